@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses: which endpoint a server of the pool is (crates/program, clone/address.rs). */
+/* Address stage: endpoint of a server of the pool (crates/program, clone/address.rs). */
 #pragma once
 
 #include "context.h"
 
-/* Addresses a call's frame to a server; null: that is nobody here. */
+/* Addresses a frame of a call to a server; returns null if the server is unknown. */
 static __always_inline struct endpoint *addressed(struct pc_base *base, __u32 server, __u32 gaid)
 {
 	struct endpoint *to = endpoint_of(server, gaid);
@@ -27,7 +27,7 @@ static __always_inline int to_server(struct pc_base *base, struct context *c, __
 	return FORWARD;
 }
 
-/* A request for the very server that it is addressed to. */
+/* Forwards a request to the server that it is addressed to. */
 static __always_inline int as_addressed(struct context *c)
 {
 	struct endpoint *to = endpoint_of(c->dst, c->gaid);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission: only what the controller has installed changes anything (crates/program, admit.rs).
- * Applications whose frames carry tokens are worked on in user space: none of them is in the table. */
+/* Admission stage: only frames of what the controller has installed take effect (crates/program, admit.rs).
+ * Applications with tokens are processed in user space: none of them is in the table. */
 #pragma once
 
 #include "emit.h"
 
-/* A frame that is not admitted goes on, unless it is not what it says: to nobody here, `otherwise`. */
+/* Action for a frame that is not admitted: forward, or drop if forged; `otherwise` if the addressee is unknown. */
 static __always_inline int refuse(struct frame *frame, struct context *c, enum action otherwise)
 {
 	if (forward(c) != FORWARD)
 		return otherwise;
-	/* Who can't sign it again leaves it as it came. */
+	/* An element without the key cannot sign a changed frame, so the frame is left unchanged. */
 	if (!(c->flags & PC_FLAG_TOKEN)) {
 		c->flags |= PC_FLAG_NOT_ADMITTED;
 		note_flags(frame, c);
@@ -18,7 +18,7 @@ static __always_inline int refuse(struct frame *frame, struct context *c, enum a
 	return FORWARD;
 }
 
-/* 0: admitted, and `c->app` says where. Otherwise what becomes of the frame. */
+/* Returns 0 if the frame is admitted, with its application in `c->app`; otherwise the action. */
 static __always_inline int admit(struct frame *frame, struct context *c)
 {
 	__u32 numbered = c->kind == PC_KIND_MAP_DATA || c->kind == PC_KIND_MAP_PAIRS;
@@ -52,7 +52,7 @@ static __always_inline int admit(struct frame *frame, struct context *c)
 		return refuse(frame, c, DROP_NOT_ADMITTED);
 	}
 	c->sender = sender->at;
-	/* To some milliseconds: whether somebody was there, nobody asks closer. */
+	/* A precision of some milliseconds is enough to detect idle applications. */
 	counters->last_seen = bpf_ktime_get_coarse_ns();
 	counters->admitted++;
 	counters->ecn_marked += c->congested;

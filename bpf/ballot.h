@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ballots: CntFwd on keys with a threshold above one (NetRPC §4, Table 2; crates/program, ballot.rs).
- * Under the row's lock. */
+/* Ballot stage: CntFwd on keys with a threshold above one (NetRPC §4, Table 2; crates/program, ballot.rs).
+ * Runs under the row's lock. */
 #pragma once
 
 #include "context.h"
 
-/* A key as a register holds it, filled up with zeros. */
+/* Key as stored in a register, padded with zeros. */
 struct ballot_key {
 	__u64 words[PC_MAX_BALLOT_KEY / 8];
 	__u32 len;
 };
 
-/* How a vote finds its ballot, itself counted. */
+/* State of a ballot as a vote finds it, with the vote counted. */
 struct standing {
-	/* Whether the row is this key's. */
+	/* Whether the row belongs to this key. */
 	int ours;
 	int reached;
 	int decided;
 	__u32 round;
 };
 
-/* Where a frame goes. */
+/* Route of a vote. */
 enum way {
-	/* The server counts it. */
+	/* Forwarded: the server counts the vote. */
 	WAY_DIVERT = 1,
-	/* It finds the threshold reached: the server decides, or has decided. */
+	/* Forwarded: the threshold is reached, and the server decides or has decided. */
 	WAY_REACHED,
-	/* The server knows what to say. */
+	/* Forwarded: the server has the answer. */
 	WAY_ASK,
-	/* It was counted. */
+	/* Counted here. */
 	WAY_DONE,
 };
 
-/* Rounds of a ballot: 31 bits, beside whether a vote went to the server. */
+/* Round of a ballot: 31 bits, beside the bit of votes that went to the server. */
 #define BALLOT_ROUND 0x7fffffffU
 
-/* Reads the key of the only entry; false when the payload is anything else. */
+/* Reads the key of the only entry; false if the payload has another form. */
 static __always_inline int ballot_key(struct frame *frame, struct context *c, struct ballot_key *key)
 {
 	__be16 *len = bytes_at(frame, c->payload_at);
@@ -65,7 +65,7 @@ static __always_inline int ballot_is(struct row *row, struct ballot_key *key)
 	return !differ;
 }
 
-/* Enters a frame in the row that it names. */
+/* Records a frame in the row that it names. */
 static __always_inline struct standing ballot_enter(struct row *row, struct context *c, struct ballot_key *key, int new)
 {
 	int clears = !!(c->map_flags & PC_MAP_CLEAR);
@@ -92,18 +92,18 @@ static __always_inline struct standing ballot_enter(struct row *row, struct cont
 	return standing;
 }
 
-/* Where a frame goes that comes for the first time. */
+/* Route of a new frame. */
 static __always_inline enum way first_way(struct standing *standing, int clears)
 {
 	if (!standing->ours)
 		return WAY_DIVERT;
 	if (clears)
 		return WAY_ASK;
-	/* NetRPC Table 2: what does not reach the threshold goes no further. */
+	/* NetRPC Table 2: frames below the threshold end here. */
 	return standing->reached && !standing->decided ? WAY_REACHED : WAY_DONE;
 }
 
-/* Where a repeat goes; `mark`: what its place remembers. */
+/* Route of a repeat; `mark`: record in its repeat-filter entry. */
 static __always_inline enum way way_again(struct standing *standing, __u32 mark, int clears)
 {
 	if (!standing->ours)
@@ -112,6 +112,6 @@ static __always_inline enum way way_again(struct standing *standing, __u32 mark,
 		return WAY_ASK;
 	if (!(mark & 1))
 		return WAY_DONE;
-	/* Otherwise its ballot was cleared since it went to the server. */
+	/* Otherwise the ballot was cleared after the frame went to the server. */
 	return standing->reached && standing->round == mark >> 1 ? WAY_REACHED : WAY_ASK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls to a pool of servers: the element steers each, may clone it, and stops the slower answer
+/* Calls to a pool of servers: the element steers each call, may clone it, and filters the slower answer
  * (crates/program, clone/mod.rs and clone/admit.rs).
  *
  *	request ─► admit ─► number ─► group ─► load, shadow ─► request ─► address ─► forward │ twice
@@ -17,7 +17,7 @@
 
 #define CALL_HEADERS (sizeof(struct pc_base) + sizeof(struct pc_clone))
 
-/* Reads the headers of `len` bytes; null when they are no frame (crates/wire, CloneFrame::new_checked). */
+/* Parses the headers of `len` bytes; null if they are not a frame (crates/wire, CloneFrame::new_checked). */
 static __always_inline struct pc_clone *parse_call(struct frame *frame, __u32 len, struct context *c)
 {
 	struct pc_base *base = frame->base;
@@ -53,7 +53,8 @@ static __always_inline struct pc_clone *parse_call(struct frame *frame, __u32 le
 	return head;
 }
 
-/* A call's frame that is not admitted goes on, unless it is not what it says: to nobody here, `otherwise`. */
+/* Action for a frame of a call that is not admitted: forward, or drop if it is forged; `otherwise` if the addressee is
+ * unknown. */
 static __always_inline int refuse_call(struct pc_base *base, struct context *c, enum action otherwise)
 {
 	if (forward(c) != FORWARD)
@@ -63,7 +64,7 @@ static __always_inline int refuse_call(struct pc_base *base, struct context *c, 
 	return FORWARD;
 }
 
-/* 0: admitted, and `c->pool` says where. Otherwise what becomes of the frame. */
+/* Returns 0 if the frame is admitted, with its pool in `c->pool`; otherwise the action. */
 static __always_inline int admit_call(struct pc_base *base, struct context *c)
 {
 	__u32 answers = c->kind == PC_KIND_CLONE_REPLY || c->kind == PC_KIND_CLONE_WORKING;
@@ -88,7 +89,7 @@ static __always_inline int admit_call(struct pc_base *base, struct context *c)
 		counters->not_admitted++;
 		return refuse_call(base, c, DROP_NOT_ADMITTED);
 	}
-	/* The state of a server is what it says itself. */
+	/* A server may report only its own state. */
 	if (from_server != answers ||
 	    (sender->server != (answers ? c->sid + 1 : 0) && !PLANTED(SID_UNCHECKED)))
 		return DROP_FORGED;
@@ -99,7 +100,7 @@ static __always_inline int admit_call(struct pc_base *base, struct context *c)
 	return 0;
 }
 
-/* Algorithm 1, lines 1 to 10. */
+/* Processes a request (Algorithm 1, lines 1 to 10). */
 static __always_inline int request(struct frame *frame, struct pc_clone *head, struct context *c,
 				   struct pool_counters *counters)
 {
@@ -131,7 +132,7 @@ static __always_inline int request(struct frame *frame, struct pc_clone *head, s
 	if (decision == TO_BOTH) {
 		head->clo = PC_CLO_ORIGINAL;
 		head->sid = bpf_htons(pair.second);
-		/* For those who make the copy. */
+		/* Input of the code that makes the copy. */
 		c->sid = pair.second;
 		c->grp = pair.first;
 	}
@@ -139,7 +140,7 @@ static __always_inline int request(struct frame *frame, struct pc_clone *head, s
 	return action == FORWARD && decision == TO_BOTH ? TWICE : action;
 }
 
-/* Takes a call's frame through its stages. */
+/* Runs a frame of a call through its stages. */
 __noinline int steer(struct xdp_md *xdp, struct context *c, __u32 len)
 {
 	struct frame frame = frame_of(xdp);
@@ -159,7 +160,7 @@ __noinline int steer(struct xdp_md *xdp, struct context *c, __u32 len)
 	counters = counters_of_pool(c->pool.place);
 	if (!counters)
 		return DROP_MALFORMED;
-	/* NetClone §3.7: only one element on the way works on a call, the first. */
+	/* NetClone §3.7: only the first element on the path processes a call. */
 	if (c->flags & PC_FLAG_CROSS || (c->switch_id && c->switch_id != switch_id && !PLANTED(SWITCH_IGNORED))) {
 		counters->passed++;
 		return forward(c);

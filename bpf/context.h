@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A frame on its way through the stages: its headers as they came, in host order, what admission
- * found, and what becomes of it. Stages are functions of their own for the verifier; each finds the
- * frame's bytes by itself (`frame_of`). */
+/* Frame in the stages: its parsed headers in host order, results of admission, and its action. Stages are separate
+ * functions for the verifier; each one locates the frame's bytes itself (`frame_of`). */
 #pragma once
 
 #include "counters.h"
 #include "pools.h"
 
-/* Where a frame begins: behind Ethernet, IPv4 without options, and UDP. */
+/* Offset of a frame: after Ethernet, IPv4 without options, and UDP. */
 #define FRAME_AT (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
-/* Covers PC_MAX_FRAME: what the verifier takes for a bound. */
+/* Bound for the verifier that covers PC_MAX_FRAME. */
 #define FRAME_BITS 0x7ff
 #define HEADERS (sizeof(struct pc_base) + sizeof(struct pc_map))
 
-/* Where a frame goes. */
+/* Action for a frame. */
 enum action {
 	FORWARD = 1,
 	MULTICAST,
-	/* Forwarded, and as a clone to another server after a second pass. */
+	/* Forwarded, and cloned to another server after a second pass. */
 	TWICE,
-	/* To user space as it came: not this program's. */
+	/* Passed unchanged to the kernel's stack: not for this program. */
 	PASS,
 	DROP_MALFORMED,
 	DROP_FORGED,
@@ -32,16 +31,16 @@ enum action {
 };
 
 struct context {
-	/* Of the frame, in bytes: as it came, and as it leaves. */
+	/* Length of the frame on input and on output, bytes. */
 	__u32 len;
-	/* From the start of the frame, in bytes. */
+	/* Offset from the start of the frame, bytes. */
 	__u32 lanes_at;
 	__u32 payload_at;
-	/* Where the sender is that was admitted, and where a forwarded frame goes: looked up once. */
+	/* Addresses of the admitted sender and of the destination of a forwarded frame, looked up once. */
 	struct whereabouts sender;
 	struct whereabouts to;
 	__u32 congested;
-	/* Whether it leaves with the source that it has: it came by on its way to an endpoint, and goes there. */
+	/* Whether the frame keeps its source: it was received in inline mode, and goes on to its endpoint. */
 	__u32 passing;
 
 	__u32 kind;
@@ -57,7 +56,7 @@ struct context {
 	__u32 round;
 
 	union {
-		/* The map header's fields. */
+		/* Fields of the map header. */
 		struct {
 			__u32 op;
 			__u32 target;
@@ -71,7 +70,7 @@ struct context {
 			__u32 payload_len;
 			__u32 tag;
 		};
-		/* Those of a call's clone header. */
+		/* Fields of the clone header. */
 		struct {
 			__u64 req_id;
 			__u32 grp;
@@ -91,21 +90,21 @@ struct context {
 		struct pool pool;
 	};
 
-	/* What stages have found, for those after them: enum met, enum part, and whether the threshold is
-	 * reached. In memory, not in registers: the verifier does not follow each value on its own. */
+	/* Results of stages for later stages: enum met, enum part, and whether the threshold is reached. In memory, not in
+	 * registers, so that the verifier does not follow each value separately. */
 	__u32 met;
 	__u32 part;
 	__u32 reached;
-	/* Of keyed pairs, by bits: those that the element works on, and those that would have overflowed, or
-	 * that name no register (unchanged, and flagged). */
+	/* Bitmaps of keyed pairs: pairs that the element processes, and pairs that would have overflowed or that name no
+	 * register (unchanged, and flagged). */
 	__u32 marked;
 	__u32 overflow;
-	/* Whether pairs are added, and how many were. */
+	/* Whether pairs are added, and the number of added pairs. */
 	__u32 adds;
 	__u32 added;
 };
 
-/* The frame's headers; null never happens after `parse`, but the verifier wants to see it asked. */
+/* Headers of the frame; never null after `parse`, but the verifier requires the check. */
 struct frame {
 	struct pc_base *base;
 	struct pc_map *map;
@@ -124,7 +123,7 @@ static __always_inline struct frame frame_of(struct xdp_md *xdp)
 	return frame;
 }
 
-/* Whether the frame has a clone header, not a map header. */
+/* Whether the frame has a clone header and no map header. */
 static __always_inline int is_call(struct frame *frame)
 {
 	__u32 kind = frame->base->kind;
@@ -132,8 +131,8 @@ static __always_inline int is_call(struct frame *frame)
 	return kind < 64 && PC_KINDS_CLONE >> kind & 1;
 }
 
-/* A pointer as it is: what is compared with the frame's end is what is used after, not a copy that the
- * compiler worked out again and the verifier can't tell to be the same. */
+/* Makes the compiler use the same pointer for the comparison with the frame's end and for the access, and not a
+ * recomputed copy that the verifier cannot relate to the comparison. */
 #define held(pointer)                               \
 	({                                          \
 		__typeof__(pointer) held_ = (pointer); \
@@ -141,13 +140,13 @@ static __always_inline int is_call(struct frame *frame)
 		held_;                              \
 	})
 
-/* A field read from memory here and now: not kept in a register whose value the verifier follows. */
+/* Reads a field from memory now, so that the verifier does not follow its value in a register. */
 #define now(field) (*(volatile __typeof__(field) *)&(field))
 
-/* What was found so far is in memory, and is read from there again. */
+/* Makes the compiler reload earlier results from memory. */
 #define forget() asm volatile("" ::: "memory")
 
-/* The bytes at `at` of the frame, which may lie behind its end: to be compared with it. */
+/* Bytes at offset `at` of the frame, possibly beyond its end: compare with the end before an access. */
 static __always_inline void *bytes_at(struct frame *frame, __u32 at)
 {
 	return held((void *)frame->base + (at & FRAME_BITS));
@@ -165,9 +164,9 @@ static __always_inline __u32 bitmap_words(__u32 lane_count)
 	return (lane_count + 31) / 32;
 }
 
-/* Reads the headers of `len` bytes; false when they are no frame (crates/wire, new_checked). A frame
- * longer than PC_MAX_FRAME is none here. What only an element may say is not read, and the mark is
- * the frame's own or this element's. */
+/* Parses the headers of `len` bytes; false if they are not a frame (crates/wire, new_checked). A frame longer than
+ * PC_MAX_FRAME is rejected here. Flags that only an element may set are masked, and the congestion mark is that of
+ * the frame or of this element. */
 static __always_inline int parse(struct frame *frame, __u32 len, struct context *c)
 {
 	struct pc_base *base = frame->base;
@@ -194,7 +193,7 @@ static __always_inline int parse(struct frame *frame, __u32 len, struct context 
 	c->seq = bpf_ntohl(base->seq);
 	c->round = bpf_ntohl(base->round);
 
-	/* A token moves the map header. */
+	/* A token shifts the map header. */
 	token = c->flags & PC_FLAG_TOKEN ? PC_TOKEN_LEN : 0;
 	if (token) {
 		map = (void *)map + PC_TOKEN_LEN;
@@ -222,7 +221,7 @@ static __always_inline int parse(struct frame *frame, __u32 len, struct context 
 	return at == len;
 }
 
-/* Writes the flags as they were read into the frame. */
+/* Writes the masked flags into the frame. */
 static __always_inline void note_flags(struct frame *frame, struct context *c)
 {
 	frame->base->flags = bpf_htons(c->flags);

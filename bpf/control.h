@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the loader has done to registers, in the kernel, by BPF_PROG_RUN: they start anew, or are read.
- * Before they start anew the loader has taken out whose they are, and waited until no frame is under way
- * that was admitted before: a row's own lock does not keep out keyed frames, which change rows under that
- * of their application's first. Reading holds up no frame, and may see one's work half done. */
+/* Control programs of the loader, run in the kernel by BPF_PROG_RUN: reset and read registers. Before a reset the
+ * loader removes the owner of the registers, and waits until no frame admitted earlier is in flight: a row's lock
+ * does not exclude keyed frames, which change rows under the lock of their application's first row. A read does not
+ * block frames, and may see a partial update. */
 #pragma once
 
 #include "pools.h"
 
-/* Registers that one reading shows. */
+/* Registers returned by one read. */
 #define WINDOW 4096
 
 struct {
@@ -17,17 +17,17 @@ struct {
 	__type(value, __s32[WINDOW]);
 } window SEC(".maps");
 
-/* An application's rows: from `row_base` on, with `width` lanes each from `lane_base` on. */
+/* Rows of an application: from `row_base` on, with `width` lanes each from `lane_base` on. */
 struct rows_request {
 	__u32 row_base;
 	__u32 rows;
 	__u32 lane_base;
 	__u32 width;
-	/* Whether generations start anew, too. */
+	/* Whether generations are reset as well. */
 	__u32 generations;
 };
 
-/* Registers of one kind, `count` from `at` on: lanes to be read; slots, to start anew. */
+/* Registers of one kind, `count` from `at` on: lanes to read, or slots to reset. */
 struct range_request {
 	__u32 at;
 	__u32 count;
@@ -109,7 +109,7 @@ static long lane_read(__u32 i, struct range_request *request)
 	return 0;
 }
 
-/* Puts lane registers into the window. */
+/* Copies lane registers to the window. */
 SEC("syscall")
 int read_lanes(struct range_request *request)
 {
@@ -132,7 +132,7 @@ static long place_read(__u32 i, struct range_request *request)
 	return 0;
 }
 
-/* Puts places of the repeat filter into the window: number, generation, mask of each. */
+/* Copies repeat-filter entries to the window: number, generation, mask of each. */
 SEC("syscall")
 int read_places(struct range_request *request)
 {
@@ -169,7 +169,7 @@ static long fingerprint_reset(__u32 i, void *unused)
 	return 0;
 }
 
-/* What calls have left in the tables of cloned requests and fingerprints is forgotten: there is no pool. */
+/* Clears the tables of cloned requests and fingerprints; there is no pool. */
 SEC("syscall")
 int reset_calls(struct range_request *request)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the program has done: the counters of crates/program, counters.rs, in its order. One set for
- * each processor; whoever reads them adds them up. */
+/* Counters of crates/program, counters.rs, in the same order. One set for each processor; readers add them up. */
 #pragma once
 
 #include "tables.h"
@@ -18,11 +17,11 @@ struct element_counters {
 	__u64 drop_filtered;
 	/* Frames with a wrong checksum. */
 	__u64 drop_checksum;
-	/* Frames that were left to user space. */
+	/* Frames left to user space. */
 	__u64 passed;
-	/* Frames that left by user space: copies, and where the kernel knows no way. */
+	/* Frames sent by user space: copies, and frames without a known route. */
 	__u64 slow;
-	/* Frames in that were addressed to an endpoint and passed by. */
+	/* Received frames that were addressed to an endpoint (inline mode). */
 	__u64 passing;
 };
 
@@ -65,7 +64,7 @@ struct pool_counters {
 	__u64 filtered;
 	__u64 cancels;
 	__u64 ecn_marked;
-	/* As above. */
+	/* Time of the last admitted frame, ns of CLOCK_MONOTONIC. */
 	__u64 last_seen;
 };
 
@@ -98,13 +97,13 @@ struct {
 			all_->counter += (by);                                           \
 	} while (0)
 
-/* Those of an application on this processor; never null for one that is installed. */
+/* Counters of an application on this processor; never null for an installed application. */
 static __always_inline struct application_counters *counters_of(__u32 index)
 {
 	return bpf_map_lookup_elem(&application_counters, &index);
 }
 
-/* Those of a pool, by its place. */
+/* Counters of a pool on this processor, by its index. */
 static __always_inline struct pool_counters *counters_of_pool(__u32 place)
 {
 	return bpf_map_lookup_elem(&pool_counters, &place);

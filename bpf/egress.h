@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Out of the element: the headers below the frame, and the way that it takes. The kernel's routes and
- * neighbours say where to (bpf_fib_lookup); a multicast is copied to the interfaces of its group, where
- * no two members are behind the same one. What can't be done here leaves by user space: the frame goes
- * up to the element's second port, its source port an enum slow.
+/* Egress: the headers below the frame, and the route of the packet. The kernel's routes and neighbours give the
+ * next hop (bpf_fib_lookup); a multicast is copied to the interfaces of its group, if no two members are behind the
+ * same one. All other frames are sent by user space: the packet goes up to the element's slow port, with an enum slow
+ * as its source port.
  *
- * A frame comes from where it was addressed to: the element, or (inline) the peer whose answer it is. One
- * that goes on to the endpoint it was addressed to, or the server's that is copied in passing, keeps its
- * source, and has one hop less to go, so that a loop of routes ends it. */
+ * The source of a frame is the address that its cause was sent to: the element, or in inline mode the peer. A frame
+ * that is forwarded to the endpoint it was addressed to, or a server's frame that is copied in inline mode, keeps its
+ * source, and its TTL is decremented, so that a routing loop ends. */
 #pragma once
 
 #include "address.h"
@@ -18,7 +18,7 @@
 #define TTL 64
 #define IP_DF 0x4000
 
-/* What user space is to do with a frame that is worked on already. */
+/* Action for user space with a processed frame. */
 enum slow {
 	SLOW_FORWARD = 1,
 	SLOW_MULTICAST = 2,
@@ -45,13 +45,13 @@ static __always_inline __u16 ip_sum(struct iphdr *ip)
 	return fold(sum);
 }
 
-/* Of the pseudo header. */
+/* Sum of the pseudo header. */
 static __always_inline __u64 pseudo_sum(struct iphdr *ip, struct udphdr *udp)
 {
 	return (__u64)ip->saddr + ip->daddr + bpf_htons(IPPROTO_UDP) + udp->len;
 }
 
-/* Of all from the UDP header to the end of the packet, folded. */
+/* Sum from the UDP header to the end of the packet, folded. */
 __noinline int l4_sum(struct xdp_md *xdp)
 {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
@@ -86,8 +86,8 @@ __noinline int l4_sum(struct xdp_md *xdp)
 	return fold(sum);
 }
 
-/* Whether the checksums of a packet hold. A sender on this machine may have left the rest of its UDP
- * checksum to the device: it has filled in the sum of the pseudo header, then, and nothing was damaged. */
+/* Whether the checksums of a packet are correct. A sender on this machine may have left the UDP checksum to the device:
+ * the field then holds the sum of the pseudo header, and the packet cannot have been damaged. */
 static __always_inline int sums_hold(struct xdp_md *xdp, struct iphdr *ip, struct udphdr *udp)
 {
 	__u64 pseudo = pseudo_sum(ip, udp);
@@ -99,7 +99,7 @@ static __always_inline int sums_hold(struct xdp_md *xdp, struct iphdr *ip, struc
 	return fold(pseudo + l4_sum(xdp)) == 0xffff;
 }
 
-/* Cuts the packet to its frame's length. */
+/* Truncates the packet to the length of its frame. */
 static __always_inline int shorten(struct xdp_md *xdp, __u32 len)
 {
 	int shorter = FRAME_AT + len - (int)((long)xdp->data_end - (long)xdp->data);
@@ -107,7 +107,7 @@ static __always_inline int shorten(struct xdp_md *xdp, __u32 len)
 	return shorter && !PLANTED(TAIL_KEPT) ? bpf_xdp_adjust_tail(xdp, shorter) : 0;
 }
 
-/* Says how long the packet is, and what it adds up to: the last that is done to it. */
+/* Writes lengths and checksums of the packet; the last change to it. */
 static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct udphdr *udp, __u32 len)
 {
 	if ((ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON))
@@ -124,7 +124,7 @@ static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct ud
 		udp->check = 0xffff;
 }
 
-/* Whether a packet is addressed to the element, not to an endpoint. */
+/* Whether a packet is addressed to the element, and not to an endpoint. */
 static __always_inline int is_to_own(struct xdp_md *xdp)
 {
 	struct iphdr *ip = (void *)(long)xdp->data + sizeof(struct ethhdr);
@@ -132,8 +132,8 @@ static __always_inline int is_to_own(struct xdp_md *xdp)
 	return (void *)(ip + 1) <= (void *)(long)xdp->data_end && ip->daddr == own;
 }
 
-/* Addresses a packet to an endpoint, from where it was addressed to or, in passing, from where it comes
- * from; the interface that it leaves by, 0 if the kernel knows no way: it is as it was, then. */
+/* Addresses a packet to an endpoint, with the source described above. Returns the egress interface, or 0, with the
+ * packet unchanged, if the kernel knows no route. */
 static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to, __u32 len, __u32 passing)
 {
 	struct bpf_fib_lookup way = {.family = 2 /* AF_INET */, .ifindex = xdp->ingress_ifindex};
@@ -165,8 +165,9 @@ static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to,
 	return way.ifindex;
 }
 
-/* A packet that is worked on in passing and answers all is from where it was addressed to: with its own source it would
- * come back to its sender as from itself, which no host takes. Its checksums are made for each copy. */
+/* Sets the source of an answer to all members in inline mode to the address that the packet was sent to: with the
+ * original source it would return to its sender with the sender's own address, which hosts drop. The checksums are
+ * written for each copy. */
 static __always_inline void turn(struct xdp_md *xdp)
 {
 	void *data = (void *)(long)xdp->data;
@@ -180,7 +181,7 @@ static __always_inline void turn(struct xdp_md *xdp)
 	udp->source = udp->dest;
 }
 
-/* Hands a worked-on frame to user space, which sends it on. */
+/* Passes a processed frame to user space, which sends it. */
 static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow)
 {
 	void *data = (void *)(long)xdp->data;
@@ -197,11 +198,11 @@ static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow
 	return XDP_PASS;
 }
 
-/* Sends a request to the two servers of its pair: each is behind an interface of its own, or user space
- * makes the second pass. */
+/* Sends a request to the two servers of its pair, if each is behind an interface of its own; otherwise user space makes
+ * the second pass. */
 static __always_inline int leave_twice(struct xdp_md *xdp, struct context *c)
 {
-	/* What the decision has left: both SIDs. */
+	/* The decision stage has stored both SIDs. */
 	__u32 first = c->grp < c->sid ? c->grp : c->sid, second = c->grp < c->sid ? c->sid : c->grp;
 	__u32 place = c->pool.place, pair = (place * PAIRED_MAX + first) * PAIRED_MAX + second;
 	__u32 *here = bpf_map_lookup_elem(&cloned_here, &place);
@@ -210,8 +211,7 @@ static __always_inline int leave_twice(struct xdp_md *xdp, struct context *c)
 	return both ? bpf_redirect_map(both, 0, BPF_F_BROADCAST) : hand_up(xdp, c->len, SLOW_CLONE);
 }
 
-/* Sends a worked-on frame to the endpoint that it was forwarded to, or to the group of its application, or
- * to two servers. */
+/* Sends a processed frame to its endpoint, to the group of its application, or to two servers. */
 static __always_inline int leave(struct xdp_md *xdp, struct context *c, int action)
 {
 	__u32 ifindex, *copied;
@@ -237,8 +237,8 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, int acti
 	return hand_up(xdp, c->len, SLOW_MULTICAST);
 }
 
-/* Whom a copy of a multicast frame is for that is about to leave: the member behind its interface. `index`:
- * of its application. */
+/* Addressee of a copy of a multicast frame that is about to leave: the member behind its interface. `index`: index of
+ * the application's counters. */
 static __always_inline struct endpoint *copy_for(struct xdp_md *xdp, struct frame *frame, __u32 *index)
 {
 	__u32 gaid = bpf_ntohl(frame->base->gaid), *id;
@@ -252,8 +252,8 @@ static __always_inline struct endpoint *copy_for(struct xdp_md *xdp, struct fram
 	return id ? addressed(frame->base, *id, gaid) : 0;
 }
 
-/* The second pass of a request: whom a copy of it is for, the clone (Algorithm 1, lines 11 to 13) or the
- * original, by the interface. `index`: of its pool. */
+/* Second pass of a request: addressee of a copy by its interface, for the clone (Algorithm 1, lines 11 to 13) or the
+ * original. `index`: index of the pool. */
 static __always_inline struct endpoint *pass_again(struct xdp_md *xdp, struct frame *frame, __u32 *index)
 {
 	struct pc_base *base = frame->base;
@@ -276,7 +276,7 @@ static __always_inline struct endpoint *pass_again(struct xdp_md *xdp, struct fr
 	return addressed(base, id, gaid);
 }
 
-/* A copy of a multicast frame or of a request, about to leave by an interface that one addressee is behind. */
+/* Processes a copy of a multicast frame or of a request, about to leave by the interface of its addressee. */
 SEC("xdp/devmap")
 int copy(struct xdp_md *xdp)
 {
@@ -292,7 +292,7 @@ int copy(struct xdp_md *xdp)
 		return XDP_DROP;
 	if (address(xdp, &to->at, bpf_ntohs(frame.base->length), !is_to_own(xdp)) == xdp->egress_ifindex)
 		return XDP_PASS;
-	/* The way there is another one now: from the next frame on, user space makes the copies. */
+	/* The route has changed: user space makes the copies from the next frame on. */
 	if (call)
 		bpf_map_update_elem(&cloned_here, &index, &never, BPF_EXIST);
 	else
@@ -300,7 +300,7 @@ int copy(struct xdp_md *xdp)
 	return XDP_DROP;
 }
 
-/* The interface by which a packet to `daddr` would leave, for the loader; 0 if the kernel knows none. */
+/* Egress interface of a packet to `daddr`, for the loader; 0 if the kernel knows no route. */
 SEC("xdp")
 int way_of(struct xdp_md *xdp)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves: forwarded, turned round, marked (crates/program, emit.rs). */
+/* Emit stage: forwards a frame, returns it to its sender, sets flags (crates/program, emit.rs). */
 #pragma once
 
 #include "context.h"
 
-/* On to the addressed endpoint, if it is one of the application's. Answers, which are most of what leaves,
- * do without this look-up. */
+/* Forwards to the addressed endpoint, if it belongs to the application. Answers, which are most of the output, do not
+ * need this lookup. */
 __noinline int forward(struct context *c)
 {
 	struct endpoint *to;
@@ -19,20 +19,20 @@ __noinline int forward(struct context *c)
 	return FORWARD;
 }
 
-/* From the server: to the group, or on. */
+/* Delivers a frame of the server: to the group, or to the addressed endpoint. */
 static __always_inline int deliver(struct context *c)
 {
 	return c->flags & PC_FLAG_MCAST ? MULTICAST : forward(c);
 }
 
-/* Sets flags beside those that came. */
+/* Sets flags in addition to the received ones. */
 static __always_inline void say(struct frame *frame, struct context *c, __u32 map_flags)
 {
 	c->map_flags |= map_flags;
 	frame->map->flags = bpf_htons(c->map_flags);
 }
 
-/* Makes the frame bare: headers and bitmap stay. */
+/* Strips the lanes: headers and bitmap remain. */
 static __always_inline void strip(struct frame *frame, struct context *c)
 {
 	say(frame, c, PC_MAP_BARE);
@@ -41,14 +41,14 @@ static __always_inline void strip(struct frame *frame, struct context *c)
 	frame->base->length = bpf_htons(c->len);
 }
 
-/* On to the server, as it came: the row can't take it. */
+/* Forwards the frame unchanged to the server, because the row cannot take it. */
 static __always_inline int divert(struct frame *frame, struct context *c)
 {
 	say(frame, c, PC_MAP_DIVERTED);
 	return forward(c);
 }
 
-/* Back to where it came from. */
+/* Returns the frame to its sender. */
 static __always_inline int reflect(struct frame *frame, struct context *c, __u32 kind, int bare)
 {
 	struct pc_base *base = frame->base;
@@ -65,7 +65,7 @@ static __always_inline int reflect(struct frame *frame, struct context *c, __u32
 	return FORWARD;
 }
 
-/* Says in the bitmap that all lanes are valid. */
+/* Marks all lanes as valid in the bitmap. */
 static __always_inline void mark_all(struct frame *frame, struct context *c)
 {
 	for (__u32 word = 0; word < PC_LINEAR_LANES / 32; word++) {
@@ -78,7 +78,7 @@ static __always_inline void mark_all(struct frame *frame, struct context *c)
 	}
 }
 
-/* Says in the bitmap which lanes of a keyed frame overflowed. */
+/* Marks the overflowed lanes of a keyed frame in the bitmap. */
 static __always_inline void mark_overflow(struct frame *frame, struct context *c, __u32 overflow)
 {
 	__be32 *bits = (void *)frame->base + HEADERS;

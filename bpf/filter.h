@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The filter: of a cloned call one answer passes (crates/program, clone/filter.rs). */
+/* Response filter: one answer of a cloned call passes (crates/program, clone/filter.rs). */
 #pragma once
 
 #include "context.h"
 
-/* Whether an answer is stopped; notes it if it is the first. */
+/* Whether an answer is filtered; records it if it is the first. */
 static __always_inline int filter_stops(struct context *c)
 {
 	__u32 at, sid = c->sid, gaid = c->gaid, stops = 0;

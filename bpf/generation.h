@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generations of keyed values: what only the element holds is made the server's, one closed
- * generation after the other (crates/program, generation.rs). Under the application's lock. */
+/* Generation stage of keyed values: the server harvests one closed generation after the other
+ * (crates/program, generation.rs). Runs under the application's lock. */
 #pragma once
 
 #include "context.h"
@@ -16,14 +16,14 @@ static __always_inline void generation_close(struct row *first, struct context *
 {
 	if (c->round != first->open)
 		return;
-	/* The server closes a generation only when all before it are its own. */
+	/* The server closes a generation only after the harvest of all earlier ones. */
 	first->committed = first->open - 1;
 	first->open = first->open + 1 ? first->open + 1 : 1;
 	first->version = PLANTED(VERSION_KEPT) ? first->version : c->index;
 }
 
-/* Notes that a closed generation is the server's; false when its bank may be in use again, or was
- * never closed: a late wipe must not touch what came after. */
+/* Records that a closed generation was harvested; false if its bank may be in use again or was never closed, because a
+ * late wipe must not touch newer values. */
 static __always_inline int generation_commit(struct row *first, struct context *c)
 {
 	if (first->open != c->round + 1 && !PLANTED(WIPE_OLD_GENERATION))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: the ordered pair of servers that a request may go to, and the version of the table
+/* Groups: ordered pairs of servers that a request may go to, and the version of the table
  * (crates/program, clone/group.rs; crates/wire, clone.rs). */
 #pragma once
 
@@ -16,7 +16,7 @@ static __always_inline __u32 groups_of(__u32 count)
 	return count == 1 ? 1 : count * (count - 1);
 }
 
-/* Of a pool that has servers, and a group that it has. */
+/* Pair of a group, for a pool that has servers and a valid group. */
 static __always_inline struct pair_of pair_of(__u32 grp, __u32 count)
 {
 	struct pair_of pair = {};
@@ -30,7 +30,7 @@ static __always_inline struct pair_of pair_of(__u32 grp, __u32 count)
 	return pair;
 }
 
-/* Whether it is the pair that the caller drew; one of another version, or of none, becomes some pair. */
+/* Whether the pair is the one that the caller drew; a group of another version, or none, is mapped to some pair. */
 static __always_inline int pair_drawn(struct context *c, struct pair_of *pair)
 {
 	__u32 groups = groups_of(c->pool.count);
@@ -40,7 +40,7 @@ static __always_inline int pair_drawn(struct context *c, struct pair_of *pair)
 	return drawn;
 }
 
-/* Who has the call that a cancel is about, beside the server that it names; none: ~0. */
+/* Other server that has the call of a cancel, besides the one that the cancel names; ~0 if none. */
 static __always_inline __u32 pair_other(struct context *c)
 {
 	int current = c->epoch == c->pool.version || PLANTED(CANCEL_STALE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ways of keyed applications through the stages: pairs, locks, ballots, and the server's harvests
- * (crates/program, keyed.rs and ballot.rs). */
+/* Keyed frames in the stages: pairs, locks, ballots, and harvests of the server (crates/program, keyed.rs and
+ * ballot.rs). */
 #pragma once
 
 #include "admit.h"
@@ -11,13 +11,13 @@
 #include "map.h"
 #include "once.h"
 
-/* Whether the application's rows are a keyed one's. */
+/* Whether the application has keyed rows. */
 static __always_inline int is_keyed(struct context *c)
 {
 	return c->app.width == PC_KEYED_WIDTH && c->app.rows;
 }
 
-/* Pairs to the server: NetRPC App. C, "for packets to the server". */
+/* Processes pairs for the server (NetRPC App. C, "for packets to the server"). */
 __noinline int keyed(struct xdp_md *xdp, struct context *c)
 {
 	__u32 open, committed, version, applied_in, overflow;
@@ -74,7 +74,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 	counters->repeats += !new;
 	counters->lanes_added += c->added;
 	counters->overflow_lanes += __builtin_popcount(c->overflow);
-	/* The sender keeps what it sent until this generation is the server's. */
+	/* The sender keeps the pairs until this generation is harvested. */
 	frame.base->round = bpf_htonl(applied_in);
 	frame.map->index = bpf_htonl(committed);
 	if (counting && !counted)
@@ -96,7 +96,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 	return MULTICAST;
 }
 
-/* Takes a lock or gives it back. */
+/* Acquires or releases a lock. */
 __noinline int lock(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -144,7 +144,7 @@ __noinline int lock(struct xdp_md *xdp, struct context *c)
 	return reflect(&frame, c, PC_KIND_MAP_ACK, 1);
 }
 
-/* Frees a lock for the server, or says who has it. */
+/* Frees a lock for the server, or returns its owner. */
 __noinline int free_lock(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -168,7 +168,7 @@ __noinline int free_lock(struct xdp_md *xdp, struct context *c)
 	return reflect(&frame, c, PC_KIND_MAP_FREED, 0);
 }
 
-/* A vote, or the clearing of a ballot. */
+/* Processes a vote, or the clear of a ballot. */
 __noinline int ballot(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -215,7 +215,7 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	counters->repeats += met != MET_NEW;
 	counters->diverted += way == WAY_DIVERT;
 	counters->reached += way == WAY_REACHED;
-	/* An answer, and a clearing, are of the round in which the frame took effect. */
+	/* An answer, and a clear, name the round in which the frame took effect. */
 	frame.base->round = bpf_htonl(clears || way == WAY_DONE ? mark >> 1 : standing.round);
 	if (way == WAY_DIVERT)
 		return divert(&frame, c);
@@ -230,8 +230,8 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	return reflect(&frame, c, PC_KIND_MAP_ACK, 1);
 }
 
-/* The server's word on a ballot: that it is decided, noted in passing; or that the server counts what
- * comes to this row from now on. */
+/* Processes a message of the server about a ballot: that the ballot is decided, or that the server counts the votes of
+ * this row from now on. */
 __noinline int ballot_word(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -250,7 +250,7 @@ __noinline int ballot_word(struct xdp_md *xdp, struct context *c)
 	if (moves)
 		row->moved = 1;
 	else if (row->key_len && row->ballot_round == c->round)
-		/* A late word of a ballot that was cleared since says nothing of this one. */
+		/* A late message about a ballot that was cleared does not apply to the current round. */
 		row->decided = 1;
 	row_unlock(row);
 	if (moves)
@@ -267,7 +267,7 @@ static __always_inline int is_slot_of(__u32 slot, __u32 id, __u32 gaid)
 	return endpoint && slot - endpoint->slot_base < endpoint->slots;
 }
 
-/* The server makes a generation of keyed values its own. */
+/* Processes a harvest frame of the server. */
 __noinline int harvest(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole rows at once: native registers against big-endian lanes, in place in the frame
- * (crates/program, lanes.rs). Eight lanes are compared with the end of the frame at a time. */
+/* Lane arithmetic of whole rows: native registers and big-endian lanes, in place in the frame (crates/program,
+ * lanes.rs). Eight lanes at a time are compared with the end of the frame. */
 #pragma once
 
 #include "context.h"
 
 #define CHUNK 8
 
-/* `sum`, or the end of the 32-bit range that it is beyond. */
+/* `sum`, saturated to the 32-bit range. */
 static __always_inline __s32 saturated(__s64 sum)
 {
-	/* As 64 bits: a compiler that sees two 32-bit terms keeps flags of them instead. */
+	/* In 64 bits: with two 32-bit terms the compiler would generate flags instead. */
 	sum = held(sum);
 	if (PLANTED(LANES_WRAP))
 		return sum;
@@ -19,7 +19,7 @@ static __always_inline __s32 saturated(__s64 sum)
 	return sum < -0x80000000LL ? (__s32)0x80000000 : (__s32)sum;
 }
 
-/* Stream.modify: crates/wire, OpType::apply, of what `plainer` has left. */
+/* Stream.modify: crates/wire, OpType::apply, for the operations that `plainer` leaves. */
 static __always_inline __s32 modify(__u32 op, __s32 value, __s32 para)
 {
 	switch (op) {
@@ -48,7 +48,7 @@ static __always_inline __s32 modify(__u32 op, __s32 value, __s32 para)
 	}
 }
 
-/* Says an operation that shifts by 32 and more otherwise. */
+/* Replaces an operation that shifts by 32 or more. */
 static __always_inline void plainer(struct context *c)
 {
 	if ((__u32)c->para < 32 || PLANTED(SHIFT_MODULO))
@@ -61,7 +61,7 @@ static __always_inline void plainer(struct context *c)
 	}
 }
 
-/* `register += value`, saturating; a register at an end of the range stays there (NetRPC §5.2.1). */
+/* `register += value`, saturating; a register at the end of its range stays there (NetRPC §5.2.1). */
 static __always_inline void lane_add(__s32 *cell, __s32 value)
 {
 	__s64 before = *cell;
@@ -70,7 +70,7 @@ static __always_inline void lane_add(__s32 *cell, __s32 value)
 		*cell = saturated(before + value);
 }
 
-/* Far from both ends of the range, so that two of it do not overflow: the upper bit says when not. */
+/* Bound far from both ends of the range, below which two values cannot overflow; the upper bit shows a violation. */
 static __always_inline __u32 far(__u32 value)
 {
 	return value + 0x40000000;
@@ -95,7 +95,7 @@ static __always_inline void chunk_add(__s32 *cells, __be32 *lane)
 	}
 }
 
-/* Adds the frame's lanes to the registers from `cells` on, as they are. */
+/* Adds the frame's lanes unmodified to the registers from `cells` on. */
 static __always_inline void lanes_add_plain(struct frame *frame, struct context *c, __s32 *cells)
 {
 	__be32 *first = bytes_at(frame, c->lanes_at);
@@ -117,7 +117,7 @@ static __always_inline void lanes_add_plain(struct frame *frame, struct context 
 	}
 }
 
-/* Adds the frame's lanes to the registers from `cells` on, each modified by `op`. */
+/* Adds the frame's lanes, each modified by `op`, to the registers from `cells` on. */
 static __always_inline void lanes_add_by(struct frame *frame, struct context *c, __s32 *cells, __u32 op)
 {
 	__be32 *first = bytes_at(frame, c->lanes_at);
@@ -160,7 +160,7 @@ static __always_inline void lanes_add(struct frame *frame, struct context *c, __
 	}
 }
 
-/* Puts the registers from `cells` on into the frame's lanes. */
+/* Writes the registers from `cells` on into the frame's lanes. */
 static __always_inline void lanes_get(struct frame *frame, struct context *c, __s32 *cells)
 {
 	__be32 *first = bytes_at(frame, c->lanes_at);
@@ -184,7 +184,7 @@ static __always_inline void lanes_get(struct frame *frame, struct context *c, __
 	}
 }
 
-/* Zeroes `count` registers, CHUNK of them at a time. */
+/* Zeroes `count` registers, CHUNK at a time. */
 static __always_inline void lanes_zero(__s32 *cells, __u32 count)
 {
 	__u32 i = PLANTED(FIRST_LANE_KEPT);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ways of rounds through the stages: a worker's part, the server's result, the server's reading
- * (crates/program, lib.rs). */
+/* Frames of rounds in the stages: a worker's part, the server's result, the server's read (crates/program, lib.rs). */
 #pragma once
 
 #include "admit.h"
@@ -9,8 +8,8 @@
 #include "once.h"
 #include "round.h"
 
-/* The sums of a round: on to the server; or, if their row clears itself, the result, for all when it is new, and for
- * who asks again. */
+/* Forwards the sums of a round to the server; or, if the row clears itself, returns the result: to all members the
+ * first time, to the sender of a repeat. */
 static __always_inline int reached(struct frame *frame, struct context *c)
 {
 	mark_all(frame, c);
@@ -23,7 +22,7 @@ static __always_inline int reached(struct frame *frame, struct context *c)
 	return MULTICAST;
 }
 
-/* A worker's part of a round. */
+/* Processes a worker's part of a round. */
 __noinline int linear(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -77,7 +76,7 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 		return DROP_STALE;
 	case PART_OLD:
 		counters->old++;
-		/* On to the server without its lanes: the answer is in the server's backup. */
+		/* Forwarded without lanes: the server answers from its backup. */
 		say(&frame, c, PC_MAP_OLD);
 		strip(&frame, c);
 		return forward(c);
@@ -99,7 +98,7 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 	return reached(&frame, c);
 }
 
-/* The server's result of a round: clears it in passing, once. */
+/* Processes the server's result of a round, which clears the round once. */
 __noinline int result(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -130,7 +129,7 @@ __noinline int result(struct xdp_md *xdp, struct context *c)
 	return deliver(c);
 }
 
-/* The server reads a row of registers. */
+/* Reads a row of registers for the server. */
 __noinline int read(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);

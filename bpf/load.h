@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads: how many requests wait at each server, and their shadow (crates/program, clone/load.rs). */
+/* Loads: queue length of each server, with a shadow copy (crates/program, clone/load.rs). */
 #pragma once
 
 #include "group.h"
 
-/* Which servers of its pair a request goes to. */
+/* Decides which servers of its pair a request goes to. */
 enum decision {
 	TO_FIRST = 1,
 	TO_SECOND,
@@ -26,7 +26,7 @@ static __always_inline enum decision load_decide(struct context *c, struct pair_
 	return may_choose && (PLANTED(TIE_TO_SECOND) ? second <= first : second < first) ? TO_SECOND : TO_FIRST;
 }
 
-/* A server's word about itself. */
+/* Records the state that a server reports. */
 static __always_inline void load_note(struct context *c)
 {
 	__u32 at = load_at(c->pool.place, c->sid);

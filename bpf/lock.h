@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks: test-and-set with the owner in the register, and a line at the server (NetRPC Table 2;
- * crates/program, lock.rs). Under the row's lock. */
+/* Lock stage: test-and-set with the owner in the register, and a queue at the server (NetRPC Table 2;
+ * crates/program, lock.rs). Runs under the row's lock. */
 #pragma once
 
 #include "context.h"
 
-/* What became of a frame of a lock. */
+/* Result of a lock frame. */
 enum outcome {
 	LOCK_GRANTED = 1,
-	/* Its acquiring holds it already. */
+	/* Held already by this acquisition. */
 	LOCK_HELD,
-	/* Somebody else has it. */
+	/* Held by another caller. */
 	LOCK_BUSY,
-	/* Nobody has it, but this frame was answered before: another may try. */
+	/* Not held, but this frame is a repeat that was answered before: another attempt is needed. */
 	LOCK_FREE,
-	/* It is given back, or was never its own. */
+	/* Released, or never held by the sender. */
 	LOCK_RELEASED,
-	/* It is given back, and the server's now. */
+	/* Released, and parked for the server. */
 	LOCK_IS_PARKED,
 };
 
-/* Whether a frame of pairs takes a lock, or gives one back. */
+/* Whether a frame of pairs acquires or releases a lock. */
 static __always_inline int is_of_lock(struct context *c)
 {
 	int takes = c->map_flags & PC_MAP_COUNT && c->threshold == 1;
@@ -50,7 +50,7 @@ static __always_inline enum outcome lock_give_back(struct row *row, struct conte
 	if ((row->owner != c->src && !PLANTED(RELEASE_OF_ANY_OWNER)) ||
 	    (row->owner_tag & ~(PC_LOCK_WANTED | PC_LOCK_PARKED)) != c->tag)
 		return LOCK_RELEASED;
-	/* Again: the server has not heard of it, or its answer was lost. */
+	/* A repeat: the server may not have received the first frame, or its answer was lost. */
 	if (row->owner_tag & PC_LOCK_PARKED)
 		return LOCK_IS_PARKED;
 	if (!new)
@@ -64,8 +64,7 @@ static __always_inline enum outcome lock_give_back(struct row *row, struct conte
 	return LOCK_IS_PARKED;
 }
 
-/* Frees a lock that exactly this acquiring has, and raises its count of grants to what the server has
- * granted meanwhile. */
+/* Frees a lock that exactly this acquisition has, and raises its count of grants to that of the server. */
 static __always_inline void lock_free(struct row *row, struct context *c)
 {
 	if (row->owner != c->threshold || (row->owner_tag & ~PC_LOCK_WANTED) != c->tag)

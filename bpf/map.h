@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream.modify, Map.addTo and Map.get on keyed pairs, and the record of a slot (crates/program,
- * map.rs and once.rs). Under the application's lock. */
+/* Map stage: Stream.modify, Map.addTo and Map.get on keyed pairs, and the record of a slot (crates/program, map.rs and
+ * once.rs). Runs under the application's lock. */
 #pragma once
 
 #include "lanes.h"
 #include "once.h"
 
-/* A pair in a frame. */
+/* Pair in a frame. */
 struct pair {
 	__be32 row;
 	__be32 value;
 } __attribute__((packed));
 
-/* Whether the element works on the i-th pair: it is marked, and names a register. */
+/* Whether the element processes the i-th pair: the pair is marked, and names a register. */
 static __always_inline int works_on(struct context *c, struct pair *pair, __u32 i)
 {
 	return (now(c->marked) >> i & 1 || PLANTED(UNMARKED_MODIFIED)) && bpf_ntohl(pair->row) < now(c->app.rows);
 }
 
-/* Stream.modify of the pairs that the element works on. */
+/* Stream.modify of the pairs that the element processes. */
 static __always_inline void pairs_modify_by(struct frame *frame, struct context *c, __u32 op)
 {
 	struct pair *pairs = bytes_at(frame, c->lanes_at);
@@ -60,7 +60,7 @@ static __always_inline void pairs_modify(struct frame *frame, struct context *c)
 	}
 }
 
-/* Map.addTo and Map.get: the i-th pair in the i-th position of its row's bank, which starts at `bank`. */
+/* Map.addTo and Map.get: the i-th pair uses the i-th position of its row's bank, which starts at `bank`. */
 static __always_inline void pairs_add(struct frame *frame, struct context *c, __u32 bank)
 {
 	struct pair *pairs = bytes_at(frame, c->lanes_at);
@@ -97,7 +97,7 @@ static __always_inline void pairs_add(struct frame *frame, struct context *c, __
 	}
 }
 
-/* Works on keyed pairs. */
+/* Processes keyed pairs. */
 static __always_inline void pairs_work(struct frame *frame, struct context *c, __u32 bank)
 {
 	__be32 *bits = (void *)frame->base + HEADERS;
@@ -114,7 +114,7 @@ static __always_inline void pairs_work(struct frame *frame, struct context *c, _
 	pairs_add(frame, c, bank);
 }
 
-/* Puts what a slot's places hold into the frame: numbers, generations and masks. */
+/* Writes the repeat-filter entries of a slot into the frame: numbers, generations and masks. */
 static __always_inline void places_record(struct frame *frame, struct context *c, struct place *place)
 {
 	__be32 *words = bytes_at(frame, c->lanes_at);

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The repeat filter: a frame takes effect at most once (NetRPC §5.1; crates/program, once.rs). */
+/* Repeat-filter stage: a frame takes effect at most once (NetRPC §5.1; crates/program, once.rs). */
 #pragma once
 
 #include "context.h"
 
-/* What a frame is to its place. */
+/* Relation of a frame to its repeat-filter entry. */
 enum met {
 	MET_NEW = 1,
-	/* The same again, applied in the generation that the place says. */
+	/* Repeat of a frame that was applied in the generation of the entry. */
 	MET_REPEAT,
-	/* The first of its number, and not to be applied: the place is as it was. */
+	/* New sequence number of a frame that is refused; the entry is unchanged. */
 	MET_REFUSED,
 	/* Acknowledged long ago. */
 	MET_STALE,
 };
 
-/* The place of a frame whose slot was admitted. */
+/* Index of the entry of a frame whose slot was admitted. */
 static __always_inline struct place *place_of(struct context *c)
 {
 	return places_at((__u64)c->slot * PC_W_MAX + c->seq % PC_W_MAX, 1);
 }
 
-/* Classifies a frame, and remembers a new one as applied in `generation`, if it is `admissible`. */
+/* Classifies a frame, and records a new one as applied in `generation`, if it is `admissible`. */
 static __always_inline enum met meet(struct place *place, __u32 seq, __u32 generation, int admissible)
 {
 	__u64 last = *(volatile __u64 *)&place->last;
@@ -33,7 +33,7 @@ static __always_inline enum met meet(struct place *place, __u32 seq, __u32 gener
 		return MET_REPEAT;
 	if (!admissible && !PLANTED(REFUSED_APPLIED))
 		return MET_REFUSED;
-	/* Two numbers of one place at once, under the locks of two rows: no sender within its window does
+	/* Two numbers of one entry at the same time, under the locks of two rows: a sender within its window never does
 	 * that. One of them is dropped. */
 	if (__sync_val_compare_and_swap(&place->last, last, (__u64)seq << 32 | generation) != last)
 		return MET_STALE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which packets are the switch program's: those to the element's ports, and (inline) frames that pass by on their way
- * to an endpoint. It asks this itself, and so does the root program, which has functions for all others. */
+/* Packets of the switch program: packets to the element's ports, and in inline mode frames on their way to an endpoint.
+ * Used by the switch program and by the root program, which has functions for all other packets. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -15,25 +15,25 @@
 
 #define ENDPOINTS_MAX 65536
 
-/* Where an endpoint is. */
+/* Address of an endpoint. */
 struct whereabouts {
 	__be32 ip;
 	__be16 port;
 	__u16 pad;
 };
 
-/* An endpoint whose frames are admitted, and where it is. */
+/* Endpoint whose frames are admitted, with its address. */
 struct endpoint {
 	__u32 incarnation;
 	__u32 gaid;
 	__u32 slot_base;
 	__u32 slots;
 	struct whereabouts at;
-	/* Its SID in its pool, counted from 1; 0: it is no server of one. */
+	/* SID in its pool, counted from 1; 0: the endpoint is not a server. */
 	__u32 server;
 };
 
-/* By its id. */
+/* Endpoints by id. */
 struct endpoint_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, ENDPOINTS_MAX);
@@ -42,13 +42,13 @@ struct endpoint_table {
 	__uint(value_size, sizeof(struct endpoint));
 };
 
-/* Whether a packet is what frames come in: UDP over IPv4, whole and without options. */
+/* Whether a packet may carry a frame: UDP over IPv4, complete and without options. */
 static __always_inline int is_plain(struct iphdr *ip)
 {
 	return ip->version == 4 && ip->ihl == 5 && ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(0x3fff));
 }
 
-/* The UDP header of any packet over IPv4 that has one, behind options or in a first fragment, too. */
+/* UDP header of any IPv4 packet that has one, also after options or in a first fragment. */
 static __always_inline struct udphdr *udp_of(struct iphdr *ip, void *end)
 {
 	struct udphdr *udp = (void *)ip + ip->ihl * 4;
@@ -58,8 +58,8 @@ static __always_inline struct udphdr *udp_of(struct iphdr *ip, void *end)
 	return (void *)(udp + 1) <= end ? udp : 0;
 }
 
-/* Whether a plain packet is a frame that passes by on its way to an endpoint, at the very address that this is
- * known by. What was sent to several machines at once, or ends here, is left alone. `table`: of endpoints. */
+/* Whether a plain packet is a frame on its way to an endpoint at the endpoint's known address. Multicast packets, and
+ * packets whose TTL ends here, are excluded. `table`: table of endpoints. */
 static __always_inline int passes(void *table, struct ethhdr *eth, struct iphdr *ip, struct udphdr *udp, void *end)
 {
 	struct pc_base *base = (void *)(udp + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mistakes that a test plants in the program, one at a time, to see that the comparison with the
- * reference finds each (crates/xdp, planted.rs, in the same order). Only builds with -DPLANTED can
- * make them; in all others nothing of this is left. */
+/* Planted mistakes of the program, one at a time, each of which the comparison with the reference has to find
+ * (crates/xdp, planted.rs, in the same order). Only builds with -DPLANTED have them; in all other builds they compile
+ * to nothing. */
 #pragma once
 
 #ifdef PLANTED
@@ -89,7 +89,7 @@ enum mistake {
 	UNLOCKED,
 };
 
-/* Which one is made, for the verifier a constant. */
+/* Selected mistake, a constant for the verifier. */
 const volatile __u32 planted SEC(".rodata.planted") = NO_MISTAKE;
 
 #undef PLANTED

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of cloned requests: all parts of a request take the way of its first (crates/program,
+/* Table of cloned requests: all parts of a request go to the same servers as its first part (crates/program,
  * clone/request.rs). */
 #pragma once
 
 #include "load.h"
 
-/* What holds for a part of a request of several. */
+/* Decision for a part of a multi-part request. */
 static __always_inline enum decision request_meet(struct context *c, enum decision decided)
 {
 	__u32 at = slot_of(c->req_id, config.requests);

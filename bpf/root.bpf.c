@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The program that an interface runs first where one element carries both the switch program and functions: says by
- * a packet's headers whose it is, and calls that.
+/* Root program: runs first at an interface of an element with both the switch program and functions, and calls the
+ * program that a packet is for.
  *
  *	packet ─► frame for the switch program? ─► it
  *	      └─► function for its UDP port, EtherType, or for all others ─► it
@@ -10,10 +10,10 @@
 
 #define PROGRAMS_MAX 64
 #define RULES_MAX 256
-/* Of the switch program. */
+/* Index of the switch program. */
 #define SWITCH 0
 
-/* What a rule looks at (crates/xdp, function/root.rs). */
+/* Kind of a rule (crates/xdp, function/root.rs). */
 enum looks_at {
 	UDP_PORT,
 	ETHER_TYPE,
@@ -26,8 +26,8 @@ struct rule {
 	__u32 value;
 };
 
-/* Of the switch program: where its frames are sent to (port 0: it is not here), and whether those are its own, too,
- * that pass by on their way to an endpoint. */
+/* Frames of the switch program: the address and port they are sent to (port 0: no switch program), and whether inline
+ * mode is on. */
 struct switch_frames {
 	__be16 data_port;
 	__be16 slow_port;
@@ -37,7 +37,7 @@ struct switch_frames {
 
 volatile struct switch_frames switch_frames SEC(".data.switch") = {};
 
-/* Its table of endpoints. */
+/* Table of endpoints of the switch program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
@@ -52,7 +52,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } programs SEC(".maps");
 
-/* Which program a packet is for. */
+/* Index of the program for a packet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, RULES_MAX);
@@ -60,7 +60,7 @@ struct {
 	__type(value, __u32);
 } rules SEC(".maps");
 
-/* Whether a packet is the switch program's. */
+/* Whether a packet is for the switch program. */
 static __always_inline int is_frame(struct ethhdr *eth, struct iphdr *ip, void *end)
 {
 	struct udphdr *udp = udp_of(ip, end);
@@ -83,7 +83,7 @@ static __always_inline void call(struct xdp_md *xdp, __u32 looks_at, __u32 value
 	struct rule rule = {.looks_at = looks_at, .value = value};
 	__u32 *program = bpf_map_lookup_elem(&rules, &rule);
 
-	/* Comes back only if there is no such program. */
+	/* Returns only if there is no such program. */
 	if (program)
 		bpf_tail_call(xdp, &programs, *program);
 }

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds of SyncAgtr: which worker's part counts, before anything is added (crates/program, round.rs). */
+/* Round stage of a sum (SyncAgtr): decides which worker's part counts, before anything is added (crates/program,
+ * round.rs). */
 #pragma once
 
 #include "context.h"
 
-/* What a worker's frame is to its row. */
+/* Relation of a worker's frame to the round of its row. */
 enum part {
-	/* Of a frame that its place has refused. */
+	/* Refused by the repeat filter. */
 	PART_NONE,
 	PART_FIRST,
-	/* The same, and the first of all of a round that it opens: what the row holds is of an earlier one. */
+	/* First frame of a new round, whose row still holds an earlier round. */
 	PART_OPENING,
 	PART_AGAIN,
 	/* Part of a round that is over. */
 	PART_OLD,
-	/* Nothing that this row can take: the server must. */
+	/* Part that the row cannot take, so that the server has to. */
 	PART_DIVERTED,
 };
 
-/* Whether a part's row is cleared by its next round, and the element says the result: policy shadow (NetRPC §5.2.2). */
+/* Whether the row is cleared by its next round, and the element returns the result: policy shadow (NetRPC §5.2.2). */
 static __always_inline int clears_itself(struct context *c)
 {
 	return c->map_flags & PC_MAP_CLEAR;
 }
 
-/* Enters a worker's frame in its round; marks it where its round is marked. */
+/* Records a worker's frame in its round; marks the frame if its round is marked. */
 static __always_inline enum part round_enter(struct row *row, struct context *c, int new)
 {
 	__u64 bit = 1ULL << (c->worker & 63);
@@ -32,7 +33,7 @@ static __always_inline enum part round_enter(struct row *row, struct context *c,
 
 	if (c->round < row->round)
 		return PART_OLD;
-	/* Whoever sends this has the result of what the row holds, and so has everybody else. */
+	/* A worker that sends the next round has the result of the round in the row, and so have all others. */
 	if (opens && !(new && clears_itself(c)))
 		return PART_DIVERTED;
 	if (opens) {
@@ -44,21 +45,21 @@ static __always_inline enum part round_enter(struct row *row, struct context *c,
 		row->tag = c->tag;
 	if (row->tag != c->tag && !PLANTED(ELEMENT_TAG))
 		return PART_DIVERTED;
-	/* NetRPC §5.1: the mark stays with the round until it is cleared, so that its loss loses nothing. */
+	/* NetRPC §5.1: the mark stays with the round until it is cleared, so that a lost frame does not lose the mark. */
 	row->ecn = c->congested | (PLANTED(MARK_FORGOTTEN) ? 0 : row->ecn);
 	if (row->ecn)
 		c->flags |= PC_FLAG_ECN;
 	if (row->workers & bit)
 		return PLANTED(ELEMENT_WORKERS) ? PART_FIRST : PART_AGAIN;
-	/* It went to the server the first time. */
+	/* The original went to the server as well. */
 	if (!new)
 		return PART_DIVERTED;
 	row->workers |= bit;
 	return opens ? PART_OPENING : PART_FIRST;
 }
 
-/* Closes the round that a result is of, and any before it; false when it is closed already. A late
- * result must not wipe a later round. */
+/* Closes the round of a result, and all earlier rounds; false if it is closed already. A late result must not clear a
+ * later round. */
 static __always_inline int round_close(struct row *row, struct context *c)
 {
 	if (c->round < row->round)

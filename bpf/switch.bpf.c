@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The switch program in the kernel: what crates/program does to a frame in passing, at the driver's
- * first touch of a packet (XDP).
+/* Switch program in the kernel: processing of a frame as in crates/program, in the driver's receive path (XDP).
  *
  *	packet ─► ours? ─► admit ─► generation ─► once ─► round ─► count ─► lock, grant ─► map ─► emit ─► egress
  *	             └────► the kernel                                                 └─► user space (copies)
  *
  * Frames of calls to pools of servers take the stages of clone.h.
  *
- * One file per stage, with the names of crates/program, which defines right and wrong. Frames may
- * come on several processors at once: what a frame changes, it changes under one lock (tables.h).
- * Packets that are not frames for this element pass untouched.
+ * One file per stage, with the names of crates/program, which is the reference. Frames may arrive on several
+ * processors at the same time: all changes of a frame are made under one lock (tables.h). Packets that are not frames
+ * for this element pass unchanged.
  *
- * Frames are addressed to the element (overlay), or to an endpoint of one of its applications and pass by
- * here (inline, where the loader says so): the same frames, the same work.
+ * Frames are addressed to the element (overlay), or to an endpoint of one of its applications (inline, if the loader
+ * sets it); the processing is the same.
  */
 #include "clone.h"
 #include "context.h"
@@ -59,7 +58,7 @@ static __always_inline int pipeline(struct xdp_md *xdp, struct frame *frame, str
 	return is_of_lock(c) ? lock(xdp, c) : keyed(xdp, c);
 }
 
-/* Counts what becomes of a frame; whether it is dropped. */
+/* Counts the action for a frame; true if the frame is dropped. */
 static __always_inline int dropped(int action)
 {
 	switch (action) {
@@ -109,8 +108,8 @@ int element(struct xdp_md *xdp)
 
 	if ((void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
 		return XDP_PASS;
-	/* Options and fragments: the kernel puts them together, user space works on them. But what this program has
-	 * worked on comes from nowhere else, in whatever form. */
+	/* Options and fragments: the kernel reassembles them, and user space processes them. But packets to the slow port
+	 * come from this program only, so others are dropped in any form. */
 	if (!is_plain(ip)) {
 		udp = udp_of(ip, end);
 		return udp && ip->daddr == own && udp->dest == config.slow_port ? XDP_DROP : XDP_PASS;

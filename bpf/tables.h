@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is admitted, and the register arrays they are handed out from: crates/program, tables.rs and
- * registers.rs. Frames read the tables; the loader changes them.
+/* Admission tables, and the register arrays that they assign (crates/program, tables.rs and registers.rs). Frames read
+ * the tables; the loader changes them.
  *
- * Registers that a frame touches together stand under one lock. A frame of a round, a lock or a
- * ballot takes the lock of its row; keyed frames and the server's harvests take that of their
- * application's first row, which so serves one frame of the application after the other: admission
- * to a generation, repeat filter, adds and count take effect as one. (Compare-and-swap word by word
- * would cost more than the lock: 32 atomics a frame instead of two.)
+ * Registers that a frame accesses together are under one lock. A frame of a round, a lock or a ballot takes the lock
+ * of its row. Keyed frames and the server's harvests take the lock of their application's first row, which so
+ * serialises the frames of the application: admission to a generation, repeat filter, additions and count take effect
+ * as one step. (Compare-and-swap word by word would cost more than the lock: 32 atomic operations per frame instead
+ * of two.)
  */
 #pragma once
 
@@ -14,15 +14,14 @@
 #include "planted.h"
 
 #define APPLICATIONS_MAX 1024
-/* Members of a group whose multicasts are copied here. */
+/* Most members of a group whose multicasts are copied here. */
 #define GROUP_MAX 64
-/* Pools of servers. */
+/* Most pools of servers. */
 #define POOLS_MAX 64
 
-/* What the loader says before the program is checked: sizes of the register arrays, the UDP port of
- * frames and that of frames for user space that are worked on already, whether frames are routed
- * (otherwise they leave as they are addressed, for tests), and whether those are worked on, too, that
- * are addressed to endpoints and pass by here (inline mode). */
+/* Constants set by the loader before verification: sizes of the register arrays, the UDP port of frames and that of
+ * processed frames for user space, whether frames are routed (otherwise they leave as addressed, for tests), and
+ * whether frames addressed to endpoints are processed (inline mode). */
 struct config {
 	__u32 rows;
 	__u32 lanes;
@@ -31,7 +30,7 @@ struct config {
 	__be16 slow_port;
 	__u32 routed;
 	__u32 inlined;
-	/* Of calls to pools: slots of the table of cloned requests, filter tables, slots of each. */
+	/* For calls to pools: slots of the table of cloned requests, filter tables, slots of each. */
 	__u32 requests;
 	__u32 filters;
 	__u32 fingerprints;
@@ -41,10 +40,10 @@ const volatile struct config config SEC(".rodata.config") = {
 	.rows = 1, .lanes = 1, .slots = 1, .requests = 1, .filters = 1, .fingerprints = 1,
 };
 
-/* The IPv4 address that frames for this element are sent to; 0 until the loader says. */
+/* IPv4 address of this element, set by the loader; 0 before. */
 volatile __be32 own SEC(".data.own") = 0;
 
-/* An admission entry. */
+/* Admission entry. */
 struct application {
 	__u32 epoch;
 	__u32 owner;
@@ -52,14 +51,14 @@ struct application {
 	__u32 rows;
 	__u32 lane_base;
 	__u32 width;
-	/* Of its counters. */
+	/* Index of its counters. */
 	__u32 index;
 };
 
-/* All registers of a row but its lanes. */
+/* All registers of a row except its lanes. */
 struct row {
 	struct bpf_spin_lock lock;
-	/* Of the application whose first row it is. */
+	/* Generation state of the application whose first row this is. */
 	__u32 open;
 	__u32 committed;
 	__u32 version;
@@ -82,11 +81,11 @@ struct row {
 	__u32 ballot_round;
 };
 
-/* A place of the repeat filter. */
+/* Entry of the repeat filter. */
 struct place {
-	/* Last sequence number above, the generation it was applied in below: compared and set as one. */
+	/* Last sequence number (upper half) and generation of its application (lower half): compared and set as one. */
 	__u64 last;
-	/* What its last frame left out, or where its last vote went. */
+	/* Lanes that the last frame left out, or route of the last vote. */
 	__u32 overflow;
 	__u32 pad;
 };
@@ -107,17 +106,17 @@ struct {
 	__type(value, struct row);
 } rows SEC(".maps");
 
-/* Resized before loading; lanes with room for a whole row behind the last. */
+/* Resized before loading; the lanes have room for a whole row after the last. */
 __s32 lanes[PC_LINEAR_LANES + 1] SEC(".data.lanes");
 struct place places[PC_W_MAX] SEC(".data.places");
 
-/* The row with this number, counted from the element's first. */
+/* Row with this number, counted from the element's first. */
 static __always_inline struct row *row_at(__u32 row)
 {
 	return bpf_map_lookup_elem(&rows, &row);
 }
 
-/* Where the mistake is made not to hold it, it is taken and given back at once. */
+/* With the planted mistake the lock is released at once. */
 static __always_inline void row_lock(struct row *row)
 {
 	bpf_spin_lock(&row->lock);
@@ -132,8 +131,7 @@ static __always_inline void row_unlock(struct row *row)
 	bpf_spin_unlock(&row->lock);
 }
 
-/* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind
- * the last. */
+/* Lane registers from `at` on: PC_LINEAR_LANES of them may be accessed, as rows without lanes may follow the last. */
 static __always_inline __s32 *lanes_at(__u32 at)
 {
 	__s32 *first = lanes;
@@ -145,7 +143,7 @@ static __always_inline __s32 *lanes_at(__u32 at)
 	return first + at;
 }
 
-/* Places from `at` on, which is a multiple of `count` or followed by enough of its slot. */
+/* Repeat-filter entries from `at` on, which is a multiple of `count` or followed by enough entries of its slot. */
 static __always_inline struct place *places_at(__u64 at, __u32 count)
 {
 	struct place *first = places;
@@ -171,9 +169,9 @@ struct {
 	__array(values, struct interfaces);
 } groups SEC(".maps");
 
-/* The member of a group that is behind an interface. */
+/* Member of a group behind an interface. */
 struct member {
-	/* Of the application's counters. */
+	/* Index of the application's counters. */
 	__u32 index;
 	__u32 ifindex;
 };
@@ -194,8 +192,8 @@ struct {
 	__type(value, __u32);
 } copied_here SEC(".maps");
 
-/* Whoever updates this waits until no program runs that began before (the kernel's promise for maps of
- * maps): so a change of the tables is in force for all frames when it is answered. */
+/* Map of maps, whose update waits until no program runs that began earlier (guaranteed by the kernel), so that a change
+ * of the tables is in force for all frames when the update returns. */
 struct inner {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

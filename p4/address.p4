@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses: which endpoint a server of the pool is (AddrT). After the queues were compared (NetClone 3.7;
+/* Address stage: endpoint of a server of the pool (AddrT), after the comparison of queues (NetClone 3.7;
  * crates/program, clone/address.rs). */
 
 control Address(inout headers hdr, inout metadata md) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission: only what the controller has installed changes anything (NetRPC 5.2.2, App. C; crates/program,
- * admit.rs and clone/admit.rs). Applications whose frames carry tokens are not installed in a pipeline. */
+/* Admission stage: only frames of what the controller has installed take effect (NetRPC 5.2.2, App. C; crates/program,
+ * admit.rs and clone/admit.rs). Applications with tokens are not installed in a pipeline. */
 
-/* A frame that is not admitted goes on, if there is somebody to pass it on to. */
+/* Forwards a frame that is not admitted, if its addressee is known. */
 control Refuse(inout headers hdr, inout metadata md) {
     apply {
         if (!md.known) {
             md.fate = FATE_NOT_ADMITTED;
         } else {
             md.fate = FATE_FORWARD;
-            /* Who can't sign it again leaves it as it came. */
+            /* An element without the key cannot sign a changed frame, so the frame is left unchanged. */
             if ((md.flags & PC_FLAG_TOKEN) == 0) {
                 hdr.base.flags = md.flags | PC_FLAG_NOT_ADMITTED;
                 hdr.map.flags = md.map_flags;
@@ -49,7 +49,7 @@ control Admit(inout headers hdr, inout metadata md) {
     }
 }
 
-/* A caller asks, a server answers, each in its own name. */
+/* A caller sends requests, a server answers, each under its own id. */
 control AdmitCall(inout headers hdr, inout metadata md) {
     Refuse() refuse;
     bool answers = false;
@@ -67,7 +67,7 @@ control AdmitCall(inout headers hdr, inout metadata md) {
         } else if (answers != ((md.flags & PC_FLAG_FROM_SERVER) != 0)) {
             md.fate = FATE_FORGED;
         } else if (md.sender_server != (answers ? (bit<32>) hdr.call.sid + 1 : 0)) {
-            /* The state of a server is what it says itself. */
+            /* A server may report only its own state. */
             md.fate = FATE_FORGED;
         } else {
             md.counted_call.admitted = true;

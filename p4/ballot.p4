@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ballots: CntFwd on keys with a threshold above one (NetRPC 4, Table 2; crates/program, ballot.rs).
+/* Ballot stage: CntFwd on keys with a threshold above one (NetRPC 4, Table 2; crates/program, ballot.rs).
  *
- * A row's holder is a key: its length, and eight words. The first that comes keeps the row until the epoch ends. */
+ * A row belongs to a key: its length, and eight words. The first key keeps the row until the epoch ends. */
 
-/* A word of the key that has the row, against that of a vote's key, which begins at its byte `at`. */
+/* Compares a word of the row's key with that of a vote's key, which begins at byte `at` of the key. */
 control BallotWord(in key_word_t whole, in bit<16> at, in bit<16> key_len, inout metadata md) {
     register<bit<32>>(PC_ROWS) words;
     bit<32> held = 0;
@@ -29,8 +29,7 @@ control BallotWord(in key_word_t whole, in bit<16> at, in bit<16> key_len, inout
 control Ballot(inout headers hdr, inout metadata md) {
     /* BALLOT_MOVED, and the length of the key. */
     register<bit<9>>(PC_ROWS) holders;
-    /* Votes since it was cleared; whether the server has recorded that the threshold was reached; how often it was
-     * cleared. */
+    /* Votes since the last clear; whether the server has recorded that the threshold was reached; number of clears. */
     register<bit<64>>(PC_ROWS) standings;
     BallotWord() word_0;
     BallotWord() word_1;
@@ -60,7 +59,7 @@ control Ballot(inout headers hdr, inout metadata md) {
             } else if (md.taken) {
                 holders.write(md.row, key_len);
             }
-            /* Neither moved, nor of another length. */
+            /* Not moved, and of the same length. */
             md.ours = md.taken || holder == key_len;
         }
         if (votes_now) {
@@ -87,7 +86,7 @@ control Ballot(inout headers hdr, inout metadata md) {
             round = standing[30:0];
             clears = (md.map_flags & PC_MAP_CLEAR) != 0;
             if (md.way == WAY_DECIDED) {
-                /* A late word of a ballot that was cleared since says nothing of this one. */
+                /* A late message about a ballot that was cleared does not apply to the current round. */
                 if ((holder & ~BALLOT_MOVED) != 0 && (bit<32>) round == hdr.base.round) {
                     decided = 1;
                 }
@@ -104,7 +103,7 @@ control Ballot(inout headers hdr, inout metadata md) {
             md.reached = votes >= hdr.map.threshold;
             md.decided = decided == 1;
             md.ballot_round = round;
-            /* NetRPC Table 2: what does not reach the threshold goes no further; the first to reach it decides. */
+            /* NetRPC Table 2: frames below the threshold end here; the first to reach the threshold decides. */
             md.decides = !md.ours || clears || (md.reached && !md.decided);
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls to a pool of servers: the element steers each, may clone it, and stops the slower answer (NetClone;
+/* Calls to a pool of servers: the element steers each call, may clone it, and filters the slower answer (NetClone;
  * crates/program, clone/mod.rs).
  *
  *   request -> admit -> number -> group -> load, shadow -> request -> address -> forward | twice
@@ -17,7 +17,7 @@ control CallStages(inout headers hdr, inout metadata md) {
     Address() address;
     Filter() filter;
 
-    /* By which id this element is known among others on a call's path (NetClone 3.7). */
+    /* Id of this element among those on a call's path (NetClone 3.7). */
     action switch_id(bit<16> id) {
         md.switch_id = id;
     }
@@ -37,7 +37,7 @@ control CallStages(inout headers hdr, inout metadata md) {
         if (md.fate == FATE_NONE && !md.second_pass) {
             if ((md.flags & PC_FLAG_CROSS) != 0
                 || (hdr.call.switch_id != 0 && hdr.call.switch_id != md.switch_id)) {
-                /* Only one element on the way works on a call, the first. */
+                /* Only the first element on the path processes a call. */
                 md.counted_call.passed = true;
                 md.fate = FATE_FORWARD;
             } else if (hdr.base.kind == PC_KIND_CLONE_REQUEST) {
@@ -60,7 +60,7 @@ control CallStages(inout headers hdr, inout metadata md) {
             hdr.call.clo = 0;
             hdr.call.sid = 0;
             if ((hdr.call.flags & PC_CLONE_DIRECT) != 0) {
-                /* For the very server that it is addressed to. */
+                /* For the server that the request is addressed to. */
                 md.counted_call.direct = true;
                 md.fate = md.addressee_server != 0 ? FATE_FORWARD : FATE_UNKNOWN_ENDPOINT;
             }

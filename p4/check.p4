@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a packet is a frame for this element, and whole (crates/wire, MapFrame and CloneFrame::new_checked).
- * Frames are addressed to the element (overlay), or pass by on their way to an endpoint (inline). */
+/* Check of a packet: whether it is a complete frame for this element (crates/wire, MapFrame and
+ * CloneFrame::new_checked). Frames are addressed to the element (overlay), or to an endpoint (inline). */
 
 control Check(inout headers hdr, inout metadata md, in standard_metadata_t sm) {
     bool ours = false;
@@ -10,7 +10,7 @@ control Check(inout headers hdr, inout metadata md, in standard_metadata_t sm) {
     bit<32> lanes = 0;
     bit<32> lanes_len = 0;
 
-    /* Addresses of the element: what comes there is a frame. */
+    /* Addresses of the element: packets to them are frames. */
     table own {
         key = { hdr.ipv4.dst: exact; hdr.udp.dst: exact; }
         actions = { NoAction; }
@@ -24,7 +24,7 @@ control Check(inout headers hdr, inout metadata md, in standard_metadata_t sm) {
                 ours = true;
                 md.passing = false;
             } else if (md.second_pass) {
-                /* It is addressed to a server already. */
+                /* The packet is addressed to a server already. */
                 md.passing = true;
             }
         }

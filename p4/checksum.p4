@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksum of the IPv4 header: looked at when a packet comes, written when it leaves. */
+/* Checksum of the IPv4 header: verified on input, computed on output. */
 
 control SwitchVerify(inout headers hdr, inout metadata md) {
     apply {

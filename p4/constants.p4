@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes, which a target sets by -D, and the names of what stages tell each other in metadata. */
+/* Sizes, set by a target with -D, and constants of the metadata between stages. */
 
-/* Rows of registers (round, count, ballot, lock); each lane array has two cells to a row, one for each bank. */
+/* Rows of registers (round, count, ballot, lock); each lane array has two cells per row, one for each bank. */
 #ifndef PC_ROWS
 #define PC_ROWS 40960
 #endif
-/* Flow slots of the repeat filter, PC_W_MAX places to each. */
+/* Flow slots of the repeat filter, PC_W_MAX entries each. */
 #ifndef PC_SLOTS
 #define PC_SLOTS 4096
 #endif
@@ -28,18 +28,18 @@
 #ifndef PC_FINGERPRINTS
 #define PC_FINGERPRINTS 65536
 #endif
-/* Port of the switch's own processor. */
+/* Port of the switch's processor. */
 #ifndef PC_CPU_PORT
 #define PC_CPU_PORT 510
 #endif
 
-/* Sizes that follow. */
+/* Derived sizes. */
 #define PC_CELLS (2 * PC_ROWS)
 #define PC_PLACES (256 * PC_SLOTS)
 #define PC_LOADS (64 * PC_POOLS)
 #define PC_PAIRS (64 * 63 * PC_POOLS)
 #define PC_PRINTS (PC_FILTERS * PC_FINGERPRINTS)
-/* Lanes of a frame that a pipeline works on: one register array for each (NetRPC 5.2.2). */
+/* Lanes of a frame that a pipeline processes: one register array for each (NetRPC 5.2.2). */
 #define PC_LANES 32
 
 const bit<16> TYPE_IPV4 = 0x0800;
@@ -52,15 +52,15 @@ const bit<8> TTL = 64;
 const bit<2> ECN_ECT0 = 2;
 const bit<2> ECN_CE = 3;
 
-/* Why a packet is in the pipeline (v1model's instance_type): it came in; it comes in once more. */
+/* Instance type of a packet (v1model's instance_type): received, or recirculated. */
 const bit<32> INSTANCE_NORMAL = 0;
 const bit<32> INSTANCE_RECIRCULATED = 4;
-/* The copy of a multicast that comes in once more, as the clone of a request. */
+/* Multicast copy that is recirculated as the clone of a request. */
 const bit<16> RID_SECOND_PASS = 0xffff;
-/* Multicast groups of requests that are cloned, one to each port; those below are of applications. */
+/* Multicast groups of cloned requests, one for each port; lower ones are of applications. */
 const bit<16> GROUP_TWICE = 0x8000;
 
-/* What a frame asks for: its way through the stages. */
+/* Operation of a frame: its way through the stages. */
 const bit<8> WAY_NONE = 0;
 const bit<8> WAY_PART = 1;
 const bit<8> WAY_RESULT = 2;
@@ -77,24 +77,24 @@ const bit<8> WAY_REQUEST = 12;
 const bit<8> WAY_REPLY = 13;
 const bit<8> WAY_WORKING = 14;
 const bit<8> WAY_CANCEL = 15;
-/* The second pass of a request: its clone. */
+/* Second pass of a request: its clone. */
 const bit<8> WAY_CLONE = 16;
 
-/* What becomes of a packet; 0: not decided yet. From FATE_DROP on it goes nowhere. */
+/* Action for a packet; 0: not decided yet. From FATE_DROP on the packet is dropped. */
 const bit<8> FATE_NONE = 0;
-/* No frame for this element: routed as it is. */
+/* Not a frame for this element: routed unchanged. */
 const bit<8> FATE_ROUTE = 1;
-/* To the endpoint that it is addressed to, if that is one of the application's. */
+/* To the addressed endpoint, if it belongs to the application. */
 const bit<8> FATE_FORWARD = 2;
 /* To the server that stages have addressed it to. */
 const bit<8> FATE_ADDRESSED = 3;
-/* The same, and once more through the pipeline, which makes of it the clone for another. */
+/* To that server, and recirculated to make the clone for the other server. */
 const bit<8> FATE_TWICE = 4;
-/* Back to where it came from, as an answer of kind `answer`. */
+/* Returned to its sender, as an answer of kind `answer`. */
 const bit<8> FATE_REFLECT = 5;
 /* To each member of the application's group. */
 const bit<8> FATE_MULTICAST = 6;
-/* To the switch's own processor, as it came. */
+/* To the switch's processor, unchanged. */
 const bit<8> FATE_PUNT = 7;
 const bit<8> FATE_DROP = 16;
 const bit<8> FATE_MALFORMED = 16;
@@ -105,24 +105,24 @@ const bit<8> FATE_NOT_ADMITTED = 20;
 const bit<8> FATE_UNKNOWN_ENDPOINT = 21;
 const bit<8> FATE_UNAUTHENTIC = 22;
 const bit<8> FATE_FILTERED = 23;
-/* Its lifetime or its checksum: no frame's. */
+/* Dropped for its TTL or its checksum, not as a frame. */
 const bit<8> FATE_UNROUTED = 24;
 
-/* What a frame is to its place in the repeat filter. */
+/* Relation of a frame to its repeat-filter entry. */
 const bit<8> MET_NONE = 0;
 const bit<8> MET_NEW = 1;
 const bit<8> MET_REPEAT = 2;
 const bit<8> MET_REFUSED = 3;
 const bit<8> MET_STALE = 4;
 
-/* What a worker's frame is to its round. */
+/* Relation of a worker's frame to its round. */
 const bit<8> PART_NONE = 0;
 const bit<8> PART_FIRST = 1;
 const bit<8> PART_AGAIN = 2;
 const bit<8> PART_OLD = 3;
 const bit<8> PART_DIVERTED = 4;
 
-/* What became of a frame of a lock. */
+/* Result of a lock frame. */
 const bit<8> LOCK_GRANTED = 1;
 const bit<8> LOCK_HELD = 2;
 const bit<8> LOCK_BUSY = 3;
@@ -130,16 +130,16 @@ const bit<8> LOCK_UNHELD = 4;
 const bit<8> LOCK_RELEASED = 5;
 const bit<8> LOCK_IS_PARKED = 6;
 
-/* What lanes do. */
+/* Operation of the lanes. */
 const bit<8> WORK_NONE = 0;
 const bit<8> WORK_PAIRS = 1;
 const bit<8> WORK_ROW = 2;
 const bit<8> WORK_ZERO = 3;
 
-/* Which of its pair a request goes to: bit 0 the first, bit 1 the second. */
+/* Servers of a pair that get a request: bit 0 the first, bit 1 the second. */
 const bit<2> TO_FIRST = 1;
 const bit<2> TO_SECOND = 2;
 const bit<2> TO_BOTH = 3;
 
-/* In a ballot's holder, above the length of its key: the server counts what comes to this row. */
+/* Bit above the length of a ballot's key: the server counts the votes of this row. */
 const bit<9> BALLOT_MOVED = 0x100;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CntFwd: counters and thresholds (NetRPC 5.2.3; crates/program, count.rs). */
+/* CntFwd stage: counters and thresholds (NetRPC 5.2.3; crates/program, count.rs). */
 
 control Count(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_ROWS) counts;
@@ -30,7 +30,7 @@ control Count(inout headers hdr, inout metadata md) {
             if (of_part) {
                 md.reached = count >= hdr.map.threshold;
             } else {
-                /* The one that reaches it goes on, and its repeats. */
+                /* The frame that reaches the threshold is forwarded, and so are its repeats. */
                 md.waits = adds ? count != hdr.map.threshold : count < hdr.map.threshold;
             }
         }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the program has done (crates/program, counters.rs). Lanes that were added and those left out are counted
- * where it happens (lane.p4). */
+/* Counters of the program (crates/program, counters.rs). Lanes that were added or left out are counted in lane.p4. */
 
-/* Of one application, by its index. */
+/* Counters of one application, by its index. */
 control ApplicationCounters(inout headers hdr, inout metadata md) {
     counter(PC_APPLICATIONS, CounterType.packets) admitted;
     counter(PC_APPLICATIONS, CounterType.packets) not_admitted;
@@ -81,7 +80,7 @@ control ApplicationCounters(inout headers hdr, inout metadata md) {
     }
 }
 
-/* Of one pool of servers, by its index. */
+/* Counters of one pool of servers, by its index. */
 control PoolCounters(inout headers hdr, inout metadata md) {
     counter(PC_POOLS, CounterType.packets) admitted;
     counter(PC_POOLS, CounterType.packets) not_admitted;
@@ -140,7 +139,7 @@ control PoolCounters(inout headers hdr, inout metadata md) {
     }
 }
 
-/* Element-wide: frames that came, and what became of them, by FATE_. */
+/* Element-wide counters: received frames, and their actions by FATE_. */
 control ElementCounters(inout headers hdr, inout metadata md) {
     counter(1, CounterType.packets) frames_in;
     counter(32, CounterType.packets) fates;

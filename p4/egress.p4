@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Out of the element: a copy is addressed to its member of the group, and the headers below the frame say where to.
+/* Egress: a copy is addressed to its member of the group, and the headers below the frame are written.
  *
- * A frame comes from where it was addressed to: the element, or (inline) the peer whose answer it is. One that goes on
- * to an endpoint in passing keeps its source, and has one hop less to go. */
+ * The source of a frame is the address that its cause was sent to: the element, or in inline mode the peer. A frame
+ * that is forwarded to an endpoint in inline mode keeps its source, and its TTL is decremented. */
 
 control SwitchEgress(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {
     action member(bit<32> endpoint, bit<32> incarnation) {
@@ -33,7 +33,7 @@ control SwitchEgress(inout headers hdr, inout metadata md, inout standard_metada
         hdr.udp.dst = port;
     }
 
-    /* Where an endpoint is. */
+    /* Address of an endpoint. */
     table whereabouts {
         key = { md.to: exact; }
         actions = { at; NoAction; }
@@ -49,7 +49,7 @@ control SwitchEgress(inout headers hdr, inout metadata md, inout standard_metada
                 members.apply();
             }
             whereabouts.apply();
-            /* The mark of congestion is the frame's now. */
+            /* The congestion mark is in the frame now. */
             if (hdr.ipv4.ecn == ECN_CE) {
                 hdr.ipv4.ecn = ECN_ECT0;
             }
@@ -57,7 +57,7 @@ control SwitchEgress(inout headers hdr, inout metadata md, inout standard_metada
             hdr.ipv4.dont_fragment = 1;
             hdr.udp.len = hdr.base.length + UDP_LEN;
             hdr.ipv4.total_len = hdr.base.length + IP_UDP_LEN;
-            /* None: a pipeline does not see the whole payload. */
+            /* No UDP checksum: a pipeline does not see the whole payload. */
             hdr.udp.checksum = 0;
         }
     }

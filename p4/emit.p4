@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves: forwarded, turned round, marked (crates/program, emit.rs, and the end of each way). */
+/* Emit stage: forwards a frame, returns it to its sender, sets flags (crates/program, emit.rs and the callers). */
 
 control Emit(inout headers hdr, inout metadata md) {
     bit<32> all_lanes = 0;
     bool is_new = false;
     bool settled = false;
 
-    /* Back to where it came from. */
+    /* Returned to its sender. */
     action answer(in bit<8> kind, in bool bare) {
         md.fate = FATE_REFLECT;
         md.answer = kind;
@@ -34,7 +34,7 @@ control Emit(inout headers hdr, inout metadata md) {
             answer(PC_KIND_MAP_REFUSED, true);
         } else if (md.way == WAY_PART) {
             if (md.part == PART_OLD) {
-                /* On to the server without its lanes: the answer is in the server's backup. */
+                /* Forwarded without lanes: the server answers from its backup. */
                 md.counted.old = true;
                 say(PC_MAP_OLD);
                 md.bare = true;
@@ -53,7 +53,7 @@ control Emit(inout headers hdr, inout metadata md) {
                     if ((md.map_flags & PC_MAP_CLEAR) == 0) {
                         md.fate = FATE_FORWARD;
                     } else if (md.part == PART_FIRST) {
-                        /* The row clears itself: these sums are the result, from where the part was addressed to. */
+                        /* The row clears itself: the sums are the result, sent from the part's destination. */
                         hdr.base.kind = PC_KIND_MAP_RESULT;
                         md.fate = FATE_MULTICAST;
                         md.passing = false;
@@ -70,7 +70,7 @@ control Emit(inout headers hdr, inout metadata md) {
         } else if (md.way == WAY_PAIRS) {
             md.counted.applied = is_new;
             md.counted.repeats = !is_new;
-            /* The sender keeps what it sent until this generation is the server's. */
+            /* The sender keeps the pairs until this generation is harvested. */
             hdr.base.round = md.applied_in;
             hdr.map.index = md.committed;
             if (md.countless) {
@@ -114,7 +114,7 @@ control Emit(inout headers hdr, inout metadata md) {
         } else if (md.way == WAY_VOTE) {
             md.counted.applied = is_new && md.ours;
             md.counted.repeats = !is_new;
-            /* An answer, and a clearing, are of the round in which the frame took effect. */
+            /* An answer, and a clear, name the round in which the frame took effect. */
             settled = (md.map_flags & PC_MAP_CLEAR) != 0;
             if (!md.ours) {
                 md.counted.diverted = true;
@@ -129,7 +129,7 @@ control Emit(inout headers hdr, inout metadata md) {
                 }
                 answer(PC_KIND_MAP_ACK, true);
             } else {
-                /* Otherwise its ballot was cleared since it went to the server, which knows what to say. */
+                /* Otherwise the ballot was cleared after the frame went to the server, which has the answer. */
                 if (md.reached && md.ballot_round == md.mark[31:1]) {
                     md.counted.reached = true;
                     say(PC_MAP_REACHED);

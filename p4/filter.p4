@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The filter: of a cloned call one answer passes (NetClone 3.5, Algorithm 1, lines 16 to 24; crates/program,
+/* Response filter: one answer of a cloned call passes (NetClone 3.5, Algorithm 1, lines 16 to 24; crates/program,
  * clone/filter.rs). */
 
 control Filter(inout headers hdr, inout metadata md) {
-    /* The id of a request, its pool, and the server that answered first; one register, because all of it is
-     * compared before any is written. The tables follow each other. */
+    /* Id of a request, its pool, and the server that answered first; one register, because all fields are compared
+     * before any is written. The tables are stored one after the other. */
     register<bit<112>>(PC_PRINTS) filters;
     SlotOf() slot_of;
     bit<32> filter = 0;
@@ -21,7 +21,7 @@ control Filter(inout headers hdr, inout metadata md) {
             if (slot[111:16] != hdr.call.req_id ++ hdr.base.gaid) {
                 slot = hdr.call.req_id ++ hdr.base.gaid ++ hdr.call.sid;
             } else if (hdr.call.parts > 1) {
-                /* The server whose part came first has won, with all of its parts. */
+                /* The server whose part came first has won, with all its parts. */
                 stops = slot[15:0] != hdr.call.sid;
             } else {
                 stops = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: the ordered pair of servers that a request may go to (NetClone 3.3; crates/program, clone/group.rs). The
+/* Groups: ordered pairs of servers that a request may go to (NetClone 3.3; crates/program, clone/group.rs). The
  * controller fills the table with all pairs of a pool's servers. */
 
 control Group(inout headers hdr, inout metadata md) {
@@ -22,7 +22,7 @@ control Group(inout headers hdr, inout metadata md) {
         if (md.way == WAY_REQUEST || md.way == WAY_CANCEL) {
             current = hdr.base.epoch == md.epoch;
             md.drawn = current && hdr.call.grp < md.groups;
-            /* A request of another version becomes some pair: any is right. */
+            /* A request of another version is mapped to some pair, as any is valid. */
             hash(md.group, HashAlgorithm.identity, 32w0, { hdr.call.grp }, md.groups);
             if (groups.apply().hit) {
                 here = true;
@@ -33,7 +33,7 @@ control Group(inout headers hdr, inout metadata md) {
                 }
             } else if (!here || !md.drawn || md.first == md.second
                        || (hdr.call.sid != md.first && hdr.call.sid != md.second)) {
-                /* Who has the call beside the server that it names is not known any more, or nobody does. */
+                /* The other server that has the call is unknown, or there is none. */
                 md.counted_call.stale_groups = true;
                 md.fate = FATE_STALE;
             } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A packet's headers in the order in which they stand, and what stages tell each other. */
+/* Headers of a packet in their order, and metadata between stages. */
 
 header ethernet_t {
     bit<48> dst;
@@ -41,18 +41,18 @@ header bitmap_t {
     bit<32> lanes;
 }
 
-/* A lane of a row. */
+/* Lane of a row. */
 header lane_t {
     bit<32> value;
 }
 
-/* A keyed lane: a row, and a value. */
+/* Keyed lane: a row, and a value. */
 header pair_t {
     bit<32> row;
     bit<32> value;
 }
 
-/* The one entry of a ballot's payload: the length of its key, the key in words and what is left of it, a value. */
+/* Entry of a ballot's payload: the length of its key, the key in words and remaining bytes, a value. */
 header entry_t {
     bit<16> key_len;
 }
@@ -96,7 +96,7 @@ struct headers {
     entry_value_t entry_value;
 }
 
-/* What a frame counts as, for its application. */
+/* Event of a frame for its application's counters. */
 struct counted_t {
     bool admitted;
     bool not_admitted;
@@ -118,7 +118,7 @@ struct counted_t {
     bool cross;
 }
 
-/* The same, for its pool. */
+/* Event of a frame for its pool's counters. */
 struct counted_call_t {
     bool admitted;
     bool not_admitted;
@@ -136,27 +136,27 @@ struct counted_call_t {
 }
 
 struct metadata {
-    /* Of the parser: lanes and bytes of a key that are still to come. */
+    /* Parser: remaining lanes and bytes of a key. */
     bit<16> lanes_left;
     bit<16> key_left;
 
     bit<8> way;
     bit<8> fate;
-    /* Of a frame that is turned round: its kind, and whether lanes and payload stay behind. */
+    /* Frame that is returned: its kind, and whether lanes and payload are stripped. */
     bit<8> answer;
     bool bare;
-    /* The endpoint that it goes to. */
+    /* Endpoint that the frame goes to. */
     bit<32> to;
-    /* Whether it came by on its way to an endpoint: it leaves with the source that it has. */
+    /* Inline mode: whether the frame keeps its source. */
     bool passing;
     bool congested;
-    /* The flags as they were read: without what only an element may say, with its mark. */
+    /* Flags: without those that only an element may set, with the congestion mark. */
     bit<16> flags;
     bit<16> map_flags;
     /* Bytes of base header, token, map header and bitmap. */
     bit<16> lanes_at;
 
-    /* What the tables know. Of the application, or the pool: */
+    /* Table entries. Of the application, or the pool: */
     bool installed;
     bit<32> index;
     bit<32> epoch;
@@ -165,7 +165,7 @@ struct metadata {
     bit<32> rows;
     bit<32> width;
     bit<32> groups;
-    /* Of the sender: its SID in its pool, counted from 1, 0: it is no server of one. */
+    /* Of the sender: its SID in its pool, counted from 1; 0: not a server. */
     bool sender_known;
     bit<32> incarnation;
     bit<32> slot_base;
@@ -175,25 +175,25 @@ struct metadata {
     bool known;
     bit<32> addressee_server;
 
-    /* The row that a frame names, counted from the element's first. */
+    /* Row that a frame names, counted from the element's first. */
     bit<32> row;
     /* Generations. */
     bit<32> open;
     bit<32> committed;
     bit<32> version;
-    /* Where the frame's place is, what it is to it, and the generation in which it was applied. */
+    /* Repeat filter: index of the frame's entry, its relation to the frame, and the generation of its application. */
     bit<32> place;
     bit<8> met;
     bit<32> applied_in;
     /* Rounds, and CntFwd. */
     bit<8> part;
-    /* A part that is the first of a round that it opens: what its row holds is of an earlier one. */
+    /* First part of a new round, whose row still holds an earlier round. */
     bool opens;
     bool cleared;
     bool reached;
     bool waits;
     bool countless;
-    /* Ballots: whether the row is this key's, how many votes it has, and what is known of it. */
+    /* Ballots: whether the row belongs to this key, its number of votes, and its state. */
     bit<32> key_tail;
     bool taken;
     bool ours;
@@ -203,8 +203,8 @@ struct metadata {
     /* Locks. */
     bit<8> outcome;
     bit<32> grants;
-    /* Lanes: what they do, those of a keyed frame that are marked, with which operator, in which bank; whether they
-     * add, and show what they hold; those that would have overflowed, or that name no register. */
+    /* Lanes: their operation; for a keyed frame the marked lanes, the operator and the bank; whether they are added and
+     * read; lanes that would have overflowed or that name no register. */
     bit<8> work;
     bit<32> marked;
     bit<8> op;
@@ -213,11 +213,12 @@ struct metadata {
     bool adds;
     bool gets;
     bit<32> overflow;
-    /* Beside the place: the lanes that a frame left out; or of a vote its round, and whether it went to the
+    /* Record beside the repeat filter: lanes that a frame left out; or the round of a vote, and whether it went to the
      * server. */
     bit<32> mark;
 
-    /* Calls: this element's id, whether a clone comes in once more; the pair of servers, whether it is the one that was drawn, who gets the request. */
+    /* Calls: id of this element, whether a clone is recirculated; the pair of servers, whether the caller drew it, and
+     * the decision. */
     bit<16> switch_id;
     bool second_pass;
     bit<32> group;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One lane: Stream.modify, Map.addTo, Map.get and Map.clear on its register array (crates/program, map.rs and
- * lanes.rs). A frame has it as a word of a row, or as a pair that names its row; `mask` is its bit in bitmaps. */
+ * lanes.rs). A lane is a word of a row, or a pair that names its row; `mask` is its bit in bitmaps. */
 
 control Lane(inout lane_t lane, inout pair_t pair, in bit<32> mask, inout metadata md) {
     /* Two banks: cell 2 row + bank. */
@@ -40,13 +40,13 @@ control Lane(inout lane_t lane, inout pair_t pair, in bit<32> mask, inout metada
             if (md.work == WORK_ZERO) {
                 left = 0;
             } else if (md.adds) {
-                /* The sign of both is not that of their sum. */
+                /* The terms have the same sign, and the sum has the other. */
                 beyond = (((held ^ sum) & (value ^ sum)) & 0x80000000) != 0;
                 if (md.work == WORK_PAIRS) {
                     overflows = beyond;
                     left = beyond ? held : sum;
                 } else if (held != 0x80000000 && held != 0x7fffffff) {
-                    /* NetRPC 5.2.1: a row's register at an end of its range stays there until it is cleared. */
+                    /* NetRPC 5.2.1: a row's register at the end of its range stays there until it is cleared. */
                     left = !beyond ? sum : held[31:31] == 1 ? 32w0x80000000 : 32w0x7fffffff;
                 }
                 if (!overflows) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a frame goes: its last headers, and the port that it leaves by (crates/program, emit.rs). */
+/* Destination of a frame: its last headers, and its egress port (crates/program, emit.rs). */
 
 control Leave(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {
     Strip() strip;
@@ -12,7 +12,7 @@ control Leave(inout headers hdr, inout metadata md, inout standard_metadata_t sm
         md.fate = FATE_UNROUTED;
     }
 
-    /* By which port an endpoint is reached. */
+    /* Port of an endpoint. */
     table ports {
         key = { md.to: exact; }
         actions = { by; unrouted; }
@@ -31,7 +31,7 @@ control Leave(inout headers hdr, inout metadata md, inout standard_metadata_t sm
         md.fate = FATE_PUNT;
     }
 
-    /* Packets that are no frames. What the element is addressed by itself is its processor's. */
+    /* Packets that are not frames. Packets to the element itself go to its processor. */
     table routes {
         key = { hdr.ipv4.dst: lpm; }
         actions = { hop; punt; }
@@ -69,7 +69,7 @@ control Leave(inout headers hdr, inout metadata md, inout standard_metadata_t sm
             ports.apply();
         }
         if (md.fate == FATE_TWICE) {
-            /* By the port of the first server; and once more through the pipeline. */
+            /* By the port of the first server; and recirculated. */
             sm.mcast_grp = GROUP_TWICE | (bit<16>) sm.egress_spec;
         } else if (md.fate == FATE_MULTICAST) {
             sm.mcast_grp = (bit<16>) md.index + 1;

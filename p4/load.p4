@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads: how many requests wait at each server (StateT; RackSched's load table), and their shadow, because a frame
- * visits an array once (NetClone 3.4; crates/program, clone/load.rs). By pool and SID. */
+/* Loads: queue length of each server (StateT; RackSched's load table), with a shadow copy, because a frame visits an
+ * array once (NetClone 3.4; crates/program, clone/load.rs). By pool and SID. */
 
 control Load(inout headers hdr, inout metadata md) {
     register<bit<16>>(PC_LOADS) loads;
@@ -14,7 +14,7 @@ control Load(inout headers hdr, inout metadata md) {
     apply {
         base = md.index << 6;
         if (md.way == WAY_REPLY || md.way == WAY_WORKING) {
-            /* A server's word about itself (lines 15 and 16). */
+            /* State that a server reports (lines 15 and 16). */
             loads.write(base | (bit<32>) hdr.call.sid, hdr.call.state);
             shadows.write(base | (bit<32>) hdr.call.sid, hdr.call.state);
         } else if (md.way == WAY_REQUEST) {
@@ -25,7 +25,7 @@ control Load(inout headers hdr, inout metadata md) {
                 may_choose = (hdr.call.flags & PC_CLONE_SHORTEST) != 0;
                 loads.read(first, base | (bit<32>) md.first);
                 shadows.read(second, base | (bit<32>) md.second);
-                /* Both idle: both get it, if it may be cloned (line 6). Else the shorter queue, if that is wanted. */
+                /* Both servers if both are idle and a clone is allowed (line 6), else the shorter queue if wanted. */
                 if (may_clone && (first | second) == 0) {
                     md.decision = TO_BOTH;
                 } else if (may_choose && second < first) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks: CntFwd with threshold 1 is test-and-set, and its register holds the owner, so that the owner's repeat is
- * granted again (NetRPC Table 2; crates/program, lock.rs: it says what becomes of a lock that is wanted). */
+/* Lock stage: CntFwd with threshold 1 is test-and-set, and its register holds the owner, so that the owner's repeat is
+ * granted again (NetRPC Table 2; crates/program, lock.rs, which describes wanted locks). */
 
 control Lock(inout headers hdr, inout metadata md) {
-    /* Who holds it; the tag of its acquiring, under PC_LOCK_WANTED and PC_LOCK_PARKED. */
+    /* Owner; tag of its acquisition, with the bits PC_LOCK_WANTED and PC_LOCK_PARKED. */
     register<bit<64>>(PC_ROWS) locks;
     bit<64> held = 0;
     bit<32> owner = 0;
@@ -19,10 +19,10 @@ control Lock(inout headers hdr, inout metadata md) {
             fresh = md.met == MET_NEW;
             if (md.way == WAY_FREE) {
                 exactly = owner == hdr.map.threshold && (tag & ~PC_LOCK_WANTED) == hdr.map.tag;
-                /* The answer says who had it. */
+                /* The answer contains the former owner. */
                 hdr.base.slot = owner;
                 hdr.map.para = tag & ~PC_LOCK_WANTED;
-                /* To what the server has granted meanwhile. */
+                /* Raised to the server's count of grants. */
                 md.grants = exactly ? hdr.base.round : 0;
                 if (exactly) {
                     owner = 0;
@@ -44,7 +44,7 @@ control Lock(inout headers hdr, inout metadata md) {
             } else if (owner != hdr.base.src || (tag & PC_LOCK_TAG) != hdr.map.tag) {
                 md.outcome = LOCK_RELEASED;
             } else if ((tag & PC_LOCK_PARKED) != 0) {
-                /* Again: the server has not heard of it, or its answer was lost. */
+                /* A repeat: the server may not have received the first frame, or its answer was lost. */
                 md.outcome = LOCK_IS_PARKED;
             } else if (!fresh) {
                 md.outcome = LOCK_RELEASED;
@@ -61,7 +61,7 @@ control Lock(inout headers hdr, inout metadata md) {
     }
 }
 
-/* Beside each lock: how often it was granted, the lower half of its fencing token. */
+/* Number of grants of each lock, the lower half of its fencing token. */
 control Grant(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_ROWS) grants;
     bit<32> count = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lanes of a frame, each with a register array of its own (crates/program, map.rs), and beside its place what it
- * left out, so that a repeat is answered alike. */
+/* Lanes of a frame, each with a register array of its own (crates/program, map.rs), and a record of the lanes left out,
+ * so that a repeat gets the same answer. */
 
 control Map(inout headers hdr, inout metadata md) {
     Lane() lane_0;
@@ -86,8 +86,8 @@ control Map(inout headers hdr, inout metadata md) {
     }
 }
 
-/* Beside a place of the repeat filter: the lanes that its last frame left out; of a vote its round, and whether it
- * went to the server. */
+/* Record beside the repeat filter: lanes that the last frame left out; or the round of a vote, and whether it went to
+ * the server. */
 control Overflow(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_PLACES) marks;
 

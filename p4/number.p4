@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers: each request of one part gets the element's next (NetClone Algorithm 1, lines 2 and 3; crates/program,
- * clone/number.rs). One that brings its caller's id keeps it, if its caller's name is in it: 23 bits of its
+/* Request numbers: each request of one part gets the element's next number (NetClone Algorithm 1, lines 2 and 3;
+ * crates/program, clone/number.rs). A request with an id of its caller keeps it, if the id has 23 bits of the caller's
  * endpoint. */
 
 control Number(inout headers hdr, inout metadata md) {
-    /* One: the last number that was given. */
+    /* One register: the last number that was assigned. */
     register<bit<64>>(1) numbers;
     bit<64> last = 0;
 
@@ -18,7 +18,7 @@ control Number(inout headers hdr, inout metadata md) {
                 md.fate = FATE_MALFORMED;
             } else {
                 numbers.read(last, 0);
-                /* From 1, in 63 bits; 0 is no id. */
+                /* From 1, in 63 bits; 0 means no id. */
                 last = last >= PC_CALLER_ID - 1 ? 64w1 : last + 1;
                 numbers.write(0, last);
                 hdr.call.req_id = last;

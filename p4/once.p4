@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The repeat filter: a frame takes effect at most once (NetRPC 5.1; crates/program, once.rs).
+/* Repeat-filter stage: a frame takes effect at most once (NetRPC 5.1; crates/program, once.rs).
  *
- * A place keeps the last full sequence number, so that a repeat is known however late it comes. With PC_FLIP_BIT it
- * is told by one bit, as in the paper: right as long as no repeat is a window late. */
+ * An entry keeps the last full sequence number, so that repeats of any age are recognised. With PC_FLIP_BIT it keeps
+ * one bit, as in the paper: correct as long as no repeat is a window late. */
 
 control Once(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_PLACES) seqs;
     register<bit<32>>(PC_PLACES) generations;
 #ifdef PC_FLIP_BIT
-    /* The flip bit of the last frame, the other way round: it starts as 1 (NetRPC 5.1). */
+    /* Inverted flip bit of the last frame, as the flip bit starts as 1 (NetRPC 5.1). */
     register<bit<1>>(PC_PLACES) flips;
     bit<1> flip = 0;
     bit<1> clear_flip = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes to headers. What is no frame keeps what was found of it; whether a frame is whole is the pipeline's to
- * say, by its lengths (check.p4). */
+/* Parser of bytes to headers. A packet that is not a frame keeps the headers found so far; check.p4 decides by lengths
+ * whether a frame is complete. */
 
 parser SwitchParser(packet_in packet, out headers hdr, inout metadata md, inout standard_metadata_t sm) {
     state start {
@@ -11,7 +11,7 @@ parser SwitchParser(packet_in packet, out headers hdr, inout metadata md, inout 
         }
     }
 
-    /* Options and fragments: no frame. */
+    /* Options and fragments: not a frame. */
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,

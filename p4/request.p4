@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of cloned requests: all parts of a request take the way of its first (NetClone 3.7; crates/program,
- * clone/request.rs). */
+/* Table of cloned requests: all parts of a request go to the same servers as its first part (NetClone 3.7;
+ * crates/program, clone/request.rs). */
 
 control Request(inout headers hdr, inout metadata md) {
-    /* The request's id, its pool, and who gets it; one register, because all of it is compared before any is
+    /* Id of the request, its pool, and the decision; one register, because all fields are compared before any is
      * written. */
     register<bit<98>>(PC_REQUESTS) requests;
     SlotOf() slot_of;
@@ -15,7 +15,7 @@ control Request(inout headers hdr, inout metadata md) {
             slot_of.apply(hdr.call.req_id, PC_REQUESTS, at);
             requests.read(slot, at);
             if (slot[97:2] == hdr.call.req_id ++ hdr.base.gaid) {
-                /* Of a first part that comes again, too: the others have gone that way. */
+                /* Also for a repeated first part, because the other parts went there. */
                 md.decision = slot[1:0];
             } else if (hdr.call.part == 0) {
                 requests.write(at, hdr.call.req_id ++ hdr.base.gaid ++ md.decision);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds of SyncAgtr: which worker's part counts, before anything is added (crates/program, round.rs). */
+/* Round stage of a sum (SyncAgtr): decides which worker's part counts, before anything is added (crates/program,
+ * round.rs). */
 
 control Round(inout headers hdr, inout metadata md) {
-    /* The round that is open. */
+    /* Open round. */
     register<bit<32>>(PC_ROWS) numbers;
-    /* What its parts agree on, and the workers that have contributed. */
+    /* Tag that its parts share, and the workers that have contributed. */
     register<bit<96>>(PC_ROWS) parts;
-    /* The sticky congestion mark. */
+    /* Sticky congestion mark. */
     register<bit<1>>(PC_ROWS) marks;
     bit<32> open = 0;
     bit<96> held = 0;
@@ -23,7 +24,7 @@ control Round(inout headers hdr, inout metadata md) {
             numbers.read(open, md.row);
             enters = md.way == WAY_PART && hdr.base.round == open;
             if (md.way == WAY_RESULT) {
-                /* A late result must not wipe a later round. */
+                /* A late result must not clear a later round. */
                 md.cleared = hdr.base.round >= open;
                 if (md.cleared) {
                     numbers.write(md.row, hdr.base.round |+| 1);
@@ -31,8 +32,8 @@ control Round(inout headers hdr, inout metadata md) {
             } else if (hdr.base.round < open) {
                 md.part = PART_OLD;
             } else if (hdr.base.round > open) {
-                /* Policy shadow (NetRPC 5.2.2): whoever sends this has the result of what the row holds, and so has
-                 * everybody else. */
+                /* Policy shadow (NetRPC 5.2.2): a worker that sends the next round has the result of the round in the
+                 * row, and so have all others. */
                 md.opens = md.met == MET_NEW && (md.map_flags & PC_MAP_CLEAR) != 0;
                 enters = md.opens;
                 if (md.opens) {
@@ -59,7 +60,7 @@ control Round(inout headers hdr, inout metadata md) {
                     md.part = PART_FIRST;
                     workers = workers | worker;
                 } else {
-                    /* It went to the server the first time. */
+                    /* The original went to the server as well. */
                     md.part = PART_DIVERTED;
                 }
                 parts.write(md.row, tag ++ workers);
@@ -67,7 +68,7 @@ control Round(inout headers hdr, inout metadata md) {
                 parts.write(md.row, 0);
             }
 
-            /* NetRPC 5.1: the mark stays with the round until it is cleared, so that its loss loses nothing. */
+            /* NetRPC 5.1: the mark stays with the round until it is cleared, so that a lost frame does not lose it. */
             if (enters || md.cleared) {
                 marks.read(mark, md.row);
                 if (md.opens) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where an id belongs among so many slots: ids that follow each other are far apart. As the reference has it, by a
- * product of 64 bits (2^64 / golden ratio); where a target can't multiply, PC_SLOT_BY_CRC takes a hash instead,
- * and other ids meet in a slot. */
+/* Slot of an id: consecutive ids are far apart. The reference uses a 64-bit product (2^64 / golden ratio). On targets
+ * without multiplication, PC_SLOT_BY_CRC uses a hash instead, with other collisions. */
 
 control SlotOf(in bit<64> id, in bit<32> slots, out bit<32> at) {
 #ifndef PC_SLOT_BY_CRC

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a frame bare: headers and bitmap stay (crates/wire, MapFrame::strip). A payload beside lanes was not parsed,
- * and can't be cut off: it stays behind the datagram's end, as a trailer that receivers ignore. */
+/* Strips the lanes of a frame: headers and bitmap remain (crates/wire, MapFrame::strip). A payload after the lanes was
+ * not parsed and cannot be removed: it remains after the datagram's end, as a trailer that receivers ignore. */
 
 control Strip(inout headers hdr, inout metadata md) {
     apply {

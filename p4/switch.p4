@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The switch program for a P4 pipeline (v1model): what crates/program does to a frame in passing.
+/* Switch program for a P4 pipeline (v1model): processing of a frame as in crates/program.
  *
  *   packet -> check -> tables -> admit -> way -> generation -> once -> round -> count, ballot -> lock -> grant
  *                                         -> map -> overflow -> emit -> leave -> counters -> egress -> packet
  *
- * One control for each stage, with the names of crates/program, which defines right and wrong; frames of calls to pools
- * of servers take the stages of call.p4. Each register array is visited once by a frame, in this order. */
+ * One control per stage, with the names of crates/program, which is the reference; frames of calls to pools of servers
+ * take the stages of call.p4. Each register array is visited once by a frame, in this order. */
 #include <core.p4>
 #include <v1model.p4>
 
@@ -41,7 +41,7 @@
 #include "counters.p4"
 #include "egress.p4"
 
-/* The stages of an admitted map frame. */
+/* Stages of an admitted map frame. */
 control MapStages(inout headers hdr, inout metadata md) {
     Admit() admit;
     Way() way;

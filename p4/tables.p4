@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is admitted, and where its registers are: what the controller sets (crates/program, tables.rs and
- * clone/pools.rs). A miss leaves what was there: nothing is known. */
+/* Admission tables, set by the controller (crates/program, tables.rs and clone/pools.rs). A miss leaves the metadata
+ * unchanged: nothing is known. */
 
 control Tables(inout headers hdr, inout metadata md) {
     /* `index`: of its counters and its group. */
@@ -21,7 +21,7 @@ control Tables(inout headers hdr, inout metadata md) {
         size = PC_APPLICATIONS;
     }
 
-    /* `index`: of its loads and counters. `groups`: how many ordered pairs of servers there are. */
+    /* `index`: of its loads and counters. `groups`: number of ordered pairs of servers. */
     action pool(bit<32> index, bit<32> version, bit<32> groups) {
         md.installed = true;
         md.index = index;
@@ -51,7 +51,7 @@ control Tables(inout headers hdr, inout metadata md) {
         size = PC_ENDPOINTS;
     }
 
-    /* `ip`, `port`: where frames are met that pass by on their way to it; 0: none are. */
+    /* `ip`, `port`: destination of inline frames to it; 0: none. */
     action addressee(bit<32> server, bit<32> ip, bit<16> port) {
         md.known = true;
         md.addressee_server = server;

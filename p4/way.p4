@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an admitted frame asks for, and whether its fields fit its application (crates/program, lib.rs: `pipeline`,
- * and what each way asks first). */
+/* Operation of an admitted frame, and check of its fields against its application (crates/program, lib.rs: `pipeline`,
+ * and the first checks of each way). */
 
 control Way(inout headers hdr, inout metadata md) {
     bool cross = false;
@@ -35,7 +35,7 @@ control Way(inout headers hdr, inout metadata md) {
                 md.way = WAY_RESULT;
                 wrong_unless(in_rows);
             } else if (hdr.base.kind == PC_KIND_MAP_READ) {
-                /* A lane of the frame is one of the register arrays: whole banks, or the beginning of one. */
+                /* A lane of the frame uses one of the register arrays: whole banks, or the beginning of one. */
                 md.way = WAY_READ;
                 wrong_unless(in_rows && hdr.map.lanes <= PC_LANES && (hdr.map.first_lane & 31) == 0
                     && (bit<32>) hdr.map.first_lane + (bit<32>) hdr.map.lanes <= md.width
@@ -48,7 +48,7 @@ control Way(inout headers hdr, inout metadata md) {
                 md.way = WAY_WIPE;
                 wrong_unless(is_keyed && in_rows);
             } else if (hdr.base.kind == PC_KIND_MAP_PLACES) {
-                /* 64 registers of one array: the switch's own processor reads them. */
+                /* 64 registers of one array: the switch's processor reads them. */
                 md.fate = FATE_PUNT;
             } else if (hdr.base.kind == PC_KIND_MAP_MOVE) {
                 md.way = WAY_MOVE;
@@ -79,7 +79,7 @@ control Way(inout headers hdr, inout metadata md) {
             }
         } else if (hdr.base.kind == PC_KIND_MAP_PAIRS && (md.map_flags & (PC_MAP_COUNT | PC_MAP_CLEAR)) != 0) {
             md.way = WAY_VOTE;
-            /* One entry, of a key that a register holds whole. */
+            /* One entry, with a key that fits a register. */
             wrong_unless(in_rows && hdr.entry_value.isValid() && hdr.map.payload_len == hdr.entry.key_len + 10);
         } else {
             md.fate = FATE_FORWARD;

@@ -1,4 +1,4 @@
-//! Generates tonic's stubs and what the methods ask of their path.
+//! Build script: generates tonic's stubs and the manifest.
 
 fn main() -> Result<(), pathcall_build::Error> {
     pathcall_build::compile(&["proto/monitor.proto"], &["proto"])

@@ -1,4 +1,4 @@
-//! Stubs and manifest as a user's build script makes them.
+//! Build script: generates stubs and manifest as in a user's project.
 
 #[cfg(feature = "services")]
 fn main() -> Result<(), pathcall_build::Error> {

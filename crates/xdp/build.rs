@@ -1,10 +1,10 @@
-//! Compiles the switch program in `bpf/` for the kernel, if the feature `kernel` asks for it.
+//! Build script: compiles the switch program in `bpf/` for the kernel, if the feature `kernel` is on.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compilers that are tried, the best first; `CLANG` names another.
+/// Compilers in order of preference; `CLANG` names another.
 const COMPILERS: [&str; 5] = ["clang-19", "clang", "clang-18", "clang-17", "clang-16"];
 
 fn main() {
@@ -24,24 +24,24 @@ fn main() {
     }
 }
 
-/// The first compiler that runs.
+/// First compiler that runs.
 fn compiler() -> String {
     if let Ok(clang) = env::var("CLANG") {
         return clang;
     }
-    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
     let found = COMPILERS.into_iter().find(runs);
     found.unwrap_or_else(|| panic!("no clang found: install it (Debian: clang-19), or name it in CLANG")).to_owned()
 }
 
-/// What the compiler calls itself, in one line.
+/// Version line of the compiler.
 fn version(clang: &str) -> String {
-    let said = Command::new(clang).arg("--version").output().map(|said| said.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&said).lines().next().unwrap_or(clang).to_owned()
+    let text = Command::new(clang).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or(clang).to_owned()
 }
 
 fn compile(clang: &str, source: &Path, to: &Path, options: &[&str]) {
-    // Debian keeps the headers of the machine's architecture apart.
+    // Debian has a separate directory for the headers of each architecture.
     let machine = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo says"));
     let mut command = Command::new(clang);
     command.args(["-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]);

@@ -1,4 +1,4 @@
-//! Makes the stubs, and what the methods ask of their path.
+//! Build script: generates the stubs and the manifest.
 
 fn main() -> Result<(), pathcall_build::Error> {
     pathcall_build::compile(&["proto/digests.proto"], &["proto"])

@@ -1,4 +1,4 @@
-//! `pathcall_fuzzing::filter` by libFuzzer.
+//! libFuzzer target of `pathcall_fuzzing::filter`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pathcall_fuzzing::filter::run(data));

@@ -1,4 +1,4 @@
-//! `pathcall_fuzzing::ring` by libFuzzer.
+//! libFuzzer target of `pathcall_fuzzing::ring`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pathcall_fuzzing::ring::run(data));

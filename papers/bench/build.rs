@@ -1,5 +1,5 @@
-//! Generates tonic's stubs and what the methods ask of their path. The applications of
-//! `netrpc-table7` are alike but for their names: their package is written here.
+//! Build script: generates tonic's stubs and the manifest. The applications of `netrpc-table7` differ only in their
+//! names, so this script generates their package.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = ["bench.proto", "shadows.proto", "shapes.proto"].map(|name| here.join(name));
     let protos: Vec<_> = own.into_iter().chain([out.join("many.proto")]).collect();
     pathcall_build::compile(&protos, &[&here, &out])?;
-    // As stubs are made without Pathcall.
+    // Stubs with prost's codec, without Pathcall.
     let stock = pathcall_build::configure().tonic(|tonic| tonic.codec_path("tonic_prost::ProstCodec"));
     Ok(stock.compile(&[here.join("stock.proto")], &[&here])?)
 }

@@ -1,11 +1,11 @@
-//! Servers of the service, all in this process, and clients of them: by pathcall, or by plain gRPC.
+//! Servers of the service in this process, and their clients, with Pathcall or as plain gRPC.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use apps_load::Random;
-use apps_report::way::{self, tonic_channel};
+use apps_report::call_path::{self, tonic_channel};
 use pathcall::channel::CloneOptions;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -13,7 +13,7 @@ use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
-use crate::load::{Kind, Read};
+use crate::load::{Kind, ReadCall};
 use crate::objects::{SCAN, key};
 use crate::pb::kv_client::KvClient;
 use crate::pb::kv_server::KvServer;
@@ -23,57 +23,57 @@ use crate::store::Store;
 
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// How servers work.
+/// Configuration of the servers' work.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Work {
-    /// Calls that a server works on at once.
+pub struct WorkerConfig {
+    /// Concurrent calls of a server.
     pub workers: usize,
-    /// What it waits for.
+    /// Emulated waits of a server.
     pub waits: Option<Waits>,
-    /// Waits are drawn from this.
+    /// Seed of the waits.
     pub seed: u64,
 }
 
-/// Servers, as long as it lives.
+/// Running servers; dropping the value stops them.
 #[derive(Debug, Default)]
 pub struct Cluster {
     urls: Vec<String>,
-    /// None of plain ones.
-    servers: Vec<pathcall::Server>,
+    /// Layers of the servers; empty for plain gRPC.
+    servers: Vec<pathcall::Layer>,
     tasks: JoinSet<Result<(), tonic::transport::Error>>,
 }
 
-/// What a client sent, and what came that it did not want.
+/// Counts of a client's requests and redundant answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sent {
-    /// Calls that went to the pool.
+pub struct RequestCounts {
+    /// Calls to the pool.
     pub calls: u64,
-    /// Requests beyond one for each of them: clones, repeats, hedges.
+    /// Extra requests: clones, repeats, hedges.
     pub extra: u64,
-    /// Answers to calls that had one.
+    /// Answers to calls that already had one.
     pub redundant: u64,
 }
 
-/// Reads from a cluster.
+/// Client of a cluster.
 #[derive(Debug, Clone)]
 pub enum Client {
-    /// By pathcall.
+    /// With Pathcall.
     Pathcall {
-        /// Under the stub.
+        /// Channel below the stub.
         channel: pathcall::Channel,
-        /// The stub.
+        /// Stub of the service.
         stub: KvClient<pathcall::Channel>,
     },
-    /// By plain gRPC: each call goes to a server at random.
+    /// Plain gRPC: each call goes to a random server.
     Plain(Arc<[KvClient<tonic::transport::Channel>]>),
 }
 
 impl Cluster {
-    /// A server on each store, in a pool; by the element where there is a controller.
+    /// Starts a server on each store, in a pool; with the element if there is a controller.
     ///
     /// # Errors
-    /// When there is no port, or the controller refuses a server.
-    pub async fn pathcall(stores: &[Store], work: &Work, controller: Option<&str>) -> Result<Self> {
+    /// Returns an error if no port is free or the controller refuses a server.
+    pub async fn pathcall(stores: &[Store], work: &WorkerConfig, controller: Option<&str>) -> Result<Self> {
         let mut cluster = Self::default();
         for (nth, store) in stores.iter().enumerate() {
             let (service, at) = (service(store, work, nth), listen(FREE).await?);
@@ -82,11 +82,11 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The same without pathcall.
+    /// Starts the servers as plain gRPC.
     ///
     /// # Errors
-    /// When there is no port.
-    pub async fn plain(stores: &[Store], work: &Work) -> Result<Self> {
+    /// Returns an error if no port is free.
+    pub async fn plain(stores: &[Store], work: &WorkerConfig) -> Result<Self> {
         let mut cluster = Self::default();
         for (nth, store) in stores.iter().enumerate() {
             cluster.add_plain(listen(FREE).await?, service(store, work, nth).workers(work.workers));
@@ -94,11 +94,17 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// One server at an address of its own, with pathcall if `controller` says so, by the element if it names one.
+    /// Starts one server at its own address: with Pathcall if `controller` is set, with the element if it names a
+    /// controller.
     ///
     /// # Errors
-    /// As for many.
-    pub async fn alone(at: SocketAddr, store: &Store, work: &Work, controller: Option<Option<&str>>) -> Result<Self> {
+    /// As for several servers.
+    pub async fn alone(
+        at: SocketAddr,
+        store: &Store,
+        work: &WorkerConfig,
+        controller: Option<Option<&str>>,
+    ) -> Result<Self> {
         let (at, service, mut cluster) = (listen(at).await?, service(store, work, 0), Self::default());
         match controller {
             Some(controller) => cluster.add_pathcall(at, service, work.workers, controller).await?,
@@ -107,7 +113,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where its servers are.
+    /// URLs of the servers.
     #[must_use]
     pub fn urls(&self) -> &[String] {
         &self.urls
@@ -120,63 +126,64 @@ impl Cluster {
         workers: usize,
         controller: Option<&str>,
     ) -> Result<()> {
-        let mut builder = pathcall::Server::builder(&PATHCALL).advertise(&url).workers(workers);
+        let mut builder = pathcall::Layer::builder(&PATHCALL).advertise(&url).workers(workers);
         if let Some(controller) = controller {
             builder = builder.controller(controller);
         }
         let server = builder.build().await?;
-        self.tasks.spawn(way::serve(Routes::new(KvServer::new(service)), Some(&server), incoming));
+        self.tasks.spawn(call_path::serve(Routes::new(KvServer::new(service)), Some(&server), incoming));
         self.urls.push(url);
         self.servers.push(server);
         Ok(())
     }
 
     fn add_plain(&mut self, (incoming, url): (TcpIncoming, String), service: KvService) {
-        self.tasks.spawn(way::serve(Routes::new(KvServer::new(service)), None, incoming));
+        self.tasks.spawn(call_path::serve(Routes::new(KvServer::new(service)), None, incoming));
         self.urls.push(url);
     }
 
-    /// A client; of pathcall's servers, one whose calls are made as their methods say, or with these options.
+    /// Creates a client; with Pathcall, calls use the methods' options, or these options.
     ///
     /// # Errors
-    /// When it does not connect.
+    /// Returns an error if the client does not connect.
     pub async fn client(&self, options: Option<CloneOptions>) -> Result<Client> {
         if self.servers.is_empty() {
             let mut stubs = Vec::new();
             for url in &self.urls {
-                stubs.push(KvClient::new(tonic_channel(url.clone()).await.context("no plain channel")?));
+                stubs
+                    .push(KvClient::new(tonic_channel(url.clone()).await.context("cannot connect to a plain server")?));
             }
             return Ok(Client::Plain(stubs.into()));
         }
         Client::of_pool(&self.urls[0], options).await
     }
 
-    /// The servers' ends of pathcall, in the order of their stores; none of plain ones.
+    /// Pathcall's layers, in the order of the stores; empty for plain gRPC.
     #[must_use]
-    pub fn servers(&self) -> &[pathcall::Server] {
+    pub fn servers(&self) -> &[pathcall::Layer] {
         &self.servers
     }
 }
 
 impl Client {
-    /// Reads from the pool of this server; as [`Cluster::client`].
+    /// Creates a client of the pool of this server, as [`Cluster::client`].
     ///
     /// # Errors
-    /// When it does not connect.
+    /// Returns an error if the client does not connect.
     pub async fn of_pool(server: &str, options: Option<CloneOptions>) -> Result<Self> {
         let mut builder = pathcall::Channel::builder(server.to_owned(), &PATHCALL)?;
         if let Some(options) = options {
             builder = builder.cloned(options);
         }
-        let channel = builder.connect().await.context("no channel")?;
+        let channel = builder.connect().await.context("cannot connect to the pool")?;
         Ok(Self::Pathcall { stub: KvClient::new(channel.clone()), channel })
     }
 
     /// Makes call number `nth`.
     ///
     /// # Errors
-    /// Those of the call; DATA_LOSS when it has not got what a filled store has.
-    pub async fn read(&self, nth: u64, read: Read) -> Result<Vec<Object>, Status> {
+    /// Returns the error of the call; DATA_LOSS if the answer differs from a filled store.
+    pub async fn read(&self, nth: u64, read: ReadCall) -> Result<Vec<Object>, Status> {
         let objects = match self {
             Self::Pathcall { stub, .. } => ask(stub.clone(), read).await?,
             Self::Plain(stubs) => {
@@ -187,21 +194,21 @@ impl Client {
         if read.is(&objects) { Ok(objects) } else { Err(Status::data_loss(format!("wrong objects for {read:?}"))) }
     }
 
-    /// What it has sent since it connected; nothing is known of plain gRPC, which sends each call once.
+    /// Request counts since the client connected; `None` for plain gRPC, which sends each call once.
     #[must_use]
-    pub fn sent(&self) -> Option<Sent> {
+    pub fn sent(&self) -> Option<RequestCounts> {
         match self {
             Self::Pathcall { channel, .. } => {
                 let stats = channel.stats().pool;
-                let extra = stats.cloned + stats.twice + stats.repeated + stats.hedged;
-                Some(Sent { calls: stats.calls, extra, redundant: stats.redundant })
+                let extra = stats.cloned + stats.second_requests + stats.repeated + stats.hedged;
+                Some(RequestCounts { calls: stats.calls, extra, redundant: stats.redundant })
             }
             Self::Plain(_) => None,
         }
     }
 }
 
-async fn ask<T>(mut stub: KvClient<T>, read: Read) -> Result<Vec<Object>, Status>
+async fn ask<T>(mut stub: KvClient<T>, read: ReadCall) -> Result<Vec<Object>, Status>
 where
     T: tonic::client::GrpcService<
             tonic::body::Body,
@@ -216,12 +223,12 @@ where
     }
 }
 
-fn service(store: &Store, work: &Work, nth: usize) -> KvService {
+fn service(store: &Store, work: &WorkerConfig, nth: usize) -> KvService {
     KvService::new(store.clone()).waits(work.waits, work.seed.wrapping_add(nth as u64))
 }
 
 async fn listen(at: SocketAddr) -> Result<(TcpIncoming, String)> {
-    let listener = TcpListener::bind(at).await.with_context(|| format!("no gRPC server at {at}"))?;
+    let listener = TcpListener::bind(at).await.with_context(|| format!("cannot start a gRPC server at {at}"))?;
     let url = format!("http://{}", listener.local_addr()?);
     Ok((TcpIncoming::from(listener).with_nodelay(Some(true)), url))
 }

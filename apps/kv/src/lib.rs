@@ -1,12 +1,12 @@
-//! A key-value service in front of a store, answered by any of several servers.
+//! Key-value service in front of a store, with several equivalent servers.
 //!
 //! ```text
 //! Client ─ Get, Scan ─▶ pathcall: the element clones, or the shorter queue ─▶ KvService ─▶ its Store
 //!        └────────────▶ plain gRPC: a server at random ───────────────────▶ the same
 //! ```
 //!
-//! [`objects`] says what is stored, [`store`] where, [`service`] answers, [`cluster`] has servers and clients of either kind, [`load`] reads as the paper's clients do, [`picture`] draws what
-//! they saw.
+//! [`objects`] defines the stored objects, [`store`] keeps them, [`service`] answers calls, [`cluster`] has servers and
+//! clients of both kinds, [`load`] generates the paper's workload, [`picture`] draws latencies.
 
 pub mod cluster;
 pub mod load;
@@ -15,13 +15,13 @@ pub mod picture;
 pub mod service;
 pub mod store;
 
-/// Stubs, and what their methods ask of their path.
+/// Generated stubs and manifest.
 pub mod pb {
     #![allow(clippy::doc_markdown, missing_docs)]
     pathcall::include_proto!("kv");
 }
 
 pub use cluster::{Client, Cluster};
-pub use load::{Kind, Mix};
+pub use load::{Kind, ReadMix};
 pub use service::{KvService, Waits};
 pub use store::Store;

@@ -1,4 +1,4 @@
-//! What the paper's clients ask for: objects by Zipf's law, and now and then a scan (NetClone §5.5).
+//! Workload of the paper's clients: reads of objects by Zipf's law, and rare scans (NetClone §5.5).
 
 use std::sync::Arc;
 
@@ -6,40 +6,40 @@ use apps_load::{Random, Zipf};
 
 use crate::objects::{SCAN, key, value};
 
-/// Theta of the papers.
+/// Zipf exponent of the papers.
 const THETA: f64 = 0.99;
 
-/// A kind of call.
+/// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// An object.
+    /// Read of one object.
     Get,
-    /// [`SCAN`] objects.
+    /// Read of [`SCAN`] objects.
     Scan,
 }
 
-/// One call: from which object on, and how many.
+/// Read call: kind and first object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
-    /// What it is.
+pub struct ReadCall {
+    /// Kind of the call.
     pub kind: Kind,
-    /// Number of its first object.
+    /// Number of the first object.
     pub first: u64,
 }
 
-/// Calls, each the same whenever its number is asked for.
+/// Sequence of calls; a call depends only on its number.
 #[derive(Debug, Clone)]
-pub struct Mix {
+pub struct ReadMix {
     zipf: Arc<Zipf>,
     gets: f64,
     seed: u64,
 }
 
-impl Mix {
-    /// Of `gets`, a share from 0 to 1, and scans, in a store of so many objects.
+impl ReadMix {
+    /// Mix of `gets`, a share from 0 to 1, and scans, in a store with this number of objects.
     ///
     /// # Panics
-    /// When the store has no room for a scan.
+    /// Panics if the store is too small for a scan.
     #[must_use]
     pub fn new(objects: u64, gets: f64, seed: u64) -> Self {
         assert!(objects > u64::from(SCAN), "{objects} objects are too few for scans");
@@ -48,24 +48,24 @@ impl Mix {
 
     /// Call number `nth`.
     #[must_use]
-    pub fn read(&self, nth: u64) -> Read {
-        // A generator for each call: its number alone decides.
+    pub fn read(&self, nth: u64) -> ReadCall {
+        // A generator for each call, so that a call depends only on its number.
         let mut random = Random::new(self.seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let kind = if random.happens(self.gets) { Kind::Get } else { Kind::Scan };
         let drawn = self.zipf.draw(&mut random);
         let last = self.zipf.keys() - u64::from(if kind == Kind::Scan { SCAN } else { 1 });
-        Read { kind, first: drawn.min(last) }
+        ReadCall { kind, first: drawn.min(last) }
     }
 }
 
-impl Read {
-    /// Numbers of the objects that it reads.
+impl ReadCall {
+    /// Numbers of the objects to read.
     #[must_use]
     pub fn objects(self) -> std::ops::Range<u64> {
         self.first..self.first + if self.kind == Kind::Scan { u64::from(SCAN) } else { 1 }
     }
 
-    /// Whether these are the objects that a filled store has there, in their order.
+    /// True if these are the objects of a filled store, in order.
     #[must_use]
     pub fn is(self, objects: &[crate::pb::Object]) -> bool {
         let right =
@@ -80,19 +80,19 @@ mod tests {
     use crate::pb::Object;
 
     #[test]
-    fn calls_are_mixed_as_said_and_stay_in_the_store() {
-        let mix = Mix::new(1000, 0.9, 3);
-        let calls: Vec<Read> = (0..20_000).map(|nth| mix.read(nth)).collect();
+    fn read_mix_matches_shares_and_range() {
+        let mix = ReadMix::new(1000, 0.9, 3);
+        let calls: Vec<ReadCall> = (0..20_000).map(|nth| mix.read(nth)).collect();
         assert!(calls.iter().all(|call| call.objects().end <= 1000));
         let gets = calls.iter().filter(|call| call.kind == Kind::Get).count();
         assert!((17_700..18_300).contains(&gets), "{gets}");
         assert_eq!(mix.read(77), calls[77]);
-        assert_ne!(calls[..100], (0..100).map(|nth| Mix::new(1000, 0.9, 4).read(nth)).collect::<Vec<_>>()[..]);
+        assert_ne!(calls[..100], (0..100).map(|nth| ReadMix::new(1000, 0.9, 4).read(nth)).collect::<Vec<_>>()[..]);
     }
 
     #[test]
-    fn an_answer_is_right_or_it_is_not() {
-        let read = Read { kind: Kind::Get, first: 7 };
+    fn answer_check_detects_wrong_objects() {
+        let read = ReadCall { kind: Kind::Get, first: 7 };
         let object = |n: u64, of: u64| Object { key: key(n).to_vec(), value: value(of).to_vec() };
         assert!(read.is(&[object(7, 7)]));
         assert!(!read.is(&[object(7, 8)]) && !read.is(&[object(8, 8)]) && !read.is(&[]));

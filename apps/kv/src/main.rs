@@ -1,9 +1,9 @@
-//! Reads from a replicated key-value store whose servers are disturbed now and then: cloned by the element, not
-//! cloned, and by plain gRPC.
+//! Application kv: reads from a replicated key-value store with occasionally slow servers, with clones by the element,
+//! without clones, and as plain gRPC.
 //!
 //! ```text
 //! load (Poisson, Zipf) ─► Client ─► four servers, each four workers ─► Store
-//!        └─ each value is held against what was stored; latencies count from when a call was meant to be made
+//!        └─ each value is compared with the stored one; latencies start at the planned time of the call
 //! ```
 
 use std::path::PathBuf;
@@ -13,49 +13,49 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use apps_load::{Jitter, Latencies, Plan, Run, Service, open_loop};
+use apps_load::{Jitter, Latencies, LoadPlan, Run, Service, open_loop};
 use clap::{Args, Parser, Subcommand};
-use kv::cluster::Work;
-use kv::{Client, Cluster, Kind, Mix, Store, Waits, picture};
+use kv::cluster::WorkerConfig;
+use kv::{Client, Cluster, Kind, ReadMix, Store, Waits, picture};
 use pathcall::channel::CloneOptions;
 use serde::Serialize;
 
-/// Load that does not count: connections open, the element learns of queues.
+/// Warm-up that is not measured: connections open, and the element learns queue lengths.
 const WARM: Duration = Duration::from_millis(300);
 
-/// Reads from a replicated key-value store.
+/// Read from a replicated key-value store
 #[derive(Debug, Parser)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Be one of the servers, until killed
+enum Action {
+    /// Run one of the servers until killed
     Serve(Serve),
-    /// Read from servers: cloned, not cloned, and by plain gRPC
+    /// Read from servers: with clones, without clones, and as plain gRPC
     Demo(Demo),
 }
 
 #[derive(Debug, Clone, Args)]
-struct Working {
+struct StoreArgs {
     /// Objects in the store
     #[arg(long, default_value_t = 10_000)]
     objects: u64,
-    /// Calls that a server works on at once
+    /// Concurrent calls of a server
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
-    /// How long a server waits for an object: fixed:TIME, exp:MEAN or bimodal:TIME,TIME
+    /// Service time of an object: fixed:TIME, exp:MEAN or bimodal:TIME,TIME
     #[arg(long, default_value = "exp:4ms")]
     get: Service,
-    /// How long for a scan
+    /// Service time of a scan
     #[arg(long, default_value = "exp:20ms")]
     scan: Service,
-    /// What disturbs servers: 0.01x15 is 15 times as long with a probability of 0.01, or none
+    /// Jitter of servers: 0.01x15 is 15 times the service time with probability 0.01; or none
     #[arg(long, default_value = "0.01x15")]
     jitter: Jitter,
-    /// All that is drawn is drawn from this
+    /// Seed of all random values
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -65,58 +65,58 @@ struct Serve {
     /// Address of the gRPC server
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
     listen: std::net::SocketAddr,
-    /// Controller of the pool; without one it serves alone
+    /// Controller of the pool; without one, the server is alone
     #[arg(long, value_name = "URL", conflicts_with = "plain")]
     controller: Option<String>,
-    /// Plain gRPC
+    /// Serve as plain gRPC
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    working: Working,
+    working: StoreArgs,
 }
 
 #[derive(Debug, Args)]
 struct Demo {
-    /// Controller of servers in this process: those of a pool know of each other by it
+    /// Controller for servers in this process, by which the servers of a pool know each other
     #[arg(long, value_name = "URL", required_unless_present = "pool")]
     controller: Option<String>,
-    /// A server that runs elsewhere: its pool is read from, not by plain gRPC
+    /// Server elsewhere whose pool is read from, without plain gRPC
     #[arg(long, value_name = "URL", conflicts_with = "controller")]
     pool: Option<String>,
-    /// Servers, in this process or elsewhere
+    /// Number of servers, in this process or elsewhere
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     servers: u16,
-    /// Of what the servers could do
+    /// Load as a share of the servers' capacity
     #[arg(long, default_value_t = 0.3)]
     load: f64,
-    /// Share of the calls that read one object; the others scan a hundred
+    /// Share of calls that read one object; the others scan a hundred
     #[arg(long, default_value_t = 0.99)]
     gets: f64,
-    /// Seconds of load for each way
+    /// Seconds of load for each path
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
-    /// The picture of the latencies goes there
+    /// Output file for the chart of latencies
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    working: Working,
+    working: StoreArgs,
 }
 
-/// What one way came to.
+/// Result of one path.
 #[derive(Debug, Serialize)]
-struct Way {
+struct PathResult {
     name: &'static str,
     calls: u64,
     calls_per_s: f64,
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
-    /// Requests sent beyond one for each call, for each call.
+    /// Extra requests per call.
     extra: Option<f64>,
-    /// Hash of the result: equal results, equal digests.
+    /// Hash of the results, equal for equal results.
     digest: String,
     #[serde(skip)]
     latencies: Latencies,
@@ -125,15 +125,15 @@ struct Way {
 #[derive(Debug, Serialize)]
 struct Report {
     app: &'static str,
-    /// Plain gRPC is the last, where there is any.
-    ways: Vec<Way>,
+    /// Results of all paths; plain gRPC is last, if used.
+    ways: Vec<PathResult>,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Serve(args) => serve(args).await,
-        What::Demo(args) => demo(args).await,
+        Action::Serve(args) => serve(args).await,
+        Action::Demo(args) => demo(args).await,
     };
     apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
@@ -152,8 +152,8 @@ async fn demo(args: Demo) -> Result<()> {
     ensure!((0.0..=1.0).contains(&args.gets), "--gets: expected 0 to 1, got {}", args.gets);
     ensure!(args.seconds > 0.0 && args.seconds <= 3600.0, "--seconds: expected 0 to 3600, got {}", args.seconds);
     let ways = match &args.pool {
-        Some(server) => args.elsewhere(server).await?,
-        None => args.here().await?,
+        Some(server) => args.measure_remote(server).await?,
+        None => args.measure_local().await?,
     };
     if let Some(path) = &args.picture {
         let lines: Vec<_> = ways.iter().map(|way| (way.name, &way.latencies)).collect();
@@ -164,13 +164,13 @@ async fn demo(args: Demo) -> Result<()> {
     Ok(())
 }
 
-impl Working {
-    fn work(&self) -> Work {
+impl StoreArgs {
+    fn work(&self) -> WorkerConfig {
         let waits = Waits { get: self.get, scan: self.scan, jitter: self.jitter };
-        Work { workers: usize::from(self.workers), waits: Some(waits), seed: self.seed }
+        WorkerConfig { workers: usize::from(self.workers), waits: Some(waits), seed: self.seed }
     }
 
-    /// In memory, filled.
+    /// Creates a filled store in memory.
     async fn store(&self) -> Result<Store> {
         let store = Store::memory();
         store.fill(self.objects).await?;
@@ -178,47 +178,47 @@ impl Working {
     }
 }
 
-/// Names and options of the ways that calls go to a pool: as their methods say, and without clones.
+/// Names and options of the paths to a pool: with the methods' options, and without clones.
 fn call_options() -> [(&'static str, Option<CloneOptions>); 2] {
     [("clone", None), ("random", Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
 }
 
 impl Demo {
-    /// From servers in this process.
-    async fn here(&self) -> Result<Vec<Way>> {
+    /// Measures servers in this process.
+    async fn measure_local(&self) -> Result<Vec<PathResult>> {
         let work = self.working.work();
         let stores = vec![self.working.store().await?; usize::from(self.servers)];
         let (mix, plan, mut ways) = (self.mix(), self.plan(), Vec::new());
         let pathcall = Cluster::pathcall(&stores, &work, self.controller.as_deref()).await?;
         for (name, options) in call_options() {
-            ways.push(Way::make(name, &pathcall.client(options).await?, &mix, plan).await?);
+            ways.push(PathResult::make(name, &pathcall.client(options).await?, &mix, plan).await?);
         }
         drop(pathcall);
         let plain = Cluster::plain(&stores, &work).await?;
-        ways.push(Way::make("plain gRPC", &plain.client(None).await?, &mix, plan).await?);
+        ways.push(PathResult::make("plain gRPC", &plain.client(None).await?, &mix, plan).await?);
         Ok(ways)
     }
 
-    /// From the pool of a server.
-    async fn elsewhere(&self, server: &str) -> Result<Vec<Way>> {
+    /// Measures the pool of a server elsewhere.
+    async fn measure_remote(&self, server: &str) -> Result<Vec<PathResult>> {
         let mut ways = Vec::new();
         for (name, options) in call_options() {
             let client = Client::of_pool(server, options).await?;
-            ways.push(Way::make(name, &client, &self.mix(), self.plan()).await?);
+            ways.push(PathResult::make(name, &client, &self.mix(), self.plan()).await?);
         }
         Ok(ways)
     }
 
-    fn mix(&self) -> Mix {
-        Mix::new(self.working.objects, self.gets, self.working.seed)
+    fn mix(&self) -> ReadMix {
+        ReadMix::new(self.working.objects, self.gets, self.working.seed)
     }
 
-    fn plan(&self) -> Plan {
-        let Working { get, scan, jitter, workers, seed, .. } = self.working;
+    fn plan(&self) -> LoadPlan {
+        let StoreArgs { get, scan, jitter, workers, seed, .. } = self.working;
         let mean = |service: Service| service.mean().as_secs_f64() * jitter.factor();
         let call = mean(get) * self.gets + mean(scan) * (1.0 - self.gets);
         let capacity = f64::from(self.servers) * f64::from(workers) / call;
-        Plan {
+        LoadPlan {
             rate: capacity * self.load,
             warm: WARM,
             measured: Duration::from_secs_f64(self.seconds),
@@ -228,14 +228,14 @@ impl Demo {
     }
 }
 
-impl Way {
-    async fn make(name: &'static str, client: &Client, mix: &Mix, plan: Plan) -> Result<Self> {
+impl PathResult {
+    async fn make(name: &'static str, client: &Client, mix: &ReadMix, plan: LoadPlan) -> Result<Self> {
         let digest = Arc::new(AtomicU64::new(0));
         let run: Run<Kind> = open_loop(plan, |nth| {
             let (client, digest, read) = (client.clone(), digest.clone(), mix.read(nth));
             async move {
                 let objects = client.read(nth, read).await?;
-                // Calls end in any order.
+                // Calls may end in any order.
                 digest.fetch_add(hash(nth, &objects), Ordering::Relaxed);
                 Ok::<_, tonic::Status>(read.kind)
             }
@@ -260,7 +260,7 @@ impl Way {
     }
 }
 
-/// Of an answer, and of which call's it is.
+/// Hash of an answer and its call number.
 fn hash(nth: u64, objects: &[kv::pb::Object]) -> u64 {
     let bytes = objects.iter().flat_map(|object| [&object.key, &object.value]).flatten();
     // FNV-1a.
@@ -276,7 +276,7 @@ impl Report {
             return;
         }
         for way in &self.ways {
-            let Way { name, calls, calls_per_s, p50_us, p99_us, p999_us, .. } = way;
+            let PathResult { name, calls, calls_per_s, p50_us, p99_us, p999_us, .. } = way;
             println!("{name}: {calls} calls, {calls_per_s:.0} a second");
             println!("  p50 {:.2} ms, p99 {:.2} ms, p999 {:.2} ms", p50_us / 1e3, p99_us / 1e3, p999_us / 1e3);
             if let Some(extra) = way.extra {

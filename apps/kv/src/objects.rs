@@ -1,17 +1,17 @@
-//! What is stored: keys of 16 bytes that are numbers, values of 64 bytes that are made from them (NetClone §5.5).
+//! Stored objects: numeric keys of 16 bytes, and values of 64 bytes derived from them (NetClone §5.5).
 
 /// Bytes of a key.
 pub const KEY: usize = 16;
 /// Bytes of a value.
 pub const VALUE: usize = 64;
-/// Objects of the paper's stores.
+/// Number of objects in the paper's stores.
 pub const OBJECTS: u64 = 1_000_000;
-/// Objects that one scan reads.
+/// Number of objects in a scan.
 pub const SCAN: u32 = 100;
 
 const PREFIX: &[u8; 4] = b"key-";
 
-/// The key of this number, below 10^12.
+/// Key of this number, below 10^12.
 #[must_use]
 pub fn key(number: u64) -> [u8; KEY] {
     let mut key = *b"key-000000000000";
@@ -23,7 +23,7 @@ pub fn key(number: u64) -> [u8; KEY] {
     key
 }
 
-/// The number of a key; none where it is no such key.
+/// Number of a key; `None` for other keys.
 #[must_use]
 pub fn number(key: &[u8]) -> Option<u64> {
     let digits = key.strip_prefix(PREFIX).filter(|digits| digits.len() == KEY - PREFIX.len())?;
@@ -32,12 +32,12 @@ pub fn number(key: &[u8]) -> Option<u64> {
         .try_fold(0_u64, |number, digit| Some(number * 10 + u64::from(digit.checked_sub(b'0').filter(|d| *d < 10)?)))
 }
 
-/// The value that a store is filled with under the key of this number: no two are alike.
+/// Value of this number in a filled store; all values differ.
 #[must_use]
 pub fn value(number: u64) -> [u8; VALUE] {
     let (mut value, mut word) = ([0; VALUE], number);
     for bytes in value.chunks_exact_mut(8) {
-        // SplitMix64: one to one.
+        // SplitMix64: a bijection.
         word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = word;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_numbers_and_nothing_else_is() {
+    fn keys_round_trip_and_others_are_rejected() {
         for n in [0, 7, 999_999, 999_999_999_999] {
             assert_eq!(number(&key(n)), Some(n));
         }

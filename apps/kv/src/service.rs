@@ -1,4 +1,4 @@
-//! What answers: a store, behind waits that stand for what a real server does besides.
+//! Handler of the service: a store, with waits that emulate the work of a real server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,57 +11,57 @@ use crate::pb::kv_server::Kv;
 use crate::pb::{Done, Key, Keys, Object, Objects};
 use crate::store::{Store, StoreError};
 
-/// Objects of a scan at most.
+/// Limit of objects in a scan.
 const SCAN_MAX: u32 = 1000;
 
-/// How long a server waits for each call before it asks its store. It sleeps, so that many servers can share few
-/// processors; the runtime's timers round up to whole milliseconds.
+/// Emulated service times of a server. A server sleeps, so that many servers can share few processors; the runtime's
+/// timers round up to whole milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waits {
-    /// For an object.
+    /// Service time of an object.
     pub get: Service,
-    /// For a scan.
+    /// Service time of a scan.
     pub scan: Service,
-    /// What disturbs either.
+    /// Jitter of both.
     pub jitter: Jitter,
 }
 
-/// One server's part of the service.
+/// Handler of one server.
 #[derive(Debug, Clone)]
 pub struct KvService {
     store: Store,
     waits: Option<(Waits, Arc<Mutex<Random>>)>,
-    /// Where nothing else does: calls wait here, in line, until one of so many is done.
+    /// Queue where the layer has none: calls wait in order for one of the workers.
     workers: Option<Arc<Semaphore>>,
 }
 
 impl KvService {
-    /// Answers from this store.
+    /// Handler of this store.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self { store, waits: None, workers: None }
     }
 
-    /// Waits before it does; the times are drawn from `seed`.
+    /// Adds waits before each answer, drawn from `seed`.
     #[must_use]
     pub fn waits(self, waits: Option<Waits>, seed: u64) -> Self {
         Self { waits: waits.map(|waits| (waits, Arc::new(Mutex::new(Random::new(seed))))), ..self }
     }
 
-    /// Works on so many calls at once, for plain gRPC: a server of pathcall has its queue before its handlers.
+    /// Limits concurrent calls, for plain gRPC: with Pathcall, the layer has the queue.
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
         Self { workers: Some(Arc::new(Semaphore::new(workers))), ..self }
     }
 
-    /// Does some work when it is its turn and the wait is over.
+    /// Waits for a worker and for the service time, then runs the work.
     async fn serve<T>(
         &self,
         wait: impl FnOnce(&Waits) -> Service,
         work: impl Future<Output = Result<T, Status>>,
     ) -> Result<Response<T>, Status> {
         let _worker = match &self.workers {
-            Some(workers) => Some(workers.acquire().await.map_err(|_| Status::unavailable("the server ends"))?),
+            Some(workers) => Some(workers.acquire().await.map_err(|_| Status::unavailable("the server is stopping"))?),
             None => None,
         };
         if let Some((waits, random)) = &self.waits {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_is_read_and_what_is_not_is_said() {
+    async fn present_objects_are_read_and_missing_reported() {
         let service = service().await;
         let get = async |number| service.get(Request::new(Key { key: key(number).to_vec() })).await;
         assert_eq!(get(7).await.expect("there").into_inner().value, value(7));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_are_worked_on_at_once_and_each_waits() {
+    async fn concurrency_limit_and_waits_are_applied() {
         let fixed = Service::Fixed(Duration::from_millis(10));
         let waits = Waits { get: fixed, scan: fixed, jitter: Jitter::NONE };
         let service = service().await.waits(Some(waits), 1).workers(2);
@@ -156,9 +156,9 @@ mod tests {
             })
             .collect();
         for call in calls {
-            call.await.expect("no panic").expect("there");
+            call.await.expect("the task succeeds").expect("there");
         }
-        // Three after one another, by each of two.
+        // Three calls in sequence by each of two workers.
         let took = began.elapsed();
         assert!(took >= Duration::from_millis(30), "{took:?}");
     }

@@ -1,49 +1,49 @@
-//! How long calls took, all of them: an HDR histogram.
+//! Latencies of all calls in an HDR histogram.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Digits that are kept of each.
+/// Significant digits.
 const DIGITS: u8 = 3;
-/// Longer ones count as this long.
+/// Longer latencies count as this.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Latencies of calls, to three digits.
+/// Latencies of calls, with three digits.
 #[derive(Debug, Clone)]
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Self {
         let longest = LONGEST.as_nanos() as u64;
-        Self(Histogram::new_with_bounds(1, longest, DIGITS).expect("an hour in nanoseconds, to three digits"))
+        Self(Histogram::new_with_bounds(1, longest, DIGITS).expect("valid bounds"))
     }
 }
 
 impl Latencies {
-    /// Counts a call.
+    /// Records a call.
     pub fn record(&mut self, took: Duration) {
         self.0.saturating_record(took.as_nanos().min(LONGEST.as_nanos()) as u64);
     }
 
-    /// Counts all calls of another.
+    /// Adds all calls of another histogram.
     pub fn add(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("all have the same bounds");
+        self.0.add(&other.0).expect("equal bounds");
     }
 
-    /// How many there are.
+    /// Number of calls.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// What this share of the calls did not exceed, 0 to 1; 0 without calls.
+    /// Latency that this share of the calls, 0 to 1, did not exceed; 0 without calls.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }
 
-    /// Their mean; 0 without calls.
+    /// Mean latency; 0 without calls.
     #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_calls_to_three_digits() {
+    fn quantiles_have_three_digits() {
         let mut all = Latencies::default();
         for part in 0..10 {
             let mut latencies = Latencies::default();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_calls_there_is_nothing_and_what_never_ends_counts_as_an_hour() {
+    fn empty_histogram_is_zero_and_long_calls_are_clamped() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.quantile(0.99), Duration::ZERO);
         latencies.record(Duration::MAX);

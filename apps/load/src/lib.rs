@@ -1,4 +1,4 @@
-//! Load as papers on tail latency offer it, and what they measure of it; applications and the bench share it.
+//! Load generator in the style of papers on tail latency, shared by applications and benchmarks.
 //!
 //! ```text
 //! Plan (rate, how long) ─► arrivals (Poisson) ─► a call each, however many are under way ─► Latencies
@@ -6,9 +6,9 @@
 //!                                                 └─ its server's time: Service, and Jitter
 //! ```
 //!
-//! [`open`] makes the calls: each at its time, whether others have been answered or not, and measured from that
-//! time on, so that a server that stalls is seen by all the calls it keeps waiting. [`service`] draws how long
-//! servers take, [`zipf`] which keys are asked for, [`random`] is where all of it comes from.
+//! [`open`] makes calls at planned times, whether earlier calls were answered or not, and measures from those times on,
+//! so that a stalled server shows in all calls that it delays. [`service`] draws service times, [`zipf`] keys, both
+//! from [`random`].
 
 pub mod latencies;
 pub mod open;
@@ -17,7 +17,7 @@ pub mod service;
 pub mod zipf;
 
 pub use latencies::Latencies;
-pub use open::{Plan, Run, closed_loop, open_loop};
+pub use open::{LoadPlan, Run, closed_loop, open_loop};
 pub use random::Random;
 pub use service::{Jitter, Service};
 pub use zipf::Zipf;

@@ -1,4 +1,4 @@
-//! Calls at their times.
+//! Open-loop calls at planned times.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,44 +13,44 @@ use tokio::task::JoinSet;
 
 use crate::{Latencies, Random};
 
-/// What is offered.
+/// Offered load.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// Calls a second, on average; the times between two are exponentially distributed.
+pub struct LoadPlan {
+    /// Mean calls per second; the intervals are exponentially distributed.
     pub rate: f64,
-    /// Calls of this time at the beginning are made, but do not count.
+    /// Warm-up: calls of this time are made but not counted.
     pub warm: Duration,
-    /// How long calls count after that.
+    /// Measured time after the warm-up.
     pub measured: Duration,
-    /// Calls under way at once, at most. Further ones wait, and that counts as part of their latency.
+    /// Limit of concurrent calls. Further calls wait, which counts as part of their latency.
     pub in_flight_max: usize,
-    /// The times are drawn from this.
+    /// Seed of the intervals.
     pub seed: u64,
 }
 
-/// What became of the calls that count, by their kinds.
+/// Results of the measured calls, by kind.
 #[derive(Debug, Clone)]
 pub struct Run<K> {
-    /// Of those that were answered, from the time when each was meant to be made.
+    /// Latencies of answered calls, from their planned times on.
     pub latencies: BTreeMap<K, Latencies>,
-    /// How many failed.
+    /// Number of failed calls.
     pub failed: u64,
-    /// Why the first of them did.
+    /// Reason of the first failure.
     pub why: Option<String>,
-    /// Calls that had to wait until fewer were under way: with many, the load was more than could be served.
+    /// Calls that waited for the limit of concurrent calls: many of them mean overload.
     pub held: u64,
-    /// From the first that counts to the last answer.
+    /// Time from the first measured call to the last answer.
     pub took: Duration,
 }
 
 impl<K: Ord> Run<K> {
-    /// Calls that were answered.
+    /// Number of answered calls.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.latencies.values().map(Latencies::count).sum()
     }
 
-    /// Of all kinds together.
+    /// Latencies of all kinds together.
     #[must_use]
     pub fn all(&self) -> Latencies {
         let mut all = Latencies::default();
@@ -58,28 +58,28 @@ impl<K: Ord> Run<K> {
         all
     }
 
-    /// Calls answered in a second.
+    /// Answered calls per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.answered() as f64 / self.took.as_secs_f64()
     }
 }
 
-/// One call that has ended.
+/// Completed call.
 struct Ended<K> {
-    /// What it was, or why it failed.
+    /// Kind of the call, or the reason of its failure.
     outcome: Result<K, String>,
     meant: Instant,
     at: Instant,
     held: bool,
 }
 
-/// Makes calls as planned. `call` gets each call's number and says, of one that was answered, what kind it was.
-/// Must run inside a tokio runtime with time.
+/// Makes calls as planned. `call` gets the number of each call, and returns the kind of an answered one. Must run in a
+/// tokio runtime with time.
 ///
 /// # Panics
-/// When there is no thread for the times, or `call` panics.
-pub async fn open_loop<K, E, F>(plan: Plan, call: impl Fn(u64) -> F) -> Run<K>
+/// Panics if the pacing thread can't start, or if `call` panics.
+pub async fn open_loop<K, E, F>(plan: LoadPlan, call: impl Fn(u64) -> F) -> Run<K>
 where
     K: Ord + Send + 'static,
     E: Display,
@@ -87,7 +87,7 @@ where
 {
     let (due, mut arrivals) = unbounded_channel();
     let began = Instant::now();
-    // A runtime's timers know whole milliseconds only.
+    // Timers of the runtime have millisecond resolution.
     let pacing = thread::Builder::new().name("arrivals".to_owned());
     pacing.spawn(move || arrive(plan, began, &due)).expect("a thread for the times of calls");
 
@@ -109,7 +109,7 @@ where
         let (call, ended) = (call(nth), ended.clone());
         tokio::spawn(async move {
             let outcome = call.await.map_err(|error| error.to_string());
-            // Nobody listens only where the load was given up.
+            // The receiver is gone only if the load was abandoned.
             let _ = ended.send(Ended { outcome, meant, at: Instant::now(), held });
             drop(permit);
         });
@@ -133,8 +133,8 @@ impl<K: Ord> Run<K> {
     }
 }
 
-/// Says when each call is due, when it is; ends with the plan, or when nobody listens.
-fn arrive(plan: Plan, began: Instant, due: &UnboundedSender<Instant>) {
+/// Sends the planned time of each call when it is due; ends with the plan, or when the receiver is gone.
+fn arrive(plan: LoadPlan, began: Instant, due: &UnboundedSender<Instant>) {
     let mut random = Random::new(plan.seed);
     let between = Duration::from_secs_f64(1.0 / plan.rate);
     let end = began + plan.warm + plan.measured;
@@ -148,7 +148,7 @@ fn arrive(plan: Plan, began: Instant, due: &UnboundedSender<Instant>) {
     }
 }
 
-/// Room for one more; and whether it had to be waited for.
+/// Waits for room for a call. Returns whether it had to wait.
 async fn enter(room: &Arc<Semaphore>) -> (OwnedSemaphorePermit, bool) {
     if let Ok(permit) = room.clone().try_acquire_owned() {
         return (permit, false);
@@ -156,11 +156,11 @@ async fn enter(room: &Arc<Semaphore>) -> (OwnedSemaphorePermit, bool) {
     (room.clone().acquire_owned().await.expect("never closed"), true)
 }
 
-/// The most that can be served: `callers` that each call again when they were answered, for `time`. Calls answered
-/// in a second, and how many failed.
+/// Measures capacity: `callers` that each call again after each answer, for `time`. Returns answered calls per second,
+/// and the number of failures.
 ///
 /// # Panics
-/// When `call` does.
+/// Panics if `call` panics.
 pub async fn closed_loop<E, F>(
     callers: usize,
     time: Duration,
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    const PLAN: Plan = Plan {
+    const PLAN: LoadPlan = LoadPlan {
         rate: 2000.0,
         warm: Duration::from_millis(50),
         measured: Duration::from_millis(300),
@@ -204,18 +204,18 @@ mod tests {
     };
 
     #[test]
-    fn calls_are_due_at_the_rate() {
+    fn calls_are_due_at_rate() {
         let (due, mut arrivals) = unbounded_channel();
-        arrive(Plan { rate: 1e6, ..PLAN }, Instant::now(), &due);
+        arrive(LoadPlan { rate: 1e6, ..PLAN }, Instant::now(), &due);
         drop(due);
         let calls = std::iter::from_fn(|| arrivals.try_recv().ok()).count();
-        // 350 ms at a million a second; the standard deviation of a Poisson process would be 600.
+        // 350 ms at a million calls per second; the standard deviation of a Poisson process would be 600.
         assert!((calls as f64 / 350e3 - 1.0).abs() < 0.01, "{calls}");
     }
 
     #[tokio::test]
-    async fn calls_are_made_whether_others_are_answered_or_not() {
-        // The first calls wait for later ones: a closed loop would stand.
+    async fn open_loop_does_not_wait_for_answers() {
+        // The first calls wait for later ones: a closed loop would deadlock.
         let gate = Arc::new(Semaphore::new(0));
         let run = open_loop(PLAN, move |nth| {
             let gate = gate.clone();
@@ -234,15 +234,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_room_has_waited_since_its_time() {
-        let plan = Plan { rate: 1000.0, in_flight_max: 1, warm: Duration::ZERO, ..PLAN };
+    async fn waiting_for_room_counts_as_latency() {
+        let plan = LoadPlan { rate: 1000.0, in_flight_max: 1, warm: Duration::ZERO, ..PLAN };
         let nap = Duration::from_millis(5);
         let run = open_loop(plan, move |_| async move {
             tokio::time::sleep(nap).await;
             Ok::<_, Infallible>(())
         })
         .await;
-        // Five times what one can answer: the last waits for all the others.
+        // Five times the capacity: the last call waits for all the others.
         assert!(run.held > 200, "{}", run.held);
         let longest = run.all().quantile(1.0);
         assert!(longest > plan.measured * 2, "{longest:?}");
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_is_counted_and_why() {
+    async fn failures_are_counted_with_reason() {
         let run = open_loop(PLAN, |nth| async move { if nth % 2 == 0 { Ok(()) } else { Err("busy") } }).await;
         assert!(run.failed > 100 && run.answered() > 100, "{run:?}");
         assert_eq!(run.why.as_deref(), Some("busy"));
     }
 
     #[tokio::test]
-    async fn a_closed_loop_has_as_many_calls_under_way_as_callers() {
+    async fn closed_loop_has_one_call_per_caller() {
         let under_way = Arc::new(AtomicU64::new(0));
         let (rate, failed) = closed_loop(4, Duration::from_millis(50), move |_| {
             let under_way = under_way.clone();

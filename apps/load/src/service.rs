@@ -1,4 +1,4 @@
-//! How long a server takes for a call: the distributions of NetClone §5.1.2.
+//! Service times of a server: the distributions of NetClone §5.1.2.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use crate::Random;
 
-/// How long a call takes on a server where nothing disturbs it.
+/// Distribution of service times without jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// Each call as long as the other.
+    /// The same time for each call.
     Fixed(Duration),
-    /// Exponentially distributed: short remote calls.
+    /// Exponential distribution: short remote calls.
     Exponential(Duration),
-    /// A tenth of the calls takes the longer time: simple and complex calls mixed.
+    /// A tenth of the calls takes the longer time: a mix of simple and complex calls.
     Bimodal(Duration, Duration),
 }
 
-/// What disturbs a server now and then: a call takes `times` as long with `probability`.
+/// Jitter of a server: a call takes `times` as long with `probability`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Jitter {
-    /// Of a call, 0 to 1.
+    /// Probability for a call, 0 to 1.
     pub probability: f64,
-    /// How many times as long it takes then.
+    /// Factor of the service time.
     pub times: f64,
 }
 
-/// What somebody wrote is no such thing.
+/// Error: the text is no distribution or jitter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, got {got:?}")]
 pub struct ParseError {
@@ -34,11 +34,11 @@ pub struct ParseError {
     got: String,
 }
 
-/// Share of the calls of [`Service::Bimodal`] that take the longer time.
+/// Share of calls of [`Service::Bimodal`] with the longer time.
 const LONGER: f64 = 0.1;
 
 impl Service {
-    /// How long one call takes.
+    /// Service time of one call.
     pub fn draw(self, random: &mut Random) -> Duration {
         match self {
             Self::Fixed(time) => time,
@@ -48,7 +48,7 @@ impl Service {
         }
     }
 
-    /// The mean of all calls.
+    /// Mean service time.
     #[must_use]
     pub fn mean(self) -> Duration {
         match self {
@@ -59,19 +59,19 @@ impl Service {
 }
 
 impl Jitter {
-    /// Nothing disturbs.
+    /// No jitter.
     pub const NONE: Self = Self { probability: 0.0, times: 1.0 };
-    /// High variability, the paper's usual case: 15 times as long with p = 0.01.
+    /// High variability, the paper's usual case: 15 times the service time with p = 0.01.
     pub const HIGH: Self = Self { probability: 0.01, times: 15.0 };
-    /// Low variability: 15 times as long with p = 0.001.
+    /// Low variability: 15 times the service time with p = 0.001.
     pub const LOW: Self = Self { probability: 0.001, times: 15.0 };
 
-    /// How long a call takes that would take `time`.
+    /// Service time with jitter of a call that takes `time` without.
     pub fn draw(self, time: Duration, random: &mut Random) -> Duration {
         if random.happens(self.probability) { time.mul_f64(self.times) } else { time }
     }
 
-    /// What the mean of calls is multiplied by.
+    /// Factor by which jitter raises the mean.
     #[must_use]
     pub fn factor(self) -> f64 {
         1.0 + self.probability * (self.times - 1.0)
@@ -91,7 +91,7 @@ impl fmt::Display for Service {
 impl FromStr for Service {
     type Err = ParseError;
 
-    /// As [`Service`] is shown: `fixed:4ms`, `exp:25us`, `bimodal:25us,250us`.
+    /// Parses the `Display` form of [`Service`]: `fixed:4ms`, `exp:25us`, `bimodal:25us,250us`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let expected = "fixed:TIME, exp:MEAN or bimodal:TIME,TIME, as in exp:4ms";
         let parse = || {
@@ -110,7 +110,7 @@ impl FromStr for Service {
 impl FromStr for Jitter {
     type Err = ParseError;
 
-    /// `0.01x15`: 15 times as long, with a probability of 0.01; `none`.
+    /// Parses `0.01x15`: 15 times the service time with probability 0.01; or `none`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         if text == "none" {
             return Ok(Self::NONE);
@@ -130,7 +130,7 @@ impl fmt::Display for Jitter {
     }
 }
 
-/// A time in whole us, ms or s.
+/// Parses a time in whole us, ms or s.
 fn duration(text: &str) -> Option<Duration> {
     let number = text.trim_end_matches(char::is_alphabetic);
     let count: u64 = number.parse().ok()?;
@@ -149,7 +149,7 @@ mod tests {
     const US: fn(u64) -> Duration = Duration::from_micros;
 
     #[test]
-    fn draws_have_the_mean_that_is_said() {
+    fn draws_have_specified_mean() {
         let services = [Service::Fixed(US(25)), Service::Exponential(US(25)), Service::Bimodal(US(25), US(250))];
         for service in services {
             for jitter in [Jitter::NONE, Jitter::HIGH] {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read() {
+    fn display_form_round_trips() {
         for text in ["fixed:4ms", "exp:25µs", "bimodal:25µs,250µs", "exp:2s"] {
             assert_eq!(text.parse::<Service>().map(|service| service.to_string()), Ok(text.to_owned()));
         }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_time_is_refused() {
         for text in ["", "exp", "exp:", "exp:4", "exp:-4ms", "exp:4ms,5ms", "bimodal:4ms", "gauss:4ms", "exp:4h"] {
             let error = text.parse::<Service>().expect_err(text);
             assert!(error.to_string().ends_with(&format!("got {text:?}")), "{error}");

@@ -1,23 +1,22 @@
-//! What the locks protect: counters that only come out right when nobody else is in between, and
-//! that notice it when somebody is.
+//! Counters protected by the locks: a concurrent access changes the result and is detected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
 
-/// Nobody is in the critical section. Clients count from 1.
-const NOBODY: u64 = 0;
+/// The critical section is empty. Clients count from 1.
+const NO_CLIENT: u64 = 0;
 
-/// A counter for one lock.
+/// Counter of one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     value: AtomicU64,
     inside: AtomicU64,
-    /// The largest fencing token that was let in.
+    /// Largest admitted fencing token.
     token: AtomicU64,
 }
 
-/// The critical section of a counter, entered.
+/// Entered critical section of a counter.
 #[derive(Debug)]
 #[must_use = "increment it"]
 pub(crate) struct Section<'a> {
@@ -27,36 +26,36 @@ pub(crate) struct Section<'a> {
 }
 
 impl Counter {
-    /// Enters the critical section and reads.
+    /// Enters the critical section and reads the counter.
     ///
     /// # Errors
-    /// When another client is in it, or the lock is an older one than was seen before.
+    /// Returns an error if another client is in it, or if the lock is older than an earlier one.
     pub(crate) fn enter(&self, client: u64, token: Option<u64>) -> Result<Section<'_>> {
         let other = self.inside.swap(client, Ordering::SeqCst);
-        ensure!(other == NOBODY, "clients {other} and {client} hold the same lock");
+        ensure!(other == NO_CLIENT, "clients {other} and {client} hold the same lock");
         if let Some(token) = token {
             let newest = self.token.fetch_max(token, Ordering::SeqCst);
-            ensure!(token > newest, "client {client} holds a lock of token {token}, but {newest} was seen");
+            ensure!(token > newest, "client {client} has the old fencing token {token}, the newest is {newest}");
         }
         Ok(Section { counter: self, read: self.value.load(Ordering::SeqCst), client })
     }
 
-    /// How many sections there were.
+    /// Number of completed critical sections.
     pub(crate) fn value(&self) -> u64 {
         self.value.load(Ordering::SeqCst)
     }
 }
 
 impl Section<'_> {
-    /// Writes one more than was read, and leaves.
+    /// Writes the incremented value and leaves.
     ///
     /// # Errors
-    /// When another client came in meanwhile.
+    /// Returns an error if another client has entered meanwhile.
     pub(crate) fn increment(self) -> Result<()> {
         let Self { counter, read, client } = self;
         counter.value.store(read + 1, Ordering::SeqCst);
-        let last = counter.inside.swap(NOBODY, Ordering::SeqCst);
-        ensure!(last == client, "client {last} was let in while {client} held the lock");
+        let last = counter.inside.swap(NO_CLIENT, Ordering::SeqCst);
+        ensure!(last == client, "client {last} entered the critical section while client {client} held the lock");
         Ok(())
     }
 }
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_at_once_are_noticed_and_would_lose_a_count() {
+    fn concurrent_access_is_detected() {
         let counter = Counter::default();
         counter.enter(1, None).unwrap().increment().unwrap();
         let first = counter.enter(1, None).unwrap();
@@ -76,11 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn an_older_lock_is_fenced_off() {
+    fn older_fencing_token_is_rejected() {
         let counter = Counter::default();
         counter.enter(1, Some(7)).unwrap().increment().unwrap();
         counter.enter(2, Some(9)).unwrap().increment().unwrap();
         let error = counter.enter(1, Some(7)).unwrap_err();
-        assert_eq!(error.to_string(), "client 1 holds a lock of token 7, but 9 was seen");
+        assert_eq!(error.to_string(), "client 1 has the old fencing token 7, the newest is 9");
     }
 }

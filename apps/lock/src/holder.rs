@@ -1,12 +1,11 @@
-//! Somebody who takes all locks and dies with them: a channel that is dropped, or a process that is
-//! killed. What it held must become free.
+//! Holder of all locks that dies: a dropped channel, or a killed process. Its locks must become free.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use apps_report::way::{Transport, tonic_channel};
+use apps_report::call_path::{Transport, tonic_channel};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -14,28 +13,28 @@ use crate::pb::PATHCALL;
 use crate::pb::lock_client::LockClient;
 use crate::{Args, Death, acquire, names, try_acquire};
 
-/// What a process says once it holds the locks.
+/// Line that a process prints once it holds the locks.
 const HOLDING: &str = "holding";
-/// Time in which somebody else must not get a lock.
+/// Time in which no other client may get a lock.
 const PROBE: Duration = Duration::from_millis(200);
-/// Ids beside the clients'.
+/// Ids outside the range of the clients.
 const HOLDER: u64 = u32::MAX as u64;
 const OTHER: u64 = HOLDER + 1;
 
-/// A holder of all locks.
+/// Holder of all locks.
 pub(crate) enum Holder {
     Here(Stub),
     Process(Child),
 }
 
-/// A stub of its own connection.
+/// Stub with its own connection.
 pub(crate) enum Stub {
     Pathcall(LockClient<pathcall::Channel>),
     Plain(LockClient<tonic::transport::Channel>),
 }
 
 impl Holder {
-    /// Takes all locks, and shows that nobody else gets one.
+    /// Takes all locks, and checks that another client gets none.
     pub(crate) async fn start(url: &str, args: &Args, death: Death) -> Result<Self> {
         let holder = match death {
             Death::Dropped => Self::Here(take_all(url, args).await?),
@@ -49,11 +48,11 @@ impl Holder {
         Ok(holder)
     }
 
-    /// Dies, without a word to the server.
+    /// Dies without telling the server.
     pub(crate) async fn die(self) -> Result<()> {
         match self {
             Self::Here(stub) => drop(stub),
-            Self::Process(mut child) => child.kill().await.context("the holder can't be killed")?,
+            Self::Process(mut child) => child.kill().await.context("cannot kill the holder process")?,
         }
         Ok(())
     }
@@ -69,12 +68,12 @@ impl Stub {
     }
 }
 
-/// The process that `--die killed` starts: holds the locks until it is killed, or alone.
+/// Process of `--die killed`: holds the locks until it is killed or its parent ends.
 pub(crate) async fn hold(url: &str, args: &Args) -> Result<()> {
     let _stub = take_all(url, args).await?;
     println!("{HOLDING}");
     std::io::stdout().flush()?;
-    // Ends with whoever started it.
+    // Ends with its parent.
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     Ok(())
 }
@@ -100,9 +99,9 @@ async fn spawn(url: &str, args: &Args) -> Result<Child> {
         command.arg("--plain");
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().context("no process to hold the locks")?;
-    let stdout = child.stdout.take().context("its output")?;
+    let mut child = command.spawn().context("cannot start the holder process")?;
+    let stdout = child.stdout.take().context("the holder process has no output")?;
     let line = BufReader::new(stdout).lines().next_line().await?;
-    ensure!(line.as_deref() == Some(HOLDING), "the holder's process ended before it held the locks");
+    ensure!(line.as_deref() == Some(HOLDING), "the holder process ended before it took the locks");
     Ok(child)
 }

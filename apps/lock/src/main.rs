@@ -1,11 +1,11 @@
-//! Mutual exclusion: GetLock and Release of NetRPC App. D (Agreement).
+//! Application lock: mutual exclusion with GetLock and Release of NetRPC App. D (Agreement).
 //!
-//! Clients contend for locks, one or two at a time; whoever holds a lock reads a shared counter and
-//! writes it back, one more. That only comes out right if no two are in between at once, so the
-//! counters at the end, known from the seed, are the check. Each counter also lets in nobody whose
-//! fencing token is not greater than all before: what keeps out a holder that has lost its lock unawares.
+//! Clients contend for locks, one or two at a time. A holder reads a shared counter and writes the incremented value.
+//! The result is correct only without concurrent holders; the expected counters follow from the seed. Each counter also
+//! rejects a fencing token that is not greater than all before, which excludes a holder that has lost its lock
+//! unknowingly.
 //!
-//! With `--die` somebody else holds all locks at first, and dies with them.
+//! With `--die`, another client first holds all locks and dies.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
+use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, tonic_channel};
 use apps_report::{Report, digest};
 use clap::{Parser, ValueEnum};
 use pathcall::types::StrintMap;
@@ -34,51 +34,51 @@ use pb::lock_client::LockClient;
 use pb::lock_server::{Lock, LockServer};
 use table::Table;
 
-/// A client that is not given its locks in this time asks again, after a pause that grows.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after which a client without its locks asks again, after a growing pause.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
-/// It fails when it does not get them at all.
-const GIVE_UP: Duration = Duration::from_secs(30);
+/// Time after which a client without its locks fails.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What comes with a granted lock, where the server lends locks for a time.
+/// Metadata of a granted lock, where the server grants leases.
 const LEASE_MS: &str = "pathcall-lease-ms";
 const FENCING_TOKEN: &str = "pathcall-fencing-token";
 
-/// Contends for locks that are kept in the network.
+/// Contend for locks that are kept in the network
 #[derive(Debug, Clone, Parser)]
 struct Args {
     #[command(flatten)]
-    way: Way,
-    /// Clients that contend
+    way: CallPath,
+    /// Number of contending clients
     #[arg(long, default_value_t = 4)]
     clients: u64,
-    /// Locks that they contend for
+    /// Number of locks
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     locks: u64,
     /// Critical sections of each client
     #[arg(long, default_value_t = 1000)]
     sections: u64,
-    /// Decides which locks are taken together
+    /// Seed of the choice of locks
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Has somebody die who holds all locks
+    /// Let a holder of all locks die first
     #[arg(long, value_name = "HOW")]
     die: Option<Death>,
-    /// Takes all locks at this server and keeps them: what `--die killed` starts
+    /// Takes all locks at this server and keeps them; started by `--die killed`
     #[arg(long, value_name = "URL", hide = true)]
     hold: Option<String>,
 }
 
-/// How a holder dies.
+/// Death of a holder.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Death {
-    /// Its channel is dropped
+    /// Drop its channel
     Dropped,
-    /// It is a process of its own, and killed
+    /// Kill its process
     Killed,
 }
 
-/// The service. With Pathcall, no call gets here.
+/// Handler of the service. With Pathcall, no call reaches it.
 #[derive(Debug, Clone, Default)]
 struct Handler {
     table: Arc<Table>,
@@ -141,7 +141,7 @@ async fn run(args: &Args) -> Result<()> {
     for (id, section) in sections(args) {
         choose(args, id, section).into_iter().for_each(|lock| expected[lock as usize] += 1);
     }
-    ensure!(got == expected, "the counters are {got:?}, but the critical sections were {expected:?}");
+    ensure!(got == expected, "wrong counters: expected {expected:?}, got {got:?}");
 
     let mut report = Report::new("lock", args.way.plain, latencies, took);
     report.server_bytes = host.bytes(&handler.bytes);
@@ -155,14 +155,14 @@ async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Every client's sections.
+/// Critical sections of all clients.
 fn sections(args: &Args) -> impl Iterator<Item = (u64, u64)> {
     (1..=args.clients).flat_map(|id| (0..args.sections).map(move |section| (id, section)))
 }
 
-/// The locks of a critical section: one, or two different ones.
+/// Locks of a critical section: one, or two different ones.
 fn choose(args: &Args, client: u64, section: u64) -> Vec<u64> {
-    // SplitMix64 of all that it depends on.
+    // SplitMix64 of all parameters.
     let mut mixed = args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client << 32 | section);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -172,7 +172,7 @@ fn choose(args: &Args, client: u64, section: u64) -> Vec<u64> {
     if mixed >> 62 == 0 && second != first { vec![first, second] } else { vec![first] }
 }
 
-/// Goes through its critical sections; latencies of its calls, and where they were answered.
+/// Runs a client's critical sections. Returns the latencies of its calls, and the counts of element and software.
 async fn client(url: String, args: Args, id: u64, counters: Arc<Vec<Counter>>) -> Result<(Vec<Duration>, Lanes)> {
     let mut lanes = Lanes::default();
     if args.way.plain {
@@ -193,7 +193,7 @@ async fn contend<T: Transport>(
     let mut latencies = Vec::new();
     for section in 0..args.sections {
         let mut locks = choose(args, id, section);
-        // Tokens come in the order of the names.
+        // Tokens are in the order of the names.
         locks.sort_by_key(|lock| name(*lock));
         let began = Instant::now();
         let grant = acquire(&mut client, names(&locks, id)).await?;
@@ -204,7 +204,7 @@ async fn contend<T: Transport>(
         let inside = locks.iter().zip(grant.tokens(locks.len()));
         let inside =
             inside.map(|(lock, token)| counters[*lock as usize].enter(id, token)).collect::<Result<Vec<_>>>()?;
-        // Others run while this one is inside.
+        // Other clients run while this one is inside.
         tokio::task::yield_now().await;
         ensure!(grant.lease.is_none_or(|lease| granted.elapsed() < lease), "client {id} was too slow for its lease");
         inside.into_iter().try_for_each(|section| section.increment())?;
@@ -220,17 +220,17 @@ fn name(lock: u64) -> String {
     format!("counter-{lock}")
 }
 
-/// Locks by name, with who asks for them.
+/// Locks by name, with the client's id.
 fn names(locks: &[u64], client: u64) -> StrintMap {
     StrintMap { map: locks.iter().map(|lock| (name(*lock), client as i64)).collect::<HashMap<_, _>>() }
 }
 
-/// What is said of locks that were granted, where the server says anything.
+/// Metadata of granted locks, where the server sends any.
 #[derive(Debug, Clone)]
 struct Grant {
-    /// They are the client's for so long, and longer while its channel reaches the server.
+    /// Lease of the locks, extended while the channel reaches the server.
     lease: Option<Duration>,
-    /// One for each lock, by commas: greater than that of any grant of the lock before.
+    /// One token for each lock, comma-separated: greater than the tokens of all earlier grants of the lock.
     tokens: Option<MetadataValue<Ascii>>,
 }
 
@@ -240,13 +240,13 @@ impl Grant {
         Self { lease: lease.map(Duration::from_millis), tokens: metadata.get(FENCING_TOKEN).cloned() }
     }
 
-    /// The token of each lock, in the order of their names.
+    /// Tokens of the locks, in the order of their names.
     fn tokens(&self, locks: usize) -> Vec<Option<u64>> {
         let text = self.tokens.as_ref().and_then(|tokens| tokens.to_str().ok());
         text.map_or_else(|| vec![None; locks], |text| text.split(',').map(|token| token.parse().ok()).collect())
     }
 
-    /// Gives back what was granted, and nothing that was granted later.
+    /// Request that releases these grants, and no later ones.
     fn release(&self, kvs: StrintMap) -> Request<pb::ReleaseRequest> {
         let mut request = Request::new(pb::ReleaseRequest { kvs: Some(kvs) });
         if let Some(tokens) = &self.tokens {
@@ -256,21 +256,23 @@ impl Grant {
     }
 }
 
-/// Takes locks, however often it is denied.
+/// Takes locks, with repeats until they are granted.
 async fn acquire<T: Transport>(client: &mut LockClient<T>, kvs: StrintMap) -> Result<Grant> {
     let began = Instant::now();
     let (mut pause, longest) = PAUSE;
     loop {
-        match try_acquire(client, kvs.clone(), PATIENCE).await? {
+        match try_acquire(client, kvs.clone(), RETRY_INTERVAL).await? {
             Some(grant) => return Ok(grant),
-            None => ensure!(began.elapsed() < GIVE_UP, "no lock in {} s", GIVE_UP.as_secs()),
+            None => {
+                ensure!(began.elapsed() < ACQUIRE_TIMEOUT, "no lock granted within {} s", ACQUIRE_TIMEOUT.as_secs())
+            }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);
     }
 }
 
-/// Takes locks within a time; none when others hold them.
+/// Takes locks within a time; `None` if others hold them.
 async fn try_acquire<T: Transport>(
     client: &mut LockClient<T>,
     kvs: StrintMap,
@@ -280,7 +282,7 @@ async fn try_acquire<T: Transport>(
     request.set_timeout(patience);
     match client.get_lock(request).await {
         Ok(reply) => Ok(Some(Grant::of(reply.metadata()))),
-        // Tonic's own channel says CANCELLED when its timer fires.
+        // Tonic's own channel returns CANCELLED when its timer fires.
         Err(status) if [Code::DeadlineExceeded, Code::Cancelled, Code::Aborted].contains(&status.code()) => Ok(None),
         Err(status) => Err(status.into()),
     }

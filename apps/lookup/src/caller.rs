@@ -1,9 +1,9 @@
-//! The caller: asks once and gets documents from stores, or, as its twin, asks each server itself.
+//! Caller of look-ups: one delegated call, or as the baseline a call to each server.
 
 use anyhow::Result;
 use apps_report::hops::{Caller, all};
 use pathcall::Channel;
-use pathcall::delegate::{Target, Trace, Traced};
+use pathcall::delegate::{CallTrace, NodeTarget, PendingTrace};
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
 
@@ -11,8 +11,8 @@ use crate::pb::lookup_client::LookupClient;
 use crate::pb::{Found, Query};
 use crate::servers::{INDEX, next, wanted};
 
-/// A query for these words, the longest first: long words are rarer, as a rule, and the documents that have the
-/// first word travel.
+/// Query for these words, longest first: long words are usually rarer, and the documents with the first word travel
+/// with the query.
 pub(crate) fn query(words: &[String], limit: u32) -> Query {
     let mut left = words.to_vec();
     left.sort_by_key(|word| std::cmp::Reverse(word.chars().count()));
@@ -20,7 +20,7 @@ pub(crate) fn query(words: &[String], limit: u32) -> Query {
     Query { words: words.to_vec(), left, among: None, limit }
 }
 
-/// Documents that have all the words, by path.
+/// Documents with all of the words, by path.
 pub(crate) async fn look_up(caller: &Caller, rpc: bool, query: Query) -> Result<Vec<Found>, Status> {
     let mut found = if rpc { ask_each(caller, query).await } else { ask_once(caller, query).await }?;
     found.sort_by(|a, b| a.path.cmp(&b.path));
@@ -31,23 +31,23 @@ async fn ask_once(caller: &Caller, query: Query) -> Result<Vec<Found>, Status> {
     all(stub(caller, &query)?.find(query).await).await
 }
 
-/// Who does what for a query that servers pass on.
-pub(crate) async fn trace(caller: &Caller, query: Query) -> Result<Option<Traced>, Status> {
+/// Trace of a delegated query.
+pub(crate) async fn trace(caller: &Caller, query: Query) -> Result<Option<CallTrace>, Status> {
     let (mut stub, mut request) = (stub(caller, &query)?, Request::new(query));
-    let trace = Trace::of(&mut request);
+    let trace = PendingTrace::of(&mut request);
     all(stub.find(request).await).await?;
     Ok(trace.finished().await)
 }
 
-/// To the server that a query goes to first.
+/// Stub of the first server of a query.
 fn stub(caller: &Caller, query: &Query) -> Result<LookupClient<Channel>, Status> {
-    let first = next(query).ok_or_else(|| Status::invalid_argument("a query for no words"))?;
-    Ok(LookupClient::new(caller.channel(Target::key(INDEX, first))?))
+    let first = next(query).ok_or_else(|| Status::invalid_argument("the query has no words"))?;
+    Ok(LookupClient::new(caller.channel(NodeTarget::key(INDEX, first))?))
 }
 
 async fn ask_each(caller: &Caller, mut query: Query) -> Result<Vec<Found>, Status> {
     while let Some(word) = next(&query) {
-        let channel = caller.channel(Target::key(INDEX, word))?;
+        let channel = caller.channel(NodeTarget::key(INDEX, word))?;
         let narrowed = all(LookupClient::new(channel).narrow(query).await).await?;
         let [narrowed] = <[Query; 1]>::try_from(narrowed)
             .map_err(|got| Status::internal(format!("expected one query, got {}", got.len())))?;

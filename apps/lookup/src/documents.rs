@@ -1,4 +1,4 @@
-//! Documents: text files below a directory, their words, and what is shown of them.
+//! Documents: text files below a folder, their words, and their display.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,17 +8,17 @@ use anyhow::{Context, Result, ensure};
 
 use crate::pb::Found;
 
-/// Longer files are no documents, bytes.
+/// Limit of a document's bytes; larger files are skipped.
 const BYTES_MAX: u64 = 1 << 20;
-/// Longer lines are cut, characters.
+/// Limit of a displayed line in characters.
 const LINE_MAX: usize = 120;
 
-/// A text with its path below the directory.
+/// Text with its path below the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Document {
     pub(crate) path: String,
     pub(crate) text: String,
-    /// All of its words.
+    /// All words of the text.
     pub(crate) words: BTreeSet<String>,
 }
 
@@ -29,19 +29,20 @@ impl Document {
     }
 }
 
-/// All text files below a directory, by path; not those in hidden directories, nor what builds leave behind.
+/// All text files below a folder, by path, except those in hidden folders and build outputs.
 pub(crate) fn read(root: &Path) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(&directory).with_context(|| format!("no documents in {}", directory.display()))?;
+        let entries =
+            fs::read_dir(&directory).with_context(|| format!("cannot read documents in {}", directory.display()))?;
         for entry in entries {
             let (entry, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
             let name = entry.to_string_lossy();
             if name.starts_with('.') || name == "target" {
                 continue;
             }
-            // What vanishes meanwhile, and what is not UTF-8, is no document.
+            // Vanished files and files that are not UTF-8 are skipped.
             let Ok(about) = fs::symlink_metadata(&path) else { continue };
             if about.is_dir() {
                 directories.push(path);
@@ -57,13 +58,13 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Document>> {
     Ok(documents)
 }
 
-/// The words of a text: runs of letters, digits and underscores, in lower case, of two characters or more.
+/// Words of a text: runs of at least two letters, digits and underscores, in lower case.
 pub(crate) fn words(text: &str) -> BTreeSet<String> {
     let runs = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     runs.filter(|run| run.chars().nth(1).is_some()).map(str::to_lowercase).collect()
 }
 
-/// What is shown of a document that was found.
+/// Displayed lines of a found document.
 pub(crate) fn show(document: &Document, query: &[String]) -> Found {
     let mut lines = document.text.lines().map(str::trim).filter(|line| !line.is_empty());
     let title = lines.clone().next().unwrap_or_default().trim_start_matches(['#', '/', '!', ' ']);
@@ -76,7 +77,7 @@ fn cut(line: &str) -> String {
     line.chars().take(LINE_MAX).collect()
 }
 
-/// What a look-up must find, by looking at all documents.
+/// Expected result of a look-up, from a scan of all documents.
 pub(crate) fn scan(documents: &[Document], query: &[String], limit: usize) -> Vec<Found> {
     let has_all = |document: &&Document| query.iter().all(|word| document.words.contains(word));
     documents.iter().filter(has_all).take(limit).map(|document| show(document, query)).collect()
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_runs_in_lower_case() {
+    fn words_are_lower_case_runs() {
         let expected = ["and", "flow_id", "of", "über", "x2"].map(str::to_owned);
         assert_eq!(words("Über-x2, of a flow_id; AND 7").into_iter().collect::<Vec<_>>(), {
             let mut sorted = expected.to_vec();
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_shown_by_its_first_line_and_the_one_with_the_word() {
+    fn document_shows_title_and_matching_line() {
         let document = Document::new("a.md".into(), "\n# Title\nSofar.\n  So far, so good\n".into());
         let found = show(&document, &["so".to_owned(), "title".to_owned()]);
         assert_eq!((&*found.title, &*found.snippet), ("Title", "So far, so good"));
@@ -117,6 +118,6 @@ mod tests {
         let paths: Vec<String> = read(&root).expect("read").into_iter().map(|document| document.path).collect();
         fs::remove_dir_all(&root).expect("removed");
         assert_eq!(paths, ["b.md", "in/a.rs"]);
-        assert!(read(&root).unwrap_err().to_string().starts_with("no documents in "));
+        assert!(read(&root).unwrap_err().to_string().starts_with("cannot read documents in "));
     }
 }

@@ -1,9 +1,9 @@
-//! Indexed look-up over a set of real documents (DPC §2.3, Fig. 1.1).
+//! Application lookup: indexed look-up over a set of real documents (DPC §2.3, Fig. 1.1).
 //!
-//! Words are spread over index servers, documents over stores. A query goes to the index server of one of its
-//! words, which passes it on to those of the others, with the documents that are left; the last one passes it on to
-//! the stores that have them, and these reply to the caller. With `--rpc` the caller asks each server itself. What
-//! is found is held against a search through all documents.
+//! Words are spread over index servers, documents over stores. A query goes to the index server of one of its words,
+//! which passes it on to the servers of the other words, with the remaining documents; the last one passes it on to the
+//! stores of these documents, which reply to the caller. With `--rpc` the caller asks each server itself. Each result
+//! is compared with a scan of all documents.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use apps_report::digest;
-use apps_report::hops::{self, Caller, Host, Place, Placement, Report};
+use apps_report::hops::{self, Caller, DelegateServer, HopReport, KeyPlacement, ServerAddress};
 use clap::{Args, Parser, Subcommand};
 use pathcall::delegate::Directory;
 use prost::Message;
@@ -27,18 +27,18 @@ mod servers;
 
 use documents::Document;
 
-/// Looks words up in documents that are spread over servers.
+/// Look words up in documents that are spread over servers
 #[derive(Debug, Parser)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Be one of the servers, until killed
+enum Action {
+    /// Run one of the servers until killed
     Serve(Serve),
-    /// Ask for the documents that have all of some words
+    /// Ask for the documents with all of some words
     Ask(Ask),
     /// Ask many questions and check each answer
     Demo(Demo),
@@ -46,7 +46,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Which one: index-… or store-…
+    /// Name of the server: index-… or store-…
     #[arg(long)]
     name: String,
     #[command(flatten)]
@@ -58,58 +58,58 @@ struct Serve {
 #[derive(Debug, Args)]
 struct Ask {
     words: Vec<String>,
-    /// Ask once more, and print which servers did what for it, and when
+    /// Ask once more, and print a trace of the servers
     #[arg(long, conflicts_with = "rpc")]
     trace: bool,
     #[command(flatten)]
     servers: Servers,
     #[command(flatten)]
-    way: Way,
+    way: QueryArgs,
 }
 
 #[derive(Debug, Args)]
 struct Demo {
-    /// Servers that run elsewhere, as for `ask`; without any, all run in this process
+    /// Servers elsewhere, as for `ask`; without any, all run in this process
     #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',')]
-    servers: Vec<Place>,
+    servers: Vec<ServerAddress>,
     #[command(flatten)]
     documents: Documents,
     #[command(flatten)]
-    way: Way,
-    /// Index servers in this process, and as many stores
+    way: QueryArgs,
+    /// Number of index servers in this process, and of stores
     #[arg(long, default_value_t = 4)]
     each: usize,
-    /// Questions
+    /// Number of questions
     #[arg(long, default_value_t = 300)]
     queries: u64,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 struct Servers {
-    /// All servers, the same list for each and for who asks: index-0=10.0.0.1:7801,store-0=10.0.0.2:7801,…
+    /// All servers, with the same list for each server and caller: index-0=10.0.0.1:7801,store-0=10.0.0.2:7801,…
     #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',', required = true)]
-    servers: Vec<Place>,
+    servers: Vec<ServerAddress>,
 }
 
 #[derive(Debug, Args)]
 struct Documents {
-    /// Directory of the documents: all text files below it
+    /// Folder of the documents: all text files below it
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))]
     documents: PathBuf,
 }
 
 #[derive(Debug, Args)]
-struct Way {
-    /// Hub and spoke: ask each server from here; nobody passes a query on
+struct QueryArgs {
+    /// Baseline, hub and spoke: ask each server from here; no server passes a query on
     #[arg(long)]
     rpc: bool,
-    /// At most so many documents of a query
+    /// Limit of documents of a query
     #[arg(long, default_value_t = 10)]
     limit: u32,
-    /// This host's address, as servers reach it
+    /// Address of this host, as servers reach it
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     here: IpAddr,
 }
@@ -117,19 +117,19 @@ struct Way {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Serve(args) => serve(args).await,
-        What::Ask(args) => ask(args).await,
-        What::Demo(args) => demo(args).await,
+        Action::Serve(args) => serve(args).await,
+        Action::Ask(args) => ask(args).await,
+        Action::Demo(args) => demo(args).await,
     };
     apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(Serve { name, servers: Servers { servers }, documents }: Serve) -> Result<()> {
     let Some(own) = servers.iter().find(|place| place.name == name) else {
-        bail!("the list of servers does not have {name:?}");
+        bail!("server {name:?} is not in the list --servers");
     };
     let documents = documents::read(&documents.documents)?;
-    let placement = Placement::of(servers.iter().map(|place| place.name.clone()));
+    let placement = KeyPlacement::of(servers.iter().map(|place| place.name.clone()));
     let handlers = servers::handlers(&name, &placement, &documents, &hops::directory(&servers))?;
     let host = hops::serve(&name, own.node, handlers, &pb::PATHCALL).await?;
     println!("ready {}", host.place.url);
@@ -169,7 +169,7 @@ async fn demo(args: Demo) -> Result<()> {
         }
     }
     let took = latencies.iter().sum();
-    let mut report = Report::new("lookup", args.way.rpc, latencies, took, (&caller, None, &hosts));
+    let mut report = HopReport::new("lookup", args.way.rpc, latencies, took, (&caller, None, &hosts));
     report.digest = digest(results.iter().map(Vec::as_slice));
     if !args.way.rpc {
         let query = caller::query(&question(&documents, 0), args.way.limit);
@@ -179,11 +179,11 @@ async fn demo(args: Demo) -> Result<()> {
     Ok(())
 }
 
-/// All servers, in this process.
-async fn start(documents: &[Document], each: usize) -> Result<Vec<Host>> {
+/// Starts all servers in this process.
+async fn start(documents: &[Document], each: usize) -> Result<Vec<DelegateServer>> {
     let names = |role: &'static str| (0..each).map(move |number| format!("{role}{number}"));
     let names: Vec<String> = names(servers::INDEX).chain(names(servers::STORE)).collect();
-    let (placement, directory) = (Placement::of(names.iter().cloned()), Directory::default());
+    let (placement, directory) = (KeyPlacement::of(names.iter().cloned()), Directory::default());
     let mut hosts = Vec::new();
     for name in &names {
         let handlers = servers::handlers(name, &placement, documents, &directory)?;
@@ -193,7 +193,8 @@ async fn start(documents: &[Document], each: usize) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-/// Three words of a document; of every fourth question, one is of another document, so that there may be no answer.
+/// Three words of a document; in every fourth question, one word is of another document, so that the answer may be
+/// empty.
 fn question(texts: &[Document], number: u64) -> Vec<String> {
     let draw = |nth: u64, below: usize| (mix(number * 8 + nth) % below.max(1) as u64) as usize;
     let of = |text: usize, nth: u64| {
@@ -209,7 +210,7 @@ fn question(texts: &[Document], number: u64) -> Vec<String> {
     words
 }
 
-/// SplitMix64's output function (Steele, Lea and Flood 2014).
+/// Output function of SplitMix64 (Steele, Lea and Flood 2014).
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The servers: an index server has the words that belong to it, a store the documents that do.
+//! Servers of the look-up: an index server has its share of the words, a store its share of the documents.
 //!
 //! ```text
 //! Find ─► index of the first word ─► index of the next … ─┬─► store ─ Found ─► caller
@@ -10,23 +10,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use apps_report::hops::Placement;
-use pathcall::delegate::{Call, Directory, Handlers, Target};
+use apps_report::hops::KeyPlacement;
+use pathcall::delegate::{DelegatedCall, Directory, Handlers, NodeTarget};
 use tonic::Status;
 
 use crate::documents::{self, Document};
 use crate::pb::delegated::{LookupFetch, LookupFind, LookupNarrow};
 use crate::pb::{Documents, Found, Query, Wanted};
 
-/// Names of index servers begin with this.
+/// Prefix of index servers' names.
 pub(crate) const INDEX: &str = "index-";
-/// Names of stores do with this.
+/// Prefix of stores' names.
 pub(crate) const STORE: &str = "store-";
 
-/// The handlers of a server of this name, with its share of the documents.
+/// Handlers of a server with this name, with its share of the documents.
 pub(crate) fn handlers(
     name: &str,
-    placement: &Placement,
+    placement: &KeyPlacement,
     documents: &[Document],
     directory: &Directory,
 ) -> Result<Handlers> {
@@ -38,7 +38,7 @@ pub(crate) fn handlers(
             let done = find(&index, &directory, query, &call);
             async move { done }
         };
-        let narrow = move |query, call: Call<Query>| {
+        let narrow = move |query, call: DelegatedCall<Query>| {
             let narrowed = narrowing.narrow(query);
             async move { call.reply(narrowed?).await }
         };
@@ -49,15 +49,15 @@ pub(crate) fn handlers(
         let store = Arc::new(store);
         Ok(handlers.handle::<LookupFetch, _, _>(move |wanted, call| fetch(Arc::clone(&store), wanted, call)))
     } else {
-        bail!("a server's name begins with {INDEX} or {STORE}, got {name:?}")
+        bail!("invalid server name {name:?} (expected prefix {INDEX} or {STORE})")
     }
 }
 
-/// Narrows the query down, and passes it on: to who has the next word, or to who has the documents.
-fn find(index: &Index, directory: &Directory, query: Query, call: &Call<Found>) -> Result<(), Status> {
+/// Narrows the query down, and passes it on to the server of the next word, or to the stores.
+fn find(index: &Index, directory: &Directory, query: Query, call: &DelegatedCall<Found>) -> Result<(), Status> {
     let query = index.narrow(query)?;
     if let Some(word) = next(&query) {
-        return call.delegate::<LookupFind>(Target::key(INDEX, word), &query);
+        return call.delegate::<LookupFind>(NodeTarget::key(INDEX, word), &query);
     }
     for (store, wanted) in wanted(query, directory)? {
         call.delegate::<LookupFetch>(store, &wanted)?;
@@ -66,7 +66,11 @@ fn find(index: &Index, directory: &Directory, query: Query, call: &Call<Found>) 
 }
 
 /// Replies with each document.
-async fn fetch(store: Arc<BTreeMap<String, Document>>, wanted: Wanted, call: Call<Found>) -> Result<(), Status> {
+async fn fetch(
+    store: Arc<BTreeMap<String, Document>>,
+    wanted: Wanted,
+    call: DelegatedCall<Found>,
+) -> Result<(), Status> {
     for path in &wanted.paths {
         let document = store.get(path).ok_or_else(|| Status::not_found(format!("no document {path} in this store")))?;
         call.reply(documents::show(document, &wanted.words)).await?;
@@ -74,36 +78,36 @@ async fn fetch(store: Arc<BTreeMap<String, Document>>, wanted: Wanted, call: Cal
     Ok(())
 }
 
-/// The word whose index server is next; `None`: no word is left, or no document.
+/// Word whose index server is next; `None` if no word or no document is left.
 pub(crate) fn next(query: &Query) -> Option<&String> {
     let nothing = query.among.as_ref().is_some_and(|among| among.paths.is_empty());
     query.left.first().filter(|_| !nothing)
 }
 
-/// What each store is asked for, when the query is narrowed down.
+/// Requests to the stores of a narrowed query.
 pub(crate) fn wanted(query: Query, directory: &Directory) -> Result<BTreeMap<SocketAddr, Wanted>, Status> {
     let mut stores: BTreeMap<SocketAddr, Wanted> = BTreeMap::new();
     let paths = query.among.unwrap_or_default().paths;
     for path in paths.into_iter().take(query.limit as usize) {
-        let store = directory.find(&Target::key(STORE, &path))?;
+        let store = directory.find(&NodeTarget::key(STORE, &path))?;
         let wanted = stores.entry(store).or_insert_with(|| Wanted { paths: Vec::new(), words: query.words.clone() });
         wanted.paths.push(path);
     }
     Ok(stores)
 }
 
-/// Where words are: paths in order.
+/// Index: paths by word, in order.
 #[derive(Debug)]
 struct Index(BTreeMap<String, BTreeSet<String>>);
 
 impl Index {
     fn new(documents: &[Document], own: impl Fn(&str) -> bool) -> Self {
         let mut index: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        // Whose a word is, is asked once for each.
-        let mut whose: BTreeMap<&String, bool> = BTreeMap::new();
+        // The owner of each word is looked up once.
+        let mut is_own: BTreeMap<&String, bool> = BTreeMap::new();
         for document in documents {
             for word in &document.words {
-                if *whose.entry(word).or_insert_with(|| own(word)) {
+                if *is_own.entry(word).or_insert_with(|| own(word)) {
                     index.entry(word.clone()).or_default().insert(document.path.clone());
                 }
             }
@@ -111,10 +115,10 @@ impl Index {
         Self(index)
     }
 
-    /// Looks at the first word, which belongs here, and at those of the rest that are here too.
+    /// Narrows by the first word, which belongs to this server, and by other words of this server.
     fn narrow(&self, mut query: Query) -> Result<Query, Status> {
         if query.left.is_empty() {
-            return Err(Status::invalid_argument("a query for no words"));
+            return Err(Status::invalid_argument("the query has no words"));
         }
         let first = query.left.remove(0);
         let (here, left) = query.left.into_iter().partition(|word| self.0.contains_key(word));
@@ -144,16 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn an_index_looks_at_what_is_its_own() {
+    fn index_narrows_by_its_own_words() {
         let documents = ["one red", "one blue", "red blue one"].iter().enumerate();
         let documents: Vec<_> = documents.map(|(i, text)| Document::new(i.to_string(), (*text).to_owned())).collect();
         let index = Index::new(&documents, |word| word != "blue");
         let narrowed = index.narrow(query(&["one", "blue", "red"])).expect("words");
-        assert_eq!(narrowed.left, ["blue"], "another has it");
+        assert_eq!(narrowed.left, ["blue"], "word of another server");
         assert_eq!(narrowed.among.as_ref().expect("some").paths, ["0", "2"]);
         assert_eq!(next(&narrowed), Some(&"blue".to_owned()));
         let nothing = index.narrow(query(&["nowhere", "blue"])).expect("words");
-        assert_eq!(next(&nothing), None, "there is nothing to narrow down");
+        assert_eq!(next(&nothing), None, "no candidates left");
         assert!(index.narrow(query(&[])).is_err());
     }
 }

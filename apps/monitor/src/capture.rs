@@ -1,7 +1,7 @@
-//! Packet captures: pcap and pcapng, read packet by packet to the end, or to where they are damaged.
+//! Reader of packet captures, pcap and pcapng, up to the end or to damage.
 //!
-//! Nothing here trusts the file: what can't be a packet is counted and passed over, and where the
-//! framing itself is broken the rest can't be found, so reading ends there and says so.
+//! The file is not trusted: invalid packets are counted and skipped; broken framing ends reading with a report, since
+//! later packets can't be found.
 
 use std::io::{self, Cursor, Read};
 
@@ -12,47 +12,47 @@ use pcap_file::pcapng::blocks::{
 };
 use pcap_file::{DataLink, Endianness, PcapError};
 
-/// The first block of a pcapng file, in either byte order.
+/// First block of a pcapng file, in either byte order.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// A packet as it was captured.
+/// Captured packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What it begins with.
+    /// Link type of the first header.
     pub link: DataLink,
-    /// Its length on the wire, bytes; `data` may be shorter.
+    /// Length on the wire in bytes; `data` may be shorter.
     pub wire_len: u32,
-    /// What was kept of it.
+    /// Captured bytes.
     pub data: &'a [u8],
 }
 
-/// How reading ended.
+/// End of reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct End {
-    /// Packets that were found.
+pub struct CaptureEnd {
+    /// Number of packets.
     pub packets: u64,
-    /// Packet blocks that hold no packet.
+    /// Packet blocks without a valid packet.
     pub broken: u64,
-    /// What ended it, unless it is the end of the file.
+    /// Reason of an early end.
     pub damage: Option<String>,
 }
 
-/// Why there is nothing to read.
+/// Reason for which a capture can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// No capture, or not even its header is whole.
+    /// The file is no capture, or its header is incomplete.
     #[error("neither a pcap nor a pcapng capture: {0}")]
     Header(String),
-    /// It can't be read.
+    /// The file can't be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Reads a capture and hands out its packets.
+/// Reads a capture and passes each packet to `each`.
 ///
 /// # Errors
-/// When it is no capture. Damage further on is no error: it is said in [`End`].
-pub fn read(mut source: impl Read, each: impl FnMut(Packet<'_>)) -> Result<End, CaptureError> {
+/// Returns an error if the file is no capture. Later damage is reported in [`CaptureEnd`].
+pub fn read(mut source: impl Read, each: impl FnMut(Packet<'_>)) -> Result<CaptureEnd, CaptureError> {
     let mut magic = Vec::new();
     source.by_ref().take(PCAPNG.len() as u64).read_to_end(&mut magic)?;
     let pcapng = magic == PCAPNG;
@@ -65,11 +65,11 @@ pub fn read(mut source: impl Read, each: impl FnMut(Packet<'_>)) -> Result<End, 
     }
 }
 
-fn read_pcap(mut reader: PcapReader<impl Read>, mut each: impl FnMut(Packet<'_>)) -> End {
-    // The upper half of the field says other things.
+fn read_pcap(mut reader: PcapReader<impl Read>, mut each: impl FnMut(Packet<'_>)) -> CaptureEnd {
+    // The upper half of the field has other contents.
     let link = DataLink::from(u32::from(reader.header().datalink) & 0xffff);
-    let mut end = End::default();
-    // Raw packets: the checked ones may not be longer on the wire than what is kept of them.
+    let mut end = CaptureEnd::default();
+    // Raw packets: the checked reader rejects packets that are longer on the wire than captured.
     while let Some(packet) = reader.next_raw_packet() {
         match packet {
             Ok(packet) => {
@@ -85,11 +85,11 @@ fn read_pcap(mut reader: PcapReader<impl Read>, mut each: impl FnMut(Packet<'_>)
     end
 }
 
-fn read_pcapng(mut reader: PcapNgReader<impl Read>, mut each: impl FnMut(Packet<'_>)) -> End {
+fn read_pcapng(mut reader: PcapNgReader<impl Read>, mut each: impl FnMut(Packet<'_>)) -> CaptureEnd {
     let mut links = Vec::new();
-    let mut end = End::default();
+    let mut end = CaptureEnd::default();
     loop {
-        // Of the section that a packet block is in.
+        // Byte order of the block's section.
         let endianness = reader.section().endianness;
         match reader.next_raw_block() {
             None => return end,
@@ -116,11 +116,11 @@ fn read_pcapng(mut reader: PcapNgReader<impl Read>, mut each: impl FnMut(Packet<
     }
 }
 
-/// The packet of a packet block, if it holds one of a known interface.
+/// Packet of a packet block, if valid and of a known interface.
 fn packet<'a>(block: &'a RawBlock<'_>, endianness: Endianness, links: &[DataLink]) -> Option<Packet<'a>> {
     let mut fields = Fields { endianness, rest: &block.body };
     if block.type_ == SIMPLE_PACKET_BLOCK {
-        // Without a length of its own: padding at its end may belong to it or not.
+        // The block has no length field for it: padding at its end may belong to it.
         let wire_len = fields.u32()?;
         let kept = fields.rest.len().min(wire_len as usize);
         return Some(Packet { link: *links.first()?, wire_len, data: &fields.rest[..kept] });
@@ -155,7 +155,7 @@ impl Fields<'_> {
     }
 }
 
-/// What a reader says, with what is behind it.
+/// Message of a reader's error, with its cause.
 fn words(error: &PcapError) -> String {
     match error {
         PcapError::IncompleteBuffer => "it ends in the middle".into(),

@@ -1,14 +1,14 @@
 use super::*;
 use crate::generate;
 
-/// What is read, as lengths on the wire.
-fn lengths(bytes: &[u8]) -> (End, Vec<u32>) {
+/// Result of reading, with lengths on the wire.
+fn lengths(bytes: &[u8]) -> (CaptureEnd, Vec<u32>) {
     let mut lengths = Vec::new();
     let end = read(bytes, |packet| lengths.push(packet.wire_len)).unwrap();
     (end, lengths)
 }
 
-/// A pcapng block.
+/// Block of a pcapng file.
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let padded = body.len().next_multiple_of(4);
     let len = (padded as u32 + 12).to_le_bytes();
@@ -29,21 +29,21 @@ fn enhanced(interface: u32, kept: u32, wire: u32, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_made_capture_is_read_and_the_same_each_time() {
+fn generated_capture_is_deterministic() {
     let capture = generate::capture(3, 500).unwrap();
     assert_eq!(capture, generate::capture(3, 500).unwrap());
     assert_ne!(capture, generate::capture(4, 500).unwrap());
     let (end, lengths) = lengths(&capture);
-    assert_eq!((end, lengths.len()), (End { packets: 500, ..End::default() }, 500));
-    assert!(lengths.iter().any(|len| *len > 1000), "packets are longer than what is kept of them");
+    assert_eq!((end, lengths.len()), (CaptureEnd { packets: 500, ..CaptureEnd::default() }, 500));
+    assert!(lengths.iter().any(|len| *len > 1000), "no packet is longer than its captured part");
 }
 
 #[test]
-fn pcapng_is_read_and_broken_blocks_are_counted() {
+fn pcapng_broken_blocks_are_counted() {
     let file = [
         section(),
         enhanced(0, 3, 1500, b"abc"),
-        // Of an interface that there is not, and longer than its block.
+        // An unknown interface, and a length beyond the block.
         enhanced(9, 3, 60, b"abc"),
         enhanced(0, u32::MAX, 60, b"abc"),
         block(SIMPLE_PACKET_BLOCK, &[&[2, 0, 0, 0][..], b"xyzw"].concat()),
@@ -52,13 +52,13 @@ fn pcapng_is_read_and_broken_blocks_are_counted() {
     ];
     let mut found = Vec::new();
     let end = read(&file.concat()[..], |p| found.push((p.link, p.wire_len, p.data.to_vec()))).unwrap();
-    assert_eq!(end, End { packets: 2, broken: 3, damage: None });
+    assert_eq!(end, CaptureEnd { packets: 2, broken: 3, damage: None });
     let ethernet = DataLink::ETHERNET;
     assert_eq!(found, [(ethernet, 1500, b"abc".to_vec()), (ethernet, 2, b"xy".to_vec())]);
 }
 
 #[test]
-fn a_capture_may_end_anywhere() {
+fn truncated_capture_is_read_to_its_end() {
     for file in [generate::capture(1, 3).unwrap(), [section(), enhanced(0, 3, 60, b"abc")].concat()] {
         let (whole, _) = lengths(&file);
         for len in 0..file.len() {
@@ -72,7 +72,7 @@ fn a_capture_may_end_anywhere() {
 }
 
 #[test]
-fn no_byte_can_make_it_panic() {
+fn corrupted_bytes_never_panic() {
     for file in [generate::capture(1, 4).unwrap(), [section(), enhanced(0, 3, 60, b"abc")].concat()] {
         for at in 0..file.len() {
             for value in [0, 1, 0x7f, 0xff] {
@@ -87,7 +87,7 @@ fn no_byte_can_make_it_panic() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused() {
+fn invalid_capture_is_refused() {
     for file in [&b""[..], b"GIF", b"Hello, this is not a capture at all."] {
         assert!(matches!(read(file, |_| ()), Err(CaptureError::Header(_))), "{file:?}");
     }

@@ -1,4 +1,4 @@
-//! A packet to its flow: protocol, both addresses, both ports.
+//! Flow of a packet: protocol, both addresses, both ports.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,23 +10,22 @@ use crate::capture::Packet;
 
 /// Protocols whose header begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
-/// Bytes before the IP header: "cooked" captures end theirs or begin theirs with an EtherType.
+/// Bytes before the IP header: "cooked" captures have an EtherType at the end or the beginning of theirs.
 const SLL_LEN: usize = 16;
 const SLL2_LEN: usize = 20;
 const NULL_LEN: usize = 4;
 
-/// The 5-tuple. Ports are 0 where there are none: other protocols, and fragments, of which only the
-/// first would have them.
+/// 5-tuple. Ports are 0 for other protocols and for fragments, of which only the first would have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// Of the IP header.
+    /// Protocol field of the IP header.
     pub protocol: u8,
     pub source: SocketAddr,
     pub destination: SocketAddr,
 }
 
 impl Flow {
-    /// The flow of a packet; none when it is not IP, or too little of it was kept.
+    /// Flow of a packet; `None` if it is not IP or too little was captured.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
         let data = packet.data;
         let ether_type = |at: usize| Some(EtherType(u16::from_be_bytes([*data.get(at)?, *data.get(at + 1)?])));
@@ -46,7 +45,7 @@ impl Flow {
         };
         let inner = net.ip_payload_ref()?;
         let protocol = inner.ip_number.0;
-        // Not from the transport header: a short capture may hold the ports and not all of that.
+        // Read from the payload: a short capture may have the ports but not the whole transport header.
         let ports = inner.payload.first_chunk().filter(|_| WITH_PORTS.contains(&protocol) && !inner.fragmented);
         let [a, b, c, d] = ports.copied().unwrap_or_default();
         Some(Self {
@@ -89,7 +88,7 @@ mod tests {
     const TCP: &str = "tcp 192.0.2.1:443 > 198.51.100.7:50123";
 
     #[test]
-    fn the_same_packet_under_every_link_layer() {
+    fn packet_has_same_flow_on_every_link_layer() {
         let packet = ethernet();
         let ip = &packet[14..];
         let behind = |header: &[u8]| [header, ip].concat();
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_ipv6_and_other_protocols() {
+    fn tags_ipv6_and_other_protocols_are_parsed() {
         let builder = PacketBuilder::ethernet2([1; 6], [2; 6]).single_vlan(VlanId::try_new(7).unwrap());
         let mut packet = Vec::new();
         builder.ipv6([1; 16], [2; 16], 64).udp(53, 5353).write(&mut packet, b"name").unwrap();
@@ -115,18 +114,18 @@ mod tests {
         let builder = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
         builder.icmpv4_echo_request(1, 1).write(&mut ping, &[]).unwrap();
         assert_eq!(flow(DataLink::RAW, &ping).unwrap(), "ip-1 10.0.0.1:0 > 10.0.0.2:0");
-        // The same as a fragment of TCP.
+        // The same packet as a fragment of TCP.
         ping[9] = 6;
         ping[6] = 0x20;
         assert_eq!(flow(DataLink::RAW, &ping).unwrap(), "tcp 10.0.0.1:0 > 10.0.0.2:0");
     }
 
     #[test]
-    fn a_packet_may_be_cut_off_anywhere() {
+    fn truncated_packet_gives_partial_flow() {
         let packet = ethernet();
         for len in 0..packet.len() {
             let expected = match len {
-                // Nothing after the IP header that would hold both ports.
+                // Nothing after the IP header with both ports.
                 34..38 => Some("tcp 192.0.2.1:0 > 198.51.100.7:0"),
                 38.. => Some(TCP),
                 _ => None,

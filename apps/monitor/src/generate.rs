@@ -1,5 +1,5 @@
-//! A capture made from a seed: flows as unequal as in a network (Zipf), over IPv4 and IPv6, TCP and
-//! UDP, each packet kept to its first bytes as `tcpdump -s` does.
+//! Generator of captures from a seed: flows with Zipf frequencies over IPv4 and IPv6, TCP and UDP, each packet
+//! truncated as with `tcpdump -s`.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use etherparse::PacketBuilder;
 use pcap_file::pcap::{PcapHeader, PcapWriter, RawPcapPacket};
 
-/// Different flows.
+/// Number of flows.
 const FLOWS: usize = 4000;
-/// Bytes that are kept of a packet.
+/// Captured bytes of a packet.
 const SNAPLEN: u32 = 96;
 /// Longest payload.
 const PAYLOAD_MAX: u64 = 1400;
@@ -18,10 +18,10 @@ const PAYLOAD_MAX: u64 = 1400;
 const STEP: Duration = Duration::from_micros(50);
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
-/// The capture, as a pcap file.
+/// Generates the capture as a pcap file.
 pub fn capture(seed: u64, packets: usize) -> Result<Vec<u8>> {
     let header = PcapHeader { snaplen: SNAPLEN, ..PcapHeader::default() };
-    let mut writer = PcapWriter::with_header(Vec::new(), header).context("no capture")?;
+    let mut writer = PcapWriter::with_header(Vec::new(), header).context("cannot write the capture")?;
     let mut random = Random(seed);
     let payload = [0; PAYLOAD_MAX as usize];
     let mut packet = Vec::new();
@@ -40,14 +40,14 @@ pub fn capture(seed: u64, packets: usize) -> Result<Vec<u8>> {
             orig_len: packet.len() as u32,
             data: packet[..kept].into(),
         };
-        writer.write_raw_packet(&record).context("no capture")?;
+        writer.write_raw_packet(&record).context("cannot write the capture")?;
     }
     Ok(writer.into_writer())
 }
 
-/// A packet of the flow of a rank.
+/// Writes a packet of the flow with this rank.
 fn write(packet: &mut Vec<u8>, seed: u64, rank: u64, payload: &[u8]) -> Result<()> {
-    // What a flow is depends on its rank alone.
+    // A flow depends only on its rank.
     let mut random = Random(seed ^ rank.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let (tcp, v6) = (random.below(4) > 0, random.below(4) == 0);
     let [a, b] = [random.next() as u16, random.next() as u16];
@@ -84,7 +84,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// In 0..1.
+    /// Random number in 0..1.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,4 +1,4 @@
-//! Packets of a capture and the flows that they are of.
+//! Packets of a capture and their flows.
 
 pub mod capture;
 pub mod flow;

@@ -1,8 +1,7 @@
-//! Network monitoring: MonitorCall and Query of NetRPC App. D (KeyValue).
+//! Application monitor: network monitoring with MonitorCall and Query of NetRPC App. D (KeyValue).
 //!
-//! Agents read a packet capture, each every n-th batch of it, and report how many packets and bytes
-//! of each flow they saw; the element adds the reports up; a query at the end returns the table. It
-//! is held against a count made here.
+//! Agents read every n-th batch of a packet capture each, and report packets and bytes of each flow; the element adds
+//! the reports; a final query returns the table, which is compared with a local count.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
+use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
@@ -29,29 +28,29 @@ use monitor::{capture, generate};
 use pb::monitor_client::MonitorClient;
 use pb::monitor_server::{Monitor, MonitorServer};
 
-/// Batches that are read ahead of each agent.
+/// Batches that are read ahead for each agent.
 const AHEAD: usize = 4;
 
 type Table = HashMap<String, i64>;
 
-/// Counts packets and bytes per flow in the network.
+/// Count packets and bytes per flow in the network
 #[derive(Debug, Clone, Parser)]
 struct Args {
     #[command(flatten)]
-    way: Way,
-    /// Packet capture, pcap or pcapng; without one, a capture made from a seed
+    way: CallPath,
+    /// Packet capture, pcap or pcapng [default: generated from a seed]
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Seed of the made capture
+    /// Seed of the generated capture
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Packets of the made capture
+    /// Packets of the generated capture
     #[arg(long, default_value_t = 100_000)]
     packets: usize,
-    /// Keeps the made capture in a file
+    /// Write the generated capture to this file
     #[arg(long, value_name = "FILE", conflicts_with = "capture")]
     write_capture: Option<PathBuf>,
-    /// Agents that share the capture
+    /// Number of agents that share the capture
     #[arg(long, default_value_t = 3)]
     agents: usize,
     /// Packets of a report
@@ -59,7 +58,7 @@ struct Args {
     batch: usize,
 }
 
-/// The service. With Pathcall, only the payload of a call gets here.
+/// Handler of the service. With Pathcall, only the payload of a call reaches it.
 #[derive(Debug, Clone, Default)]
 struct Handler {
     table: Arc<Mutex<Table>>,
@@ -75,7 +74,7 @@ impl Monitor for Handler {
         for (key, n) in request.kvs.unwrap_or_default().map {
             *table.entry(key).or_default() += n;
         }
-        let payload = if request.payload.is_empty() { String::new() } else { noted(&request.payload) };
+        let payload = if request.payload.is_empty() { String::new() } else { expected_reply(&request.payload) };
         Ok(Response::new(pb::MonitorReply { payload }))
     }
 
@@ -120,7 +119,7 @@ async fn run(args: Args) -> Result<()> {
 
     let asked = query(host.url.clone(), args.way.plain);
     let table = args.way.places.clone().client(0, asked).await?;
-    ensure!(table == seen.table, "the table is wrong: {} counts, expected {}", table.len(), seen.table.len());
+    ensure!(table == seen.table, "wrong table: {} counts, expected {}", table.len(), seen.table.len());
 
     let mut report = Report::new("monitor", args.way.plain, latencies, took);
     report.server_bytes = host.bytes(&handler.bytes);
@@ -135,35 +134,39 @@ async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The capture, and what to call it.
+/// Opens the capture. Returns its name and content.
 fn open(args: &Args) -> Result<(String, Box<dyn Read + Send>)> {
     if let Some(path) = &args.capture {
         let name = path.display().to_string();
-        let file = File::open(path).with_context(|| format!("can't read {name}"))?;
+        let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
         return Ok((name, Box::new(file)));
     }
     let made = generate::capture(args.seed, args.packets)?;
     if let Some(path) = &args.write_capture {
-        std::fs::write(path, &made).with_context(|| format!("can't write {}", path.display()))?;
+        std::fs::write(path, &made).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok((format!("the capture of seed {}", args.seed), Box::new(Cursor::new(made))))
 }
 
-/// What was in the capture, counted directly.
+/// Content of the capture, counted locally.
 #[derive(Debug, Default)]
-struct Seen {
+struct CountedCapture {
     table: Table,
-    end: capture::End,
-    /// Packets that are of no flow.
+    end: capture::CaptureEnd,
+    /// Packets without a flow.
     other: u64,
 }
 
-/// Reads the capture and deals it out in batches.
-fn read(source: impl Read, batch: usize, agents: &[mpsc::Sender<Table>]) -> Result<Seen, capture::CaptureError> {
-    let mut seen = Seen::default();
+/// Reads the capture and distributes it in batches.
+fn read(
+    source: impl Read,
+    batch: usize,
+    agents: &[mpsc::Sender<Table>],
+) -> Result<CountedCapture, capture::CaptureError> {
+    let mut seen = CountedCapture::default();
     let (mut counts, mut packets, mut dealt) = (Table::new(), 0, 0);
     let mut deal = |counts: &mut Table| {
-        // An agent that is gone has failed, and says so itself.
+        // An agent that is gone has failed, and reports its error itself.
         let _ = agents[dealt % agents.len()].blocking_send(std::mem::take(counts));
         dealt += 1;
     };
@@ -188,7 +191,7 @@ fn read(source: impl Read, batch: usize, agents: &[mpsc::Sender<Table>]) -> Resu
     Ok(seen)
 }
 
-/// Reports batches, the last word with a payload; latencies, and where the counts were added.
+/// Reports batches, the last one with a payload. Returns latencies, and the counts of element and software.
 async fn agent(
     url: String,
     plain: bool,
@@ -217,14 +220,14 @@ async fn report<T: Transport>(
         latencies.push(began.elapsed());
     }
     let payload = format!("agent {index} sent {} reports", latencies.len());
-    let expected = noted(&payload);
+    let expected = expected_reply(&payload);
     let reply = client.monitor_call(pb::MonitorRequest { kvs: None, payload }).await?.into_inner();
-    ensure!(reply.payload == expected, "the handler said {:?}, expected {expected:?}", reply.payload);
+    ensure!(reply.payload == expected, "wrong reply {:?}, expected {expected:?}", reply.payload);
     Ok(latencies)
 }
 
-/// What the handler answers to a payload.
-fn noted(payload: &str) -> String {
+/// Answer of the handler to a payload.
+fn expected_reply(payload: &str) -> String {
     format!("noted: {payload}")
 }
 
@@ -239,10 +242,10 @@ async fn query(url: String, plain: bool) -> Result<Table> {
     Ok(reply.into_inner().kvs.unwrap_or_default().map)
 }
 
-impl Seen {
-    /// For a person: what there was, and the flows with the most bytes.
+impl CountedCapture {
+    /// Prints a summary, and the flows with the most bytes.
     fn print(&self) {
-        let capture::End { packets, broken, .. } = self.end;
+        let capture::CaptureEnd { packets, broken, .. } = self.end;
         let flows = self.table.len() / 2;
         println!("  {packets} packets of {flows} flows; skipped: {} of no flow, {broken} broken", self.other);
         let mut flows: Vec<(&str, i64)> =

@@ -1,9 +1,10 @@
-//! Calls that are passed on: the front to the index, the index to the archive, and that answers the caller.
+//! Handlers of delegated calls: the front passes a search on to the index, the index to the archive, which answers the
+//! caller.
 
 use std::time::Duration;
 
-use pathcall::delegate::{Call, Handlers};
-use pathcall::place::Placing;
+use pathcall::delegate::{DelegatedCall, Handlers};
+use pathcall::place::PlaceOptions;
 use tonic::Status;
 
 use crate::album;
@@ -12,7 +13,7 @@ use crate::pb::{Ids, Photo, Word, Words};
 use crate::server::Name;
 use crate::service::{ACCELERATOR, PROCESSOR};
 
-/// What a server does of calls that are passed on.
+/// Handlers of a server.
 pub fn handlers(name: Name) -> Handlers {
     match name {
         Name::Front => Handlers::new().handle::<PhotosFind, _, _>(find),
@@ -23,8 +24,8 @@ pub fn handlers(name: Name) -> Handlers {
     }
 }
 
-/// What the accelerator does of them.
-pub fn accelerated(name: Name, placing: Placing) -> Placing {
+/// Handlers of a server's accelerator.
+pub fn accelerated(name: Name, placing: PlaceOptions) -> PlaceOptions {
     match name {
         Name::Front | Name::Index => placing,
         Name::Archive => {
@@ -33,18 +34,18 @@ pub fn accelerated(name: Name, placing: Placing) -> Placing {
     }
 }
 
-async fn find(words: Words, call: Call<Photo>) -> Result<(), Status> {
+async fn find(words: Words, call: DelegatedCall<Photo>) -> Result<(), Status> {
     for word in words.words {
         call.delegate::<PhotosLookUp>(Name::Index.text(), &Word { word: word.to_lowercase() })?;
     }
     Ok(())
 }
 
-async fn look_up(word: Word, call: Call<Photo>) -> Result<(), Status> {
+async fn look_up(word: Word, call: DelegatedCall<Photo>) -> Result<(), Status> {
     call.delegate::<PhotosFetch>(Name::Archive.text(), &Ids { ids: album::find(&word.word) })
 }
 
-async fn fetch(ids: Ids, call: Call<Photo>, takes: Duration) -> Result<(), Status> {
+async fn fetch(ids: Ids, call: DelegatedCall<Photo>, takes: Duration) -> Result<(), Status> {
     tokio::time::sleep(takes).await;
     for id in ids.ids {
         call.reply(album::photo(id).ok_or_else(|| Status::not_found(format!("no photo {id}")))?).await?;

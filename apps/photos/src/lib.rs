@@ -1,5 +1,5 @@
-//! A photo service on three servers, whose methods use map, clone, delegate and place between them: one `.proto`, one
-//! service, tonic's own stubs.
+//! Photo service on three servers, whose methods use map, clone, delegate and place: one `.proto`, one service, tonic's
+//! own stubs.
 //!
 //! ```text
 //! Like, Count ──── map ──────► the element adds up; the front owns the sums
@@ -8,18 +8,17 @@
 //! Find ─────────── delegate ─► front ─► index ─► archive ── place ──► … ─► the caller
 //! ```
 //!
-//! [`album`] is what there is to see and what each answer has to be; [`service`] answers calls of tonic's, [`hops`]
-//! those that are passed on; [`server`] puts a server together; [`load`] calls, and checks each answer; [`told`] is what
-//! came of it.
+//! [`album`] has the photos and the expected answers; [`service`] handles calls of tonic, [`hops`] delegated calls;
+//! [`server`] assembles a server; [`load`] makes calls and checks each answer; [`report`] has the results.
 
 pub mod album;
 pub mod hops;
 pub mod load;
+pub mod report;
 pub mod server;
 pub mod service;
-pub mod told;
 
-/// Generated: messages, stubs and what the methods ask of their path.
+/// Generated messages, stubs and manifest.
 #[allow(missing_docs, reason = "tonic writes them")]
 pub mod pb {
     pathcall::include_proto!("photos");

@@ -1,12 +1,12 @@
-//! Several callers, each of which makes calls of all kinds at once, and holds each answer against what it has to be.
+//! Load generator: several callers, each with concurrent calls of all kinds, which check each answer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use apps_load::Random;
+use apps_report::call_path::Transport;
 use apps_report::digest;
-use apps_report::way::Transport;
 use pathcall::place::ROLE;
 use pathcall::types::StrintMap;
 use prost::Message;
@@ -19,89 +19,89 @@ use crate::album;
 use crate::pb::photos_client::PhotosClient;
 use crate::pb::{All, Likes, PhotoId, Words};
 
-/// A call that finds nobody is made again for so long: servers may be started anew.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time for which an unavailable call is repeated, as servers may be restarted.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What is called.
+/// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Two likes are added.
+    /// Adds two likes.
     Like,
-    /// A photo is read.
+    /// Reads a photo.
     Get,
-    /// A photo is made smaller.
+    /// Makes a thumbnail of a photo.
     Thumbnail,
-    /// All photos of a word.
+    /// Searches all photos of a word.
     Find,
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: [Kind; 4] = [Kind::Like, Kind::Get, Kind::Thumbnail, Kind::Find];
 
-/// How a caller reaches the service.
+/// Connections of a caller.
 #[derive(Debug, Clone)]
 pub struct Caller<T> {
-    /// The server that it knows.
+    /// Client of the front server.
     pub front: PhotosClient<T>,
-    /// Who answers reads: the front's pool, or one of these at random.
+    /// Clients for reads: the front's pool, or one of these at random.
     pub readers: Vec<PhotosClient<T>>,
 }
 
-/// How much is called.
+/// Number of calls.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    /// Calls of each kind, by each caller, at least.
+pub struct CallPlan {
+    /// Least number of calls of each kind, by each caller.
     pub calls: u64,
-    /// And until this says true.
+    /// Calls continue until this is true.
     pub until: watch::Receiver<bool>,
-    /// Calls that are done, of all kinds and callers.
+    /// Number of completed calls of all kinds and callers.
     pub done: watch::Sender<u64>,
 }
 
-/// A call that was answered, and rightly.
+/// Call with a correct answer.
 #[derive(Debug, Clone)]
-pub struct Called {
-    /// What it was.
+pub struct CompletedCall {
+    /// Kind of the call.
     pub kind: Kind,
-    /// Since the first one began.
+    /// Start, relative to the first call.
     pub began: Duration,
-    /// How long it took, with what was made again.
+    /// Duration, including repeats.
     pub took: Duration,
-    /// Who made a thumbnail, where it is said.
+    /// Device of a thumbnail, if reported.
     pub role: Option<String>,
-    /// How often it was made again.
+    /// Number of repeats.
     pub again: u64,
 }
 
-/// What came of all calls.
+/// Outcome of all calls.
 #[derive(Debug)]
-pub struct Outcome {
-    /// Each of them.
-    pub calls: Vec<Called>,
-    /// All together.
+pub struct RunOutcome {
+    /// All calls.
+    pub calls: Vec<CompletedCall>,
+    /// Total time.
     pub took: Duration,
-    /// Of all answers to the calls that each run makes, and of the likes that it adds.
+    /// Hash of all answers to the planned calls, and of the added likes.
     pub digest: String,
 }
 
 /// Makes all calls.
 ///
 /// # Errors
-/// Where one fails, or is answered with anything but what it has to be.
-pub async fn run<T>(callers: &[Caller<T>], plan: &Plan) -> Result<Outcome>
+/// Returns an error if a call fails or has a wrong answer.
+pub async fn run<T>(callers: &[Caller<T>], plan: &CallPlan) -> Result<RunOutcome>
 where
     T: Transport<Error: Into<StdError>, ResponseBody = tonic::body::Body> + Sync,
     T::Future: Send,
 {
-    let first = &callers.first().context("no caller")?.front;
-    // Others may have called before.
+    let first = &callers.first().context("no callers")?.front;
+    // Other callers may have added likes before.
     let mut expected = likes(first).await?;
     let before = expected.clone();
     let (began, mut running) = (Instant::now(), JoinSet::new());
     for (number, caller) in callers.iter().enumerate() {
         for kind in KINDS {
-            let one = One { caller: caller.clone(), number: number as u64, kind, began };
+            let one = CallLoop { caller: caller.clone(), number: number as u64, kind, began };
             running.spawn(one.run(plan.clone()));
         }
     }
@@ -120,21 +120,21 @@ where
     let ours = counted.iter().map(|(photo, likes)| (photo, likes - before.get(photo).unwrap_or(&0)));
     let likes: Vec<String> = ours.map(|(photo, likes)| format!("{photo} {likes}")).collect();
     let digest = digest(likes.iter().map(String::as_bytes).chain([&hash.to_be_bytes()[..]]));
-    Ok(Outcome { calls, took, digest })
+    Ok(RunOutcome { calls, took, digest })
 }
 
-/// What each photo has.
+/// Likes of each photo.
 async fn likes<T>(front: &PhotosClient<T>) -> Result<BTreeMap<String, i64>>
 where
     T: Transport<Error: Into<StdError>, ResponseBody = tonic::body::Body> + Sync,
     T::Future: Send,
 {
-    let counted = front.clone().count(All {}).await.context("the likes")?;
+    let counted = front.clone().count(All {}).await.context("cannot read the likes")?;
     Ok(counted.into_inner().of.unwrap_or_default().map.into_iter().collect())
 }
 
-/// Calls of one kind by one caller, one after the other.
-struct One<T> {
+/// Sequence of calls of one kind by one caller.
+struct CallLoop<T> {
     caller: Caller<T>,
     number: u64,
     kind: Kind,
@@ -143,34 +143,44 @@ struct One<T> {
 
 #[derive(Default)]
 struct Done {
-    calls: Vec<Called>,
+    calls: Vec<CompletedCall>,
     hash: u64,
     likes: BTreeMap<String, i64>,
 }
 
-impl<T> One<T>
+impl<T> CallLoop<T>
 where
     T: Transport<Error: Into<StdError>, ResponseBody = tonic::body::Body> + Sync,
     T::Future: Send,
     Bytes: Send,
 {
-    async fn run(mut self, plan: Plan) -> Result<Done> {
+    async fn run(mut self, plan: CallPlan) -> Result<Done> {
         let (mut done, mut nth) = (Done::default(), 0);
         while nth < plan.calls || !*plan.until.borrow() {
             let (since, mut again) = (Instant::now(), 0);
             let (answer, role) = loop {
                 match self.call(nth).await {
                     Ok(answered) => break answered,
-                    // Reads may be done again. A like may not, and need not.
+                    // Reads are idempotent and repeated. A like must not and need not be.
                     Err(status) if status.code() == Code::Unavailable && self.kind != Kind::Like => {
-                        ensure!(since.elapsed() < PATIENCE, "{:?} {nth} finds nobody: {status}", self.kind);
+                        ensure!(
+                            since.elapsed() < RETRY_TIMEOUT,
+                            "{:?} call {nth} found no server: {status}",
+                            self.kind
+                        );
                         again += 1;
                         tokio::time::sleep(PAUSE).await;
                     }
-                    Err(status) => bail!("{:?} {nth} of caller {}: {status}", self.kind, self.number),
+                    Err(status) => bail!("{:?} call {nth} of caller {}: {status}", self.kind, self.number),
                 }
             };
-            done.calls.push(Called { kind: self.kind, began: since - self.began, took: since.elapsed(), role, again });
+            done.calls.push(CompletedCall {
+                kind: self.kind,
+                began: since - self.began,
+                took: since.elapsed(),
+                role,
+                again,
+            });
             if nth < plan.calls {
                 let call = [[self.kind as u64, self.number, nth].map(u64::to_be_bytes).concat(), answer];
                 let hash = digest(call.iter().map(Vec::as_slice));
@@ -187,10 +197,10 @@ where
         Ok(done)
     }
 
-    /// Makes a call: what it was answered with, checked, and by whom.
+    /// Makes a call and checks the answer. Returns the answer, and the device if reported.
     async fn call(&mut self, nth: u64) -> Result<(Vec<u8>, Option<String>), Status> {
         let id = self.photo(nth);
-        let wrong = |got: &dyn std::fmt::Debug| Status::data_loss(format!("not what photo {id} is: {got:?}"));
+        let wrong = |got: &dyn std::fmt::Debug| Status::data_loss(format!("wrong answer for photo {id}: {got:?}"));
         match self.kind {
             Kind::Like => {
                 let map = self.liked(nth).into_iter().map(|photo| (photo, 1)).collect();
@@ -216,20 +226,20 @@ where
                 while let Some(photo) = photos.message().await? {
                     found.push(photo);
                 }
-                // They come in any order where several servers answer.
+                // Photos of several servers come in any order.
                 found.sort_by_key(|photo| photo.id);
                 let right = found.iter().cloned().map(Some).eq(album::find(word).into_iter().map(album::photo));
                 let bytes = found.iter().flat_map(Message::encode_to_vec).collect();
                 if right {
                     Ok((bytes, None))
                 } else {
-                    Err(Status::data_loss(format!("not what {word} finds: {found:?}")))
+                    Err(Status::data_loss(format!("wrong answer for the search {word}: {found:?}")))
                 }
             }
         }
     }
 
-    /// The photos that this call likes.
+    /// Photos that this call likes.
     fn liked(&self, nth: u64) -> [String; 2] {
         let first = (nth * 3 + self.number * 7) % 10;
         [first, 10 + nth % 10].map(|photo| format!("photo-{photo}"))

@@ -1,32 +1,33 @@
-//! A photo service whose methods use map, clone, delegate and place: its servers, and callers that check each answer.
+//! Application photos: servers of a photo service with map, clone, delegate and place, and callers that check each
+//! answer.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use apps_report::call_path::tonic_channel;
 use apps_report::nodes;
-use apps_report::way::tonic_channel;
 use clap::{Args, Parser, Subcommand};
-use pathcall::delegate::Trace;
-use photos::load::{self, Caller, KINDS, Plan};
+use pathcall::delegate::PendingTrace;
+use photos::load::{self, CallPlan, Caller, KINDS};
 use photos::pb::photos_client::PhotosClient;
 use photos::pb::{PATHCALL, Words};
-use photos::server::{self, Known, Name, Running};
-use photos::told::Report;
+use photos::report::Report;
+use photos::server::{self, Name, RunningServer, ServerLookup};
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tonic::Request;
 
-/// Photos that are liked, read, made smaller and found.
+/// Serve and call a photo service: likes, reads, thumbnails and searches
 #[derive(Debug, Parser)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Be one of the three servers, until killed
+enum Action {
+    /// Run one of the three servers until killed
     Serve(Serve),
     /// Call all methods from several callers, and check each answer
     Demo(Demo),
@@ -35,35 +36,35 @@ enum What {
 #[derive(Debug, Args)]
 struct Serve {
     name: Name,
-    /// Address of this host; port 0 takes a free one
+    /// Address of this host; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
     at: SocketAddr,
-    /// Controller that has the names of all, and gives the element
+    /// Controller with the names of all servers and the element
     #[arg(long, value_name = "URL")]
     controller: String,
 }
 
 #[derive(Debug, Args)]
 struct Demo {
-    /// Controller; without one everything is done in software
+    /// Controller; without one, everything is done in software
     #[arg(long, value_name = "URL", conflicts_with_all = ["plain", "front"])]
     controller: Option<String>,
-    /// Plain gRPC: handlers do the work, and servers ask each other
+    /// Plain gRPC: handlers do the work, and servers call each other
     #[arg(long, conflicts_with = "front")]
     plain: bool,
-    /// The front of servers that run elsewhere; without it, all run in this process
+    /// Front of servers elsewhere; without it, all run in this process
     #[arg(long, value_name = "URL")]
     front: Option<String>,
-    /// Callers, each with a channel of its own
+    /// Number of callers, each with its own channel
     #[arg(long, default_value_t = 3)]
     callers: usize,
     /// Calls of each method by each caller
     #[arg(long, default_value_t = 200)]
     calls: u64,
-    /// Goes on until the standard input ends, and then makes one more call of each
+    /// Continue until the standard input ends, then make one more call of each
     #[arg(long)]
     until_told: bool,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -71,15 +72,15 @@ struct Demo {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Serve(args) => serve(args).await,
-        What::Demo(args) => demo(args).await,
+        Action::Serve(args) => serve(args).await,
+        Action::Demo(args) => demo(args).await,
     };
     apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(Serve { name, at, controller }: Serve) -> Result<()> {
-    let running = server::start(name, at, Known::At(&controller)).await?;
-    running.is_known(name).await;
+    let running = server::start(name, at, ServerLookup::At(&controller)).await?;
+    running.await_registration(name).await;
     println!("ready {}", running.url);
     std::future::pending().await
 }
@@ -96,8 +97,8 @@ async fn demo(args: Demo) -> Result<()> {
     Ok(())
 }
 
-async fn pathcall(args: &Demo, servers: &[Running]) -> Result<Report> {
-    let front = args.front.as_ref().or(servers.first().map(|front| &front.url)).context("no front")?;
+async fn pathcall(args: &Demo, servers: &[RunningServer]) -> Result<Report> {
+    let front = args.front.as_ref().or(servers.first().map(|front| &front.url)).context("no front server")?;
     let (mut channels, mut callers) = (Vec::new(), Vec::new());
     for _ in 0..args.callers {
         let channel = pathcall::Channel::builder(front.clone(), &PATHCALL)?.call_options(nodes::options());
@@ -116,7 +117,7 @@ async fn pathcall(args: &Demo, servers: &[Running]) -> Result<Report> {
     Ok(report)
 }
 
-async fn plain(args: &Demo, servers: &[Running]) -> Result<Report> {
+async fn plain(args: &Demo, servers: &[RunningServer]) -> Result<Report> {
     let mut callers = Vec::new();
     for _ in 0..args.callers {
         let mut readers = Vec::new();
@@ -129,37 +130,37 @@ async fn plain(args: &Demo, servers: &[Running]) -> Result<Report> {
     Ok(Report::new("plain gRPC", &outcome, &[], servers))
 }
 
-/// Who did what for a search.
+/// Trace of a search.
 async fn trace(front: &mut PhotosClient<pathcall::Channel>) -> Result<Option<String>> {
     let mut request = Request::new(Words { words: vec!["whale".to_owned()] });
-    let trace = Trace::of(&mut request);
+    let trace = PendingTrace::of(&mut request);
     let mut photos = front.find(request).await?.into_inner();
     while photos.message().await?.is_some() {}
     Ok(trace.finished().await.map(|traced| traced.to_string()))
 }
 
 impl Demo {
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> CallPlan {
         let (tell, until) = watch::channel(!self.until_told);
         let done = watch::Sender::new(0);
         if self.until_told {
             tokio::spawn(until_told(tell, done.subscribe(), self.callers as u64 * KINDS.len() as u64));
         }
-        Plan { calls: self.calls, until, done }
+        CallPlan { calls: self.calls, until, done }
     }
 }
 
-/// Says that calls are under way when some are done, and ends them when the standard input does.
+/// Prints a line once some calls have completed, and ends the calls when the standard input ends.
 async fn until_told(tell: watch::Sender<bool>, mut done: watch::Receiver<u64>, some: u64) {
     let begins = async {
-        // They may have failed before.
+        // The calls may have failed before.
         if done.wait_for(|done| *done >= some).await.is_ok() {
             eprintln!("under way");
         }
     };
     let ends = async {
         let mut input = tokio::io::stdin();
-        // An input that can't be read has ended.
+        // An unreadable input has ended.
         while input.read(&mut [0; 64]).await.is_ok_and(|bytes| bytes > 0) {}
     };
     tokio::join!(begins, ends);

@@ -1,4 +1,4 @@
-//! Calls as tonic brings them: of a server's processor, of its accelerator, and of a server of plain gRPC.
+//! Handlers of tonic's calls: for a server's processor, for its accelerator, and for plain gRPC.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,49 +15,49 @@ use crate::pb::photos_client::PhotosClient;
 use crate::pb::photos_server::Photos;
 use crate::pb::{All, Ids, Liked, Likes, Photo, PhotoId, Picture, Word, Words};
 
-/// A photo is there after some time, as from a disk: now and then, a long one.
+/// Read time of a photo, as from a disk, with rare long ones.
 const READ: Service = Service::Exponential(Duration::from_millis(1));
 const READ_JITTER: Jitter = Jitter { probability: 0.02, times: 20.0 };
-/// What a picture takes: waits stand for work, so that three servers can share few processors.
+/// Time of a picture: waits stand for work, so that three servers can share few processors.
 pub const PROCESSOR: Duration = Duration::from_millis(2);
-/// Emulated: it waits as long as its model says.
+/// Time of the emulated accelerator.
 pub const ACCELERATOR: Duration = Duration::from_millis(3);
 
 type Stream<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// A server's part of the service.
+/// Handler of a server.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct PhotoHandler {
     reads: Arc<Mutex<Random>>,
-    /// What a picture takes here.
+    /// Time of a picture here.
     picture: Duration,
     plain: Option<Plain>,
 }
 
-/// What a server does itself where nothing on the path does it.
+/// State of a plain server, which does the network's work itself.
 #[derive(Debug, Clone)]
 struct Plain {
     likes: Arc<Mutex<HashMap<String, i64>>>,
     /// Pictures are made one after the other.
     processor: Arc<Semaphore>,
-    /// Who comes after it.
+    /// Next server of a search.
     next: Option<PhotosClient<Channel>>,
 }
 
-impl Part {
-    /// The processor's.
+impl PhotoHandler {
+    /// Handler for the processor.
     #[must_use]
     pub fn processor(seed: u64) -> Self {
         Self { reads: Arc::new(Mutex::new(Random::new(seed))), picture: PROCESSOR, plain: None }
     }
 
-    /// The accelerator's.
+    /// Handler for the accelerator.
     #[must_use]
     pub fn accelerator(seed: u64) -> Self {
         Self { picture: ACCELERATOR, ..Self::processor(seed) }
     }
 
-    /// All of a server of plain gRPC, which asks `next` itself.
+    /// Handler for plain gRPC, which calls `next` itself.
     #[must_use]
     pub fn plain(seed: u64, next: Option<PhotosClient<Channel>>) -> Self {
         let plain = Plain { likes: Arc::default(), processor: Arc::new(Semaphore::new(1)), next };
@@ -65,8 +65,8 @@ impl Part {
     }
 
     fn alone(&self) -> Result<&Plain, Status> {
-        // The path has done it, or the caller came without it, and the server's layer has said so.
-        self.plain.as_ref().ok_or_else(|| Status::internal("the path does this call"))
+        // With Pathcall, this call does not reach the handler; without, the layer has refused it.
+        self.plain.as_ref().ok_or_else(|| Status::internal("this call is processed on its path"))
     }
 
     fn next(&self) -> Result<PhotosClient<Channel>, Status> {
@@ -75,7 +75,9 @@ impl Part {
 
     async fn make<T>(&self, made: Option<T>) -> Result<T, Status> {
         let _turn = match &self.plain {
-            Some(plain) => Some(plain.processor.acquire().await.map_err(|_| Status::unavailable("the server ends"))?),
+            Some(plain) => {
+                Some(plain.processor.acquire().await.map_err(|_| Status::unavailable("the server is stopping"))?)
+            }
             None => None,
         };
         tokio::time::sleep(self.picture).await;
@@ -84,11 +86,11 @@ impl Part {
 }
 
 fn missing() -> Status {
-    Status::not_found("there is no such photo")
+    Status::not_found("unknown photo")
 }
 
 #[tonic::async_trait]
-impl Photos for Part {
+impl Photos for PhotoHandler {
     async fn like(&self, request: Request<Likes>) -> Result<Response<Liked>, Status> {
         let mut likes = self.alone()?.likes.lock().unwrap_or_else(PoisonError::into_inner);
         for (photo, more) in request.into_inner().of.unwrap_or_default().map {

@@ -1,11 +1,11 @@
-//! A proxied service (DPC §2.3): a middlebox decides which backend a request is for.
+//! Application proxy: a middlebox chooses the backend of each request (DPC §2.3).
 //!
 //! ```text
 //! delegate:    caller ─► middlebox ─► backend ─► caller                     three messages
 //! nested RPC:  caller ─► middlebox ─► backend ─► middlebox ─► caller        four
 //! ```
 //!
-//! Values are held against those that the backends were filled with.
+//! Each value is compared with the content of the backends.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,9 +15,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use apps_report::digest;
-use apps_report::hops::{self, Caller, Host, Place, Placement, Report, all};
+use apps_report::hops::{self, Caller, DelegateServer, HopReport, KeyPlacement, ServerAddress, all};
 use clap::{Args, Parser, Subcommand};
-use pathcall::delegate::{Call, Handlers, Target};
+use pathcall::delegate::{DelegatedCall, Handlers, NodeTarget};
 use tonic::Status;
 
 mod pb {
@@ -27,23 +27,23 @@ use pb::delegated::{KvGet, KvGetNested, KvRead};
 use pb::kv_client::KvClient;
 use pb::{Key, Value};
 
-/// The middlebox's name.
+/// Name of the middlebox.
 const MIDDLEBOX: &str = "middlebox";
-/// Names of backends begin with this.
+/// Prefix of backends' names.
 const BACKEND: &str = "backend-";
-/// Keys in all backends together.
+/// Number of keys in all backends together.
 const KEYS: u32 = 10_000;
 
-/// Reads keys behind a middlebox.
+/// Read keys behind a middlebox
 #[derive(Debug, Parser)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Be one of the servers, until killed
+enum Action {
+    /// Run one of the servers until killed
     Serve(Serve),
     /// Read many keys and check each value
     Demo(Demo),
@@ -51,32 +51,32 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Which one: middlebox, or backend-…
+    /// Name of the server: middlebox, or backend-…
     #[arg(long)]
     name: String,
-    /// All servers, the same list for each and for who reads: middlebox=10.0.0.1:7801,backend-0=10.0.0.2:7801,…
+    /// All servers, with the same list for each server and caller: middlebox=10.0.0.1:7801,backend-0=10.0.0.2:7801,…
     #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',', required = true)]
-    servers: Vec<Place>,
+    servers: Vec<ServerAddress>,
 }
 
 #[derive(Debug, Args)]
 struct Demo {
-    /// Servers that run elsewhere; without any, all run in this process
+    /// Servers elsewhere; without any, all run in this process
     #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',')]
-    servers: Vec<Place>,
-    /// Backends in this process
+    servers: Vec<ServerAddress>,
+    /// Number of backends in this process
     #[arg(long, default_value_t = 4)]
     backends: usize,
-    /// Nested calls: the middlebox asks the backend itself
+    /// Baseline, nested calls: the middlebox calls the backend itself
     #[arg(long)]
     rpc: bool,
-    /// Keys to read
+    /// Number of keys to read
     #[arg(long, default_value_t = 2000)]
     calls: u32,
-    /// This host's address, as servers reach it
+    /// Address of this host, as servers reach it
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     here: IpAddr,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -84,35 +84,35 @@ struct Demo {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Serve(args) => serve(args).await,
-        What::Demo(args) => demo(args).await,
+        Action::Serve(args) => serve(args).await,
+        Action::Demo(args) => demo(args).await,
     };
     apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(Serve { name, servers }: Serve) -> Result<()> {
     let Some(own) = servers.iter().find(|place| place.name == name) else {
-        bail!("the list of servers does not have {name:?}");
+        bail!("server {name:?} is not in the list --servers");
     };
     let handlers = if name == MIDDLEBOX {
         middlebox(&Caller::new(own.node.ip(), &servers, &pb::PATHCALL).await?)
     } else {
-        backend(&name, &Placement::of(servers.iter().map(|place| place.name.clone())))
+        backend(&name, &KeyPlacement::of(servers.iter().map(|place| place.name.clone())))
     };
     let host = hops::serve(&name, own.node, handlers, &pb::PATHCALL).await?;
     println!("ready {}", host.place.url);
     std::future::pending().await
 }
 
-/// Passes requests on, or asks for others.
+/// Handlers of the middlebox: pass requests on, or call backends.
 fn middlebox(backends: &Caller) -> Handlers {
     let nested = backends.clone();
-    let get = async |key: Key, call: Call<Value>| {
-        let backend = Target::key(BACKEND, &key.key);
+    let get = async |key: Key, call: DelegatedCall<Value>| {
+        let backend = NodeTarget::key(BACKEND, &key.key);
         call.delegate::<KvRead>(backend, &key)
     };
-    let get_nested = move |key: Key, call: Call<Value>| {
-        let backend = nested.channel(Target::key(BACKEND, &key.key));
+    let get_nested = move |key: Key, call: DelegatedCall<Value>| {
+        let backend = nested.channel(NodeTarget::key(BACKEND, &key.key));
         async move {
             for value in all(KvClient::new(backend?).read(key).await).await? {
                 call.reply(value).await?;
@@ -124,12 +124,12 @@ fn middlebox(backends: &Caller) -> Handlers {
     handlers.handle::<KvGet, _, _>(get).handle::<KvGetNested, _, _>(get_nested)
 }
 
-/// Has the keys that belong to it.
-fn backend(name: &str, placement: &Placement) -> Handlers {
+/// Handlers of a backend with its share of the keys.
+fn backend(name: &str, placement: &KeyPlacement) -> Handlers {
     let own = (0..KEYS).map(key).filter(|key| placement.has(name, BACKEND, key));
     let values: BTreeMap<String, Vec<u8>> = own.map(|key| (key.clone(), value(&key))).collect();
     let values = Arc::new(values);
-    Handlers::new().handle::<KvRead, _, _>(move |Key { key }, call: Call<Value>| {
+    Handlers::new().handle::<KvRead, _, _>(move |Key { key }, call: DelegatedCall<Value>| {
         let value = values.get(&key).cloned();
         async move {
             let value = value.ok_or_else(|| Status::not_found(format!("no key {key:?} in this backend")))?;
@@ -142,7 +142,7 @@ fn key(number: u32) -> String {
     format!("user:{number}")
 }
 
-/// What the backends are filled with: something that no two keys share.
+/// Content of the backends: a different value for each key.
 fn value(key: &str) -> Vec<u8> {
     format!("{key} is {}", digest(std::iter::once(key.as_bytes()))).into_bytes()
 }
@@ -161,7 +161,7 @@ async fn demo(args: Demo) -> Result<()> {
     let (mut latencies, mut results) = (Vec::new(), Vec::new());
     let began = Instant::now();
     for number in 0..args.calls {
-        // 7919 is prime: all keys come before any comes again.
+        // 7919 is prime: all keys are read before any is read again.
         let key = key((number % KEYS * 7919) % KEYS);
         let asked = Key { key: key.clone() };
         let sent = Instant::now();
@@ -176,16 +176,16 @@ async fn demo(args: Demo) -> Result<()> {
         }
     }
     let took = began.elapsed();
-    let mut report = Report::new("proxy", args.rpc, latencies, took, (&caller, nested.as_ref(), &hosts));
+    let mut report = HopReport::new("proxy", args.rpc, latencies, took, (&caller, nested.as_ref(), &hosts));
     report.digest = digest(results.iter().map(|result| &*result.value));
     report.print(args.json);
     Ok(())
 }
 
-/// All servers, in this process; and the middlebox's own calls.
-async fn start(backends: usize) -> Result<(Vec<Host>, Caller)> {
+/// Starts all servers in this process. Returns them, and the caller of the middlebox.
+async fn start(backends: usize) -> Result<(Vec<DelegateServer>, Caller)> {
     let names: Vec<String> = (0..backends).map(|number| format!("{BACKEND}{number}")).collect();
-    let placement = Placement::of(names.iter().cloned());
+    let placement = KeyPlacement::of(names.iter().cloned());
     let at = (Ipv4Addr::LOCALHOST, 0).into();
     let mut hosts = Vec::new();
     for name in &names {

@@ -1,4 +1,4 @@
-//! The image: its pixels, each set once; its tiles, each one call; its file.
+//! Image: pixels that are set once each, tiles of one call each, and its file.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::pb::{Batch, Pixels};
 use crate::ray::{Ray, colour};
-use crate::scene::{Slabs, Things, camera};
+use crate::scene::{SceneObjects, Slabs, camera};
 
-/// What is rendered.
+/// Size and depth of the rendering.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     pub(crate) width: u32,
@@ -27,12 +27,12 @@ impl View {
         self.width * self.height
     }
 
-    /// The slab that all rays begin in.
+    /// Slab in which all rays begin.
     pub(crate) fn first(self, slabs: Slabs) -> usize {
         slabs.slab(camera(0, self.width, self.height).0)
     }
 
-    /// Rays of the camera, so many at a time.
+    /// Rays of the camera, in batches of this size.
     pub(crate) fn batches(self, rays: u32) -> impl Iterator<Item = Batch> {
         (0..self.pixels()).step_by(rays.max(1) as usize).map(move |from| {
             let mut batch = Batch::default();
@@ -41,14 +41,14 @@ impl View {
         })
     }
 
-    /// The whole image, made here.
+    /// Renders the whole image locally.
     pub(crate) fn render(self) -> Vec<u8> {
-        let things = Things::all();
-        (0..self.pixels()).flat_map(|pixel| colour(&things, self.ray(pixel))).collect()
+        let objects = SceneObjects::all();
+        (0..self.pixels()).flat_map(|pixel| colour(&objects, self.ray(pixel))).collect()
     }
 }
 
-/// An image whose pixels come in any order.
+/// Image whose pixels arrive in any order.
 #[derive(Debug)]
 pub(crate) struct Image {
     view: View,
@@ -68,24 +68,24 @@ impl Image {
         ensure!(got == expected * 3, "expected 3 bytes for each of {expected} pixels, got {got}");
         for (pixel, colour) in pixels.pixels.iter().zip(colours) {
             let at = *pixel as usize;
-            let seen = self.seen.get_mut(at).with_context(|| format!("there is no pixel {pixel}"))?;
-            ensure!(!std::mem::replace(seen, true), "pixel {pixel} came twice");
+            let seen = self.seen.get_mut(at).with_context(|| format!("unknown pixel {pixel}"))?;
+            ensure!(!std::mem::replace(seen, true), "duplicate pixel {pixel}");
             self.rgb[at * 3..at * 3 + 3].copy_from_slice(colour);
         }
         Ok(())
     }
 
-    /// Its bytes, if all have come.
+    /// Bytes of the image, if complete.
     pub(crate) fn complete(self) -> Result<Vec<u8>> {
         let missing = self.seen.iter().filter(|seen| !**seen).count();
-        ensure!(missing == 0, "{missing} of {} pixels never came", self.view.pixels());
+        ensure!(missing == 0, "{missing} of {} pixels are missing", self.view.pixels());
         Ok(self.rgb)
     }
 }
 
-/// Writes a PNG.
+/// Writes a PNG file.
 pub(crate) fn write(path: &Path, view: View, rgb: &[u8]) -> Result<()> {
-    let what = || format!("no image at {}", path.display());
+    let what = || format!("cannot write image {}", path.display());
     let file = BufWriter::new(File::create(path).with_context(what)?);
     let mut encoder = png::Encoder::new(file, view.width, view.height);
     encoder.set_color(png::ColorType::Rgb);
@@ -100,17 +100,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pixel_comes_once() {
+    fn each_pixel_is_set_once() {
         let view = View { width: 2, height: 1, bounces: 0 };
         let mut image = Image::new(view);
         image.set(&Pixels { pixels: vec![1], colours: vec![1, 2, 3] }).expect("the first");
         for (wrong, says) in [
-            (Pixels { pixels: vec![1], colours: vec![1, 2, 3] }, "pixel 1 came twice"),
-            (Pixels { pixels: vec![2], colours: vec![1, 2, 3] }, "there is no pixel 2"),
+            (Pixels { pixels: vec![1], colours: vec![1, 2, 3] }, "duplicate pixel 1"),
+            (Pixels { pixels: vec![2], colours: vec![1, 2, 3] }, "unknown pixel 2"),
             (Pixels { pixels: vec![0], colours: vec![1] }, "expected 3 bytes for each of 1 pixels, got 1"),
         ] {
             assert_eq!(image.set(&wrong).unwrap_err().to_string(), says);
         }
-        assert_eq!(image.complete().unwrap_err().to_string(), "1 of 2 pixels never came");
+        assert_eq!(image.complete().unwrap_err().to_string(), "1 of 2 pixels are missing");
     }
 }

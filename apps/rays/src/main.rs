@@ -1,8 +1,8 @@
-//! Distributed ray tracing (DPC §6.3): the scene is cut into slabs, each server has one, and a ray is passed on from
-//! slab to slab, bounce after bounce; its colour goes from where it ends to the caller.
+//! Application rays: distributed ray tracing (DPC §6.3). The scene is cut into slabs, one for each server. A ray is
+//! passed on from slab to slab, bounce after bounce; its colour goes from its last slab to the caller.
 //!
-//! Rays travel in batches, split where they part. With `--rpc` the caller sends each batch to the next server itself.
-//! The image is held, bit for bit, against the one that is rendered here.
+//! Rays travel in batches, which are split where rays diverge. With `--rpc` the caller sends each batch to the next
+//! server itself. The image is compared, bit for bit, with a local rendering.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use apps_report::digest;
-use apps_report::hops::{self, Caller, Host, Place, Report, all};
+use apps_report::hops::{self, Caller, DelegateServer, HopReport, ServerAddress, all};
 use clap::{Args, Parser, Subcommand};
 use pathcall::delegate::Directory;
 use tokio::task::JoinSet;
@@ -33,19 +33,19 @@ use image::{Image, View};
 use scene::Slabs;
 use servers::{BOUNCES_MAX, SLAB};
 
-/// Servers that a request may go through, as nodes have it.
+/// Limit of servers that a request may pass, as in nodes.
 const DEPTH_MAX: usize = 64;
 
-/// Renders a scene that is spread over servers.
+/// Render a scene that is spread over servers
 #[derive(Debug, Parser)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Be one of the servers, until killed
+enum Action {
+    /// Run one of the servers until killed
     Serve(Serve),
     /// Render the image and check it
     Render(Render),
@@ -53,47 +53,47 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Which one: slab-0, slab-1 and so on
+    /// Name of the server: slab-0, slab-1 and so on
     #[arg(long)]
     name: String,
-    /// All servers, the same list for each and for who renders: slab-0=10.0.0.1:7801,slab-1=10.0.0.2:7801,…
+    /// All servers, with the same list for each server and caller: slab-0=10.0.0.1:7801,slab-1=10.0.0.2:7801,…
     #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',', required = true)]
-    servers: Vec<Place>,
+    servers: Vec<ServerAddress>,
 }
 
 #[derive(Debug, Args)]
 struct Render {
-    /// Servers that run elsewhere; without any, all run in this process
+    /// Servers elsewhere; without any, all run in this process
     #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',')]
-    servers: Vec<Place>,
-    /// Servers in this process
+    servers: Vec<ServerAddress>,
+    /// Number of servers in this process
     #[arg(long, default_value_t = 4)]
     slabs: usize,
-    /// Hub and spoke: send rays to each server from here; nobody passes them on
+    /// Baseline, hub and spoke: send rays to each server from here; no server passes them on
     #[arg(long)]
     rpc: bool,
-    /// Pixels in a row
+    /// Width in pixels
     #[arg(long, default_value_t = 480)]
     width: u32,
-    /// Rows
+    /// Height in pixels
     #[arg(long, default_value_t = 300)]
     height: u32,
-    /// How often a ray bounces at most
+    /// Limit of bounces of a ray
     #[arg(long, default_value_t = 3)]
     bounces: u32,
     /// Rays of one call
     #[arg(long, default_value_t = 2400)]
     batch: u32,
-    /// Calls at one time
+    /// Concurrent calls
     #[arg(long, default_value_t = 2)]
     at_once: usize,
-    /// Write the image here (PNG)
+    /// Output file for the image (PNG)
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// This host's address, as servers reach it
+    /// Address of this host, as servers reach it
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     here: IpAddr,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -101,8 +101,8 @@ struct Render {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Command::parse().what {
-        What::Serve(args) => serve(args).await,
-        What::Render(args) => render(args).await,
+        Action::Serve(args) => serve(args).await,
+        Action::Render(args) => render(args).await,
     };
     apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
@@ -110,7 +110,7 @@ async fn main() -> ExitCode {
 async fn serve(Serve { name, servers }: Serve) -> Result<()> {
     check(&servers)?;
     let Some(number) = servers.iter().position(|place| place.name == name) else {
-        bail!("the list of servers does not have {name:?}");
+        bail!("server {name:?} is not in the list --servers");
     };
     let handlers = servers::handlers(Slabs(servers.len()), number, &hops::directory(&servers));
     let host = hops::serve(&name, servers[number].node, handlers, &pb::PATHCALL).await?;
@@ -118,8 +118,8 @@ async fn serve(Serve { name, servers }: Serve) -> Result<()> {
     std::future::pending().await
 }
 
-/// Slabs are numbered as they stand in the list.
-fn check(servers: &[Place]) -> Result<()> {
+/// Checks that slabs are numbered in the order of the list.
+fn check(servers: &[ServerAddress]) -> Result<()> {
     for (number, place) in servers.iter().enumerate() {
         ensure!(place.name == format!("{SLAB}{number}"), "expected {SLAB}{number} in the list, got {}", place.name);
     }
@@ -129,7 +129,7 @@ fn check(servers: &[Place]) -> Result<()> {
 async fn render(args: Render) -> Result<()> {
     let view = View { width: args.width, height: args.height, bounces: args.bounces };
     let pixels = view.width.checked_mul(view.height);
-    ensure!(pixels.is_some_and(|pixels| (1..=1 << 26).contains(&pixels)), "an image has 1 to 2^26 pixels");
+    ensure!(pixels.is_some_and(|pixels| (1..=1 << 26).contains(&pixels)), "invalid image size (1 to 2^26 pixels)");
     let hosts = if args.servers.is_empty() { start(args.slabs.max(1)).await? } else { Vec::new() };
     let places = if hosts.is_empty() { args.servers } else { hops::places(&hosts) };
     check(&places)?;
@@ -158,9 +158,9 @@ async fn render(args: Render) -> Result<()> {
     let rgb = image.complete()?;
     let expected = view.render();
     let differing = rgb.iter().zip(&expected).filter(|(got, expected)| got != expected).count();
-    ensure!(differing == 0, "{differing} of {} bytes are not those of the image rendered here", rgb.len());
+    ensure!(differing == 0, "{differing} of {} bytes differ from the local rendering", rgb.len());
 
-    let mut report = Report::new("rays", args.rpc, latencies, took, (&caller, None, &hosts));
+    let mut report = HopReport::new("rays", args.rpc, latencies, took, (&caller, None, &hosts));
     report.digest = digest(std::iter::once(&*rgb));
     if let Some(path) = args.image {
         image::write(&path, view, &rgb)?;
@@ -170,16 +170,16 @@ async fn render(args: Render) -> Result<()> {
     Ok(())
 }
 
-/// A ray crosses all slabs towards a surface and again towards the light, goes back to the surface, and so on.
+/// Checks the depth: a ray may cross all slabs to a surface and again to the light, return to the surface, and so on.
 fn deep_enough(slabs: usize, bounces: u32) -> Result<()> {
-    ensure!(bounces <= BOUNCES_MAX, "at most {BOUNCES_MAX} bounces are followed, got {bounces}");
+    ensure!(bounces <= BOUNCES_MAX, "invalid number of bounces {bounces} (at most {BOUNCES_MAX})");
     let depth = (bounces as usize + 1) * (2 * (slabs - 1) + 1);
-    ensure!(depth <= DEPTH_MAX, "{bounces} bounces in {slabs} slabs may take {depth} servers, at most {DEPTH_MAX}");
+    ensure!(depth <= DEPTH_MAX, "{bounces} bounces in {slabs} slabs may pass {depth} servers (at most {DEPTH_MAX})");
     Ok(())
 }
 
-/// All servers, in this process.
-async fn start(slabs: usize) -> Result<Vec<Host>> {
+/// Starts all servers in this process.
+async fn start(slabs: usize) -> Result<Vec<DelegateServer>> {
     let directory = Directory::default();
     let mut hosts = Vec::new();
     for number in 0..slabs {
@@ -191,7 +191,7 @@ async fn start(slabs: usize) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-/// The pixels of a batch of rays, and how long they took.
+/// Makes a call. Returns the pixels of a batch of rays, and the duration.
 async fn call(caller: Caller, rpc: bool, first: usize, batch: Batch) -> Result<(Vec<Pixels>, Duration), Status> {
     let began = Instant::now();
     let pixels = if rpc { send_to_each(&caller, first, batch).await } else { send_once(&caller, first, batch).await }?;

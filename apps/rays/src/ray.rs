@@ -1,45 +1,45 @@
-//! A ray on its way: through slabs, to a surface, towards the light, and on as its mirror image.
+//! Ray tracing of one ray: through slabs, to a surface, towards the light, and on by reflection.
 //!
 //! ```text
 //! trace ── hit ──► shade ray to the light ──► bounce ──► trace …
 //!   └── nothing: the sky's colour; over          └── often enough, or no mirror: over
 //! ```
 //!
-//! What happens to a ray is the same whether it meets the whole scene ([`colour`]) or slab after slab
-//! ([`Slab::advance`]): the same operations on the same numbers in the same order, so the same bits.
+//! A ray has the same result for the whole scene ([`colour`]) and slab after slab ([`Slab::advance`]): the same
+//! operations on the same numbers in the same order, so the same bits.
 
-use crate::scene::{Hit, LIGHT, Slabs, Things, sky};
+use crate::scene::{Hit, LIGHT, SceneObjects, Slabs, sky};
 use crate::vector::Vector;
 
-/// How much of its colour a surface has without the light.
+/// Share of a surface's colour without light.
 const AMBIENT: f64 = 0.18;
-/// Numbers of a ray as it travels.
+/// Numbers of a ray's encoded state.
 pub(crate) const STATE: usize = 17;
 
-/// A ray of a pixel.
+/// Ray of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ray {
     pub(crate) pixel: u32,
-    /// How often it may still bounce.
+    /// Remaining bounces.
     pub(crate) bounces: u32,
     origin: Vector,
     direction: Vector,
-    /// How much of what it sees gets to the pixel.
+    /// Weight of the ray's colour in the pixel.
     weight: f64,
-    /// What it has seen.
+    /// Accumulated colour.
     colour: Vector,
-    /// Whether it looks for the light.
+    /// State while the ray is directed to the light.
     shadow: Option<Shadow>,
 }
 
-/// What follows when a ray towards the light has ended.
+/// State of a shadow ray, and its continuation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shadow {
-    /// To the light.
+    /// Distance to the light.
     distance: f64,
-    /// What it adds, if nothing is in the way.
+    /// Added colour if the light is visible.
     lit: Vector,
-    /// Where the ray goes on to.
+    /// Direction of the reflected ray.
     onward: Vector,
 }
 
@@ -48,7 +48,7 @@ impl Ray {
         Self { pixel, bounces, origin, direction, weight: 1.0, colour: Vector::default(), shadow: None }
     }
 
-    /// Its numbers.
+    /// Encoded state.
     pub(crate) fn state(&self) -> [f64; STATE] {
         let Shadow { distance, lit, onward } =
             self.shadow.unwrap_or(Shadow { distance: 0.0, lit: Vector::default(), onward: Vector::default() });
@@ -59,7 +59,7 @@ impl Ray {
         state
     }
 
-    /// A ray with these.
+    /// Decodes a ray.
     pub(crate) fn with(pixel: u32, bounces: u32, state: &[f64; STATE]) -> Self {
         let vector = |nth: usize| Vector::new(state[2 + 3 * nth], state[3 + 3 * nth], state[4 + 3 * nth]);
         let shadow = Shadow { distance: state[1], lit: vector(3), onward: vector(4) };
@@ -74,8 +74,8 @@ impl Ray {
         }
     }
 
-    /// It meets a surface; whether it goes on.
-    fn meets(&mut self, hit: &Hit) -> bool {
+    /// Handles the hit of a surface. Returns whether the ray continues.
+    fn handle_hit(&mut self, hit: &Hit) -> bool {
         let own = self.weight * (1.0 - hit.mirror);
         self.colour = self.colour + hit.colour * (own * AMBIENT);
         let onward = self.direction - hit.normal * (2.0 * self.direction.dot(hit.normal));
@@ -93,8 +93,8 @@ impl Ray {
         self.bounce(onward)
     }
 
-    /// It has found the light, or not; whether it goes on.
-    fn looked(&mut self, shadow: Shadow, lit: bool) -> bool {
+    /// Handles the end of a shadow ray. Returns whether the ray continues.
+    fn handle_shadow_end(&mut self, shadow: Shadow, lit: bool) -> bool {
         self.shadow = None;
         if lit {
             self.colour = self.colour + shadow.lit;
@@ -113,22 +113,22 @@ impl Ray {
         self.colour = self.colour + sky(self.direction) * self.weight;
     }
 
-    /// What the pixel gets, when the ray is over.
+    /// Colour of the pixel at the end of the ray.
     pub(crate) fn rgb(&self) -> [u8; 3] {
         self.colour.array().map(|part| (part.clamp(0.0, 1.0).sqrt() * 255.0 + 0.5) as u8)
     }
 }
 
-/// Follows a ray through the whole scene to its end: the plain way.
-pub(crate) fn colour(things: &Things, mut ray: Ray) -> [u8; 3] {
+/// Follows a ray through the whole scene to its end: the local rendering.
+pub(crate) fn colour(objects: &SceneObjects, mut ray: Ray) -> [u8; 3] {
     loop {
         let goes_on = match ray.shadow {
             Some(shadow) => {
-                let lit = !things.shade(ray.origin, ray.direction, shadow.distance);
-                ray.looked(shadow, lit)
+                let lit = !objects.shade(ray.origin, ray.direction, shadow.distance);
+                ray.handle_shadow_end(shadow, lit)
             }
-            None => match things.nearest(ray.origin, ray.direction) {
-                Some(hit) => ray.meets(&hit),
+            None => match objects.nearest(ray.origin, ray.direction) {
+                Some(hit) => ray.handle_hit(&hit),
                 None => {
                     ray.sees_sky();
                     false
@@ -141,45 +141,45 @@ pub(crate) fn colour(things: &Things, mut ray: Ray) -> [u8; 3] {
     }
 }
 
-/// A slab of the scene.
+/// Slab of the scene.
 #[derive(Debug)]
 pub(crate) struct Slab {
     number: usize,
     slabs: Slabs,
-    things: Things,
+    objects: SceneObjects,
 }
 
-/// Where a ray is after a slab.
+/// Position of a ray after a slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It enters this one.
+    /// The ray enters this slab.
     Slab(usize),
-    /// It is over.
+    /// The ray has ended.
     Over,
 }
 
 impl Slab {
     pub(crate) fn new(slabs: Slabs, number: usize) -> Self {
-        Self { number, slabs, things: Things::of(slabs, number) }
+        Self { number, slabs, objects: SceneObjects::of(slabs, number) }
     }
 
-    /// Follows a ray as long as it is in this slab.
+    /// Follows a ray within this slab.
     pub(crate) fn advance(&self, ray: &mut Ray) -> Next {
         loop {
             let exit = self.slabs.exit(self.number, ray.origin, ray.direction);
             let goes_on = match ray.shadow {
                 Some(shadow) => {
-                    let dark = self.things.shade(ray.origin, ray.direction, shadow.distance);
+                    let dark = self.objects.shade(ray.origin, ray.direction, shadow.distance);
                     match exit {
                         // The light is farther.
                         Some((distance, next)) if !dark && distance < shadow.distance => return Next::Slab(next),
-                        _ => ray.looked(shadow, !dark),
+                        _ => ray.handle_shadow_end(shadow, !dark),
                     }
                 }
-                None => match (self.things.nearest(ray.origin, ray.direction), exit) {
-                    // What is behind the exit is nearest here, and perhaps not in the slab where it is.
+                None => match (self.objects.nearest(ray.origin, ray.direction), exit) {
+                    // A hit behind the exit is the nearest one here, but possibly not in its own slab.
                     (Some(hit), Some((distance, next))) if hit.distance > distance => return Next::Slab(next),
-                    (Some(hit), _) => ray.meets(&hit),
+                    (Some(hit), _) => ray.handle_hit(&hit),
                     (None, Some((_, next))) => return Next::Slab(next),
                     (None, None) => {
                         ray.sees_sky();
@@ -190,7 +190,7 @@ impl Slab {
             if !goes_on {
                 return Next::Over;
             }
-            // A bounce begins where the surface is, and that may be where the shade ray came from.
+            // A reflected ray begins at the surface, where the shadow ray may have started.
             let own = self.slabs.slab(ray.origin);
             if ray.shadow.is_none() && own != self.number {
                 return Next::Slab(own);
@@ -205,18 +205,18 @@ mod tests {
     use crate::scene::camera;
 
     #[test]
-    fn a_ray_travels_unchanged() {
+    fn ray_encoding_round_trips() {
         let mut ray = Ray::new(5, 3, camera(5, 10, 10));
         assert_eq!(Ray::with(5, 3, &ray.state()), ray);
-        let hit = Things::all().nearest(ray.origin, Vector::new(0.5, -0.5, 0.5).normalised()).expect("the floor");
-        assert!(ray.meets(&hit) && ray.shadow.is_some());
+        let hit = SceneObjects::all().nearest(ray.origin, Vector::new(0.5, -0.5, 0.5).normalised()).expect("the floor");
+        assert!(ray.handle_hit(&hit) && ray.shadow.is_some());
         assert_eq!(Ray::with(5, 3, &ray.state()), ray);
     }
 
     #[test]
-    fn slab_after_slab_gives_the_same_bits_as_the_whole_scene() {
+    fn slabs_give_same_bits_as_whole_scene() {
         let (width, height) = (80, 60);
-        let all = Things::all();
+        let all = SceneObjects::all();
         for count in [1, 2, 3, 5] {
             let slabs = Slabs(count);
             let parts: Vec<_> = (0..count).map(|slab| Slab::new(slabs, slab)).collect();

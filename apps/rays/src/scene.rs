@@ -1,48 +1,48 @@
-//! The scene: spheres above a floor, a light, a camera; and its slabs, one for each server.
+//! Scene of spheres above a floor, a light and a camera; and its slabs, one for each server.
 
 use crate::vector::Vector;
 
-/// Where the light is.
+/// Position of the light.
 pub(crate) const LIGHT: Vector = Vector::new(-2.0, 9.0, -5.0);
-/// Nearer hits are of the surface that the ray comes from.
+/// Nearer hits are of the surface from which the ray starts.
 const NEAR: f64 = 1e-6;
-/// Spheres that come so near to a slab are in it: more than rounding makes of any point.
+/// Distance to a slab within which spheres belong to it: more than rounding errors of any point.
 const MARGIN: f64 = 1e-3;
-/// The spheres are from minus this to this, along x.
+/// Half the extent of the spheres along x.
 const WIDTH: f64 = 4.5;
 const SPHERES: u32 = 48;
 
-/// What rays hit.
+/// Object of the scene.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Thing {
+pub(crate) enum SceneObject {
     Sphere {
         centre: Vector,
         radius: f64,
         colour: Vector,
         mirror: f64,
     },
-    /// y = 0, in squares of two colours.
+    /// Plane y = 0, in squares of two colours.
     Floor,
 }
 
-/// A point of a thing.
+/// Hit of a ray on an object.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Hit {
-    /// From the ray's origin.
+    /// Distance from the ray's origin.
     pub(crate) distance: f64,
     pub(crate) point: Vector,
     pub(crate) normal: Vector,
     pub(crate) colour: Vector,
-    /// Share of the light that is reflected as a mirror does.
+    /// Share of light that is reflected.
     pub(crate) mirror: f64,
 }
 
-/// The things of the scene, or those of a slab.
+/// Objects of the scene or of a slab.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Things(Vec<Thing>);
+pub(crate) struct SceneObjects(Vec<SceneObject>);
 
-impl Things {
-    /// The whole scene.
+impl SceneObjects {
+    /// All objects of the scene.
     pub(crate) fn all() -> Self {
         let mut state = 7u64;
         // Knuth's MMIX generator; the upper bits, 0 to 1.
@@ -50,43 +50,43 @@ impl Things {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f64 / (1u64 << 24) as f64
         };
-        let mut things = vec![Thing::Floor];
+        let mut objects = vec![SceneObject::Floor];
         for _ in 0..SPHERES {
             let radius = 0.2 + 0.45 * draw();
             let centre = Vector::new((2.0 * draw() - 1.0) * WIDTH, radius + 1.6 * draw() * draw(), 7.0 * draw() - 3.0);
             let colour = Vector::new(0.25 + 0.75 * draw(), 0.25 + 0.75 * draw(), 0.25 + 0.75 * draw());
             let mirror = if draw() < 0.6 { 0.25 + 0.55 * draw() } else { 0.0 };
-            things.push(Thing::Sphere { centre, radius, colour, mirror });
+            objects.push(SceneObject::Sphere { centre, radius, colour, mirror });
         }
-        Self(things)
+        Self(objects)
     }
 
-    /// Those of a slab.
+    /// Objects of a slab.
     pub(crate) fn of(slabs: Slabs, slab: usize) -> Self {
         let (from, to) = (slabs.lower(slab) - MARGIN, slabs.upper(slab) + MARGIN);
-        let inside = |thing: &Thing| match thing {
-            Thing::Sphere { centre, radius, .. } => centre.x + radius >= from && centre.x - radius <= to,
-            Thing::Floor => true,
+        let inside = |thing: &SceneObject| match thing {
+            SceneObject::Sphere { centre, radius, .. } => centre.x + radius >= from && centre.x - radius <= to,
+            SceneObject::Floor => true,
         };
         Self(Self::all().0.into_iter().filter(inside).collect())
     }
 
-    /// The first that a ray hits.
+    /// First object that a ray hits.
     pub(crate) fn nearest(&self, origin: Vector, direction: Vector) -> Option<Hit> {
         let hits = self.0.iter().filter_map(|thing| Some((thing.hit(origin, direction)?, thing)));
-        // Of two at the same distance, the one that comes first in the scene, and so in each slab.
+        // At equal distances, the first object in the order of the scene, which is the same in each slab.
         let (distance, thing) = hits.reduce(|nearest, hit| if hit.0 < nearest.0 { hit } else { nearest })?;
         Some(thing.at(distance, origin + direction * distance))
     }
 
-    /// Whether anything is in the way, nearer than this.
+    /// True if an object is nearer than this distance.
     pub(crate) fn shade(&self, origin: Vector, direction: Vector, distance: f64) -> bool {
         self.0.iter().any(|thing| thing.hit(origin, direction).is_some_and(|hit| hit < distance))
     }
 }
 
-impl Thing {
-    /// How far along a ray it is.
+impl SceneObject {
+    /// Distance of the object along a ray.
     fn hit(&self, origin: Vector, direction: Vector) -> Option<f64> {
         let distance = match self {
             Self::Floor => -origin.y / direction.y,
@@ -94,7 +94,7 @@ impl Thing {
                 let from = origin - *centre;
                 let (half, rest) = (from.dot(direction), from.dot(from) - radius * radius);
                 let root = (half * half - rest).sqrt();
-                // Not a number where the ray passes it by: in no comparison.
+                // NaN if the ray misses the sphere, which all comparisons reject.
                 if -half - root > NEAR { -half - root } else { -half + root }
             }
         };
@@ -115,7 +115,7 @@ impl Thing {
     }
 }
 
-/// The scene cut across the x axis; the outermost slabs have no end.
+/// Scene cut across the x axis; the outermost slabs are unbounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slabs(pub(crate) usize);
 
@@ -131,12 +131,12 @@ impl Slabs {
         if slab + 1 >= self.0 { f64::INFINITY } else { self.lower(slab + 1) }
     }
 
-    /// Which one a point is in.
+    /// Slab of a point.
     pub(crate) fn slab(self, point: Vector) -> usize {
         (0..self.0).find(|slab| point.x < self.upper(*slab)).unwrap_or(self.0.saturating_sub(1))
     }
 
-    /// Where a ray leaves a slab, and which one it enters then; `None`: it never does.
+    /// Distance at which a ray leaves a slab, and the next slab; `None` if it never leaves.
     pub(crate) fn exit(self, slab: usize, origin: Vector, direction: Vector) -> Option<(f64, usize)> {
         let (bound, next) = if direction.x > 0.0 {
             (self.upper(slab), slab + 1)
@@ -149,7 +149,7 @@ impl Slabs {
     }
 }
 
-/// The ray of a pixel: its origin and direction.
+/// Origin and direction of a pixel's ray.
 pub(crate) fn camera(pixel: u32, width: u32, height: u32) -> (Vector, Vector) {
     let (eye, towards) = (Vector::new(-7.5, 2.6, -5.5), Vector::new(0.4, 0.7, 0.4));
     let forward = (towards - eye).normalised();
@@ -161,7 +161,7 @@ pub(crate) fn camera(pixel: u32, width: u32, height: u32) -> (Vector, Vector) {
     (eye, (forward * 1.3 + right * x + up * y).normalised())
 }
 
-/// What a ray sees that hits nothing.
+/// Colour of a ray that hits nothing.
 pub(crate) fn sky(direction: Vector) -> Vector {
     let height = direction.y.max(0.0);
     Vector::new(0.75, 0.85, 0.95) * (1.0 - height) + Vector::new(0.2, 0.4, 0.8) * height
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ray_goes_through_the_slabs_in_turn() {
+    fn ray_passes_slabs_in_order() {
         let slabs = Slabs(4);
         let (left, right) = (Vector::new(-9.0, 1.0, 0.0), Vector::new(1.0, 0.0, 0.0));
         let mut seen = vec![slabs.slab(left)];
@@ -189,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_is_in_a_slab_and_no_slab_has_all() {
+    fn each_object_is_in_some_slab() {
         let slabs = Slabs(4);
-        let all = Things::all().0;
-        let parts: Vec<_> = (0..4).map(|slab| Things::of(slabs, slab).0).collect();
+        let all = SceneObjects::all().0;
+        let parts: Vec<_> = (0..4).map(|slab| SceneObjects::of(slabs, slab).0).collect();
         assert!(all.iter().all(|thing| parts.iter().any(|part| part.contains(thing))));
         assert!(parts.iter().all(|part| part.len() < all.len() / 2), "{:?}", parts.iter().map(Vec::len));
     }

@@ -1,9 +1,9 @@
-//! The servers: each follows rays through its slab, and passes them on to who has the slab that they enter.
+//! Servers of the rendering: each follows rays through its slab, and passes them on to the server of the next slab.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pathcall::delegate::{Call, Directory, Handlers};
+use pathcall::delegate::{DelegatedCall, Directory, Handlers};
 use tonic::Status;
 
 use crate::pb::delegated::{RaysAdvance, RaysTrace};
@@ -11,12 +11,12 @@ use crate::pb::{Advanced, Batch, Pixels};
 use crate::ray::{Next, Ray, STATE, Slab};
 use crate::scene::Slabs;
 
-/// Names of servers begin with this; the slab's number follows.
+/// Prefix of servers' names, before the slab's number.
 pub(crate) const SLAB: &str = "slab-";
-/// Bounces beyond these are not followed, whatever a request says.
+/// Limit of bounces, whatever a request asks for.
 pub(crate) const BOUNCES_MAX: u32 = 8;
 
-/// The handlers of the server of this slab.
+/// Handlers of the server of this slab.
 pub(crate) fn handlers(slabs: Slabs, number: usize, directory: &Directory) -> Handlers {
     let slab = Arc::new(Slab::new(slabs, number));
     let tracing = Arc::clone(&slab);
@@ -26,8 +26,8 @@ pub(crate) fn handlers(slabs: Slabs, number: usize, directory: &Directory) -> Ha
     handlers.handle::<RaysTrace, _, _>(trace).handle::<RaysAdvance, _, _>(advance)
 }
 
-async fn trace(slab: Arc<Slab>, batch: Batch, call: Call<Pixels>) -> Result<(), Status> {
-    let (pixels, leaving) = aside(slab, batch).await?;
+async fn trace(slab: Arc<Slab>, batch: Batch, call: DelegatedCall<Pixels>) -> Result<(), Status> {
+    let (pixels, leaving) = follow_in_thread(slab, batch).await?;
     for (next, batch) in leaving {
         call.delegate::<RaysTrace>(&*format!("{SLAB}{next}"), &batch)?;
     }
@@ -37,8 +37,8 @@ async fn trace(slab: Arc<Slab>, batch: Batch, call: Call<Pixels>) -> Result<(), 
     Ok(())
 }
 
-async fn advance(slab: Arc<Slab>, batch: Batch, call: Call<Advanced>) -> Result<(), Status> {
-    let (pixels, leaving) = aside(slab, batch).await?;
+async fn advance(slab: Arc<Slab>, batch: Batch, call: DelegatedCall<Advanced>) -> Result<(), Status> {
+    let (pixels, leaving) = follow_in_thread(slab, batch).await?;
     for (next, batch) in leaving {
         call.reply(Advanced { rays: Some(batch), slab: next as u32, pixels: None }).await?;
     }
@@ -48,13 +48,13 @@ async fn advance(slab: Arc<Slab>, batch: Batch, call: Call<Advanced>) -> Result<
     Ok(())
 }
 
-/// Follows rays in a thread of their own: this one's node answers in the meantime who asks whether it is alive.
-async fn aside(slab: Arc<Slab>, batch: Batch) -> Result<(Pixels, BTreeMap<usize, Batch>), Status> {
+/// Follows rays in a separate thread, while the node answers pings.
+async fn follow_in_thread(slab: Arc<Slab>, batch: Batch) -> Result<(Pixels, BTreeMap<usize, Batch>), Status> {
     let followed = tokio::task::spawn_blocking(move || follow(&slab, &batch)).await;
     followed.map_err(|error| Status::internal(error.to_string()))?
 }
 
-/// Follows rays through a slab: the pixels of those that ended, and the others by the slab that they enter.
+/// Follows rays through a slab. Returns the pixels of the finished rays, and the other rays by next slab.
 fn follow(slab: &Slab, batch: &Batch) -> Result<(Pixels, BTreeMap<usize, Batch>), Status> {
     let (mut pixels, mut leaving) = (Pixels::default(), BTreeMap::<usize, Batch>::new());
     for mut ray in batch.rays()? {
@@ -96,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_of_another_shape_is_refused() {
+    fn malformed_batch_is_refused() {
         let mut batch = Batch { pixels: vec![1, 2], bounces: vec![0, 0], state: vec![f64::NAN; 2 * STATE] };
         let slab = Slab::new(Slabs(2), 0);
-        follow(&slab, &batch).expect("of the right shape; numbers that are none end somewhere");
+        follow(&slab, &batch).expect("a batch of the right shape");
         batch.state.pop();
-        let status = follow(&slab, &batch).expect_err("a number is lacking");
+        let status = follow(&slab, &batch).expect_err("a batch with a missing number");
         let says = "a batch of 2 rays: expected 2 counts of bounces and 34 numbers, got 2 and 33";
         assert_eq!(status.message(), says);
     }

@@ -2,8 +2,8 @@
 
 use std::ops::{Add, Mul, Sub};
 
-/// A point, a direction, or a colour with parts from 0 to 1. Only operations that IEEE 754 rounds in one way, so
-/// that each host gets the same bits.
+/// Point, direction, or colour with components from 0 to 1. Uses only operations with exact IEEE 754 rounding, so that
+/// each host computes the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Vector {
     pub(crate) x: f64,

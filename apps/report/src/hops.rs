@@ -1,13 +1,12 @@
-//! Applications whose calls go over several servers: their servers, which may pass a call on; their caller, which
-//! can also ask each server itself; what they say of a run.
+//! Framework of applications with calls over several servers: servers, which may pass a call on; the caller, which can
+//! also call each server itself; and the report.
 //!
 //! ```text
 //! delegate:  caller ─► server ─► server ─► … ─► caller     servers pass the call on
 //! rpc:       caller ⇄ server, caller ⇄ server, …           hub and spoke: the caller asks each in turn
 //! ```
 //!
-//! Both ways use the same nodes, the same flows and the same stubs: a call that nobody passes on is a plain remote
-//! call.
+//! Both paths use the same nodes, flows and stubs: a call that no server passes on is a plain remote call.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,25 +15,25 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pathcall::delegate::{Directory, Handlers, Node, NodeConfig, Serving, Target};
+use pathcall::delegate::{Directory, Handlers, Node, NodeConfig, NodeTarget, RunningHandlers};
 use pathcall::{Channel, Manifest};
 use serde::Serialize;
 use tonic::{Response, Status, Streaming};
 
 use crate::nodes;
 
-/// Where a server is; on a command line `NAME=IP:PORT`, with its node and its gRPC face at the same port.
+/// Address of a server; on a command line `NAME=IP:PORT`, with node and gRPC server on the same port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Its name in the directory.
+pub struct ServerAddress {
+    /// Name in the directory.
     pub name: String,
-    /// Its gRPC face.
+    /// URL of the gRPC server.
     pub url: String,
-    /// Its node.
+    /// Address of the node.
     pub node: SocketAddr,
 }
 
-impl FromStr for Place {
+impl FromStr for ServerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -44,22 +43,22 @@ impl FromStr for Place {
     }
 }
 
-/// A directory of these servers.
+/// Directory of these servers.
 #[must_use]
-pub fn directory(places: &[Place]) -> Directory {
+pub fn directory(places: &[ServerAddress]) -> Directory {
     Directory::of(places.iter().map(|place| (place.name.clone(), place.node)))
 }
 
-/// Which of some servers keys belong to, whatever their addresses will be.
+/// Assignment of keys to servers, independent of their addresses.
 #[derive(Debug, Clone)]
-pub struct Placement {
+pub struct KeyPlacement {
     names: Vec<String>,
-    /// The port is the name's number.
+    /// Directory in which the port is the number of the name.
     directory: Directory,
 }
 
-impl Placement {
-    /// Of servers with these names, at most 2^16.
+impl KeyPlacement {
+    /// Assignment to servers with these names, at most 2^16.
     pub fn of(names: impl IntoIterator<Item = String>) -> Self {
         let names: Vec<String> = names.into_iter().collect();
         let numbers = (0..=u16::MAX).map(|number| SocketAddr::from(([0, 0, 0, 0], number)));
@@ -67,39 +66,44 @@ impl Placement {
         Self { names, directory }
     }
 
-    /// Whether a key belongs to this one, of those whose names begin with `prefix`.
+    /// True if a key belongs to this server among those whose names begin with `prefix`.
     #[must_use]
     pub fn has(&self, name: &str, prefix: &str, key: &str) -> bool {
-        let found = self.directory.find(&Target::key(prefix, key));
+        let found = self.directory.find(&NodeTarget::key(prefix, key));
         found.is_ok_and(|at| self.names[usize::from(at.port())] == name)
     }
 }
 
-/// A server that runs here, as long as the runtime does.
+/// Running server, which ends with the runtime.
 #[derive(Debug)]
-pub struct Host {
-    /// Where it is.
-    pub place: Place,
-    serving: Serving,
+pub struct DelegateServer {
+    /// Address of the server.
+    pub place: ServerAddress,
+    serving: RunningHandlers,
 }
 
-/// Starts a server: a node with these handlers, and its gRPC face. Port 0 takes free ones.
+/// Starts a server: a node with these handlers, and a gRPC server. Port 0 picks free ports.
 ///
 /// # Errors
-/// When a port is taken.
-pub async fn serve(name: &str, at: SocketAddr, handlers: Handlers, manifest: &'static Manifest) -> Result<Host> {
+/// Returns an error if a port is taken.
+pub async fn serve(
+    name: &str,
+    at: SocketAddr,
+    handlers: Handlers,
+    manifest: &'static Manifest,
+) -> Result<DelegateServer> {
     let node = NodeConfig::default().listen(at);
-    let nodes::Host { url, serving } = nodes::host(manifest, handlers.node(node), at).await?;
-    Ok(Host { place: Place { name: name.to_owned(), url, node: serving.address() }, serving })
+    let nodes::NodeServer { url, serving } = nodes::host(manifest, handlers.node(node), at).await?;
+    Ok(DelegateServer { place: ServerAddress { name: name.to_owned(), url, node: serving.address() }, serving })
 }
 
-/// The places of servers that run here.
+/// Addresses of servers in this process.
 #[must_use]
-pub fn places(hosts: &[Host]) -> Vec<Place> {
+pub fn places(hosts: &[DelegateServer]) -> Vec<ServerAddress> {
     hosts.iter().map(|host| host.place.clone()).collect()
 }
 
-/// A node that calls, and a channel from it to each server.
+/// Calling node, with a channel to each server.
 #[derive(Debug, Clone)]
 pub struct Caller {
     node: Node,
@@ -108,42 +112,46 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller on this host, whose address servers reach.
+    /// Creates a caller on this host, whose address servers can reach.
     ///
     /// # Errors
-    /// When this host has no such address, or a URL is none. A server that is not there fails the calls.
-    pub async fn new(host: IpAddr, servers: &[Place], manifest: &'static Manifest) -> Result<Self> {
+    /// Returns an error if this host does not have the address, or a URL is invalid. A missing server fails the calls
+    /// later.
+    pub async fn new(host: IpAddr, servers: &[ServerAddress], manifest: &'static Manifest) -> Result<Self> {
         let config = NodeConfig::default().listen(SocketAddr::new(host, 0));
-        let (node, _requests) = Node::start(&config).await.with_context(|| format!("no node at {host}"))?;
+        let (node, _requests) = Node::start(&config).await.with_context(|| format!("cannot start a node at {host}"))?;
         let mut channels = BTreeMap::new();
         for server in servers {
             let channel = nodes::channel(&server.url, manifest, &node, nodes::options());
-            channels.insert(server.node, channel.with_context(|| format!("no way to {}", server.name))?);
+            channels.insert(
+                server.node,
+                channel.with_context(|| format!("cannot create a channel to server {}", server.name))?,
+            );
         }
         Ok(Self { node, directory: directory(servers), channels })
     }
 
-    /// Where servers are.
+    /// Directory of the servers.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// A channel to a server, for a stub.
+    /// Channel to a server, for a stub.
     ///
     /// # Errors
-    /// UNAVAILABLE when there is no such server.
-    pub fn channel(&self, target: impl Into<Target>) -> Result<Channel, Status> {
+    /// Returns UNAVAILABLE if the server is unknown.
+    pub fn channel(&self, target: impl Into<NodeTarget>) -> Result<Channel, Status> {
         let target = target.into();
         let channel = self.channels.get(&self.directory.find(&target)?);
         channel.cloned().ok_or_else(|| Status::unavailable(format!("no channel to {target:?}")))
     }
 }
 
-/// All items of a stream that ends well.
+/// All items of a stream that ends with OK.
 ///
 /// # Errors
-/// The status with which it ends; what came before is not told, for it may be a part.
+/// Returns the final status; earlier items are dropped, as they may be incomplete.
 pub async fn all<T>(stream: Result<Response<Streaming<T>>, Status>) -> Result<Vec<T>, Status> {
     let mut stream = stream?.into_inner();
     let mut items = Vec::new();
@@ -153,45 +161,45 @@ pub async fn all<T>(stream: Result<Response<Streaming<T>>, Status>) -> Result<Ve
     Ok(items)
 }
 
-/// A finished run.
+/// Report of a finished run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// The application.
+pub struct HopReport {
+    /// Name of the application.
     pub app: &'static str,
-    /// "delegate" or "rpc".
+    /// Path: "delegate" or "rpc".
     pub mode: &'static str,
-    /// Calls made, as the application's user counts them: all that answers one question is one.
+    /// Number of calls from the user's view: all requests for one question are one call.
     pub calls: usize,
-    /// Wall time of the calls, in seconds.
+    /// Total time of the calls in seconds.
     pub seconds: f64,
-    /// Calls a second.
+    /// Calls per second.
     pub calls_per_s: f64,
-    /// Median and 99th percentile of a call, in microseconds.
+    /// Median and 99th percentile of a call in microseconds.
     pub p50_us: u64,
     /// See `p50_us`.
     pub p99_us: u64,
-    /// Messages that all nodes sent, those of the protocol itself included; none where servers are elsewhere.
+    /// Messages of all nodes, including protocol messages; `None` if servers are elsewhere.
     pub messages: Option<u64>,
-    /// Messages that the caller sent or got.
+    /// Messages that the caller sent or received.
     pub caller_messages: u64,
-    /// Hash of the result: equal results, equal digests.
+    /// Hash of the results, equal for equal results.
     pub digest: String,
-    /// What was made, if it is a file.
+    /// Output file, if any.
     pub file: Option<PathBuf>,
-    /// Who did what for one of the calls, as a tree.
+    /// Trace of one call, as a tree.
     pub trace: Option<String>,
 }
 
-impl Report {
-    /// A report of calls that took `latencies`, in any order. Messages are those since the nodes started: of the
-    /// caller, of another one that servers have, and of the servers that run here.
+impl HopReport {
+    /// Creates a report of calls with these latencies, in any order. Messages are counted since the start of the nodes:
+    /// of the caller, of a second caller that servers have, and of the servers in this process.
     #[must_use]
     pub fn new(
         app: &'static str,
         rpc: bool,
         latencies: Vec<Duration>,
         took: Duration,
-        (caller, others, hosts): (&Caller, Option<&Caller>, &[Host]),
+        (caller, others, hosts): (&Caller, Option<&Caller>, &[DelegateServer]),
     ) -> Self {
         let times = super::Report::new(app, rpc, latencies, took);
         let own = caller.node.stats().messages;
@@ -213,7 +221,7 @@ impl Report {
         }
     }
 
-    /// Prints it: JSON in one line, or for a person.
+    /// Prints the report: JSON in one line, or text.
     pub fn print(&self, json: bool) {
         if json {
             println!("{}", serde_json::to_string(self).expect("plain fields"));
@@ -227,7 +235,7 @@ impl Report {
             println!("  written to {}", file.display());
         }
         if let Some(trace) = &self.trace {
-            print!("one of them, traced:\n{trace}");
+            print!("trace of one call:\n{trace}");
         }
     }
 }

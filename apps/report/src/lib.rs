@@ -1,19 +1,18 @@
-//! What all applications share: what they can be told and how their servers start ([`way`]), on
-//! which hosts their parties are ([`place`]), and what they say of a run, one line of JSON for `pathcall demo`,
-//! or a few for a person ([`Report`]). Those whose calls go over several servers have [`hops`] instead, and
-//! servers and channels of [`nodes`].
+//! Framework of the applications: options and server ([`call_path`]), hosts of the parties ([`party_hosts`]), and the
+//! report, one line of JSON for `pathcall demo` or text ([`Report`]). Applications with calls over several servers use
+//! [`hops`] instead, and servers and channels of [`nodes`].
 
+pub mod call_path;
 pub mod hops;
 pub mod nodes;
-pub mod place;
-pub mod way;
+pub mod party_hosts;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// How an application ends; what went wrong is said in one line.
+/// Exit code of an application; prints an error in one line.
 #[must_use]
 pub fn exit(application: &str, done: anyhow::Result<()>) -> ExitCode {
     match done {
@@ -25,33 +24,33 @@ pub fn exit(application: &str, done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// A finished run.
+/// Report of a finished run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The application.
+    /// Name of the application.
     pub app: &'static str,
-    /// "pathcall" or "plain".
+    /// Path: "pathcall" or "plain".
     pub mode: &'static str,
-    /// Calls made.
+    /// Number of calls.
     pub calls: usize,
-    /// Wall time of the calls, in seconds.
+    /// Total time of the calls in seconds.
     pub seconds: f64,
-    /// Calls a second.
+    /// Calls per second.
     pub calls_per_s: f64,
-    /// Median and 99th percentile of a call, in microseconds.
+    /// Median and 99th percentile of a call in microseconds.
     pub p50_us: u64,
     /// See `p50_us`.
     pub p99_us: u64,
-    /// Bytes of typed fields that reached the server, as they travelled.
+    /// Bytes of typed fields that reached the server, as transmitted.
     pub server_bytes: u64,
-    /// Share of the values that were worked on in an element, 0 to 1; none on the plain path.
+    /// Share of values that an element processed, 0 to 1; `None` for plain gRPC.
     pub element_share: Option<f64>,
-    /// Hash of the result: equal results, equal digests.
+    /// Hash of the results, equal for equal results.
     pub digest: String,
 }
 
 impl Report {
-    /// A report of calls that took `latencies`, in any order.
+    /// Creates a report of calls with these latencies, in any order.
     #[must_use]
     pub fn new(app: &'static str, plain: bool, mut latencies: Vec<Duration>, took: Duration) -> Self {
         latencies.sort_unstable();
@@ -74,7 +73,7 @@ impl Report {
         }
     }
 
-    /// Prints it: JSON in one line, or for a person.
+    /// Prints the report: JSON in one line, or text.
     pub fn print(&self, json: bool) {
         if json {
             println!("{}", serde_json::to_string(self).expect("plain fields"));
@@ -87,7 +86,7 @@ impl Report {
     }
 }
 
-/// FNV-1a of the parts of a result and of where each ends.
+/// FNV-1a of the parts of a result and of their boundaries.
 #[must_use]
 pub fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

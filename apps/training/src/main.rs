@@ -1,7 +1,7 @@
-//! Data-parallel gradient descent (SyncAgtr, NetRPC Fig. 2–4): two workers, each with half of a
-//! data set, add their gradients up in the network and take the same step.
+//! Application training: data-parallel gradient descent (SyncAgtr, NetRPC Fig. 2–4). Two workers, each with half of a
+//! data set, sum their gradients in the network and take the same step.
 //!
-//! The loss curve is held, bit for bit, against one worker's that sums the same quantised gradients.
+//! The loss curve is compared, bit for bit, with that of one worker which sums the same quantised gradients.
 
 mod model;
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
+use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use model::{Data, Model};
@@ -25,22 +25,22 @@ mod pb {
 use pb::training_client::TrainingClient;
 use pb::training_server::{Training, TrainingServer};
 
-/// Workers: the filter's threshold.
+/// Number of workers: the filter's threshold.
 const WORKERS: usize = 2;
-/// The filter's Precision, as a factor.
+/// Factor of the filter's Precision.
 const SCALE: f64 = 1e8;
 
-/// Trains a small network in the network.
+/// Train a small neural network with in-network sums
 #[derive(Debug, Clone, Parser)]
 struct Args {
     #[command(flatten)]
-    way: Way,
+    way: CallPath,
     /// Passes over the data
     #[arg(long, default_value_t = 60)]
     epochs: usize,
 }
 
-/// The service. With Pathcall, a call without untyped content never gets here.
+/// Handler of the service. With Pathcall, a call without untyped content does not reach it.
 #[derive(Debug, Clone)]
 struct Handler {
     round: Arc<Mutex<Vec<Vec<f64>>>>,
@@ -61,7 +61,7 @@ impl Training for Handler {
         if self.read.wait().await.is_leader() {
             lock().clear();
         }
-        // Nobody starts the next round before it is empty.
+        // No worker starts the next round before this one is empty.
         self.full.wait().await;
         Ok(Response::new(pb::AgtrGrad { tensor: Some(FpArray { data }) }))
     }
@@ -89,7 +89,7 @@ async fn run(args: Args) -> Result<()> {
         workers.spawn(args.way.places.clone().client(i, part));
     }
     let (mut latencies, mut lanes, mut curves) = (Vec::new(), Lanes::default(), Vec::new());
-    // Whichever ends first: the others of a round wait for one that failed.
+    // The first result of any worker: the others wait for one that failed.
     while let Some(done) = workers.join_next().await {
         let done = done??;
         latencies.extend(done.latencies);
@@ -126,7 +126,7 @@ struct Done {
 async fn worker(url: String, plain: bool, data: Arc<Data>, index: usize, epochs: usize) -> Result<Done> {
     let shard = data.shard(index, WORKERS);
     if plain {
-        // The plain path sums doubles; it is given quantised ones to be comparable.
+        // Plain gRPC sums doubles; they are quantised for comparison.
         return descend(TrainingClient::new(tonic_channel(url).await?), &data, &shard, epochs, quantise).await;
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
@@ -136,7 +136,7 @@ async fn worker(url: String, plain: bool, data: Arc<Data>, index: usize, epochs:
     Ok(done)
 }
 
-/// One worker's steps; each part of its gradients is sent as `given` makes it.
+/// Steps of one worker; `given` converts each gradient value for sending.
 async fn descend(
     mut client: TrainingClient<impl Transport>,
     data: &Data,
@@ -163,7 +163,7 @@ impl Done {
     }
 }
 
-/// The same descent by one worker, on the same quantised gradients.
+/// Same descent by one worker, on the same quantised gradients.
 fn one_worker(data: &Data, epochs: usize) -> Vec<f64> {
     let mut model = Model::new();
     (0..epochs)
@@ -176,12 +176,12 @@ fn one_worker(data: &Data, epochs: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The nearest multiple of the filter's precision.
+/// Nearest multiple of the filter's precision.
 fn quantise(value: f64) -> f64 {
     (value * SCALE).round() / SCALE
 }
 
-/// Sums quantised values exactly: as integers.
+/// Exact sum of quantised values, as integers.
 fn sum(parts: &[Vec<f64>]) -> Vec<f64> {
     let lanes = parts.first().map_or(0, Vec::len);
     (0..lanes).map(|i| parts.iter().map(|p| (p[i] * SCALE).round() as i64).sum::<i64>() as f64 / SCALE).collect()

@@ -1,20 +1,20 @@
-//! A network of one hidden layer on the winequality data set.
+//! Neural network with one hidden layer on the winequality data set.
 
-/// Wines: measurements, and last the score (`data/README.md`).
+/// Wines: measurements, then the score (`data/README.md`).
 const WINES: &str = include_str!("../data/winequality-red.csv");
 
 const INPUTS: usize = 11;
 const HIDDEN: usize = 96;
 const RATE: f64 = 0.1;
 
-/// Standardised samples and what to predict.
+/// Standardised samples and targets.
 pub(crate) struct Data {
     inputs: Vec<[f64; INPUTS]>,
     targets: Vec<f64>,
 }
 
 impl Data {
-    /// The data set that is shipped: 1,599 wines with 11 measurements and a score.
+    /// Loads the included data set: 1,599 wines with 11 measurements and a score.
     pub(crate) fn load() -> Self {
         let number = |cell: &str| -> f64 { cell.parse().expect("the table holds numbers") };
         let wines: Vec<Vec<f64>> = WINES.lines().skip(1).map(|line| line.split(',').map(number).collect()).collect();
@@ -45,13 +45,13 @@ impl Data {
     }
 }
 
-/// Weights: for each hidden unit its inputs', its bias and its output's; last the output's bias.
+/// Weights: for each hidden unit of the inputs, bias and output; finally the output's bias.
 pub(crate) struct Model(Vec<f64>);
 
 impl Model {
     pub(crate) const SIZE: usize = HIDDEN * (INPUTS + 2) + 1;
 
-    /// The same weights every time.
+    /// Deterministic initial weights.
     pub(crate) fn new() -> Self {
         let mut state = 7u64;
         let weights = (0..Self::SIZE).map(|_| {

@@ -1,8 +1,8 @@
-//! Concurrent ballots: votes are counted in the network, and only the one that makes a majority
+//! Application vote: concurrent ballots. Votes are counted in the network, and only the vote that makes a majority
 //! reaches the server (CntFwd with a threshold, NetRPC §4), as in Paxos between acceptors and learner.
 //!
-//! Every voter casts a vote in every ballot and learns who has won. Which candidate has the majority
-//! is known from the seed; all voters must learn just that, and the server must hear of it once.
+//! Every voter casts a vote in every ballot and learns the winner. The winners follow from the seed; all voters must
+//! learn exactly these, and the server must receive each once.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
+use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
@@ -24,28 +24,28 @@ mod pb {
 use pb::vote_client::VoteClient;
 use pb::vote_server::{Vote, VoteServer};
 
-/// Voters, and how many of them make a majority: the filter's threshold.
+/// Number of voters, and of a majority: the filter's threshold.
 const VOTERS: u32 = 5;
 const MAJORITY: u32 = 3;
 const CANDIDATES: [&str; 3] = ["ada", "grace", "edsger"];
 
-/// Holds ballots in the network.
+/// Hold ballots in the network
 #[derive(Debug, Clone, Parser)]
 struct Args {
     #[command(flatten)]
-    way: Way,
-    /// Ballots
+    way: CallPath,
+    /// Number of ballots
     #[arg(long, default_value_t = 500)]
     ballots: u32,
-    /// Ballots that a voter takes part in at the same time
+    /// Concurrent ballots of a voter
     #[arg(long, default_value_t = 8)]
     concurrent: u32,
-    /// Decides who votes for whom
+    /// Seed of the votes
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// The service. With Pathcall, only the votes that decide get here.
+/// Handler of the service. With Pathcall, only the deciding votes reach it.
 #[derive(Debug, Clone, Default)]
 struct Handler {
     plain: bool,
@@ -53,14 +53,14 @@ struct Handler {
     bytes: Arc<Bytes>,
 }
 
-/// A ballot as the server sees it.
+/// State of a ballot at the server.
 #[derive(Debug, Default)]
 struct Decision {
-    /// Votes by candidate; on plain gRPC alone, where all of them come here.
+    /// Votes by candidate; used with plain gRPC only, where all votes come here.
     votes: HashMap<String, u32>,
-    /// Who has won, each time it was heard: once, if all is well.
+    /// Reported winners: exactly one if all is correct.
     winners: Vec<String>,
-    told: watch::Sender<Option<String>>,
+    winner_changes: watch::Sender<Option<String>>,
 }
 
 #[tonic::async_trait]
@@ -78,17 +78,18 @@ impl Vote for Handler {
             }
         }
         decision.winners.push(vote.candidate.clone());
-        decision.told.send_replace(Some(vote.candidate));
+        decision.winner_changes.send_replace(Some(vote.candidate));
         Ok(Response::new(pb::Counted {}))
     }
 
     async fn learn(&self, request: Request<pb::Question>) -> Result<Response<pb::Winner>, Status> {
         let ballot = request.into_inner().ballot;
-        let mut told = {
+        let mut winner_changes = {
             let mut ballots = self.ballots.lock().unwrap_or_else(PoisonError::into_inner);
-            ballots.entry(ballot).or_default().told.subscribe()
+            ballots.entry(ballot).or_default().winner_changes.subscribe()
         };
-        let winner = told.wait_for(Option::is_some).await.map_err(|_| Status::aborted("the ballot is gone"))?;
+        let winner =
+            winner_changes.wait_for(Option::is_some).await.map_err(|_| Status::aborted("the ballot has ended"))?;
         Ok(Response::new(pb::Winner { candidate: winner.clone().unwrap_or_default() }))
     }
 }
@@ -130,24 +131,24 @@ async fn run(args: Args) -> Result<()> {
 }
 
 impl Handler {
-    /// Who has won each ballot, as the server heard it.
+    /// Winner of each ballot, as reported to the server.
     fn winners(&self, args: &Args) -> Result<Vec<&'static str>> {
         let ballots = self.ballots.lock().unwrap_or_else(PoisonError::into_inner);
         let winner = |ballot: u32| {
-            let heard = &ballots.get(&ballot).with_context(|| format!("ballot {ballot} was never decided"))?.winners;
+            let heard = &ballots.get(&ballot).with_context(|| format!("ballot {ballot} was not decided"))?.winners;
             let expected = CANDIDATES[Votes::of(args.seed, ballot).winner];
-            ensure!(*heard == [expected], "ballot {ballot}: the winner is {expected}, but the server heard {heard:?}");
+            ensure!(*heard == [expected], "ballot {ballot}: expected winner {expected}, the server received {heard:?}");
             Ok(expected)
         };
         (0..args.ballots).map(winner).collect()
     }
 }
 
-/// Who votes for whom in a ballot: a majority for one, the rest for others.
+/// Votes of a ballot: a majority for one candidate, the rest for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Votes {
     winner: usize,
-    /// By voter.
+    /// Candidate of each voter.
     candidates: [usize; VOTERS as usize],
 }
 
@@ -172,7 +173,7 @@ impl Votes {
     }
 }
 
-/// Votes in all ballots; times from casting to learning, and where the votes were counted.
+/// Votes in all ballots. Returns times from casting to learning, and the counts of element and software.
 async fn voter(url: String, args: Args, id: u32) -> Result<(Vec<Duration>, Lanes)> {
     let mut lanes = Lanes::default();
     if args.way.plain {
@@ -184,7 +185,7 @@ async fn voter(url: String, args: Args, id: u32) -> Result<(Vec<Duration>, Lanes
     Ok((latencies, lanes))
 }
 
-/// Every `concurrent`-th ballot is in the same hand, so that so many are under way.
+/// Each of `concurrent` tasks has every `concurrent`-th ballot.
 async fn vote<T: Transport>(client: &VoteClient<T>, args: &Args, id: u32) -> Result<Vec<Duration>>
 where
     T::Future: Send,
@@ -217,7 +218,7 @@ async fn one<T: Transport>(client: &mut VoteClient<T>, ballot: u32, votes: Votes
     let learnt = client.learn(pb::Question { ballot }).await?.into_inner().candidate;
     let took = began.elapsed();
     let expected = CANDIDATES[votes.winner];
-    ensure!(learnt == expected, "voter {id} learnt that {learnt:?} won ballot {ballot}, but {expected} did");
+    ensure!(learnt == expected, "voter {id}: expected winner {expected} of ballot {ballot}, got {learnt:?}");
     Ok(took)
 }
 
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ballot_has_a_majority_of_every_size_and_losers_vote() {
+    fn ballots_have_majorities_of_every_size() {
         let mut sizes = std::collections::BTreeMap::new();
         for ballot in 0..300 {
             let votes = Votes::of(1, ballot);

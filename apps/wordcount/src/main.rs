@@ -1,7 +1,7 @@
-//! Word count over text files: ReduceByKey and Query of NetRPC App. D (AsyncAgtr).
+//! Application wordcount: word count over text files with ReduceByKey and Query of NetRPC App. D (AsyncAgtr).
 //!
-//! Each client counts the words of its share batch by batch and sends the counts; the element adds
-//! them up; a query at the end returns all. The result is held against a count made here.
+//! Each client counts the words of its share batch by batch and sends the counts; the element adds them; a final query
+//! returns all counts, which are compared with a local count.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apps_report::place::Places;
-use apps_report::way::{self, tonic_channel};
+use apps_report::call_path::{self, tonic_channel};
+use apps_report::party_hosts::PartyHosts;
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
@@ -33,40 +33,40 @@ mod text;
 
 type Counts = HashMap<String, i64>;
 
-/// Counts words in the network.
+/// Count words in the network
 #[derive(Debug, Clone, Parser)]
 struct Args {
-    /// Text files; without any, a text made from a seed
+    /// Text files [default: a text generated from a seed]
     files: Vec<PathBuf>,
-    /// Controller; without one everything is done in software
+    /// Controller; without one, everything is done in software
     #[arg(long)]
     controller: Option<String>,
     /// Plain gRPC: the handler counts
     #[arg(long)]
     plain: bool,
-    /// Clients that share the text
+    /// Number of clients that share the text
     #[arg(long, default_value_t = 2)]
     clients: usize,
     /// Words of a batch
     #[arg(long, default_value_t = 4000)]
     batch: usize,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
     /// Only serve, at this address, until killed
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["server", "journal", "files"])]
     listen: Option<SocketAddr>,
-    /// Only count, at a server that runs elsewhere
+    /// Only count, at a server elsewhere
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Note what is done in this file, so that a run that was killed can be made again (one client)
+    /// Journal of completed batches, so that a killed run can resume (one client)
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     journal: Option<PathBuf>,
     #[command(flatten)]
-    places: Places,
+    places: PartyHosts,
 }
 
-/// The service. With Pathcall, a call without untyped content never gets here.
+/// Handler of the service. With Pathcall, a call without untyped content does not reach it.
 #[derive(Debug, Clone, Default)]
 struct Handler {
     counts: Arc<Mutex<Counts>>,
@@ -119,7 +119,7 @@ async fn run(args: Args) -> Result<()> {
     };
 
     let began = Instant::now();
-    // A journal is one client's.
+    // A journal belongs to one client.
     let clients = if args.journal.is_some() { 1 } else { args.clients.max(1) };
     let shares = split(batches, clients);
     let clients = shares.into_iter().enumerate().map(|(index, share)| {
@@ -134,7 +134,7 @@ async fn run(args: Args) -> Result<()> {
     }
     let took = began.elapsed();
     let counts = args.places.clone().client(0, query(url.clone(), args.plain)).await?;
-    ensure!(counts == expected, "the counts are wrong: {} words, expected {}", counts.len(), expected.len());
+    ensure!(counts == expected, "wrong counts: {} words, expected {}", counts.len(), expected.len());
 
     let mut report = Report::new("wordcount", args.plain, latencies, took);
     report.server_bytes = match &server {
@@ -150,25 +150,25 @@ async fn run(args: Args) -> Result<()> {
 }
 
 /// Starts the server, on a runtime that keeps it.
-async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(String, Option<pathcall::Server>)> {
-    let listener = TcpListener::bind(address).await.context("no port for the server")?;
+async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(String, Option<pathcall::Layer>)> {
+    let listener = TcpListener::bind(address).await.context("cannot bind the server's port")?;
     let url = format!("http://{}", listener.local_addr()?);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let routes = Routes::new(MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX));
     if args.plain {
-        tokio::spawn(way::serve(routes, None, incoming));
+        tokio::spawn(call_path::serve(routes, None, incoming));
         return Ok((url, None));
     }
-    let mut builder = pathcall::Server::builder(&pb::PATHCALL).advertise(&url);
+    let mut builder = pathcall::Layer::builder(&pb::PATHCALL).advertise(&url);
     if let Some(controller) = &args.controller {
         builder = builder.controller(controller);
     }
     let owner = builder.build().await?;
-    tokio::spawn(way::serve(routes, Some(&owner), incoming));
+    tokio::spawn(call_path::serve(routes, Some(&owner), incoming));
     Ok((url, Some(owner)))
 }
 
-/// Sends a share of the batches; latencies, and values worked on in the element and in software.
+/// Sends a share of the batches. Returns latencies, and the counts of element and software.
 async fn client(
     url: String,
     plain: bool,
@@ -196,7 +196,7 @@ async fn client(
         let began = Instant::now();
         let mut request = Request::new(pb::ReduceRequest { kvs: Some(StrintMap { map }) });
         if named {
-            // The same text makes the same batches: a repeated run gives each the id that it had.
+            // The same text makes the same batches: a resumed run gives each the id that it had.
             request.metadata_mut().insert(pathcall::channel::CALL_ID, number.into());
         }
         client.reduce_by_key(request).await?;

@@ -1,21 +1,21 @@
-//! The text: files, or one made from a seed with words as frequent as in a language (Zipf).
+//! Input text: files, or generated from a seed with Zipf frequencies of words.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// Words of the made text, and how many different ones.
+/// Number of words in the generated text, and of different words.
 const WORDS: usize = 400_000;
 const VOCABULARY: usize = 20_000;
 
-/// All files, one after the other; without any, the made text.
+/// Content of all files in order; without any, the generated text.
 pub(crate) fn read(files: &[PathBuf]) -> Result<String> {
     if files.is_empty() {
         return Ok(made());
     }
     let mut text = String::new();
     for file in files {
-        let part = std::fs::read(file).with_context(|| format!("can't read {}", file.display()))?;
+        let part = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         text.push_str(&String::from_utf8_lossy(&part));
         text.push('\n');
     }
@@ -38,7 +38,7 @@ fn made() -> String {
     text
 }
 
-/// The word of a rank: syllables, shorter for the frequent ones.
+/// Word of a rank: syllables, fewer for frequent words.
 fn word(mut rank: usize) -> String {
     const SYLLABLES: [&str; 16] =
         ["ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wu", "ze"];

@@ -1,14 +1,14 @@
 //! Access table: which role may call which RPC, for which applications.
 //!
-//! Without grants a role may call the RPCs that it needs, for all applications; with grants, only what these say. Nobody may call
-//! an RPC that the table does not have.
+//! Without grants, a role may call the RPCs that it needs, for all applications; with grants, only the granted ones.
+//! RPCs that are not in the table are refused for every role.
 
-use crate::{Identity, Pattern, Role};
+use crate::{Identity, PartyRole, Pattern};
 
-use Role::{Caller, Controller, Element, Operator, Server};
+use PartyRole::{Caller, Controller, Element, Operator, Server};
 
-/// What the roles need. A controller may be what its elements are: both are one process with `pathcall up`.
-const NEEDED: &[(&str, &[Role])] = &[
+/// RPCs with the roles that need them. A controller may act as its elements: with `pathcall up` both are one process.
+const DEFAULT_RPCS: &[(&str, &[PartyRole])] = &[
     ("Controller/RegisterApplication", &[Server]),
     ("Controller/RegisterEndpoint", &[Server]),
     ("Controller/ReleaseEndpoint", &[Server]),
@@ -41,27 +41,28 @@ const NEEDED: &[(&str, &[Role])] = &[
     ("Function/FunctionStatus", &[Operator]),
 ];
 
-/// The package of Pathcall's own services.
+/// Package of Pathcall's own services.
 const PACKAGE: &str = "/pathcall.v1.";
 
-/// What some identities may do.
+/// Grant of RPCs and applications to some identities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Grant {
-    /// Of whom.
-    pub role: Role,
-    /// Those of the role with such names.
+pub struct AccessGrant {
+    /// Role of the identities.
+    pub role: PartyRole,
+    /// Pattern of their names.
     pub name: Pattern,
-    /// RPCs, as `Service/Rpc`; `None`: those that the role needs.
+    /// RPCs, as `Service/Rpc`; `None` for those that the role needs.
     pub rpcs: Option<Vec<Pattern>>,
-    /// Applications and pools by name; of the directory of nodes and of a function, the servers that may take part.
+    /// Names of applications and pools; for the directory of nodes and for functions, names of the servers that may
+    /// take part.
     pub applications: Vec<Pattern>,
 }
 
-impl Grant {
-    /// All of a role may do what the role needs, for all applications.
+impl AccessGrant {
+    /// Grant of all RPCs that a role needs, for all applications, to all identities of the role.
     #[must_use]
-    pub fn new(role: Role) -> Self {
+    pub fn new(role: PartyRole) -> Self {
         Self { role, name: Pattern::any(), rpcs: None, applications: vec![Pattern::any()] }
     }
 
@@ -93,33 +94,33 @@ impl Grant {
     fn allows(&self, rpc: &str) -> bool {
         match &self.rpcs {
             Some(rpcs) => rpcs.iter().any(|pattern| pattern.matches(rpc)),
-            None => needs(self.role, rpc),
+            None => is_needed(self.role, rpc),
         }
     }
 }
 
-/// Who may do what. By default each role what it needs, for all applications.
+/// Access table of a service. By default each role may call the RPCs that it needs, for all applications.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
-    grants: Vec<Grant>,
+pub struct AccessTable {
+    grants: Vec<AccessGrant>,
 }
 
-impl Access {
-    /// Adds a grant. With one or more of them nothing else is allowed.
+impl AccessTable {
+    /// Adds a grant. With at least one grant, only granted calls are allowed.
     #[must_use]
-    pub fn grant(mut self, grant: Grant) -> Self {
+    pub fn grant(mut self, grant: AccessGrant) -> Self {
         self.grants.push(grant);
         self
     }
 
-    /// Whether this identity may call the RPC, `Service/Rpc`; for `None`: for any application.
+    /// Whether this identity may call the RPC, `Service/Rpc`, for this application, or for any application if `None`.
     #[must_use]
     pub fn allows(&self, identity: &Identity, rpc: &str, application: Option<&str>) -> bool {
         if !rpcs().any(|known| known == rpc) {
             return false;
         }
         if self.grants.is_empty() {
-            return needs(identity.role, rpc);
+            return is_needed(identity.role, rpc);
         }
         let mut grants = self.grants.iter().filter(|grant| grant.is_of(identity) && grant.allows(rpc));
         match application {
@@ -131,15 +132,15 @@ impl Access {
 
 /// All RPCs of Pathcall's services, as `Service/Rpc`.
 pub fn rpcs() -> impl Iterator<Item = &'static str> {
-    NEEDED.iter().map(|(rpc, _)| *rpc)
+    DEFAULT_RPCS.iter().map(|(rpc, _)| *rpc)
 }
 
-/// The RPC that an HTTP path is of, as `Service/Rpc`; `None`: it is none of Pathcall's.
+/// RPC of an HTTP path, as `Service/Rpc`; `None` if it is not one of Pathcall's.
 #[must_use]
 pub fn rpc_of(path: &str) -> Option<&str> {
     path.strip_prefix(PACKAGE)
 }
 
-fn needs(role: Role, rpc: &str) -> bool {
-    NEEDED.iter().any(|(known, roles)| *known == rpc && roles.contains(&role))
+fn is_needed(role: PartyRole, rpc: &str) -> bool {
+    DEFAULT_RPCS.iter().any(|(known, roles)| *known == rpc && roles.contains(&role))
 }

@@ -1,42 +1,44 @@
-//! Caller of a request, as the guard has noted it, and the check of one application.
+//! Authenticated caller of a request, and the check of its access to an application.
 
 use std::sync::Arc;
 
 use tonic::{Extensions, Status};
 
 use crate::Identity;
-use crate::guard::Table;
+use crate::guard::GuardTable;
 
-/// Who makes a call.
+/// Authenticated caller of a request: an extension that the guard adds.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct AuthenticatedCaller {
     pub(crate) identity: Identity,
     pub(crate) rpc: String,
-    pub(crate) table: Arc<Table>,
+    pub(crate) table: Arc<GuardTable>,
 }
 
-/// Who makes the call of this request; `None`: nobody is asked, the network is trusted.
+/// Identity of a request's caller; `None` without authentication, on a trusted network.
 #[must_use]
 pub fn identity(extensions: &Extensions) -> Option<&Identity> {
-    extensions.get::<Caller>().map(|caller| &caller.identity)
+    extensions.get::<AuthenticatedCaller>().map(|caller| &caller.identity)
 }
 
-/// Whether the caller of this request may have it done for `application`.
+/// Checks whether the caller of a request has access to `application`.
 ///
 /// # Errors
-/// PERMISSION_DENIED.
+/// PERMISSION_DENIED without access.
 pub fn check(extensions: &Extensions, application: &str) -> Result<(), Status> {
-    let Some(Caller { identity, rpc, table }) = extensions.get::<Caller>() else { return Ok(()) };
+    let Some(AuthenticatedCaller { identity, rpc, table }) = extensions.get::<AuthenticatedCaller>() else {
+        return Ok(());
+    };
     if table.access.allows(identity, rpc, Some(application)) {
         return Ok(());
     }
-    // As much of it as metadata may have.
+    // Truncated: metadata has a maximum size.
     let application: String = application.chars().take(80).collect();
     Err(Status::permission_denied(format!("{identity} may not call {rpc} for {application:?}")))
 }
 
-/// Whether the request has to be looked at: somebody asks who calls.
+/// Whether the request's caller is authenticated, so that its access has to be checked.
 #[must_use]
 pub fn is_known(extensions: &Extensions) -> bool {
-    extensions.get::<Caller>().is_some()
+    extensions.get::<AuthenticatedCaller>().is_some()
 }

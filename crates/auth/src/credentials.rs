@@ -1,7 +1,8 @@
 //! Credentials of one party: its certificate and key, and the authorities that it trusts.
 //!
-//! Certificates are short-lived: files are looked at, once a second at most, whenever a connection is made, and read again when
-//! they have changed. What can't be used is said, and what was there before stays in use. Connections that are open stay so.
+//! Certificates may be short-lived: with each new connection, at most once a second, the files are checked and read
+//! again if they have changed. If the new files are invalid, an error is logged and the previous credentials stay in
+//! use. Open connections are not affected.
 
 use std::fmt;
 use std::io;
@@ -16,42 +17,42 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::target::Peer;
+use crate::target::ExpectedPeer;
 use crate::verify::PeerVerifier;
-use crate::{Identity, Rules};
+use crate::{Identity, IdentityRules};
 
-/// What is spoken within TLS.
+/// Protocol within TLS.
 const PROTOCOL: &[u8] = b"h2";
-/// Files are looked at this often at most.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Minimum interval between checks of the files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A certificate, its key, and the authorities that are trusted. Clones are the same.
+/// Certificate with its key, and trusted authorities. Clones share state.
 #[derive(Clone)]
 pub struct Credentials(Arc<Inner>);
 
 struct Inner {
     source: Source,
-    rules: Rules,
+    rules: IdentityRules,
     current: Mutex<Current>,
 }
 
 enum Source {
-    /// PEM files: the authorities, the certificate and those between it and them, the key.
+    /// PEM files: the authorities, the certificate chain, the key.
     Files([PathBuf; 3]),
     Pem,
 }
 
 struct Current {
-    material: Arc<Material>,
-    /// When, and of what times the files were, when they were last looked at.
-    looked: Instant,
-    stamps: Option<Stamps>,
+    material: Arc<LoadedCredentials>,
+    /// Time of the last check, and the files' timestamps and sizes at that time.
+    checked_at: Instant,
+    stamps: Option<FileStamps>,
 }
 
-type Stamps = [(SystemTime, u64); 3];
+type FileStamps = [(SystemTime, u64); 3];
 
-/// What credentials are at a time.
-pub(crate) struct Material {
+/// Loaded credentials.
+pub(crate) struct LoadedCredentials {
     pub(crate) provider: Arc<CryptoProvider>,
     pub(crate) roots: Arc<RootCertStore>,
     chain: Vec<CertificateDer<'static>>,
@@ -60,106 +61,110 @@ pub(crate) struct Material {
     identity: Option<Identity>,
 }
 
-/// Why credentials can't be used.
+/// Error of invalid credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
-    /// A file can't be read.
+    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is nothing of what should be there.
-    #[error("{of}: no {what} in PEM")]
+    /// A PEM text has no item of the required type.
+    #[error("{of}: contains no {what} in PEM format")]
     Pem {
-        /// Where it should be.
+        /// File, or kind of text.
         of: String,
-        /// Certificates, or a key.
+        /// Missing item: certificate or key.
         what: &'static str,
     },
-    /// Certificate, key and authorities do not fit together.
+    /// Certificate, key and authorities do not match.
     #[error("{of}: {why}")]
     Unusable {
-        /// The certificate's file.
+        /// File of the certificate.
         of: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
 impl Credentials {
-    /// From PEM files: the authorities that are trusted, the certificate (with those between it and an authority behind it),
-    /// and its key, which may be in the certificate's file.
+    /// Credentials from PEM files: the trusted authorities, the certificate (followed by intermediate ones), and its
+    /// key, which may be in the certificate's file.
     ///
     /// # Errors
-    /// When a file can't be read, the key is another certificate's, or the certificate is none of the authorities' or has run out.
+    /// A file cannot be read, the key does not belong to the certificate, or the certificate is expired or not signed
+    /// by the authorities.
     pub fn files(
         authorities: impl Into<PathBuf>,
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
-        rules: Rules,
+        rules: IdentityRules,
     ) -> Result<Self, CredentialsError> {
         let files = [authorities.into(), certificate.into(), key.into()];
-        // Before they are read: what changes meanwhile is read again.
+        // Before the files are read: later changes are then detected.
         let stamps = stamps(&files);
         let material = read(&files, &rules)?;
         Ok(Self::new(Source::Files(files), rules, material, stamps))
     }
 
-    /// From texts in PEM, which never change.
+    /// Credentials from PEM texts, which never change.
     ///
     /// # Errors
-    /// As of [`files`](Self::files).
-    pub fn pem(authorities: &str, certificate: &str, key: &str, rules: Rules) -> Result<Self, CredentialsError> {
+    /// As [`files`](Self::files).
+    pub fn pem(
+        authorities: &str,
+        certificate: &str,
+        key: &str,
+        rules: IdentityRules,
+    ) -> Result<Self, CredentialsError> {
         let of = ["authorities", "certificate", "key"].map(str::to_owned);
-        let material = Material::new([authorities, certificate, key].map(str::as_bytes), of, &rules)?;
+        let material = LoadedCredentials::new([authorities, certificate, key].map(str::as_bytes), of, &rules)?;
         Ok(Self::new(Source::Pem, rules, material, None))
     }
 
-    fn new(source: Source, rules: Rules, material: Material, stamps: Option<Stamps>) -> Self {
-        let current = Current { material: Arc::new(material), looked: Instant::now(), stamps };
+    fn new(source: Source, rules: IdentityRules, material: LoadedCredentials, stamps: Option<FileStamps>) -> Self {
+        let current = Current { material: Arc::new(material), checked_at: Instant::now(), stamps };
         Self(Arc::new(Inner { source, rules, current: Mutex::new(current) }))
     }
 
-    /// Who the certificate is of, if it says so.
+    /// Identity in the certificate, if it has one.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.material().identity.clone()
     }
 
-    /// Has files looked at now, whenever they last were; they are when connections are made, too.
-    pub fn look(&self) {
+    /// Checks the files now. They are also checked when connections are made.
+    pub fn reload_if_changed(&self) {
         self.current(Duration::ZERO);
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
+    pub(crate) fn rules(&self) -> &IdentityRules {
         &self.0.rules
     }
 
-    pub(crate) fn material(&self) -> Arc<Material> {
-        self.current(LOOK_EVERY)
+    pub(crate) fn material(&self) -> Arc<LoadedCredentials> {
+        self.current(CHECK_INTERVAL)
     }
 
-    fn current(&self, every: Duration) -> Arc<Material> {
+    fn current(&self, every: Duration) -> Arc<LoadedCredentials> {
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Source::Files(files) = &self.0.source
-            && current.looked.elapsed() >= every
+            && current.checked_at.elapsed() >= every
         {
-            current.looked = Instant::now();
+            current.checked_at = Instant::now();
             let stamps = stamps(files);
             if stamps != current.stamps {
                 match read(files, &self.0.rules) {
                     Ok(material) => {
                         current.material = Arc::new(material);
-                        tracing::info!("certificates are read again: {}", files[1].display());
+                        tracing::info!("reloaded certificates: {}", files[1].display());
                     }
                     Err(error) => {
-                        tracing::warn!(
-                            "certificates that have changed can't be used: {error}; those before are in use"
-                        );
+                        tracing::warn!("cannot use the changed certificates: {error}; the previous ones stay in use");
                     }
                 }
                 current.stamps = stamps;
@@ -168,13 +173,13 @@ impl Credentials {
         Arc::clone(&current.material)
     }
 
-    /// What a connection is taken with.
+    /// Configuration for accepting connections.
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.material().server)
     }
 
-    /// What a connection to `peer` is made with.
-    pub(crate) fn client(&self, peer: &Peer) -> Result<ClientConfig, rustls::Error> {
+    /// Configuration for connections to `peer`.
+    pub(crate) fn client(&self, peer: &ExpectedPeer) -> Result<ClientConfig, rustls::Error> {
         let material = self.material();
         let verifier = PeerVerifier::new(&material, self.0.rules.clone(), peer.clone());
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&material.provider))
@@ -193,8 +198,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Times and lengths of files; `None`: one is not there.
-fn stamps(files: &[PathBuf; 3]) -> Option<Stamps> {
+/// Timestamps and sizes of files; `None` if a file does not exist.
+fn stamps(files: &[PathBuf; 3]) -> Option<FileStamps> {
     let stamp = |path: &PathBuf| {
         let metadata = path.metadata().ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
@@ -203,16 +208,20 @@ fn stamps(files: &[PathBuf; 3]) -> Option<Stamps> {
     Some([authorities?, certificate?, key?])
 }
 
-fn read(files: &[PathBuf; 3], rules: &Rules) -> Result<Material, CredentialsError> {
+fn read(files: &[PathBuf; 3], rules: &IdentityRules) -> Result<LoadedCredentials, CredentialsError> {
     let read =
         |path: &PathBuf| std::fs::read(path).map_err(|source| CredentialsError::File { path: path.clone(), source });
     let texts = [read(&files[0])?, read(&files[1])?, read(&files[2])?];
-    Material::new(texts.each_ref().map(Vec::as_slice), files.each_ref().map(|path| path.display().to_string()), rules)
+    LoadedCredentials::new(
+        texts.each_ref().map(Vec::as_slice),
+        files.each_ref().map(|path| path.display().to_string()),
+        rules,
+    )
 }
 
-impl Material {
-    /// From texts in PEM, and what to call them: the authorities, the certificate, the key.
-    fn new(texts: [&[u8]; 3], of: [String; 3], rules: &Rules) -> Result<Self, CredentialsError> {
+impl LoadedCredentials {
+    /// Loads credentials from PEM texts with their names: authorities, certificate, key.
+    fn new(texts: [&[u8]; 3], of: [String; 3], rules: &IdentityRules) -> Result<Self, CredentialsError> {
         let [of_authorities, of_certificate, of_key] = of;
         let mut roots = RootCertStore::empty();
         for authority in certificates(texts[0], &of_authorities)? {
@@ -227,18 +236,18 @@ impl Material {
         let unusable = |why| CredentialsError::Unusable { of: of_certificate, why };
         valid_now(&chain, &roots)
             .map_err(str::to_owned)
-            .and_then(|()| Self::fit(roots, chain, key, identity))
+            .and_then(|()| Self::build(roots, chain, key, identity))
             .map_err(unusable)
     }
 
-    fn fit(
+    fn build(
         roots: RootCertStore,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         identity: Option<Identity>,
     ) -> Result<Self, String> {
-        let said = |error: rustls::Error| match error {
-            rustls::Error::InconsistentKeys(_) => "the key is another certificate's".to_owned(),
+        let describe = |error: rustls::Error| match error {
+            rustls::Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
             error => error.to_string(),
         };
         let provider = Arc::new(ring::default_provider());
@@ -247,10 +256,10 @@ impl Material {
         let clients = clients.map_err(|error| error.to_string())?;
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(said)?
+            .map_err(describe)?
             .with_client_cert_verifier(clients)
             .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(said)?;
+            .map_err(describe)?;
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         Ok(Self { provider, roots, chain, key, server: Arc::new(server), identity })
     }
@@ -262,9 +271,9 @@ fn certificates(text: &[u8], of: &str) -> Result<Vec<CertificateDer<'static>>, C
     found.ok_or_else(|| CredentialsError::Pem { of: of.to_owned(), what: "certificate" })
 }
 
-/// One's own certificate is looked at, too: better said at the start than by each peer.
+/// Checks the party's own certificate, too: an error at the start is better than one at each peer.
 fn valid_now(chain: &[CertificateDer<'_>], roots: &RootCertStore) -> Result<(), &'static str> {
-    let certificate = EndEntityCert::try_from(&chain[0]).map_err(|_| "it is no certificate")?;
+    let certificate = EndEntityCert::try_from(&chain[0]).map_err(|_| "it is not a certificate")?;
     let algorithms = ring::default_provider().signature_verification_algorithms.all;
     let of_usage = |usage| {
         certificate
@@ -273,8 +282,8 @@ fn valid_now(chain: &[CertificateDer<'_>], roots: &RootCertStore) -> Result<(), 
     };
     let valid = of_usage(KeyUsage::server_auth()).or_else(|_| of_usage(KeyUsage::client_auth()));
     valid.map_err(|error| match error {
-        webpki::Error::CertExpired { .. } => "it has run out: renew it",
+        webpki::Error::CertExpired { .. } => "it has expired: renew it",
         webpki::Error::CertNotValidYet { .. } => "it is not valid yet: is the clock of this machine right?",
-        _ => "none of the authorities has signed it, or it is for something else",
+        _ => "none of the authorities signed it, or it was issued for another purpose",
     })
 }

@@ -1,4 +1,4 @@
-//! Configuration file `pathcall.toml`: credentials, identities of other issuers, and grants.
+//! Configuration file `pathcall.toml`: credentials, identity rules and grants.
 //!
 //! ```toml
 //! [tls]
@@ -24,47 +24,47 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::access::rpcs;
-use crate::{Access, Credentials, CredentialsError, Grant, Pattern, Role, Rule, Rules};
+use crate::{AccessGrant, AccessTable, Credentials, CredentialsError, IdentityRule, IdentityRules, PartyRole, Pattern};
 
-/// What a configuration file says.
+/// Content of a configuration file.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// The party's own.
+    /// Credentials of the party.
     pub credentials: Credentials,
-    /// Who may do what.
-    pub access: Access,
+    /// Access table.
+    pub access: AccessTable,
 }
 
-/// Why a configuration file can't be used.
+/// Error of a configuration file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It can't be read.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It is no TOML, or has other fields.
+    /// The file is not valid TOML, or has unknown fields.
     #[error("{}: {source}", path.display())]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where, and why.
+        /// Position and reason.
         source: Box<toml::de::Error>,
     },
-    /// It says what can't be.
+    /// A value is invalid.
     #[error("{}: {what}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What, and what there is.
+        /// Description of the error.
         what: String,
     },
-    /// The certificates that it names can't be used.
+    /// The certificates cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
@@ -106,10 +106,10 @@ struct GrantEntry {
 }
 
 impl Config {
-    /// Reads a configuration file, and the certificates that it names.
+    /// Reads a configuration file and its certificates.
     ///
     /// # Errors
-    /// When it, or one of them, can't be read or used.
+    /// A file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
@@ -126,13 +126,13 @@ impl Config {
     }
 }
 
-fn rules(domain: Option<String>, entries: Vec<IdentityEntry>) -> Result<Rules, String> {
-    let mut rules = Rules::default();
+fn rules(domain: Option<String>, entries: Vec<IdentityEntry>) -> Result<IdentityRules, String> {
+    let mut rules = IdentityRules::default();
     if let Some(domain) = domain {
         rules = rules.domain(domain);
     }
     for IdentityEntry { subject, role, name } in entries {
-        let rule = Rule::new(Pattern::new(subject), role.parse()?);
+        let rule = IdentityRule::new(Pattern::new(subject), role.parse()?);
         rules = rules.rule(match name {
             Some(name) => rule.name(name),
             None => rule,
@@ -141,13 +141,13 @@ fn rules(domain: Option<String>, entries: Vec<IdentityEntry>) -> Result<Rules, S
     Ok(rules)
 }
 
-fn access(entries: Vec<GrantEntry>) -> Result<Access, String> {
-    let mut access = Access::default();
+fn access(entries: Vec<GrantEntry>) -> Result<AccessTable, String> {
+    let mut access = AccessTable::default();
     for GrantEntry { role, name, rpcs, applications } in entries {
-        let role: Role = role.parse()?;
-        let mut grant = Grant::new(role).name(name.map_or(Pattern::any(), Pattern::new));
+        let role: PartyRole = role.parse()?;
+        let mut grant = AccessGrant::new(role).name(name.map_or(Pattern::any(), Pattern::new));
         if let Some(rpcs) = rpcs {
-            let rpcs: Result<Vec<_>, _> = rpcs.into_iter().map(known).collect();
+            let rpcs: Result<Vec<_>, _> = rpcs.into_iter().map(rpc_pattern).collect();
             grant = grant.rpcs(rpcs?);
         }
         if let Some(applications) = applications {
@@ -158,12 +158,12 @@ fn access(entries: Vec<GrantEntry>) -> Result<Access, String> {
     Ok(access)
 }
 
-/// A pattern of RPCs that matches one at least: another is a slip of the pen.
-fn known(rpc: String) -> Result<Pattern, String> {
+/// Pattern of RPCs; it must match at least one, since other patterns are mistakes.
+fn rpc_pattern(rpc: String) -> Result<Pattern, String> {
     let pattern = Pattern::new(&rpc);
     if rpcs().any(|known| pattern.matches(known)) {
         return Ok(pattern);
     }
     let all: Vec<_> = rpcs().collect();
-    Err(format!("no RPC is {rpc:?}: there are {}", all.join(", ")))
+    Err(format!("unknown RPC {rpc:?} (RPCs: {})", all.join(", ")))
 }

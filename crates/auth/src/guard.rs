@@ -1,4 +1,4 @@
-//! A layer before Pathcall's own services: asks who calls, and whether that may, before the call is taken.
+//! Layer before Pathcall's own services: authenticates the caller and checks its access before the call begins.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,80 +12,81 @@ use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tower::{Layer, Service};
 
 use crate::access::rpc_of;
-use crate::caller::Caller;
-use crate::{Access, Rules};
+use crate::caller::AuthenticatedCaller;
+use crate::{AccessTable, IdentityRules};
 
-/// The layer. Without credentials everybody may do everything: the network is trusted.
+/// Access layer. Without credentials it admits every call: the network is trusted.
 #[derive(Debug, Clone)]
-pub struct Guard(Option<Arc<Table>>);
+pub struct AccessGuard(Option<Arc<GuardTable>>);
 
-/// Whether a caller has to show one.
+/// Whether a caller must have a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certificate {
-    /// It has.
+pub enum CertificatePolicy {
+    /// Callers without a certificate are refused.
     Required,
-    /// One that is shown counts; who shows none is let in by others.
+    /// Certificates are checked if present; other checks admit callers without one.
     Optional,
 }
 
-/// Who is who, and may do what.
+/// Identity rules and access table.
 #[derive(Debug)]
-pub(crate) struct Table {
-    rules: Rules,
-    pub(crate) access: Access,
+pub(crate) struct GuardTable {
+    rules: IdentityRules,
+    pub(crate) access: AccessTable,
 }
 
-impl Guard {
-    /// Asks `access`, if there are credentials.
+impl AccessGuard {
+    /// Layer that checks `access`, if there are credentials.
     #[must_use]
-    pub fn new(credentials: Option<&crate::Credentials>, access: Access) -> Self {
-        Self(credentials.map(|credentials| Arc::new(Table { rules: credentials.rules().clone(), access })))
+    pub fn new(credentials: Option<&crate::Credentials>, access: AccessTable) -> Self {
+        Self(credentials.map(|credentials| Arc::new(GuardTable { rules: credentials.rules().clone(), access })))
     }
 
-    /// Whether the call may be taken; it is told who calls. A caller that shows no certificate may not, unless others let such
-    /// callers in.
+    /// Checks whether the call may begin, and adds the caller to the request's extensions.
     ///
     /// # Errors
-    /// UNAUTHENTICATED for certificates that say no role, PERMISSION_DENIED for an RPC that is none of the caller's.
-    pub fn check<B>(&self, request: &mut Request<B>, certificate: Certificate) -> Result<(), Status> {
+    /// UNAUTHENTICATED without a required certificate or without a role in it; PERMISSION_DENIED without access to the
+    /// RPC.
+    pub fn check<B>(&self, request: &mut Request<B>, certificate: CertificatePolicy) -> Result<(), Status> {
         let (Some(table), Some(rpc)) = (&self.0, rpc_of(request.uri().path())) else { return Ok(()) };
         let info = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
         let certificates = info.and_then(TlsConnectInfo::peer_certs);
-        if certificates.is_none() && certificate == Certificate::Optional {
+        if certificates.is_none() && certificate == CertificatePolicy::Optional {
             return Ok(());
         }
         let certificate: Option<&CertificateDer<'_>> =
             certificates.as_ref().and_then(|certificates| certificates.first());
         let Some(identity) = certificate.and_then(|certificate| table.rules.identify(certificate)) else {
             return Err(Status::unauthenticated(format!(
-                "{rpc}: the caller's certificate says no role: spiffe://<trust domain>/pathcall/<role>/<name>"
+                "{rpc}: the caller's certificate has no role: expected a URI \
+                 spiffe://<trust domain>/pathcall/<role>/<name>"
             )));
         };
         if !table.access.allows(&identity, rpc, None) {
             return Err(Status::permission_denied(format!("{identity} may not call {rpc}")));
         }
         let rpc = rpc.to_owned();
-        request.extensions_mut().insert(Caller { identity, rpc, table: Arc::clone(table) });
+        request.extensions_mut().insert(AuthenticatedCaller { identity, rpc, table: Arc::clone(table) });
         Ok(())
     }
 }
 
-impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
+impl<S> Layer<S> for AccessGuard {
+    type Service = GuardedService<S>;
 
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { guard: self.clone(), inner }
+    fn layer(&self, inner: S) -> GuardedService<S> {
+        GuardedService { guard: self.clone(), inner }
     }
 }
 
-/// A service behind the [`Guard`].
+/// Service behind an [`AccessGuard`].
 #[derive(Debug, Clone)]
-pub struct Guarded<S> {
-    guard: Guard,
+pub struct GuardedService<S> {
+    guard: AccessGuard,
     inner: S,
 }
 
-impl<S, B> Service<Request<B>> for Guarded<S>
+impl<S, B> Service<Request<B>> for GuardedService<S>
 where
     S: Service<Request<B>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -99,10 +100,10 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.guard.check(&mut request, Certificate::Required) {
+        match self.guard.check(&mut request, CertificatePolicy::Required) {
             Ok(()) => Box::pin(self.inner.call(request)),
             Err(status) => {
-                tracing::info!("a call is refused: {}", status.message());
+                tracing::info!("refused a call: {}", status.message());
                 Box::pin(async move { Ok(status.into_http()) })
             }
         }

@@ -1,4 +1,4 @@
-//! Identities: the role and the name of who is at the other end of a connection, as its certificate says.
+//! Identities: role and name of a peer, from its certificate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,30 +8,30 @@ use webpki::EndEntityCert;
 
 use crate::Pattern;
 
-/// Where roles and names stand in URIs of the form `spiffe://<trust domain>/pathcall/<role>/<name>`.
+/// Path prefix of role and name in URIs of the form `spiffe://<trust domain>/pathcall/<role>/<name>`.
 pub const URI_PATH: &str = "/pathcall/";
 
-/// What somebody takes part as.
+/// Role of a party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Role {
-    /// Says who takes part: it has the keys of all.
+pub enum PartyRole {
+    /// Controller: registers all parties and has the keys of all.
     Controller,
-    /// A network element.
+    /// Network element.
     Element,
-    /// A server of applications, pools, delegated calls or functions.
+    /// Server of applications, pools, delegated calls or functions.
     Server,
-    /// A client of services.
+    /// Caller of services.
     Caller,
-    /// A person, or a program that looks after the others.
+    /// Operator: a person or program that configures and watches.
     Operator,
 }
 
-impl Role {
-    /// All of them.
+impl PartyRole {
+    /// All roles.
     pub const ALL: [Self; 5] = [Self::Controller, Self::Element, Self::Server, Self::Caller, Self::Operator];
 
-    /// As URIs and configuration files say it.
+    /// Name of the role in URIs and configuration files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,46 +44,46 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PartyRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Role {
+impl FromStr for PartyRole {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         let roles = Self::ALL.map(Self::name).join(", ");
         let found = Self::ALL.into_iter().find(|role| role.name() == name);
-        found.ok_or_else(|| format!("no role {name:?}: there are {roles}"))
+        found.ok_or_else(|| format!("unknown role {name:?} (roles: {roles})"))
     }
 }
 
-/// Who is at the other end of a connection.
+/// Identity of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Identity {
-    /// What it takes part as.
-    pub role: Role,
-    /// Its name among those of the role.
+    /// Role of the peer.
+    pub role: PartyRole,
+    /// Name of the peer within its role.
     pub name: String,
 }
 
 impl Identity {
-    /// One of this role and name.
+    /// Identity with this role and name.
     #[must_use]
-    pub fn new(role: Role, name: impl Into<String>) -> Self {
+    pub fn new(role: PartyRole, name: impl Into<String>) -> Self {
         Self { role, name: name.into() }
     }
 
-    /// Its URI in a trust domain.
+    /// URI of the identity in a trust domain.
     #[must_use]
     pub fn uri(&self, domain: &str) -> String {
         format!("spiffe://{domain}{URI_PATH}{}/{}", self.role, self.name)
     }
 
-    /// The trust domain and the identity that a URI names; `None`: it is none of Pathcall's.
+    /// Trust domain and identity of a URI; `None` if the URI is not one of Pathcall's.
     #[must_use]
     pub fn of_uri(uri: &str) -> Option<(&str, Self)> {
         let (domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
@@ -95,7 +95,7 @@ impl Identity {
     }
 }
 
-/// Whether it may stand in a URI's path, as the SPIFFE standard has it.
+/// Whether a name is valid in the path of a SPIFFE URI.
 fn is_name(name: &str) -> bool {
     let segment = |segment: &str| {
         let plain = segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
@@ -110,22 +110,22 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A role for certificates of an issuer that knows nothing of Pathcall.
+/// Rule that gives a role to certificates of other issuers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Rule {
-    /// The certificate's URI, or one of its DNS names.
+pub struct IdentityRule {
+    /// Pattern of the certificate's URI or DNS names.
     pub subject: Pattern,
-    /// What whoever shows it takes part as.
-    pub role: Role,
-    /// The name it goes by; the subject itself, unless given.
+    /// Role of matching certificates.
+    pub role: PartyRole,
+    /// Name of matching certificates; the subject itself, unless set.
     pub name: Option<String>,
 }
 
-impl Rule {
-    /// Those with this URI or DNS name take part as `role`.
+impl IdentityRule {
+    /// Rule: certificates with this URI or DNS name have the role `role`.
     #[must_use]
-    pub fn new(subject: Pattern, role: Role) -> Self {
+    pub fn new(subject: Pattern, role: PartyRole) -> Self {
         Self { subject, role, name: None }
     }
 
@@ -137,34 +137,34 @@ impl Rule {
     }
 }
 
-/// How certificates are read.
+/// Rules that map certificates to identities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// Whose URIs count; any, unless given: the authorities are trusted for all of them.
+pub struct IdentityRules {
+    /// Trust domain whose URIs have roles; `None` for any, since the authorities are trusted for all of them.
     pub(crate) domain: Option<String>,
-    rules: Vec<Rule>,
+    rules: Vec<IdentityRule>,
 }
 
-impl Rules {
-    /// Only URIs of this trust domain say a role.
+impl IdentityRules {
+    /// Restricts roles in URIs to this trust domain.
     #[must_use]
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.domain = Some(domain.into());
         self
     }
 
-    /// Adds a rule; the first that fits holds, before what a URI says.
+    /// Adds a rule; the first matching rule has precedence over roles in URIs.
     #[must_use]
-    pub fn rule(mut self, rule: Rule) -> Self {
+    pub fn rule(mut self, rule: IdentityRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Whose certificate it is, if it says so.
+    /// Identity of a certificate, if it has one.
     pub(crate) fn identify(&self, certificate: &CertificateDer<'_>) -> Option<Identity> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let mut uris = certificate.valid_uri_names();
-        // With two of them nobody knows which holds.
+        // A certificate with two URIs is ambiguous.
         let uri = uris.next().filter(|_| uris.next().is_none());
         self.named(uri, &certificate.valid_dns_names().collect::<Vec<_>>())
     }

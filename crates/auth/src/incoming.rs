@@ -1,6 +1,6 @@
-//! Connections that a service takes by TLS: a stream of those whose peers have shown certificates.
+//! Accepted TLS connections: a stream of connections whose peers have valid certificates.
 //!
-//! Handshakes run beside each other, so that none waits for one that says nothing; those are bounded in number and in time.
+//! Handshakes run concurrently, so that a silent peer does not delay others; their number and time are limited.
 
 use std::io;
 use std::pin::Pin;
@@ -15,21 +15,22 @@ use tokio_stream::Stream;
 
 use crate::Credentials;
 
-/// Longest time that a handshake may take.
+/// Time limit of a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Handshakes at a time; connections beyond them wait to be taken.
+/// Maximum number of concurrent handshakes; further connections wait in the listener's backlog.
 const HANDSHAKES_MAX: usize = 256;
 
-/// Connections by TLS, for `serve_with_incoming` of tonic's servers. Requests know their peers as with TLS of tonic's own.
+/// TLS connections for `serve_with_incoming` of tonic servers. Requests have the same connection info as with tonic's
+/// own TLS.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct TlsIncoming {
     listener: TcpListener,
     credentials: Credentials,
     handshakes: JoinSet<io::Result<TlsStream<TcpStream>>>,
 }
 
-impl Incoming {
-    /// Those that come to `listener`. Peers have to show a certificate of an authority that the credentials trust.
+impl TlsIncoming {
+    /// Accepts connections of `listener`. Peers must have a certificate of an authority that the credentials trust.
     #[must_use]
     pub fn new(listener: TcpListener, credentials: Credentials) -> Self {
         Self { listener, credentials, handshakes: JoinSet::new() }
@@ -45,14 +46,14 @@ impl Incoming {
     }
 }
 
-impl Stream for Incoming {
+impl Stream for TlsIncoming {
     type Item = io::Result<TlsStream<TcpStream>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while self.handshakes.len() < HANDSHAKES_MAX {
             match self.listener.poll_accept(cx) {
                 Poll::Ready(Ok((stream, _))) => self.begin(stream),
-                // The server's to say, and to go on.
+                // The server handles the error and continues.
                 Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Poll::Pending => break,
             }
@@ -61,10 +62,10 @@ impl Stream for Incoming {
             match self.handshakes.poll_join_next(cx) {
                 Poll::Ready(Some(Ok(Ok(stream)))) => return Poll::Ready(Some(Ok(stream))),
                 Poll::Ready(Some(Ok(Err(error)))) => {
-                    tracing::info!(%error, "a connection is not taken: no handshake of TLS")
+                    tracing::info!(%error, "closed a connection: the TLS handshake failed")
                 }
-                Poll::Ready(Some(Err(error))) => tracing::error!(%error, "a handshake of TLS panicked"),
-                // With none at work, the next connection wakes this one.
+                Poll::Ready(Some(Err(error))) => tracing::error!(%error, "a TLS handshake panicked"),
+                // Without handshakes in progress, the next connection wakes this task.
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }

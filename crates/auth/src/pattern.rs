@@ -1,32 +1,32 @@
-//! Patterns of names: `*` stands for any characters, also none.
+//! Patterns of names: `*` stands for any number of characters.
 
 use std::fmt;
 
-/// A name, or many: `*` stands for any characters, also none.
+/// Pattern of names: `*` stands for any number of characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// Matches what `pattern` says.
+    /// Pattern from its text.
     #[must_use]
     pub fn new(pattern: impl Into<String>) -> Self {
         Self(pattern.into())
     }
 
-    /// Matches everything.
+    /// Pattern that matches every name.
     #[must_use]
     pub fn any() -> Self {
         Self::new("*")
     }
 
-    /// Whether the whole of `name` is as the pattern says.
+    /// Whether the whole `name` matches the pattern.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let mut pieces = self.0.split('*');
         let first = pieces.next().unwrap_or_default();
         let Some(mut rest) = name.strip_prefix(first) else { return false };
         let mut pieces: Vec<_> = pieces.collect();
-        // Without a star the name is the pattern.
+        // A pattern without `*` matches one name.
         let Some(last) = pieces.pop() else { return rest.is_empty() };
         for piece in pieces {
             let Some(at) = rest.find(piece) else { return false };

@@ -1,24 +1,25 @@
-//! Rule for control services in plaintext: they listen on the loopback.
+//! Restriction of plaintext control services to the loopback interface.
 
 use std::net::SocketAddr;
 
-/// A service that others reach was to start without certificates.
+/// Error of a service without certificates on an address that other hosts can reach.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{address} ({what}) is reached from other hosts, and there are no certificates: name them with --tls, or take anybody's word \
-     with --insecure"
+    "{address} ({what}) can be reached from other hosts, and there are no certificates: set them with --tls, or accept \
+     unauthenticated callers with --insecure"
 )]
 pub struct PlaintextError {
-    /// What was to start.
+    /// Name of the service.
     pub what: &'static str,
-    /// Where.
+    /// Address to listen on.
     pub address: SocketAddr,
 }
 
-/// Whether a service may listen at `address` in plaintext; with `insecure` it may anywhere, and says so.
+/// Checks whether a service may listen on `address` in plaintext. With `insecure` any address is allowed, and a warning
+/// is logged.
 ///
 /// # Errors
-/// When the address is reached from other hosts.
+/// Other hosts can reach the address.
 pub fn plaintext(what: &'static str, address: SocketAddr, insecure: bool) -> Result<(), PlaintextError> {
     if address.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -27,7 +28,8 @@ pub fn plaintext(what: &'static str, address: SocketAddr, insecure: bool) -> Res
         return Err(PlaintextError { what, address });
     }
     tracing::warn!(
-        "{address} ({what}) takes anybody's word, and keys cross the network in the clear: --insecure is given"
+        "{address} ({what}) accepts unauthenticated callers, and keys cross the network unencrypted, because \
+         of --insecure"
     );
     Ok(())
 }

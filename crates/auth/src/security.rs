@@ -1,4 +1,4 @@
-//! Security of a control service: certificates and a table of access, or plaintext within one host.
+//! Security of a control service: certificates and an access table, or plaintext within one host.
 
 use std::net::SocketAddr;
 
@@ -8,78 +8,82 @@ use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Error, Server};
 
-use crate::opening::Opening;
-use crate::{Access, Credentials, Guard, Incoming, Peer, PlaintextError, Target, TargetError, plaintext};
+use crate::connection_start::ConnectionStart;
+use crate::{
+    AccessGuard, AccessTable, ConnectTarget, ConnectTargetError, Credentials, ExpectedPeer, PlaintextError,
+    TlsIncoming, plaintext,
+};
 
-/// How a service with control connections is secured. By default nobody shows certificates, and the service has to listen on the
-/// loopback.
+/// Security settings of a service with control connections. By default there are no certificates, and the service has
+/// to listen on the loopback interface.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
     credentials: Option<Credentials>,
-    access: Access,
+    access: AccessTable,
     insecure: bool,
 }
 
 impl Security {
-    /// Both ends of each connection show certificates; who may do what is in the table.
+    /// Both ends of each connection need certificates, and calls are checked against the access table.
     #[must_use]
-    pub fn new(credentials: Credentials, access: Access) -> Self {
+    pub fn new(credentials: Credentials, access: AccessTable) -> Self {
         Self { credentials: Some(credentials), access, insecure: false }
     }
 
-    /// Whether a service without certificates may be reached from other hosts: its network is trusted.
+    /// Sets whether a service without certificates may listen on addresses that other hosts reach, on a trusted
+    /// network.
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// What this party shows.
+    /// Credentials of this party, if any.
     #[must_use]
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
 
-    /// Whether keys may go by a connection from `peer`, by TLS or not: they never cross a network in the clear, unless this party
-    /// is to be insecure.
+    /// Whether keys may be sent over a connection from `peer`, with or without TLS: they cross a network over TLS only,
+    /// unless this party is insecure.
     #[must_use]
-    pub fn keys_may_go(&self, peer: Option<SocketAddr>, tls: bool) -> bool {
+    pub fn permits_key_transport(&self, peer: Option<SocketAddr>, tls: bool) -> bool {
         tls || self.insecure || peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
     }
 
-    /// `https` where certificates are shown, else `http`.
+    /// `https` with certificates, else `http`.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         if self.credentials.is_some() { "https" } else { "http" }
     }
 
-    /// Whether a service, `what`, may listen there.
+    /// Checks whether the service `what` may listen on this address.
     ///
     /// # Errors
-    /// When it would be reached from other hosts, has no certificates, and is not to be insecure.
+    /// Other hosts can reach the address, there are no certificates, and insecure services are not allowed.
     pub fn check(&self, what: &'static str, address: SocketAddr) -> Result<(), PlaintextError> {
         if self.credentials.is_some() { Ok(()) } else { plaintext(what, address, self.insecure) }
     }
 
-    /// Where `peer` should be, with this party's certificate, if it has one.
+    /// Connection target of `peer` at this URL, with this party's certificate, if any.
     ///
     /// # Errors
-    /// When the address is none, or one with TLS where nobody has certificates, or the other way round.
-    pub fn target(&self, url: &str, peer: Peer) -> Result<Target, TargetError> {
-        Target::new(url, self.credentials.as_ref(), peer)
+    /// The URL is invalid, or its scheme does not match the presence of certificates.
+    pub fn target(&self, url: &str, peer: ExpectedPeer) -> Result<ConnectTarget, ConnectTargetError> {
+        ConnectTarget::new(url, self.credentials.as_ref(), peer)
     }
 
-    /// The layer that has callers looked at.
+    /// Layer that checks the access of callers.
     #[must_use]
-    pub fn guard(&self) -> Guard {
-        Guard::new(self.credentials.as_ref(), self.access.clone())
+    pub fn guard(&self) -> AccessGuard {
+        AccessGuard::new(self.credentials.as_ref(), self.access.clone())
     }
 
-    /// Serves what comes to `listener` until `stopped`, behind the guard. A connection whose client does not begin within
-    /// ten seconds ends; one that it leaves without a word later is the keep-alive's of `server` to find.
+    /// Serves the connections of `listener` until `stopped`, behind the access layer. A connection whose client sends
+    /// no HTTP/2 preface within ten seconds is closed; later losses are detected by the keep-alive of `server`.
     ///
     /// # Errors
-    /// When connections can't be taken any more.
+    /// No more connections can be accepted.
     pub async fn serve(
         &self,
         server: Server,
@@ -90,12 +94,13 @@ impl Security {
         let server = server.layer(self.guard()).add_routes(routes);
         match self.credentials.clone() {
             Some(credentials) => {
-                let incoming = Incoming::new(listener, credentials).map(|taken| taken.map(Opening::by_client));
+                let incoming =
+                    TlsIncoming::new(listener, credentials).map(|taken| taken.map(ConnectionStart::by_client));
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }
             None => {
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-                let incoming = incoming.map(|taken| taken.map(Opening::by_client));
+                let incoming = incoming.map(|taken| taken.map(ConnectionStart::by_client));
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }
         }

@@ -1,4 +1,4 @@
-//! Targets: where a party connects to, in plaintext or by TLS with its credentials.
+//! Connection targets: an address to connect to, in plaintext or by TLS with credentials.
 
 use std::error::Error as StdError;
 use std::net::SocketAddr;
@@ -17,36 +17,36 @@ use tonic::codegen::BoxFuture;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tower::ServiceExt;
 
-use crate::opening::Opening;
-use crate::{Credentials, Role};
+use crate::connection_start::ConnectionStart;
+use crate::{Credentials, PartyRole};
 
-/// Longest wait for a connection, unless the target is told otherwise.
+/// Default time limit for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// Longest wait for the handshake of TLS on it.
+/// Time limit for the TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Who should be at the other end.
+/// Expected identity of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Peer {
-    /// What it takes part as.
-    pub role: Role,
-    /// A role that will do as well.
-    pub or: Option<Role>,
-    /// Its name; any of the role, unless given.
+pub struct ExpectedPeer {
+    /// Expected role.
+    pub role: PartyRole,
+    /// Alternative role.
+    pub or: Option<PartyRole>,
+    /// Expected name; `None` for any name of the role.
     pub name: Option<String>,
 }
 
-impl Peer {
-    /// Anybody of this role.
+impl ExpectedPeer {
+    /// Any peer of this role.
     #[must_use]
-    pub fn new(role: Role) -> Self {
+    pub fn new(role: PartyRole) -> Self {
         Self { role, or: None, name: None }
     }
 
     /// Sets [`Self::or`].
     #[must_use]
-    pub fn or(mut self, role: Role) -> Self {
+    pub fn or(mut self, role: PartyRole) -> Self {
         self.or = Some(role);
         self
     }
@@ -59,45 +59,45 @@ impl Peer {
     }
 }
 
-/// Where a party connects to.
+/// Address to connect to, with connection options and credentials.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Target {
+pub struct ConnectTarget {
     uri: Uri,
     endpoint: Endpoint,
-    tls: Option<(Credentials, Peer)>,
+    tls: Option<(Credentials, ExpectedPeer)>,
 }
 
-/// Why a target can't be connected to.
+/// Error of an invalid connection target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TargetError {
-    /// The address can't be understood.
+pub enum ConnectTargetError {
+    /// The address is invalid.
     #[error("{what} address {got:?}: expected {scheme}://host:port, as in {scheme}://127.0.0.1:7700")]
     Address {
-        /// Whose address it is.
+        /// Role of the peer.
         what: &'static str,
-        /// What was given.
+        /// The given address.
         got: String,
-        /// `http`, or `https` where there are credentials.
+        /// `http`, or `https` with credentials.
         scheme: &'static str,
     },
-    /// It takes TLS, and there is nothing to show.
-    #[error("{url} takes certificates: name those of this program, by --tls or in its configuration")]
+    /// The address is an `https` address, and there are no credentials.
+    #[error("{url} requires TLS, and this program has no certificates: set them with --tls or in its configuration")]
     NoCredentials {
         /// The address.
         url: String,
     },
 }
 
-impl Target {
-    /// `http://host:port`, or with credentials `https://host:port`, where `peer` should be.
+impl ConnectTarget {
+    /// Target at `http://host:port`, or with credentials at `https://host:port`, where `peer` is expected.
     ///
     /// # Errors
-    /// When it is no such address.
-    pub fn new(url: &str, credentials: Option<&Credentials>, peer: Peer) -> Result<Self, TargetError> {
+    /// The address is invalid.
+    pub fn new(url: &str, credentials: Option<&Credentials>, peer: ExpectedPeer) -> Result<Self, ConnectTargetError> {
         let scheme = if credentials.is_some() { "https" } else { "http" };
-        let unusable = || TargetError::Address { what: peer.role.name(), got: url.to_owned(), scheme };
+        let unusable = || ConnectTargetError::Address { what: peer.role.name(), got: url.to_owned(), scheme };
         let uri: Uri = url.parse().map_err(|_| unusable())?;
         if uri.host().is_none() || uri.port().is_none() {
             return Err(unusable());
@@ -105,7 +105,7 @@ impl Target {
         match (uri.scheme_str(), credentials) {
             (Some("http"), None) => {}
             (Some("https"), Some(_)) => {}
-            (Some("https"), None) => return Err(TargetError::NoCredentials { url: url.to_owned() }),
+            (Some("https"), None) => return Err(ConnectTargetError::NoCredentials { url: url.to_owned() }),
             _ => return Err(unusable()),
         }
         let target = match credentials {
@@ -115,36 +115,36 @@ impl Target {
         Ok(target.endpoint(|endpoint| endpoint.connect_timeout(CONNECT_MAX)))
     }
 
-    /// An endpoint as it is, perhaps with TLS as tonic does it.
+    /// Target of an endpoint without changes, possibly with tonic's own TLS.
     pub fn of(endpoint: Endpoint) -> Self {
         Self { uri: endpoint.uri().clone(), endpoint, tls: None }
     }
 
-    /// `peer` at this address, by TLS with these credentials.
-    pub fn tls(uri: Uri, credentials: Credentials, peer: Peer) -> Self {
+    /// Target at this address, by TLS with these credentials; `peer` is expected there.
+    pub fn tls(uri: Uri, credentials: Credentials, peer: ExpectedPeer) -> Self {
         Self { endpoint: within_tls(&uri), uri, tls: Some((credentials, peer)) }
     }
 
-    /// Changes the connection's options.
+    /// Changes the options of the connection.
     pub fn endpoint(mut self, change: impl FnOnce(Endpoint) -> Endpoint) -> Self {
         self.endpoint = change(self.endpoint);
         self
     }
 
-    /// Has silent connections asked whether the other end lives, also while nothing is called.
+    /// Enables keep-alive pings on silent connections, also without calls.
     pub fn keep_alive(self, every: Duration) -> Self {
         self.endpoint(|endpoint| {
             endpoint.http2_keep_alive_interval(every).keep_alive_timeout(every).keep_alive_while_idle(true)
         })
     }
 
-    /// The address.
+    /// URI of the target.
     #[must_use]
     pub fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// As it was given, without a path.
+    /// URL of the target, without a path.
     #[must_use]
     pub fn url(&self) -> String {
         self.uri.to_string().trim_end_matches('/').to_owned()
@@ -153,48 +153,53 @@ impl Target {
     /// Connects now.
     ///
     /// # Errors
-    /// When nobody answers, or somebody else does.
+    /// No peer accepts the connection, or another peer than expected.
     pub fn connect(&self) -> BoxFuture<Channel, Error> {
-        self.connect_seen(|_| {})
+        self.connect_observed(|_| {})
     }
 
     /// Connects at the first call, and again when the connection breaks.
     #[must_use]
     pub fn connect_lazy(&self) -> Channel {
-        self.connect_lazy_seen(|_| {})
+        self.connect_lazy_observed(|_| {})
     }
 
-    /// As [`connect`](Self::connect), and tells of connections.
+    /// Connects as [`connect`](Self::connect) does, and reports connection events.
     ///
     /// # Errors
-    /// As of [`connect`](Self::connect).
-    pub fn connect_seen(&self, seen: impl Fn(Seen) + Clone + Send + Sync + 'static) -> BoxFuture<Channel, Error> {
-        let (endpoint, connector) = (self.endpoint.clone(), self.connector(seen));
+    /// As [`connect`](Self::connect).
+    pub fn connect_observed(
+        &self,
+        observe: impl Fn(ConnectionEvent) + Clone + Send + Sync + 'static,
+    ) -> BoxFuture<Channel, Error> {
+        let (endpoint, connector) = (self.endpoint.clone(), self.connector(observe));
         Box::pin(async move { endpoint.connect_with_connector(connector).await })
     }
 
-    /// As [`connect_lazy`](Self::connect_lazy), and tells of connections.
+    /// Connects as [`connect_lazy`](Self::connect_lazy) does, and reports connection events.
     #[must_use]
-    pub fn connect_lazy_seen(&self, seen: impl Fn(Seen) + Clone + Send + Sync + 'static) -> Channel {
-        self.endpoint.connect_with_connector_lazy(self.connector(seen))
+    pub fn connect_lazy_observed(&self, observe: impl Fn(ConnectionEvent) + Clone + Send + Sync + 'static) -> Channel {
+        self.endpoint.connect_with_connector_lazy(self.connector(observe))
     }
 
-    /// Connects as tonic does, and begins TLS where that is the target's own.
+    /// Connector that connects as tonic does, with this target's TLS, if any.
     fn connector(
         &self,
-        seen: impl Fn(Seen) + Clone + Send + Sync + 'static,
+        observe: impl Fn(ConnectionEvent) + Clone + Send + Sync + 'static,
     ) -> impl tower::Service<Uri, Response = TokioIo<Stream>, Error = BoxError, Future: Send> + Send + 'static {
         let (tcp, tls) = (tcp(&self.endpoint), self.tls.clone());
         tower::service_fn(move |uri: Uri| {
-            seen(Seen::Begun);
-            let (tcp, tls, seen) = (tcp.clone(), tls.clone(), seen.clone());
+            observe(ConnectionEvent::Begun);
+            let (tcp, tls, observe) = (tcp.clone(), tls.clone(), observe.clone());
             async move {
                 let stream = tcp.oneshot(uri.clone()).await?.into_inner();
-                seen(Seen::Connected(stream.peer_addr()?));
+                observe(ConnectionEvent::Connected(stream.peer_addr()?));
                 let stream: Stream = match &tls {
-                    // As it is: TLS is tonic's to do.
+                    // tonic does TLS itself.
                     None if uri.scheme_str() == Some("https") => Box::pin(stream),
-                    None => Box::pin(Opening::in_plaintext(stream, move |begun| seen(Seen::Answered(begun)))),
+                    None => Box::pin(ConnectionStart::in_plaintext(stream, move |begun| {
+                        observe(ConnectionEvent::Answered(begun))
+                    })),
                     Some((credentials, peer)) => Box::pin(handshake(stream, &uri, credentials, peer).await?),
                 };
                 Ok(TokioIo::new(stream))
@@ -203,14 +208,15 @@ impl Target {
     }
 }
 
-/// What is told of connections.
+/// Event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// One is asked for.
+pub enum ConnectionEvent {
+    /// A connection attempt begins.
     Begun,
     /// TCP has connected to this address.
     Connected(SocketAddr),
-    /// In plaintext: the server has begun, or has ended the connection instead, most often as it speaks TLS.
+    /// In plaintext: true if the server has started HTTP/2, false if it has closed the connection before, most likely
+    /// because it speaks TLS.
     Answered(bool),
 }
 
@@ -218,12 +224,12 @@ trait Bytes: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Bytes for T {}
 
-/// A connection, by TLS or without.
+/// Connection with or without TLS.
 type Stream = Pin<Box<dyn Bytes>>;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The cause of an error that says something: the outer ones of connections read "transport error".
+/// Innermost cause of an error: the outer ones of connections are just "transport error".
 #[must_use]
 pub fn innermost(error: &dyn StdError) -> String {
     let mut cause = error;
@@ -233,16 +239,16 @@ pub fn innermost(error: &dyn StdError) -> String {
     cause.to_string()
 }
 
-/// An endpoint for connectors that do TLS themselves: what begins with `https` tonic keeps for its own.
+/// Endpoint for connectors with their own TLS: tonic would do TLS itself for an `https` address.
 fn within_tls(uri: &Uri) -> Endpoint {
     let mut plain = uri.clone().into_parts();
     plain.scheme = Some(http::uri::Scheme::HTTP);
-    // What has host and scheme is a URI with another scheme, too.
+    // A URI with host and scheme stays valid with another scheme.
     let plain = Uri::from_parts(plain).unwrap_or_else(|_| uri.clone());
     Endpoint::from(plain).origin(uri.clone())
 }
 
-/// Connects by TCP as tonic does.
+/// TCP connector with tonic's options.
 fn tcp(endpoint: &Endpoint) -> HttpConnector {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -252,18 +258,18 @@ fn tcp(endpoint: &Endpoint) -> HttpConnector {
     http
 }
 
-/// Begins TLS on a connection to `uri`, where `peer` should be.
+/// TLS handshake on a connection to `uri`, where `peer` is expected.
 async fn handshake(
     stream: TcpStream,
     uri: &Uri,
     credentials: &Credentials,
-    peer: &Peer,
+    peer: &ExpectedPeer,
 ) -> Result<TlsStream<TcpStream>, BoxError> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned())?;
     let connector = TlsConnector::from(Arc::new(credentials.client(peer)?));
     match tokio::time::timeout(HANDSHAKE_MAX, connector.connect(name, stream)).await {
         Ok(stream) => Ok(stream?),
-        Err(_) => Err(format!("no handshake of TLS within {} s", HANDSHAKE_MAX.as_secs()).into()),
+        Err(_) => Err(format!("no TLS handshake within {} s", HANDSHAKE_MAX.as_secs()).into()),
     }
 }

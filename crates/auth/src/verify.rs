@@ -1,7 +1,7 @@
-//! Verifier of the certificate of a peer that a party connects to.
+//! Verifier of a server's certificate.
 //!
-//! A certificate that says a role is good for that role, under whatever name the peer is reached; any other has to be of the name
-//! or the address that the peer is reached by, as everywhere else.
+//! A certificate with a role is valid for peers of that role at any address. A certificate without a role must be valid
+//! for the name or address of the connection, as usual.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use crate::credentials::Material;
-use crate::target::Peer;
-use crate::{Identity, Rules};
+use crate::credentials::LoadedCredentials;
+use crate::target::ExpectedPeer;
+use crate::{Identity, IdentityRules};
 
 #[derive(Debug)]
 pub(crate) struct PeerVerifier {
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
-    rules: Rules,
-    peer: Peer,
+    rules: IdentityRules,
+    peer: ExpectedPeer,
 }
 
 impl PeerVerifier {
-    pub(crate) fn new(material: &Material, rules: Rules, peer: Peer) -> Self {
+    pub(crate) fn new(material: &LoadedCredentials, rules: IdentityRules, peer: ExpectedPeer) -> Self {
         Self { roots: Arc::clone(&material.roots), provider: Arc::clone(&material.provider), rules, peer }
     }
 }
@@ -72,14 +72,14 @@ impl ServerCertVerifier for PeerVerifier {
     }
 }
 
-impl Peer {
-    /// Whether this is who should be there; else what to say.
+impl ExpectedPeer {
+    /// Checks the identity of the peer; returns a message if another one is expected.
     fn is(&self, identity: &Identity) -> Result<(), String> {
         let expected = self.role == identity.role || self.or == Some(identity.role);
         match &self.name {
-            _ if !expected => Err(format!("the certificate is of {identity}, expected the role {}", self.role)),
+            _ if !expected => Err(format!("the certificate belongs to {identity}, expected the role {}", self.role)),
             Some(name) if *name != identity.name => {
-                Err(format!("the certificate is of {identity}, expected {} {name}", self.role))
+                Err(format!("the certificate belongs to {identity}, expected {} {name}", self.role))
             }
             _ => Ok(()),
         }

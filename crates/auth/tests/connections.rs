@@ -1,4 +1,4 @@
-//! Connections between parties: who gets through to whom, and what is said to the others.
+//! Tests of connections between parties: accepted and refused certificates, and the error messages.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pathcall_auth::{
-    Access, Credentials, Grant, Identity, Pattern, Peer, Role, Rule, Rules, Security, Target, caller, innermost,
+    AccessGrant, AccessTable, ConnectTarget, Credentials, ExpectedPeer, Identity, IdentityRule, IdentityRules,
+    PartyRole, Pattern, Security, caller, innermost,
 };
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::function_client::FunctionClient;
@@ -31,7 +32,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Says who asks, and counts.
+/// Service that records its callers.
 #[derive(Default)]
 struct Echo {
     asked: Arc<AtomicU64>,
@@ -85,8 +86,8 @@ async fn serve(security: Security) -> Running {
     Running { address, url, asked, by, _task: task }
 }
 
-/// What a call comes to: its status, or why there is no connection.
-async fn call(target: &Target) -> Result<(), Status> {
+/// Result of a call: its status, or the reason of a failed connection.
+async fn call(target: &ConnectTarget) -> Result<(), Status> {
     let called = async {
         let channel = target.connect().await.map_err(|error| Status::unavailable(innermost(&error)))?;
         FunctionClient::new(channel).function_status(FunctionStatusRequest {}).await.map(drop)
@@ -94,91 +95,96 @@ async fn call(target: &Target) -> Result<(), Status> {
     timeout(HANG, called).await.expect("an answer")
 }
 
-fn target(url: &str, credentials: &Credentials) -> Target {
-    Target::new(url, Some(credentials), Peer::new(Role::Element).or(Role::Controller)).unwrap()
+fn target(url: &str, credentials: &Credentials) -> ConnectTarget {
+    ConnectTarget::new(url, Some(credentials), ExpectedPeer::new(PartyRole::Element).or(PartyRole::Controller)).unwrap()
 }
 
 #[tokio::test]
-async fn caller_of_the_right_role_is_served_and_known_by_name() {
+async fn caller_with_role_is_served_and_identified() {
     let authority = Authority::new();
-    let running = serve(authority.security(Role::Element, "e1")).await;
-    let operator = authority.credentials(Role::Operator, "ann");
+    let running = serve(authority.security(PartyRole::Element, "e1")).await;
+    let operator = authority.credentials(PartyRole::Operator, "ann");
     call(&target(&running.url, &operator)).await.unwrap();
     assert_eq!(*running.by.lock().unwrap(), ["operator ann"]);
 }
 
 #[tokio::test]
-async fn caller_of_another_role_is_refused_before_the_service() {
+async fn caller_with_wrong_role_does_not_reach_service() {
     let authority = Authority::new();
-    let running = serve(authority.security(Role::Element, "e1")).await;
-    for role in [Role::Server, Role::Caller, Role::Element, Role::Controller] {
+    let running = serve(authority.security(PartyRole::Element, "e1")).await;
+    for role in [PartyRole::Server, PartyRole::Caller, PartyRole::Element, PartyRole::Controller] {
         let refused = call(&target(&running.url, &authority.credentials(role, "x"))).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains(&format!("{role} x may not call Function/FunctionStatus")), "{refused}");
     }
     let unnamed = authority.signed(&[], &["client.example"], Duration::from_secs(86_400));
-    let unnamed = Credentials::pem(&authority.pem(), &unnamed.certificate, &unnamed.key, Rules::default()).unwrap();
+    let unnamed =
+        Credentials::pem(&authority.pem(), &unnamed.certificate, &unnamed.key, IdentityRules::default()).unwrap();
     let refused = call(&target(&running.url, &unnamed)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     assert_eq!(running.asked.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn caller_without_a_trusted_certificate_gets_no_connection() {
+async fn caller_without_trusted_certificate_is_refused() {
     let authority = Authority::new();
-    let running = serve(authority.security(Role::Element, "e1")).await;
-    // Trusts the service, and is trusted by nobody: TLS 1.3 lets it connect, and the call fails.
+    let running = serve(authority.security(PartyRole::Element, "e1")).await;
+    // Trusts the service, but no party trusts its authority: TLS 1.3 lets it connect, and the call fails.
     let other = Authority::new();
-    let Leaf { certificate, key } = other.leaf(Role::Operator, "mallory");
+    let Leaf { certificate, key } = other.leaf(PartyRole::Operator, "mallory");
     let both = authority.pem() + &other.pem();
-    let mallory = Credentials::pem(&both, &certificate, &key, Rules::default()).unwrap();
+    let mallory = Credentials::pem(&both, &certificate, &key, IdentityRules::default()).unwrap();
     let refused = call(&target(&running.url, &mallory)).await.unwrap_err();
     assert!(matches!(refused.code(), Code::Unavailable | Code::Unknown), "{refused}");
-    // Plaintext, and somebody who says nothing while others come.
-    let plain = Target::new(&format!("http://{}", running.address), None, Peer::new(Role::Element)).unwrap();
+    // A plaintext caller, and silent connections while others are served.
+    let plain = ConnectTarget::new(&format!("http://{}", running.address), None, ExpectedPeer::new(PartyRole::Element))
+        .unwrap();
     call(&plain).await.unwrap_err();
     let mut silent = Vec::new();
     for _ in 0..32 {
         silent.push(TcpStream::connect(running.address).await.unwrap());
     }
-    call(&target(&running.url, &authority.credentials(Role::Operator, "ann"))).await.unwrap();
+    call(&target(&running.url, &authority.credentials(PartyRole::Operator, "ann"))).await.unwrap();
     assert_eq!(running.asked.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn peer_that_is_somebody_else_is_not_spoken_to() {
-    let (authority, operator) = (Authority::new(), Role::Operator);
+async fn unexpected_peer_is_refused() {
+    let (authority, operator) = (Authority::new(), PartyRole::Operator);
     let ann = authority.credentials(operator, "ann");
-    // A caller's certificate is good for no service, of whatever name it is.
-    let running = serve(authority.security(Role::Caller, "mallory")).await;
+    // A caller's certificate is not valid for a service, for any name.
+    let running = serve(authority.security(PartyRole::Caller, "mallory")).await;
     let refused = call(&target(&running.url, &ann)).await.unwrap_err();
-    assert!(refused.message().contains("the certificate is of caller mallory, expected the role element"), "{refused}");
-    // One that says no role is good for its names.
+    assert!(
+        refused.message().contains("the certificate belongs to caller mallory, expected the role element"),
+        "{refused}"
+    );
+    // A certificate without a role is valid for its names.
     for (name, served) in [("127.0.0.1", true), ("127.0.0.2", false)] {
         let Leaf { certificate, key } = authority.signed(&[], &[name], Duration::from_secs(86_400));
-        let credentials = Credentials::pem(&authority.pem(), &certificate, &key, Rules::default()).unwrap();
-        let running = serve(Security::new(credentials, Access::default())).await;
+        let credentials = Credentials::pem(&authority.pem(), &certificate, &key, IdentityRules::default()).unwrap();
+        let running = serve(Security::new(credentials, AccessTable::default())).await;
         assert_eq!(call(&target(&running.url, &ann)).await.is_ok(), served, "{name}");
     }
-    // One of another authority is good for nothing.
-    let stranger = serve(Authority::new().security(Role::Element, "e1")).await;
-    call(&target(&stranger.url, &ann)).await.unwrap_err();
-    assert_eq!(stranger.asked.load(Ordering::SeqCst), 0);
+    // A certificate of another authority is not valid.
+    let foreign = serve(Authority::new().security(PartyRole::Element, "e1")).await;
+    call(&target(&foreign.url, &ann)).await.unwrap_err();
+    assert_eq!(foreign.asked.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn peer_whose_certificate_has_run_out_is_not_spoken_to() {
+async fn peer_with_expired_certificate_is_refused() {
     let authority = Authority::new();
-    let ann = authority.credentials(Role::Operator, "ann");
-    let element = Identity::new(Role::Element, "e1").uri(DOMAIN);
-    // From an hour ago: until tomorrow, and until half an hour ago.
+    let ann = authority.credentials(PartyRole::Operator, "ann");
+    let element = Identity::new(PartyRole::Element, "e1").uri(DOMAIN);
+    // Issued an hour ago: valid until tomorrow, and expired half an hour ago.
     for (lifetime, good) in [(86_400, true), (1_800, false)] {
         let Leaf { certificate, key } = authority.signed(&[&element], &[], Duration::from_secs(lifetime));
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions();
-        // One that does not look at what it shows.
+        // A server that does not check its own certificate.
         let config = versions.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
@@ -195,18 +201,18 @@ async fn peer_whose_certificate_has_run_out_is_not_spoken_to() {
 }
 
 #[tokio::test]
-async fn certificates_of_another_issuer_are_named_by_rules() {
+async fn rules_identify_certificates_of_other_issuers() {
     let authority = Authority::new();
     let element = authority.signed(&["spiffe://corp/ns/net/sa/element-7"], &[], Duration::from_secs(86_400));
     let ann = authority.signed(&["spiffe://corp/people/ann"], &[], Duration::from_secs(86_400));
-    let rules = Rules::default()
+    let rules = IdentityRules::default()
         .domain(DOMAIN)
-        .rule(Rule::new(Pattern::new("spiffe://corp/ns/net/sa/element-*"), Role::Element))
-        .rule(Rule::new(Pattern::new("spiffe://corp/people/*"), Role::Operator).name("people"));
+        .rule(IdentityRule::new(Pattern::new("spiffe://corp/ns/net/sa/element-*"), PartyRole::Element))
+        .rule(IdentityRule::new(Pattern::new("spiffe://corp/people/*"), PartyRole::Operator).name("people"));
     let of = |leaf: &Leaf| Credentials::pem(&authority.pem(), &leaf.certificate, &leaf.key, rules.clone()).unwrap();
-    let running = serve(Security::new(of(&element), Access::default())).await;
+    let running = serve(Security::new(of(&element), AccessTable::default())).await;
     call(&target(&running.url, &of(&ann))).await.unwrap();
-    // A role that another trust domain gives is none here, though the same authority has signed it.
+    // A role in the URI of another trust domain is ignored, even if the same authority has signed it.
     let bob = authority.signed(&["spiffe://other/pathcall/operator/bob"], &[], Duration::from_secs(86_400));
     let refused = call(&target(&running.url, &of(&bob))).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
@@ -214,13 +220,13 @@ async fn certificates_of_another_issuer_are_named_by_rules() {
 }
 
 #[tokio::test]
-async fn grants_hold_for_names_and_applications() {
+async fn grants_restrict_names_and_applications() {
     let authority = Authority::new();
-    let access = Access::default()
-        .grant(Grant::new(Role::Operator).name(Pattern::new("ann")).applications([Pattern::new("a-*")]));
-    let running = serve(Security::new(authority.credentials(Role::Element, "e1"), access)).await;
+    let access = AccessTable::default()
+        .grant(AccessGrant::new(PartyRole::Operator).name(Pattern::new("ann")).applications([Pattern::new("a-*")]));
+    let running = serve(Security::new(authority.credentials(PartyRole::Element, "e1"), access)).await;
     let change = async |name: &str, application: &str| {
-        let channel = target(&running.url, &authority.credentials(Role::Operator, name)).connect().await.unwrap();
+        let channel = target(&running.url, &authority.credentials(PartyRole::Operator, name)).connect().await.unwrap();
         let request = ChangeGroupRequest { add: vec![application.to_owned()], remove: Vec::new() };
         FunctionClient::new(channel).change_group(request).await.map_err(|status| status.code()).map(drop)
     };
@@ -228,44 +234,44 @@ async fn grants_hold_for_names_and_applications() {
     assert_eq!(change("ann", "b-1").await, Err(Code::PermissionDenied));
     assert_eq!(change("bob", "a-1").await, Err(Code::PermissionDenied));
     assert_eq!(running.asked.load(Ordering::SeqCst), 1);
-    // Of a service that is not there nobody is told more.
-    let channel = target(&running.url, &authority.credentials(Role::Operator, "ann")).connect().await.unwrap();
+    // The error of a missing service gives no details.
+    let channel = target(&running.url, &authority.credentials(PartyRole::Operator, "ann")).connect().await.unwrap();
     ControllerClient::new(channel).status(StatusRequest {}).await.unwrap_err();
 }
 
 #[tokio::test]
-async fn certificates_that_are_renewed_are_shown_from_the_next_connection_on() {
+async fn renewed_certificates_are_used_for_new_connections() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-    let element = authority.files(folder.path(), Role::Element, "e1");
-    let running = serve(Security::new(element.clone(), Access::default())).await;
-    let ann = authority.credentials(Role::Operator, "ann");
+    let element = authority.files(folder.path(), PartyRole::Element, "e1");
+    let running = serve(Security::new(element.clone(), AccessTable::default())).await;
+    let ann = authority.credentials(PartyRole::Operator, "ann");
     let open = target(&running.url, &ann).connect().await.unwrap();
-    // Another authority takes over: who trusts it alone is served, and connections that are open stay so.
+    // A new authority replaces the old one: callers that trust the new one are served, and open connections stay open.
     let next = Authority::new();
-    next.write(folder.path(), Role::Element, "e1");
-    element.look();
-    call(&target(&running.url, &next.credentials(Role::Operator, "bob"))).await.unwrap();
+    next.write(folder.path(), PartyRole::Element, "e1");
+    element.reload_if_changed();
+    call(&target(&running.url, &next.credentials(PartyRole::Operator, "bob"))).await.unwrap();
     call(&target(&running.url, &ann)).await.unwrap_err();
     FunctionClient::new(open).function_status(FunctionStatusRequest {}).await.unwrap();
-    // What can't be read changes nothing.
+    // An invalid file changes nothing.
     std::fs::write(folder.path().join("e1.pem"), "cut off").unwrap();
-    element.look();
-    call(&target(&running.url, &next.credentials(Role::Operator, "bob"))).await.unwrap();
+    element.reload_if_changed();
+    call(&target(&running.url, &next.credentials(PartyRole::Operator, "bob"))).await.unwrap();
     assert_eq!(*running.by.lock().unwrap(), ["operator bob", "operator ann", "operator bob"]);
 }
 
 #[tokio::test]
-async fn calls_do_not_fail_while_certificates_are_renewed() {
+async fn calls_succeed_during_certificate_renewal() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-    let element = authority.files(folder.path(), Role::Element, "e1");
-    let ann = authority.files(folder.path(), Role::Operator, "ann");
-    let running = serve(Security::new(element.clone(), Access::default())).await;
+    let element = authority.files(folder.path(), PartyRole::Element, "e1");
+    let ann = authority.files(folder.path(), PartyRole::Operator, "ann");
+    let running = serve(Security::new(element.clone(), AccessTable::default())).await;
     let lasting = target(&running.url, &ann).connect_lazy();
     for _ in 0..50 {
-        authority.write(folder.path(), Role::Element, "e1");
-        authority.write(folder.path(), Role::Operator, "ann");
-        element.look();
-        ann.look();
+        authority.write(folder.path(), PartyRole::Element, "e1");
+        authority.write(folder.path(), PartyRole::Operator, "ann");
+        element.reload_if_changed();
+        ann.reload_if_changed();
         let connection = target(&running.url, &ann);
         let mut calls = JoinSet::new();
         for channel in [lasting.clone(), connection.connect().await.unwrap()] {
@@ -279,11 +285,13 @@ async fn calls_do_not_fail_while_certificates_are_renewed() {
 }
 
 #[test]
-fn addresses_and_credentials_have_to_fit() {
+fn target_requires_matching_scheme_and_credentials() {
     let authority = Authority::new();
-    let credentials = authority.credentials(Role::Operator, "ann");
+    let credentials = authority.credentials(PartyRole::Operator, "ann");
     let said = |url: &str, credentials| {
-        Target::new(url, credentials, Peer::new(Role::Controller)).map(drop).map_err(|error| error.to_string())
+        ConnectTarget::new(url, credentials, ExpectedPeer::new(PartyRole::Controller))
+            .map(drop)
+            .map_err(|error| error.to_string())
     };
     for url in ["http://127.0.0.1:7700", "http://[::1]:7700", "http://controller:7700/"] {
         assert_eq!(said(url, None), Ok(()), "{url}");
@@ -298,10 +306,10 @@ fn addresses_and_credentials_have_to_fit() {
     let plain = said("http://127.0.0.1:7700", Some(&credentials)).unwrap_err();
     assert!(plain.contains("expected https://host:port"), "{plain}");
     let none = said("https://127.0.0.1:7700", None).unwrap_err();
-    assert!(none.contains("name those of this program, by --tls"), "{none}");
+    assert!(none.contains("set them with --tls"), "{none}");
 }
 
-/// What a client meets that says no more than `words`: whether the service has ended the connection within the longest time.
+/// Whether the service closes the connection of a client that sends only `words`.
 async fn ended_after(address: SocketAddr, words: &[u8]) -> bool {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(words).await.unwrap();
@@ -310,13 +318,13 @@ async fn ended_after(address: SocketAddr, words: &[u8]) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connection_whose_client_does_not_begin_ends_and_one_that_began_stays() {
+async fn connection_without_client_preface_is_closed() {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let plain = serve(Security::default()).await;
     assert!(ended_after(plain.address, b"").await);
     assert!(ended_after(plain.address, &preface[..23]).await);
     assert!(!ended_after(plain.address, preface).await);
     let authority = Authority::new();
-    let secured = serve(authority.security(Role::Element, "e1")).await;
+    let secured = serve(authority.security(PartyRole::Element, "e1")).await;
     assert!(ended_after(secured.address, b"").await);
 }

@@ -1,12 +1,12 @@
-//! Configuration files, and the certificates that they name: what is read, and what is said of mistakes.
+//! Tests of configuration files and certificates: content and errors.
 
 use std::path::Path;
 use std::time::Duration;
 
-use pathcall_auth::{Config, ConfigError, Credentials, Identity, Role, Rules};
+use pathcall_auth::{Config, ConfigError, Credentials, Identity, IdentityRules, PartyRole};
 use pathcall_test_support::certificates::{Authority, Leaf};
 
-/// What the file comes to, with certificates beside it.
+/// Configuration from this text, with certificates in the same folder.
 fn read(folder: &Path, text: &str) -> Result<Config, ConfigError> {
     let file = folder.join("pathcall.toml");
     std::fs::write(&file, text).unwrap();
@@ -16,20 +16,21 @@ fn read(folder: &Path, text: &str) -> Result<Config, ConfigError> {
 const TLS: &str = "[tls]\nauthorities = \"ca.pem\"\ncertificate = \"words.pem\"\n";
 
 #[test]
-fn configuration_names_certificates_identities_and_grants() {
+fn configuration_sets_certificates_identities_and_grants() {
     let folder = tempfile::tempdir().unwrap();
-    Authority::new().write(folder.path(), Role::Server, "words");
+    Authority::new().write(folder.path(), PartyRole::Server, "words");
     let config = read(folder.path(), TLS).unwrap();
-    assert_eq!(config.credentials.identity(), Some(Identity::new(Role::Server, "words")));
-    let operator = Identity::new(Role::Operator, "ann");
-    assert!(config.access.allows(&operator, "Controller/Status", None), "what the role needs");
+    assert_eq!(config.credentials.identity(), Some(Identity::new(PartyRole::Server, "words")));
+    let operator = Identity::new(PartyRole::Operator, "ann");
+    assert!(config.access.allows(&operator, "Controller/Status", None), "needed by the role");
 
     let text = format!(
-        "{TLS}domain = \"elsewhere\"\n[[identity]]\nsubject = \"spiffe://test/pathcall/server/*\"\nrole = \"caller\"\nname = \"w\"\n\
-         [[allow]]\nrole = \"caller\"\nrpcs = [\"Controller/L*\"]\napplications = [\"Words*\"]\n"
+        "{TLS}domain = \"elsewhere\"\n[[identity]]\nsubject = \"spiffe://test/pathcall/server/*\"\n\
+         role = \"caller\"\nname = \"w\"\n[[allow]]\nrole = \"caller\"\nrpcs = [\"Controller/L*\"]\n\
+         applications = [\"Words*\"]\n"
     );
     let config = read(folder.path(), &text).unwrap();
-    let caller = Identity::new(Role::Caller, "w");
+    let caller = Identity::new(PartyRole::Caller, "w");
     assert_eq!(config.credentials.identity(), Some(caller.clone()));
     assert!(config.access.allows(&caller, "Controller/Lookup", Some("Words")));
     assert!(!config.access.allows(&caller, "Controller/Lookup", Some("Votes")));
@@ -37,20 +38,20 @@ fn configuration_names_certificates_identities_and_grants() {
 }
 
 #[test]
-fn mistakes_in_a_configuration_are_said_in_a_line() {
+fn configuration_error_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
-    Authority::new().write(folder.path(), Role::Server, "words");
+    Authority::new().write(folder.path(), PartyRole::Server, "words");
     let said = |text: &str| read(folder.path(), text).unwrap_err().to_string();
     for (text, expected) in [
         (String::new(), "missing field `tls`"),
         (format!("{TLS}colour = 1\n"), "unknown field `colour`"),
         (
             format!("{TLS}[[identity]]\nsubject = \"x\"\nrole = \"root\"\n"),
-            "no role \"root\": there are controller, element",
+            "unknown role \"root\" (roles: controller, element",
         ),
         (
             format!("{TLS}[[allow]]\nrole = \"server\"\nrpcs = [\"Controller/Stats\"]\n"),
-            "no RPC is \"Controller/Stats\"",
+            "unknown RPC \"Controller/Stats\"",
         ),
         (TLS.replace("words", "votes"), "votes.pem: No such file"),
         (TLS.replace("words", "pathcall"), "pathcall.pem: "),
@@ -62,27 +63,26 @@ fn mistakes_in_a_configuration_are_said_in_a_line() {
 }
 
 #[test]
-fn credentials_that_do_not_fit_are_refused() {
+fn inconsistent_credentials_are_refused() {
     let authority = Authority::new();
     let day = Duration::from_secs(86_400);
     let said = |authorities: &str, certificate: &str, key: &str| {
-        Credentials::pem(authorities, certificate, key, Rules::default()).unwrap_err().to_string()
+        Credentials::pem(authorities, certificate, key, IdentityRules::default()).unwrap_err().to_string()
     };
-    let Leaf { certificate, key } = authority.leaf(Role::Server, "words");
+    let Leaf { certificate, key } = authority.leaf(PartyRole::Server, "words");
     assert!(
-        said(&Authority::new().pem(), &certificate, &key)
-            .contains("certificate: none of the authorities has signed it")
+        said(&Authority::new().pem(), &certificate, &key).contains("certificate: none of the authorities signed it")
     );
     assert!(
-        said(&authority.pem(), &certificate, &authority.leaf(Role::Server, "words").key)
-            .contains("certificate: the key is another certificate's")
+        said(&authority.pem(), &certificate, &authority.leaf(PartyRole::Server, "words").key)
+            .contains("certificate: the key does not belong to the certificate")
     );
-    assert!(said("", &certificate, &key).contains("authorities: no certificate in PEM"));
-    assert!(said(&authority.pem(), &key, &key).contains("certificate: no certificate in PEM"));
-    assert!(said(&authority.pem(), &certificate, &certificate).contains("key: no private key in PEM"));
+    assert!(said("", &certificate, &key).contains("authorities: contains no certificate in PEM format"));
+    assert!(said(&authority.pem(), &key, &key).contains("certificate: contains no certificate in PEM format"));
+    assert!(said(&authority.pem(), &certificate, &certificate).contains("key: contains no private key in PEM format"));
     let old = authority.signed(&["spiffe://test/pathcall/server/words"], &[], day / 48);
     assert!(
-        said(&authority.pem(), &old.certificate, &old.key).contains("certificate: it has run out"),
+        said(&authority.pem(), &old.certificate, &old.key).contains("certificate: it has expired"),
         "half an hour ago"
     );
 }

@@ -1,4 +1,4 @@
-//! Tests of the crate: connections between parties with certificates, configuration files, names.
+//! Tests of the crate: connections with certificates, configuration files, names.
 
 mod connections;
 mod files;

@@ -1,8 +1,8 @@
-//! Names, addresses and the table of access.
+//! Tests of names, addresses and the access table.
 
-use Role::{Caller, Operator, Server};
+use PartyRole::{Caller, Operator, Server};
 use pathcall_auth::access::rpcs;
-use pathcall_auth::{Access, Grant, Identity, Pattern, PlaintextError, Role, plaintext};
+use pathcall_auth::{AccessGrant, AccessTable, Identity, PartyRole, Pattern, PlaintextError, plaintext};
 
 #[test]
 fn pattern_matches_whole_names() {
@@ -20,7 +20,7 @@ fn pattern_matches_whole_names() {
 }
 
 #[test]
-fn plaintext_is_for_the_loopback_or_by_ones_own_will() {
+fn plaintext_needs_loopback_or_insecure() {
     for address in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         assert_eq!(plaintext("controller", address.parse().unwrap(), false), Ok(()), "{address}");
     }
@@ -32,20 +32,20 @@ fn plaintext_is_for_the_loopback_or_by_ones_own_will() {
 }
 
 #[test]
-fn access_without_grants_knows_no_rpc_but_its_own_and_each_is_somebodys() {
-    let allows = |role, rpc: &str| Access::default().allows(&Identity::new(role, "x"), rpc, Some("a"));
+fn default_access_covers_each_known_rpc_only() {
+    let allows = |role, rpc: &str| AccessTable::default().allows(&Identity::new(role, "x"), rpc, Some("a"));
     for rpc in rpcs() {
-        let allowed = Role::ALL.into_iter().filter(|role| allows(*role, rpc)).count();
+        let allowed = PartyRole::ALL.into_iter().filter(|role| allows(*role, rpc)).count();
         assert!((1..=3).contains(&allowed), "{rpc}");
     }
-    assert!(Role::ALL.into_iter().all(|role| !allows(role, "Controller/Unheard")));
+    assert!(PartyRole::ALL.into_iter().all(|role| !allows(role, "Controller/Unheard")));
 }
 
 #[test]
-fn grant_allows_its_names_rpcs_and_applications_and_nothing_else() {
-    let words = Grant::new(Server).name(Pattern::new("words-*")).applications([Pattern::new("Words*")]);
-    let look = Grant::new(Caller).rpcs([Pattern::new("Controller/Status")]);
-    let access = Access::default().grant(words).grant(look);
+fn grant_allows_only_its_names_rpcs_and_applications() {
+    let words = AccessGrant::new(Server).name(Pattern::new("words-*")).applications([Pattern::new("Words*")]);
+    let look = AccessGrant::new(Caller).rpcs([Pattern::new("Controller/Status")]);
+    let access = AccessTable::default().grant(words).grant(look);
     let allows = |role, name: &str, rpc, app| access.allows(&Identity::new(role, name), rpc, app);
     assert!(allows(Server, "words-1", "Controller/RegisterApplication", Some("WordsTotal")));
     assert!(allows(Server, "words-1", "Controller/RegisterApplication", None), "for some application");
@@ -58,15 +58,15 @@ fn grant_allows_its_names_rpcs_and_applications_and_nothing_else() {
 }
 
 #[test]
-fn uri_of_an_identity_reads_as_that_identity() {
-    for role in Role::ALL {
+fn identity_uri_round_trips() {
+    for role in PartyRole::ALL {
         let identity = Identity::new(role, "rack-1/words_2.a");
         assert_eq!(Identity::of_uri(&identity.uri("corp.example")), Some(("corp.example", identity)));
     }
 }
 
 #[test]
-fn uri_that_is_none_of_pathcalls_names_nobody() {
+fn foreign_uri_has_no_identity() {
     for uri in [
         "spiffe://d/pathcall/server/",
         "spiffe://d/pathcall/server",

@@ -1,4 +1,4 @@
-//! Methods that a pool of servers answers: what their option says, and what is wrong with it.
+//! Cloned methods: resolution and checks of the option `pathcall.clone`.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use pathcall_proto::manifest::{Balance, Hedging};
 use prost_reflect::{DynamicMessage, Value};
 
-use crate::diagnostic::Diagnostic;
-use crate::load::Steered;
+use crate::diagnostic::BuildDiagnostic;
+use crate::load::OptionMethod;
 
-/// A method that a pool of servers answers.
+/// Method that a pool of servers answers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cloned {
-    /// The HTTP/2 path: `/pkg.Service/Method`.
+pub struct ClonedMethod {
+    /// HTTP/2 path: `/pkg.Service/Method`.
     pub path: String,
-    /// The protobuf package that declares it.
+    /// Protobuf package of the service.
     pub package: String,
-    /// Whether the element may clone its calls.
+    /// The element may clone calls.
     pub clone: bool,
-    /// Which server gets a call that is not cloned.
+    /// Choice of the server for calls that are not cloned.
     pub balance: Balance,
-    /// Extra requests at most, as a share of the calls.
+    /// Limit of extra requests, as a share of the calls.
     pub budget: f64,
-    /// Whether a call goes to another pair when it takes long.
+    /// Hedging of slow calls to another pair of servers.
     pub hedging: Option<Hedging>,
-    /// Whether losers that have not begun are told not to.
+    /// Requests that have not begun are cancelled once the call has an answer.
     pub cancel: bool,
-    /// Calls that a server works on at once; 0: not said.
+    /// Concurrent calls of a server; 0 if unknown.
     pub workers: u32,
 }
 
-/// One line for people.
-impl fmt::Display for Cloned {
+/// One-line description.
+impl fmt::Display for ClonedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, clone, balance, budget, hedging, cancel, workers, .. } = self;
         let balance = match balance {
             Balance::Random => "a random server",
             Balance::Shortest => "the shorter queue of two",
-            Balance::RoundRobin => "one server after the other",
+            Balance::RoundRobin => "servers in rotation",
         };
         let clone = if *clone { "cloned to two idle servers, else to " } else { "to " };
         write!(f, "{path}: {clone}{balance}, extra requests up to {budget} of the calls")?;
@@ -48,35 +48,35 @@ impl fmt::Display for Cloned {
             }
         }
         if *cancel {
-            write!(f, ", losers cancelled")?;
+            write!(f, ", slower requests cancelled")?;
         }
-        if *workers > 0 { write!(f, ", {workers} at once at a server") } else { Ok(()) }
+        if *workers > 0 { write!(f, ", {workers} concurrent calls per server") } else { Ok(()) }
     }
 }
 
-/// What is wrong, and what to do about it.
-type Wrong = (String, &'static str);
+/// Error message and hint.
+type Problem = (String, &'static str);
 
-/// The methods, by path, that can mean what they say.
-pub(crate) fn resolve(steered: &[Steered], problems: &mut Vec<Diagnostic>) -> Vec<Cloned> {
+/// Resolves the methods, sorted by path, and reports invalid ones.
+pub(crate) fn resolve(option_methods: &[OptionMethod], problems: &mut Vec<BuildDiagnostic>) -> Vec<ClonedMethod> {
     let mut methods = Vec::new();
-    for Steered { method, says, at, filtered, delegated, .. } in steered {
+    for OptionMethod { method, option, at, filtered, delegated, .. } in option_methods {
         let service = method.parent_service();
         let path = format!("/{}/{}", service.full_name(), method.name());
         let streams = method.is_client_streaming() || method.is_server_streaming();
         let found = if streams {
-            Err(("streams; only unary calls are cloned".to_owned(), "remove the option or the `stream`"))
+            Err(("is streaming, but only unary methods can be cloned".to_owned(), "remove the option or the `stream`"))
         } else if *filtered || *delegated {
             let other = if *filtered { "pathcall.filter" } else { "pathcall.delegate" };
-            let what = format!("has `{other}` too; a call goes one way only");
+            let what = format!("has `{other}` as well, but a method can have only one of them");
             Err((what, "remove one of the options"))
         } else {
-            read(&path, service.package_name(), says)
+            read(&path, service.package_name(), option)
         };
         match found {
             Ok(found) => methods.extend(found),
             Err((wrong, hint)) => {
-                problems.push(Diagnostic::error(at.clone(), format!("{path} {wrong}")).hint(hint));
+                problems.push(BuildDiagnostic::error(at.clone(), format!("{path} {wrong}")).hint(hint));
             }
         }
     }
@@ -84,60 +84,72 @@ pub(crate) fn resolve(steered: &[Steered], problems: &mut Vec<Diagnostic>) -> Ve
     methods
 }
 
-/// The method as its option describes it; `None`: it may not be done twice, so it is a plain call.
-fn read(path: &str, package: &str, says: &DynamicMessage) -> Result<Option<Cloned>, Wrong> {
-    let idempotent = flag(says, "idempotent");
+/// Parses the option. `None`: the method is not idempotent, so its calls are plain.
+fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<ClonedMethod>, Problem> {
+    let idempotent = flag(option, "idempotent");
     if !idempotent {
-        let other = says.fields().find(|(field, _)| field.name() != "idempotent");
+        let other = option.fields().find(|(field, _)| field.name() != "idempotent");
         return match other {
             None => Ok(None),
             Some((field, _)) => Err((
-                format!("says `{}` and is not idempotent; what may not be done twice is sent once", field.name()),
-                "add `idempotent: true` if doing it twice is as good as once, or remove the rest",
+                format!("sets `{}` but is not idempotent, so its calls are sent only once", field.name()),
+                "add `idempotent: true` if a repeat is harmless, or remove the other fields",
             )),
         };
     }
-    let budget = match value(says, "budget") {
+    let budget = match value(option, "budget") {
         Some(Value::F64(budget)) => budget,
         _ => 1.0,
     };
     if !(0.0..=10.0).contains(&budget) {
-        let what = format!("has the budget {budget}, expected a share of the calls between 0 and 10");
+        let what = format!("has the invalid budget {budget}: expected a share of the calls between 0 and 10");
         return Err((what, "0.1 is one extra request for ten calls"));
     }
-    let balance = match value(says, "balance") {
+    let balance = match value(option, "balance") {
         Some(Value::EnumNumber(1)) => Balance::Shortest,
         Some(Value::EnumNumber(2)) => Balance::RoundRobin,
         _ => Balance::Random,
     };
-    let clone = flag(says, "clone");
+    let clone = flag(option, "clone");
     if clone && balance == Balance::RoundRobin {
         return Err((
-            "is cloned and takes servers in turn; the element clones to pairs that are drawn".to_owned(),
+            "is cloned, but ROUND_ROBIN allows no clones, which go to random pairs of servers".to_owned(),
             "add `clone: false`, or choose RANDOM or SHORTEST",
         ));
     }
-    let hedging = match value(says, "hedgingPolicy") {
-        Some(Value::Message(policy)) if says.has_field_by_name("hedgingPolicy") => Some(hedging(&policy)?),
+    let hedging = match value(option, "hedgingPolicy") {
+        Some(Value::Message(policy)) if option.has_field_by_name("hedgingPolicy") => Some(hedging(&policy)?),
         _ => None,
     };
-    let workers = match value(says, "workers") {
-        Some(Value::U32(0)) if says.has_field_by_name("workers") => {
-            return Err(("has 0 workers, expected at least 1".to_owned(), "remove it to leave it to the server"));
+    let workers = match value(option, "workers") {
+        Some(Value::U32(0)) if option.has_field_by_name("workers") => {
+            return Err((
+                "has 0 workers, expected at least 1".to_owned(),
+                "remove the field to use the server's own number",
+            ));
         }
         Some(Value::U32(workers)) => workers,
         _ => 0,
     };
-    let cancel = flag(says, "cancel");
-    Ok(Some(Cloned { path: path.into(), package: package.into(), clone, balance, budget, hedging, cancel, workers }))
+    let cancel = flag(option, "cancel");
+    Ok(Some(ClonedMethod {
+        path: path.into(),
+        package: package.into(),
+        clone,
+        balance,
+        budget,
+        hedging,
+        cancel,
+        workers,
+    }))
 }
 
-fn hedging(policy: &DynamicMessage) -> Result<Hedging, Wrong> {
+fn hedging(policy: &DynamicMessage) -> Result<Hedging, Problem> {
     let attempts = match value(policy, "maxAttempts") {
         Some(Value::U32(attempts)) => attempts,
         _ => 0,
     };
-    // A6: more than five are treated as five; we say so instead.
+    // A6: more than five attempts are treated as five; here they are an error.
     let max_attempts = u8::try_from(attempts)
         .ok()
         .filter(|attempts| (2..=5).contains(attempts))
@@ -155,13 +167,13 @@ fn hedging(policy: &DynamicMessage) -> Result<Hedging, Wrong> {
         Some(Value::List(codes)) => codes,
         _ => Vec::new(),
     };
-    // The enumeration has no others.
+    // The enumeration has no other codes.
     let bits = codes.iter().filter_map(Value::as_enum_number).map(|code| 1_u32 << (code & 31));
     let non_fatal = bits.fold(0, |all, bit| all | bit);
     Ok(Hedging { delay_ns: u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), max_attempts, non_fatal })
 }
 
-/// A field's value, or its default.
+/// Value of a field, or its default.
 pub(crate) fn value(message: &DynamicMessage, name: &str) -> Option<Value> {
     message.get_field_by_name(name).map(std::borrow::Cow::into_owned)
 }

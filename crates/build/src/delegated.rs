@@ -1,60 +1,64 @@
-//! Methods that servers may pass on: what is wrong with them.
+//! Delegated methods: resolution and checks of the option `pathcall.delegate`.
 
 use std::fmt;
 
-use crate::diagnostic::Diagnostic;
-use crate::load::Marked;
+use crate::diagnostic::BuildDiagnostic;
+use crate::load::DelegateOption;
 
-/// A method that servers may pass on.
+/// Method whose calls servers may pass on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Delegated {
-    /// The HTTP/2 path: `/pkg.Service/Method`.
+pub struct DelegatedMethod {
+    /// HTTP/2 path: `/pkg.Service/Method`.
     pub path: String,
-    /// The protobuf package that declares it.
+    /// Protobuf package of the service.
     pub package: String,
-    /// Its service and its own name, as the `.proto` has them.
+    /// Names of the service and of the method in the `.proto`.
     pub name: (String, String),
 }
 
-impl Delegated {
-    /// Its type in Rust, by which handlers name it.
+impl DelegatedMethod {
+    /// Name of its Rust type, which handlers use.
     pub(crate) fn type_name(&self) -> String {
         let (service, name) = &self.name;
         format!("{service}{name}")
     }
 }
 
-/// One line for people.
-impl fmt::Display for Delegated {
+/// One-line description.
+impl fmt::Display for DelegatedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: servers may pass it on", self.path)
+        write!(f, "{}: delegated", self.path)
     }
 }
 
-/// The methods, by path, that can mean what they say.
-pub(crate) fn resolve(marked: &[Marked], problems: &mut Vec<Diagnostic>) -> Vec<Delegated> {
+/// Resolves the methods, sorted by path, and reports invalid ones.
+pub(crate) fn resolve(marked: &[DelegateOption], problems: &mut Vec<BuildDiagnostic>) -> Vec<DelegatedMethod> {
     let mut methods = Vec::new();
-    for Marked { method, at, filtered } in marked {
+    for DelegateOption { method, at, filtered } in marked {
         let service = method.parent_service();
         let path = format!("/{}/{}", service.full_name(), method.name());
         let (wrong, hint) = if method.is_client_streaming() {
-            ("takes a stream; what is passed on is one message", "remove `stream` before the request, or the option")
+            (
+                "takes a stream, but a delegated method takes one message",
+                "remove `stream` before the request, or the option",
+            )
         } else if !method.is_server_streaming() {
-            ("has one reply; where servers pass a call on there are any number", "write `returns (stream …)`")
+            ("has a single reply, but a delegated method returns a stream", "write `returns (stream …)`")
         } else if *filtered {
-            ("names a filter too; a call is either passed on or mapped", "remove one of the options")
+            ("has a filter as well, but a method is either mapped or delegated", "remove one of the options")
         } else {
             let name = (service.name().to_owned(), method.name().to_owned());
-            let method = Delegated { path, package: service.package_name().to_owned(), name };
-            let same = |other: &&Delegated| other.package == method.package && other.type_name() == method.type_name();
+            let method = DelegatedMethod { path, package: service.package_name().to_owned(), name };
+            let same =
+                |other: &&DelegatedMethod| other.package == method.package && other.type_name() == method.type_name();
             if let Some(other) = methods.iter().find(same) {
                 let text = format!("{} and {} are both `delegated::{}`", method.path, other.path, method.type_name());
-                problems.push(Diagnostic::error(at.clone(), text).hint("give one of them another name"));
+                problems.push(BuildDiagnostic::error(at.clone(), text).hint("rename one of them"));
             }
             methods.push(method);
             continue;
         };
-        problems.push(Diagnostic::error(at.clone(), format!("{path} {wrong}")).hint(hint));
+        problems.push(BuildDiagnostic::error(at.clone(), format!("{path} {wrong}")).hint(hint));
     }
     methods.sort();
     methods

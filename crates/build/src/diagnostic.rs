@@ -1,53 +1,52 @@
-//! What went wrong and where: every complaint names file, line and column, what was expected, what
-//! was found, and what to do about it.
+//! Diagnostics of NetFilters and options: file, line and column, the error, the expected and the actual text, and a
+//! hint.
 
 use std::fmt;
 
-/// A piece of a text, in bytes.
+/// Range of bytes in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// The first byte.
+pub struct TextRange {
+    /// Position of the first byte.
     pub start: usize,
-    /// The byte after the last.
+    /// Position after the last byte.
     pub end: usize,
 }
 
-/// A value and the piece of text it was read from. A value that the text leaves out has the span of
-/// what it is missing from.
+/// Value with the range of text that it was read from. A missing value has the range of the object that lacks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spanned<T> {
-    /// The value.
+pub struct Positioned<T> {
+    /// Value.
     pub value: T,
-    /// Where it is written.
-    pub span: Span,
+    /// Range in the text.
+    pub span: TextRange,
 }
 
-/// A text with the name that complaints about it carry.
+/// Text with a name for diagnostics.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SourceText {
     name: String,
     text: String,
 }
 
-impl Source {
-    /// A text; `name` is usually the path of its file.
+impl SourceText {
+    /// Creates a source; `name` is usually the path of its file.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into() }
     }
 
-    /// The text.
+    /// Text of the source.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The name.
+    /// Name of the source.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Line and column of a byte of the text; past the end it is the end.
+    /// Line and column of a byte; bytes beyond the end count as the end.
     #[must_use]
     pub fn locate(&self, byte: usize) -> Location {
         let boundary = (0..=byte.min(self.text.len())).rev().find(|byte| self.text.is_char_boundary(*byte));
@@ -57,19 +56,19 @@ impl Source {
     }
 }
 
-/// A place in a file, printed `file:line:column`.
+/// Position in a file, printed as `file:line:column`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The file, as its user named it.
+    /// File, as named by the user.
     pub file: String,
-    /// Lines count from 1; 0 when only the file is known.
+    /// Line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Characters count from 1.
+    /// Column in characters, from 1.
     pub column: usize,
 }
 
 impl Location {
-    /// A file as a whole.
+    /// Location of a whole file.
     pub fn file(file: impl Into<String>) -> Self {
         Self { file: file.into(), line: 0, column: 0 }
     }
@@ -84,85 +83,86 @@ impl fmt::Display for Location {
     }
 }
 
-/// Whether a complaint stops the build.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Nothing is generated.
+    /// Stops the build: nothing is generated.
     Error,
-    /// Something has no effect.
+    /// A setting has no effect.
     Warning,
 }
 
-/// One complaint. Its `Display` is one line in the manner of compilers, and one more per hint:
+/// Diagnostic of one problem. Its `Display` is one line in the format of compilers, with further lines for references
+/// and hints:
 ///
 /// ```text
 /// agtr.nf:5:12: error: addTo: `NewGrad` has no such field: expected `name` or `tensor`, got `tensr`
 ///   hint: did you mean "NewGrad.tensor"?
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// Whether it stops the build.
+pub struct BuildDiagnostic {
+    /// Severity of the problem.
     pub severity: Severity,
-    /// Where.
+    /// Position of the problem.
     pub at: Location,
-    /// The filter's field it is about: `addTo`, `CntFwd.key`.
+    /// Field of the filter: `addTo`, `CntFwd.key`.
     pub field: Option<String>,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What should be there.
+    /// Expected text.
     pub expected: Option<String>,
-    /// What is there.
+    /// Actual text.
     pub got: Option<String>,
-    /// What to do about it.
+    /// Suggested fix.
     pub hint: Option<String>,
-    /// Another place that it disagrees with, and what that is.
+    /// Related position with an explanation.
     pub see: Option<(Location, String)>,
 }
 
-impl Diagnostic {
-    /// An error.
+impl BuildDiagnostic {
+    /// Creates an error.
     pub fn error(at: Location, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { severity: Severity::Error, at, field: None, message, expected: None, got: None, hint: None, see: None }
     }
 
-    /// A warning.
+    /// Creates a warning.
     pub fn warning(at: Location, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(at, message) }
     }
 
-    /// Names the filter's field it is about.
+    /// Sets the field of the filter.
     #[must_use]
     pub fn field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// Says what should be there.
+    /// Sets the expected text.
     #[must_use]
     pub fn expected(self, expected: impl Into<String>) -> Self {
         Self { expected: Some(expected.into()), ..self }
     }
 
-    /// Says what is there.
+    /// Sets the actual text.
     #[must_use]
     pub fn got(self, got: impl Into<String>) -> Self {
         Self { got: Some(got.into()), ..self }
     }
 
-    /// Says what to do about it.
+    /// Sets the suggested fix.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Points at another place.
+    /// Adds a related position.
     #[must_use]
     pub fn see(self, at: Location, what: impl Into<String>) -> Self {
         Self { see: Some((at, what.into())), ..self }
     }
 }
 
-impl fmt::Display for Diagnostic {
+impl fmt::Display for BuildDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Error => "error",
@@ -189,9 +189,9 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-impl std::error::Error for Diagnostic {}
+impl std::error::Error for BuildDiagnostic {}
 
-/// The candidate that a misspelt word most likely meant, if any is near.
+/// Candidate nearest to a misspelt word, if any is near enough.
 pub(crate) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = (word.chars().count() / 2).clamp(1, 2);
     candidates
@@ -202,7 +202,7 @@ pub(crate) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's: insertions, deletions and replacements that lead from one word to the other.
+/// Levenshtein distance: insertions, deletions and replacements between two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -218,7 +218,7 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// `a`, `b` or `c`.
+/// Formats alternatives as `a`, `b` or `c`.
 pub(crate) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match &words[..] {
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn lines_and_columns_count_from_one() {
-        let source = Source::new("a.nf", "ä{\n  \"x\": 1\n");
+        let source = SourceText::new("a.nf", "ä{\n  \"x\": 1\n");
         assert_eq!(source.locate(0).to_string(), "a.nf:1:1");
         assert_eq!(source.locate(2).to_string(), "a.nf:1:2");
         assert_eq!(source.locate(1).to_string(), "a.nf:1:1", "inside of ä");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn edit_distance_matches_known_values() {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(closest("addto", ["get", "addTo", "clear"]), Some("addTo"));

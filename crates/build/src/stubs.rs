@@ -1,7 +1,7 @@
-//! Stubs and manifests: what a build script writes.
+//! Generation of stubs and manifests in a build script.
 //!
-//! A handler names a method that servers may pass on by a type, which carries the types of its messages: so what it passes
-//! a call on to is checked by the compiler. The names of messages are those that prost gives them.
+//! Each delegated method has a type, which carries the types of its messages: so the compiler checks the requests that
+//! handlers pass on. Messages have the names of prost.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -12,25 +12,25 @@ use std::rc::Rc;
 use prost_build::{Module, Service, ServiceGenerator};
 use prost_types::FileDescriptorSet;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::BuildDiagnostic;
 use crate::{generate, load, owned, resolve};
 
-/// Packages that are ours or protobuf's; nothing is generated for them.
+/// Packages of Pathcall and of protobuf, for which nothing is generated.
 const FOREIGN_PACKAGES: [&str; 2] = ["pathcall", "google.protobuf"];
 
-/// Compiles `.proto` files with their filters, for `build.rs`. Filters are looked for beside the
-/// `.proto` that names them; `pathcall/types.proto` and `pathcall/options.proto` need not exist.
+/// Compiles `.proto` files with their filters, for `build.rs`. Paths of filters are relative to the `.proto` that names
+/// them; `pathcall/types.proto` and `pathcall/options.proto` are built in.
 ///
-/// Cargo is told to run `build.rs` again when one of these files changes, but for those in `OUT_DIR`: who makes such a
-/// file from others prints `cargo::rerun-if-changed` of those.
+/// Tells Cargo to run `build.rs` again when one of these files changes, except for files in `OUT_DIR`: a script that
+/// generates such a file prints `cargo::rerun-if-changed` for the sources of that file.
 ///
 /// # Errors
-/// Everything that is wrong with the files, or why a file could not be written.
+/// Returns all errors in the files, or the reason for which a file could not be written.
 pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
     configure().compile(protos, includes)
 }
 
-/// [`compile`] with choices.
+/// Returns a builder for [`compile`] with options.
 #[must_use]
 pub fn configure() -> Builder {
     let tonic = tonic_prost_build::configure();
@@ -38,41 +38,41 @@ pub fn configure() -> Builder {
         .runtime("::pathcall")
 }
 
-/// Compiles, like [`compile`], and says what to do differently.
+/// Options of [`compile`].
 #[derive(Debug, Clone)]
 pub struct Builder {
     tonic: tonic_prost_build::Builder,
     out_dir: Option<PathBuf>,
     descriptor_set: Option<PathBuf>,
     runtime: String,
-    /// Protobuf names, and where their types are in Rust.
+    /// Protobuf names with the Rust paths of their types.
     extern_paths: Vec<(String, String)>,
 }
 
 impl Builder {
-    /// Changes the settings of tonic's generator. Its output directory, extern paths and the file of descriptors are set
-    /// here: there they have no effect, or not on what is written beside the stubs.
+    /// Changes the settings of tonic's generator. Output directory, extern paths and descriptor file must be set on
+    /// this builder instead.
     #[must_use]
     pub fn tonic(self, change: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder) -> Self {
         Self { tonic: change(self.tonic), ..self }
     }
 
-    /// Writes to this directory and not to `OUT_DIR`.
+    /// Sets the output directory. Default: `OUT_DIR`.
     #[must_use]
     pub fn out_dir(self, directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref().to_path_buf();
         Self { tonic: self.tonic.out_dir(&directory), out_dir: Some(directory), ..self }
     }
 
-    /// Writes the descriptors to this file, too, for a service of reflection. A program has them as the manifest's
-    /// `descriptor`, without a file.
+    /// Also writes the descriptors to this file, for a reflection service. A program has them without a file in the
+    /// manifest's `descriptor`.
     #[must_use]
     pub fn file_descriptor_set_path(self, path: impl AsRef<Path>) -> Self {
         Self { descriptor_set: Some(path.as_ref().to_path_buf()), ..self }
     }
 
-    /// Takes the types of a protobuf name and what is below it, such as `.common`, from a Rust path, such as
-    /// `::common::proto`, and generates none.
+    /// Uses existing types at a Rust path, such as `::common::proto`, for a protobuf name and the names below it, such
+    /// as `.common`, instead of generating them.
     #[must_use]
     pub fn extern_path(mut self, proto: impl Into<String>, rust: impl Into<String>) -> Self {
         let (proto, rust) = (proto.into(), rust.into());
@@ -81,8 +81,7 @@ impl Builder {
         self
     }
 
-    /// The crate with the modules `types` and `manifest`: `::pathcall` unless changed. The stubs use
-    /// its codec.
+    /// Sets the crate with the modules `types` and `manifest`, whose codec the stubs use. Default: `::pathcall`.
     #[must_use]
     pub fn runtime(self, path: impl Into<String>) -> Self {
         let runtime = path.into();
@@ -95,7 +94,7 @@ impl Builder {
     /// As [`compile`].
     pub fn compile(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
         let out_dir = self.out_dir.or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from)).ok_or(Error::NoOutDir)?;
-        // A failed build script is run again in any case.
+        // Cargo runs a failed build script again in any case.
         let loaded = load::load(&owned(protos), &owned(includes)).map_err(|problem| Error::Wrong(vec![*problem]))?;
         rerun_if_changed(&loaded.paths);
         let resolved = resolve::resolve(&loaded);
@@ -115,7 +114,7 @@ impl Builder {
         let mut extern_paths = self.extern_paths;
         extern_paths.push((".pathcall".to_owned(), typed.clone()));
         let names = match resolved.delegated.is_empty() {
-            true => Types::default(),
+            true => MessageTypePaths::default(),
             false => types(&loaded.set, &extern_paths).map_err(Error::Stubs)?,
         };
         self.tonic.extern_path(".pathcall", typed).compile_fds(loaded.set).map_err(Error::Stubs)?;
@@ -127,7 +126,8 @@ impl Builder {
             let delegated: Vec<_> = resolved.delegated.iter().filter(|method| method.package == *package).collect();
             let cloned: Vec<_> = resolved.cloned.iter().filter(|method| method.package == *package).collect();
             let placed: Vec<_> = resolved.placed.iter().filter(|method| method.package == *package).collect();
-            let asked = generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned, placed: &placed };
+            let asked =
+                generate::PackageMethods { methods: &methods, delegated: &delegated, cloned: &cloned, placed: &placed };
             let manifest = generate::manifest(package, &asked, &names, &self.runtime, &descriptor);
             write(&out_dir.join(descriptor), &loaded.encoded)?;
             write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;
@@ -136,27 +136,27 @@ impl Builder {
     }
 }
 
-/// The types of a method's messages, as Rust code in the module of its package names them.
-pub(crate) type Types = HashMap<(String, String, String), (String, String)>;
+/// Message types of methods, as Rust paths in the module of their package.
+pub(crate) type MessageTypePaths = HashMap<(String, String, String), (String, String)>;
 
-/// The types of all methods, by package, service and method.
-fn types(set: &FileDescriptorSet, extern_paths: &[(String, String)]) -> std::io::Result<Types> {
-    let types = Rc::new(RefCell::new(Types::new()));
+/// Message types of all methods, by package, service and method.
+fn types(set: &FileDescriptorSet, extern_paths: &[(String, String)]) -> std::io::Result<MessageTypePaths> {
+    let types = Rc::new(RefCell::new(MessageTypePaths::new()));
     let mut config = prost_build::Config::new();
     for (proto, rust) in extern_paths {
         config.extern_path(proto, rust);
     }
-    config.service_generator(Box::new(Names(Rc::clone(&types))));
+    config.service_generator(Box::new(MessageTypes(Rc::clone(&types))));
     let module = |file: &prost_types::FileDescriptorProto| Module::from_protobuf_package_name(file.package());
     config.generate(set.file.iter().map(|file| (module(file), file.clone())).collect())?;
     drop(config);
     Ok(Rc::try_unwrap(types).unwrap_or_default().into_inner())
 }
 
-/// Writes down how prost calls the messages of methods.
-struct Names(Rc<RefCell<Types>>);
+/// Records prost's names of the methods' messages.
+struct MessageTypes(Rc<RefCell<MessageTypePaths>>);
 
-impl ServiceGenerator for Names {
+impl ServiceGenerator for MessageTypes {
     fn generate(&mut self, service: Service, _: &mut String) {
         for method in service.methods {
             let key = (service.package.clone(), service.proto_name.clone(), method.proto_name);
@@ -165,41 +165,41 @@ impl ServiceGenerator for Names {
     }
 }
 
-/// Why nothing was generated.
+/// Reason for which nothing was generated.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The files are wrong.
+    /// The files have errors.
     #[error("{}", lines(.0))]
-    Wrong(Vec<Diagnostic>),
+    Wrong(Vec<BuildDiagnostic>),
     /// tonic's generator failed.
     #[error("cannot generate stubs: {0}")]
     Stubs(#[source] std::io::Error),
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// Run outside of a build script.
+    /// Called outside of a build script.
     #[error("OUT_DIR is not set: call compile from build.rs, or name a directory with out_dir")]
     NoOutDir,
 }
 
-/// As `Display`: what `main` of a build script prints of an error is its `Debug`.
+/// Same as `Display`: `main` of a build script prints an error's `Debug` form.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Wrong(_) = self {
-            // Off the line that starts with "Error:", so that tools find file and line.
+            // On a new line after "Error:", so that tools find file and line.
             writeln!(f)?;
         }
         write!(f, "{self}")
     }
 }
 
-fn lines(problems: &[Diagnostic]) -> String {
+fn lines(problems: &[BuildDiagnostic]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
@@ -210,14 +210,14 @@ fn rerun_if_changed(paths: &[impl AsRef<Path>]) {
     }
 }
 
-/// All but what a build script has written itself: it is newer than the run that wrote it, and every build would find a
-/// change.
+/// All paths except those that a build script has written itself: such a file is newer than the run that wrote it, and
+/// every build would detect a change.
 fn watched<'a>(paths: &'a [impl AsRef<Path>], out: Option<&'a Path>) -> impl Iterator<Item = &'a Path> {
     let own = move |path: &Path| out.is_some_and(|out| path.starts_with(out));
     paths.iter().map(AsRef::as_ref).filter(move |path| !own(path))
 }
 
-/// Writes, unless it is there already: an older time stamp spares a rebuild.
+/// Writes a file unless it has this content already: an older time stamp avoids a rebuild.
 fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
     if std::fs::read(path).is_ok_and(|present| present == contents) {
         return Ok(());
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_build_script_writes_is_no_change_to_it() {
+    fn generated_files_do_not_trigger_rebuild() {
         let paths = ["proto/app.proto", "/target/out/made.proto", "/target/outside.proto"];
         let watched =
             |out: Option<&str>| watched(&paths, out.map(Path::new)).map(Path::to_path_buf).collect::<Vec<_>>();

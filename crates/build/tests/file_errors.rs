@@ -1,5 +1,4 @@
-//! What is wrong with files: the `.proto`, the filter it names, the object meant in it; and with
-//! methods that share an application.
+//! Tests of errors in files: the `.proto`, its filter, the chosen object; and of methods that share an application.
 
 use crate::common::check_files;
 
@@ -14,7 +13,7 @@ message Only { pathcall.STRINTMap kvs = 1; }
 
 const ADD: &str = r#"{ "AppName": "a", "addTo": "Ask.kvs" }"#;
 
-/// What is said about methods `rpc NAME(Ask) returns (Answer)` with these filters, on lines 9, 10, …
+/// Checks the diagnostic for methods `rpc NAME(Ask) returns (Answer)` with these filters, on lines 9, 10, …
 #[track_caller]
 fn says(methods: &[(&str, &str)], files: &[(&str, &str)], expected: &str) {
     let rpcs: Vec<_> = methods
@@ -29,7 +28,7 @@ fn says(methods: &[(&str, &str)], files: &[(&str, &str)], expected: &str) {
 }
 
 #[test]
-fn proto() {
+fn proto_errors_are_reported() {
     let says =
         |text: &str, expected: &str| assert_eq!(check_files(&[("app.proto", text)]).expect_err(text), [expected]);
     says("syntax = \"proto3\";\nmessage {}", "app.proto:2:9: error: expected an identifier, but found '{'");
@@ -42,7 +41,7 @@ fn proto() {
 }
 
 #[test]
-fn filter_files() {
+fn filter_file_errors_are_reported() {
     says(
         &[("A", "none.nf")],
         &[],
@@ -53,18 +52,18 @@ fn filter_files() {
         &[],
         "app.proto:9:31: error: the filter's file name is empty: expected a path such as `agtr.nf`",
     );
-    // A file that is wrong is complained about once, however many methods name it.
+    // A file with errors is reported once, however many methods name it.
     says(&[("A", "f.nf"), ("B", "f.nf")], &[("f.nf", "{")], "f.nf:1:1: error: unterminated object");
 }
 
 #[test]
-fn objects_in_a_file() {
+fn ambiguous_objects_are_reported() {
     let query = r#"{ "AppName": "a", "get": "Answer.kvs", "CntFwd": {"key": "Ask.kvs"} }"#;
     let two = format!("{ADD}\n{query}\n");
     says(
         &[("A", "f.nf")],
         &[("f.nf", &two)],
-        "app.proto:9:31: error: 2 filters in `f.nf` fit /app.S/A\n  f.nf:2:1: this one fits as well as that at f.nf:1:1\n  hint: say which, counting from 1: filter = \"f.nf#1\"",
+        "app.proto:9:31: error: 2 filters in `f.nf` fit /app.S/A\n  f.nf:2:1: this filter fits as well as the one at f.nf:1:1\n  hint: select one by its number, counting from 1: filter = \"f.nf#1\"",
     );
     says(
         &[("A", "f.nf#3")],
@@ -80,26 +79,26 @@ fn objects_in_a_file() {
     says(
         &[("A", "f.nf")],
         &[("f.nf", &others)],
-        "app.proto:9:31: error: none of the 2 filters in `f.nf` names fields of /app.S/A alone: expected fields of `Ask` and `Answer`\n  hint: say which, counting from 1: filter = \"f.nf#1\"",
+        "app.proto:9:31: error: none of the 2 filters in `f.nf` names fields of /app.S/A alone: expected fields of `Ask` and `Answer`\n  hint: select one by its number, counting from 1: filter = \"f.nf#1\"",
     );
 }
 
 #[test]
-fn streams() {
+fn streaming_method_is_reported() {
     let proto = format!(
         "{HEAD}service S {{\nrpc A(stream Ask) returns (Answer) {{ option (pathcall.filter) = \"f.nf\"; }}\n}}\n"
     );
-    let said = check_files(&[("app.proto", &proto), ("f.nf", ADD)]).expect_err("streams");
+    let printed = check_files(&[("app.proto", &proto), ("f.nf", ADD)]).expect_err("streams");
     assert_eq!(
-        said,
+        printed,
         [
-            "app.proto:9:38: error: /app.S/A streams; a filter works on unary methods\n  hint: remove the filter or the `stream`"
+            "app.proto:9:38: error: /app.S/A is streaming, but a filter needs a unary method\n  hint: remove the filter or the `stream`"
         ]
     );
 }
 
 #[test]
-fn applications() {
+fn application_conflicts_are_reported() {
     let clash = |second: &str, expected: &str| {
         says(&[("A", "a.nf"), ("B", "b.nf")], &[("a.nf", ADD), ("b.nf", second)], expected);
     };
@@ -127,19 +126,19 @@ fn applications() {
     says(
         &[("A", "s.nf"), ("B", "s.nf")],
         &[("s.nf", sum)],
-        "s.nf:1:1: error: AppName: in application \"a\", there is a sum already\n  s.nf:1:1: `/app.S/A` is here\n  hint: give one of them another AppName",
+        "s.nf:1:1: error: AppName: in application \"a\", only one method can be a sum\n  s.nf:1:1: `/app.S/A` is here\n  hint: give one of them another AppName",
     );
 }
 
 #[test]
-fn one_application_in_two_services() {
+fn application_in_two_services_is_reported() {
     let rpc = "{ rpc A(Ask) returns (Answer) { option (pathcall.filter) = \"f.nf\"; } }";
     let proto = format!("{HEAD}service S {rpc}\nservice T {rpc}\n");
-    let said = check_files(&[("app.proto", &proto), ("f.nf", ADD)]).expect_err("two services");
+    let printed = check_files(&[("app.proto", &proto), ("f.nf", ADD)]).expect_err("two services");
     assert_eq!(
-        said,
+        printed,
         [
-            "f.nf:1:1: error: AppName: application \"a\" belongs to service `app.S`, and `app.T` is another\n  f.nf:1:1: `/app.S/A` is here\n  hint: give each service an application of its own"
+            "f.nf:1:1: error: AppName: application \"a\" belongs to service `app.S` and cannot be used in `app.T`\n  f.nf:1:1: `/app.S/A` is here\n  hint: give each service a separate application"
         ]
     );
 }

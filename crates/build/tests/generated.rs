@@ -1,9 +1,9 @@
-//! What is written to `OUT_DIR`.
+//! Tests of the files generated in `OUT_DIR`.
 
 use std::path::{Path, PathBuf};
 
 use pathcall_build::{Error, configure};
-use pathcall_proto::manifest::{ClearPolicy, Kind, Shape, Target};
+use pathcall_proto::manifest::{ClearPolicy, ForwardTarget, Kind, Shape};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -20,22 +20,22 @@ fn read(directory: &Path, name: &str) -> String {
     std::fs::read_to_string(directory.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The stored text is the generated text: what users get changes only on purpose. To accept a
-/// change, run with `PATHCALL_GOLDEN=write`.
+/// The generated text equals the stored text, so that users' code changes only on purpose. `PATHCALL_GOLDEN=write`
+/// accepts a change.
 #[test]
-fn manifests_are_as_stored() {
+fn manifests_match_stored_text() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     for (proto, name) in [("training.proto", "training"), ("lock.proto", "lock"), ("docs.proto", "docs")] {
         let name = format!("{name}.pathcall.rs");
         let generated = read(generate(proto).path(), &name);
-        if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
+        if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
             std::fs::write(golden.join(&name), &generated).expect("golden");
         }
         assert_eq!(generated, read(&golden, &name), "{name}");
     }
 }
 
-/// The stored text compiles, as a constant. The descriptor file does not lie beside it.
+/// The stored text compiles, as a constant. The descriptor file is not beside it.
 #[expect(unreachable_pub, reason = "generated")]
 mod golden {
     macro_rules! include_bytes {
@@ -50,7 +50,7 @@ mod golden {
     }
 }
 
-/// The same, beside messages as prost makes them.
+/// The stored text compiles with messages as prost generates them.
 #[expect(unreachable_pub, reason = "generated")]
 mod docs {
     macro_rules! include_bytes {
@@ -71,7 +71,7 @@ mod docs {
 }
 
 #[test]
-fn delegated_methods_are_types() {
+fn delegated_methods_have_types() {
     use docs::delegated::{DocsFetch, DocsLookup, DocsTouch};
     use pathcall_proto::delegate::Method;
 
@@ -85,7 +85,7 @@ fn delegated_methods_are_types() {
 }
 
 #[test]
-fn types_from_elsewhere_are_those_of_delegated_methods_too() {
+fn extern_types_are_used_by_delegated_methods() {
     let out = tempfile::tempdir().expect("a directory");
     let build =
         configure().runtime("::pathcall_proto").out_dir(out.path()).extern_path(".docs.Doc", "::elsewhere::Doc");
@@ -104,12 +104,12 @@ fn manifests_are_constants() {
     assert_eq!((tensor.path, tensor.name, tensor.shape), (&[1][..], "NewGrad.tensor", Shape::FpArray));
     assert_eq!(golden::PATHCALL.descriptor, b"training.pathcall.bin");
     let lock = golden::lock::PATHCALL.method("/lock.Lock/GetLock").expect("GetLock");
-    assert_eq!(lock.kind, Kind::Count { threshold: 1, to: Target::Src });
+    assert_eq!(lock.kind, Kind::Count { threshold: 1, to: ForwardTarget::Src });
     assert!(golden::lock::PATHCALL.method("/lock.Lock/Release").is_some(), "sorted by path");
 }
 
 #[test]
-fn stubs_are_those_of_tonic_with_our_types() {
+fn stubs_match_tonic_with_pathcall_types() {
     let out = generate("training.proto");
     let stubs = read(out.path(), "training.rs");
     assert!(stubs.contains("pub tensor: ::core::option::Option<::pathcall_proto::types::FpArray>"), "{stubs}");
@@ -118,7 +118,7 @@ fn stubs_are_those_of_tonic_with_our_types() {
 }
 
 #[test]
-fn the_descriptor_keeps_the_option() {
+fn descriptor_keeps_option() {
     use prost_reflect::{DescriptorPool, Value};
     let out = generate("training.proto");
     let bytes = std::fs::read(out.path().join("training.pathcall.bin")).expect("descriptor");
@@ -129,9 +129,9 @@ fn the_descriptor_keeps_the_option() {
     assert_eq!(*options.get_extension(&option), Value::String("agtr.nf".to_owned()));
 }
 
-/// prost's names for the typed fields are ours, field by field.
+/// Descriptors are written to the requested file.
 #[test]
-fn descriptors_are_written_where_it_is_said() {
+fn descriptors_are_written_to_requested_path() {
     let out = tempfile::tempdir().expect("a directory");
     let path = out.path().join("all.bin");
     let build = configure().runtime("::pathcall_proto").out_dir(out.path()).file_descriptor_set_path(&path);
@@ -141,7 +141,7 @@ fn descriptors_are_written_where_it_is_said() {
 }
 
 #[test]
-fn every_typed_field_has_its_rust_type() {
+fn every_typed_field_has_rust_type() {
     let proto = "syntax = \"proto3\"; package every; import \"pathcall/types.proto\";
         message Every {
             pathcall.IntArray a = 1; pathcall.FPArray b = 2; pathcall.FPArray32 c = 3; pathcall.STRINTMap d = 4;
@@ -155,7 +155,7 @@ fn every_typed_field_has_its_rust_type() {
     build.compile(&[directory.path().join("every.proto")], &[directory.path()]).expect("compiles");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let generated = read(directory.path(), "every.rs");
-    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
+    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
         std::fs::write(golden.join("every.rs"), &generated).expect("golden");
     }
     assert_eq!(generated, read(&golden, "every.rs"));
@@ -165,7 +165,7 @@ fn every_typed_field_has_its_rust_type() {
     );
 }
 
-/// It compiles: each type exists, and is `Copy`, `Eq` and `Hash` where the generator relies on it.
+/// The generated messages compile: each type exists, and is `Copy`, `Eq` and `Hash` where the generator relies on it.
 #[expect(unreachable_pub, reason = "generated")]
 mod every {
     include!("golden/every.rs");
@@ -179,9 +179,9 @@ fn generated_messages_compile() {
     assert_eq!(every::Hashed::default(), every::Hashed::default());
 }
 
-/// The bytes of our types are those that `types.proto` describes.
+/// The encoding of our types matches `types.proto`.
 #[test]
-fn typed_fields_are_coded_as_described() {
+fn typed_field_encoding_matches_proto() {
     use pathcall_proto::types::*;
     use prost_reflect::{DescriptorPool, DynamicMessage};
 
@@ -211,7 +211,7 @@ fn typed_fields_are_coded_as_described() {
 }
 
 #[test]
-fn a_build_script_prints_places() {
+fn build_script_prints_positions() {
     let out = tempfile::tempdir().expect("a directory");
     let path = out.path().join("app.proto");
     std::fs::write(&path, "syntax = \"proto3\";\nmessage {}").expect("a file");
@@ -219,24 +219,24 @@ fn a_build_script_prints_places() {
     assert!(matches!(error, Error::Wrong(_)));
     let expected = format!("{}:2:9: error: expected an identifier, but found '{{'", path.display());
     assert_eq!(error.to_string(), expected);
-    // What `main` prints.
+    // Output of `main`.
     assert_eq!(format!("{error:?}"), format!("\n{expected}"));
 }
 
-/// The contracts of control are kept as Rust, so that who depends on them needs no generator. To accept a change, run
-/// with `PATHCALL_GOLDEN=write`.
+/// The control contracts are stored as Rust code, so that dependents need no generator. `PATHCALL_GOLDEN=write` accepts
+/// a change.
 #[test]
-fn contracts_of_control_are_as_stored() {
+fn control_contracts_match_stored_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     let files = ["pathcall/control.proto", "pathcall/function.proto"];
     let set = protox::compile(files, [&root]).expect("the contracts");
     let out = tempfile::tempdir().expect("a directory");
-    // Requests and grants are logged; keys are not.
+    // Requests and grants are logged; keys must not be.
     let build = tonic_prost_build::configure().skip_debug([".pathcall.v1.TokenKey"]).out_dir(out.path());
     build.compile_fds(set).expect("generated");
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/src/generated");
     let generated = read(out.path(), "pathcall.v1.rs");
-    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
+    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
         std::fs::write(stored.join("pathcall.v1.rs"), &generated).expect("stored");
     }
     assert!(generated == read(&stored, "pathcall.v1.rs"), "run with PATHCALL_GOLDEN=write");

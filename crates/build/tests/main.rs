@@ -1,4 +1,4 @@
-//! NetFilters, options and what is generated of them; each mistake gets its words.
+//! Tests of NetFilters, options, generated code and diagnostics.
 
 mod common;
 mod file_errors;

@@ -1,9 +1,9 @@
-//! What filters mean for the methods that name them.
+//! Tests of the meaning of filters for their methods.
 
 use crate::common::check_files;
-use pathcall_build::Method;
-use pathcall_build::resolve::Field;
-use pathcall_proto::manifest::{ClearPolicy, Kind, Modify, Op, Shape, Target};
+use pathcall_build::ResolvedMethod;
+use pathcall_build::resolve::ResolvedField;
+use pathcall_proto::manifest::{ClearPolicy, ForwardTarget, Kind, Modify, OpType, Shape};
 
 const MESSAGES: &str = r#"syntax = "proto3";
 package app.v1;
@@ -22,13 +22,14 @@ message Two { pathcall.IntArray left = 1; pathcall.IntArray right = 2; }
 message Empty {}
 "#;
 
-/// The one method `rpc Call(REQUEST) returns (REPLY)` with these fields of a filter.
-fn method(request: &str, reply: &str, fields: &str) -> Method {
+/// Method `rpc Call(REQUEST) returns (REPLY)` with these fields of a filter.
+fn method(request: &str, reply: &str, fields: &str) -> ResolvedMethod {
     let proto = format!(
         "{MESSAGES}service S {{ rpc Call({request}) returns ({reply}) {{ option (pathcall.filter) = \"f.nf\"; }} }}\n"
     );
     let filter = format!("{{ \"AppName\": \"a\", {fields} }}");
-    let report = check_files(&[("app.proto", &proto), ("f.nf", &filter)]).unwrap_or_else(|said| panic!("{said:?}"));
+    let report =
+        check_files(&[("app.proto", &proto), ("f.nf", &filter)]).unwrap_or_else(|printed| panic!("{printed:?}"));
     assert_eq!(report.warnings, []);
     report.methods.into_iter().next().expect("a method")
 }
@@ -36,14 +37,15 @@ fn method(request: &str, reply: &str, fields: &str) -> Method {
 const TO_ALL: &str = r#""clear": "copy", "CntFwd": {"to": "ALL", "threshold": 3, "key": "ClientID"}"#;
 
 #[test]
-fn a_nested_field_by_any_of_its_names() {
+fn nested_field_is_found_by_any_name() {
     for name in ["Ask", "v1.Ask", "app.v1.Ask"] {
         let fields = format!("\"addTo\": \"{name}.part.deep.tensor\", \"get\": \"Sum.tensor\", {TO_ALL}");
         let method = method("Ask", "Sum", &fields);
         assert_eq!(method.path, "/app.v1.S/Call");
         assert_eq!(method.package, "app.v1");
         assert_eq!(method.kind, Kind::Sum { threshold: 3, clear: ClearPolicy::Copy });
-        let field = Field { path: vec![3, 7, 2], name: "Ask.part.deep.tensor".to_owned(), shape: Shape::FpArray };
+        let field =
+            ResolvedField { path: vec![3, 7, 2], name: "Ask.part.deep.tensor".to_owned(), shape: Shape::FpArray };
         assert_eq!(method.request, Some(field));
         assert!(!method.untyped_request);
         assert_eq!(method.reply.map(|field| field.shape), Some(Shape::FpArray32));
@@ -51,7 +53,7 @@ fn a_nested_field_by_any_of_its_names() {
 }
 
 #[test]
-fn numbers_can_be_summed() {
+fn scalars_can_be_summed() {
     let method = method("Mixed", "Tally", &format!("\"addTo\": \"Mixed.vote\", \"get\": \"Tally.votes\", {TO_ALL}"));
     assert_eq!(method.kind, Kind::Sum { threshold: 3, clear: ClearPolicy::Copy });
     assert_eq!(method.request.map(|field| field.shape), Some(Shape::Int));
@@ -59,18 +61,18 @@ fn numbers_can_be_summed() {
 }
 
 #[test]
-fn additions_may_read_and_modify() {
+fn addition_can_read_and_modify() {
     let fields = r#""Precision": 4, "addTo": "Bare.kvs", "get": "Bare.kvs", "modify": {"op": "max", "para": 0},
         "CntFwd": {"to": "SERVER"}"#;
     let method = method("Bare", "Bare", fields);
-    assert_eq!(method.kind, Kind::Add { get: true, to: Target::Server });
-    assert_eq!(method.modify, Modify { op: Op::Max, para: 0 });
-    assert_eq!((method.precision, method.to), (4, Target::Server));
+    assert_eq!(method.kind, Kind::Add { get: true, to: ForwardTarget::Server });
+    assert_eq!(method.modify, Modify { op: OpType::Max, para: 0 });
+    assert_eq!((method.precision, method.to), (4, ForwardTarget::Server));
     assert!(!method.untyped_request);
 }
 
 #[test]
-fn a_query_takes_its_keys_from_the_only_typed_field() {
+fn query_keys_default_to_only_typed_field() {
     let keys = |request: &str, fields: &str| method(request, "Bare", fields).request.map(|field| field.name);
     assert_eq!(keys("Bare", "\"get\": \"Bare.kvs\""), Some("Bare.kvs".to_owned()));
     assert_eq!(keys("Empty", "\"get\": \"Bare.kvs\""), None);
@@ -81,15 +83,15 @@ fn a_query_takes_its_keys_from_the_only_typed_field() {
 }
 
 #[test]
-fn counts_and_clears() {
+fn counts_and_clears_are_resolved() {
     let count = method("Two", "Empty", r#""CntFwd": {"to": "ALL", "threshold": 2, "key": "Two.left"}"#);
-    assert_eq!(count.kind, Kind::Count { threshold: 2, to: Target::All });
+    assert_eq!(count.kind, Kind::Count { threshold: 2, to: ForwardTarget::All });
     let clear = method("Empty", "Empty", r#""clear": "copy""#);
     assert_eq!((clear.kind, clear.request, clear.untyped_request), (Kind::Clear, None, false));
 }
 
 #[test]
-fn methods_are_described_in_a_line() {
+fn method_is_described_in_one_line() {
     let fields = format!("\"Precision\": 8, \"addTo\": \"Ask.part.deep.tensor\", \"get\": \"Sum.tensor\", {TO_ALL}");
     assert_eq!(
         method("Ask", "Sum", &fields).to_string(),
@@ -97,16 +99,16 @@ fn methods_are_described_in_a_line() {
     );
 }
 
-/// The digest is part of the contract between processes: it must not change from build to build,
-/// and must change with whatever both ends rely on.
+/// The digest is part of the contract between processes: it must not change between builds, and must change with every
+/// property that both ends rely on.
 #[test]
-fn digests() {
+fn digest_covers_shared_properties() {
     let digest = |fields: &str| method("Bare", "Bare", fields).digest;
     let base = method("Bare", "Bare", "\"addTo\": \"Bare.kvs\"");
     assert_eq!(base.canonical(), "/app.v1.S/Call 1:a 0 add 0 src 0 0 5:STRFPMap -\n");
-    // Worked out by hand from the line above.
+    // Computed by hand from the line above.
     assert_eq!(base.digest, 0xa5d7_8c83_b285_711e);
-    assert_eq!(digest("\"addTo\": \"app.v1.Bare.kvs\", \"clear\": \"nop\""), base.digest, "said otherwise");
+    assert_eq!(digest("\"addTo\": \"app.v1.Bare.kvs\", \"clear\": \"nop\""), base.digest, "equivalent filter");
     for other in [
         "\"addTo\": \"Bare.kvs\", \"Precision\": 1",
         "\"addTo\": \"Bare.kvs\", \"get\": \"Bare.kvs\"",

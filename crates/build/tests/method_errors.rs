@@ -1,9 +1,8 @@
-//! What is wrong between a filter and the method that names it: each mistake, its place, and what
-//! is said about it.
+//! Tests of conflicts between a filter and its method: error, position and message.
 
 use crate::common::check_files;
 
-/// Line 1 to 30 are messages; the service is put after them.
+/// Lines 1 to 30 are messages; the service follows.
 const MESSAGES: &str = r#"syntax = "proto3";
 package app;
 import "pathcall/types.proto";
@@ -39,8 +38,8 @@ fn service(rpcs: &str) -> String {
     format!("{MESSAGES}service S {{\n{rpcs}\n}}\n")
 }
 
-/// What is said about a filter with these fields, for `rpc Call(Ask) returns (Answer)`.
-fn complaints(fields: &str) -> Vec<String> {
+/// Diagnostics of a filter with these fields, for `rpc Call(Ask) returns (Answer)`.
+fn diagnostics(fields: &str) -> Vec<String> {
     let proto = service("rpc Call(Ask) returns (Answer) { option (pathcall.filter) = \"f.nf\"; }");
     let filter = format!("{{\n\"AppName\": \"a\",\n{fields}\n}}\n");
     check_files(&[("app.proto", &proto), ("f.nf", &filter)]).expect_err(fields)
@@ -48,10 +47,10 @@ fn complaints(fields: &str) -> Vec<String> {
 
 #[track_caller]
 fn says(fields: &str, expected: &str) {
-    assert_eq!(complaints(fields), [expected], "{fields}");
+    assert_eq!(diagnostics(fields), [expected], "{fields}");
 }
 
-/// Fields after these stand from line 3 on.
+/// Further fields begin on line 3.
 const SUM: &str = r#""get": "Answer.tensor", "addTo": "Ask.tensor", "clear": "copy",
 "CntFwd": {"to": "ALL", "threshold": 2, "key": "ClientID"}"#;
 
@@ -62,7 +61,7 @@ fn sum_with(from: &str, to: &str, expected: &str) {
 }
 
 #[test]
-fn references() {
+fn reference_errors_are_reported() {
     let add = |reference: &str, expected: &str| says(&format!("\"addTo\": \"{reference}\""), expected);
     const TYPED: &str =
         "expected one of IntArray, FPArray, FPArray32, STRINTMap, STRFPMap, INTINTMap, INTFPMap, IntValue, FPValue";
@@ -72,7 +71,7 @@ fn references() {
     );
     add(
         "Answer.tensor",
-        "f.nf:3:10: error: addTo: `Answer` is the reply of `Call`, and addTo works on the request: expected a field of `Ask`, got `Answer.tensor`",
+        "f.nf:3:10: error: addTo: `Answer` is the reply of `Call`, but addTo needs the request: expected a field of `Ask`, got `Answer.tensor`",
     );
     add(
         "Ask.tensr",
@@ -94,26 +93,26 @@ fn references() {
     );
     add(
         "Ask.tensor.data",
-        "f.nf:3:10: error: addTo: `Ask.tensor` is the typed field, an FPArray: expected nothing after it\n  hint: leave out `.data`",
+        "f.nf:3:10: error: addTo: `Ask.tensor` is the typed field, an FPArray: expected nothing after it\n  hint: remove `.data`",
     );
     add("Ask.many", "f.nf:3:10: error: addTo: `Ask.many` is repeated: expected a single field");
     add("Ask.inners.tensor", "f.nf:3:10: error: addTo: `Ask.inners` is repeated: expected a single field");
     add(
         "Ask.maybe",
-        "f.nf:3:10: error: addTo: `Ask.maybe` is in the oneof `choice`: expected a field that stands by itself",
+        "f.nf:3:10: error: addTo: `Ask.maybe` is in the oneof `choice`: expected a field outside of any oneof",
     );
     says(
         "\"get\": \"Ask.tensor\"",
-        "f.nf:3:8: error: get: `Ask` is the request of `Call`, and get works on the reply: expected a field of `Answer`, got `Ask.tensor`",
+        "f.nf:3:8: error: get: `Ask` is the request of `Call`, but get needs the reply: expected a field of `Answer`, got `Ask.tensor`",
     );
     says(
         "\"CntFwd\": {\"key\": \"Answer.kvs\", \"threshold\": 1}",
-        "f.nf:3:19: error: CntFwd.key: `Answer` is the reply of `Call`, and CntFwd.key works on the request: expected a field of `Ask`, got `Answer.kvs`",
+        "f.nf:3:19: error: CntFwd.key: `Answer` is the reply of `Call`, but CntFwd.key needs the request: expected a field of `Ask`, got `Answer.kvs`",
     );
 }
 
 #[test]
-fn sums() {
+fn sum_errors_are_reported() {
     sum_with(
         "Ask.tensor",
         "Ask.kvs",
@@ -144,17 +143,17 @@ fn sums() {
     sum_with(
         "ClientID",
         "NULL",
-        "f.nf:4:48: error: CntFwd.key: a sum over 2 callers counts callers\n  hint: use \"ClientID\"",
+        "f.nf:4:48: error: CntFwd.key: a sum over 2 callers must count callers\n  hint: use \"ClientID\"",
     );
     sum_with(
         "ClientID",
         "Ask.kvs",
-        "f.nf:4:48: error: CntFwd.key: a sum over 2 callers counts callers\n  hint: use \"ClientID\"",
+        "f.nf:4:48: error: CntFwd.key: a sum over 2 callers must count callers\n  hint: use \"ClientID\"",
     );
 }
 
 #[test]
-fn additions() {
+fn addition_errors_are_reported() {
     let add = |fields: &str, expected: &str| says(&format!("\"addTo\": \"Ask.kvs\",\n{fields}"), expected);
     add(
         "\"get\": \"Answer.tensor\"",
@@ -166,27 +165,27 @@ fn additions() {
     );
     add(
         "\"clear\": \"copy\"",
-        "f.nf:4:10: error: clear: what is added by one call cannot be cleared by it\n  hint: use \"nop\", and clear in a method of its own (addTo and get \"nop\")",
+        "f.nf:4:10: error: clear: one call cannot both add and clear\n  hint: use \"nop\", and clear in a separate method (addTo and get \"nop\")",
     );
     add(
         "\"CntFwd\": {\"to\": \"ALL\"}",
-        "f.nf:4:18: error: CntFwd.to: an addition without a threshold is answered to its caller alone\n  hint: use \"SRC\", or \"SERVER\" to have the handler called",
+        "f.nf:4:18: error: CntFwd.to: an addition without a threshold is answered to its caller only\n  hint: use \"SRC\", or \"SERVER\" to have the handler called",
     );
     add(
         "\"CntFwd\": {\"key\": \"ClientID\"}",
-        "f.nf:4:19: error: CntFwd.key: callers are counted by a threshold, and there is none\n  hint: use \"NULL\"",
+        "f.nf:4:19: error: CntFwd.key: counting callers needs a threshold\n  hint: use \"NULL\"",
     );
     add(
         "\"CntFwd\": {\"key\": \"Ask.kvs\"}",
-        "f.nf:4:19: error: CntFwd.key: `Ask.kvs` is counted by a threshold, and there is none\n  hint: use \"NULL\"",
+        "f.nf:4:19: error: CntFwd.key: counting `Ask.kvs` needs a threshold\n  hint: use \"NULL\"",
     );
 }
 
 #[test]
-fn acknowledgements() {
+fn ack_errors_are_reported() {
     says(
         "\"ack\": \"server\",\n\"CntFwd\": {\"threshold\": 1, \"key\": \"Ask.kvs\"}",
-        "f.nf:3:8: error: ack: is about what addTo adds under keys, and a count adds nothing\n  hint: remove it",
+        "f.nf:3:8: error: ack: applies to keyed additions, but a count adds nothing\n  hint: remove it",
     );
     let proto = service("rpc Call(Ask) returns (Answer) { option (pathcall.filter) = \"f.nf\"; }");
     let warnings = |fields: &str| {
@@ -201,7 +200,7 @@ fn acknowledgements() {
 }
 
 #[test]
-fn counts() {
+fn count_errors_are_reported() {
     let count = |key: &str, fields: &str, expected: &str| {
         says(&format!("\"CntFwd\": {{\"threshold\": 1, \"key\": \"{key}\"}},\n{fields}"), expected);
     };
@@ -216,22 +215,22 @@ fn counts() {
     count(
         "Ask.kvs",
         "\"get\": \"Answer.kvs\"",
-        "f.nf:4:8: error: get: a count is answered without values\n  hint: use \"nop\", and read in a method of its own (threshold 0)",
+        "f.nf:4:8: error: get: a count returns no values\n  hint: use \"nop\", and read in a separate method (threshold 0)",
     );
     count(
         "Ask.kvs",
         "\"clear\": \"copy\"",
-        "f.nf:4:10: error: clear: what is counted by one call cannot be cleared by it\n  hint: use \"nop\", and clear in a method of its own (threshold 0)",
+        "f.nf:4:10: error: clear: one call cannot both count and clear\n  hint: use \"nop\", and clear in a separate method (threshold 0)",
     );
     count(
         "Ask.kvs",
         "\"modify\": \"BNOT\"",
-        "f.nf:4:11: error: modify: modifies what addTo adds, and a count adds nothing\n  hint: use \"nop\"",
+        "f.nf:4:11: error: modify: applies to the values of addTo, but a count adds nothing\n  hint: use \"nop\"",
     );
 }
 
 #[test]
-fn queries_and_clears() {
+fn query_and_clear_errors_are_reported() {
     let several = "f.nf:2:1: error: CntFwd.key: `Ask` has 5 typed fields: expected `Ask.tensor`, `Ask.counts`, `Ask.kvs`, `Ask.one` or `Ask.small`\n  hint: name the field that has the keys in CntFwd.key";
     says("\"get\": \"Answer.kvs\"", &several.replace("2:1", "1:1"));
     says("\"clear\": \"copy\"", &several.replace("2:1", "1:1"));
@@ -246,26 +245,26 @@ fn queries_and_clears() {
     keyed(
         "Ask.kvs",
         "\"clear\": \"copy\", \"get\": \"Answer.kvs\"",
-        "f.nf:4:25: error: get: what is read by one call cannot be cleared by it\n  hint: use \"nop\", and read in a method of its own (clear \"nop\")",
+        "f.nf:4:25: error: get: one call cannot both read and clear\n  hint: use \"nop\", and read in a separate method (clear \"nop\")",
     );
     keyed(
         "Ask.kvs",
         "\"clear\": \"copy\", \"modify\": \"BNOT\"",
-        "f.nf:4:28: error: modify: modifies what addTo adds, and a clear adds nothing\n  hint: use \"nop\"",
+        "f.nf:4:28: error: modify: applies to the values of addTo, but a clear adds nothing\n  hint: use \"nop\"",
     );
     keyed(
         "Ask.kvs",
         "\"get\": \"Answer.kvs\", \"modify\": \"BNOT\"",
-        "f.nf:4:32: error: modify: modifies what addTo adds, and a query adds nothing\n  hint: use \"nop\"",
+        "f.nf:4:32: error: modify: applies to the values of addTo, but a query adds nothing\n  hint: use \"nop\"",
     );
     says(
         "\"clear\": \"copy\", \"CntFwd\": {\"to\": \"ALL\", \"key\": \"Ask.kvs\"}",
-        "f.nf:3:35: error: CntFwd.to: a clear without a threshold is answered to its caller alone\n  hint: use \"SRC\", or \"SERVER\" to have the handler called",
+        "f.nf:3:35: error: CntFwd.to: a clear without a threshold is answered to its caller only\n  hint: use \"SRC\", or \"SERVER\" to have the handler called",
     );
 }
 
 #[test]
-fn keys_that_may_be_meant_are_to_be_named() {
+fn ambiguous_key_field_is_reported() {
     let messages = "message Deep { Keys keys = 1; Deep deep = 2; }\nmessage Either { oneof either { Keys a = 1; pathcall.STRINTMap b = 2; } }\n\
                     message Many { repeated pathcall.STRINTMap kvs = 1; }\n";
     for (message, fields) in
@@ -274,30 +273,29 @@ fn keys_that_may_be_meant_are_to_be_named() {
         let rpc = format!("rpc Call({message}) returns (Nothing) {{ option (pathcall.filter) = \"f.nf\"; }}");
         let proto = format!("{}{messages}", service(&rpc));
         let filter = "{\"AppName\": \"a\", \"clear\": \"copy\"}";
-        let said = check_files(&[("app.proto", &proto), ("f.nf", filter)]).expect_err(message);
+        let printed = check_files(&[("app.proto", &proto), ("f.nf", filter)]).expect_err(message);
         let expected = format!(
-            "f.nf:1:1: error: CntFwd.key: no typed field of `{message}` stands by itself in it: expected {fields}\n  \
-             hint: name the field that has the keys in CntFwd.key"
+            "f.nf:1:1: error: CntFwd.key: `{message}` has no typed field outside of nested messages, oneofs and repeated \
+             fields: expected {fields}\n  hint: name the field that has the keys in CntFwd.key"
         );
-        assert_eq!(said, [expected]);
+        assert_eq!(printed, [expected]);
     }
 }
 
 #[test]
-fn two_methods_of_one_type_are_told() {
+fn duplicate_type_name_is_reported() {
     let delegated = |name| format!("rpc {name}(Ask) returns (stream Answer) {{ option (pathcall.delegate) = true; }}");
     let proto = service(&delegated("TCall")) + &format!("service ST {{ {} }}\n", delegated("Call"));
-    let said = check_files(&[("app.proto", &proto)]).expect_err("both are STCall");
+    let printed = check_files(&[("app.proto", &proto)]).expect_err("duplicate type name");
     assert!(
-        said[0].ends_with(
-            "error: /app.ST/Call and /app.S/TCall are both `delegated::STCall`\n  hint: give one of them another name"
-        ),
-        "{said:?}"
+        printed[0]
+            .ends_with("error: /app.ST/Call and /app.S/TCall are both `delegated::STCall`\n  hint: rename one of them"),
+        "{printed:?}"
     );
 }
 
 #[test]
-fn nothing_to_do() {
+fn filter_without_effect_is_reported() {
     says(
         "\"get\": \"nop\"",
         "f.nf:1:1: error: this filter does nothing\n  hint: name a field in addTo or get, set clear to \"copy\", or give CntFwd a threshold",
@@ -305,60 +303,60 @@ fn nothing_to_do() {
 }
 
 #[test]
-fn precision_without_floats_is_a_warning() {
+fn precision_without_floats_is_warning() {
     let proto = service("rpc Call(Keys) returns (Nothing) { option (pathcall.filter) = \"f.nf\"; }");
     let filter = "{\n\"AppName\": \"a\", \"Precision\": 3, \"addTo\": \"Keys.ids\"}";
     let report = check_files(&[("app.proto", &proto), ("f.nf", filter)]).expect("a warning does not stop");
     let [warning] = &report.warnings[..] else { panic!("{report:?}") };
     assert!(
         warning.to_string().ends_with(
-            "f.nf:2:30: warning: Precision: has no effect on integers, and `Call` has nothing else\n  hint: use 0"
+            "f.nf:2:30: warning: Precision: has no effect: all values of `Call` are integers\n  hint: use 0"
         ),
         "{warning}"
     );
 }
 
 #[test]
-fn what_is_passed_on_takes_one_message_and_streams_its_replies() {
-    for (rpc, complaint) in [
+fn delegated_method_needs_unary_request_and_stream_reply() {
+    for (rpc, diagnostic) in [
         (
             "rpc Call(Ask) returns (Answer) { option (pathcall.delegate) = true; }",
-            "app.proto:31:34: error: /app.S/Call has one reply; where servers pass a call on there are any number\n  \
+            "app.proto:31:34: error: /app.S/Call has a single reply, but a delegated method returns a stream\n  \
              hint: write `returns (stream …)`",
         ),
         (
             "rpc Call(stream Ask) returns (stream Answer) { option (pathcall.delegate) = true; }",
-            "app.proto:31:48: error: /app.S/Call takes a stream; what is passed on is one message\n  \
+            "app.proto:31:48: error: /app.S/Call takes a stream, but a delegated method takes one message\n  \
              hint: remove `stream` before the request, or the option",
         ),
     ] {
-        let said = check_files(&[("app.proto", &service(rpc))]).expect_err(rpc);
-        assert_eq!(said, [complaint]);
+        let printed = check_files(&[("app.proto", &service(rpc))]).expect_err(rpc);
+        assert_eq!(printed, [diagnostic]);
     }
     let fine = service("rpc Call(Ask) returns (stream Answer) { option (pathcall.delegate) = true; }");
-    check_files(&[("app.proto", &fine)]).expect("nothing is wrong");
+    check_files(&[("app.proto", &fine)]).expect("a valid file");
     let not = service("rpc Call(Ask) returns (Answer) { option (pathcall.delegate) = false; }");
-    check_files(&[("app.proto", &not)]).expect("nothing is wrong");
+    check_files(&[("app.proto", &not)]).expect("a valid file");
 }
 
 #[test]
-fn what_is_cloned_may_be_done_twice_and_says_what_can_be_meant() {
+fn invalid_clone_option_is_reported() {
     let rpc = |option: &str| format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {option} }}; }}");
     let says = |option: &str| check_files(&[("app.proto", &service(&rpc(option)))]);
-    for (option, complaint) in [
+    for (option, diagnostic) in [
         (
             "clone: true",
-            "says `clone` and is not idempotent; what may not be done twice is sent once\n  hint: add `idempotent: \
-             true` if doing it twice is as good as once, or remove the rest",
+            "sets `clone` but is not idempotent, so its calls are sent only once\n  hint: add `idempotent: \
+             true` if a repeat is harmless, or remove the other fields",
         ),
         (
             "idempotent: true, budget: 11",
-            "has the budget 11, expected a share of the calls between 0 and 10\n  hint: 0.1 is one extra request for \
-             ten calls",
+            "has the invalid budget 11: expected a share of the calls between 0 and 10\n  hint: 0.1 is one extra request \
+             for ten calls",
         ),
         (
             "idempotent: true, balance: ROUND_ROBIN",
-            "is cloned and takes servers in turn; the element clones to pairs that are drawn\n  hint: add `clone: \
+            "is cloned, but ROUND_ROBIN allows no clones, which go to random pairs of servers\n  hint: add `clone: \
              false`, or choose RANDOM or SHORTEST",
         ),
         (
@@ -371,33 +369,37 @@ fn what_is_cloned_may_be_done_twice_and_says_what_can_be_meant() {
         ),
         (
             "idempotent: true, workers: 0",
-            "has 0 workers, expected at least 1\n  hint: remove it to leave it to the server",
+            "has 0 workers, expected at least 1\n  hint: remove the field to use the server's own number",
         ),
     ] {
-        let said = says(option).expect_err(option);
-        assert_eq!(said, [format!("app.proto:31:34: error: /app.S/Call {complaint}")]);
+        let printed = says(option).expect_err(option);
+        assert_eq!(printed, [format!("app.proto:31:34: error: /app.S/Call {diagnostic}")]);
     }
     let streams = "rpc Call(Ask) returns (stream Answer) { option (pathcall.clone) = { idempotent: true }; }";
-    let said = check_files(&[("app.proto", &service(streams))]).expect_err("a stream");
-    assert!(said[0].contains("/app.S/Call streams; only unary calls are cloned"), "{said:?}");
+    let printed = check_files(&[("app.proto", &service(streams))]).expect_err("a stream");
+    assert!(printed[0].contains("/app.S/Call is streaming, but only unary methods can be cloned"), "{printed:?}");
     let both = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: true }; \
                 option (pathcall.filter) = \"none.nf\"; }";
-    let said = check_files(&[("app.proto", &service(both))]).expect_err("two ways").join("\n");
-    assert!(said.contains("/app.S/Call has `pathcall.filter` too; a call goes one way only"), "{said}");
+    let printed = check_files(&[("app.proto", &service(both))]).expect_err("two options").join("\n");
+    assert!(
+        printed.contains("/app.S/Call has `pathcall.filter` as well, but a method can have only one of them"),
+        "{printed}"
+    );
 }
 
 #[test]
-fn a_cloned_method_is_described_in_a_line() {
+fn cloned_method_is_described_in_one_line() {
     let option = "idempotent: true, balance: SHORTEST, budget: 0.1, cancel: true, workers: 4, \
                   hedgingPolicy: { maxAttempts: 3, hedgingDelay: \"0.02s\", nonFatalStatusCodes: [ABORTED, UNAVAILABLE] }";
     let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {option} }}; }}");
-    let report = check_files(&[("app.proto", &service(&rpc))]).expect("nothing is wrong");
+    let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
     assert_eq!(
         report.to_string(),
         "/app.S/Call: cloned to two idle servers, else to the shorter queue of two, extra requests up to 0.1 of the \
-         calls, hedged after 20ms, 3 requests at most, 2 status codes not fatal, losers cancelled, 4 at once at a server\n"
+         calls, hedged after 20ms, 3 requests at most, 2 status codes not fatal, slower requests cancelled, \
+         4 concurrent calls per server\n"
     );
     let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
-    let report = check_files(&[("app.proto", &service(once))]).expect("nothing is wrong");
+    let report = check_files(&[("app.proto", &service(once))]).expect("a valid file");
     assert!(report.cloned.is_empty(), "a plain call");
 }

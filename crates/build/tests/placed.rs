@@ -1,7 +1,7 @@
-//! Methods with the option `place`: what they come to, each mistake, its place, and what is said about it.
+//! Tests of the option `place`: results, errors, positions and messages.
 
 use crate::common::check_files;
-use pathcall_build::Report;
+use pathcall_build::CheckReport;
 
 const APPLICATION: &str = "application: kvs
 tasks:
@@ -20,8 +20,8 @@ requests:
       - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 16 B, responder: insert }]
 ";
 
-/// The service's method stands in line 5.
-fn check(rpc: &str, application: &str) -> Result<Report, Vec<String>> {
+/// The method of the service is on line 5.
+fn check(rpc: &str, application: &str) -> Result<CheckReport, Vec<String>> {
     let proto = format!(
         "syntax = \"proto3\"; package app;\nimport \"pathcall/options.proto\";\n\
          message Slot {{ bytes key = 4; repeated int64 many = 2; }}\nservice S {{\n{rpc}\n}}\n"
@@ -36,14 +36,14 @@ fn says(option: &str, expected: &str) {
 }
 
 #[test]
-fn a_method_is_a_type_of_request() {
+fn placed_method_maps_to_request_type() {
     let get = r#"rpc Free(Slot) returns (Slot) { option (pathcall.place) = { application: "kvs.yaml", request: "GET", key: "key" }; }"#;
     let report = check(get, APPLICATION).unwrap();
     let [method] = &report.placed[..] else { panic!("{report}") };
     assert_eq!((method.path.as_str(), method.key, method.request.as_str()), ("/app.S/Free", 4, "GET"));
     assert_eq!(method.application, APPLICATION);
     assert_eq!(report.to_string(), "/app.S/Free: GET of kvs.yaml, by cpu-cpu or cpu-acc\n");
-    // The method's own name, and a clone may be placed too.
+    // The request has the name of the method. A cloned method can be placed as well.
     let free = r#"rpc Free(Slot) returns (Slot) { option (pathcall.place) = { application: "kvs.yaml" };
         option (pathcall.clone) = { idempotent: true }; }"#;
     let report = check(free, APPLICATION).unwrap();
@@ -51,53 +51,56 @@ fn a_method_is_a_type_of_request() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_do() {
+fn invalid_place_option_is_reported_with_hint() {
     says("", "/app.S/Free names no application\n  hint: add `application: \"kvs.yaml\"`");
     says(
         r#"application: "none.yaml""#,
-        "/app.S/Free names none.yaml: No such file or directory (os error 2)\n  hint: it is looked for beside the .proto",
+        "/app.S/Free names none.yaml: No such file or directory (os error 2)\n  hint: the path is relative to the .proto file",
     );
     says(
         r#"application: "kvs.yaml", request: "get""#,
-        "/app.S/Free is the request \"get\", which kvs.yaml lacks; it has GET, Free\n  \
+        "/app.S/Free has the unknown request \"get\" (kvs.yaml has GET, Free)\n  \
          hint: add `request: \"…\"` with one of these",
     );
     says(
         r#"application: "kvs.yaml", request: "GET""#,
-        "/app.S/Free says no key, and its requests keep their order by ADDR\n  \
+        "/app.S/Free has no key, but its requests are ordered by ADDR\n  \
          hint: add `key: \"…\"` with a field of Slot",
     );
     says(
         r#"application: "kvs.yaml", request: "GET", key: "name""#,
-        "/app.S/Free has the key \"name\", which Slot lacks; it has many, key\n  hint: name one of these",
+        "/app.S/Free has the unknown key \"name\" (Slot has many, key)\n  hint: name one of these",
     );
     says(
         r#"application: "kvs.yaml", request: "GET", key: "many""#,
-        "/app.S/Free has the key \"many\", which has no single value\n  \
+        "/app.S/Free has the key \"many\", which is not a single value\n  \
          hint: name a field that is a number, a string or bytes",
     );
     says(
         r#"application: "kvs.yaml", key: "key""#,
-        "/app.S/Free has the key \"key\", and its requests depend on no others\n  \
+        "/app.S/Free has the key \"key\", but its requests are independent\n  \
          hint: remove the key, or give the type of request its dependency",
     );
 }
 
 #[test]
-fn what_is_wrong_in_the_application_is_told_there_and_once() {
+fn application_error_is_reported_once() {
     let option = r#"{ option (pathcall.place) = { application: "kvs.yaml" }; }"#;
     let rpcs = format!("rpc Free(Slot) returns (Slot) {option} rpc Again(Slot) returns (Slot) {option}");
-    let complaints = check(&rpcs, &APPLICATION.replace("ADDR", "ADDRESS")).unwrap_err();
-    assert_eq!(complaints.len(), 1, "{complaints:?}");
-    assert!(complaints[0].starts_with("kvs.yaml:7:"), "{complaints:?}");
+    let diagnostics = check(&rpcs, &APPLICATION.replace("ADDR", "ADDRESS")).unwrap_err();
+    assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+    assert!(diagnostics[0].starts_with("kvs.yaml:7:"), "{diagnostics:?}");
 }
 
 #[test]
-fn a_stream_is_not_placed() {
+fn streaming_method_is_not_placed() {
     let option = r#"{ option (pathcall.place) = { application: "kvs.yaml" }; }"#;
-    let complaints = check(&format!("rpc Free(Slot) returns (stream Slot) {option}"), APPLICATION).unwrap_err();
-    assert!(complaints[0].contains("streams; only unary calls are placed"), "{complaints:?}");
-    // What servers pass on streams its replies, and is placed where it comes to.
+    let diagnostics = check(&format!("rpc Free(Slot) returns (stream Slot) {option}"), APPLICATION).unwrap_err();
+    assert!(
+        diagnostics[0].contains("is streaming, but only unary and delegated methods can be placed"),
+        "{diagnostics:?}"
+    );
+    // A delegated method streams its replies, and each request is placed at its node.
     let option = option.replace("{ option", "{ option (pathcall.delegate) = true; option");
     check(&format!("rpc Free(Slot) returns (stream Slot) {option}"), APPLICATION).unwrap();
 }

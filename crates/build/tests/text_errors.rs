@@ -1,22 +1,22 @@
-//! What is wrong with the text of a filter: each mistake, its place, and what is said about it.
+//! Tests of errors in the text of a filter: error, position and message.
 
 use pathcall_build::filter::parse;
 
-fn complaints(text: &str) -> Vec<String> {
+fn diagnostics(text: &str) -> Vec<String> {
     parse(text).expect_err(text).iter().map(ToString::to_string).collect()
 }
 
-/// The only complaint about a text.
+/// Checks the only diagnostic of a text.
 #[track_caller]
 fn says(text: &str, expected: &str) {
-    assert_eq!(complaints(text), [expected], "{text}");
+    assert_eq!(diagnostics(text), [expected], "{text}");
 }
 
 #[test]
-fn json() {
-    says("", "<filter>:1:1: error: there is no filter in this file");
-    says("[]", "<filter>:1:1: error: there is no filter in this file");
-    says("// nothing\n", "<filter>:1:1: error: there is no filter in this file");
+fn invalid_json_is_reported() {
+    says("", "<filter>:1:1: error: the file has no filter");
+    says("[]", "<filter>:1:1: error: the file has no filter");
+    says("// nothing\n", "<filter>:1:1: error: the file has no filter");
     says("{\n  \"AppName\": \"a\"\n", "<filter>:1:1: error: unterminated object");
     says(
         "{\n  \"AppName\" \"a\"\n}",
@@ -30,11 +30,11 @@ fn json() {
     says("7", "<filter>:1:1: error: wrong type: expected an object, got a number");
     says("[{\"AppName\": \"a\"},\n \"b\"]", "<filter>:2:2: error: wrong type: expected an object, got a string");
     let deep = "[".repeat(10_000);
-    assert_eq!(complaints(&deep).len(), 1);
+    assert_eq!(diagnostics(&deep).len(), 1);
 }
 
 #[test]
-fn fields() {
+fn unknown_and_repeated_fields_are_reported() {
     says(
         "{\n  \"AppName\": \"a\",\n  \"Addto\": \"M.f\"\n}",
         "<filter>:3:3: error: Addto: unknown field: expected `AppName`, `Precision`, `get`, `addTo`, `clear`, \
@@ -51,14 +51,14 @@ fn fields() {
 }
 
 #[test]
-fn app_name() {
+fn invalid_app_name_is_reported() {
     says("\n  {}", "<filter>:2:3: error: AppName: is missing: expected the name of the application");
     says("{\"AppName\": \" \"}", "<filter>:1:13: error: AppName: is empty: expected the name of the application");
     says("{\"AppName\": 7}", "<filter>:1:13: error: AppName: wrong type: expected a string, got a number");
 }
 
 #[test]
-fn precision() {
+fn invalid_precision_is_reported() {
     let says =
         |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"Precision\": {value}}}"), expected);
     says("16", "<filter>:2:15: error: Precision: is out of range: expected an integer from 0 to 15, got 16");
@@ -73,7 +73,7 @@ fn precision() {
 }
 
 #[test]
-fn references() {
+fn reference_errors_are_reported() {
     for field in ["get", "addTo"] {
         let says = |value: &str, expected: &str| {
             let expected = expected.replace('?', field).replace("%", &(field.len() + 6).to_string());
@@ -87,7 +87,7 @@ fn references() {
 }
 
 #[test]
-fn clear() {
+fn invalid_clear_is_reported() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"clear\": {value}}}"), expected);
     says(
         "\"lazy\"",
@@ -101,7 +101,7 @@ fn clear() {
 }
 
 #[test]
-fn ack() {
+fn invalid_ack_is_reported() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"ack\": {value}}}"), expected);
     says(
         "\"Server\"",
@@ -111,7 +111,7 @@ fn ack() {
 }
 
 #[test]
-fn modify() {
+fn invalid_modify_is_reported() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"modify\": {value}}}"), expected);
     says(
         "[]",
@@ -138,7 +138,7 @@ fn modify() {
 }
 
 #[test]
-fn cnt_fwd() {
+fn invalid_cnt_fwd_is_reported() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"CntFwd\": {value}}}"), expected);
     says(
         "\"ALL\"",
@@ -164,8 +164,8 @@ fn cnt_fwd() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let text = "{\n  \"Precision\": -1,\n  \"clear\": \"lazy\",\n}\n{\n  \"AppName\": \"\",\n}";
-    let places: Vec<_> = complaints(text).iter().map(|line| line[..12].to_owned()).collect();
+    let places: Vec<_> = diagnostics(text).iter().map(|line| line[..12].to_owned()).collect();
     assert_eq!(places, ["<filter>:1:1", "<filter>:2:1", "<filter>:3:1", "<filter>:6:1"]);
 }

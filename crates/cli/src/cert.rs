@@ -1,7 +1,8 @@
-//! `pathcall cert`: an authority of one's own, and certificates of it for who takes part.
+//! Command `pathcall cert`: creates a private certificate authority and issues its certificates.
 //!
-//! A leaf is good for a day and lies in one file with its key, which is replaced as a whole: services read it again by
-//! themselves. Whoever has another issuer (SPIRE, cert-manager, Vault) needs none of this.
+//! A leaf certificate is valid for a day. One file holds it with its key, and a new one replaces the whole file;
+//! services reload the file by themselves. Users of another issuer (SPIRE, cert-manager, Vault) do not need this
+//! command.
 
 mod names;
 
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use pathcall_auth::{Identity, Role};
+use pathcall_auth::{Identity, PartyRole};
 use pathcall_console::print;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -23,11 +24,11 @@ use time::OffsetDateTime;
 use crate::failure::Failure;
 use names::Leaf;
 
-/// Clocks may differ by so much.
+/// Allowed clock difference between hosts.
 const SKEW: Duration = Duration::from_secs(300);
-/// An authority is good for so long.
+/// Lifetime of an authority.
 const AUTHORITY: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// The authority's files in its folder.
+/// Files of the authority in its folder.
 const AUTHORITY_FILE: &str = "ca.pem";
 const AUTHORITY_KEY_FILE: &str = "ca.key";
 
@@ -39,11 +40,11 @@ pub(crate) struct CertArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make an authority: ca.pem, which all trust, and ca.key, which signs
+    /// Create an authority: ca.pem, which all parties trust, and ca.key, which signs
     Init(InitArgs),
-    /// Make a certificate for one who takes part, with its key, in a file
+    /// Issue a certificate with its key, in one file
     Issue(IssueArgs),
-    /// Make certificates anew, for the same names and as long
+    /// Renew certificates with the same names and lifetime
     Renew(RenewArgs),
 }
 
@@ -65,34 +66,34 @@ struct InitArgs {
 
 #[derive(Debug, Args)]
 struct IssueArgs {
-    /// What it takes part as: controller, element, server, caller or operator
-    role: Role,
-    /// Its name among those
+    /// Role of the holder: controller, element, server, caller or operator
+    role: PartyRole,
+    /// Name of the holder within its role
     name: String,
     #[command(flatten)]
     folder: FolderArgs,
-    /// DNS name that it is reached by too, for clients of its services; may be said again
+    /// DNS name under which clients reach the holder; may be repeated
     #[arg(long, value_name = "NAME")]
     dns: Vec<String>,
-    /// IP address that it is reached by too, for clients of its services; may be said again
+    /// IP address under which clients reach the holder; may be repeated
     #[arg(long, value_name = "IP")]
     ip: Vec<std::net::IpAddr>,
-    /// Hours that it is good for
+    /// Lifetime in hours
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=87_600))]
     hours: u32,
-    /// File to write; ROLE-NAME.pem in the folder, unless given
+    /// Output file [default: ROLE-NAME.pem in the folder]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct RenewArgs {
-    /// Files of certificates
+    /// Certificate files
     #[arg(value_name = "PATH", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
     folder: FolderArgs,
-    /// Only those that run out within so many hours
+    /// Renew only certificates that expire within this number of hours
     #[arg(long, value_name = "N")]
     within: Option<u32>,
 }
@@ -114,14 +115,14 @@ fn init(args: &InitArgs) -> Result<(), Failure> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate()?;
-    lasting(&mut params, AUTHORITY);
+    set_lifetime(&mut params, AUTHORITY);
     let certificate = params.self_signed(&key)?;
     let [certificate_file, key_file] = [AUTHORITY_FILE, AUTHORITY_KEY_FILE].map(|name| folder.join(name));
-    // Never over another authority: what it signed would be nobody's.
+    // Never overwrite another authority: its certificates would become invalid.
     write_new(&key_file, 0o600, &key.serialize_pem())?;
     write_new(&certificate_file, 0o644, &certificate.pem())?;
     Ok(print(&format!(
-        "{}: trusted by all; {}: keep it to yourself\n",
+        "{}: give it to all parties; {}: keep it secret\n",
         certificate_file.display(),
         key_file.display()
     ))?)
@@ -132,7 +133,8 @@ fn issue(args: &IssueArgs) -> Result<(), Failure> {
     let identity = Identity::new(args.role, &args.name);
     let spiffe = identity.uri(&authority.domain);
     if Identity::of_uri(&spiffe).is_none() {
-        let what = format!("the name {:?}: expected letters, digits, '-', '_', '.', and '/' between parts", args.name);
+        let what =
+            format!("invalid name {:?}: expected letters, digits, '-', '_', '.', and '/' between parts", args.name);
         return Err(Failure::Certificate(what));
     }
     let mut names = vec![uri(&spiffe)?];
@@ -156,7 +158,7 @@ fn renew(args: &RenewArgs, file: &Path) -> Result<(), Failure> {
     Authority::read(&args.folder.folder)?.sign(file, &leaf.subject, leaf.names, leaf.lifetime)
 }
 
-/// Who signs.
+/// Authority with its signing key.
 struct Authority {
     domain: String,
     issuer: Issuer<'static, KeyPair>,
@@ -168,7 +170,7 @@ impl Authority {
             let path = folder.join(name);
             fs::read_to_string(&path).map_err(|source| match source.kind() {
                 io::ErrorKind::NotFound => Failure::Certificate(format!(
-                    "no authority in {}: make one with `pathcall cert init`, or name its folder with --folder",
+                    "no authority in {}: make one with `pathcall cert init`, or set its folder with --folder",
                     folder.display()
                 )),
                 _ => Failure::File { path, source },
@@ -180,16 +182,16 @@ impl Authority {
         Ok(Self { domain, issuer })
     }
 
-    /// Makes a certificate and its key, and puts them into a file, in place of what is there, at once.
+    /// Creates a certificate with its key and replaces `file` atomically.
     fn sign(&self, file: &Path, subject: &str, names: Vec<SanType>, lifetime: Duration) -> Result<(), Failure> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, subject);
         params.subject_alt_names = names;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // All of them connect to others, and are connected to.
+        // All parties are TLS servers and TLS clients.
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        lasting(&mut params, lifetime);
+        set_lifetime(&mut params, lifetime);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         replace(file, &format!("{}{}", certificate.pem(), key.serialize_pem()))?;
@@ -202,7 +204,7 @@ fn uri(uri: &str) -> Result<SanType, Failure> {
     Ok(SanType::URI(uri.try_into()?))
 }
 
-fn lasting(params: &mut CertificateParams, lifetime: Duration) {
+fn set_lifetime(params: &mut CertificateParams, lifetime: Duration) {
     let now = OffsetDateTime::now_utc();
     params.not_before = now - SKEW;
     params.not_after = now + lifetime;
@@ -214,7 +216,7 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
     written.map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
-/// Puts a text into a file that only its owner reads; others see the one before, or this one whole.
+/// Replaces a file, readable only by its owner, atomically.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! `pathcall check`: a `.proto` in, what its filters mean or what is wrong with them out.
+//! Command `pathcall check`: checks a `.proto` file with its NetFilters, and explains the filters or lists the errors.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,15 +10,15 @@ use pathcall_console::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The .proto file; filters are looked for beside it, and imports, unless folders are given
+    /// The .proto file; filters and imports are searched in its folder unless other folders are given
     #[arg(value_name = "FILE.proto")]
     file: PathBuf,
-    /// A folder that imports are looked for in, as `build.rs` says it; several can be given
+    /// Folder to search for imports, as in `build.rs`; may be repeated
     #[arg(short = 'I', long = "include", value_name = "FOLDER")]
     includes: Vec<PathBuf>,
 }
 
-/// Mistakes are printed in the manner of compilers, so that editors find their places.
+/// Prints errors in the format of compilers, so that editors can jump to the source line.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let checked = match args.includes.is_empty() {
         true => pathcall_build::check(&args.file),

@@ -1,11 +1,11 @@
-//! `pathcall controller`: runs a controller until it is told to stop.
+//! Command `pathcall controller`: runs a controller until it is stopped.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use pathcall_auth::Security;
-use pathcall_control::{Config, Handle, LISTEN_DEFAULT, Place};
+use pathcall_control::{Config, Handle, LISTEN_DEFAULT, StoreLocation};
 
 use crate::failure::Failure;
 use crate::security::SecurityArgs;
@@ -13,10 +13,10 @@ use pathcall_console::{print, stopped};
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
-    /// TCP address to listen on; port 0 takes a free port
+    /// TCP address to listen on; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", default_value_t = LISTEN_DEFAULT)]
     listen: SocketAddr,
-    /// File that keeps registrations across restarts; without one they are kept in memory
+    /// File that stores registrations across restarts [default: memory only]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
 }
@@ -24,20 +24,20 @@ pub(crate) struct ControllerArgs {
 impl ControllerArgs {
     pub(crate) async fn start(self, security: Security) -> Result<Handle, Failure> {
         let listener = pathcall_control::bind(self.listen).await?;
-        let store = self.store.map_or(Place::Memory, Place::File);
+        let store = self.store.map_or(StoreLocation::Memory, StoreLocation::File);
         Ok(pathcall_control::serve(listener, Config::default().store(store).security(security)).await?)
     }
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AloneArgs {
+pub(crate) struct ControllerCommandArgs {
     #[command(flatten)]
     controller: ControllerArgs,
     #[command(flatten)]
     security: SecurityArgs,
 }
 
-pub(crate) async fn run(args: AloneArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ControllerCommandArgs) -> Result<(), Failure> {
     let mut controller = args.controller.start(args.security.read()?).await?;
     let signal = stopped()?;
     print(&format!("ready: controller at {}\n", controller.url()))?;

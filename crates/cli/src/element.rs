@@ -1,4 +1,4 @@
-//! `pathcall element`: runs an element until it is told to stop.
+//! Command `pathcall element`: runs an element until it is stopped.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,57 +8,57 @@ use pathcall_control::LISTEN_DEFAULT;
 use pathcall_element::{CONTROL_DEFAULT, Config, DATA_DEFAULT, Handle};
 
 use crate::failure::Failure;
-use crate::function::carry::{Carried, CarryArgs};
+use crate::function::carry::{ElementFunctionArgs, LoadedFunction};
 use crate::security::SecurityArgs;
 use pathcall_console::{print, stopped};
 
 #[derive(Debug, Args)]
 pub(crate) struct ElementArgs {
-    /// Controller to register with; tried until it answers
+    /// Controller to register with; the element retries until the controller answers
     #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
     controller: String,
     #[command(flatten)]
     sockets: SocketArgs,
     #[command(flatten)]
-    carry: CarryArgs,
+    carry: ElementFunctionArgs,
     #[command(flatten)]
     security: SecurityArgs,
 }
 
-/// What `element` and `up` have in common.
+/// Options that `element` and `up` share.
 #[derive(Debug, Args)]
 pub(crate) struct SocketArgs {
-    /// UDP address for frames; port 0 takes a free port
+    /// UDP address for frames; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", default_value_t = DATA_DEFAULT)]
     data: SocketAddr,
-    /// TCP address of the element's control service; port 0 takes a free port
+    /// TCP address of the element's control service; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", default_value_t = CONTROL_DEFAULT)]
     control: SocketAddr,
-    /// IP address that others reach the element by, where it listens on all addresses
+    /// IP address under which others reach the element, if it listens on all addresses
     #[arg(long, value_name = "IP")]
     advertise: Option<IpAddr>,
     /// Register rows
     #[arg(long, value_name = "N", default_value_t = Config::default().size.rows)]
     rows: usize,
-    /// Lane registers of 32 bits
+    /// Lane registers, 32 bits each
     #[arg(long, value_name = "N", default_value_t = Config::default().size.lanes)]
     lanes: usize,
-    /// Slots of the repeat filter: each takes one reliable flow of a caller
+    /// Slots of the repeat filter: each holds one reliable flow of a caller
     #[arg(long, value_name = "N", default_value_t = Config::default().size.slots)]
     slots: usize,
-    /// Never wait for frames, always look for them: the shortest delay, for a whole processor
+    /// Poll for frames without waiting: shortest delay, but uses a whole processor
     #[arg(long)]
     busy_poll: bool,
-    /// Endpoints on this host send their frames by UDP, not by memory shared with the element
+    /// Endpoints on this host send frames by UDP instead of memory shared with the element
     #[arg(long)]
     no_shared_memory: bool,
-    /// Processor that works on frames, counted from 0; any, unless given
+    /// Processor that handles frames, counted from 0 [default: any]
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// Interface that the switch program is attached to in the kernel (XDP); may be said again
+    /// Interface to which the XDP program is attached; may be repeated
     #[arg(long, value_name = "IFACE")]
     xdp: Vec<String>,
-    /// The program in the kernel works on frames, too, that it routes from one endpoint to another
+    /// The XDP program also processes frames that it routes from one endpoint to another
     #[arg(long, requires = "xdp")]
     inline: bool,
 }
@@ -66,11 +66,11 @@ pub(crate) struct SocketArgs {
 impl SocketArgs {
     /// Starts an element that registers with the controller at `controller`.
     pub(crate) async fn start(self, controller: String, security: Security) -> Result<Handle, Failure> {
-        self.start_beside(controller, security, Vec::new()).await
+        self.start_with_roots(controller, security, Vec::new()).await
     }
 
-    /// As [`Self::start`]; to these interfaces root programs are attached by others.
-    async fn start_beside(
+    /// Starts an element like [`Self::start`], where other programs attach root programs to `rooted` interfaces.
+    async fn start_with_roots(
         self,
         controller: String,
         security: Security,
@@ -95,7 +95,7 @@ impl SocketArgs {
     }
 }
 
-/// `frames at …, XDP on …, control calls at …`.
+/// Addresses of an element: `frames at …, XDP on …, control calls at …`.
 pub(crate) fn addresses(element: &Handle) -> String {
     let attached = element.attached().iter().map(|attached| {
         let mode = if attached.native { "native" } else { "generic" };
@@ -110,8 +110,8 @@ pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {
     let ElementArgs { controller, sockets, carry, security } = args;
     let security = security.read()?;
     let carried = carry.read()?;
-    let rooted = carried.as_ref().map(Carried::interfaces).unwrap_or_default();
-    let mut element = sockets.start_beside(controller.clone(), security.clone(), rooted).await?;
+    let rooted = carried.as_ref().map(LoadedFunction::interfaces).unwrap_or_default();
+    let mut element = sockets.start_with_roots(controller.clone(), security.clone(), rooted).await?;
     let function = match carried {
         Some(carried) => Some(carried.start(&mut element, security).await?),
         None => None,

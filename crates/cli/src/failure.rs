@@ -1,9 +1,9 @@
-//! Why a command fails: one line each, printed behind `pathcall: `.
+//! Errors of the command, each printed as one line after `pathcall: `.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a command fails.
+/// Reason for which a command fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The controller does not start, or ended.
@@ -12,34 +12,34 @@ pub(crate) enum Failure {
     /// The element does not start.
     #[error(transparent)]
     Element(#[from] pathcall_element::Error),
-    /// A function does not run live.
+    /// A function can't run on the live element.
     #[error(transparent)]
     Live(#[from] pathcall_live::Error),
-    /// The controller can't be connected to by this address.
+    /// The controller's address is invalid.
     #[error(transparent)]
-    Target(#[from] pathcall_auth::TargetError),
-    /// No controller is there.
+    Target(#[from] pathcall_auth::ConnectTargetError),
+    /// No controller answers.
     #[error("no controller answers at {url} ({reason}): start one, or name another with --controller")]
     NoController { url: String, reason: String },
-    /// The file that names certificates can't be used.
+    /// The TLS configuration file can't be used.
     #[error(transparent)]
     Security(#[from] pathcall_auth::ConfigError),
-    /// A certificate can't be made, or made anew.
+    /// A certificate can't be created or renewed.
     #[error("{0}")]
     Certificate(String),
     /// A certificate can't be signed.
-    #[error("the certificate can't be made: {0}")]
+    #[error("cannot create the certificate: {0}")]
     Sign(#[from] rcgen::Error),
-    /// Something is there and does not answer as a controller does.
-    #[error("the controller at {url} does not answer: {reason}")]
+    /// The address answers, but not as a controller.
+    #[error("the call to the controller at {url} failed: {reason}")]
     Call { url: String, reason: String },
-    /// The element stopped before it was known to its controller.
-    #[error("the element ended before the controller knew it")]
+    /// The element stopped before it was registered.
+    #[error("the element stopped before it was registered with the controller")]
     Unregistered,
     /// A program can't be run.
-    #[error("{program} can't be run: {source}")]
+    #[error("cannot run {program}: {source}")]
     Spawn { program: String, source: io::Error },
-    /// Somebody stopped the demo.
+    /// The user interrupted the demo.
     #[error("interrupted")]
     Interrupted,
     /// A file can't be read or written.
@@ -51,16 +51,18 @@ pub(crate) enum Failure {
     /// A function can't be built or run.
     #[error("{0}")]
     Function(String),
-    /// A device can't be had or measured.
+    /// A device can't be opened or measured.
     #[error("{0}")]
     Place(String),
     /// The output can't be written, or signals can't be received.
     #[error(transparent)]
     Console(#[from] pathcall_console::Error),
-    /// A command of a program of its own is not there.
-    #[error("no command {name:?}: the program {program} is neither beside this one nor on the PATH")]
+    /// An external command is not installed.
+    #[error(
+        "unknown command {name:?}: program {program} is neither in the folder of pathcall nor on PATH; see pathcall --help"
+    )]
     NoCommand { name: String, program: String },
-    /// Threads can't be started.
-    #[error("the runtime can't be started: {0}")]
+    /// The runtime can't start its threads.
+    #[error("cannot start the runtime: {0}")]
     Runtime(#[source] io::Error),
 }

@@ -1,11 +1,11 @@
-//! `pathcall function`: a network function in one file is checked, explained, built, run over a capture.
+//! Command `pathcall function`: checks, explains, builds and runs a network function.
 //!
 //! ```text
-//! f.p4c ─► check ─► one line, or its mistakes
-//!       ├► explain ─► which line runs where, sizes, stages
+//! f.p4c ─► check ─► one line, or errors
+//!       ├► explain ─► where each line runs, sizes, stages
 //!       ├► build -o DIR ─► element.p4, element.bpf.c, handler.c, layout.json
 //!       ├► run --pcap IN --out OUT ─► element, servers and controller in this process
-//!       └► serve ─► a server of a function that an element carries: `pathcall element --function f.p4c`
+//!       └► serve ─► a server of a function that an element runs: `pathcall element --function f.p4c`
 //!          add-server, remove-server, status ─► that element
 //! ```
 
@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pathcall_function::handler::{self, BuildError, Kind, Message, StartError};
+use pathcall_function::handler::{self, CompilerMessage, GuestBuildError, HandlerStartError, SandboxKind};
 use pathcall_function::ir::Program;
 use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{Split, Target};
-use pathcall_function::{Diagnostic, Report, Sources, compile};
+use pathcall_function::split::{SplitFunction, SplitTarget};
+use pathcall_function::{Diagnostic, DiagnosticReport, Sources, compile};
 
 use crate::failure::Failure;
 use pathcall_console::print;
@@ -41,43 +41,43 @@ pub(crate) struct FunctionArgs {
 enum Command {
     /// Check a function, and whether it can be split
     Check(Source),
-    /// Say which line runs where and why, how large it is
+    /// Show where each line runs and why, and the sizes
     Explain(Source),
-    /// Write what element and servers run
+    /// Write the programs for element and servers
     Build(build::BuildArgs),
-    /// Run a function over a capture: element, servers and controller in this process
+    /// Run a function over a capture: element, servers and controller in one process
     Run(run::RunArgs),
-    /// Run a server of a function that an element carries
+    /// Run a server of a function that an element runs
     #[cfg(target_os = "linux")]
     Serve(serve::ServeArgs),
-    /// Have new flows go to one more server
+    /// Send new flows to one more server
     AddServer(group::ChangeArgs),
-    /// Have no new flows go to a server; it can be stopped when its last flow has ended
+    /// Send no new flows to a server; stop it once its last flow has ended
     RemoveServer(group::ChangeArgs),
-    /// Show the servers of a function that an element carries, and what was counted
+    /// Show the servers of a function on an element, and its counters
     Status(group::StatusArgs),
 }
 
-/// A function's file, and how it is read.
+/// Source file of a function, and the options to read it.
 #[derive(Debug, Args)]
 struct Source {
-    /// The function
+    /// Source file of the function
     #[arg(value_name = "FILE.p4c")]
     file: PathBuf,
     #[command(flatten)]
-    reading: Reading,
+    reading: SourceOptions,
 }
 
-/// How a function's file is read.
+/// Options to read a function's source file.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Reading {
-    /// Look for included files here too
+pub(crate) struct SourceOptions {
+    /// Folder to search for included files; may be repeated
     #[arg(short = 'I', value_name = "DIR")]
     include: Vec<PathBuf>,
-    /// As #define NAME VALUE before the first line
+    /// Macro, as #define NAME VALUE before the first line
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     define: Vec<String>,
-    /// Bytes of values that the element can hold at once, as 200 or 200B: values are postponed until it fits
+    /// Bytes of the element's header vector, as 200 or 200B: values are postponed until the rest fits
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     phv: Option<u32>,
     /// Entries of each mirrored table that the element holds
@@ -85,13 +85,13 @@ pub(crate) struct Reading {
     element_entries: u32,
 }
 
-/// `200` or `200B`.
+/// Parses `200` or `200B`.
 fn bytes(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('B').unwrap_or(text);
-    number.parse().map_err(|_| format!("expected bytes, as 200 or 200B, found `{text}`"))
+    number.parse().map_err(|_| format!("invalid number of bytes `{text}` (examples: 200, 200B)"))
 }
 
-/// Mistakes are printed in the manner of compilers, so that editors find their places.
+/// Prints errors in the format of compilers, so that editors can jump to the source line.
 pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
     let live = |command| super::block_on(command).map(|()| ExitCode::SUCCESS);
     let (source, after): (_, After<'_>) = match &args.command {
@@ -110,7 +110,7 @@ pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
         Command::Check(_) | Command::Build(_) => Some(None),
         _ => None,
     };
-    let read = Read::new(&source.file, &source.reading).and_then(|read| match kind {
+    let read = ParsedFunction::new(&source.file, &source.reading).and_then(|read| match kind {
         Some(kind) => read.compile_handler(kind).map(|()| read),
         None => Ok(read),
     });
@@ -123,24 +123,24 @@ pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What a command does with a function that was read.
-type After<'a> = &'a dyn Fn(Read) -> Result<(), Failure>;
+/// Action of a command on a parsed function.
+type After<'a> = &'a dyn Fn(ParsedFunction) -> Result<(), Failure>;
 
-/// A command that calls a running element.
+/// Future of a command that calls a running element.
 type Live<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
-/// A function that was read and has no mistakes.
-struct Read {
+/// Parsed function without errors.
+struct ParsedFunction {
     sources: Sources,
     program: Program,
-    /// None: it has no handler, and runs in the element as it is.
-    split: Option<Split>,
+    /// `None` if the function has no handler and runs in the element as a whole.
+    split: Option<SplitFunction>,
     /// Bytes of the target's header vector.
     phv: Option<u32>,
 }
 
-impl Read {
-    fn new(file: &Path, reading: &Reading) -> Result<Self, String> {
+impl ParsedFunction {
+    fn new(file: &Path, reading: &SourceOptions) -> Result<Self, String> {
         let mut sources = Sources::new(reading.include.clone());
         for define in &reading.define {
             let (name, value) = define.split_once('=').unwrap_or((define, "1"));
@@ -148,9 +148,9 @@ impl Read {
         }
         let program = match compile(&mut sources, file) {
             Ok(program) => program,
-            Err(mistakes) => return Err(Report(&mistakes, &sources).to_string()),
+            Err(mistakes) => return Err(DiagnosticReport(&mistakes, &sources).to_string()),
         };
-        let target = Target {
+        let target = SplitTarget {
             function: 1,
             sizes: Sizes { entries: reading.element_entries, ..Sizes::default() },
             phv_bits: reading.phv.map(|bytes| bytes.saturating_mul(8)),
@@ -163,7 +163,7 @@ impl Read {
             Ok(split) => split,
             Err(refused) => {
                 return Err(match refused.at() {
-                    Some(at) => Report(&[Diagnostic::new(at, refused.to_string())], &sources).to_string(),
+                    Some(at) => DiagnosticReport(&[Diagnostic::new(at, refused.to_string())], &sources).to_string(),
                     None => format!("error: {refused}"),
                 });
             }
@@ -171,17 +171,17 @@ impl Read {
         Ok(Self { sources, program, split, phv: reading.phv })
     }
 
-    /// Whether the C of its handler is right, for this room or the best one. Without compilers nobody can say.
-    fn compile_handler(&self, kind: Option<Kind>) -> Result<(), String> {
+    /// Compiles the C of the handler for this sandbox, or for the best one. Without a compiler, warns and accepts.
+    fn compile_handler(&self, kind: Option<SandboxKind>) -> Result<(), String> {
         if self.split.is_none() {
             return Ok(());
         }
         let built = handler::build(&self.program, &|at| self.place(at), kind, &handler::cache_dir());
         match built {
             Ok(()) => Ok(()),
-            Err(StartError::Build(BuildError::Compile(messages))) => {
-                // In the manner of the program's own mistakes, where they stand in its files.
-                let at = |message: &Message| {
+            Err(HandlerStartError::Build(GuestBuildError::Compile(messages))) => {
+                // Same format as the errors of the function, at their positions in its files.
+                let at = |message: &CompilerMessage| {
                     let (file, line, column) = message.at.as_ref()?;
                     let at = self.sources.at(file, *line as usize, *column as usize)?;
                     Some(Diagnostic::new(at, message.text.clone()))
@@ -190,19 +190,19 @@ impl Read {
                 let others = messages.iter().filter(|message| at(message).is_none());
                 let mut text: Vec<String> = others.map(|message| format!("error: {message}")).collect();
                 if !placed.is_empty() {
-                    text.insert(0, Report(&placed, &self.sources).to_string());
+                    text.insert(0, DiagnosticReport(&placed, &self.sources).to_string());
                 }
                 Err(text.join("\n"))
             }
-            Err(StartError::Build(BuildError::Lacking(lacking))) => {
-                eprintln!("warning: the handler's C is not compiled: {lacking}");
+            Err(HandlerStartError::Build(GuestBuildError::MissingTools(missing))) => {
+                eprintln!("warning: cannot compile the handler's C: {missing}");
                 Ok(())
             }
             Err(other) => Err(format!("error: {other}")),
         }
     }
 
-    /// `file:line:column`, as the C compiler is to know it.
+    /// File, line and column of a span, for the C compiler.
     fn place(&self, at: pathcall_function::ir::Span) -> Option<(String, usize, usize)> {
         place(&self.sources, at)
     }
@@ -213,7 +213,7 @@ fn place(sources: &Sources, at: pathcall_function::ir::Span) -> Option<(String, 
     Some((sources.name(at.file).to_owned(), line, column)).filter(|(name, _, _)| !name.is_empty())
 }
 
-fn check(read: &Read) -> Result<(), Failure> {
+fn check(read: &ParsedFunction) -> Result<(), Failure> {
     let program = &read.program;
     let mut text = format!(
         "{}: {} headers, {} tables, {} registers, {} counters",

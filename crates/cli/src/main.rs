@@ -1,4 +1,4 @@
-//! The command line: arguments in, tables and one-line errors out.
+//! Command line of Pathcall.
 //!
 //! ```text
 //!   pathcall ─┬─ up ──────────┬─▶ controller ─▶ pathcall_control
@@ -10,14 +10,14 @@
 //!             ├─ program ─▶ pathcall_program, and a running controller
 //!             ├─ function ─▶ pathcall_function, pathcall_live
 //!             ├─ place ─▶ pathcall_place
-//!             └─ NAME ─▶ a program of its own, pathcall-NAME: demo, sim, testbed
+//!             └─ NAME ─▶ a separate program, pathcall-NAME: demo, sim, testbed
 //! ```
 //!
-//! Features: `xdp` attaches the switch program to interfaces, in the kernel (it takes clang and headers of libbpf to build);
-//! `opencl` and `cuda` add devices to `pathcall place`. None is on by default.
+//! Features: `xdp` attaches the switch program to interfaces in the kernel (building it needs clang and the headers of
+//! libbpf); `opencl` and `cuda` add devices to `pathcall place`. None is on by default.
 //!
-//! One module per command; [`failure`] is everything that may go wrong, `security` are options of several, `memory` is how much an application has,
-//! `external` runs commands that are programs of their own.
+//! Each command has a module. [`failure`] holds the errors, `security` the TLS options, `memory` the register memory of
+//! an application, and `external` runs the separate programs.
 
 mod cert;
 mod check;
@@ -44,13 +44,13 @@ use tracing_subscriber::filter::LevelFilter;
 
 use failure::Failure;
 
-/// Calls that are worked on along their path
+/// gRPC with in-network computation
 #[derive(Debug, Parser)]
 #[command(name = "pathcall", version, arg_required_else_help = true, after_help = external::HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Say more on the standard error output; twice for all
+    /// Log more to standard error; twice for all messages
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -60,27 +60,27 @@ enum Command {
     /// Run a controller and an element in one process
     Up(up::UpArgs),
     /// Run a controller
-    Controller(controller::AloneArgs),
+    Controller(controller::ControllerCommandArgs),
     /// Run an element
     Element(element::ElementArgs),
-    /// Check a .proto file, its methods' options, and the filters and applications that they name
+    /// Check a .proto file with its method options, NetFilters and applications
     Check(check::CheckArgs),
-    /// Make an authority, and certificates for controllers, elements, servers, callers and operators
+    /// Create a certificate authority and issue certificates for all parties
     Cert(cert::CertArgs),
     /// Show the applications, elements, pools and nodes that a controller knows
     Status(status::StatusArgs),
-    /// Look into the switch program
+    /// Show the stages, registers and costs of the switch program
     Program(program::ProgramArgs),
     /// Check, explain, build, run or serve a network function; change and show its servers
     Function(function::FunctionArgs),
-    /// Look at devices and paths of hosts, measure them, explain which path requests took
+    /// Show and measure the devices and paths of hosts, and explain path selection
     Place(place::PlaceArgs),
-    /// A program of its own
+    /// Command of a separate program
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
 
-/// Runs the command: 0 when all went well, 1 when not, 2 when the arguments are wrong.
+/// Runs the command. Exit code: 0 on success, 1 on failure, 2 for wrong arguments.
 fn main() -> ExitCode {
     let Cli { command, verbose } = Cli::parse();
     log(verbose);

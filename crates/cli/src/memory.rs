@@ -1,27 +1,27 @@
-//! Register memory by application, worked out from what a controller says.
+//! Register memory of applications, computed from a controller's status.
 
 use pathcall_program::{Size, layout};
 use pathcall_proto::v1::{ApplicationStatus, ElementStatus, StatusReply};
 use pathcall_wire::KEYED_WIDTH;
 use serde_json::{Value, json};
 
-/// An application's part of an element's registers.
+/// Register memory of an application in one element.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Memory {
+pub(crate) struct RegisterMemory {
     pub(crate) element: u32,
     pub(crate) rows: u32,
     pub(crate) width: u32,
-    /// Banks of a row: a keyed one has two, for the generation that is open and the one that is read.
+    /// Banks of a row: a keyed row has two, for the open generation and for the harvested one.
     pub(crate) banks: u32,
     /// Flow slots of its callers.
     pub(crate) slots: u32,
     pub(crate) bytes: u64,
-    /// Of the element's register bytes, 0 to 1; absent when the element is unknown.
+    /// Share of the element's register bytes, 0 to 1; `None` when the element is unknown.
     pub(crate) share: Option<f64>,
 }
 
-impl Memory {
-    /// What the application has; nothing when it works in software.
+impl RegisterMemory {
+    /// Memory of the application; `None` when it works in software.
     pub(crate) fn of(application: &ApplicationStatus, status: &StatusReply) -> Option<Self> {
         let grant = application.memory.as_ref()?;
         let slots = application.endpoints.iter().map(|endpoint| endpoint.slots).sum();
@@ -57,12 +57,12 @@ impl Memory {
     }
 }
 
-/// The sizes of an element's register arrays.
+/// Sizes of an element's register arrays.
 pub(crate) fn size(element: &ElementStatus) -> Size {
     Size { rows: element.rows as usize, lanes: element.lanes as usize, slots: element.slots as usize }
 }
 
-/// Bytes for people.
+/// Formats a number of bytes.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),

@@ -1,10 +1,10 @@
-//! `pathcall place`: which devices there are, what they and the links of this machine can do, where requests went.
+//! Command `pathcall place`: shows and measures the devices and links of this machine, and explains path selection.
 //!
 //! ```text
-//! devices ─▶ what is there, and what is not and why
-//! profile ─▶ a model of this machine's hardware, as YAML
-//! check ─▶ models and applications, or their mistakes
-//! explain, status ─▶ a running program that has a door
+//! devices ─▶ available devices, and the reasons for missing ones
+//! profile ─▶ performance model of this machine's hardware, as YAML
+//! check ─▶ checked models and applications, or errors
+//! explain, status ─▶ a running program with an admin socket
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use pathcall_place::device::discover::{Choice, Discovery, Present, discover, open};
+use pathcall_place::device::discover::{DeviceChoice, Discovery, FoundDevice, discover, open};
 use pathcall_place::device::profile::measure;
-use pathcall_place::{Application, Hardware, Mistake, Paths};
+use pathcall_place::{Application, Hardware, ModelError, Paths};
 
 use crate::failure::Failure;
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
 #[derive(Debug, Args)]
@@ -28,45 +28,45 @@ pub(crate) struct PlaceArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show which devices are there, and which are not and why
+    /// Show the available devices, and why others are not available
     Devices,
-    /// Measure this machine and print a model of its hardware
+    /// Measure this machine and print its performance model
     Profile(ProfileArgs),
-    /// Check a hardware model and an application, and show each path's time and toll
+    /// Check a hardware model and an application, and show the time and toll of each path
     Check(CheckArgs),
-    /// Say of the last requests of a running program which path each took, and why
+    /// Explain which path each of the last requests of a running program took
     #[cfg(unix)]
     Explain(ExplainArgs),
-    /// Show what a running program knows of its paths and devices
+    /// Show the paths and devices of a running program
     #[cfg(unix)]
-    Status(DoorArgs),
+    Status(AdminSocketArgs),
 }
 
 #[derive(Debug, Args)]
 struct ProfileArgs {
-    /// The accelerator: opencl:0, cuda:0, emulated:per-job=10us,slots=2; the first that is there otherwise
+    /// Accelerator: opencl:0, cuda:0 or emulated:per-job=10us,slots=2 [default: the first available]
     #[arg(long, value_name = "DEVICE")]
-    acc: Option<Choice>,
+    acc: Option<DeviceChoice>,
     /// Measure without an accelerator
     #[arg(long, conflicts_with = "acc")]
     no_acc: bool,
-    /// Write the model there
+    /// Output file for the model
     #[arg(short, long, value_name = "FILE.yaml")]
     out: Option<PathBuf>,
-    /// Time for each number
+    /// Milliseconds for each measurement
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     ms: u64,
 }
 
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// The application
+    /// Application
     #[arg(value_name = "APPLICATION.yaml")]
     application: PathBuf,
-    /// The hardware of the host that asks
+    /// Hardware of the requesting host
     #[arg(value_name = "HARDWARE.yaml")]
     requester: PathBuf,
-    /// The hardware of the host that answers, if it is another
+    /// Hardware of the responding host, if different
     #[arg(value_name = "RESPONDER.yaml")]
     responder: Option<PathBuf>,
 }
@@ -75,16 +75,16 @@ struct CheckArgs {
 #[derive(Debug, Args)]
 struct ExplainArgs {
     #[command(flatten)]
-    door: DoorArgs,
-    /// How many requests
+    admin_socket: AdminSocketArgs,
+    /// Number of requests
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     last: usize,
 }
 
 #[cfg(unix)]
 #[derive(Debug, Args)]
-struct DoorArgs {
-    /// The program's door: the socket that it made for this
+struct AdminSocketArgs {
+    /// Admin socket of the program
     #[arg(long, value_name = "SOCKET")]
     at: PathBuf,
 }
@@ -95,17 +95,17 @@ pub(crate) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         Command::Profile(args) => profile(args),
         Command::Check(args) => return check(args),
         #[cfg(unix)]
-        Command::Explain(args) => ask(&args.door, pathcall_place::door::Question::Explain(args.last)),
+        Command::Explain(args) => ask(&args.admin_socket, pathcall_place::admin_socket::AdminQuery::Explain(args.last)),
         #[cfg(unix)]
-        Command::Status(args) => ask(args, pathcall_place::door::Question::Status),
+        Command::Status(args) => ask(args, pathcall_place::admin_socket::AdminQuery::Status),
     }
     .map(|()| ExitCode::SUCCESS)
 }
 
 fn devices() -> Result<(), Failure> {
     let Discovery { present, absent } = discover();
-    let mut table = Table::new(["DEVICE", "IS"]);
-    for Present { choice, about } in present {
+    let mut table = TextTable::new(["DEVICE", "IS"]);
+    for FoundDevice { choice, about } in present {
         table.row([choice.to_string(), about]);
     }
     let absent = absent.iter().map(|device| format!("{device}\n"));
@@ -137,12 +137,12 @@ fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     }
 }
 
-/// Mistakes are printed in the manner of compilers, so that editors find their places.
+/// Prints errors in the format of compilers, so that editors can jump to the source line.
 fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let CheckArgs { application, requester, responder } = args;
     let responder = responder.as_ref().unwrap_or(requester);
     let (application, requester, responder) = (read(application)?, read(requester)?, read(responder)?);
-    let laid = || -> Result<Paths, Mistake> {
+    let laid = || -> Result<Paths, ModelError> {
         let application = Application::parse(&application.0, &application.1)?;
         let requester = Hardware::parse(&requester.0, &requester.1)?;
         Paths::of(&requester, &Hardware::parse(&responder.0, &responder.1)?, &application)
@@ -154,7 +154,7 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    let mut table = Table::new(["REQUEST", "PATH", "TIME ns", "TOLL ns"]);
+    let mut table = TextTable::new(["REQUEST", "PATH", "TIME ns", "TOLL ns"]);
     for path in &paths.paths {
         let kind = paths.kinds[usize::from(path.kind.0)].name.clone();
         table.row([kind, path.name.clone(), path.traverse_ns.to_string(), path.toll_ns.to_string()]);
@@ -163,17 +163,19 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file's name and text.
+/// Name and text of a file.
 fn read(path: &Path) -> Result<(String, String), Failure> {
     let text = std::fs::read_to_string(path).map_err(|source| Failure::File { path: path.to_owned(), source })?;
     Ok((path.display().to_string(), text))
 }
 
 #[cfg(unix)]
-fn ask(args: &DoorArgs, question: pathcall_place::door::Question) -> Result<(), Failure> {
+fn ask(args: &AdminSocketArgs, question: pathcall_place::admin_socket::AdminQuery) -> Result<(), Failure> {
     let at = args.at.display();
-    let said = pathcall_place::door::ask(&args.at, question).map_err(|error| {
-        Failure::Place(format!("nobody answers at {at} ({error}): is the program running that has its door there?"))
+    let answer = pathcall_place::admin_socket::query_admin_socket(&args.at, question).map_err(|error| {
+        Failure::Place(format!(
+            "cannot connect to admin socket {at}: {error}; start the program with this socket, or set another with --at"
+        ))
     })?;
-    Ok(print(&said)?)
+    Ok(print(&answer)?)
 }

@@ -1,22 +1,22 @@
-//! `pathcall program report`: the switch program's stages and registers, who has how much of them,
-//! and what they would take of a hardware pipeline.
+//! Command `pathcall program report`: stages and registers of the switch program, their use by applications, and an
+//! estimate of the need of a hardware pipeline.
 
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
 use pathcall_control::LISTEN_DEFAULT;
 use pathcall_program::Size;
-use pathcall_program::hardware::{self, Limits, Placement, RULES, TOFINO};
+use pathcall_program::hardware::{self, PipelineLimits, Placement, RULES, TOFINO};
 use pathcall_program::layout::{self, ARRAYS, Array, STAGES};
 use pathcall_proto::v1::StatusReply;
 use pathcall_wire::KEYED_LANES;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::memory::{self, Memory};
+use crate::memory::{self, RegisterMemory};
 use crate::security::TlsArgs;
 use crate::{kernel, status};
-use pathcall_console::{Table, print};
+use pathcall_console::{TextTable, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {
@@ -26,19 +26,19 @@ pub(crate) struct ProgramArgs {
 
 #[derive(Debug, Subcommand)]
 enum ProgramCommand {
-    /// Show stages, register arrays, memory by application, and what a 12-stage pipeline would use
+    /// Show stages, register arrays, memory of applications, and the use of a 12-stage pipeline
     Report(ReportArgs),
 }
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// Controller whose elements and applications are shown; without one the default is tried, and
-    /// if nobody is there, the program is shown alone
+    /// Controller whose elements and applications are shown [default: the local one if it answers, else the program
+    /// alone]
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Show what the program in the kernel costs instead: instructions by file of `bpf/`, time by kind of frame
+    /// Show the cost of the XDP program instead: instructions by file of `bpf/`, time by kind of frame
     #[arg(long, conflicts_with = "controller")]
     xdp: bool,
     /// Print JSON
@@ -52,8 +52,8 @@ pub(crate) async fn run(args: ProgramArgs) -> Result<(), Failure> {
         return Ok(print(&kernel::report(args.json)?)?);
     }
     let status = match &args.controller {
-        Some(url) => Some(status::ask(url, &args.tls).await?),
-        None => match status::ask(&format!("http://{LISTEN_DEFAULT}"), &TlsArgs::default()).await {
+        Some(url) => Some(status::fetch_status(url, &args.tls).await?),
+        None => match status::fetch_status(&format!("http://{LISTEN_DEFAULT}"), &TlsArgs::default()).await {
             Ok(status) => Some(status),
             Err(Failure::NoController { .. }) => None,
             Err(failure) => return Err(failure),
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: ProgramArgs) -> Result<(), Failure> {
     Ok(print(&if args.json { format!("{:#}\n", report.json()) } else { report.text() })?)
 }
 
-/// The program with the memory of each element, or with the memory that an element has by default.
+/// Report on the program with the memory of each element, or with the default memory of an element.
 struct Report {
     status: Option<StatusReply>,
     /// Elements with their sizes; `None` stands for the default size.
@@ -98,13 +98,13 @@ impl Report {
     }
 
     fn applications_text(&self) -> String {
-        let Some(status) = &self.status else { return "no controller answers: of the program alone\n".to_owned() };
+        let Some(status) = &self.status else { return "no controller answers: only the program is shown\n".to_owned() };
         if status.applications.is_empty() {
             return "no applications\n".to_owned();
         }
-        let mut table = Table::new(["application", "gaid", "element", "rows", "lanes", "slots", "memory", "share"]);
+        let mut table = TextTable::new(["application", "gaid", "element", "rows", "lanes", "slots", "memory", "share"]);
         for application in &status.applications {
-            let [element, rows, lanes, slots, bytes, share] = match Memory::of(application, status) {
+            let [element, rows, lanes, slots, bytes, share] = match RegisterMemory::of(application, status) {
                 Some(memory) => [
                     memory.element.to_string(),
                     memory.rows.to_string(),
@@ -131,7 +131,7 @@ impl Report {
             })
         });
         let applications = self.status.as_ref().map(|status| {
-            let named = |application| (Memory::of(application, status), application);
+            let named = |application| (RegisterMemory::of(application, status), application);
             let memories = status.applications.iter().map(named).map(|(memory, application)| {
                 let memory = memory.map(|memory| memory.json());
                 json!({ "name": application.name, "gaid": application.gaid, "memory": memory })
@@ -152,7 +152,7 @@ fn name(element: Option<u32>) -> String {
 }
 
 fn arrays_text(size: &Size) -> String {
-    let mut table = Table::new(["stage", "array", "registers", "bits", "memory", "of a frame"]);
+    let mut table = TextTable::new(["stage", "array", "registers", "bits", "memory", "of a frame"]);
     for (number, stage) in STAGES.iter().enumerate() {
         let stage = format!("{number} {stage}");
         let mut arrays = ARRAYS.iter().filter(|array| usize::from(array.stage) == number).peekable();
@@ -183,9 +183,9 @@ fn array_json(array: &Array, size: &Size) -> Value {
     })
 }
 
-fn pipeline_text(size: &Size, limits: &Limits) -> String {
+fn pipeline_text(size: &Size, limits: &PipelineLimits) -> String {
     let placement = hardware::place(size, KEYED_LANES, limits);
-    let mut table = Table::new(["stage", "register groups", "memory", "arrays"]);
+    let mut table = TextTable::new(["stage", "register groups", "memory", "arrays"]);
     for (number, parts) in placement.stages.iter().enumerate() {
         let groups: usize = parts.iter().map(|part| part.groups).sum();
         let used: u64 = parts.iter().map(|part| part.bytes).sum();
@@ -200,8 +200,8 @@ fn pipeline_text(size: &Size, limits: &Limits) -> String {
     format!("{table}{}", verdict(&placement, size, limits))
 }
 
-/// Whether it fits, and if not, what would.
-fn verdict(placement: &Placement, size: &Size, limits: &Limits) -> String {
+/// Verdict of the estimate: fits, or the changes with which it would fit.
+fn verdict(placement: &Placement, size: &Size, limits: &PipelineLimits) -> String {
     let (stages, of) = (placement.stages.len(), limits.stages);
     if placement.fits(limits) {
         return format!("it fits: {stages} of {of} stages\n");
@@ -211,8 +211,8 @@ fn verdict(placement: &Placement, size: &Size, limits: &Limits) -> String {
         let lanes = hardware::lanes_fitting(size, limits);
         let _ = write!(text, "it does not fit: {stages} stages of {of}; ");
         text.push_str(&match lanes {
-            0 => "nor would it with one lane a frame\n".to_owned(),
-            lanes => format!("with {lanes} of {KEYED_LANES} lanes a frame it would\n"),
+            0 => "nor does it fit with one lane per frame\n".to_owned(),
+            lanes => format!("it fits with {lanes} of {KEYED_LANES} lanes per frame\n"),
         });
     }
     for (array, bytes) in &placement.too_large {
@@ -221,15 +221,16 @@ fn verdict(placement: &Placement, size: &Size, limits: &Limits) -> String {
     }
     if !placement.too_large.is_empty() {
         let (slots, of) = (hardware::slots_fitting(size, limits), size.slots);
-        let _ = writeln!(text, "with {slots} of {of} flow slots each group fits a stage");
+        let _ = writeln!(text, "each group fits a stage with {slots} of {of} flow slots");
     }
     text
 }
 
-fn pipeline_json(size: &Size, limits: &Limits) -> Value {
+fn pipeline_json(size: &Size, limits: &PipelineLimits) -> Value {
     let placement = hardware::place(size, KEYED_LANES, limits);
     let stages = placement.stages.iter().map(|parts| {
-        let part = |part: &hardware::Part| json!({ "array": part.array, "groups": part.groups, "bytes": part.bytes });
+        let part =
+            |part: &hardware::ArrayPart| json!({ "array": part.array, "groups": part.groups, "bytes": part.bytes });
         parts.iter().map(part).collect::<Vec<_>>()
     });
     json!({

@@ -1,33 +1,33 @@
-//! Options by which commands are told of certificates.
+//! TLS options of several commands.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use pathcall_auth::{Config, Security, Target, innermost};
+use pathcall_auth::{Config, ConnectTarget, Security, innermost};
 use tonic::transport::Channel;
 
 use crate::failure::Failure;
 
-/// Of whoever calls.
+/// TLS options of a client.
 #[derive(Debug, Default, Clone, Args)]
 pub(crate) struct TlsArgs {
-    /// File (pathcall.toml) that names this program's certificate, and the authorities that it trusts
+    /// TLS configuration file (pathcall.toml): own certificate and trusted authorities
     #[arg(long, value_name = "PATH", env = "PATHCALL_TLS")]
     tls: Option<PathBuf>,
 }
 
-/// Of whoever is called.
+/// TLS options of a service.
 #[derive(Debug, Default, Clone, Args)]
 pub(crate) struct SecurityArgs {
     #[command(flatten)]
     tls: TlsArgs,
-    /// Let other hosts reach control services in plaintext: their network is trusted
+    /// Let other hosts reach control services in plaintext; only for trusted networks
     #[arg(long, conflicts_with = "tls")]
     insecure: bool,
 }
 
 impl TlsArgs {
-    /// What the file says; without one nobody shows certificates.
+    /// Reads the TLS configuration; without a file, no certificates are used.
     pub(crate) fn read(&self) -> Result<Security, Failure> {
         match &self.tls {
             Some(path) => Ok(Config::read(path)?.into()),
@@ -43,7 +43,7 @@ impl SecurityArgs {
 }
 
 /// Connects to a controller.
-pub(crate) async fn connect(target: &Target) -> Result<Channel, Failure> {
+pub(crate) async fn connect(target: &ConnectTarget) -> Result<Channel, Failure> {
     let none = |error: tonic::transport::Error| Failure::NoController { url: target.url(), reason: innermost(&error) };
     target.connect().await.map_err(none)
 }

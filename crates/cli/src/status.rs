@@ -1,4 +1,4 @@
-//! `pathcall status`: what a controller knows, as tables or as JSON.
+//! Command `pathcall status`: status of a controller, as tables or as JSON.
 
 mod pools;
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
-use pathcall_auth::{Peer, Role};
+use pathcall_auth::{ExpectedPeer, PartyRole};
 use pathcall_control::LISTEN_DEFAULT;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{ApplicationStatus, ElementStatus, StatusReply, StatusRequest};
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tonic::Request;
 
 use crate::failure::Failure;
-use crate::memory::{self, Memory};
+use crate::memory::{self, RegisterMemory};
 use crate::security::{TlsArgs, connect};
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
-/// Longest wait for the answer: the controller asks its elements meanwhile.
+/// Longest wait for the answer, in which the controller also asks its elements.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -36,13 +36,13 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Result<(), Failure> {
-    let status = ask(&args.controller, &args.tls).await?;
+    let status = fetch_status(&args.controller, &args.tls).await?;
     Ok(print(&if args.json { format!("{:#}\n", json(&status)) } else { text(&status) })?)
 }
 
-/// What the controller at `url` says.
-pub(crate) async fn ask(url: &str, tls: &TlsArgs) -> Result<StatusReply, Failure> {
-    let target = tls.read()?.target(url, Peer::new(Role::Controller))?;
+/// Status of the controller at `url`.
+pub(crate) async fn fetch_status(url: &str, tls: &TlsArgs) -> Result<StatusReply, Failure> {
+    let target = tls.read()?.target(url, ExpectedPeer::new(PartyRole::Controller))?;
     let mut client = ControllerClient::new(connect(&target).await?);
     let failed = |reason: &str| Failure::Call { url: url.to_owned(), reason: reason.to_owned() };
     match tokio::time::timeout(ANSWER_MAX, client.status(Request::new(StatusRequest {}))).await {
@@ -70,16 +70,16 @@ fn text(status: &StatusReply) -> String {
         let _ = write!(text, "\n{}\n{}", pools::table(status), pools::servers(status));
     }
     if !status.nodes.is_empty() {
-        let mut table = Table::new(["node", "reached at"]);
+        let mut table = TextTable::new(["node", "reached at"]);
         status.nodes.iter().for_each(|node| table.row([node.name.clone(), node.address.clone()]));
         let _ = write!(text, "\n{table}");
     }
     text
 }
 
-/// Who owns an application, who has joined, and what it has of an element.
-fn memory_table(status: &StatusReply) -> Table<12> {
-    let mut table = Table::new([
+/// Table of applications: owner, members, and register memory in an element.
+fn memory_table(status: &StatusReply) -> TextTable<12> {
+    let mut table = TextTable::new([
         "application",
         "gaid",
         "epoch",
@@ -94,7 +94,7 @@ fn memory_table(status: &StatusReply) -> Table<12> {
         "share",
     ]);
     for application in &status.applications {
-        let [element, rows, banks, slots, bytes, share] = match Memory::of(application, status) {
+        let [element, rows, banks, slots, bytes, share] = match RegisterMemory::of(application, status) {
             Some(memory) => [
                 memory.element.to_string(),
                 memory.rows.to_string(),
@@ -123,13 +123,13 @@ fn memory_table(status: &StatusReply) -> Table<12> {
     table
 }
 
-/// Endpoints but for the owner's own, which has no flow slots and is there while it lives.
+/// Number of callers: all endpoints but the owner's, which has no flow slots and exists as long as the owner.
 fn callers(application: &ApplicationStatus) -> usize {
     application.endpoints.len().saturating_sub(usize::from(application.alive))
 }
 
-/// How many of an application's endpoints, its owner among them, exchange frames with the element by memory
-/// that they share; the others do by UDP.
+/// Number of an application's endpoints, including its owner, that exchange frames with the element through shared
+/// memory. The others use UDP.
 fn sharing(application: &ApplicationStatus, status: &StatusReply) -> String {
     let endpoints = &application.endpoints;
     let sharing = endpoints.iter().filter(|endpoint| shares_memory(endpoint.endpoint, status)).count();
@@ -141,10 +141,10 @@ fn shares_memory(endpoint: u32, status: &StatusReply) -> bool {
     counters.flat_map(|reply| &reply.shared_memory).any(|sharing| *sharing == endpoint)
 }
 
-/// What became of the frames of an application in its element: worked on there, or left to the server.
-fn traffic_table(status: &StatusReply) -> Table<8> {
+/// Table of traffic: frames of each application that the element processed or left to the server.
+fn traffic_table(status: &StatusReply) -> TextTable<8> {
     let counters = ApplicationCounters::of(status);
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "application",
         "frames admitted",
         "done in the element",
@@ -173,8 +173,8 @@ fn traffic_table(status: &StatusReply) -> Table<8> {
     table
 }
 
-fn element_table(status: &StatusReply) -> Table<7> {
-    let mut table = Table::new(["element", "frames at", "rows used", "lanes used", "slots used", "in", "out"]);
+fn element_table(status: &StatusReply) -> TextTable<7> {
+    let mut table = TextTable::new(["element", "frames at", "rows used", "lanes used", "slots used", "in", "out"]);
     for element in &status.elements {
         let count = |name: &str| counter(element, name).map_or("-".to_owned(), |n| n.to_string());
         table.row([
@@ -190,13 +190,13 @@ fn element_table(status: &StatusReply) -> Table<7> {
     table
 }
 
-/// Frames that went no further, by reason; every reason, so that a zero can be read as one.
-fn drop_table(status: &StatusReply) -> Table<3> {
-    let mut table = Table::new(["element", "dropped", "frames"]);
+/// Table of dropped frames by reason, including reasons with count zero.
+fn drop_table(status: &StatusReply) -> TextTable<3> {
+    let mut table = TextTable::new(["element", "dropped", "frames"]);
     for element in &status.elements {
         let drops = drops(element);
         if drops.is_empty() {
-            table.row([element.element.to_string(), "it does not answer".to_owned(), "-".to_owned()]);
+            table.row([element.element.to_string(), "no answer".to_owned(), "-".to_owned()]);
         }
         for (reason, count) in drops {
             table.row([element.element.to_string(), reason.replace('_', " "), count.to_string()]);
@@ -205,26 +205,28 @@ fn drop_table(status: &StatusReply) -> Table<3> {
     table
 }
 
-/// Frames that end in the element because it has done their work: the slower answer of a cloned call, a count that waits for
-/// more. They are no loss.
+/// Counters of frames that end in the element because their work is done: the slower answer of a cloned call, or a
+/// count that waits for more. These frames are not lost.
 const DONE: [&str; 2] = ["drop_filtered", "drop_counted"];
 
-/// What the program dropped, by reason, and what the link lost; nothing when the element did not answer.
+/// Dropped frames of the program by reason, and frames lost by the link; empty when the element did not answer.
 fn drops(element: &ElementStatus) -> BTreeMap<&str, u64> {
-    ended(element, |name| (name.starts_with("drop_") || name.starts_with("link_lost_")) && !DONE.contains(&name))
+    counters_where(element, |name| {
+        (name.starts_with("drop_") || name.starts_with("link_lost_")) && !DONE.contains(&name)
+    })
 }
 
-/// Frames whose work was done in the element.
+/// Frames whose work ended in the element.
 fn done(element: &ElementStatus) -> BTreeMap<&str, u64> {
-    ended(element, |name| DONE.contains(&name))
+    counters_where(element, |name| DONE.contains(&name))
 }
 
-fn ended(element: &ElementStatus, which: impl Fn(&str) -> bool) -> BTreeMap<&str, u64> {
+fn counters_where(element: &ElementStatus, which: impl Fn(&str) -> bool) -> BTreeMap<&str, u64> {
     let counters = element.counters.iter().flat_map(|reply| &reply.element).filter(|(name, _)| which(name));
     counters.map(|(name, count)| (name.strip_prefix("drop_").unwrap_or(name), *count)).collect()
 }
 
-/// Counters of the applications, summed over the elements that answered.
+/// Counters of applications, summed over the elements that answered.
 struct ApplicationCounters<'a>(HashMap<(u32, &'a str), u64>);
 
 impl<'a> ApplicationCounters<'a> {
@@ -240,13 +242,13 @@ impl<'a> ApplicationCounters<'a> {
         Self(sums)
     }
 
-    /// Absent when no element knows the application.
+    /// Count of an application; `None` when no element knows it.
     fn get(&self, gaid: u32, name: &'a str) -> Option<u64> {
         self.0.get(&(gaid, name)).copied()
     }
 }
 
-/// One of the element's counters; absent when it did not answer.
+/// Counter of an element; `None` when it did not answer.
 fn counter(element: &ElementStatus, name: &str) -> Option<u64> {
     element.counters.as_ref()?.element.get(name).copied()
 }
@@ -260,7 +262,7 @@ fn used(used: u32, of: u32) -> String {
     format!("{used}/{of}")
 }
 
-/// With the names of the contract, `control.proto`.
+/// Status as JSON, with the names of `control.proto`.
 fn json(status: &StatusReply) -> Value {
     json!({
         "applications": status.applications.iter().map(|application| application_json(application, status)).collect::<Vec<_>>(),
@@ -299,7 +301,7 @@ fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Va
         "service_address": application.service_address,
         "authenticated": application.authenticated,
         "memory": memory,
-        "usage": Memory::of(application, status).map(|memory| memory.json()),
+        "usage": RegisterMemory::of(application, status).map(|memory| memory.json()),
         "callers": callers(application),
         "endpoints": endpoints.collect::<Vec<_>>(),
     })

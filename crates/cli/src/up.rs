@@ -1,4 +1,4 @@
-//! `pathcall up`: a controller and an element in one process.
+//! Command `pathcall up`: runs a controller and an element in one process.
 
 use clap::Args;
 use pathcall_auth::Security;
@@ -20,15 +20,14 @@ pub(crate) struct UpArgs {
     security: SecurityArgs,
 }
 
-/// A controller and an element that know each other.
-pub(crate) struct Pair {
+/// Controller with a registered element.
+pub(crate) struct LocalNetwork {
     pub(crate) controller: pathcall_control::Handle,
     pub(crate) element: pathcall_element::Handle,
 }
 
-impl Pair {
-    /// Starts both, and returns once the element is registered: whoever is told that they are ready
-    /// gets memory.
+impl LocalNetwork {
+    /// Starts both and returns once the element is registered, so that applications get memory at once.
     pub(crate) async fn start(
         controller: ControllerArgs,
         element: SocketArgs,
@@ -48,7 +47,7 @@ impl Pair {
         Ok(Self { controller, element })
     }
 
-    /// Stops both; the ports are free when it returns.
+    /// Stops both. Their ports are free when this returns.
     pub(crate) async fn shutdown(self) {
         self.element.shutdown().await;
         self.controller.shutdown().await;
@@ -57,12 +56,16 @@ impl Pair {
 
 pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let signal = stopped()?;
-    let mut pair = Pair::start(args.controller, args.element, args.security.read()?).await?;
-    print(&format!("ready: controller at {}, element with {}\n", pair.controller.url(), addresses(&pair.element)))?;
+    let mut network = LocalNetwork::start(args.controller, args.element, args.security.read()?).await?;
+    print(&format!(
+        "ready: controller at {}, element with {}\n",
+        network.controller.url(),
+        addresses(&network.element)
+    ))?;
     let ended = tokio::select! {
         () = signal => Ok(()),
-        error = pair.controller.failed() => Err(error.into()),
+        error = network.controller.failed() => Err(error.into()),
     };
-    pair.shutdown().await;
+    network.shutdown().await;
     ended
 }

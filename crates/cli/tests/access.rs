@@ -1,11 +1,13 @@
-//! The table of access, held against the running services: each RPC, as each role, for an application that the configuration
-//! names and for another.
+//! Tests of the access table against the running services: each RPC, as each role, for an application that the
+//! configuration names and for another one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pathcall_auth::access::rpcs;
-use pathcall_auth::{Access, Grant, Identity, Incoming, Pattern, Peer, Role, Security, Target};
+use pathcall_auth::{
+    AccessGrant, AccessTable, ConnectTarget, ExpectedPeer, Identity, PartyRole, Pattern, Security, TlsIncoming,
+};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::function_client::FunctionClient;
@@ -18,10 +20,10 @@ use pathcall_proto::v1::{
     ReleaseEndpointRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest, ServerHello, ServerWord,
     SetEndpointsRequest, SetGroupRequest, StatusRequest, server_word,
 };
-use pathcall_rpc::Server;
+use pathcall_rpc::Layer;
 use pathcall_test_support::HANG;
 use pathcall_test_support::certificates::Authority;
-use pathcall_test_support::service::Handlers;
+use pathcall_test_support::service::TestHandlers;
 use pathcall_test_support::store::STORE;
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::training_server::TrainingServer;
@@ -32,15 +34,15 @@ use tokio_stream::iter;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// Those that the table is asked about; others of their roles keep the services running.
+/// Name of the callers under test; other holders of their roles keep the services running.
 const NAME: &str = "asked";
-/// The application that the grants name, and another.
+/// Application that the grants name, and another one.
 const RIGHT: &str = "T-SUM";
 const WRONG: &str = "T-WORDS";
-/// The pool of the server.
+/// Pool of the server.
 const POOL: &str = "shelves";
-/// RPCs that are for no one application.
-const OF_NONE: &[&str] = &[
+/// RPCs that belong to no application.
+const WITHOUT_APPLICATION: &[&str] = &[
     "Controller/RegisterElement",
     "Controller/Status",
     "Peer/Node",
@@ -48,58 +50,62 @@ const OF_NONE: &[&str] = &[
     "Function/FunctionStatus",
 ];
 
-/// Each role may do what it needs: those who are asked about, for one application.
-pub(crate) fn access() -> Access {
-    Role::ALL.into_iter().fold(Access::default(), |access, role| {
+/// Configuration that grants each role its calls for one application, to the callers under test.
+pub(crate) fn access() -> AccessTable {
+    PartyRole::ALL.into_iter().fold(AccessTable::default(), |access, role| {
         let right = [RIGHT, POOL].map(Pattern::new);
-        let asked = Grant::new(role).name(Pattern::new(NAME)).applications(right);
-        let none = Grant::new(role).name(Pattern::new("apart")).applications([Pattern::new("none")]);
-        access.grant(asked).grant(none).grant(Grant::new(role).name(Pattern::new("kept")))
+        let asked = AccessGrant::new(role).name(Pattern::new(NAME)).applications(right);
+        let none = AccessGrant::new(role).name(Pattern::new("apart")).applications([Pattern::new("none")]);
+        access.grant(asked).grant(none).grant(AccessGrant::new(role).name(Pattern::new("kept")))
     })
 }
 
-/// Who keeps a service running.
-pub(crate) fn keeper(authority: &Authority, role: Role) -> Security {
+/// Credentials of a party that keeps a service running.
+pub(crate) fn service_credentials(authority: &Authority, role: PartyRole) -> Security {
     Security::new(authority.credentials(role, "kept"), access())
 }
 
 fn is_of_an_application(rpc: &str) -> bool {
-    !rpc.starts_with("Element/") && !OF_NONE.contains(&rpc)
+    !rpc.starts_with("Element/") && !WITHOUT_APPLICATION.contains(&rpc)
 }
 
-/// What the services at `url` say to each RPC of theirs.
-pub(crate) async fn ask_all(authority: &Authority, service: &str, url: &str, ids: [u32; 2]) -> u32 {
+/// Calls each RPC of the services at `url` and checks the outcome against the table.
+pub(crate) async fn call_all_rpcs(authority: &Authority, service: &str, url: &str, ids: [u32; 2]) -> u32 {
     let mut granted = 0;
     for rpc in rpcs().filter(|rpc| rpc.starts_with(service)) {
-        for role in Role::ALL {
+        for role in PartyRole::ALL {
             for (application, id) in [(RIGHT, ids[0]), (WRONG, ids[1])] {
-                // The pool that is followed is the server's: who may not is known by another name.
+                // The server under test has the followed pool, so a caller without access needs another name.
                 let name = if rpc == "Peer/FollowPool" && application == WRONG { "apart" } else { NAME };
                 let credentials = authority.credentials(role, name);
-                let peer = Peer::new(Role::Server).or(if service == "Peer/" { Role::Server } else { Role::Element });
-                let peer = if service == "Controller/" { Peer::new(Role::Controller) } else { peer };
-                let channel = Target::new(url, Some(&credentials), peer).unwrap().connect_lazy();
-                let said = timeout(HANG, call(rpc, channel, application, id)).await.expect("an answer");
+                let peer = ExpectedPeer::new(PartyRole::Server).or(if service == "Peer/" {
+                    PartyRole::Server
+                } else {
+                    PartyRole::Element
+                });
+                let peer = if service == "Controller/" { ExpectedPeer::new(PartyRole::Controller) } else { peer };
+                let channel = ConnectTarget::new(url, Some(&credentials), peer).unwrap().connect_lazy();
+                let printed = timeout(HANG, call(rpc, channel, application, id)).await.expect("an answer");
                 let about = is_of_an_application(rpc).then_some(if name == NAME { application } else { POOL });
                 let allowed = access().allows(&Identity::new(role, name), rpc, about);
-                // Who may look at the directory has no place in it.
-                let allowed = allowed && (rpc != "Controller/Nodes" || role == Role::Server);
-                let needed = Access::default().allows(&Identity::new(role, name), rpc, None);
+                // A caller that may list nodes is not registered as one.
+                let allowed = allowed && (rpc != "Controller/Nodes" || role == PartyRole::Server);
+                let needed = AccessTable::default().allows(&Identity::new(role, name), rpc, None);
                 assert!(
                     !allowed || needed && (application == RIGHT || !is_of_an_application(rpc)),
                     "{rpc} {role} {application}"
                 );
                 granted += u32::from(allowed);
-                let refused = said.as_ref().err().filter(|status| status.message().contains("may not"));
-                assert_eq!(refused.is_none(), allowed, "{rpc} as {role} for {application}: {said:?}");
-                assert!(refused.is_none_or(|status| status.code() == Code::PermissionDenied), "{said:?}");
+                let refused = printed.as_ref().err().filter(|status| status.message().contains("may not"));
+                assert_eq!(refused.is_none(), allowed, "{rpc} as {role} for {application}: {printed:?}");
+                assert!(refused.is_none_or(|status| status.code() == Code::PermissionDenied), "{printed:?}");
             }
         }
     }
     granted
 }
 
-/// One call, that is nothing else but for an application.
+/// Makes one call for an application, with all other fields empty.
 async fn call(rpc: &str, channel: Channel, application: &str, gaid: u32) -> Result<(), Status> {
     let (mut controller, mut element) = (ControllerClient::new(channel.clone()), ElementClient::new(channel.clone()));
     let (mut peer, mut function) = (PeerClient::new(channel.clone()), FunctionClient::new(channel));
@@ -147,12 +153,12 @@ async fn call(rpc: &str, channel: Channel, application: &str, gaid: u32) -> Resu
         }
         "Function/ChangeGroup" => function.change_group(ChangeGroupRequest::default()).await.map(drop),
         "Function/FunctionStatus" => function.function_status(FunctionStatusRequest {}).await.map(drop),
-        _ => panic!("{rpc} is not asked about: give it a line here"),
+        _ => panic!("{rpc} is missing in this test"),
     }
 }
 
 #[test]
-fn every_rpc_of_the_contract_is_in_the_table() {
+fn access_table_lists_every_rpc() {
     let mut contract = BTreeSet::new();
     for text in
         [include_str!("../../../proto/pathcall/control.proto"), include_str!("../../../proto/pathcall/function.proto")]
@@ -171,47 +177,53 @@ fn every_rpc_of_the_contract_is_in_the_table() {
 }
 
 #[tokio::test]
-async fn each_role_calls_what_the_configuration_lets_it_call() {
+async fn role_can_call_exactly_its_granted_rpcs() {
     let authority = Authority::new();
     let free = "127.0.0.1:0".parse().unwrap();
     let listener = pathcall_control::bind(free).await.unwrap();
-    let config = pathcall_control::Config::default().security(keeper(&authority, Role::Controller));
+    let config = pathcall_control::Config::default().security(service_credentials(&authority, PartyRole::Controller));
     let controller = pathcall_control::serve(listener, config).await.unwrap();
     let config = pathcall_element::Config::default().data(free).control(free).controller(Some(controller.url()));
-    let element = pathcall_element::run(config.security(keeper(&authority, Role::Element))).await.unwrap();
+    let element =
+        pathcall_element::run(config.security(service_credentials(&authority, PartyRole::Element))).await.unwrap();
     let mut known = element.registration();
     let registered = known.wait_for(|known| matches!(known, pathcall_element::Registration::Known { .. }));
-    timeout(HANG, registered).await.expect("the element is known").unwrap();
+    timeout(HANG, registered).await.expect("the element is registered").unwrap();
 
-    let security = keeper(&authority, Role::Server);
-    let builder = Server::builder(&PATHCALL).manifest(&STORE).pool(POOL).security(security.clone());
+    let security = service_credentials(&authority, PartyRole::Server);
+    let builder = Layer::builder(&PATHCALL).manifest(&STORE).pool(POOL).security(security.clone());
     let server = builder.controller(controller.url()).data_address(free).build().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let incoming = Incoming::new(listener, security.credentials().unwrap().clone());
+    let incoming = TlsIncoming::new(listener, security.credentials().unwrap().clone());
     let services = tonic::transport::Server::builder()
-        .layer(server.layer())
-        .add_service(TrainingServer::new(Handlers(Default::default())));
+        .layer(server.clone())
+        .add_service(TrainingServer::new(TestHandlers(Default::default())));
     let mut serving = JoinSet::new();
     serving.spawn(services.serve_with_incoming(incoming));
 
-    let operator = authority.credentials(Role::Operator, "kept");
-    let channel = Target::new(&controller.url(), Some(&operator), Peer::new(Role::Controller)).unwrap().connect_lazy();
+    let operator = authority.credentials(PartyRole::Operator, "kept");
+    let channel = ConnectTarget::new(&controller.url(), Some(&operator), ExpectedPeer::new(PartyRole::Controller))
+        .unwrap()
+        .connect_lazy();
     let mut ids = [0; 2];
     for (id, name) in ids.iter_mut().zip([RIGHT, WRONG]) {
         let found = ControllerClient::new(channel.clone()).lookup(LookupRequest { name: name.into() }).await;
         *id = found.unwrap().into_inner().gaid;
     }
-    // By hand from the page: nobody but who is named there, for what is named there.
-    assert_eq!(ask_all(&authority, "Controller/", &controller.url(), ids).await, 5 + 3 + 2 * 2 + 2);
-    assert_eq!(ask_all(&authority, "Element/", element.control_url(), ids).await, 2 * (7 + 2 * 3));
-    assert_eq!(ask_all(&authority, "Peer/", &url, ids).await, 2 * 8 + 2 * 2);
-    for role in [Role::Caller, Role::Operator] {
-        let target =
-            Target::new(&controller.url(), Some(&authority.credentials(role, NAME)), Peer::new(Role::Controller));
+    // Numbers counted by hand from the page: access only for the named caller, to the named application.
+    assert_eq!(call_all_rpcs(&authority, "Controller/", &controller.url(), ids).await, 5 + 3 + 2 * 2 + 2);
+    assert_eq!(call_all_rpcs(&authority, "Element/", element.control_url(), ids).await, 2 * (7 + 2 * 3));
+    assert_eq!(call_all_rpcs(&authority, "Peer/", &url, ids).await, 2 * 8 + 2 * 2);
+    for role in [PartyRole::Caller, PartyRole::Operator] {
+        let target = ConnectTarget::new(
+            &controller.url(),
+            Some(&authority.credentials(role, NAME)),
+            ExpectedPeer::new(PartyRole::Controller),
+        );
         let mut looking = ControllerClient::new(target.unwrap().connect_lazy());
-        looking.nodes(NodesRequest::default()).await.expect("who is there may be looked at");
+        looking.nodes(NodesRequest::default()).await.expect("the nodes can be listed");
     }
     element.shutdown().await;
-    timeout(HANG + Duration::from_secs(1), controller.shutdown()).await.expect("it stops");
+    timeout(HANG + Duration::from_secs(1), controller.shutdown()).await.expect("shutdown in time");
 }

@@ -1,9 +1,9 @@
-//! `pathcall cert`, and commands that show certificates: what users type, and what they are told.
+//! Tests of `pathcall cert`, and of commands that use certificates: arguments and output.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use pathcall_auth::{Credentials, Identity, Role, Rules};
+use pathcall_auth::{Credentials, Identity, IdentityRules, PartyRole};
 use pathcall_test_support::process::{Process, until};
 use x509_parser::extensions::GeneralName;
 
@@ -23,10 +23,11 @@ fn succeed(folder: &Path, arguments: &[&str]) -> String {
 
 fn credentials(folder: &Path, file: &str) -> Credentials {
     let (authorities, file) = (folder.join("certs/ca.pem"), folder.join("certs").join(file));
-    Credentials::files(authorities, &file, &file, Rules::default().domain("corp.example")).expect("they fit")
+    Credentials::files(authorities, &file, &file, IdentityRules::default().domain("corp.example"))
+        .expect("valid credentials")
 }
 
-/// A folder with an authority, and the certificates and configurations of a controller, an element and an operator.
+/// Folder with an authority, and certificates and configurations of a controller, an element and an operator.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     succeed(folder.path(), &["cert", "init", "--domain", "corp.example"]);
@@ -39,30 +40,30 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn certificate_that_is_issued_names_its_role_and_is_renewed_with_its_names() {
+fn issued_certificate_is_renewed_with_its_names() {
     let folder = folder();
     let at = folder.path();
-    let said = succeed(
+    let printed = succeed(
         at,
         &["cert", "issue", "server", "rack/words-1", "--dns", "words.example", "--ip", "10.0.0.7", "--hours", "2"],
     );
-    assert!(said.starts_with("certs/server-rack-words-1.pem: server rack/words-1, until 20"), "{said}");
+    assert!(printed.starts_with("certs/server-rack-words-1.pem: server rack/words-1, until 20"), "{printed}");
     let file = at.join("certs/server-rack-words-1.pem");
     let before = std::fs::read(&file).unwrap();
     assert_eq!(
         credentials(at, "server-rack-words-1.pem").identity(),
-        Some(Identity::new(Role::Server, "rack/words-1"))
+        Some(Identity::new(PartyRole::Server, "rack/words-1"))
     );
-    // Not due yet: it stays.
+    // The certificate is not due for renewal yet.
     assert_eq!(succeed(at, &["cert", "renew", "certs/server-rack-words-1.pem", "--within", "1"]), "");
     assert_eq!(std::fs::read(&file).unwrap(), before);
-    let said = succeed(at, &["cert", "renew", "certs/server-rack-words-1.pem", "--within", "3"]);
-    assert!(said.contains("server rack/words-1, until 20"), "{said}");
+    let printed = succeed(at, &["cert", "renew", "certs/server-rack-words-1.pem", "--within", "3"]);
+    assert!(printed.contains("server rack/words-1, until 20"), "{printed}");
     let after = std::fs::read(&file).unwrap();
     assert_ne!(after, before);
     assert_eq!(
         credentials(at, "server-rack-words-1.pem").identity(),
-        Some(Identity::new(Role::Server, "rack/words-1"))
+        Some(Identity::new(PartyRole::Server, "rack/words-1"))
     );
     let (_, pem) = x509_parser::pem::parse_x509_pem(&after).unwrap();
     let certificate = pem.parse_x509().unwrap();
@@ -73,12 +74,12 @@ fn certificate_that_is_issued_names_its_role_and_is_renewed_with_its_names() {
         GeneralName::IPAddress(&[10, 0, 0, 7]),
     ];
     assert_eq!(names[..], expected);
-    assert_eq!(std::fs::read_dir(at.join("certs")).unwrap().count(), 6, "nothing is left beside");
+    assert_eq!(std::fs::read_dir(at.join("certs")).unwrap().count(), 6, "leftover files");
 }
 
 #[cfg(unix)]
 #[test]
-fn keys_are_for_their_owner_only_and_an_authority_is_never_replaced() {
+fn authority_is_private_and_never_overwritten() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = folder();
@@ -93,51 +94,56 @@ fn keys_are_for_their_owner_only_and_an_authority_is_never_replaced() {
 }
 
 #[test]
-fn mistakes_with_certificates_are_said_in_a_line() {
+fn certificate_errors_are_one_line() {
     let folder = folder();
     let none = tempfile::tempdir().unwrap();
     let fails = |at: &Path, arguments: &[&str], expected: &str| {
         let (status, _, stderr) = run(at, arguments);
-        // But for the port that the system chose.
-        let said = stderr.trim_end().split_once(" (").filter(|(before, _)| before.starts_with("pathcall: 0.0.0.0:"));
-        let said = said.map_or(stderr.trim_end().to_owned(), |(_, after)| format!("pathcall: 0.0.0.0:0 ({after}"));
-        assert_eq!((status, said.as_str()), (1, expected), "{arguments:?}");
+        // The port that the system chose is left out of the comparison.
+        let printed = stderr.trim_end().split_once(" (").filter(|(before, _)| before.starts_with("pathcall: 0.0.0.0:"));
+        let printed =
+            printed.map_or(stderr.trim_end().to_owned(), |(_, after)| format!("pathcall: 0.0.0.0:0 ({after}"));
+        assert_eq!((status, printed.as_str()), (1, expected), "{arguments:?}");
     };
     fails(
         none.path(),
         &["cert", "issue", "server", "words"],
-        "pathcall: no authority in certs: make one with `pathcall cert init`, or name its folder with --folder",
+        "pathcall: no authority in certs: make one with `pathcall cert init`, or set its folder with --folder",
     );
     fails(
         folder.path(),
         &["cert", "issue", "server", "a b"],
-        "pathcall: the name \"a b\": expected letters, digits, '-', '_', '.', and '/' between parts",
+        "pathcall: invalid name \"a b\": expected letters, digits, '-', '_', '.', and '/' between parts",
     );
-    fails(folder.path(), &["cert", "renew", "element.toml"], "pathcall: element.toml: no certificate in PEM");
+    fails(folder.path(), &["cert", "renew", "element.toml"], "pathcall: element.toml: not a certificate in PEM format");
     fails(
         folder.path(),
         &["controller", "--listen", "0.0.0.0:0"],
-        "pathcall: 0.0.0.0:0 (controller) is reached from other hosts, and there are no certificates: name them with --tls, or \
-         take anybody's word with --insecure",
+        "pathcall: 0.0.0.0:0 (controller) can be reached from other hosts, and there are no certificates: set \
+         them with --tls, or accept unauthenticated callers with --insecure",
     );
     fails(
         folder.path(),
         &["element", "--control", "0.0.0.0:0", "--data", "127.0.0.1:0", "--advertise", "127.0.0.1"],
-        "pathcall: 0.0.0.0:0 (control service of an element) is reached from other hosts, and there are no certificates: name them \
-         with --tls, or take anybody's word with --insecure",
+        "pathcall: 0.0.0.0:0 (control service of an element) can be reached from other hosts, and there are no \
+         certificates: set them with --tls, or accept unauthenticated callers with --insecure",
     );
     fails(
         folder.path(),
         &["status", "--controller", "https://127.0.0.1:1"],
-        "pathcall: https://127.0.0.1:1 takes certificates: name those of this program, by --tls or in its configuration",
+        "pathcall: https://127.0.0.1:1 requires TLS, and this program has no certificates: set them with --tls or in its \
+         configuration",
     );
     let (status, _, stderr) = run(folder.path(), &["cert", "issue", "root", "x"]);
     assert_eq!(status, 2);
-    assert!(stderr.contains("no role \"root\": there are controller, element, server, caller, operator"), "{stderr}");
+    assert!(
+        stderr.contains("unknown role \"root\" (roles: controller, element, server, caller, operator)"),
+        "{stderr}"
+    );
 }
 
 #[test]
-fn controller_and_element_with_certificates_know_each_other_and_their_operator() {
+fn controller_element_and_operator_authenticate() {
     let folder = folder();
     let at = folder.path();
     let start = |arguments: &[&str]| {
@@ -152,21 +158,21 @@ fn controller_and_element_with_certificates_know_each_other_and_their_operator()
     let element = ["element", "--controller", &url, "--data", free, "--control", free, "--tls", "element.toml"];
     let (_element, ready) = start(&element);
     assert!(ready.contains("control calls at https://127.0.0.1:"), "{ready}");
-    until("the element is known", || {
-        let said = succeed(at, &["status", "--controller", &url, "--tls", "operator.toml", "--json"]);
-        said.contains("\"alive\": true").then_some(())
+    until("the element is registered", || {
+        let printed = succeed(at, &["status", "--controller", &url, "--tls", "operator.toml", "--json"]);
+        printed.contains("\"alive\": true").then_some(())
     });
-    // An element is no operator.
+    // An element is not an operator.
     let (status, _, stderr) = run(at, &["status", "--controller", &url, "--tls", "element.toml"]);
     assert_eq!(status, 1);
     assert!(stderr.contains("element one may not call Controller/Status"), "{stderr}");
-    // Nor is who shows nothing.
+    // Neither is a client without certificate.
     let plain = url.replace("https", "http");
     assert_eq!(run(at, &["status", "--controller", &plain]).0, 1);
 }
 
 #[test]
-fn up_with_one_certificate_for_both_is_ready() {
+fn up_with_one_certificate_becomes_ready() {
     let folder = folder();
     let free = "127.0.0.1:0";
     let mut command = Command::new(crate::PATHCALL);
@@ -176,12 +182,12 @@ fn up_with_one_certificate_for_both_is_ready() {
 }
 
 #[test]
-fn insecure_services_say_so() {
+fn insecure_service_logs_warning() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let mut command = Command::new(crate::PATHCALL);
     command.args(["controller", "--listen", "0.0.0.0:0", "--insecure"]).stderr(std::fs::File::create(&log).unwrap());
     let (_controller, _) = Process::ready(&mut command);
-    let said = std::fs::read_to_string(log).unwrap();
-    assert!(said.contains("takes anybody's word, and keys cross the network in the clear"), "{said}");
+    let printed = std::fs::read_to_string(log).unwrap();
+    assert!(printed.contains("accepts unauthenticated callers, and keys cross the network unencrypted"), "{printed}");
 }

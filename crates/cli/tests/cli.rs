@@ -1,4 +1,4 @@
-//! The command as its users meet it: arguments in, output, errors and exit codes out.
+//! Tests of the command line: arguments, output, errors and exit codes.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -27,26 +27,26 @@ fn fails(args: &[&str], expected: &str) {
     assert_eq!(status.code(), Some(1));
 }
 
-/// Something listens on the port for as long as the listener lives.
+/// Listener that occupies a port until it is dropped.
 fn used_port() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     (listener, port)
 }
 
-/// Where nobody listens: the system gives such a port to nobody who asks for any.
-const NOBODY: &str = "http://127.0.0.1:1";
+/// Address without a listener: the system never assigns this port by itself.
+const NO_CONTROLLER: &str = "http://127.0.0.1:1";
 
-/// A command that runs until it is dropped.
+/// Running command, killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+        self.0.kill().and_then(|()| self.0.wait()).expect("child process");
     }
 }
 
-/// `up` on free ports, and the URL of its controller.
+/// Runs `up` on free ports. Returns the process and the URL of its controller.
 fn up() -> (Running, String) {
     let args = ["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"];
     let mut child = pathcall(&args).stdout(Stdio::piped()).spawn().expect("the command is built");
@@ -59,28 +59,28 @@ fn up() -> (Running, String) {
     (running, url)
 }
 
-/// Who has said that it is ready can be told to stop.
+/// A process that has reported `ready` handles signals.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_signal_right_behind_ready_ends_it_in_order() {
+fn signal_after_ready_ends_process_in_order() {
     use rustix::process::{Pid, Signal, kill_process};
 
     for _ in 0..20 {
         let mut child = pathcall(&["controller", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("a line");
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("it is there");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("already present");
         assert_eq!(child.wait().unwrap().code(), Some(0), "{ready}");
     }
 }
 
-/// An option that would do nothing is refused.
+/// An option without effect is refused.
 #[test]
-fn what_belongs_to_a_function_takes_one() {
+fn function_options_require_function() {
     let options =
         ["--placement=heap", "--function-listen=127.0.0.1:0", "--phv=200B", "--element-entries=8", "-DA=1", "-I."];
     for option in options {
-        // An address that is not this host's: it would not run for long.
+        // The address is not of this host, so the command would not run for long.
         let Output { status, stderr, .. } = output(&["element", "--data", "192.0.2.1:7702", option]);
         let stderr = String::from_utf8_lossy(&stderr);
         assert!(status.code() == Some(2) && stderr.contains("--function <FILE.p4c>"), "{option}: {stderr}");
@@ -88,7 +88,7 @@ fn what_belongs_to_a_function_takes_one() {
 }
 
 #[test]
-fn check_prints_what_the_filters_mean() {
+fn check_prints_meaning_of_filters() {
     let Output { status, stdout, stderr } = output(&["check", "good.proto"]);
     let stdout = String::from_utf8_lossy(&stdout);
     assert_eq!(String::from_utf8_lossy(&stderr), "");
@@ -97,7 +97,7 @@ fn check_prints_what_the_filters_mean() {
 }
 
 #[test]
-fn check_names_the_place_of_a_mistake() {
+fn check_reports_position_of_error() {
     fails(
         &["check", "bad.proto"],
         "bad.nf:5:12: error: addTo: `NewGrad` has no such field: expected `name` or `tensor`, got `tensr`\n  \
@@ -106,7 +106,7 @@ fn check_names_the_place_of_a_mistake() {
 }
 
 #[test]
-fn check_looks_for_imports_where_it_is_told_to() {
+fn check_searches_given_import_folders() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
     for (name, text) in [
@@ -127,16 +127,16 @@ fn check_looks_for_imports_where_it_is_told_to() {
 }
 
 #[test]
-fn status_without_a_controller_says_so() {
+fn status_without_controller_fails_with_hint() {
     fails(
-        &["status", "--controller", NOBODY],
+        &["status", "--controller", NO_CONTROLLER],
         "pathcall: no controller answers at http://127.0.0.1:1 (Connection refused (os error 111)): \
          start one, or name another with --controller",
     );
 }
 
 #[test]
-fn up_on_a_used_port_says_so() {
+fn up_on_used_port_fails_with_hint() {
     let (_listener, port) = used_port();
     fails(
         &["up", "--listen", &format!("127.0.0.1:{port}")],
@@ -155,7 +155,7 @@ fn up_on_a_used_port_says_so() {
 }
 
 #[test]
-fn status_shows_the_element_of_up() {
+fn status_shows_element_of_up() {
     let (_up, url) = up();
     let Output { status, stdout, stderr } = output(&["status", "--controller", &url]);
     let stdout = String::from_utf8_lossy(&stdout);
@@ -170,14 +170,14 @@ fn status_shows_the_element_of_up() {
 }
 
 #[test]
-fn status_names_every_reason_why_frames_are_dropped() {
+fn status_lists_every_drop_reason() {
     let (_up, url) = up();
     let stdout = output(&["status", "--json", "--controller", &url]).stdout;
     let status: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
     let dropped = status["elements"][0]["dropped"].as_object().expect("reasons");
     let expected = pathcall_program::Counters::default();
     let expected: Vec<_> = expected.iter().filter_map(|(name, _)| name.strip_prefix("drop_")).collect();
-    // What a cloned call or a count has done with is no loss.
+    // Frames that ended because their work was done are not lost.
     let done = status["elements"][0]["done"].as_object().expect("reasons");
     assert!(done.keys().eq(["counted", "filtered"]), "{done:?}");
     let named = |reason: &&str| dropped.contains_key(*reason) != done.contains_key(*reason);
@@ -191,7 +191,7 @@ fn status_names_every_reason_why_frames_are_dropped() {
 }
 
 #[test]
-fn program_report_shows_stages_arrays_and_the_pipeline() {
+fn program_report_shows_stages_arrays_and_pipeline() {
     let (_up, url) = up();
     let text = String::from_utf8(output(&["program", "report", "--controller", &url]).stdout).expect("text");
     let places: Vec<_> = pathcall_program::layout::STAGES
@@ -208,7 +208,7 @@ fn program_report_shows_stages_arrays_and_the_pipeline() {
     let element = &report["elements"][0];
     let lanes = element["arrays"].as_array().expect("arrays").iter().find(|array| array["name"] == "lanes");
     assert_eq!(lanes.expect("lanes")["registers"], 32 * 40_960);
-    // A stage's groups are within the limit, whatever the verdict.
+    // The groups of a stage are within the limit, whatever the verdict.
     let (limits, stages) = (&element["pipeline"]["limits"], element["pipeline"]["stages"].as_array().expect("stages"));
     for stage in stages {
         let groups: u64 = stage.as_array().expect("parts").iter().filter_map(|part| part["groups"].as_u64()).sum();
@@ -222,7 +222,7 @@ fn program_report_shows_stages_arrays_and_the_pipeline() {
 
 #[cfg(feature = "xdp")]
 #[test]
-fn program_report_shows_what_the_kernels_program_costs() {
+fn program_report_shows_cost_of_kernel_program() {
     let text = String::from_utf8(output(&["program", "report", "--xdp"]).stdout).expect("text");
     for stage in ["admit.h", "once.h", "round.h", "lanes.h", "egress.h"] {
         assert!(text.contains(&format!("\n{stage} ")), "{stage}: {text}");
@@ -233,14 +233,14 @@ fn program_report_shows_what_the_kernels_program_costs() {
     assert!(counts.sum::<u64>() > 1000, "{report}");
     match report["frames"].as_array() {
         Some(frames) => assert!(frames.iter().all(|frame| frame["ns"].as_u64() > Some(0)), "{report}"),
-        // Who may not load the program is told so.
+        // Without the right to load the program, the report says so.
         None => assert!(text.contains("no times: no permission to load the XDP program"), "{text}"),
     }
 }
 
 #[cfg(not(feature = "xdp"))]
 #[test]
-fn program_report_without_a_program_for_the_kernel_says_so() {
+fn program_report_without_kernel_program_fails_with_hint() {
     fails(
         &["program", "report", "--xdp"],
         "pathcall: this build has no XDP program: build it with `cargo build --release -p pathcall-cli --features xdp`",
@@ -248,16 +248,16 @@ fn program_report_without_a_program_for_the_kernel_says_so() {
 }
 
 #[test]
-fn program_report_of_a_controller_that_is_not_there_fails() {
+fn program_report_of_missing_controller_fails() {
     fails(
-        &["program", "report", "--controller", NOBODY],
+        &["program", "report", "--controller", NO_CONTROLLER],
         "pathcall: no controller answers at http://127.0.0.1:1 (Connection refused (os error 111)): \
          start one, or name another with --controller",
     );
 }
 
 #[test]
-fn sim_plays_seeds() {
+fn sim_command_runs_seeds() {
     let Output { status, stdout, .. } = output(&["sim", "map", "--seeds", "5"]);
     let stdout = String::from_utf8_lossy(&stdout);
     assert!(stdout.contains("5 from 1") && stdout.ends_with("all results right\n"), "{stdout}");
@@ -265,21 +265,22 @@ fn sim_plays_seeds() {
 }
 
 #[test]
-fn an_unknown_command_says_which_program_it_would_be() {
+fn unknown_command_names_external_program() {
     fails(
         &["nothing"],
-        "pathcall: no command \"nothing\": the program pathcall-nothing is neither beside this one nor on the PATH",
+        "pathcall: unknown command \"nothing\": program pathcall-nothing is neither in the folder of pathcall nor on PATH; \
+         see pathcall --help",
     );
 }
 
 #[test]
-fn wrong_usage_is_another_exit_code() {
+fn wrong_usage_exits_with_code_2() {
     assert_eq!(output(&["up", "--listen", "nowhere"]).status.code(), Some(2));
     assert_eq!(output(&["sim", "map", "--seed", "1", "--seeds", "2"]).status.code(), Some(2));
 }
 
 #[test]
-fn version_is_the_packages() {
+fn version_matches_package() {
     let stdout = output(&["--version"]).stdout;
     assert_eq!(String::from_utf8_lossy(&stdout), format!("pathcall {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -1,10 +1,10 @@
-//! Every command that a page shows is run here, or by name elsewhere.
+//! Tests that run every command shown in the documentation, or name the test that runs it.
 //!
-//! Tutorials have tests of their own (`crates/tutorials`), as their commands need each other.
+//! Tutorials have tests of their own (`crates/tutorials`), because their commands depend on each other.
 //!
-//! Commands stand in blocks marked `sh` and between backquotes in the text. What is cheap is really
-//! done, on a controller and an element of this test's own where it needs any, and where it needs root, as
-//! root; the rest is in [`ELSEWHERE`] with who runs it. Anything else fails: nobody would notice when it stops working.
+//! Commands stand in blocks marked `sh` and between backquotes in the text. Cheap commands are run, on a controller and
+//! an element of this test where needed, and as root where needed. [`ELSEWHERE`] lists the others with the place that
+//! runs them. Any other command fails the test: nobody would notice when it stops working.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -14,28 +14,28 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use pathcall_testbed::{Testbed, beds, root_tests};
+use pathcall_testbed::{Testbed, list_testbeds, root_tests};
 
-/// Simulated runs of a command that asks for more, or does not say how many.
+/// Number of simulated runs, in place of a larger or missing number in a command.
 const SEEDS: &str = "20";
 
-/// Where `pathcall up` has its controller.
+/// Address of the controller of `pathcall up`.
 const CONTROLLER: &str = "http://127.0.0.1:7700";
 
-/// Who runs a target of make that takes long.
+/// Place that runs a slow make target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Runner {
     /// `.ci/run` calls it.
     Ci,
     /// `make test` calls it, which `.ci/run` calls.
     Test,
-    /// `make test` has its tests, by this feature.
+    /// `make test` runs its tests, by this feature.
     Feature(&'static str),
-    /// Nobody regularly, for this reason; its parts have tests.
+    /// Run by hand only, for this reason; its parts have tests.
     Hand(&'static str),
 }
 
-/// Targets that are not made here.
+/// Targets that this test does not make.
 const ELSEWHERE: [(&str, Runner); 13] = [
     ("demo", Runner::Ci),
     ("lint", Runner::Ci),
@@ -56,7 +56,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The tracked pages, by name.
+/// Tracked pages, by name.
 fn pages() -> Vec<(String, String)> {
     let output = Command::new("git").arg("-C").arg(root()).args(["ls-files", "*.md"]).output().expect("git");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -68,8 +68,8 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Commands with their page: the lines of `sh` blocks, and what stands between backquotes and begins
-/// like a command with arguments.
+/// Commands with their page: lines of `sh` blocks, and text between backquotes that begins like a command with
+/// arguments.
 fn commands() -> Vec<(String, Vec<String>)> {
     let mut commands = Vec::new();
     for (page, text) in pages() {
@@ -85,7 +85,7 @@ fn commands() -> Vec<(String, Vec<String>)> {
                 fence = if fence.is_some() { None } else { Some(language.to_owned()) };
                 papers = false;
             } else if fence.as_deref() == Some("sh") {
-                // What follows there is of another workspace, whose tests run it (papers/bench/tests/pages.rs).
+                // Later commands belong to another workspace, whose tests run them (papers/bench/tests/pages.rs).
                 papers |= line == "cd papers";
                 if !papers {
                     push(line.split(" #").next().unwrap_or_default());
@@ -108,23 +108,23 @@ fn commands() -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn every_command_in_the_pages_works() {
+fn every_documented_command_works() {
     let commands = commands();
     assert!(commands.len() >= 8, "the pages show commands: {commands:?}");
-    // Where commands leave what they make.
+    // Output folder of the commands.
     std::fs::create_dir_all(root().join("target")).expect("a folder");
     let up = Service::start("this test", "up", &[]);
     let _leftovers = Leftovers;
     let mut ran = BTreeSet::new();
     for (page, words) in commands {
-        // Pages repeat what others show.
+        // Pages repeat commands of other pages.
         if !ran.insert(words.clone()) {
             continue;
         }
         let place = format!("{page}: {}", words.join(" "));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words[..] {
-            // This build may be without: `make test` has the feature `xdp`.
+            // This build may lack the feature; `make test` has `xdp`.
             ["pathcall", what, ..] if words.contains(&"--xdp") => {
                 let test = if what == "program" { "tests/cli.rs" } else { "tests/xdp.rs" };
                 let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(test)).expect("a test");
@@ -134,12 +134,12 @@ fn every_command_in_the_pages_works() {
                 );
             }
             ["pathcall", "cert", verb, ..] => has(&place, "crates/cli/tests/certificates.rs", &format!("\"{verb}\"")),
-            // They take root, hosts, and the feature `xdp`, too.
+            // These commands also need root, hosts, and the feature `xdp`.
             ["pathcall", "element", ..] if words.contains(&"--function") => {
-                has(&place, "crates/cli/tests/live/bed.rs", "\"--function\"");
+                has(&place, "crates/cli/tests/live/testbed.rs", "\"--function\"");
             }
             ["pathcall", "function", verb @ ("serve" | "status"), ..] => {
-                has(&place, "crates/cli/tests/live/bed.rs", &format!("\"{verb}\""));
+                has(&place, "crates/cli/tests/live/testbed.rs", &format!("\"{verb}\""));
             }
             ["pathcall", "function", verb @ ("add-server" | "remove-server"), ..] => {
                 has(&place, "crates/cli/tests/live/mod.rs", &format!("\"{verb}\""));
@@ -147,17 +147,17 @@ fn every_command_in_the_pages_works() {
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }
-            // A program that can be asked has to run.
+            // The command needs a running program to query.
             ["pathcall", "place", verb @ ("explain" | "status"), ..] => {
                 has(&place, "crates/cli/tests/place.rs", &format!("\"{verb}\""));
             }
-            // Any program of its own.
+            // Placeholder for any external program.
             ["pathcall", "NAME"] => has(&place, "crates/cli/src/external.rs", "pathcall-{name}"),
-            // Only named.
+            // Named without arguments.
             ["pathcall", "testbed"] => {
                 succeeds(&place, Command::new(crate::PATHCALL).args(["testbed", "--help"]));
             }
-            // It runs until it is told to stop.
+            // Runs until it is stopped.
             ["pathcall", "testbed", "capture", ..] => has(&place, "crates/testbed/tests/command.rs", "\"capture\""),
             ["pathcall", "testbed", ref arguments @ ..] => {
                 if root_tests(&place) {
@@ -166,9 +166,9 @@ fn every_command_in_the_pages_works() {
             }
             ["pathcall", ref arguments @ ..] => {
                 let arguments = arguments.iter().enumerate().map(|(at, word)| match *word {
-                    // A seed that stands for any.
+                    // Placeholder for a seed.
                     "N" => "1",
-                    // `make sim` runs thousands, built for speed.
+                    // `make sim` runs thousands of seeds in a release build.
                     _ if at > 0 && arguments[at - 1] == "--seeds" => SEEDS,
                     word => word,
                 });
@@ -183,14 +183,14 @@ fn every_command_in_the_pages_works() {
                 succeeds(&place, &mut command);
             }
             ["make", target, ..] => made(&place, target, &words[1..]),
-            // `make test` runs it with all others.
+            // `make test` runs all packages.
             ["cargo", "test", "-p", package] => {
                 succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
             }
             ["cargo", "build", "--release", "-p", "pathcall-cli"] => has(&place, "Makefile", "DEMO = -p pathcall-cli "),
-            // `make test` builds all that can be named, with all features.
+            // `make test` builds all packages with all features.
             ["cargo", "build", ref options @ ..] if !options.contains(&"pathcall-place-c") => built(&place, options),
-            // The example in C is built and run beside the library.
+            // The example in C is built and run with the library.
             ["cargo", "build", "--release", "-p", "pathcall-place-c"] => {
                 has(&place, "crates/place-c/tests/example.rs", "libpathcall_place_c.so");
             }
@@ -208,21 +208,21 @@ fn every_command_in_the_pages_works() {
                     assert!(file.is_file(), "{place}: there is no {}", file.display());
                 }
                 let after = words.iter().position(|word| *word == "--").map_or(&[][..], |at| &words[at + 1..]);
-                // This test's own controller, for the one that `pathcall up` has where nothing else is said.
+                // Replaces the address of `pathcall up` by this test's controller.
                 let own = |word: &&str| if *word == CONTROLLER { up.url.clone() } else { (*word).to_owned() };
                 run_package(&place, package, &after.iter().map(own).collect::<Vec<_>>());
             }
-            _ => panic!("{place}: nobody runs this command"),
+            _ => panic!("{place}: no test runs this command"),
         }
     }
 }
 
-/// What names of this test's testbeds end with, and those of other tests in this process do not.
+/// Suffix that distinguishes this test's testbeds from those of other tests in this process.
 fn own_suffix() -> String {
     format!("d{}", std::process::id())
 }
 
-/// The arguments, but for names of testbeds: nobody else has those that come out.
+/// Arguments with unique names of testbeds.
 fn own_names(arguments: &[&str]) -> Vec<String> {
     let named = |at: usize| at.checked_sub(1).is_some_and(|before| arguments[before] == "--name");
     let own = |(at, word): (usize, &&str)| {
@@ -231,12 +231,12 @@ fn own_names(arguments: &[&str]) -> Vec<String> {
     arguments.iter().enumerate().map(own).collect()
 }
 
-/// Takes down testbeds of this test that a command which failed has left.
+/// Removes testbeds that a failed command has left.
 struct Leftovers;
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        let beds = beds().unwrap_or_default();
+        let beds = list_testbeds().unwrap_or_default();
         for name in beds.keys().filter(|name| name.ends_with(&own_suffix())) {
             let down = Testbed::open(name).and_then(Testbed::down);
             eprintln!("{name} was left: {down:?}");
@@ -244,7 +244,7 @@ impl Drop for Leftovers {
     }
 }
 
-/// Packages that a command builds are there, and `make test` has the features that it asks for.
+/// Checks that the packages of a build command exist, and that `make test` has the requested features.
 #[track_caller]
 fn built(place: &str, options: &[&str]) {
     let mut package = "";
@@ -261,21 +261,21 @@ fn built(place: &str, options: &[&str]) {
     }
 }
 
-/// The command is run by another test.
+/// Checks that another test runs the command.
 #[track_caller]
 fn has(place: &str, file: &str, word: &str) {
     let text = std::fs::read_to_string(root().join(file)).expect("a tracked file");
     assert!(text.contains(word), "{place}: {file} does not run it");
 }
 
-/// A target of make: made here if it is cheap.
+/// Runs a make target if it is cheap.
 fn made(place: &str, target: &str, words: &[&str]) {
     let mut command = Command::new("make");
     command.current_dir(root());
     let Some((_, runner)) = ELSEWHERE.iter().find(|(name, _)| *name == target) else {
         return succeeds(place, command.args(words));
     };
-    // Without doing it: the target and all that it needs are there.
+    // A dry run: the target and its dependencies exist.
     succeeds(place, command.arg("-n").args(words));
     let read = |file: &str| std::fs::read_to_string(root().join(file)).expect("a tracked file");
     let calls = |text: &str, call: &str| {
@@ -299,7 +299,7 @@ fn made(place: &str, target: &str, words: &[&str]) {
     }
 }
 
-/// The program as it was built beside this test, if it was: by `cargo test --workspace` it is.
+/// Runs the program of a package if it was built with this test, as by `cargo test --workspace`.
 fn run_package(place: &str, package: &str, arguments: &[String]) {
     succeeds(place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
     let program = Path::new(crate::PATHCALL).with_file_name(package);
@@ -308,10 +308,10 @@ fn run_package(place: &str, package: &str, arguments: &[String]) {
     }
 }
 
-/// A command that runs until it is told to stop, on free ports; it has said that it is ready.
+/// Service on free ports that has reported `ready`.
 struct Service {
     child: Child,
-    /// Its controller.
+    /// URL of its controller.
     url: String,
 }
 
@@ -339,17 +339,17 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("a child of ours");
+        self.child.kill().and_then(|()| self.child.wait()).expect("child process");
     }
 }
 
-/// Longer than any command here takes, even where `make` builds first.
+/// Time limit of a command, including builds by `make`.
 const COMMAND_MAX: Duration = Duration::from_secs(300);
 
-/// Runs the command to its end; one that does not end is a failure of its own, not of the whole run.
+/// Runs the command to its end; a command that hangs fails by itself, not the whole run.
 #[track_caller]
 fn succeeds(place: &str, command: &mut Command) {
-    // Commands in the pages may run others of ours.
+    // Commands in the pages may run other programs of this workspace.
     let own = Path::new(crate::PATHCALL).parent().expect("a directory").display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
     let child = command
@@ -371,7 +371,7 @@ fn succeeds(place: &str, command: &mut Command) {
 }
 
 #[test]
-fn commands_stand_in_marked_blocks() {
+fn pages_have_no_indented_command_blocks() {
     for (page, text) in pages() {
         let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
         for line in indented {

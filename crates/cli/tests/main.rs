@@ -1,26 +1,26 @@
-//! The command `pathcall` as its users meet it, and whole systems of processes that it starts.
+//! Tests of the command `pathcall`, and of whole systems of processes that it starts.
 
 mod access;
-mod apart;
+mod all_abilities;
 mod bad_input;
 mod certificates;
 mod cli;
 mod docs;
-mod failing;
 mod function;
 mod hostile;
+mod isolation;
 #[cfg(feature = "xdp")]
 mod live;
-mod memory;
 mod place;
 mod pools;
-mod secured;
+mod process_failures;
+mod shared_memory;
 #[cfg(feature = "xdp")]
 mod soak;
-mod together;
+mod tls;
 mod trd;
 #[cfg(feature = "xdp")]
 mod xdp;
 
-/// The command.
+/// Path of the command.
 const PATHCALL: &str = env!("CARGO_BIN_EXE_pathcall");

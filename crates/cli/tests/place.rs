@@ -1,4 +1,4 @@
-//! `pathcall place` as its users meet it.
+//! Tests of `pathcall place`.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_place::context::comm::InProcess;
-use pathcall_place::context::{Builder, Event, Message};
-use pathcall_place::device::discover::{Choice, open};
-use pathcall_place::device::{Code, Device};
+use pathcall_place::context::{Builder, Event, RequestMessage};
+use pathcall_place::device::discover::{DeviceChoice, open};
+use pathcall_place::device::{ComputeDevice, TaskCode};
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Hardware, Role};
+use pathcall_place::{Application, DeviceRole, Hardware};
 
-use crate::apart::LIMIT;
+use crate::isolation::LIMIT;
 
 fn models() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../place/models")
@@ -25,7 +25,7 @@ fn pathcall(args: &[&str]) -> Command {
 }
 
 #[track_caller]
-fn says(args: &[&str]) -> String {
+fn stdout_of(args: &[&str]) -> String {
     let Output { status, stdout, stderr } = pathcall(args).output().expect("the command is built");
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).expect("text")
@@ -39,43 +39,43 @@ fn fails(args: &[&str]) -> String {
 }
 
 #[test]
-fn devices_are_listed_and_those_that_are_not_there_named() {
-    let said = says(&["devices"]);
-    assert!(said.contains("\ncpu:"), "{said}");
+fn devices_lists_available_and_missing_devices() {
+    let printed = stdout_of(&["devices"]);
+    assert!(printed.contains("\ncpu:"), "{printed}");
     for kind in ["opencl", "cuda"] {
-        let there = said.contains(&format!("\n{kind}:"));
-        assert!(there != said.contains(&format!("\n{kind} is not there: ")), "{said}");
+        let there = printed.contains(&format!("\n{kind}:"));
+        assert!(there != printed.contains(&format!("\n{kind} not found: ")), "{printed}");
     }
 }
 
 #[test]
-fn a_profile_is_a_model() {
-    let said = says(&["profile", "--acc", "emulated:per-job=1ms", "--ms", "20"]);
-    let hardware = Hardware::parse("measured.yaml", &said).expect("a model");
+fn profile_prints_valid_model() {
+    let printed = stdout_of(&["profile", "--acc", "emulated:per-job=1ms", "--ms", "20"]);
+    let hardware = Hardware::parse("measured.yaml", &printed).expect("a model");
     let acc = hardware.nodes.iter().position(|node| node.name == "acc").expect("an accelerator");
     let link = hardware.links.iter().find(|link| link.between.contains(&acc)).expect("a link");
-    // One job a millisecond, at most.
-    assert!(link.messages_per_second <= 1_000, "{said}");
-    let alone = says(&["profile", "--no-acc", "--ms", "10"]);
+    // The emulated device does at most one job per millisecond.
+    assert!(link.messages_per_second <= 1_000, "{printed}");
+    let alone = stdout_of(&["profile", "--no-acc", "--ms", "10"]);
     assert_eq!(Hardware::parse("measured.yaml", &alone).expect("a model").nodes.len(), 2);
-    let said = fails(&["profile", "--acc", "opencl:4096"]);
+    let printed = fails(&["profile", "--acc", "opencl:4096"]);
     assert!(
-        said.starts_with("pathcall: opencl") && said.contains("is not there: ") && said.lines().count() == 1,
-        "{said}"
+        printed.starts_with("pathcall: opencl") && printed.contains("not found: ") && printed.lines().count() == 1,
+        "{printed}"
     );
 }
 
 #[test]
-fn models_are_checked() {
-    let said = says(&["check", "applications/kvs.yaml", "direct.yaml"]);
-    assert!(said.contains("GET") && said.contains("cpu-acc,cpu-cpu"), "{said}");
-    let said = fails(&["check", "direct.yaml", "direct.yaml"]);
-    assert!(said.starts_with("direct.yaml:"), "{said}");
+fn check_validates_models() {
+    let printed = stdout_of(&["check", "applications/kvs.yaml", "direct.yaml"]);
+    assert!(printed.contains("GET") && printed.contains("cpu-acc,cpu-cpu"), "{printed}");
+    let printed = fails(&["check", "direct.yaml", "direct.yaml"]);
+    assert!(printed.starts_with("direct.yaml:"), "{printed}");
     assert!(fails(&["check", "none.yaml", "direct.yaml"]).starts_with("pathcall: none.yaml: "));
 }
 
 #[test]
-fn a_running_program_explains_itself() {
+fn running_program_answers_explain_and_status() {
     let text = "application: echo
 tasks:
   echo: { cpu: 1 us, acc: 1 us }
@@ -86,10 +86,11 @@ requests:
       - trips: [{ path: cpu-cpu, bytes: 64 B, reply: 64 B, responder: echo }]
       - trips: [{ path: cpu-acc, bytes: 64 B, reply: 64 B, responder: echo }]
 ";
-    let device =
-        |choice: &str| -> Arc<dyn Device> { open(&choice.parse::<Choice>().expect("a choice")).expect("it is there") };
+    let device = |choice: &str| -> Arc<dyn ComputeDevice> {
+        open(&choice.parse::<DeviceChoice>().expect("a choice")).expect("already present")
+    };
     let echo = || {
-        Code::host(|input, output| {
+        TaskCode::host(|input, output| {
             output[..input.len()].copy_from_slice(input);
             Ok(input.len())
         })
@@ -98,27 +99,32 @@ requests:
     let hardware = || Hardware::preset(Preset::Direct);
     let application = Application::parse("echo.yaml", text).expect("right");
     let mut context = Builder::new(application, hardware(), hardware())
-        .device(Role::Cpu, device("cpu:1"))
-        .device(Role::Acc, device("emulated:per-job=1us"))
-        .reg_app_func(echo(), "echo", Role::Cpu, 0)
-        .reg_app_func(echo(), "echo", Role::Acc, 0)
-        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
-        .door(&socket)
+        .device(DeviceRole::Cpu, device("cpu:1"))
+        .device(DeviceRole::Acc, device("emulated:per-job=1us"))
+        .reg_app_func(echo(), "echo", DeviceRole::Cpu, 0)
+        .reg_app_func(echo(), "echo", DeviceRole::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu)
+        .admin_socket(&socket)
         .init()
-        .expect("it begins");
+        .expect("the context starts");
     let kind = context.kind("ECHO").expect("a type");
     for tag in 0..10 {
-        context.send(Message { kind, address: 0, message: 0, tag, payload: "echo".into() }).expect("room");
+        context.send(RequestMessage { kind, address: 0, message: 0, tag, payload: "echo".into() }).expect("room");
         assert!(matches!(context.wait(LIMIT), Some(Event::Answer(answer)) if answer.result.is_ok()));
     }
     let at = socket.to_str().expect("a name").to_owned();
-    let asks = std::thread::spawn(move || (says(&["explain", "--at", &at, "-n", "3"]), says(&["status", "--at", &at])));
+    let asks = std::thread::spawn(move || {
+        (stdout_of(&["explain", "--at", &at, "-n", "3"]), stdout_of(&["status", "--at", &at]))
+    });
     while !asks.is_finished() {
         context.wait(Duration::from_millis(5));
     }
-    let (explained, status) = asks.join().expect("they say");
+    let (explained, status) = asks.join().expect("answers");
     let lines: Vec<_> = explained.lines().collect();
-    assert!(lines.len() == 3 && lines[2].starts_with("9 ECHO: cpu-") && lines[2].contains(" ns in all"), "{explained}");
+    assert!(
+        lines.len() == 3 && lines[2].starts_with("9 ECHO: cpu-") && lines[2].contains(" ns in total"),
+        "{explained}"
+    );
     assert!(status.contains("ECHO cpu-cpu: sent ") && status.contains("acc emulated"), "{status}");
     drop(context);
     let gone = fails(&["status", "--at", socket.to_str().expect("a name")]);

@@ -1,21 +1,21 @@
-//! `pathcall status` of a pool of servers, through an element that the command starts.
+//! Test of `pathcall status` for a pool of servers, through an element that the command starts.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use pathcall_rpc::Channel;
 use pathcall_test_support::service::note;
-use pathcall_test_support::store::{Member, STORE};
+use pathcall_test_support::store::{PoolServer, STORE};
 use pathcall_test_support::stubs::store_client::StoreClient;
 
-use crate::apart::LIMIT;
+use crate::isolation::LIMIT;
 
-/// A controller and an element; dropped, they are killed.
-struct Up(Child);
+/// Controller and element, killed on drop.
+struct UpProcess(Child);
 
-impl Drop for Up {
+impl Drop for UpProcess {
     fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+        self.0.kill().and_then(|()| self.0.wait()).expect("child process");
     }
 }
 
@@ -25,13 +25,13 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-fn up() -> (Up, String) {
+fn up() -> (UpProcess, String) {
     let free = "127.0.0.1:0";
     let mut child = command(&["up", "--listen", free, "--data", free, "--control", free]).spawn().expect("built");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-    let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("where the controller is");
-    (Up(child), url.trim_end_matches([',', ';', '.']).to_owned())
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("the controller's URL");
+    (UpProcess(child), url.trim_end_matches([',', ';', '.']).to_owned())
 }
 
 fn status(url: &str, json: bool) -> String {
@@ -42,11 +42,11 @@ fn status(url: &str, json: bool) -> String {
 }
 
 #[tokio::test]
-async fn status_lists_pools_and_their_servers() {
+async fn status_lists_pools_and_servers() {
     let (_up, url) = up();
     let mut members = Vec::new();
     for _ in 0..2 {
-        members.push(Member::start(&url, |options| options).await);
+        members.push(PoolServer::start(&url, |options| options).await);
     }
     let all = async {
         while !members
@@ -56,18 +56,18 @@ async fn status_lists_pools_and_their_servers() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LIMIT, all).await.expect("both are in the pool, and the element has it");
+    tokio::time::timeout(LIMIT, all).await.expect("the pool has both servers on the element");
     let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
     for _ in 0..10 {
         StoreClient::new(channel.clone()).get(note("hello")).await.unwrap();
     }
-    let said: serde_json::Value = serde_json::from_str(&status(&url, true)).expect("JSON");
-    let pool = &said["pools"][0];
+    let printed: serde_json::Value = serde_json::from_str(&status(&url, true)).expect("JSON");
+    let pool = &printed["pools"][0];
     assert_eq!((&pool["name"], &pool["callers"], &pool["element"]), (&"rpctest.Store".into(), &1.into(), &1.into()));
     let listed = |uri: String| (0..2).any(|sid| pool["servers"][sid]["service_address"] == uri);
     assert!(members.iter().all(|member| listed(member.uri())), "{pool}");
     let gaid = pool["gaid"].to_string();
-    let counters = &said["elements"][0]["counters"]["applications"][&gaid];
+    let counters = &printed["elements"][0]["counters"]["applications"][&gaid];
     assert!(counters["requests"].as_u64() >= Some(10), "{counters}");
     let text = status(&url, false);
     let head = text.lines().find(|line| line.starts_with("pool ") && line.ends_with("filtered"));

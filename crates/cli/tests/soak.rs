@@ -1,41 +1,43 @@
-//! Everything that runs together on a testbed, killed at random again and again: controller, element in the kernel,
-//! servers of a function and of a service that uses map, clone, delegate and place, and an application that is never done.
-//! Callers hold each answer against what it has to be, for as many seconds as `PATHCALL_SOAK_S` says. In the end
-//! no process that lived on has more memory, descriptors or threads than when it was warm, and nothing is left in the
-//! kernel. Needs root, and what the tests in `live` need.
+//! Soak test of all abilities on a testbed, whose processes are killed at random again and again: controller, element
+//! in the kernel, servers of a function and of a service that uses map, clone, delegate and place, and an application
+//! that never ends.
+//!
+//! Callers check each answer, for `PATHCALL_SOAK_S` seconds. In the end no surviving process has more memory,
+//! descriptors or threads than when it was warm, and nothing is left in the kernel. Needs root, and the programs that
+//! the tests in `live` need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pathcall_test_support::calling::Calling;
+use pathcall_test_support::photo_callers::PhotoCallers;
 use pathcall_test_support::process::Process;
-use pathcall_testbed::{beds, root_tests};
-use pathcall_xdp::Objects;
+use pathcall_testbed::{list_testbeds, root_tests};
+use pathcall_xdp::BpfObjects;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-use crate::apart::LIMIT;
-use crate::live::bed::Bed;
+use crate::isolation::LIMIT;
 use crate::live::photos::Photos;
+use crate::live::testbed::LiveTestbed;
 use crate::live::traffic::{HASTY_S, Traffic};
 
-/// Between two looks at what others say of themselves.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Kinds of victims, and calls, that there are at least, however long that takes.
+/// Least number of kinds of victims, and of calls, however long that takes.
 const KINDS_MIN: usize = 4;
 const CALLS_MIN: u64 = 200;
-/// Those of the function's servers that are in the group.
+/// Servers of the function's group.
 const GROUP: [&str; 2] = ["s1", "s2"];
-/// What may come and go of memory: allocators keep some for each thread, controllers and elements remember who was there.
+/// Tolerated change of memory: allocators keep some for each thread, controllers and elements remember members.
 const SLACK_BYTES: u64 = 16 << 20;
-/// The same of descriptors, threads and tables in the kernel: of connections, of work that blocks, of applications.
+/// Tolerated change of descriptors, threads and kernel tables: connections, blocking work, applications.
 const SLACK: usize = 8;
 
-/// What may be killed. The front is not: sums are its alone, and die with it.
+/// Processes that may be killed. The front is excluded: it alone holds the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Photos(&'static str),
@@ -55,15 +57,15 @@ const SERVERS: [Victim; 5] = [
 const ALL: [Victim; 7] =
     [SERVERS[0], SERVERS[1], SERVERS[2], SERVERS[3], SERVERS[4], Victim::Element, Victim::Controller];
 
-/// What a process has.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy)]
-struct Has {
+struct ProcessResources {
     memory: u64,
     descriptors: usize,
     threads: usize,
 }
 
-impl Has {
+impl ProcessResources {
     fn of(process: &Process) -> Self {
         let at = PathBuf::from(format!("/proc/{}", process.0.id()));
         let pages = std::fs::read_to_string(at.join("statm")).expect("Linux");
@@ -79,19 +81,19 @@ impl Has {
     }
 }
 
-/// What the machine has, whoever made it: what has a number is given it once, the rest is by name.
+/// Kernel objects of the machine, by unique id or by name.
 #[derive(Debug)]
-struct Machine {
+struct KernelObjects {
     programs: BTreeSet<u32>,
     maps: BTreeSet<u32>,
     links: BTreeSet<u32>,
     interfaces: BTreeSet<OsString>,
-    beds: BTreeSet<String>,
+    testbeds: BTreeSet<String>,
 }
 
-impl Machine {
+impl KernelObjects {
     fn now() -> Self {
-        let Objects { programs, maps, links } = Objects::now();
+        let BpfObjects { programs, maps, links } = BpfObjects::now();
         let interfaces = std::fs::read_dir("/sys/class/net").expect("Linux");
         let interfaces = interfaces.map(|entry| entry.expect("an entry").file_name()).collect();
         Self {
@@ -99,27 +101,27 @@ impl Machine {
             maps: maps.into_keys().collect(),
             links,
             interfaces,
-            beds: beds().expect("readable").into_keys().collect(),
+            testbeds: list_testbeds().expect("readable").into_keys().collect(),
         }
     }
 
-    /// What has come since, of which some is others', who tidy up as well.
+    /// Objects created since `before`, including those of other tests, which clean up as well.
     fn since(&self, before: &Self) -> Self {
         Self {
             programs: &self.programs - &before.programs,
             maps: &self.maps - &before.maps,
             links: &self.links - &before.links,
             interfaces: &self.interfaces - &before.interfaces,
-            beds: &self.beds - &before.beds,
+            testbeds: &self.testbeds - &before.testbeds,
         }
     }
 
     fn sizes(&self) -> [usize; 5] {
-        let Self { programs, maps, links, interfaces, beds } = self;
-        [programs.len(), maps.len(), links.len(), interfaces.len(), beds.len()]
+        let Self { programs, maps, links, interfaces, testbeds } = self;
+        [programs.len(), maps.len(), links.len(), interfaces.len(), testbeds.len()]
     }
 
-    /// How many of these are there still.
+    /// Number of these objects that still exist.
     fn left(&self) -> [usize; 5] {
         let now = Self::now();
         [
@@ -127,35 +129,35 @@ impl Machine {
             (&self.maps & &now.maps).len(),
             (&self.links & &now.links).len(),
             (&self.interfaces & &now.interfaces).len(),
-            (&self.beds & &now.beds).len(),
+            (&self.testbeds & &now.testbeds).len(),
         ]
     }
 }
 
-/// How much there was of everything.
+/// Totals of the test.
 #[derive(Debug, Default)]
 struct Tally {
     turns: u64,
     calls: u64,
     again: u64,
     killed: BTreeMap<String, u64>,
-    /// How often the controller lost its store, too.
+    /// Number of times that the controller lost its store, too.
     forgotten: u64,
 }
 
 struct Soak {
-    // Processes go before what they run on.
+    // Processes are dropped before the namespaces that they run in.
     traffic: Traffic,
     photos: Photos,
     application: Option<Process>,
-    bed: Bed,
+    bed: LiveTestbed,
     random: StdRng,
     tally: Tally,
 }
 
 impl Soak {
     fn start(seed: u64) -> Self {
-        let mut bed = Bed::start();
+        let mut bed = LiveTestbed::start();
         for name in GROUP {
             bed.serve(name);
             bed.change("add-server", name);
@@ -169,10 +171,10 @@ impl Soak {
         soak
     }
 
-    /// Turns of callers during which some are killed, for so long.
+    /// Turns of callers for this long, during which processes are killed.
     fn run(&mut self, time: Duration, victims: &[Victim]) {
         let began = Instant::now();
-        // As many turns as there is time for, and enough that something was killed and called.
+        // As many turns as time allows, and until enough processes were killed and calls made.
         let enough = |tally: &Tally| tally.killed.len() >= KINDS_MIN && tally.calls > CALLS_MIN;
         while began.elapsed() < time || !enough(&self.tally) {
             self.turn(victims);
@@ -181,7 +183,7 @@ impl Soak {
     }
 
     fn turn(&mut self, victims: &[Victim]) {
-        let mut calling = Calling::start(self.photos.command(2), &self.photos.front);
+        let mut calling = PhotoCallers::start(self.photos.command(2), &self.photos.front);
         for _ in 0..3 {
             let some = self.random.random_range(1..=3);
             let mut killed: Vec<Victim> = victims.sample(&mut self.random, some).copied().collect();
@@ -196,7 +198,7 @@ impl Soak {
                 self.until_frames(&mut calling, 100);
             }
             killed.shuffle(&mut self.random);
-            // Servers are ready when controllers know them.
+            // Servers need a controller to become ready.
             killed.sort_by_key(|victim| matches!(victim, Victim::Photos(_) | Victim::Function(_)));
             killed.into_iter().for_each(|victim| self.start_one(victim));
             self.until_whole();
@@ -213,14 +215,14 @@ impl Soak {
 
     fn kill(&mut self, victim: Victim) {
         match victim {
-            Victim::Photos(name) => drop(self.photos.servers.remove(name).expect("it runs")),
+            Victim::Photos(name) => drop(self.photos.servers.remove(name).expect("the program runs")),
             Victim::Function(name) => self.bed.kill(name),
             Victim::Application => self.application = None,
             Victim::Element => self.bed.element = None,
             Victim::Controller => {
                 self.bed.controller = None;
                 if self.random.random() {
-                    std::fs::remove_file(self.bed.store()).expect("it has one");
+                    std::fs::remove_file(self.bed.store()).expect("the store file");
                     self.tally.forgotten += 1;
                 }
             }
@@ -231,13 +233,15 @@ impl Soak {
         match victim {
             Victim::Photos(name) => drop(self.photos.serve(name)),
             Victim::Function(name) => self.bed.serve(name),
-            Victim::Application => self.application = Some(crate::live::bed::quiet(&mut self.bed.word_count())),
+            Victim::Application => {
+                self.application = Some(crate::live::testbed::start_silent(&mut self.bed.word_count()))
+            }
             Victim::Element => self.bed.start_element(),
             Victim::Controller => self.bed.start_controller(),
         }
     }
 
-    /// Waits until all are back: the pool has its servers, the function one at least, and connections pass.
+    /// Waits until all processes are back: the pool has its servers, the function at least one, and connections pass.
     fn until_whole(&self) {
         self.photos.until_known(&self.bed);
         for name in GROUP {
@@ -246,16 +250,16 @@ impl Soak {
         self.traffic.until_short(1);
     }
 
-    /// Whether a function's server may die: one that was killed is out of the group for two minutes, and another has to
-    /// be there meanwhile.
+    /// True if a function's server may be killed: a killed server is out of the group for two minutes, and another one
+    /// must remain.
     fn is_spare(&self) -> bool {
         let status = self.bed.status();
         let servers = status["servers"].as_array().expect("servers");
         servers.iter().filter(|server| server["in_group"] == true && server["alive"] == true).count() == GROUP.len()
     }
 
-    /// Waits until the element has worked on so many more frames, or on those that it has since it was started.
-    fn until_frames(&self, calling: &mut Calling, more: u64) {
+    /// Waits until the element has processed `more` further frames, counted from zero after a restart.
+    fn until_frames(&self, calling: &mut PhotoCallers, more: u64) {
         let frames = || {
             let status = self.bed.map_status()?;
             let alive = status["elements"].as_array()?.iter().find(|element| element["alive"] == true)?.clone();
@@ -273,34 +277,34 @@ impl Soak {
         }
     }
 
-    /// What each process has that was not killed since the last half began.
-    fn has(&self) -> BTreeMap<&'static str, Has> {
-        let element = self.bed.element.as_ref().expect("it runs");
-        let controller = self.bed.controller.as_ref().expect("it runs");
+    /// Resources of each process that was not killed in the last half.
+    fn has(&self) -> BTreeMap<&'static str, ProcessResources> {
+        let element = self.bed.element.as_ref().expect("the program runs");
+        let controller = self.bed.controller.as_ref().expect("the program runs");
         let front = &self.photos.servers["front"];
         [("controller", controller), ("element", element), ("front", front)]
-            .map(|(name, process)| (name, Has::of(process)))
+            .map(|(name, process)| (name, ProcessResources::of(process)))
             .into()
     }
 }
 
 #[test]
-fn nothing_grows_where_all_is_killed_again_and_again() {
-    if !root_tests("nothing_grows_where_all_is_killed_again_and_again") {
+fn nothing_grows_over_repeated_kills() {
+    if !root_tests("nothing_grows_over_repeated_kills") {
         return;
     }
     let number = |name, or| std::env::var(name).ok().map_or(or, |text| text.parse().expect("a number"));
     let time = Duration::from_secs(number("PATHCALL_SOAK_S", 5));
     let seed = number("PATHCALL_SOAK_SEED", 1);
-    let before = Machine::now();
+    let before = KernelObjects::now();
     let mut soak = Soak::start(seed);
     soak.run(time / 2, &ALL);
     soak.run(time / 8, &SERVERS);
-    let (warm, machine) = (soak.has(), Machine::now());
+    let (warm, machine) = (soak.has(), KernelObjects::now());
     soak.run(time * 3 / 8, &SERVERS);
-    // What belonged to those that were killed takes a moment to go.
-    let end = Machine::now();
-    // As much came as went; an application that just now is there has tables of its own.
+    // Resources of killed processes take a moment to go.
+    let end = KernelObjects::now();
+    // Tables may be replaced: an application that has just started has its own.
     let (came, [programs, maps, links, ..]) = (end.since(&machine), machine.since(&end).sizes());
     let may_stay = [programs, maps + SLACK, links, 0, 0];
     let is_flat = || {
@@ -310,20 +314,20 @@ fn nothing_grows_where_all_is_killed_again_and_again() {
     };
     let is_flat = until_some(is_flat);
     println!("warm {warm:#?}\nend {:#?}\ncame {:?}, of {may_stay:?}: {came:?}", soak.has(), came.left());
-    assert!(is_flat, "it grows");
+    assert!(is_flat, "a resource grows");
     let tally = &soak.tally;
     assert!(tally.calls > CALLS_MIN && tally.killed.len() >= KINDS_MIN, "{tally:?}");
     let Soak { traffic, photos, application, bed, .. } = soak;
     println!("{}", traffic.end());
-    let made = Machine::now().since(&before);
+    let made = KernelObjects::now().since(&before);
     drop((photos, application, bed));
     assert!(until_some(|| made.left() == [0; 5]), "left: {:?} of {made:?}", made.left());
 }
 
-/// Whether it is so within the time that things take to end.
-fn until_some(so: impl Fn() -> bool) -> bool {
+/// Waits for a condition, at most as long as clean-up takes.
+fn until_some(condition: impl Fn() -> bool) -> bool {
     let began = Instant::now();
-    while !so() {
+    while !condition() {
         if began.elapsed() > LIMIT {
             return false;
         }

@@ -1,5 +1,5 @@
-//! The element in the kernel as a user meets it: real processes on a testbed, the program attached to
-//! the element's interfaces. Needs root, and the applications beside the command.
+//! Tests of the element in the kernel: real processes on a testbed, the XDP program attached to the element's
+//! interfaces. Needs root, and the applications beside the command.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -13,19 +13,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pathcall_test_support::process::until;
-use pathcall_testbed::{Node, Testbed, root_tests};
+use pathcall_testbed::{Testbed, TestbedNode, root_tests};
 use serde_json::Value;
 
 use crate::PATHCALL;
-use crate::apart::LIMIT;
+use crate::isolation::LIMIT;
 
 const HOSTS: usize = 3;
 
-/// A process that is killed when it is dropped, as by `kill -9`.
+/// Process that is killed on drop, as by `kill -9`.
 struct Process(Child);
 
 impl Process {
-    /// Starts it, and waits until it says that it is ready; what it said.
+    /// Starts the process and waits until it reports `ready`. Returns that line.
     fn start(mut command: Command) -> (Self, String) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the command is built");
         let mut ready = String::new();
@@ -39,24 +39,24 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+        self.0.kill().and_then(|()| self.0.wait()).expect("child process");
     }
 }
 
-/// A testbed with a controller on its element.
-struct Bed {
-    // The processes go before what they run on.
+/// Testbed with a controller on its element.
+struct ElementTestbed {
+    // Processes are dropped before the namespaces that they run in.
     element: Option<Process>,
-    /// Whether the element is to work on frames in passing.
+    /// True if the element processes frames in transit.
     inline: bool,
     _controller: Process,
-    node: Node,
+    node: TestbedNode,
     bed: Testbed,
 }
 
-impl Bed {
+impl ElementTestbed {
     fn start(name: &str) -> Self {
-        // With a wire in the middle of each link, which can be cut.
+        // Each link has a wire in its middle, which can be cut.
         let bed = Testbed::builder().name(&format!("{name}{}", std::process::id())).hosts(HOSTS).wired();
         let bed = bed.up().expect("a bed");
         let node = bed.element(1).expect("an element");
@@ -89,7 +89,7 @@ impl Bed {
         command
     }
 
-    /// Starts the element anew.
+    /// Restarts the element.
     fn start_element(&mut self) -> String {
         self.element = None;
         let mut command = self.element_command(&["h1", "h2", "h3"]);
@@ -99,7 +99,7 @@ impl Bed {
         ready
     }
 
-    /// An application, its server on host 1, its clients on the others.
+    /// Command of an application, with its server on host 1 and its clients on the others.
     fn application(&self, name: &str) -> Command {
         let program = Path::new(PATHCALL).with_file_name(name);
         assert!(program.is_file(), "{}: build it first (`cargo build --release -p {name}`)", program.display());
@@ -111,38 +111,38 @@ impl Bed {
         command
     }
 
-    /// What the controller says.
+    /// Status of the controller.
     fn status(&self) -> Option<Value> {
         let mut status = self.node.command(PATHCALL);
-        let output = status.args(["status", "--json", "--controller", &self.url()]).output().expect("it runs");
+        let output = status.args(["status", "--json", "--controller", &self.url()]).output().expect("the program runs");
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// Waits until it says so.
-    fn until(&self, so: impl Fn(&Value) -> bool) {
+    /// Waits until the status meets a condition.
+    fn until(&self, condition: impl Fn(&Value) -> bool) {
         let began = Instant::now();
-        while !self.status().is_some_and(|status| so(&status)) {
+        while !self.status().is_some_and(|status| condition(&status)) {
             assert!(began.elapsed() < LIMIT, "{:?}", self.status());
         }
     }
 
-    /// Counters of the element that is up, by their names.
+    /// Counters of the running element, by name.
     fn counters(&self) -> Option<Value> {
         let status = self.status()?;
         Some(status["elements"].as_array()?.iter().find(|e| e["alive"] == true)?["counters"]["element"].clone())
     }
 
-    /// The same; one whose control service did not answer just now does soon, on a machine that stood still.
+    /// Counters of the element. Retries while the control service of a machine that stood still does not answer.
     fn known_counters(&self) -> Value {
         until("an element", || self.counters())
     }
 
-    /// Waits until the element has worked on so many frames since it started.
+    /// Waits until the element has processed this many frames since its start.
     fn until_frames(&self, frames: u64) {
         let began = Instant::now();
         while self.counters().and_then(|c| c["frames_out"].as_u64()).is_none_or(|out| out < frames) {
             assert!(began.elapsed() < LIMIT, "the element works on no frames: {:?}", self.counters());
-            // The controller is asked: it tells nobody.
+            // The controller is polled: it sends no notifications.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -154,31 +154,34 @@ fn report(output: Output) -> Value {
 }
 
 #[test]
-fn applications_run_through_the_kernel() {
-    if root_tests("applications_run_through_the_kernel") {
-        run_applications(Bed::start("xdpapps"), "native");
+fn applications_run_through_the_kernel_element() {
+    if root_tests("applications_run_through_the_kernel_element") {
+        run_applications(ElementTestbed::start("xdpapps"), "native");
     }
 }
 
 #[test]
-fn applications_run_by_an_element_that_they_never_name() {
-    if root_tests("applications_run_by_an_element_that_they_never_name") {
-        run_applications(Bed { inline: true, ..Bed::start("xdpinline") }, "native, inline");
+fn applications_run_by_inline_element() {
+    if root_tests("applications_run_by_inline_element") {
+        run_applications(ElementTestbed { inline: true, ..ElementTestbed::start("xdpinline") }, "native, inline");
     }
 }
 
-fn run_applications(mut bed: Bed, mode: &str) {
+fn run_applications(mut bed: ElementTestbed, mode: &str) {
     let ready = bed.start_element();
     for interface in ["h1", "h2", "h3"] {
         assert!(ready.contains(&format!("XDP on {interface} ({mode})")), "{ready}");
     }
     for name in ["training", "wordcount", "lock", "vote"] {
         let plain = report(
-            Command::new(bed.application(name).get_program()).args(["--json", "--plain"]).output().expect("it runs"),
+            Command::new(bed.application(name).get_program())
+                .args(["--json", "--plain"])
+                .output()
+                .expect("the program runs"),
         );
-        // Where the machine stands still, hosts do without the element for a while.
-        until("the element adds little up", || {
-            let ours = report(bed.application(name).output().expect("it runs"));
+        // Where the machine stands still, hosts work without the element for a while.
+        until("the element processes few values", || {
+            let ours = report(bed.application(name).output().expect("the program runs"));
             assert_eq!(ours["digest"], plain["digest"], "{name}");
             println!("{name}: {ours}");
             ours["element_share"].as_f64().filter(|share| *share > 0.3)
@@ -188,19 +191,19 @@ fn run_applications(mut bed: Bed, mode: &str) {
     assert_eq!(counters["link_frames_in"], 0, "no frame came to user space: {counters}");
     let count = |name: &str| counters[name].as_u64().expect("a count");
     assert!(count("frames_in") > 1_000, "{counters}");
-    // Multicasts to nobody yet are user space's.
-    assert!(count("xdp_slow") * 100 < count("frames_in"), "nor did they leave by it: {counters}");
-    // What the servers ask of registers is addressed to the element.
+    // User space handles multicasts to groups without members yet.
+    assert!(count("xdp_slow") * 100 < count("frames_in"), "frames left through user space: {counters}");
+    // The servers' commands to registers are addressed to the element.
     let passing = count("xdp_inline") * 100 / count("frames_in");
     assert!(if bed.inline { passing >= 60 } else { passing == 0 }, "{passing} % on their way to others: {counters}");
 }
 
 #[test]
-fn calls_are_cloned_in_the_kernel() {
-    if !root_tests("calls_are_cloned_in_the_kernel") {
+fn calls_are_cloned_in_kernel() {
+    if !root_tests("calls_are_cloned_in_kernel") {
         return;
     }
-    let mut bed = Bed::start("xdpclone");
+    let mut bed = ElementTestbed::start("xdpclone");
     bed.start_element();
     let kv = |host: usize, args: &[&str]| {
         let program = Path::new(PATHCALL).with_file_name("kv");
@@ -220,24 +223,24 @@ fn calls_are_cloned_in_the_kernel() {
         let pool = &status["pools"][0];
         pool["servers"].as_array().is_some_and(|servers| servers.len() == 2) && pool["element"] == 1
     });
-    // The values are held against what was stored.
+    // The application checks the values that it reads.
     let read = ["demo", "--json", "--pool", &servers[0].1, "--servers", "2", "--load", "0.1", "--seconds", "1"];
-    // Where the machine is busy its servers are, too: two that are idle are seen in one of several runs.
+    // On a busy machine servers are busy, too: the element sees two idle ones in one of several runs.
     until("few calls are cloned", || {
-        let report = report(kv(3, &read).output().expect("it runs"));
+        let report = report(kv(3, &read).output().expect("the program runs"));
         println!("{report}");
         report["ways"][0]["extra"].as_f64().filter(|share| *share > 0.3)
     });
     let status = bed.status().expect("a status");
     let pool = &status["pools"][0];
     let element = &status["elements"][0]["counters"];
-    let steered = &element["applications"][pool["gaid"].to_string()];
+    let pool_stats = &element["applications"][pool["gaid"].to_string()];
     let count = |counters: &Value, name: &str| counters[name].as_u64().expect("a count");
-    let (requests, clones) = (count(steered, "requests"), count(steered, "clones"));
-    let (replies, filtered) = (count(steered, "replies"), count(steered, "filtered"));
-    // A clone that finds others waiting is dropped, and has no answer to be stopped; a call that is asked again, on a
-    // machine with other work, has more than two.
-    assert!(clones > 0 && clones <= requests && filtered > 0 && filtered < replies, "{steered}");
+    let (requests, clones) = (count(pool_stats, "requests"), count(pool_stats, "clones"));
+    let (replies, filtered) = (count(pool_stats, "replies"), count(pool_stats, "filtered"));
+    // A server drops a clone while others wait, so no answer needs to be filtered. A call that is repeated, on a busy
+    // machine, has more than two answers.
+    assert!(clones > 0 && clones <= requests && filtered > 0 && filtered < replies, "{pool_stats}");
     let (slow, frames) = (count(&element["element"], "xdp_slow"), count(&element["element"], "frames_in"));
     assert!(
         slow * 20 < frames && element["element"]["link_frames_in"] == slow,
@@ -246,68 +249,67 @@ fn calls_are_cloned_in_the_kernel() {
 }
 
 #[test]
-fn the_demo_runs_through_the_kernel() {
-    if !root_tests("the_demo_runs_through_the_kernel") {
+fn demo_runs_through_kernel() {
+    if !root_tests("demo_runs_through_kernel") {
         return;
     }
     let name = format!("xdpdemo{}", std::process::id());
     let mut up = Command::new(PATHCALL);
     up.args(["testbed", "up", "--name", &name, "--hosts", "6", "--", PATHCALL, "demo", "--testbed", &name, "--xdp"]);
-    let output = up.stdin(Stdio::null()).output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    // It fails when results differ.
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    let (equal, methods) = (said.matches("  equal  ").count(), ["Like ", "Get ", "Thumbnail ", "Find "]);
-    assert_eq!(equal, 14, "five applications on two paths, four methods of a service on one: {said}");
-    assert!(methods.iter().all(|method| said.contains(method)), "{said}");
+    let output = up.stdin(Stdio::null()).output().expect("the program runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    // The demo fails when results differ.
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let (equal, methods) = (printed.matches("  equal  ").count(), ["Like ", "Get ", "Thumbnail ", "Find "]);
+    assert_eq!(equal, 14, "five applications on two paths, four methods of a service on one: {printed}");
+    assert!(methods.iter().all(|method| printed.contains(method)), "{printed}");
 }
 
 #[test]
-fn the_element_is_killed_and_loaded_again_in_mid_training() {
-    if root_tests("the_element_is_killed_and_loaded_again_in_mid_training") {
-        kill_in_mid_training(Bed::start("xdpkill"));
+fn training_survives_element_kill() {
+    if root_tests("training_survives_element_kill") {
+        kill_in_mid_training(ElementTestbed::start("xdpkill"));
     }
 }
 
 #[test]
-fn an_element_on_the_way_is_killed_and_what_it_met_reaches_the_server_bare() {
-    if root_tests("an_element_on_the_way_is_killed_and_what_it_met_reaches_the_server_bare") {
-        let bed = kill_in_mid_training(Bed { inline: true, ..Bed::start("xdpbare") });
+fn training_survives_inline_element_kill() {
+    if root_tests("training_survives_inline_element_kill") {
+        let bed = kill_in_mid_training(ElementTestbed { inline: true, ..ElementTestbed::start("xdpbare") });
         let counters = bed.known_counters();
         let count = |name: &str| counters[name].as_u64().expect("a count");
-        assert!(count("xdp_inline") * 2 > count("frames_in"), "the last one is on the way, too: {counters}");
+        assert!(count("xdp_inline") * 2 > count("frames_in"), "the restarted element is not inline: {counters}");
     }
 }
 
-/// Trainings, one after the other for as long as they are wanted. Each holds its loss curve against one worker's, bit for
-/// bit.
+/// Trainings in sequence for as long as requested. Each compares its loss curve with one worker's, bit for bit.
 struct Trainings {
     wanted: Arc<AtomicBool>,
     all: JoinHandle<()>,
 }
 
 impl Trainings {
-    fn start(bed: &Bed) -> Self {
+    fn start(bed: &ElementTestbed) -> Self {
         let mut training = bed.application("training");
         training.args(["--epochs", "200"]);
         let wanted = Arc::new(AtomicBool::new(true));
         let more = Arc::clone(&wanted);
         let all = std::thread::spawn(move || {
             while more.load(Ordering::Relaxed) {
-                report(training.output().expect("it runs"));
+                report(training.output().expect("the program runs"));
             }
         });
         Self { wanted, all }
     }
 
-    /// The last of them ends, and all were right.
+    /// Waits for the last training, and checks that all were correct.
     fn finish(self) {
         self.wanted.store(false, Ordering::Relaxed);
-        self.all.join().expect("each was right");
+        self.all.join().expect("correct trainings");
     }
 }
 
-fn kill_in_mid_training(mut bed: Bed) -> Bed {
+fn kill_in_mid_training(mut bed: ElementTestbed) -> ElementTestbed {
     bed.start_element();
     let trainings = Trainings::start(&bed);
     for _ in 0..2 {
@@ -315,7 +317,7 @@ fn kill_in_mid_training(mut bed: Bed) -> Bed {
         bed.start_element();
     }
     bed.until_frames(500);
-    // A cable that is out for a moment: what was on it is sent again.
+    // Cable cut for a moment: frames on it are retransmitted.
     let link = bed.bed.link(2).expect("a link");
     link.cut().expect("a cut");
     link.mend().expect("a link");
@@ -326,29 +328,29 @@ fn kill_in_mid_training(mut bed: Bed) -> Bed {
 }
 
 #[test]
-fn what_a_user_gets_wrong_is_said_in_one_line() {
-    if !root_tests("what_a_user_gets_wrong_is_said_in_one_line") {
+fn user_errors_are_one_line() {
+    if !root_tests("user_errors_are_one_line") {
         return;
     }
-    let mut bed = Bed::start("xdpwrong");
-    let said = |mut command: Command| {
-        let output = command.output().expect("it runs");
+    let mut bed = ElementTestbed::start("xdpwrong");
+    let printed = |mut command: Command| {
+        let output = command.output().expect("the program runs");
         assert_eq!(output.status.code(), Some(1));
-        // But for what is said of a network that is trusted.
+        // Except for the warning about a trusted network.
         let text = String::from_utf8(output.stderr).expect("text");
         text.lines()
-            .filter(|line| !line.contains("--insecure is given"))
+            .filter(|line| !line.contains("because of --insecure"))
             .map(|line| format!("{line}\n"))
             .collect::<String>()
     };
     assert_eq!(
-        said(bed.element_command(&["nowhere"])),
+        printed(bed.element_command(&["nowhere"])),
         "pathcall: there is no interface nowhere here (`ip link` names them)\n"
     );
     let small = bed.node.command("ip").args(["link", "set", "h3", "mtu", "1300"]).status().expect("iproute2");
     assert!(small.success());
     assert_eq!(
-        said(bed.element_command(&["h3"])),
+        printed(bed.element_command(&["h3"])),
         "pathcall: interface h3 has an MTU of 1300 bytes, frames take 1400: `ip link set h3 mtu 1400`\n"
     );
     let large = bed.node.command("ip").args(["link", "set", "h3", "mtu", "1500"]).status().expect("iproute2");
@@ -358,25 +360,26 @@ fn what_a_user_gets_wrong_is_said_in_one_line() {
     let at = |port| format!("{}:{port}", bed.node.address());
     second.args(["element", "--insecure", "--controller", &bed.url(), "--data", &at(7712)]);
     second.args(["--control", &at(7711), "--xdp", "h1"]);
-    let said_of_second = said(second);
+    let said_of_second = printed(second);
     assert!(said_of_second.starts_with("pathcall: interface h1 carries XDP program "), "{said_of_second}");
     assert!(said_of_second.ends_with(" already: detach it first (`ip link set h1 xdp off`)\n"), "{said_of_second}");
 
-    // Where anybody may run it.
+    // Location where any user may run it.
     let place = std::env::temp_dir().join(format!("pathcall-xdp-{}", std::process::id()));
-    // By another process: a test that forks while this one has it open for writing would keep it from running.
+    // Copied by another process: a test that forks while this process has the file open for writing would keep it from
+    // running.
     let copied = Command::new("cp").arg(PATHCALL).arg(&place).status();
     assert!(copied.expect("cp").success());
-    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).expect("anybody may");
+    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).expect("executable by all users");
     let mut unprivileged = Command::new(&place);
     unprivileged.args(["element", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--xdp", "lo"]);
-    let said = said({
+    let printed = printed({
         unprivileged.uid(65534).gid(65534);
         unprivileged
     });
-    std::fs::remove_file::<PathBuf>(place).expect("there is a copy");
+    std::fs::remove_file::<PathBuf>(place).expect("the copy exists");
     assert_eq!(
-        said,
+        printed,
         "pathcall: no permission to load the XDP program: run as root, or with CAP_BPF and CAP_NET_ADMIN\n"
     );
 }

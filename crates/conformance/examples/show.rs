@@ -1,4 +1,4 @@
-//! Shows a file of the corpus, its frames decoded: `cargo run -p pathcall-conformance --example show FILE`.
+//! Decoder for a corpus file: `cargo run -p pathcall-conformance --example show FILE`.
 
 use std::error::Error;
 use std::io::{self, Write};

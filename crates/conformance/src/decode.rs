@@ -1,14 +1,14 @@
-//! A frame as text, so that a difference can be read.
+//! Text form of a frame, for reports of differences.
 
 use std::fmt;
 
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, MapFlags, MapFrame};
 
-/// A frame's fields, those that are zero left out.
+/// Fields of a frame that are not zero.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoded<'a>(pub &'a [u8]);
 
-/// At most so many lanes, and bytes of junk, are shown.
+/// Largest number of lanes, and of trailing bytes, that are shown.
 const SHOWN: usize = 32;
 
 impl fmt::Display for Decoded<'_> {

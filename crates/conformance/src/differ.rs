@@ -1,9 +1,9 @@
-//! The comparison: the same steps to both, and whether they do the same.
+//! Differential test: the same steps on reference and execution, compared step by step.
 //!
 //! ```text
-//! steps ─► play: effect against effect, at intervals state against state ─► the first difference
-//!             ▲                                                                     │
-//!             └──────── fewer steps, as long as there still is one ◄── shrink ◄─────┘
+//! steps ─► play: compare each effect, and at intervals the state ─► first difference
+//!             ▲                                                             │
+//!             └──────── fewer steps with a difference ◄── shrink ◄──────────┘
 //! ```
 
 use std::collections::BTreeSet;
@@ -11,77 +11,77 @@ use std::fmt;
 
 use pathcall_wire::{Base, CloneFrame, CloneHeader, FieldSpec, Instant, MapHeader};
 
-use crate::generate::{Generator, Options};
+use crate::generate::{Generator, GeneratorOptions};
 use crate::shrink::shrink;
-use crate::step::{Effect, Step};
-use crate::{Execution, Failure, Outcome};
+use crate::step::{ProgramStep, StepEffect};
+use crate::{ExecutionFailure, ProgramExecution, ProgramOutcome};
 
-/// Steps after which registers and counters are compared, and always after the last one.
+/// Number of steps between comparisons of registers and counters, which also follow the last step.
 const STATE_INTERVAL: usize = 500;
-/// Steps of a run of [`campaign`]; then the tables are empty again.
+/// Steps of a run of [`campaign`], after which the tables are emptied.
 const RUN_STEPS: usize = 5_000;
 
-/// Where an execution does not do what the reference does.
+/// Difference between an execution and the reference.
 #[derive(Debug)]
 pub struct Difference {
-    /// The seed of the run, if it was [`campaign`]'s.
+    /// Seed of the run, if from [`campaign`].
     pub seed: Option<u64>,
-    /// The step at which it showed, counted from 0 in what was played.
+    /// Index of the step at which the difference appeared.
     pub at: usize,
-    /// Few steps, played to two executions with empty tables, that show it; at the last of them.
-    pub steps: Vec<Step>,
-    /// What differs after those.
-    pub what: What,
+    /// Reduced sequence of steps that shows the difference at its last step, from empty tables.
+    pub steps: Vec<ProgramStep>,
+    /// Difference after those steps.
+    pub what: DifferenceKind,
 }
 
-/// What differs.
+/// Kind of a difference.
 #[derive(Debug)]
-pub enum What {
-    /// What a step has done.
+pub enum DifferenceKind {
+    /// Different effects of a step.
     Effect {
-        /// In the reference.
-        expected: Effect,
-        /// In the execution.
-        got: Effect,
+        /// Effect in the reference.
+        expected: StepEffect,
+        /// Effect in the execution.
+        got: StepEffect,
     },
-    /// Registers or counters: the first lines of it.
+    /// Different registers or counters: the first lines.
     State(Vec<String>),
-    /// One of them could not do the step at all.
-    Failed(Failure),
+    /// Failure of one of both.
+    Failed(ExecutionFailure),
 }
 
 impl std::error::Error for Difference {}
 
-/// Plays steps to the reference and another execution, both with empty tables; empties them after.
+/// Runs steps on the reference and on another execution, both with empty tables; empties the tables afterwards.
 ///
 /// # Errors
-/// The first [`Difference`], shrunk.
+/// The first [`Difference`], reduced.
 pub fn differ(
-    reference: &mut impl Execution,
-    other: &mut impl Execution,
-    steps: &[Step],
+    reference: &mut impl ProgramExecution,
+    other: &mut impl ProgramExecution,
+    steps: &[ProgramStep],
 ) -> Result<(), Box<Difference>> {
     let Some((at, what)) = play(reference, other, steps) else { return Ok(()) };
     let (steps, what) = shrink(steps.get(..=at).unwrap_or(steps), what, |fewer| play(reference, other, fewer));
     Err(Box::new(Difference { seed: None, at, steps, what }))
 }
 
-/// Plays what seeds from `seed` on give until that are so many frames; how many there were.
+/// Runs random steps of successive seeds from `seed` until `frames` frames are processed; returns their number.
 ///
 /// # Errors
-/// The first [`Difference`], shrunk.
+/// The first [`Difference`], reduced.
 pub fn campaign(
-    reference: &mut impl Execution,
-    other: &mut impl Execution,
+    reference: &mut impl ProgramExecution,
+    other: &mut impl ProgramExecution,
     seed: u64,
     frames: u64,
-    options: Options,
+    options: GeneratorOptions,
 ) -> Result<u64, Box<Difference>> {
     let mut played = 0;
     for seed in seed.. {
         let steps: Vec<_> = Generator::new(seed, options).take(RUN_STEPS).collect();
         differ(reference, other, &steps).map_err(|found| Box::new(Difference { seed: Some(seed), ..*found }))?;
-        played += steps.iter().filter(|step| matches!(step, Step::Frame { .. })).count() as u64;
+        played += steps.iter().filter(|step| matches!(step, ProgramStep::Frame { .. })).count() as u64;
         if played >= frames {
             break;
         }
@@ -89,16 +89,24 @@ pub fn campaign(
     Ok(played)
 }
 
-/// Plays steps to both, then empties their tables; the first step at which they differ, and how.
-fn play(reference: &mut impl Execution, other: &mut impl Execution, steps: &[Step]) -> Option<(usize, What)> {
+/// Runs steps on both, then empties their tables; returns the index and kind of the first difference.
+fn play(
+    reference: &mut impl ProgramExecution,
+    other: &mut impl ProgramExecution,
+    steps: &[ProgramStep],
+) -> Option<(usize, DifferenceKind)> {
     let found = compare(reference, other, steps);
-    // If one of them can't, that shows as soon as it is to do anything else.
+    // A failure here shows again in the next run.
     let _ = empty(reference, steps).and_then(|()| empty(other, steps));
     found.err()
 }
 
-fn compare(reference: &mut impl Execution, other: &mut impl Execution, steps: &[Step]) -> Result<(), (usize, What)> {
-    let failed = |at| move |failure| (at, What::Failed(failure));
+fn compare(
+    reference: &mut impl ProgramExecution,
+    other: &mut impl ProgramExecution,
+    steps: &[ProgramStep],
+) -> Result<(), (usize, DifferenceKind)> {
+    let failed = |at| move |failure| (at, DifferenceKind::Failed(failure));
     let began = reference.state().map_err(failed(0))?.counters;
     let began = (other.state().map_err(failed(0))?.counters, began);
     for (at, step) in steps.iter().enumerate() {
@@ -106,36 +114,36 @@ fn compare(reference: &mut impl Execution, other: &mut impl Execution, steps: &[
         let expected = step.apply(now, reference).map_err(failed(at))?;
         let got = step.apply(now, other).map_err(failed(at))?;
         if !got.agrees(&expected) {
-            return Err((at, What::Effect { expected, got }));
+            return Err((at, DifferenceKind::Effect { expected, got }));
         }
         if (at + 1) % STATE_INTERVAL == 0 || at + 1 == steps.len() {
             let expected = reference.state().map_err(failed(at))?;
             let got = other.state().map_err(failed(at))?;
             let lines = got.differences(&expected, (&began.0, &began.1));
             if !lines.is_empty() {
-                return Err((at, What::State(lines)));
+                return Err((at, DifferenceKind::State(lines)));
             }
         }
     }
     Ok(())
 }
 
-/// Takes out all that steps may have put in.
-fn empty(execution: &mut impl Execution, steps: &[Step]) -> Result<(), Failure> {
+/// Removes everything that the steps may have installed.
+fn empty(execution: &mut impl ProgramExecution, steps: &[ProgramStep]) -> Result<(), ExecutionFailure> {
     let (mut applications, mut endpoints) = (BTreeSet::new(), BTreeSet::new());
     for step in steps {
         match step {
-            Step::Install(application) => drop(applications.insert(application.gaid)),
-            Step::InstallPool(pool) => drop(applications.insert(pool.gaid)),
-            Step::SetEndpoint(endpoint) => drop(endpoints.insert(endpoint.endpoint)),
+            ProgramStep::Install(application) => drop(applications.insert(application.gaid)),
+            ProgramStep::InstallPool(pool) => drop(applications.insert(pool.gaid)),
+            ProgramStep::SetEndpoint(endpoint) => drop(endpoints.insert(endpoint.endpoint)),
             _ => {}
         }
     }
-    execution.number_after(0)?;
+    execution.set_last_number(0)?;
     endpoints.into_iter().try_for_each(|endpoint| execution.remove_endpoint(endpoint))?;
     applications.into_iter().try_for_each(|gaid| match execution.remove(gaid) {
-        Err(Failure::Broken(error)) => Err(Failure::Broken(error)),
-        Ok(()) | Err(Failure::Refused(_)) => Ok(()),
+        Err(ExecutionFailure::Broken(error)) => Err(ExecutionFailure::Broken(error)),
+        Ok(()) | Err(ExecutionFailure::Refused(_)) => Ok(()),
     })
 }
 
@@ -150,9 +158,9 @@ impl fmt::Display for Difference {
             writeln!(f, "{:>4} {step}", at + 1)?;
         }
         match &self.what {
-            What::Failed(failure) => write!(f, "{failure}"),
-            What::State(lines) => write!(f, "registers or counters:\n  {}", lines.join("\n  ")),
-            What::Effect { expected, got } => {
+            DifferenceKind::Failed(failure) => write!(f, "{failure}"),
+            DifferenceKind::State(lines) => write!(f, "registers or counters:\n  {}", lines.join("\n  ")),
+            DifferenceKind::Effect { expected, got } => {
                 write!(f, "expected {expected}\ngot      {got}")?;
                 match first_byte(expected, got) {
                     Some((at, name)) => write!(f, "\nfrom byte {at} on: {name}"),
@@ -163,9 +171,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first byte in which two frames to one endpoint differ, and the field it is in.
-fn first_byte(expected: &Effect, got: &Effect) -> Option<(usize, &'static str)> {
-    let (Effect::Frame(Outcome::Forward(_, expected)), Effect::Frame(Outcome::Forward(_, got))) = (expected, got)
+/// Offset of the first different byte of two frames to one endpoint, and its field.
+fn first_byte(expected: &StepEffect, got: &StepEffect) -> Option<(usize, &'static str)> {
+    let (StepEffect::Frame(ProgramOutcome::Forward(_, expected)), StepEffect::Frame(ProgramOutcome::Forward(_, got))) =
+        (expected, got)
     else {
         return None;
     };

@@ -1,108 +1,111 @@
-//! What an execution of the switch program has to offer to be compared with another one.
+//! Interface of an execution of the switch program, for comparisons.
 //!
 //! ```text
 //! tables ─► install, install_pool, remove, reset, set_endpoint, remove_endpoint, set_group
-//! frame, congested ─► process ─► Outcome: forwarded │ copies │ dropped
-//!                     state ─► State: registers and counters
+//! frame, congested ─► process ─► ProgramOutcome: forwarded │ copies │ dropped
+//!                     state ─► ExecutionState: registers and counters
 //! ```
 
-use pathcall_program::{Application, Endpoint, Pool, Reason, TableError};
+use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint, FrameDropReason};
 use pathcall_wire::{Instant, TokenKey};
 
-use crate::State;
+use crate::ExecutionState;
 
-/// An execution of the switch program: the reference, or one that is held to it.
+/// Execution of the switch program: the reference, or one that is compared with it.
 ///
-/// Memory that no installed application and no endpoint has is of no concern: what is in it is never
+/// Memory outside of installed applications and endpoints is never compared, and must be zero for its next owner.
 /// compared, and is zero again for its next holder.
-pub trait Execution {
-    /// Installs an application, as [`pathcall_program::Tables::install`] does.
+pub trait ProgramExecution {
+    /// Installs an application, as [`pathcall_program::AdmissionTables::install`].
     ///
     /// # Errors
-    /// [`Failure::Refused`] when its memory does not fit or is another's.
-    fn install(&mut self, application: Application) -> Result<(), Failure>;
+    /// [`ExecutionFailure::Refused`] if its memory does not fit or is in use.
+    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure>;
 
-    /// Takes an application or a pool out, with its endpoints; with the last pool goes what calls have left in
-    /// registers, but for the last number.
+    /// Removes an application or a pool with its endpoints. With the last pool, the registers of calls are cleared,
+    /// except for the last number.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when there is none.
-    fn remove(&mut self, gaid: u32) -> Result<(), Failure>;
+    /// [`ExecutionFailure::Refused`] if there is none.
+    fn remove(&mut self, gaid: u32) -> Result<(), ExecutionFailure>;
 
-    /// Zeroes an application's registers but for its generation.
+    /// Zeroes an application's registers, except for its generation.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when there is none.
-    fn reset(&mut self, gaid: u32) -> Result<(), Failure>;
+    /// [`ExecutionFailure::Refused`] if there is none.
+    fn reset(&mut self, gaid: u32) -> Result<(), ExecutionFailure>;
 
-    /// Says what signs an application's frames. Who never has frames with tokens may leave it as it is.
+    /// Sets the key that authenticates an application's frames. The default suits executions without tokens.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when there is none; [`Failure::Broken`] where tokens are not looked at.
-    fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), Failure> {
+    /// [`ExecutionFailure::Refused`] if the application does not exist; [`ExecutionFailure::Broken`] if tokens are not
+    /// supported.
+    fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), ExecutionFailure> {
         match key {
             None => Ok(()),
-            Some(_) => Err(Failure::Broken(format!("application {gaid}: frames with tokens are not worked on").into())),
+            Some(_) => Err(ExecutionFailure::Broken(
+                format!("application {gaid}: frames with tokens are not worked on").into(),
+            )),
         }
     }
 
-    /// Admits an endpoint; its slots start anew when it, or anything of its entry, is new.
+    /// Admits an endpoint. Its slots are reset if any field of its entry is new.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when its slots do not fit or are another's.
-    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), Failure>;
+    /// [`ExecutionFailure::Refused`] if its slots do not fit or are in use.
+    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), ExecutionFailure>;
 
-    /// Takes an endpoint out, and out of its group; unknown ones are fine.
+    /// Removes an endpoint, also from its group; unknown endpoints are ignored.
     ///
     /// # Errors
-    /// None of its own.
-    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Failure>;
+    /// Transport failures only.
+    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), ExecutionFailure>;
 
-    /// Says who hears a multicast of the application.
+    /// Sets the members of the application's multicast group.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when it or an endpoint is not one of its own.
-    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure>;
+    /// [`ExecutionFailure::Refused`] if the application or an endpoint of it does not exist.
+    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), ExecutionFailure>;
 
-    /// Installs a pool of servers, or changes who is in it, as [`pathcall_program::Tables::install_pool`] does.
+    /// Installs a pool of servers, or changes its members, as [`pathcall_program::AdmissionTables::install_pool`].
     ///
     /// # Errors
-    /// [`Failure::Refused`] when it can't be, or its id is an application's.
-    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure>;
+    /// [`ExecutionFailure::Refused`] if the pool is invalid, or its id is an application's.
+    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure>;
 
-    /// Says after which number requests of calls are numbered on; 0 at first.
+    /// Sets the last request number of calls; initially 0.
     ///
     /// # Errors
-    /// None of its own.
-    fn number_after(&mut self, last: u64) -> Result<(), Failure>;
+    /// Transport failures only.
+    fn set_last_number(&mut self, last: u64) -> Result<(), ExecutionFailure>;
 
-    /// Takes a frame, from its base header on, through the program. `congested`: where the frame travels
-    /// in an IP packet, that packet says that congestion was met (CE).
+    /// Processes a frame, from its base header on. `congested` says that the frame's IP packet has the ECN codepoint
+    /// CE.
     ///
     /// # Errors
-    /// When the execution itself fails; whatever the frame holds is no reason to.
-    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure>;
+    /// If the execution itself fails; never because of the frame's content.
+    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<ProgramOutcome, ExecutionFailure>;
 
-    /// All registers that anybody has, and the counters.
+    /// Registers of all applications and endpoints, and the counters.
     ///
     /// # Errors
-    /// When they can't be read.
-    fn state(&mut self) -> Result<State, Failure>;
+    /// If they cannot be read.
+    fn state(&mut self) -> Result<ExecutionState, ExecutionFailure>;
 }
 
-/// What became of a frame. Frames are from their base header on.
+/// Outcome of a frame. Frames begin with their base header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It left, for this endpoint.
+pub enum ProgramOutcome {
+    /// Forwarded to this endpoint.
     Forward(u32, Vec<u8>),
-    /// It left for each of a group's members, addressed to it, in any order; or as original and clone.
+    /// Sent to each member of a group, or as original and clone, in any order.
     Copies(Vec<(u32, Vec<u8>)>),
-    /// It went no further; `None` where an execution can't say why by the frame, only by its counters.
-    Drop(Option<Reason>),
+    /// Dropped; `None` if the execution reports no reason per frame, only counters.
+    Drop(Option<FrameDropReason>),
 }
 
-impl Outcome {
-    /// Whether an execution did with a frame what the reference did.
+impl ProgramOutcome {
+    /// True if the execution's outcome matches the reference's.
     #[must_use]
     pub fn agrees(&self, reference: &Self) -> bool {
         match (self, reference) {
@@ -118,13 +121,13 @@ impl Outcome {
     }
 }
 
-/// Why an execution did not do what it was told.
+/// Failure of an operation.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// It must not: a change of the tables that contradicts them. Nothing was changed.
+pub enum ExecutionFailure {
+    /// Change refused because it contradicts the tables; nothing was changed.
     #[error(transparent)]
-    Refused(#[from] TableError),
-    /// It could not: the kernel, a switch or the way there.
+    Refused(#[from] AdmissionError),
+    /// Failure of the kernel, the switch or the connection to it.
     #[error("the execution failed: {0}")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

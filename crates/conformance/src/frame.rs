@@ -1,10 +1,10 @@
-//! Frames made of their parts.
+//! Construction of frames from header fields and lanes.
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{entry_len, put};
 use pathcall_wire::{BaseRepr, MapFlags, MapFrame, MapRepr};
 
-/// A frame of headers alone, its bitmap and lanes zero.
+/// Frame of headers only, with zero bitmap and lanes.
 #[must_use]
 pub fn bare(base: &BaseRepr, map: &MapRepr) -> Vec<u8> {
     let mut bytes = vec![0; frame_len(map.flags, map.lanes.into(), map.payload_len.into())];
@@ -12,7 +12,7 @@ pub fn bare(base: &BaseRepr, map: &MapRepr) -> Vec<u8> {
     bytes
 }
 
-/// A linear frame with these lanes, all marked; in a WIDE one, of 64 bits each.
+/// Linear frame with these lanes, all marked; in a WIDE frame, 64 bits each.
 #[must_use]
 pub fn linear(base: &BaseRepr, map: &MapRepr, values: &[i32]) -> Vec<u8> {
     let map = MapRepr { flags: map.flags | MapFlags::LINEAR, lanes: values.len() as u16, ..*map };
@@ -30,7 +30,7 @@ pub fn linear(base: &BaseRepr, map: &MapRepr, values: &[i32]) -> Vec<u8> {
     bytes
 }
 
-/// A keyed frame with these pairs of row and value, all marked.
+/// Keyed frame with these (row, value) pairs, all marked.
 #[must_use]
 pub fn keyed(base: &BaseRepr, map: &MapRepr, pairs: &[(u32, i32)]) -> Vec<u8> {
     let map = MapRepr { flags: map.flags & !MapFlags::LINEAR, lanes: pairs.len() as u16, ..*map };
@@ -43,7 +43,7 @@ pub fn keyed(base: &BaseRepr, map: &MapRepr, pairs: &[(u32, i32)]) -> Vec<u8> {
     bytes
 }
 
-/// A frame whose payload is entries of whole keys, no lanes in it.
+/// Frame whose payload lists whole keys, without lanes.
 #[must_use]
 pub fn entries(base: &BaseRepr, map: &MapRepr, keys: &[&[u8]]) -> Vec<u8> {
     let len: usize = keys.iter().map(|key| entry_len(key.len())).sum();

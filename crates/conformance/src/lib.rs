@@ -1,13 +1,13 @@
-//! What holds every execution of the switch program to the reference (`pathcall-program`).
+//! Conformance tests: executions of the switch program, compared with the reference (`pathcall-program`).
 //!
 //! ```text
 //!            ┌─► reference ─► outcome, registers, counters ─┐
-//! steps ─────┤                                              ├─► the same, or where they differ first
+//! steps ─────┤                                              ├─► equal, or the first difference
 //!            └─► execution ─► outcome, registers, counters ─┘
 //! ```
 //!
-//! An execution offers [`Execution`]. What happens to it is a sequence of [`Step`]s: from a seed, by the
-//! [`generate`] module, or from a file, by the [`corpus`] module.
+//! An execution implements [`ProgramExecution`]. Its input is a sequence of [`ProgramStep`]s: random ones from the
+//! [`generate`] module, or those of a file, from the [`corpus`] module.
 
 #![warn(missing_docs)]
 
@@ -26,10 +26,10 @@ mod state;
 mod step;
 
 pub use decode::Decoded;
-pub use differ::{Difference, What, campaign, differ};
-pub use execution::{Execution, Failure, Outcome};
-pub use profile::Hardware;
-pub use random::Random;
+pub use differ::{Difference, DifferenceKind, campaign, differ};
+pub use execution::{ExecutionFailure, ProgramExecution, ProgramOutcome};
+pub use profile::HardwareExecution;
+pub use random::SplitMix64;
 pub use reference::program;
-pub use state::{ApplicationState, CallState, PlaceState, PoolState, RowState, State};
-pub use step::{Effect, Step};
+pub use state::{ApplicationState, CallState, ExecutionState, PlaceState, PoolRegisters, RowState};
+pub use step::{ProgramStep, StepEffect};

@@ -1,11 +1,11 @@
-//! The one source of chance: a seeded generator whose output is the same on every machine.
+//! Random generator of the tests, with the same output on every machine.
 
-/// SplitMix64.
+/// SplitMix64 generator.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
-    /// The generator of this seed.
+impl SplitMix64 {
+    /// Generator with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -20,38 +20,38 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 when `n` is 0.
+    /// Number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u32) -> u32 {
         ((u64::from(self.bits() as u32) * u64::from(n)) >> 32) as u32
     }
 
-    /// An index below `len`.
+    /// Index below `len`.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u32) as usize
     }
 
-    /// Whether what happens in so many of a hundred cases happens.
+    /// True with a probability in percent.
     pub fn percent(&mut self, percent: u32) -> bool {
         self.below(100) < percent
     }
 
-    /// Whether what happens once in `n` cases happens.
+    /// True with probability 1/`n`.
     pub fn once_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
     }
 
-    /// One of these, evenly.
+    /// Random item.
     ///
     /// # Panics
-    /// When there are none.
+    /// If there are no items.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
 
-    /// One of these, each as often as its weight says.
+    /// Random item, by weight.
     ///
     /// # Panics
-    /// When there are none.
+    /// If there are no items.
     pub fn weighted<T: Copy>(&mut self, from: &[(u32, T)]) -> T {
         let mut at = self.below(from.iter().map(|(weight, _)| weight).sum());
         for (weight, what) in from {
@@ -63,7 +63,7 @@ impl Random {
         from[from.len() - 1].1
     }
 
-    /// A lane's value: mostly small, often at an end of its range.
+    /// Value of a lane: usually small, often at a bound of its range.
     pub fn value(&mut self) -> i32 {
         match self.below(10) {
             0 => self.pick(&[i32::MAX, i32::MIN, i32::MAX - 1, i32::MIN + 1, i32::MAX / 2 + 1, i32::MIN / 2 - 1]),

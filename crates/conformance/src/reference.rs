@@ -1,75 +1,77 @@
-//! The reference itself, as an execution.
+//! Reference program as an execution.
 
 use pathcall_program::registers::Generation;
-use pathcall_program::{Action, Application, Endpoint, Pool, Profile, Program, Size};
+use pathcall_program::{
+    AdmittedApplication, AdmittedPool, Endpoint, FrameAction, RepeatFilterProfile, Size, SwitchProgram,
+};
 use pathcall_wire::{Instant, TokenKey, W_MAX};
 
 use crate::generate::CLONES;
-use crate::state::{ApplicationState, CallState, PlaceState, PoolState, RowState};
-use crate::{Execution, Failure, Outcome, State};
+use crate::state::{ApplicationState, CallState, PlaceState, PoolRegisters, RowState};
+use crate::{ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome};
 
-impl Execution for Program {
-    fn install(&mut self, application: Application) -> Result<(), Failure> {
+impl ProgramExecution for SwitchProgram {
+    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().install(application)?)
     }
 
-    fn remove(&mut self, gaid: u32) -> Result<(), Failure> {
+    fn remove(&mut self, gaid: u32) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().remove(gaid)?)
     }
 
-    fn reset(&mut self, gaid: u32) -> Result<(), Failure> {
+    fn reset(&mut self, gaid: u32) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().reset(gaid)?)
     }
 
-    fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), Failure> {
+    fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().authenticate(gaid, key)?)
     }
 
-    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), Failure> {
+    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().set_endpoint(endpoint)?)
     }
 
-    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Failure> {
+    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), ExecutionFailure> {
         self.tables_mut().remove_endpoint(endpoint);
         Ok(())
     }
 
-    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure> {
+    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().set_group(gaid, endpoints)?)
     }
 
-    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
+    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().install_pool(pool.clone())?)
     }
 
-    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
-        Self::number_after(self, last);
+    fn set_last_number(&mut self, last: u64) -> Result<(), ExecutionFailure> {
+        Self::set_last_number(self, last);
         Ok(())
     }
 
-    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
+    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<ProgramOutcome, ExecutionFailure> {
         let mut frame = frame.to_vec();
         let verdict = Self::process(self, now, &mut frame, congested);
         frame.truncate(verdict.len);
         Ok(match verdict.action {
-            Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
-            Action::Drop(reason) => Outcome::Drop(Some(reason)),
-            Action::Clone(endpoint) => {
+            FrameAction::Forward(endpoint) => ProgramOutcome::Forward(endpoint, frame),
+            FrameAction::Drop(reason) => ProgramOutcome::Drop(Some(reason)),
+            FrameAction::Clone(endpoint) => {
                 let mut copies = vec![(endpoint, frame.clone())];
-                if let Action::Forward(other) = self.recirculate(&mut frame).action {
+                if let FrameAction::Forward(other) = self.recirculate(&mut frame).action {
                     copies.push((other, frame));
                 }
-                Outcome::Copies(copies)
+                ProgramOutcome::Copies(copies)
             }
-            Action::Multicast(gaid) => {
+            FrameAction::Multicast(gaid) => {
                 let mut copies = Vec::new();
                 self.tables().copies(gaid, &mut frame, |endpoint, copy| copies.push((endpoint, copy.to_vec())));
-                Outcome::Copies(copies)
+                ProgramOutcome::Copies(copies)
             }
         })
     }
 
-    fn state(&mut self) -> Result<State, Failure> {
+    fn state(&mut self) -> Result<ExecutionState, ExecutionFailure> {
         let applications = self.tables().applications();
         let applications = applications.map(|(application, _, counters)| {
             (application.gaid, ApplicationState { counters, ..registers_of(self, &application) })
@@ -78,9 +80,9 @@ impl Execution for Program {
         let slots = slots.map(|slot| (slot, slot_of(self, slot)));
         let pools = self.tables().pools().map(|(pool, _, counters)| {
             let (loads, shadows) = self.tables().loads(pool.gaid).unwrap_or_default();
-            (pool.gaid, PoolState { loads: loads.to_vec(), shadows: shadows.to_vec(), counters })
+            (pool.gaid, PoolRegisters { loads: loads.to_vec(), shadows: shadows.to_vec(), counters })
         });
-        Ok(State {
+        Ok(ExecutionState {
             applications: applications.collect(),
             slots: slots.collect(),
             pools: pools.collect(),
@@ -90,14 +92,13 @@ impl Execution for Program {
     }
 }
 
-/// The reference, with so much memory for applications, and the tables for calls that comparisons are made
-/// with.
+/// Reference with memory of this size for applications, and the call tables that comparisons use.
 #[must_use]
-pub fn program(size: Size) -> Program {
-    Program::with_clones(size, CLONES, Profile::FullSequence)
+pub fn program(size: Size) -> SwitchProgram {
+    SwitchProgram::with_clones(size, CLONES, RepeatFilterProfile::FullSequence)
 }
 
-fn calls_of(program: &Program) -> CallState {
+fn calls_of(program: &SwitchProgram) -> CallState {
     let registers = program.tables().clones();
     let (requests, filters) = (&registers.requests, &registers.filters);
     CallState {
@@ -107,7 +108,7 @@ fn calls_of(program: &Program) -> CallState {
     }
 }
 
-fn registers_of(program: &Program, application: &Application) -> ApplicationState {
+fn registers_of(program: &SwitchProgram, application: &AdmittedApplication) -> ApplicationState {
     let registers = program.tables().registers();
     let (first, count) = (application.row_base as usize, application.rows as usize);
     let row = |at| RowState {
@@ -127,7 +128,7 @@ fn registers_of(program: &Program, application: &Application) -> ApplicationStat
     }
 }
 
-fn slot_of(program: &Program, slot: u32) -> Vec<PlaceState> {
+fn slot_of(program: &SwitchProgram, slot: u32) -> Vec<PlaceState> {
     let registers = program.tables().registers();
     let (at, len) = (slot as usize * W_MAX as usize, W_MAX as usize);
     let (places, overflows) = (registers.places.peek(at, len), registers.overflows.peek(at, len));

@@ -1,23 +1,23 @@
-//! Fewer steps that still show a difference.
+//! Reduction of a sequence of steps that shows a difference.
 
-use crate::Step;
-use crate::differ::What;
+use crate::ProgramStep;
+use crate::differ::DifferenceKind;
 
-/// At most so many times steps are played again.
+/// Largest number of repeated runs.
 const PLAYS_MAX: usize = 3_000;
 
-/// Drops steps, first many at once and then one by one, as long as `play` still finds a difference.
-/// The steps that are left, the last of which shows it, and what it is.
+/// Drops steps, first in large groups, then one by one, while `play` still finds a difference. Returns the remaining
+/// steps, the last of which shows the difference, and its kind.
 pub(crate) fn shrink(
-    steps: &[Step],
-    what: What,
-    mut play: impl FnMut(&[Step]) -> Option<(usize, What)>,
-) -> (Vec<Step>, What) {
+    steps: &[ProgramStep],
+    what: DifferenceKind,
+    mut play: impl FnMut(&[ProgramStep]) -> Option<(usize, DifferenceKind)>,
+) -> (Vec<ProgramStep>, DifferenceKind) {
     let (mut steps, mut what) = (steps.to_vec(), what);
     let (mut size, mut plays) = (steps.len() / 2, 0);
     while size > 0 {
         let before = steps.len();
-        // From the end: what comes later builds on what came before.
+        // From the end, since later steps depend on earlier ones.
         let mut end = steps.len().saturating_sub(1);
         while end > 0 && plays < PLAYS_MAX {
             let start = end.saturating_sub(size);
@@ -29,7 +29,7 @@ pub(crate) fn shrink(
             }
             end = start.min(steps.len().saturating_sub(1));
         }
-        // One by one until nothing more goes.
+        // Single steps until none can be dropped.
         if size > 1 || steps.len() == before || plays >= PLAYS_MAX {
             size /= 2;
         }

@@ -1,111 +1,111 @@
-//! What an execution holds: registers by who has them, and counters; and how two of them differ.
+//! Registers and counters of an execution, and their comparison.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use pathcall_program::clone::registers::{Cloned, Fingerprint};
-use pathcall_program::registers::{Ballot, Generation, Lock, Place, RoundState};
+use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
+use pathcall_program::registers::{Ballot, Generation, Lock, RepeatFilterEntry, RoundState};
 use pathcall_program::{ApplicationCounters, Counters, PoolCounters};
 
-/// Registers and counters, as they are between two frames.
+/// Registers and counters between two frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct State {
-    /// By GAID: of every installed application.
+pub struct ExecutionState {
+    /// Installed applications, by GAID.
     pub applications: BTreeMap<u32, ApplicationState>,
-    /// By number: every flow slot that an endpoint has, `W_MAX` places to each.
+    /// Flow slots of endpoints, `W_MAX` places each, by number.
     pub slots: BTreeMap<u32, Vec<PlaceState>>,
-    /// By GAID: of every pool.
-    pub pools: BTreeMap<u32, PoolState>,
-    /// What calls have left.
+    /// Pools, by GAID.
+    pub pools: BTreeMap<u32, PoolRegisters>,
+    /// Registers of calls.
     pub calls: CallState,
-    /// Element-wide, since the start of the execution.
+    /// Element-wide counters since the start of the execution.
     pub counters: Counters,
 }
 
-/// What a pool has.
+/// State of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PoolState {
-    /// By SID: requests that wait there.
+pub struct PoolRegisters {
+    /// Queue lengths of the servers, by SID.
     pub loads: Vec<u16>,
-    /// The same again.
+    /// Shadow copies of the queue lengths.
     pub shadows: Vec<u16>,
-    /// Since it was installed first.
+    /// Counters since the first installation.
     pub counters: PoolCounters,
 }
 
-/// Registers of calls, those that are not free.
+/// Registers of calls that are in use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallState {
-    /// The last number given.
+    /// Last request number.
     pub number: u64,
-    /// The table of cloned requests, by slot.
-    pub requests: BTreeMap<usize, Cloned>,
-    /// The filter tables, one after the other, by slot.
+    /// Table of cloned requests, by slot.
+    pub requests: BTreeMap<usize, ClonedRequest>,
+    /// Response filter tables, concatenated, by slot.
     pub filters: BTreeMap<usize, Fingerprint>,
 }
 
 impl CallState {
-    /// The slots that are used, by their number.
+    /// Slots in use, by their index.
     #[must_use]
     pub fn used<T: Copy + Default + PartialEq>(slots: &[T]) -> BTreeMap<usize, T> {
         slots.iter().copied().enumerate().filter(|(_, slot)| *slot != T::default()).collect()
     }
 }
 
-/// What an application has.
+/// State of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplicationState {
-    /// Where its generations stand; that of an application without rows is [`Generation::default`].
+    /// Generation; [`Generation::default`] for an application without rows.
     pub generation: Generation,
-    /// Its rows.
+    /// Rows.
     pub rows: Vec<RowState>,
-    /// Its lanes, row after row.
+    /// Lanes, row after row.
     pub lanes: Vec<i32>,
-    /// Since it was installed first.
+    /// Counters since the first installation.
     pub counters: ApplicationCounters,
 }
 
-/// What is kept of a row, its lanes aside.
+/// State of a row, without its lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowState {
-    /// The round that is open.
+    /// Open round.
     pub round: RoundState,
-    /// `CntFwd`'s counter.
+    /// Counter of `CntFwd`.
     pub count: u32,
-    /// Votes for a key.
+    /// Ballot.
     pub ballot: Ballot,
-    /// Who holds the lock.
+    /// Lock.
     pub lock: Lock,
-    /// How often it was granted.
+    /// Number of grants.
     pub grants: u32,
 }
 
-/// A place of the repeat filter. Of [`Place`], the flip bit is of the hardware profile: an execution
-/// that keeps whole sequence numbers need not have it.
+/// Entry of the repeat filter. The flip bit of [`RepeatFilterEntry`] is left out: an execution that stores whole
+/// sequence numbers need not have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlaceState {
-    /// The last full sequence number.
+    /// Last full sequence number.
     pub seq: u32,
-    /// The generation it was applied in.
+    /// Generation in which the frame was applied.
     pub generation: u32,
-    /// The lanes of the last frame that were left out; of a vote, where it went.
+    /// Lanes of the last frame that overflowed; for a vote, its destination.
     pub overflow: u32,
 }
 
 impl PlaceState {
-    /// Of the program's two registers.
+    /// Entry from the program's two registers.
     #[must_use]
-    pub const fn new(place: &Place, overflow: u32) -> Self {
+    pub const fn new(place: &RepeatFilterEntry, overflow: u32) -> Self {
         Self { seq: place.seq, generation: place.generation, overflow }
     }
 }
 
-/// At most so many lines are made of what two states differ in.
+/// Largest number of lines in a report of differences.
 const LINES_MAX: usize = 20;
 
-impl State {
-    /// What this state has otherwise than the reference's, line by line, the first of them. Element-wide
-    /// counters are compared from `since` on: ours and theirs when the comparison began.
+impl ExecutionState {
+    /// Lines that describe differences from the reference. Element-wide counters are compared relative to `since`: the
+    /// counters of both at the beginning of the comparison.
     #[must_use]
     pub fn differences(&self, reference: &Self, since: (&Counters, &Counters)) -> Vec<String> {
         let mut lines = Vec::new();
@@ -153,7 +153,7 @@ impl ApplicationState {
     }
 }
 
-impl PoolState {
+impl PoolRegisters {
     fn differences(&self, reference: &Self, gaid: u32, lines: &mut Vec<String>) {
         for ((name, got), (_, expected)) in self.counters.iter().zip(reference.counters.iter()) {
             note(lines, || format!("pool {gaid} counter {name}"), &expected, &got);

@@ -1,56 +1,56 @@
-//! One thing that happens to an execution: a change of its tables, or a frame.
+//! Step of a conformance test: a change of the tables, or a frame.
 
 use std::fmt;
 
-use pathcall_program::{Application, Endpoint, Pool, TableError};
+use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint};
 use pathcall_wire::{Instant, TokenKey};
 
 use crate::decode::Decoded;
-use crate::{Execution, Failure, Outcome};
+use crate::{ExecutionFailure, ProgramExecution, ProgramOutcome};
 
-/// A change of the tables, or a frame.
+/// Change of the tables, or a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// [`Execution::install`].
-    Install(Application),
-    /// [`Execution::authenticate`].
+pub enum ProgramStep {
+    /// [`ProgramExecution::install`].
+    Install(AdmittedApplication),
+    /// [`ProgramExecution::authenticate`].
     Authenticate(u32, Option<TokenKey>),
-    /// [`Execution::remove`].
+    /// [`ProgramExecution::remove`].
     Remove(u32),
-    /// [`Execution::reset`].
+    /// [`ProgramExecution::reset`].
     Reset(u32),
-    /// [`Execution::set_endpoint`].
+    /// [`ProgramExecution::set_endpoint`].
     SetEndpoint(Endpoint),
-    /// [`Execution::remove_endpoint`].
+    /// [`ProgramExecution::remove_endpoint`].
     RemoveEndpoint(u32),
-    /// [`Execution::set_group`].
+    /// [`ProgramExecution::set_group`].
     SetGroup(u32, Vec<u32>),
-    /// [`Execution::install_pool`].
-    InstallPool(Pool),
-    /// [`Execution::number_after`].
+    /// [`ProgramExecution::install_pool`].
+    InstallPool(AdmittedPool),
+    /// [`ProgramExecution::set_last_number`].
     NumberAfter(u64),
-    /// [`Execution::process`].
+    /// [`ProgramExecution::process`].
     Frame {
-        /// From the base header on.
+        /// Frame from the base header on.
         bytes: Vec<u8>,
-        /// Whether it comes with the mark of congestion.
+        /// True for the ECN codepoint CE.
         congested: bool,
     },
 }
 
-/// What a step has done.
+/// Effect of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// The tables are changed.
+pub enum StepEffect {
+    /// Tables changed.
     Changed,
-    /// They are not, as the change contradicts them; how, if that is told.
-    Refused(Option<TableError>),
-    /// What became of the frame.
-    Frame(Outcome),
+    /// Change refused, with its reason if known.
+    Refused(Option<AdmissionError>),
+    /// Outcome of a frame.
+    Frame(ProgramOutcome),
 }
 
-impl Effect {
-    /// Whether an execution did what the reference did. Why a change is refused is its own business.
+impl StepEffect {
+    /// True if the effect matches the reference's. The reason of a refusal is not compared.
     #[must_use]
     pub fn agrees(&self, reference: &Self) -> bool {
         match (self, reference) {
@@ -61,12 +61,12 @@ impl Effect {
     }
 }
 
-impl Step {
-    /// Has it happen.
+impl ProgramStep {
+    /// Applies the step.
     ///
     /// # Errors
-    /// [`Failure::Broken`] alone: what is refused is an [`Effect`].
-    pub fn apply(&self, now: Instant, execution: &mut impl Execution) -> Result<Effect, Failure> {
+    /// [`ExecutionFailure::Broken`] only: a refusal is an [`StepEffect`].
+    pub fn apply(&self, now: Instant, execution: &mut impl ProgramExecution) -> Result<StepEffect, ExecutionFailure> {
         let changed = match self {
             Self::Install(application) => execution.install(*application),
             Self::Authenticate(gaid, key) => execution.authenticate(*gaid, *key),
@@ -76,18 +76,20 @@ impl Step {
             Self::RemoveEndpoint(endpoint) => execution.remove_endpoint(*endpoint),
             Self::SetGroup(gaid, endpoints) => execution.set_group(*gaid, endpoints),
             Self::InstallPool(pool) => execution.install_pool(pool),
-            Self::NumberAfter(last) => execution.number_after(*last),
-            Self::Frame { bytes, congested } => return execution.process(now, bytes, *congested).map(Effect::Frame),
+            Self::NumberAfter(last) => execution.set_last_number(*last),
+            Self::Frame { bytes, congested } => {
+                return execution.process(now, bytes, *congested).map(StepEffect::Frame);
+            }
         };
         match changed {
-            Ok(()) => Ok(Effect::Changed),
-            Err(Failure::Refused(error)) => Ok(Effect::Refused(Some(error))),
+            Ok(()) => Ok(StepEffect::Changed),
+            Err(ExecutionFailure::Refused(error)) => Ok(StepEffect::Refused(Some(error))),
             Err(broken) => Err(broken),
         }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ProgramStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frame { bytes, congested } => {
@@ -98,16 +100,16 @@ impl fmt::Display for Step {
     }
 }
 
-impl fmt::Display for Effect {
+impl fmt::Display for StepEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Changed => f.write_str("changed"),
             Self::Refused(None) => f.write_str("refused"),
             Self::Refused(Some(error)) => write!(f, "refused: {error}"),
-            Self::Frame(Outcome::Drop(None)) => f.write_str("dropped"),
-            Self::Frame(Outcome::Drop(Some(reason))) => write!(f, "dropped: {reason:?}"),
-            Self::Frame(Outcome::Forward(endpoint, frame)) => write!(f, "to {endpoint}: {}", Decoded(frame)),
-            Self::Frame(Outcome::Copies(copies)) => {
+            Self::Frame(ProgramOutcome::Drop(None)) => f.write_str("dropped"),
+            Self::Frame(ProgramOutcome::Drop(Some(reason))) => write!(f, "dropped: {reason:?}"),
+            Self::Frame(ProgramOutcome::Forward(endpoint, frame)) => write!(f, "to {endpoint}: {}", Decoded(frame)),
+            Self::Frame(ProgramOutcome::Copies(copies)) => {
                 write!(f, "{} copies", copies.len())?;
                 let mut copies: Vec<_> = copies.iter().collect();
                 copies.sort_unstable();

@@ -1,13 +1,13 @@
-//! Frames as lines for people.
+//! Tests of the text form of frames.
 
 use pathcall_conformance::Decoded;
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr};
 
 #[test]
-fn a_frame_can_be_read() {
+fn frame_decodes_to_readable_text() {
     let flags = MapFlags::ADD | MapFlags::GET;
-    let base = BaseRepr { gaid: 7, src: 10, dst: 1, seq: 3, flags: Flags::ECN, ..BaseRepr::new(Kind::MapData) };
+    let base = BaseRepr { gaid: 7, src: 10, dst: 1, seq: 3, flags: Flags::ECN, ..BaseRepr::new(FrameKind::MapData) };
     let mut bytes = vec![0; frame_len(flags, 2, 0)];
     let mut frame = emit(&base, &MapRepr { flags, lanes: 2, index: 4, ..MapRepr::default() }, &mut bytes);
     frame.set_keyed(0, 5, -6);

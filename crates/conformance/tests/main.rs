@@ -1,9 +1,9 @@
-//! Executions of the switch program, held to the reference.
+//! Tests of executions of the switch program against the reference.
 
 mod corpus;
 mod decode;
-mod depth;
 mod differ;
+mod generator_coverage;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod p4;

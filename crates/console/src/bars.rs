@@ -1,9 +1,9 @@
-//! Bars of text, as long as their values.
+//! Bar charts of text.
 
 /// Characters of the longest bar.
 const LONGEST: f64 = 48.0;
 
-/// A line for each name and value: the name, a bar to the scale of the largest value, the value and its unit.
+/// Formats one line for each name and value: the name, a bar scaled to the largest value, the value and its unit.
 #[must_use]
 pub fn bars(rows: &[(String, f64)], unit: &str) -> String {
     let largest = rows.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);

@@ -10,24 +10,24 @@ use std::io::{self, ErrorKind, Write};
 
 pub use bars::bars;
 pub use signal::stopped;
-pub use table::Table;
+pub use table::TextTable;
 
-/// Why a command can't talk to its user.
+/// Reason for which a command can't communicate with its user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The standard output can't be written.
-    #[error("the output can't be written: {0}")]
+    #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
     /// Signals can't be received.
-    #[error("signals can't be received: {0}")]
+    #[error("cannot receive signals: {0}")]
     Signals(#[source] io::Error),
 }
 
-/// Writes to the standard output and flushes it, as a program may wait for it at the other end of a pipe.
+/// Writes to the standard output and flushes it, as another program may wait at the other end of a pipe.
 ///
 /// # Errors
-/// When the output can't be written; not when its reader has closed the pipe.
+/// Returns an error if the output can't be written; not if its reader has closed the pipe.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

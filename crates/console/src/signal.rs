@@ -2,10 +2,10 @@
 
 use crate::Error;
 
-/// Waits for Ctrl-C or SIGTERM; one that came between this call and the wait counts.
+/// Waits for Ctrl-C or SIGTERM, counting signals from this call on.
 ///
 /// # Errors
-/// When signals can't be received.
+/// Returns an error if signals can't be received.
 #[cfg(unix)]
 pub fn stopped() -> Result<impl Future<Output = ()>, Error> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -19,10 +19,10 @@ pub fn stopped() -> Result<impl Future<Output = ()>, Error> {
     })
 }
 
-/// Waits for Ctrl-C; one that came between this call and the wait counts.
+/// Waits for Ctrl-C, counting signals from this call on.
 ///
 /// # Errors
-/// When signals can't be received.
+/// Returns an error if signals can't be received.
 #[cfg(not(unix))]
 pub fn stopped() -> Result<impl Future<Output = ()>, Error> {
     let mut interrupt = tokio::signal::windows::ctrl_c().map_err(Error::Signals)?;

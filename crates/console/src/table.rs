@@ -1,18 +1,18 @@
-//! Table of text whose columns are as wide as their widest cell.
+//! Text table with columns as wide as their widest cell.
 
 use std::fmt;
 
 /// Space between two columns.
 const GAP: &str = "  ";
 
-/// A table of `COLUMNS` columns: a head and rows below it.
+/// Table of `COLUMNS` columns: a header and rows.
 #[derive(Debug, Clone)]
-pub struct Table<const COLUMNS: usize> {
+pub struct TextTable<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-impl<const COLUMNS: usize> Table<COLUMNS> {
-    /// A table with this head and no rows.
+impl<const COLUMNS: usize> TextTable<COLUMNS> {
+    /// Creates a table with this header and no rows.
     #[must_use]
     pub fn new(head: [&str; COLUMNS]) -> Self {
         Self { rows: vec![head.map(str::to_owned)] }
@@ -24,7 +24,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 }
 
-impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
+impl<const COLUMNS: usize> fmt::Display for TextTable<COLUMNS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; COLUMNS] = std::array::from_fn(width);

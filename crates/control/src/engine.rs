@@ -1,4 +1,5 @@
-//! Drives the state: calls and confirmations in, then commit, then answers and pushes out.
+//! Engine: drives the state machine. Calls and confirmations come in; changes are committed; then answers and pushes go
+//! out.
 //!
 //! ```text
 //!   service ── messages ──▶ Engine ── changes ──▶ Store
@@ -6,8 +7,8 @@
 //!                             └─ then: answers to calls, grants to streams, pushes to links
 //! ```
 //!
-//! One task owns everything, so calls take effect one after the other. Messages that wait together
-//! share one commit. If the store fails, the engine ends: what it has not kept it must not tell.
+//! One task owns all of it, so calls take effect one after the other. Messages that wait together share one commit. If
+//! the store fails, the engine ends: it must not send what it has not stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,73 +27,73 @@ use tokio::time::{sleep_until, timeout_at};
 use tonic::Status;
 
 use crate::Error;
-use crate::link::{Client, Link};
-use crate::state::{CallId, Effects, Input, Output, State, Timing};
+use crate::link::{Client, ElementLink};
+use crate::state::{ControlCallId, ControllerState, Effects, Input, LeaseTiming, Output};
 use crate::store::{Store, StoreError};
 
-/// Messages that share one commit at most.
+/// Maximum number of messages that share one commit.
 const BATCH_MAX: usize = 256;
 
-/// The latest grant of a registration, once there is one; an error ends it.
+/// Latest grant of a registration, once there is one; an error ends the registration.
 pub(crate) type Latest<T> = Option<Result<T, Status>>;
 
-/// What the service asks.
+/// Message of the service.
 #[derive(Debug)]
 pub(crate) enum Message {
-    RegisterApplication(CallId, RegisterApplicationRequest, watch::Sender<Latest<ApplicationGrant>>),
-    JoinPool(CallId, JoinPoolRequest, watch::Sender<Latest<PoolGrant>>),
-    RegisterElement(CallId, RegisterElementRequest, watch::Sender<Latest<ElementGrant>>),
-    RegisterEndpoint(CallId, RegisterEndpointRequest, oneshot::Sender<Result<EndpointGrant, Status>>),
-    ReleaseEndpoint(CallId, ReleaseEndpointRequest, oneshot::Sender<Result<(), Status>>),
-    Ended(CallId),
+    RegisterApplication(ControlCallId, RegisterApplicationRequest, watch::Sender<Latest<ApplicationGrant>>),
+    JoinPool(ControlCallId, JoinPoolRequest, watch::Sender<Latest<PoolGrant>>),
+    RegisterElement(ControlCallId, RegisterElementRequest, watch::Sender<Latest<ElementGrant>>),
+    RegisterEndpoint(ControlCallId, RegisterEndpointRequest, oneshot::Sender<Result<EndpointGrant, Status>>),
+    ReleaseEndpoint(ControlCallId, ReleaseEndpointRequest, oneshot::Sender<Result<(), Status>>),
+    Ended(ControlCallId),
     Lookup(String, oneshot::Sender<Result<LookupReply, Status>>),
-    /// Of which application, or pool, an id is.
+    /// Query for the name of the application or pool with an id.
     NameOf(u32, oneshot::Sender<Option<String>>),
-    Status(oneshot::Sender<Standing>),
+    Status(oneshot::Sender<RegistrationStatus>),
 }
 
-/// The status, and the ways to the elements whose counters it lacks.
+/// Status, and clients of the elements whose counters are missing in it.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct RegistrationStatus {
     pub(crate) reply: StatusReply,
     pub(crate) elements: HashMap<u32, Client>,
 }
 
 pub(crate) struct Engine {
-    state: State,
+    state: ControllerState,
     store: Arc<Store>,
     security: Security,
-    /// When the state's time began.
+    /// Start of the state machine's time.
     started: tokio::time::Instant,
-    /// Every sender waits for its answer, so there are no more messages than calls in progress and
-    /// streams that have ended.
+    /// Each sender waits for its answer, so there are at most as many messages as calls in progress and ended streams.
     messages: mpsc::UnboundedReceiver<Message>,
     inputs: (mpsc::UnboundedSender<Input>, mpsc::UnboundedReceiver<Input>),
-    applications: HashMap<CallId, watch::Sender<Latest<ApplicationGrant>>>,
-    elements: HashMap<CallId, watch::Sender<Latest<ElementGrant>>>,
-    pools: HashMap<CallId, watch::Sender<Latest<PoolGrant>>>,
-    endpoints: HashMap<CallId, oneshot::Sender<Result<EndpointGrant, Status>>>,
-    releases: HashMap<CallId, oneshot::Sender<Result<(), Status>>>,
-    links: HashMap<u32, Link>,
-    /// Answers to what was only asked, to be given after the commit of what came before.
-    views: Vec<Box<dyn FnOnce() + Send>>,
+    applications: HashMap<ControlCallId, watch::Sender<Latest<ApplicationGrant>>>,
+    elements: HashMap<ControlCallId, watch::Sender<Latest<ElementGrant>>>,
+    pools: HashMap<ControlCallId, watch::Sender<Latest<PoolGrant>>>,
+    endpoints: HashMap<ControlCallId, oneshot::Sender<Result<EndpointGrant, Status>>>,
+    releases: HashMap<ControlCallId, oneshot::Sender<Result<(), Status>>>,
+    links: HashMap<u32, ElementLink>,
+    /// Answers to queries, to be sent after the commit of earlier changes.
+    queries: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Engine {
-    /// Makes the state of what the store has. Nothing is told to anyone before [`Engine::run`].
+    /// Creates the state from the store. Sends nothing before [`Engine::run`].
     pub(crate) fn start(
         store: Store,
-        timing: Timing,
+        timing: LeaseTiming,
         security: Security,
         messages: mpsc::UnboundedReceiver<Message>,
     ) -> Result<(Self, Effects), Error> {
         let now = Instant::default();
         let snapshot = store.load()?;
         let (state, effects) = if snapshot.ids.is_some() {
-            State::restore(timing, snapshot, now)?
+            ControllerState::restore(timing, snapshot, now)?
         } else {
-            // Small enough to grow for long, random enough not to be another controller's.
-            let mut state = State::new(timing, rand::random_range(1..1 << 30), rand::random_range(1..1 << 30));
+            // Small enough to grow for long, random enough to differ from another controller's.
+            let mut state =
+                ControllerState::new(timing, rand::random_range(1..1 << 30), rand::random_range(1..1 << 30));
             let effects = state.handle(now, Input::Tick);
             (state, effects)
         };
@@ -109,51 +110,51 @@ impl Engine {
             endpoints: HashMap::new(),
             releases: HashMap::new(),
             links: HashMap::new(),
-            views: Vec::new(),
+            queries: Vec::new(),
         };
         Ok((engine, effects))
     }
 
-    /// Works until no message can come any more, or until the store fails.
+    /// Runs until no more messages can come, or the store fails.
     pub(crate) async fn run(mut self, effects: Effects) -> Result<(), StoreError> {
-        self.settle(effects).await?;
+        self.commit_and_deliver(effects).await?;
         loop {
             let due = self.state.deadline().map(|at| self.started + Duration::from_nanos(at.0));
             let mut effects = Effects::default();
             tokio::select! {
                 message = self.messages.recv() => match message {
-                    Some(message) => self.take(message, &mut effects),
+                    Some(message) => self.handle_message(message, &mut effects),
                     None => return Ok(()),
                 },
                 Some(input) = self.inputs.1.recv() => self.handle(input, &mut effects),
-                () = at(due) => self.handle(Input::Tick, &mut effects),
+                () = sleep_until_due(due) => self.handle(Input::Tick, &mut effects),
             }
             for _ in 1..BATCH_MAX {
                 if let Ok(input) = self.inputs.1.try_recv() {
                     self.handle(input, &mut effects);
                 } else if let Ok(message) = self.messages.try_recv() {
-                    self.take(message, &mut effects);
+                    self.handle_message(message, &mut effects);
                 } else {
                     break;
                 }
             }
-            self.settle(effects).await?;
+            self.commit_and_deliver(effects).await?;
         }
     }
 
-    fn take(&mut self, message: Message, effects: &mut Effects) {
+    fn handle_message(&mut self, message: Message, effects: &mut Effects) {
         let input = match message {
             Message::RegisterApplication(call, request, grants) => {
                 self.applications.insert(call, grants);
                 if request.authenticate {
-                    self.draw_key(effects);
+                    self.random_key(effects);
                 }
                 Input::RegisterApplication(call, request)
             }
             Message::JoinPool(call, request, grants) => {
                 self.pools.insert(call, grants);
                 if request.authenticate {
-                    self.draw_key(effects);
+                    self.random_key(effects);
                 }
                 Input::JoinPool(call, request)
             }
@@ -177,24 +178,24 @@ impl Engine {
             }
             Message::Lookup(name, answer) => {
                 let reply = self.state.lookup(&name).map_err(Status::from);
-                return self.views.push(Box::new(move || drop(answer.send(reply))));
+                return self.queries.push(Box::new(move || drop(answer.send(reply))));
             }
             Message::NameOf(gaid, answer) => {
                 let name = self.state.name_of(gaid).map(str::to_owned);
-                return self.views.push(Box::new(move || drop(answer.send(name))));
+                return self.queries.push(Box::new(move || drop(answer.send(name))));
             }
             Message::Status(answer) => {
                 let elements = self.links.iter().map(|(&id, link)| (id, link.client())).collect();
-                let standing = Standing { reply: self.state.status(), elements };
-                return self.views.push(Box::new(move || drop(answer.send(standing))));
+                let status = RegistrationStatus { reply: self.state.status(), elements };
+                return self.queries.push(Box::new(move || drop(answer.send(status))));
             }
         };
         self.handle(input, effects);
     }
 
-    /// Hands the state a key of the system's randomness; if there is none, it refuses who needs one.
-    fn draw_key(&mut self, effects: &mut Effects) {
-        if let Some(key) = draw_key() {
+    /// Passes a random key to the state; without one, the state refuses registrations that need a key.
+    fn random_key(&mut self, effects: &mut Effects) {
+        if let Some(key) = random_key() {
             self.handle(Input::Key(key), effects);
         }
     }
@@ -206,8 +207,8 @@ impl Engine {
         effects.outputs.extend(more.outputs);
     }
 
-    /// Commits, then delivers.
-    async fn settle(&mut self, effects: Effects) -> Result<(), StoreError> {
+    /// Commits the changes, then delivers the outputs.
+    async fn commit_and_deliver(&mut self, effects: Effects) -> Result<(), StoreError> {
         let Effects { changes, outputs } = effects;
         if !changes.is_empty() {
             let store = Arc::clone(&self.store);
@@ -216,7 +217,7 @@ impl Engine {
                 Ok(committed) => committed?,
                 Err(ended) => match ended.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    // The runtime is ending. What may not be kept is not told.
+                    // The runtime is shutting down. Changes that may not be stored are not sent.
                     Err(_) => return Ok(()),
                 },
             }
@@ -224,18 +225,18 @@ impl Engine {
         for output in outputs {
             self.deliver(output);
         }
-        for answer in self.views.drain(..) {
+        for answer in self.queries.drain(..) {
             answer();
         }
         Ok(())
     }
 
-    /// Who has stopped listening is not told.
+    /// Delivers an output; receivers that have been dropped are skipped.
     fn deliver(&mut self, output: Output) {
         match output {
-            Output::Application(call, answer) => tell(&mut self.applications, call, answer.map_err(Status::from)),
-            Output::Pool(call, answer) => tell(&mut self.pools, call, answer.map_err(Status::from)),
-            Output::Element(call, answer) => tell(&mut self.elements, call, answer.map_err(Status::from)),
+            Output::Application(call, answer) => send_grant(&mut self.applications, call, answer.map_err(Status::from)),
+            Output::Pool(call, answer) => send_grant(&mut self.pools, call, answer.map_err(Status::from)),
+            Output::Element(call, answer) => send_grant(&mut self.elements, call, answer.map_err(Status::from)),
             Output::Endpoint(call, answer) => {
                 if let Some(to) = self.endpoints.remove(&call) {
                     let _ = to.send(answer.map_err(Status::from));
@@ -248,10 +249,10 @@ impl Engine {
             }
             Output::Open { element, boot_id, control_address } => {
                 tracing::info!(element, boot_id, control_address, "pushing an element's tables");
-                match Link::open(element, boot_id, &control_address, &self.security, self.inputs.0.clone()) {
+                match ElementLink::open(element, boot_id, &control_address, &self.security, self.inputs.0.clone()) {
                     Ok(link) => drop(self.links.insert(element, link)),
-                    // Nothing confirms its pushes, so it is given up like one that does not answer.
-                    Err(error) => tracing::warn!(element, %error, "an element's control address can't be used"),
+                    // No push is confirmed then, so the element is removed like one that does not answer.
+                    Err(error) => tracing::warn!(element, %error, "invalid control address of an element"),
                 }
             }
             Output::Push { element, seq, push } => {
@@ -267,18 +268,22 @@ impl Engine {
     }
 }
 
-/// A key of the system's randomness, if there is any.
-pub(crate) fn draw_key() -> Option<TokenKey> {
+/// Random key of the system, if available.
+pub(crate) fn random_key() -> Option<TokenKey> {
     match (SysRng.try_next_u64(), SysRng.try_next_u64()) {
         (Ok(k0), Ok(k1)) => Some(TokenKey { k0, k1 }),
         (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "no randomness for a key");
+            tracing::error!(%error, "no random bytes for a key");
             None
         }
     }
 }
 
-fn tell<T>(to: &mut HashMap<CallId, watch::Sender<Latest<T>>>, call: CallId, answer: Result<T, Status>) {
+fn send_grant<T>(
+    to: &mut HashMap<ControlCallId, watch::Sender<Latest<T>>>,
+    call: ControlCallId,
+    answer: Result<T, Status>,
+) {
     let ends = answer.is_err();
     if let Some(grants) = to.get(&call) {
         grants.send_replace(Some(answer));
@@ -288,21 +293,21 @@ fn tell<T>(to: &mut HashMap<CallId, watch::Sender<Latest<T>>>, call: CallId, ans
     }
 }
 
-async fn at(due: Option<tokio::time::Instant>) {
+async fn sleep_until_due(due: Option<tokio::time::Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
 }
 
-/// Reads the counters of the elements that answer in time.
-pub(crate) async fn read_counters(standing: Standing, bound: Duration) -> StatusReply {
-    let Standing { mut reply, elements } = standing;
-    let give_up = tokio::time::Instant::now() + bound;
+/// Adds the counters of the elements that answer in time.
+pub(crate) async fn read_counters(status: RegistrationStatus, bound: Duration) -> StatusReply {
+    let RegistrationStatus { mut reply, elements } = status;
+    let deadline = tokio::time::Instant::now() + bound;
     let mut reads = tokio::task::JoinSet::new();
     for (element, mut client) in elements {
         reads.spawn(async move {
-            let read = timeout_at(give_up, client.counters(pathcall_proto::v1::CountersRequest {})).await;
+            let read = timeout_at(deadline, client.counters(pathcall_proto::v1::CountersRequest {})).await;
             (element, read.ok().and_then(Result::ok))
         });
     }

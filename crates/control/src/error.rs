@@ -1,51 +1,51 @@
-//! Why a controller does not start, or ends: one line each.
+//! Errors of a controller, at its start or end.
 
 use std::io;
 use std::net::SocketAddr;
 
-use crate::state::Corrupt;
+use crate::state::CorruptStore;
 use crate::store::StoreError;
 
-/// Why a controller does not start, or ends.
+/// Error of a controller, at its start or end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another program listens there.
+    /// Another program uses the port.
     #[error(
         "port {} is in use: another controller may be running on {}; choose another with --listen",
         addr.port(), addr.ip()
     )]
     PortInUse {
-        /// Address asked for.
+        /// Requested address.
         addr: SocketAddr,
     },
-    /// The address is another machine's.
+    /// The address belongs to another machine.
     #[error("{} is not an address of this machine: choose one with --listen", addr.ip())]
     NotLocal {
-        /// Address asked for.
+        /// Requested address.
         addr: SocketAddr,
     },
-    /// The system refused for another reason.
-    #[error("the controller can't listen on {addr}: {source}")]
+    /// Other error of the system.
+    #[error("the controller cannot listen on {addr}: {source}")]
     Bind {
-        /// Address asked for.
+        /// Requested address.
         addr: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Others reach it, and it has no certificates.
+    /// Other hosts can reach the address, and there are no certificates.
     #[error(transparent)]
     Plaintext(#[from] pathcall_auth::PlaintextError),
-    /// The store can't be used, or has failed.
+    /// The store cannot be used, or has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store is not one that a controller wrote.
+    /// The store was not written by a controller.
     #[error("{0}; choose another store with --store")]
-    Corrupt(#[from] Corrupt),
+    CorruptStore(#[from] CorruptStore),
     /// The listening socket failed.
     #[error("the controller's service ended: {0}")]
     Serve(#[source] tonic::transport::Error),
-    /// A part of the controller panicked.
-    #[error("the controller ended by a defect: {0}")]
+    /// A task of the controller panicked.
+    #[error("a task of the controller panicked: {0}")]
     Defect(#[source] tokio::task::JoinError),
 }

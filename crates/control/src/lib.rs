@@ -1,4 +1,4 @@
-//! The controller: who takes part, and what of which element belongs to whom (NetRPC §3.2, §5.2.2).
+//! Controller: registers all parties and assigns the elements' memory (NetRPC §3.2, §5.2.2).
 //!
 //! ```text
 //!   servers   ── RegisterApplication ─▶┌─────────┐
@@ -9,14 +9,13 @@
 //!                                      └─────────┘
 //! ```
 //!
-//! Servers register their applications: an AppName gets its GAID, an epoch and, first come, first
-//! served, a piece of an element's memory. They also register the callers they let in, which get
-//! endpoint ids and slots of the element's repeat filter. The controller pushes all that to the
-//! elements, and tells servers when it changes.
+//! Servers register their applications: an AppName gets a GAID, an epoch and, first come, first served, a part of an
+//! element's memory. Servers also register the callers that they admit, which get endpoint ids and slots of the
+//! element's repeat filter. The controller pushes all this to the elements, and notifies servers of changes.
 //!
-//! In the order data meets them: [`serve`] listens; `service` takes calls; `engine` drives the
-//! [`state`], which decides everything; the [`store`] keeps it across restarts; `link` pushes it to
-//! one element. [`nodes`] is the directory of those that calls are passed on to.
+//! Modules in the order in which data passes them: [`serve`] listens; `service` receives calls; `engine` drives the
+//! [`state`], which makes all decisions; the [`store`] keeps it over restarts; `link` pushes it to one element.
+//! [`nodes`] is the directory of nodes for delegated calls.
 
 #![warn(missing_docs)]
 
@@ -34,10 +33,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 pub use error::Error;
 pub use pathcall_auth::Security;
 pub use serve::{Config, Handle, KEEP_ALIVE, bind, serve};
-pub use state::Timing;
-pub use store::Place;
+pub use state::LeaseTiming;
+pub use store::StoreLocation;
 
 /// TCP port of the controller.
 pub const CONTROLLER_PORT: u16 = 7700;
-/// Where the controller listens if not told otherwise.
+/// Default address of the controller.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), CONTROLLER_PORT);

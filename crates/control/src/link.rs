@@ -1,12 +1,12 @@
-//! The way to one element: pushes its changes in order, each until it is answered.
+//! Connection to one element: pushes changes of its tables in order, each until it is answered.
 //!
-//! A push that does not get through is tried again until the controller gives the element up, which
-//! drops the link. What the element answers goes back to the state as an input.
+//! A push that is not delivered is sent again until the controller takes the element out of service, which drops the
+//! link. The element's answers go to the state as inputs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pathcall_auth::{Peer, Role, Security, TargetError};
+use pathcall_auth::{ConnectTargetError, ExpectedPeer, PartyRole, Security};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
     CountersRequest, InstallPoolRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest,
@@ -19,42 +19,43 @@ use tonic::{Code, Status};
 
 use crate::state::{ElementPool, Input, Push};
 
-/// Pause before a push that did not get through is tried again.
-const RETRY: Duration = Duration::from_millis(50);
+/// Pause before an undelivered push is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A client of an element's control service.
+/// Client of an element's control service.
 pub(crate) type Client = ElementClient<Channel>;
 
-/// The way to one start of an element; dropping it stops it.
+/// Connection to one start of an element; dropping it stops the pushes.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ElementLink {
     client: Client,
     pushes: mpsc::UnboundedSender<(u64, Push)>,
     _task: JoinSet<()>,
 }
 
-impl Link {
-    /// Connects when there is something to push. Fails for an address that can't be one.
+impl ElementLink {
+    /// Creates a link, which connects at the first push. Fails for an invalid address.
     pub(crate) fn open(
         element: u32,
         boot_id: u64,
         control_address: &str,
         security: &Security,
         inputs: mpsc::UnboundedSender<Input>,
-    ) -> Result<Self, TargetError> {
-        // With `pathcall up` the element shows the controller's certificate.
-        let target = security.target(control_address, Peer::new(Role::Element).or(Role::Controller))?;
+    ) -> Result<Self, ConnectTargetError> {
+        // With `pathcall up` the element has the controller's certificate.
+        let target =
+            security.target(control_address, ExpectedPeer::new(PartyRole::Element).or(PartyRole::Controller))?;
         let client = ElementClient::new(target.connect_lazy());
-        // Bounded by the state: it gives up an element that leaves too many unconfirmed.
+        // Bounded by the state: an element with too many unconfirmed pushes is taken out of service.
         let (pushes, queue) = mpsc::unbounded_channel();
         let mut task = JoinSet::new();
-        let worker = Worker { element, boot_id, client: client.clone(), inputs };
+        let worker = PushTask { element, boot_id, client: client.clone(), inputs };
         task.spawn(worker.run(queue));
         Ok(Self { client, pushes, _task: task })
     }
 
     pub(crate) fn push(&self, seq: u64, push: Push) {
-        // The task ends with the link only, or with the engine that owns both.
+        // The task ends only with the link, or with the engine that owns both.
         let _ = self.pushes.send((seq, push));
     }
 
@@ -63,25 +64,25 @@ impl Link {
     }
 }
 
-struct Worker {
+struct PushTask {
     element: u32,
     boot_id: u64,
     client: Client,
     inputs: mpsc::UnboundedSender<Input>,
 }
 
-impl Worker {
+impl PushTask {
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<(u64, Push)>) {
         while let Some((seq, push)) = queue.recv().await {
             let element = self.element;
-            let input = match self.settle(&push).await {
+            let input = match self.send_until_answered(&push).await {
                 Ok(()) => Input::Confirmed { element, seq },
-                // What is to be removed is not there: so it should be.
+                // The entry to remove does not exist, as intended.
                 Err(status) if push.removes() && status.code() == Code::NotFound => Input::Confirmed { element, seq },
                 Err(status) if status.code() == Code::FailedPrecondition => Input::Restarted { element, seq },
                 Err(status) => {
                     let reason = format!("{:?}: {}", status.code(), status.message());
-                    tracing::warn!(element, ?push, reason, "an element refuses a change of its tables");
+                    tracing::warn!(element, ?push, reason, "an element refused a table change");
                     Input::Refused { element, seq, reason }
                 }
             };
@@ -92,21 +93,17 @@ impl Worker {
     }
 
     /// Sends a push until it is answered.
-    async fn settle(&mut self, push: &Push) -> Result<(), Status> {
+    async fn send_until_answered(&mut self, push: &Push) -> Result<(), Status> {
         let mut reported = false;
         loop {
             match self.send(push).await {
-                Err(status) if did_not_get_through(&status) => {
+                Err(status) if is_undelivered(&status) => {
                     if !reported {
                         let (element, reason) = (self.element, status.message());
-                        tracing::info!(
-                            element,
-                            reason,
-                            "an element does not take a change of its tables; trying again"
-                        );
+                        tracing::info!(element, reason, "a table change of an element failed; trying again");
                         reported = true;
                     }
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 answer => return answer,
             }
@@ -138,9 +135,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes what this controller does not know of: its store was lost, or is another one.
+    /// Removes applications that this controller does not know: its store was lost, or is a different one.
     async fn retain(&mut self, keep: &[u32]) -> Result<(), Status> {
-        // The counters name every application that is installed.
+        // The counters list every installed application.
         let counters = self.client.counters(CountersRequest {}).await?.into_inner();
         let installed: BTreeSet<_> = counters.applications.into_keys().collect();
         for gaid in installed.into_iter().filter(|gaid| !keep.contains(gaid)) {
@@ -151,7 +148,7 @@ impl Worker {
     }
 }
 
-/// Whether the element has said nothing about the push.
-fn did_not_get_through(status: &Status) -> bool {
+/// Whether the element has not answered the push.
+fn is_undelivered(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded)
 }

@@ -1,4 +1,4 @@
-//! A running controller: its socket, its engine, and the handle that stops both.
+//! Running controller: its socket, its engine, and the handle that stops both.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -16,44 +16,44 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use crate::Error;
-use crate::engine::{Engine, Message, draw_key};
-use crate::nodes::Nodes;
+use crate::engine::{Engine, Message, random_key};
+use crate::nodes::NodeDirectory;
 use crate::service::Service;
-use crate::state::Timing;
-use crate::store::{Place, Store};
+use crate::state::LeaseTiming;
+use crate::store::{Store, StoreLocation};
 
-/// How often a silent peer is asked whether it lives, and how long it may take to answer: a peer
-/// that is gone without a word is noticed, and its grace period begins, within twice this.
+/// Default interval and time limit of keep-alive pings to silent peers: the loss of a peer is noticed, and its grace
+/// period begins, within twice this time.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Calls and streams that one connection may have open.
+/// Maximum number of open calls and streams on one connection.
 const STREAMS_MAX: u32 = 16_384;
 
-/// What a controller is started with.
+/// Configuration of a controller.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where registrations are kept.
-    pub store: Place,
-    /// The times that leases go by.
-    pub timing: Timing,
-    /// [`KEEP_ALIVE`].
+    /// Location of the store.
+    pub store: StoreLocation,
+    /// Times of leases.
+    pub timing: LeaseTiming,
+    /// Interval of keep-alive pings, see [`KEEP_ALIVE`].
     pub keep_alive: Duration,
-    /// Who may take part.
+    /// Certificates and access rules.
     pub security: Security,
 }
 
-/// Each field by a method.
+/// Setters.
 impl Config {
     /// Sets [`Self::store`].
     #[must_use]
-    pub fn store(mut self, store: Place) -> Self {
+    pub fn store(mut self, store: StoreLocation) -> Self {
         self.store = store;
         self
     }
 
     /// Sets [`Self::timing`].
     #[must_use]
-    pub fn timing(mut self, timing: Timing) -> Self {
+    pub fn timing(mut self, timing: LeaseTiming) -> Self {
         self.timing = timing;
         self
     }
@@ -76,18 +76,18 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            store: Place::default(),
-            timing: Timing::default(),
+            store: StoreLocation::default(),
+            timing: LeaseTiming::default(),
             keep_alive: KEEP_ALIVE,
             security: Security::default(),
         }
     }
 }
 
-/// Listens on `addr`; port 0 takes a free port.
+/// Listens on `addr`; port 0 selects a free port.
 ///
 /// # Errors
-/// When the address can't be had.
+/// The address cannot be used.
 pub async fn bind(addr: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(addr).await.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => Error::PortInUse { addr },
@@ -96,11 +96,12 @@ pub async fn bind(addr: SocketAddr) -> Result<TcpListener, Error> {
     })
 }
 
-/// Serves on `listener` until the handle is dropped or shut down. Registrations that the store has
-/// are in force again when this returns.
+/// Serves on `listener` until the handle is dropped or shut down. When this returns, the stored registrations are in
+/// force again.
 ///
 /// # Errors
-/// When others reach it and it has no certificates, or the store can't be used; nothing is left running.
+/// Other hosts can reach the address and there are no certificates, or the store cannot be used; no task is left
+/// running.
 pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> {
     Box::pin(async move {
         let addr = listener.local_addr().map_err(|source| Error::Bind { addr: crate::LISTEN_DEFAULT, source })?;
@@ -110,12 +111,12 @@ pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> 
         let security = config.security.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let store = Store::open(&place)?;
-            let key = store.nodes_key(draw_key)?;
+            let key = store.nodes_key(random_key)?;
             let (engine, effects) = Engine::start(store, config.timing, security, received)?;
             Ok::<_, Error>((engine, effects, key))
         });
         let (engine, effects, key) = opening.await.map_err(Error::Defect)??;
-        let nodes = Nodes::new(boot_id(), key);
+        let nodes = NodeDirectory::new(boot_id(), key);
         let service =
             ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes), config.security.scheme()));
         let (failure, failures) = mpsc::channel(2);
@@ -137,12 +138,12 @@ pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> 
     })
 }
 
-/// Tells this start of a controller from others.
+/// Random id of this start of the controller.
 fn boot_id() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Runs a part of the controller; if it fails, that is reported.
+/// Runs a task of the controller and reports its failure.
 fn supervise<E>(
     failure: mpsc::Sender<Error>,
     part: impl Future<Output = Result<(), E>> + Send + 'static,
@@ -159,21 +160,21 @@ where
             Err(error) => Error::Defect(error),
         };
         tracing::error!(%error, "the controller has ended");
-        // There is room for one of each part.
+        // The channel has room for one failure of each task.
         let _ = failure.try_send(error);
     })
 }
 
-/// A running controller; dropping it stops it.
+/// Running controller; dropping it stops it.
 #[derive(Debug)]
 pub struct Handle {
     addr: SocketAddr,
     url: String,
     /// Dropping it ends the engine, and with it all streams.
     messages: mpsc::UnboundedSender<Message>,
-    /// The same of those by which nodes are registered.
-    nodes: Arc<Nodes>,
-    /// Dropping it ends the server once its calls are answered.
+    /// Dropping it ends the streams of registered nodes.
+    nodes: Arc<NodeDirectory>,
+    /// Dropping it ends the server after its calls.
     stop: oneshot::Sender<()>,
     engine: JoinHandle<()>,
     server: JoinHandle<()>,
@@ -181,20 +182,19 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The address it listens on.
+    /// Address on which the controller listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `http://ip:port`, or `https://ip:port` where certificates are shown, for those who register.
+    /// URL of the controller: `http://ip:port`, or `https://ip:port` with certificates.
     #[must_use]
     pub fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// Waits until the controller ends by itself, which it does only for an error: the reason is
-    /// returned, once.
+    /// Waits until the controller ends because of an error, and returns the error, once.
     pub async fn failed(&mut self) -> Error {
         match self.failures.recv().await {
             Some(error) => error,
@@ -202,12 +202,12 @@ impl Handle {
         }
     }
 
-    /// Stops: ends all streams, answers the calls that have begun, and closes socket and store
-    /// before it returns. What is registered stays in the store.
+    /// Stops the controller: ends all streams, answers the calls in progress, and closes socket and store before it
+    /// returns. Registrations stay in the store.
     pub async fn shutdown(self) {
         let Self { messages, nodes, stop, engine, server, .. } = self;
-        // The engine first: the server waits for its streams, which end with the engine. Neither
-        // task can fail: what they supervise has reported it.
+        // The engine first: the server waits for its streams, which end with the engine. Neither task can fail:
+        // failures have already been reported.
         drop((messages, nodes));
         let _ = engine.await;
         drop(stop);

@@ -1,4 +1,4 @@
-//! Service `Controller`: turns calls into messages for the engine, and grants into streams.
+//! Service `Controller`: converts calls to messages for the engine, and grants to streams.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pathcall_auth::{Role, caller};
+use pathcall_auth::{PartyRole, caller};
 use pathcall_proto::v1::controller_server::Controller;
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, LookupRequest, NodesRequest,
@@ -19,32 +19,36 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::{Extensions, Request, Response, Status};
 
 use crate::engine::{Latest, Message, read_counters};
-use crate::nodes::{Listing, Nodes};
-use crate::state::{CallId, shortened};
+use crate::nodes::{DirectoryStream, NodeDirectory};
+use crate::state::{ControlCallId, truncated};
 
-/// Longest wait for an element's counters.
+/// Time limit for an element's counters.
 const COUNTERS_MAX: Duration = Duration::from_millis(500);
 
-/// The service. Clones serve the same controller.
+/// Implementation of the service. Clones serve the same controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    /// Weak, so that the engine ends when the handle lets it.
+    /// Weak, so that the engine ends with the handle.
     engine: mpsc::WeakUnboundedSender<Message>,
-    nodes: Weak<Nodes>,
+    nodes: Weak<NodeDirectory>,
     calls: Arc<AtomicU64>,
-    /// What control addresses of elements begin with.
+    /// URL scheme of the elements' control addresses.
     scheme: &'static str,
 }
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    pub(crate) fn new(engine: mpsc::WeakUnboundedSender<Message>, nodes: Weak<Nodes>, scheme: &'static str) -> Self {
+    pub(crate) fn new(
+        engine: mpsc::WeakUnboundedSender<Message>,
+        nodes: Weak<NodeDirectory>,
+        scheme: &'static str,
+    ) -> Self {
         Self { engine, nodes, calls: Arc::default(), scheme }
     }
 
-    fn call(&self) -> CallId {
-        CallId(self.calls.fetch_add(1, Ordering::Relaxed))
+    fn call(&self) -> ControlCallId {
+        ControlCallId(self.calls.fetch_add(1, Ordering::Relaxed))
     }
 
     fn send(&self, message: Message) -> Result<(), Status> {
@@ -52,30 +56,30 @@ impl Service {
         engine.send(message).map_err(|_| stopped())
     }
 
-    /// Asks for something that is answered once.
-    async fn ask<T>(&self, message: impl FnOnce(CallId, oneshot::Sender<T>) -> Message) -> Result<T, Status> {
+    /// Sends a message that has one answer.
+    async fn ask<T>(&self, message: impl FnOnce(ControlCallId, oneshot::Sender<T>) -> Message) -> Result<T, Status> {
         let (answer, answered) = oneshot::channel();
         self.send(message(self.call(), answer))?;
         answered.await.map_err(|_| stopped())
     }
 
-    /// Whether the caller may act for the application or the pool with this id.
+    /// Whether the caller has access to the application or pool with this id.
     async fn check_id<T>(&self, request: &Request<T>, gaid: u32) -> Result<(), Status> {
         if !caller::is_known(request.extensions()) {
             return Ok(());
         }
         let name = self.ask(|_, answer| Message::NameOf(gaid, answer)).await?;
-        // Of an id that is nobody's the state says so.
+        // The state refuses unknown ids.
         name.map_or(Ok(()), |name| caller::check(request.extensions(), &name))
     }
 
-    /// Registers something for as long as the stream that comes back.
+    /// Registers a peer for as long as the returned stream is open.
     async fn register<T: Clone + Send + Sync + 'static>(
         &self,
-        message: impl FnOnce(CallId, watch::Sender<Latest<T>>) -> Message,
+        message: impl FnOnce(ControlCallId, watch::Sender<Latest<T>>) -> Message,
     ) -> Reply<Grants<T>> {
         let (grants, mut latest) = watch::channel(None);
-        // From here on the end of the stream is told, even if the caller goes before it has begun.
+        // From here on the end of the stream is reported, even if the caller leaves before the stream begins.
         let registration = Registration { call: self.call(), engine: self.engine.clone() };
         self.send(message(registration.call, grants))?;
         if let Some(Err(refusal)) = latest.wait_for(Option::is_some).await.map_err(|_| stopped())?.as_ref() {
@@ -89,7 +93,7 @@ impl Service {
 impl Controller for Service {
     type RegisterApplicationStream = Grants<ApplicationGrant>;
     type RegisterElementStream = Grants<ElementGrant>;
-    type NodesStream = Listing;
+    type NodesStream = DirectoryStream;
     type JoinPoolStream = Grants<PoolGrant>;
 
     async fn register_application(
@@ -116,8 +120,8 @@ impl Controller for Service {
         let (address, scheme) = (&request.get_ref().control_address, self.scheme);
         if address.split_once("://").is_some_and(|(of_element, _)| of_element != scheme) {
             return Err(Status::invalid_argument(format!(
-                "control_address: expected one that begins with {scheme}://, as the controller's, got {:?}",
-                shortened(address)
+                "control_address: expected an address that begins with {scheme}://, as the controller's does, got {:?}",
+                truncated(address)
             )));
         }
         self.register(|call, grants| Message::RegisterElement(call, request.into_inner(), grants)).await
@@ -135,32 +139,32 @@ impl Controller for Service {
     }
 
     async fn status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
-        let standing = self.ask(|_, answer| Message::Status(answer)).await?;
-        let status = read_counters(standing, COUNTERS_MAX).await;
+        let registered = self.ask(|_, answer| Message::Status(answer)).await?;
+        let status = read_counters(registered, COUNTERS_MAX).await;
         let nodes = self.nodes.upgrade().map(|nodes| nodes.list()).unwrap_or_default();
         Ok(Response::new(StatusReply { nodes, ..status }))
     }
 
-    async fn nodes(&self, request: Request<NodesRequest>) -> Reply<Listing> {
+    async fn nodes(&self, request: Request<NodesRequest>) -> Reply<DirectoryStream> {
         let nodes = self.nodes.upgrade().ok_or_else(stopped)?;
         let NodesRequest { node, authenticate } = request.get_ref();
         if let Some(node) = node {
-            may_be(request.extensions(), &[Role::Server])?;
+            check_role(request.extensions(), &[PartyRole::Server])?;
             caller::check(request.extensions(), &node.name)?;
         } else if *authenticate {
-            // Who has the key can send requests.
-            may_be(request.extensions(), &[Role::Server, Role::Caller])?;
+            // A party with the key can send requests.
+            check_role(request.extensions(), &[PartyRole::Server, PartyRole::Caller])?;
         }
         let NodesRequest { node, authenticate } = request.into_inner();
         nodes.join(node, authenticate).map(Response::new)
     }
 }
 
-/// Whether the caller may take part in calls that are passed on; others may only look who does.
-fn may_be(extensions: &Extensions, roles: &[Role]) -> Result<(), Status> {
+/// Whether the caller may take part in delegated calls; other roles may only read the directory.
+fn check_role(extensions: &Extensions, roles: &[PartyRole]) -> Result<(), Status> {
     match caller::identity(extensions) {
         Some(identity) if !roles.contains(&identity.role) => {
-            Err(Status::permission_denied(format!("{identity} may not take part in calls that are passed on")))
+            Err(Status::permission_denied(format!("{identity} may not take part in delegated calls")))
         }
         _ => Ok(()),
     }
@@ -170,8 +174,8 @@ fn stopped() -> Status {
     Status::unavailable("the controller is stopping")
 }
 
-/// The stream that answers a registration: the latest grant, whenever there is another one. One
-/// that is out of date before it was read is skipped.
+/// Stream of a registration: the latest grant, and each later one. Grants that are outdated before they are read are
+/// skipped.
 pub(crate) struct Grants<T> {
     latest: WatchStream<Latest<T>>,
     _registration: Registration,
@@ -191,17 +195,17 @@ impl<T: Clone + Send + Sync + 'static> Stream for Grants<T> {
     }
 }
 
-/// Tells the engine when the stream ends, in whatever way.
+/// Reports the end of a registration's stream to the engine.
 #[derive(Debug)]
 struct Registration {
-    call: CallId,
+    call: ControlCallId,
     engine: mpsc::WeakUnboundedSender<Message>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(engine) = self.engine.upgrade() {
-            // An engine that has ended needs to know of no streams.
+            // An engine that has ended does not need the report.
             let _ = engine.send(Message::Ended(self.call));
         }
     }

@@ -1,7 +1,7 @@
-//! The store: the controller's records in an embedded database, so that a restart loses none.
+//! Store: the controller's records in an embedded database, so that a restart loses none.
 //!
-//! Changes are committed together or not at all, and are on disk when [`Store::commit`] returns.
-//! Each kind of record has a table by id; a record is the protobuf message of [`crate::state`].
+//! Changes are committed together or not at all, and are on disk when [`Store::commit`] returns. Each kind of record
+//! has a table by id; a record is the protobuf message of [`crate::state`].
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use prost::Message;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
-use crate::state::{Change, Snapshot};
+use crate::state::{RecordChange, Snapshot};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const APPLICATIONS: TableDefinition<u32, &[u8]> = TableDefinition::new("applications");
@@ -22,53 +22,53 @@ const POOLS: TableDefinition<u32, &[u8]> = TableDefinition::new("pools");
 const IDS: &str = "ids";
 const FORMAT: &str = "format";
 const NODES_KEY: &str = "nodes-key";
-/// What this version writes, and the only thing it reads.
+/// Format that this version writes and reads.
 const FORMAT_NOW: u8 = 1;
-/// Memory for pages of the database; all records of a large controller fit.
+/// Cache of database pages, bytes; all records of a large controller fit.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Where the records are kept.
+/// Location of the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Place {
-    /// In memory: they end with the controller.
+pub enum StoreLocation {
+    /// In memory: the records are lost with the controller.
     #[default]
     Memory,
-    /// In this file, made if there is none.
+    /// In this file, which is created if it does not exist.
     File(PathBuf),
 }
 
-/// Why the store can't be used.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Another process has the file open.
     #[error("store {} is in use: another controller may be running; choose another with --store", path.display())]
     InUse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file can't be opened or made.
-    #[error("store {} can't be opened: {source}", path.display())]
+    /// The file cannot be opened or created.
+    #[error("cannot open store {}: {source}", path.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the database says.
+        /// Error of the database.
         source: Box<DatabaseError>,
     },
     /// Another version of the controller wrote the file.
     #[error("the store has format {got}, expected {FORMAT_NOW}: another version of the controller wrote it")]
     Format {
-        /// The format found.
+        /// Format of the file.
         got: u8,
     },
-    /// A record can't be understood.
+    /// A record cannot be decoded.
     #[error("the store's record {id} in {table} is damaged: {source}")]
     Record {
-        /// The table.
+        /// Name of the table.
         table: &'static str,
-        /// Its key.
+        /// Key of the record.
         id: String,
-        /// What is wrong with it.
+        /// Error of the decoder.
         source: prost::DecodeError,
     },
     /// Reading or writing failed.
@@ -76,23 +76,23 @@ pub enum StoreError {
     Failed(#[source] Box<redb::Error>),
 }
 
-/// The open store. One process at a time has it.
+/// Open store; only one process at a time can have it open.
 #[derive(Debug)]
 pub struct Store {
     database: Database,
 }
 
 impl Store {
-    /// Opens the store, making it if there is none.
+    /// Opens the store; creates it if it does not exist.
     ///
     /// # Errors
-    /// When the file can't be used, or is not a store of this version.
-    pub fn open(place: &Place) -> Result<Self, StoreError> {
+    /// The file cannot be used, or is not a store of this version.
+    pub fn open(place: &StoreLocation) -> Result<Self, StoreError> {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES);
         let (database, path): (_, &Path) = match place {
-            Place::Memory => (builder.create_with_backend(InMemoryBackend::new()), Path::new("in memory")),
-            Place::File(path) => (builder.create(path), path),
+            StoreLocation::Memory => (builder.create_with_backend(InMemoryBackend::new()), Path::new("in memory")),
+            StoreLocation::File(path) => (builder.create(path), path),
         };
         let database = database.map_err(|source| match source {
             DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.into() },
@@ -103,7 +103,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes the tables of a new store; refuses one of another format.
+    /// Creates the tables of a new store; refuses a store of another format.
     fn claim(&self) -> Result<(), StoreError> {
         let write = self.database.begin_write().map_err(failed)?;
         {
@@ -124,7 +124,7 @@ impl Store {
     /// All records.
     ///
     /// # Errors
-    /// When reading fails or a record is damaged.
+    /// Reading fails or a record is damaged.
     pub fn load(&self) -> Result<Snapshot, StoreError> {
         let read = self.database.begin_read().map_err(failed)?;
         let meta = read.open_table(META).map_err(failed)?;
@@ -138,10 +138,10 @@ impl Store {
         })
     }
 
-    /// The key of the directory of nodes: the one that is kept, or else what `draw` gives, if it does. It blocks.
+    /// Key of the node directory: the stored one, or else the one that `draw` returns, if any. Blocks.
     ///
     /// # Errors
-    /// When reading or writing fails, or the record is damaged.
+    /// Reading or writing fails, or the record is damaged.
     pub fn nodes_key(&self, draw: impl FnOnce() -> Option<TokenKey>) -> Result<Option<TokenKey>, StoreError> {
         let write = self.database.begin_write().map_err(failed)?;
         let key = {
@@ -163,26 +163,26 @@ impl Store {
         Ok(key)
     }
 
-    /// Makes the changes, all or none; they are on disk when this returns. It blocks.
+    /// Commits the changes, all or none; they are on disk when this returns. Blocks.
     ///
     /// # Errors
-    /// When writing fails; what is on disk is then as before.
-    pub fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+    /// Writing fails; the store is then unchanged.
+    pub fn commit(&self, changes: &[RecordChange]) -> Result<(), StoreError> {
         let write = self.database.begin_write().map_err(failed)?;
         for change in changes {
             match change {
-                Change::Ids(ids) => {
+                RecordChange::Ids(ids) => {
                     let mut meta = write.open_table(META).map_err(failed)?;
                     meta.insert(IDS, ids.encode_to_vec().as_slice()).map_err(failed)?;
                 }
-                Change::PutApplication(record) => put(&write, APPLICATIONS, record.gaid, record)?,
-                Change::RemoveApplication(gaid) => remove(&write, APPLICATIONS, *gaid)?,
-                Change::PutEndpoint(record) => put(&write, ENDPOINTS, record.endpoint, record)?,
-                Change::RemoveEndpoint(endpoint) => remove(&write, ENDPOINTS, *endpoint)?,
-                Change::PutElement(record) => put(&write, ELEMENTS, record.element, record)?,
-                Change::RemoveElement(element) => remove(&write, ELEMENTS, *element)?,
-                Change::PutPool(record) => put(&write, POOLS, record.gaid, record)?,
-                Change::RemovePool(gaid) => remove(&write, POOLS, *gaid)?,
+                RecordChange::PutApplication(record) => put(&write, APPLICATIONS, record.gaid, record)?,
+                RecordChange::RemoveApplication(gaid) => remove(&write, APPLICATIONS, *gaid)?,
+                RecordChange::PutEndpoint(record) => put(&write, ENDPOINTS, record.endpoint, record)?,
+                RecordChange::RemoveEndpoint(endpoint) => remove(&write, ENDPOINTS, *endpoint)?,
+                RecordChange::PutElement(record) => put(&write, ELEMENTS, record.element, record)?,
+                RecordChange::RemoveElement(element) => remove(&write, ELEMENTS, *element)?,
+                RecordChange::PutPool(record) => put(&write, POOLS, record.gaid, record)?,
+                RecordChange::RemovePool(gaid) => remove(&write, POOLS, *gaid)?,
             }
         }
         write.commit().map_err(failed)
@@ -229,24 +229,27 @@ mod tests {
     use crate::state::{ApplicationRecord, IdsRecord};
 
     #[test]
-    fn a_commit_is_kept_whole() {
-        let store = Store::open(&Place::Memory).unwrap();
+    fn commit_is_atomic() {
+        let store = Store::open(&StoreLocation::Memory).unwrap();
         assert_eq!(store.load().unwrap(), Snapshot::default());
         let ids = IdsRecord { gaid: 3, endpoint: 9, element: 1, first_epoch: 77, first: 1 };
         let token_key = Some([77, 78].into());
         let application =
             |gaid| ApplicationRecord { gaid, name: format!("app-{gaid}"), token_key, ..Default::default() };
-        let changes =
-            [Change::Ids(ids), Change::PutApplication(application(2)), Change::PutApplication(application(1))];
+        let changes = [
+            RecordChange::Ids(ids),
+            RecordChange::PutApplication(application(2)),
+            RecordChange::PutApplication(application(1)),
+        ];
         store.commit(&changes).unwrap();
-        store.commit(&[Change::RemoveApplication(1), Change::RemoveEndpoint(5)]).unwrap();
+        store.commit(&[RecordChange::RemoveApplication(1), RecordChange::RemoveEndpoint(5)]).unwrap();
         let expected = Snapshot { ids: Some(ids), applications: vec![application(2)], ..Snapshot::default() };
         assert_eq!(store.load().unwrap(), expected);
     }
 
     #[test]
-    fn key_of_the_nodes_is_drawn_once_and_kept() {
-        let store = Store::open(&Place::Memory).unwrap();
+    fn nodes_key_is_created_once() {
+        let store = Store::open(&StoreLocation::Memory).unwrap();
         assert_eq!(store.nodes_key(|| None).unwrap(), None, "there is no randomness");
         let key = Some([1, 2].into());
         assert_eq!(store.nodes_key(|| key).unwrap(), key);
@@ -255,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_another_version_is_refused() {
-        let store = Store::open(&Place::Memory).unwrap();
+    fn store_of_other_version_is_refused() {
+        let store = Store::open(&StoreLocation::Memory).unwrap();
         let write = store.database.begin_write().unwrap();
         write.open_table(META).unwrap().insert(FORMAT, [9].as_slice()).unwrap();
         write.commit().unwrap();
@@ -265,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_is_named() {
-        let store = Store::open(&Place::Memory).unwrap();
+    fn damaged_record_is_named() {
+        let store = Store::open(&StoreLocation::Memory).unwrap();
         let write = store.database.begin_write().unwrap();
         write.open_table(ELEMENTS).unwrap().insert(7, [0xff; 3].as_slice()).unwrap();
         write.commit().unwrap();

@@ -1,17 +1,17 @@
-//! The controller over real gRPC, with elements that are only their tables.
+//! Tests of the controller over real gRPC, with elements that only have tables.
 
 use std::time::Duration;
 
 use crate::common::{
     FakeElement, Scratch, TIMING, application, caller, client, controller, next, start, start_at, within,
 };
-use pathcall_control::{Config, Place, Timing};
+use pathcall_control::{Config, LeaseTiming, StoreLocation};
 use pathcall_proto::v1::*;
 use pathcall_test_support::{HANG, loopback};
 use tonic::Code;
 
 #[tokio::test]
-async fn answers_come_when_the_element_has_its_tables() {
+async fn answer_waits_for_element_tables() {
     let (controller, element) = (controller().await, FakeElement::start(1).await);
     let mut client = client(&controller).await;
     let mut registered = client.register_element(element.registration()).await.unwrap().into_inner();
@@ -48,14 +48,15 @@ async fn answers_come_when_the_element_has_its_tables() {
 }
 
 #[tokio::test]
-async fn a_second_owner_is_refused_until_the_first_is_gone() {
+async fn second_owner_is_refused_until_first_leaves() {
     let controller = controller().await;
     let mut client = client(&controller).await;
     let mut first = client.register_application(application("MR-1", 5)).await.unwrap().into_inner();
     let grant = next(&mut first).await;
     let refused = client.register_application(application("MR-1", 6)).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    let text = "application \"MR-1\" is owned by http://127.0.0.1:50005, alive; stop it or use another AppName";
+    let text = "application \"MR-1\" is owned by http://127.0.0.1:50005, which is alive; stop that server or use \
+                another AppName";
     assert_eq!(refused.message(), text);
     let other = RegisterApplicationRequest { filter_digest: 8, ..application("MR-1", 6) };
     let refused = client.register_application(other).await.unwrap_err();
@@ -65,7 +66,7 @@ async fn a_second_owner_is_refused_until_the_first_is_gone() {
     let taken = loop {
         match client.register_application(application("MR-1", 6)).await {
             Ok(stream) => break next(&mut stream.into_inner()).await,
-            // The end of the stream may not have arrived yet; after that the lease has to run out.
+            // The end of the stream may not have arrived yet; afterwards the lease has to expire.
             Err(status) if status.code() == Code::FailedPrecondition => tokio::task::yield_now().await,
             Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status}"),
         }
@@ -76,7 +77,7 @@ async fn a_second_owner_is_refused_until_the_first_is_gone() {
 }
 
 #[tokio::test]
-async fn an_elements_restart_reaches_the_owner_as_a_new_epoch() {
+async fn element_restart_gives_owner_new_epoch() {
     let (controller, element) = (controller().await, FakeElement::start(1).await);
     let mut client = client(&controller).await;
     let registered = client.register_element(element.registration()).await.unwrap();
@@ -102,7 +103,7 @@ async fn an_elements_restart_reaches_the_owner_as_a_new_epoch() {
 }
 
 #[tokio::test]
-async fn a_restart_noticed_by_a_push_withdraws_the_memory() {
+async fn restart_noticed_by_push_withdraws_memory() {
     let (controller, element) = (controller().await, FakeElement::start(1).await);
     let mut client = client(&controller).await;
     let mut registered = client.register_element(element.registration()).await.unwrap().into_inner();
@@ -117,13 +118,13 @@ async fn a_restart_noticed_by_a_push_withdraws_the_memory() {
     assert!(after.memory.is_none() && after.epoch > before.epoch);
     let ended = within(registered.message()).await.unwrap_err();
     assert_eq!(ended.code(), Code::Unavailable);
-    assert!(ended.message().contains("has started anew"), "{ended}");
+    assert!(ended.message().contains("has restarted"), "{ended}");
     controller.shutdown().await;
 }
 
 #[tokio::test]
-async fn an_element_that_never_answers_holds_nobody_up() {
-    let timing = Timing { confirm: Duration::from_millis(300), ..TIMING };
+async fn unresponsive_element_delays_no_owner() {
+    let timing = LeaseTiming { confirm: Duration::from_millis(300), ..TIMING };
     let controller = start(Config::default().timing(timing).keep_alive(HANG)).await;
     let element = FakeElement::start(1).await;
     element.mute(true);
@@ -133,7 +134,7 @@ async fn an_element_that_never_answers_holds_nobody_up() {
     assert!(refused.message().contains("has not answered within 300 ms"), "{refused}");
 
     element.mute(false);
-    // One that stands still meanwhile has not answered either.
+    // On a stalled machine the element may not answer in time.
     let mut registered = loop {
         match client.register_element(element.registration()).await {
             Ok(registered) => break registered.into_inner(),
@@ -147,7 +148,7 @@ async fn an_element_that_never_answers_holds_nobody_up() {
     assert_eq!(without.memory, None);
     within(registered.message()).await.unwrap_err();
 
-    // It answers again, and is told what to forget before anything else.
+    // The element answers again. The controller first removes its stale entries.
     element.mute(false);
     let (registration, mut again) = (element.registration(), client.clone());
     let registering = tokio::spawn(async move {
@@ -170,7 +171,7 @@ async fn an_element_that_never_answers_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn an_element_that_is_gone_is_noticed() {
+async fn lost_element_is_noticed() {
     let (controller, element) = (controller().await, FakeElement::start(1).await);
     let mut client = client(&controller).await;
     let registered = client.register_element(element.registration()).await.unwrap();
@@ -185,7 +186,7 @@ async fn an_element_that_is_gone_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_restarted_controller_has_lost_nothing() {
+async fn restarted_controller_loses_nothing() {
     let store = Scratch::new("restart");
     let first = start_at(loopback::own(), store.config()).await;
     let (addr, element) = (first.addr(), FakeElement::start(1).await);
@@ -201,7 +202,7 @@ async fn a_restarted_controller_has_lost_nothing() {
 
     let second = start_at(addr, store.config()).await;
     let mut client = crate::common::client(&second).await;
-    // Nobody takes what belongs to those who have not come back yet.
+    // The name is reserved until its owner returns or expires.
     let other = client.register_application(application("MR-1", 6)).await.unwrap_err();
     assert_eq!(other.code(), Code::Unavailable, "{other}");
     let mut grants = client.register_application(application("MR-1", 5)).await.unwrap().into_inner();
@@ -221,7 +222,7 @@ async fn a_restarted_controller_has_lost_nothing() {
 }
 
 #[tokio::test]
-async fn a_lost_store_leaves_nothing_on_the_element() {
+async fn lost_store_leaves_no_entries_on_element() {
     let (first, element) = (controller().await, FakeElement::start(1).await);
     let mut client = client(&first).await;
     let registered = client.register_element(element.registration()).await.unwrap();
@@ -240,7 +241,7 @@ async fn a_lost_store_leaves_nothing_on_the_element() {
 }
 
 #[tokio::test]
-async fn status_shows_what_there_is() {
+async fn status_shows_all_registrations() {
     let (controller, element) = (controller().await, FakeElement::start(1).await);
     let mut client = client(&controller).await;
     let _registered = client.register_element(element.registration()).await.unwrap();
@@ -250,7 +251,7 @@ async fn status_shows_what_there_is() {
     let status = within(async {
         loop {
             let status = client.status(StatusRequest {}).await.unwrap().into_inner();
-            // An element that stands still has none to say.
+            // A stalled element does not answer with its counters in time.
             if status.elements[0].counters.is_some() {
                 break status;
             }
@@ -266,7 +267,7 @@ async fn status_shows_what_there_is() {
     assert_eq!((of_element.rows_used, of_element.lanes_used, of_element.slots_used), (100, 3200, 4));
     assert!(of_element.counters.as_ref().unwrap().element["changes"] > 0);
 
-    // One that does not answer holds up nothing but its counters.
+    // Without an answer only the counters are missing.
     element.mute(true);
     let status = within(client.status(StatusRequest {})).await.unwrap().into_inner();
     assert_eq!(status.elements[0].counters, None);
@@ -276,7 +277,7 @@ async fn status_shows_what_there_is() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_at_the_start_is_said_in_a_line() {
+async fn start_error_is_one_line() {
     let store = Scratch::new("start");
     let running = start(store.config()).await;
     let addr = running.addr();
@@ -296,16 +297,16 @@ async fn what_is_wrong_at_the_start_is_said_in_a_line() {
     std::fs::write(garbage.path(), [0x5a; 4096]).unwrap();
     let free = pathcall_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let broken = pathcall_control::serve(free, garbage.config()).await.unwrap_err().to_string();
-    assert!(broken.starts_with("store ") && broken.contains("can't be opened"), "{broken}");
-    let nowhere = Config::default().store(Place::File("/nonexistent/store".into()));
+    assert!(broken.starts_with("cannot open store "), "{broken}");
+    let nowhere = Config::default().store(StoreLocation::File("/nonexistent/store".into()));
     let free = pathcall_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let broken = pathcall_control::serve(free, nowhere).await.unwrap_err().to_string();
-    assert!(broken.starts_with("store /nonexistent/store can't be opened: "), "{broken}");
+    assert!(broken.starts_with("cannot open store /nonexistent/store: "), "{broken}");
 }
 
-/// A peer that is cut off says nothing: no end of stream, no reset.
+/// A peer that is cut off sends nothing: no end of stream, no reset.
 #[tokio::test]
-async fn a_peer_that_is_cut_off_is_noticed() {
+async fn cut_off_peer_is_noticed() {
     let keep_alive = Duration::from_millis(200);
     let controller = start(Config::default().timing(TIMING).keep_alive(keep_alive)).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -318,7 +319,7 @@ async fn a_peer_that_is_cut_off_is_noticed() {
             _ = tokio::io::copy_bidirectional(&mut near, &mut far) => panic!("the connection ended too early"),
             _ = &mut is_cut => {}
         }
-        // Both ends stay open, and hear nothing more.
+        // Both ends stay open and receive nothing more.
         (near, far)
     });
 
@@ -344,7 +345,7 @@ async fn gone(mut alive: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_pool_is_told_of_who_joins_and_who_fails() {
+async fn pool_servers_are_notified_of_changes() {
     let (controller, element) = (controller().await, FakeElement::start(1).await);
     let mut operator = client(&controller).await;
     let mut registered = operator.register_element(element.registration()).await.unwrap().into_inner();
@@ -359,7 +360,7 @@ async fn a_pool_is_told_of_who_joins_and_who_fails() {
     let mut first = operator.join_pool(join(1)).await.unwrap().into_inner();
     let alone = next(&mut first).await.pool.unwrap();
     assert!(alone.token_key.is_some() && alone.element_address == "127.0.0.1:7702");
-    // Another process: it ends as that would.
+    // A connection of its own, which ends like a process.
     let mut other = client(&controller).await;
     let mut second = other.join_pool(join(2)).await.unwrap().into_inner();
     let both = next(&mut second).await.pool.unwrap();
@@ -382,7 +383,7 @@ async fn a_pool_is_told_of_who_joins_and_who_fails() {
     let left = next(&mut first).await.pool.unwrap();
     assert_eq!(left.servers, both.servers[..1]);
     element.until(|tables| tables.pools[&left.gaid] == table(&left)).await;
-    // After the grace nothing is left of it, nor of the caller that it vouched for.
+    // After the grace period the server and the caller that followed it are removed.
     let one = left.servers[0].endpoint;
     element.until(|tables| tables.endpoints.keys().all(|endpoint| *endpoint == one)).await;
     drop(first);

@@ -1,4 +1,4 @@
-//! Controllers, as their clients meet them.
+//! Tests of the controller through its gRPC service.
 
 mod common;
 mod controller;

@@ -1,72 +1,72 @@
-//! The demo's part of *clone*: a key-value service whose calls the element clones, beside itself without that and beside
-//! plain gRPC; results compared, latencies as bars.
+//! Demo of *clone*: a key-value service with cloned calls, without clones, and as plain gRPC. Compares results and
+//! shows latencies as bars.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use tokio::process::Command;
 
-use super::findings::Findings;
-use super::{Programs, find as find_programs, said};
+use super::findings::{Findings, verdict};
+use super::{Programs, find as find_programs, run_report};
 use crate::failure::Failure;
-use pathcall_console::{Table, bars, print};
+use pathcall_console::{TextTable, bars, print};
 
 const KV: &str = "kv";
 
-const STORY: &str = "
-clone: a call that may be done twice goes to two servers at once, if the element knows two that are idle, and the first
-answer counts: a server that is slow just then holds nobody up. Reads of a replicated store, four servers; one call in a
-hundred takes 15 times as long.
+const DESCRIPTION: &str = "
+clone: the element sends an idempotent call to two servers if it knows two idle ones, and the first
+answer counts, so that a slow server does not delay the caller. Workload: reads of a store with four
+replicas; one call in a hundred takes 15 times as long.
 ";
 
-/// The program.
+/// Program of the demo.
 pub(super) struct Demo {
     programs: Programs,
 }
 
-/// What the application says: the same calls, one way after the other, plain gRPC last.
+/// Report of the application: the same calls by each path, plain gRPC last.
 #[derive(Debug, Deserialize)]
 struct Report {
-    ways: Vec<Way>,
+    ways: Vec<PathResult>,
 }
 
-/// How the calls went one way.
+/// Result of one path.
 #[derive(Debug, Deserialize)]
-struct Way {
+struct PathResult {
     name: String,
     calls: u64,
     calls_per_s: f64,
     p50_us: f64,
     p99_us: f64,
-    /// Requests sent beyond one for each call, for each call; absent where that is not known.
+    /// Extra requests per call; absent where unknown.
     extra: Option<f64>,
-    /// Hash of the result.
+    /// Hash of the results.
     digest: String,
 }
 
-/// The application in this directory.
+/// Finds the application in this folder.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
     Ok(Demo { programs: find_programs(directory, [KV])? })
 }
 
 impl Demo {
-    /// Runs it, and prints the table and the bars.
+    /// Runs the application, and prints the table and the bars.
     pub(super) async fn run(&self, controller: &str, findings: &mut Findings) -> Result<(), Failure> {
-        print(STORY)?;
+        print(DESCRIPTION)?;
         for (name, program) in &self.programs {
             let mut command = Command::new(program);
-            let picture = findings.picture("kv-latency.svg", "latencies of reads, cloned and not");
+            let picture = findings.picture("kv-latency.svg", "latencies of reads, with and without clones");
             command.args(["demo", "--json", "--seconds", "1.5", "--controller", controller, "--picture"]).arg(picture);
-            let report: Report = said((*name).to_owned(), command, program).await?;
+            let report: Report = run_report((*name).to_owned(), command, program).await?;
             let reference = report.ways.last().map(|way| way.digest.clone()).unwrap_or_default();
             let mut table =
-                Table::new(["application", "way", "result", "calls", "calls/s", "p50 ms", "p99 ms", "sent twice"]);
+                TextTable::new(["application", "path", "result", "calls", "calls/s", "p50 ms", "p99 ms", "extra"]);
             for (i, way) in report.ways.iter().enumerate() {
                 let result = match way.digest == reference {
                     _ if i + 1 == report.ways.len() => "reference",
                     true => "equal",
                     false => {
-                        let Way { name: by, digest, .. } = way;
+                        let PathResult { name: by, digest, .. } = way;
                         findings.differs(format!("{name} ({by}): expected {reference}, got {digest}"));
                         "DIFFERS"
                     }
@@ -74,13 +74,13 @@ impl Demo {
                 table.row(row(name, result, way));
                 findings.rate(name, &way.name, way.calls_per_s);
             }
-            print(&format!("{table}{}", quantiles(&report.ways)))?;
+            print(&format!("{table}{}{}", quantiles(&report.ways), gains(&report.ways)))?;
         }
         Ok(())
     }
 }
 
-fn row(name: &str, result: &str, way: &Way) -> [String; 8] {
+fn row(name: &str, result: &str, way: &PathResult) -> [String; 8] {
     [
         name.to_owned(),
         way.name.clone(),
@@ -93,10 +93,31 @@ fn row(name: &str, result: &str, way: &Way) -> [String; 8] {
     ]
 }
 
-/// Median and 99th percentile of each way, to one scale.
-fn quantiles(ways: &[Way]) -> String {
+/// Verdict: latencies of the first path, with clones, beside plain gRPC, the last path.
+fn gains(ways: &[PathResult]) -> String {
+    let [cloned, .., plain] = ways else { return String::new() };
+    let ms = |us: f64| us / 1e3;
+    verdict(
+        &format!(
+            "the p99 latency is {:.1} ms with clones ({}), {:.1} ms with {}",
+            ms(cloned.p99_us),
+            cloned.name,
+            ms(plain.p99_us),
+            plain.name
+        ),
+        &format!(
+            "the median latency is {:.1} ms beside {:.1} ms, and servers receive {:.1} % more requests",
+            ms(cloned.p50_us),
+            ms(plain.p50_us),
+            cloned.extra.unwrap_or(0.0) * 100.0
+        ),
+    )
+}
+
+/// Median and 99th percentile of each path, to one scale.
+fn quantiles(ways: &[PathResult]) -> String {
     let longest = ways.iter().map(|way| way.name.chars().count()).max().unwrap_or(0);
-    let of = |share: &'static str, of: fn(&Way) -> f64| {
+    let of = |share: &'static str, of: fn(&PathResult) -> f64| {
         ways.iter().map(move |way| (format!("{share}  {:<longest$}", way.name), of(way) / 1e3))
     };
     let rows: Vec<_> = of("p50", |way| way.p50_us).chain(of("p99", |way| way.p99_us)).collect();

@@ -1,33 +1,33 @@
-//! The demo's part of *delegate*: applications whose servers pass calls on, beside their twins, hub and spoke on the same
-//! nodes; results compared.
+//! Demo of *delegate*: applications with delegated calls, beside the same applications with nested or hub-and-spoke
+//! calls on the same nodes. Compares results.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use tokio::process::Command;
 
-use super::findings::Findings;
-use super::{Programs, find as find_programs, said};
+use super::findings::{Findings, names, verdict};
+use super::{Programs, find as find_programs, run_report};
 use crate::failure::Failure;
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
 const LOOKUP: &str = "lookup";
 const RAYS: &str = "rays";
 const PROXY: &str = "proxy";
 
-const STORY: &str = "
-delegate: a server passes a call on to another, and the last one answers the caller: fewer messages, and the caller is no
-hub. A search over words of these sources, an image of 480 x 300 from a scene on four servers, a middlebox; beside the
-same servers, where each answers whoever asked it.
+const DESCRIPTION: &str = "
+delegate: a server passes a call on to the next one, and the last one answers the caller, which saves
+messages. Workloads: a search for words in documents, an image of 480 x 300 of a scene on four
+servers, and a middlebox; the baseline uses the same servers with request and reply at each hop.
 ";
 
-/// The programs.
+/// Programs of the demo.
 pub(super) struct Demo {
     programs: Programs,
 }
 
-/// What an application says of a run.
+/// Report of an application.
 #[derive(Debug, Deserialize)]
 struct Report {
     calls: u64,
@@ -36,79 +36,89 @@ struct Report {
     p99_us: u64,
     /// Messages that all nodes sent.
     messages: u64,
-    /// Those that the caller sent or got.
+    /// Messages that the caller sent or received.
     caller_messages: u64,
-    /// Hash of the result.
+    /// Hash of the results.
     digest: String,
-    /// Who did what for one of the calls.
+    /// Trace of one of the calls.
     #[serde(default)]
     trace: Option<String>,
 }
 
-/// Who sends a request to the next server.
+/// Path of a request to the next server.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum CallPath {
     Delegate,
     Rpc,
 }
 
-/// The applications in this directory, all of them or none.
+/// Finds the applications in this folder.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
     Ok(Demo { programs: find_programs(directory, [LOOKUP, RAYS, PROXY])? })
 }
 
 impl Demo {
-    /// Runs them, and prints the table.
+    /// Runs the applications, and prints the table.
     pub(super) async fn run(&self, findings: &mut Findings) -> Result<(), Failure> {
-        print(STORY)?;
-        // The application fails where a pixel differs.
-        let image = findings.picture("rays.png", "the image, bit for bit the one of a single machine");
-        let mut table = Table::new([
+        print(DESCRIPTION)?;
+        // The application fails if a pixel differs.
+        let image = findings.picture("rays.png", "image, bit for bit that of a single machine");
+        let mut table = TextTable::new([
             "application",
-            "way",
+            "path",
             "result",
             "calls",
             "calls/s",
             "p50 us",
             "p99 us",
             "messages",
-            "at the caller",
+            "at caller",
         ]);
         let mut traces = String::new();
+        let (mut saved, mut slower) = (Vec::new(), Vec::new());
         for (name, program) in &self.programs {
-            let rpc = report(name, program, Way::Rpc, &image).await?;
-            let delegate = report(name, program, Way::Delegate, &image).await?;
+            let rpc = report(name, program, CallPath::Rpc, &image).await?;
+            let delegate = report(name, program, CallPath::Delegate, &image).await?;
             let equal = delegate.digest == rpc.digest;
             if !equal {
                 let (got, expected) = (&delegate.digest, &rpc.digest);
-                findings.differs(format!("{name} (delegate): expected {expected} as by RPC, got {got}"));
+                findings.differs(format!("{name} (delegate): expected {expected} as with RPC, got {got}"));
             }
             if let Some(trace) = &delegate.trace {
-                traces += &format!("one of {name}'s calls, traced:\n{trace}");
+                traces += &format!("Trace of one call of {name}:\n{trace}");
             }
-            table.row(row(name, Way::Delegate, if equal { "equal" } else { "DIFFERS" }, &delegate));
-            table.row(row(name, Way::Rpc, "reference", &rpc));
-            for (way, report) in [(Way::Delegate, &delegate), (Way::Rpc, &rpc)] {
+            let share = 100.0 * delegate.messages as f64 / rpc.messages.max(1) as f64;
+            saved.push(format!("{share:.0} % ({name})"));
+            if delegate.calls_per_s <= rpc.calls_per_s {
+                slower.push(*name);
+            }
+            table.row(row(name, CallPath::Delegate, if equal { "equal" } else { "DIFFERS" }, &delegate));
+            table.row(row(name, CallPath::Rpc, "reference", &rpc));
+            for (way, report) in [(CallPath::Delegate, &delegate), (CallPath::Rpc, &rpc)] {
                 findings.rate(name, way.name(name), report.calls_per_s);
             }
         }
-        Ok(print(&format!("{table}{traces}"))?)
+        let gains = verdict(
+            &format!("delegation needs only a part of the baseline's messages: {}", saved.join(", ")),
+            &format!("applications without more calls/s, where all servers share one machine: {}", names(&slower)),
+        );
+        Ok(print(&format!("{table}{gains}{traces}"))?)
     }
 }
 
-/// One run of one application.
-async fn report(name: &str, program: &Path, way: Way, image: &Path) -> Result<Report, Failure> {
+/// Runs one application by one path.
+async fn report(name: &str, program: &Path, way: CallPath, image: &Path) -> Result<Report, Failure> {
     let mut command = Command::new(program);
     command.args([if name == RAYS { "render" } else { "demo" }, "--json"]);
     match way {
-        Way::Rpc => drop(command.arg("--rpc")),
-        Way::Delegate if name == RAYS => drop(command.arg("--image").arg(image)),
-        Way::Delegate => {}
+        CallPath::Rpc => drop(command.arg("--rpc")),
+        CallPath::Delegate if name == RAYS => drop(command.arg("--image").arg(image)),
+        CallPath::Delegate => {}
     }
-    said(format!("{name} ({})", way.name(name)), command, program).await
+    run_report(format!("{name} ({})", way.name(name)), command, program).await
 }
 
-fn row(name: &str, way: Way, result: &str, report: &Report) -> [String; 9] {
+fn row(name: &str, way: CallPath, result: &str, report: &Report) -> [String; 9] {
     [
         name.to_owned(),
         way.name(name).to_owned(),
@@ -122,7 +132,7 @@ fn row(name: &str, way: Way, result: &str, report: &Report) -> [String; 9] {
     ]
 }
 
-impl Way {
+impl CallPath {
     fn name(self, application: &str) -> &'static str {
         match self {
             Self::Delegate => "delegate",

@@ -1,43 +1,44 @@
-//! The demo's part of *function*: source NAT over a capture of TCP connections, split between an element of few entries and three
-//! servers, and what ran where.
+//! Demo of *function*: source NAT over a capture of TCP connections, split between an element with few entries and
+//! three servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::process::Command;
 
+use super::findings::verdict;
 use super::{RUN_MAX, last_line};
 use crate::failure::Failure;
 use pathcall_console::print;
 
 const FUNCTION: &str = include_str!("../../../functions/snat.p4c");
-/// The first 600 packets of four transfers between two hosts of a testbed, whose links lost 1 %.
+/// Capture with the first 600 packets of four transfers between two hosts of a testbed whose links lost 1 %.
 const CAPTURE: &[u8] = include_bytes!("../../../functions/tcp.pcap");
-/// The capture's client is the network inside.
+/// Definitions: the client of the capture is in the inside network.
 const INSIDE: [&str; 4] = ["-D", "INSIDE=0x0A4D0100", "-D", "INSIDE_MASK=0xFFFFFF00"];
 
-const STORY: &str = "
-function: what a packet meets on its way can be written once and be worked on at two places. Source NAT over a capture of
-TCP connections: an element with room for four entries of each table works on the flows that fit, three servers on the
-rest.
+const DESCRIPTION: &str = "
+function: one program is split between an element and servers. Workload: source NAT over a capture of
+TCP connections; the element has room for four entries of each table, and three servers handle the
+other flows.
 ";
 
-/// Where it finds and leaves its files.
+/// Folder of the demo's files.
 pub(super) struct Demo {
     directory: PathBuf,
-    /// The command that runs it.
+    /// Path of the command `pathcall`.
     pathcall: PathBuf,
 }
 
-/// In a folder of its own in this directory, where the command is.
+/// Uses a subfolder of this folder, which also has the command.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
     Ok(Demo { directory: directory.join("function"), pathcall: super::find_one(directory, super::PATHCALL)? })
 }
 
 impl Demo {
-    /// Runs it as a user would, and prints what it says.
+    /// Runs the function by the command, and prints its output.
     pub(super) async fn run(&self) -> Result<(), Failure> {
-        print(STORY)?;
+        print(DESCRIPTION)?;
         let at = |name: &str| self.directory.join(name);
         let write = |name: &str, bytes: &[u8]| {
             std::fs::write(at(name), bytes).map_err(|source| Failure::File { path: at(name), source })
@@ -58,9 +59,13 @@ impl Demo {
             Err(_) => return Err(Failure::Stuck { run, after: RUN_MAX }),
         };
         if !done.status.success() {
-            return Err(Failure::Run { run, status: done.status, said: last_line(&done.stderr) });
+            return Err(Failure::Run { run, status: done.status, reason: last_line(&done.stderr) });
         }
-        let said = String::from_utf8_lossy(&done.stdout);
-        Ok(print(&format!("{said}what left is in {}\n", at("out.pcap").display()))?)
+        let printed = String::from_utf8_lossy(&done.stdout);
+        let gains = verdict(
+            "the element handles packets of the flows in its tables alone",
+            "packets of all other flows need a server, with its delay",
+        );
+        Ok(print(&format!("{printed}{gains}Output packets: {}\n", at("out.pcap").display()))?)
     }
 }

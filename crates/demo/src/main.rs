@@ -1,11 +1,10 @@
-//! `pathcall demo`: each ability in turn, and then all of them in one service.
+//! Command `pathcall demo`: demonstrates each ability, and then all of them in one service.
 //!
-//! Starts a controller and an element (see [`network`]), and runs the applications that lie beside this program, each by
-//! all its ways, and holds their results against each other: sums and locks with the element, in software and as plain
-//! gRPC ([`mapped`]), calls that are cloned ([`cloned`]), that servers pass on ([`delegated`]), messages that a thread or an
-//! accelerator works on ([`placed`]), a network function over a capture ([`function`]), and a service that uses all four
-//! ([`together`]). The applications report in a line of JSON. [`findings`] has what differs, and the pictures.
-//! Nothing is left running.
+//! Starts a controller and an element (see [`network`]), runs the applications beside this program by all of their
+//! paths, and compares the results: sums and locks with the element, in software and as plain gRPC ([`mapped`]), cloned
+//! calls ([`cloned`]), delegated calls ([`delegated`]), messages for a thread or an accelerator ([`placed`]), a network
+//! function over a capture ([`function`]), and a service that uses four abilities ([`together`]). The applications
+//! report in a line of JSON. [`findings`] collects differences and pictures. Nothing is left running.
 
 mod cloned;
 mod delegated;
@@ -31,43 +30,41 @@ use pathcall_console::{print, stopped};
 use tokio::runtime::Runtime;
 
 use failure::Failure;
-use findings::Findings;
+use findings::{Findings, wrap};
 use network::Network;
 
-const BEGINNING: &str = "A call travels a path of hops, and any hop may do part of it: the element, which frames pass on \
-their way, the\nserver, another server, a device. Here each of them does, on this machine; what it comes to is held \
-against the same\nwork done by plain gRPC, and has to be the same.\n";
-const END: &str =
-    "All results are the same, whoever did which part. Everything that was started has ended. Pictures:\n";
+const INTRODUCTION: &str = "In-network computation with gRPC: each part below runs applications on this machine, with \
+Pathcall and as a baseline, and compares their results, which must match.";
+const END: &str = "All results match. All started processes have ended. Pictures:\n";
 
-/// The command that runs controller, element and functions.
+/// Command that runs controller, element and functions.
 const PATHCALL: &str = "pathcall";
-/// Longest time that one run may take.
+/// Time limit of one run.
 const RUN_MAX: Duration = Duration::from_secs(180);
 
-/// Show what each ability does: the same work with the element, in software and as plain gRPC, compared
+/// Show what each ability does: the same work with the element, in software and as plain gRPC
 #[derive(Debug, Parser)]
 #[command(name = "pathcall demo", version)]
 struct DemoArgs {
-    /// Directory of the command `pathcall` and the applications; without it, this program's
+    /// Folder of the command `pathcall` and the applications [default: the folder of this program]
     #[arg(long, value_name = "PATH")]
     applications: Option<PathBuf>,
-    /// Testbed to run on, for the parts whose parties can be on hosts of their own: servers on the first hosts, clients on
-    /// those after them; without it, all runs on the loopback
+    /// Testbed for the parts whose parties can be on separate hosts: servers on the first hosts, clients on those after
+    /// [default: the loopback]
     #[arg(long, value_name = "BED")]
     testbed: Option<String>,
-    /// The testbed's element is in the kernel (XDP), at the end of every host's link
+    /// Use the XDP program as the testbed's element, at the end of every host's link
     #[arg(long, requires = "testbed")]
     xdp: bool,
-    /// One part of the story; without it, all that there is
+    /// Run one part only
     #[arg(long, value_name = "PART", conflicts_with = "testbed")]
     only: Option<Part>,
-    /// Folder for pictures; without it, `figures` beside the one that this program is in
+    /// Folder for pictures [default: `figures` beside the folder of this program]
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
 }
 
-/// Parts of the story.
+/// Parts of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Map,
@@ -78,7 +75,7 @@ enum Part {
     Together,
 }
 
-/// Names of applications, and where they are.
+/// Names and paths of applications.
 type Programs = Vec<(&'static str, PathBuf)>;
 
 fn main() -> ExitCode {
@@ -95,29 +92,29 @@ fn main() -> ExitCode {
 
 async fn run(args: DemoArgs) -> Result<(), Failure> {
     let directory = directory(args.applications)?;
-    // Other parts have all their parties in one process.
+    // The other parts have all parties in one process.
     let on_hosts = |part| matches!(part, Part::Map | Part::Together);
-    let told = |part| args.only.map_or(args.testbed.is_none() || on_hosts(part), |only| only == part);
+    let is_selected = |part| args.only.map_or(args.testbed.is_none() || on_hosts(part), |only| only == part);
     let pathcall = find_one(&directory, PATHCALL)?;
-    let story = Story::find(&directory, told)?;
+    let parts = SelectedParts::find(&directory, is_selected)?;
     let figures = args.figures.unwrap_or_else(|| directory.parent().unwrap_or(&directory).join("figures"));
     let mut findings = Findings::new(figures)?;
     let signal = stopped()?;
     let network = Network::start(&pathcall, args.testbed.as_deref(), args.xdp).await?;
-    let told = tokio::select! {
+    let done = tokio::select! {
         biased;
-        // The run in progress is killed where it is dropped.
+        // The run in progress is killed when it is dropped.
         () = signal => Err(Failure::Interrupted),
-        told = story.tell(&network, &mut findings) => told,
+        done = parts.run_parts(&network, &mut findings) => done,
     };
     network.shutdown().await;
-    told?;
+    done?;
     let pictures = findings.close()?;
     Ok(print(&format!("\n{END}{pictures}"))?)
 }
 
-/// What is told, one ability after the other, and then all together.
-struct Story {
+/// Selected parts of the demo.
+struct SelectedParts {
     mapped: Option<mapped::Demo>,
     cloned: Option<cloned::Demo>,
     delegated: Option<delegated::Demo>,
@@ -126,23 +123,23 @@ struct Story {
     together: Option<together::Demo>,
 }
 
-impl Story {
-    /// With programs of this directory, all that are needed or none.
-    fn find(directory: &Path, told: impl Fn(Part) -> bool) -> Result<Self, Failure> {
+impl SelectedParts {
+    /// Finds the programs of the selected parts in this folder.
+    fn find(directory: &Path, is_selected: impl Fn(Part) -> bool) -> Result<Self, Failure> {
         Ok(Self {
-            mapped: told(Part::Map).then(|| mapped::find(directory)).transpose()?,
-            cloned: told(Part::Clone).then(|| cloned::find(directory)).transpose()?,
-            delegated: told(Part::Delegate).then(|| delegated::find(directory)).transpose()?,
-            placed: told(Part::Place),
-            function: told(Part::Function).then(|| function::find(directory)).transpose()?,
-            together: told(Part::Together).then(|| together::find(directory)).transpose()?,
+            mapped: is_selected(Part::Map).then(|| mapped::find(directory)).transpose()?,
+            cloned: is_selected(Part::Clone).then(|| cloned::find(directory)).transpose()?,
+            delegated: is_selected(Part::Delegate).then(|| delegated::find(directory)).transpose()?,
+            placed: is_selected(Part::Place),
+            function: is_selected(Part::Function).then(|| function::find(directory)).transpose()?,
+            together: is_selected(Part::Together).then(|| together::find(directory)).transpose()?,
         })
     }
 
-    /// Runs everything, and prints what came of it.
-    async fn tell(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
+    /// Runs all selected parts, and prints their results.
+    async fn run_parts(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
         let (url, element) = (network.url(), network.element());
-        print(&format!("{BEGINNING}Started: a controller at {url}, and {element}.\n"))?;
+        print(&wrap(&format!("{INTRODUCTION} Started: a controller at {url}, and {element}.")))?;
         if let Some(mapped) = &self.mapped {
             mapped.run(network, findings).await?;
         }
@@ -153,7 +150,7 @@ impl Story {
             delegated.run(findings).await?;
         }
         if self.placed {
-            placed::tell(findings).await?;
+            placed::run_part(findings).await?;
         }
         if let Some(function) = &self.function {
             function.run().await?;
@@ -165,24 +162,24 @@ impl Story {
     }
 }
 
-/// Where the applications are: beside this program, unless it is said otherwise.
+/// Folder of the applications: the given one, or this program's.
 fn directory(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().map_err(Failure::NoPlace)?;
+    let own = std::env::current_exe().map_err(Failure::UnknownProgramPath)?;
     Ok(given.unwrap_or_else(|| own.parent().unwrap_or(Path::new(".")).to_owned()))
 }
 
-/// Programs with these names, all of them or none.
+/// Finds the programs with these names.
 fn find<const N: usize>(directory: &Path, names: [&'static str; N]) -> Result<Programs, Failure> {
     names.into_iter().map(|name| Ok((name, find_one(directory, name)?))).collect()
 }
 
-/// The program with this name.
+/// Finds the program with this name.
 fn find_one(directory: &Path, name: &str) -> Result<PathBuf, Failure> {
     let path = directory.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     if path.is_file() { Ok(path) } else { Err(Failure::Missing { path }) }
 }
 
-/// Starts a program that says in a line that it is ready; `None` if it ended before. It is killed where it is dropped.
+/// Starts a program and waits for its `ready` line; `None` if it ended before. The program is killed on drop.
 async fn ready(command: process::Command) -> io::Result<(Child, Option<String>)> {
     let mut command = Command::from(command);
     let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
@@ -193,21 +190,21 @@ async fn ready(command: process::Command) -> io::Result<(Child, Option<String>)>
     Ok((process, line))
 }
 
-/// What a program says of its run.
-async fn said<R: DeserializeOwned>(run: String, mut command: Command, program: &Path) -> Result<R, Failure> {
+/// Runs a program and parses its report.
+async fn run_report<R: DeserializeOwned>(run: String, mut command: Command, program: &Path) -> Result<R, Failure> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     let Output { status, stdout, stderr } = match tokio::time::timeout(RUN_MAX, command.output()).await {
         Ok(done) => done.map_err(|source| Failure::Spawn { program: program.display().to_string(), source })?,
         Err(_) => return Err(Failure::Stuck { run, after: RUN_MAX }),
     };
     if !status.success() {
-        return Err(Failure::Run { run, status, said: last_line(&stderr) });
+        return Err(Failure::Run { run, status, reason: last_line(&stderr) });
     }
     let line = last_line(&stdout);
     serde_json::from_str(&line).map_err(|source| Failure::NoReport { run, got: line, source })
 }
 
-/// The last line that is not empty.
+/// Last line that is not empty.
 fn last_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()

@@ -1,26 +1,27 @@
-//! The demo's first part: applications of map, with the element, in software and as plain gRPC; results compared.
+//! Demo of *map*: applications with the element, in software and as plain gRPC. Compares results.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use tokio::process::Command;
 
-use super::findings::Findings;
+use super::findings::{Findings, names, verdict};
 use super::network::Network;
-use super::{Programs, find as find_programs, said};
+use super::{Programs, find as find_programs, run_report};
 use crate::failure::Failure;
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
 const APPLICATIONS: [&str; 5] = ["wordcount", "training", "monitor", "lock", "vote"];
 
-const STORY: &str = "
-map: a field of a call is cut out and travels as frames, and the element adds it up, counts it or lends it as it passes.
-What it can't do, or has no room for, the server does, with the same result. Five applications: sums by word, sums of
-gradients, counts of packets, locks, ballots; each with the element, in software alone, and as plain gRPC.
+const DESCRIPTION: &str = "
+map: a field of a call travels as frames, and the element sums or counts its values or grants locks as
+the frames pass. The server handles the rest in software, with the same result. Workloads: sums by
+word, sums of gradients, counts of packets, locks, votes; each with the element, in software, and as
+plain gRPC.
 ";
 
-/// What an application says of a run.
+/// Report of an application.
 #[derive(Debug, Deserialize)]
 struct Report {
     calls_per_s: f64,
@@ -28,62 +29,71 @@ struct Report {
     p99_us: u64,
     /// Bytes of typed fields that reached the server.
     server_bytes: u64,
-    /// Share of the values that were worked on in the element, 0 to 1; absent on the plain path.
+    /// Share of values that the element processed, 0 to 1; absent for plain gRPC.
     element_share: Option<f64>,
-    /// Hash of the result.
+    /// Hash of the results.
     digest: String,
 }
 
-/// How the calls of a run travel.
+/// Path of the calls of a run.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum CallPath {
     Element,
     Software,
     Plain,
 }
 
-/// The programs.
+/// Programs of the demo.
 pub(super) struct Demo(Programs);
 
-/// The applications in this directory, all of them or none.
+/// Finds the applications in this folder.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
     find_programs(directory, APPLICATIONS).map(Demo)
 }
 
 impl Demo {
-    /// Runs them, and prints the table.
+    /// Runs the applications, and prints the table.
     pub(super) async fn run(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
-        print(STORY)?;
-        let mut table = Table::new([
+        print(DESCRIPTION)?;
+        let mut table = TextTable::new([
             "application",
-            "way",
+            "path",
             "result",
             "calls/s",
             "p50 us",
             "p99 us",
-            "bytes at the server",
-            "in the element",
+            "server bytes",
+            "in element",
         ]);
+        let (mut faster, mut slower) = (Vec::new(), Vec::new());
         for (name, program) in &self.0 {
-            let plain = report(name, program, Way::Plain, network).await?;
-            for path in [Way::Element, Way::Software] {
+            let plain = report(name, program, CallPath::Plain, network).await?;
+            for path in [CallPath::Element, CallPath::Software] {
                 let report = report(name, program, path, network).await?;
                 let equal = report.digest == plain.digest;
                 if !equal {
                     let (got, expected) = (&report.digest, &plain.digest);
                     findings.differs(format!("{name} ({}): expected {expected} as plain gRPC, got {got}", path.name()));
                 }
+                if matches!(path, CallPath::Element) {
+                    let side = if report.calls_per_s > plain.calls_per_s { &mut faster } else { &mut slower };
+                    side.push(*name);
+                }
                 table.row(row(name, path, if equal { "equal" } else { "DIFFERS" }, &report));
                 findings.rate(name, path.name(), report.calls_per_s);
             }
-            table.row(row(name, Way::Plain, "reference", &plain));
-            findings.rate(name, Way::Plain.name(), plain.calls_per_s);
+            table.row(row(name, CallPath::Plain, "reference", &plain));
+            findings.rate(name, CallPath::Plain.name(), plain.calls_per_s);
         }
-        Ok(print(&format!("{table}"))?)
+        let gains = verdict(
+            &format!("applications with more calls/s than plain gRPC: {}", names(&faster)),
+            &format!("applications without more calls/s, as all parties share this machine: {}", names(&slower)),
+        );
+        Ok(print(&format!("{table}{gains}"))?)
     }
 }
 
-fn row(name: &str, path: Way, result: &str, report: &Report) -> [String; 8] {
+fn row(name: &str, path: CallPath, result: &str, report: &Report) -> [String; 8] {
     [
         name.to_owned(),
         path.name().to_owned(),
@@ -96,20 +106,20 @@ fn row(name: &str, path: Way, result: &str, report: &Report) -> [String; 8] {
     ]
 }
 
-/// One run of one application.
-async fn report(name: &str, program: &Path, path: Way, network: &Network) -> Result<Report, Failure> {
+/// Runs one application by one path.
+async fn report(name: &str, program: &Path, path: CallPath, network: &Network) -> Result<Report, Failure> {
     let run = format!("{name} ({})", path.name());
     let mut command = Command::new(program);
     command.arg("--json").args(network.places());
     match path {
-        Way::Element => command.args(["--controller", &network.url()]),
-        Way::Software => &mut command,
-        Way::Plain => command.arg("--plain"),
+        CallPath::Element => command.args(["--controller", &network.url()]),
+        CallPath::Software => &mut command,
+        CallPath::Plain => command.arg("--plain"),
     };
-    said(run, command, program).await
+    run_report(run, command, program).await
 }
 
-impl Way {
+impl CallPath {
     fn name(self) -> &'static str {
         match self {
             Self::Element => "element",

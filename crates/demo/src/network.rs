@@ -1,5 +1,5 @@
-//! Network of the demo's applications: controller and element on the loopback; or on
-//! the first element of a testbed, with the parties of an application on hosts of their own.
+//! Network of the demo's applications: controller and element on the loopback, or on the first element of a testbed,
+//! with the parties of an application on separate hosts.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -11,48 +11,48 @@ use tokio::process::Child;
 use crate::failure::Failure;
 use crate::ready;
 
-/// Ports of controller and element that the system chooses.
+/// Options for ports that the system chooses.
 const FREE_PORTS: [&str; 6] = ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--data", "127.0.0.1:0"];
 
-/// A controller and an element that know each other (`pathcall up`), and where applications are.
+/// Controller and registered element (`pathcall up`), and the hosts of applications.
 pub(crate) enum Network {
-    Loopback(Up),
+    Loopback(UpProcess),
     #[cfg(target_os = "linux")]
     Testbed(testbed::Hosts),
 }
 
-/// A running `pathcall up`.
-pub(crate) struct Up {
+/// Running process of `pathcall up`.
+pub(crate) struct UpProcess {
     url: String,
     process: Child,
 }
 
-impl Up {
-    /// Runs it, and returns once the element is registered.
+impl UpProcess {
+    /// Starts the process, and waits until the element is registered.
     async fn start(command: Command) -> Result<Self, Failure> {
         let spawn = |source| Failure::Spawn { program: "pathcall up".to_owned(), source };
-        // Where it does not run it has said why.
+        // If it does not start, it has printed the reason.
         let (process, Some(line)) = ready(command).await.map_err(spawn)? else { return Err(Failure::Unregistered) };
         let url = line.split([' ', ',']).find(|word| word.starts_with("http://")).ok_or(Failure::Unregistered)?;
         Ok(Self { url: url.to_owned(), process })
     }
 
     async fn shutdown(mut self) {
-        // It may have ended by itself: at Ctrl-C it gets the signal, too.
+        // It may have ended by itself: Ctrl-C also reaches it.
         let _ = self.process.kill().await;
     }
 }
 
 impl Network {
-    /// Starts controller and element by the command `pathcall`; `bed` names a testbed that is up, `xdp`: its element is in
-    /// the kernel.
+    /// Starts controller and element by the command `pathcall`. `bed` names a running testbed; with `xdp`, its element
+    /// is in the kernel.
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
     pub(crate) async fn start(pathcall: &Path, bed: Option<&str>, xdp: bool) -> Result<Self, Failure> {
         match bed {
             None => {
                 let mut up = Command::new(pathcall);
                 up.arg("up").args(FREE_PORTS);
-                Ok(Self::Loopback(Up::start(up).await?))
+                Ok(Self::Loopback(UpProcess::start(up).await?))
             }
             #[cfg(target_os = "linux")]
             Some(name) => Ok(Self::Testbed(testbed::Hosts::start(pathcall, name, xdp).await?)),
@@ -61,7 +61,7 @@ impl Network {
         }
     }
 
-    /// Where the controller is.
+    /// URL of the controller.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Loopback(up) => up.url.clone(),
@@ -70,16 +70,16 @@ impl Network {
         }
     }
 
-    /// What the element is, in words.
+    /// Description of the element.
     pub(crate) fn element(&self) -> &'static str {
         match self {
-            Self::Loopback(_) => "an element in user space, to which frames are addressed",
+            Self::Loopback(_) => "an element in user space (overlay mode)",
             #[cfg(target_os = "linux")]
             Self::Testbed(_) => "an element between the hosts of the testbed",
         }
     }
 
-    /// What an application is told of where its parties are.
+    /// Options of an application for the hosts of its parties.
     pub(crate) fn places(&self) -> Vec<OsString> {
         match self {
             Self::Loopback(_) => Vec::new(),
@@ -88,8 +88,8 @@ impl Network {
         }
     }
 
-    /// A program, prepared to run on a host of the testbed, whose numbers begin anew after the last; and the host's address.
-    /// `None` on the loopback.
+    /// Command of a program on a host of the testbed, numbered modulo the hosts, and the host's address. `None` on the
+    /// loopback.
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
     pub(crate) fn on_host(&self, nth: usize, program: &Path) -> Option<(Command, IpAddr)> {
         match self {
@@ -116,20 +116,20 @@ mod testbed {
     use std::ffi::OsString;
     use std::path::Path;
 
-    use pathcall_testbed::{Node, Testbed};
+    use pathcall_testbed::{Testbed, TestbedNode};
 
-    use super::Up;
+    use super::UpProcess;
     use crate::failure::Failure;
 
-    /// On the element.
+    /// Ports on the element.
     const PORTS: [(&str, u16); 3] = [("--listen", 7700), ("--control", 7701), ("--data", 7702)];
 
     pub(crate) struct Hosts {
         pub(super) places: Vec<OsString>,
-        /// Two at least.
-        pub(super) hosts: Vec<Node>,
-        /// On the element.
-        pub(super) up: Up,
+        /// At least two hosts.
+        pub(super) hosts: Vec<TestbedNode>,
+        /// Process on the element.
+        pub(super) up: UpProcess,
     }
 
     impl Hosts {
@@ -137,7 +137,7 @@ mod testbed {
             let bed = Testbed::open(name)?;
             let element = bed.element(1)?;
             let [server, _client] = [bed.host(1)?, bed.host(2)?];
-            let hosts: Vec<Node> = bed.nodes().filter(|node| node.name().is_host()).collect();
+            let hosts: Vec<TestbedNode> = bed.nodes().filter(|node| node.name().is_host()).collect();
             let places: Vec<OsString> = hosts.iter().map(|node| node.file().into()).collect();
             let places = vec![
                 "--serve-at".into(),
@@ -147,18 +147,18 @@ mod testbed {
             ];
 
             let mut up = element.command(pathcall);
-            // A testbed is its own network.
+            // A testbed is an isolated network.
             up.args(["up", "--insecure"]);
             for (option, port) in PORTS {
                 up.args([option, &format!("{}:{port}", element.address())]);
             }
             if xdp {
-                // The interfaces of the element are called as the hosts are.
+                // Interfaces of the element are named after the hosts.
                 for host in &hosts {
                     up.arg("--xdp").arg(host.name().to_string());
                 }
             }
-            Ok(Self { places, hosts, up: Up::start(up).await? })
+            Ok(Self { places, hosts, up: UpProcess::start(up).await? })
         }
 
         pub(super) async fn shutdown(self) {

@@ -1,8 +1,8 @@
-//! The demo's part of *place*: 10,000 messages about records, worked on by a thread, by an accelerator, and by both; where
-//! they went, and why.
+//! Demo of *place*: 10,000 messages about records, processed by a thread, by an accelerator, and by both, with the
+//! reasons for their paths.
 //!
-//! The accelerator is emulated: it sleeps for as long as its model says, and its answers were worked out beforehand, as a
-//! device of its own would take no processor of this machine either.
+//! The accelerator is emulated: it sleeps for the time of its model, and its answers were computed in advance, since a
+//! real device would not use a processor of this machine either.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pathcall_place::context::comm::InProcess;
-use pathcall_place::context::telemetry::{Explained, Seen, Telemetry};
-use pathcall_place::context::{Answer, Builder, Context, Event, Message};
+use pathcall_place::context::telemetry::{PathSnapshot, SelectionRecord, Telemetry};
+use pathcall_place::context::{Answer, Builder, Event, PlaceContext, RequestMessage};
 use pathcall_place::device::discover::open;
-use pathcall_place::device::{AppError, Code, Device};
-use pathcall_place::{Application, Hardware, PathId, Role, Why};
-use pathcall_plot::{Axis, Chart, Line};
+use pathcall_place::device::{AppError, ComputeDevice, TaskCode};
+use pathcall_place::{Application, DeviceRole, Hardware, PathId, SelectionReason};
+use pathcall_plot::{Axis, Chart, PlotLine};
 
 use super::RUN_MAX;
-use super::findings::Findings;
+use super::findings::{Findings, verdict, wrap};
 use crate::failure::Failure;
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
-/// A check reads a record, a write changes it, and keeps its place among the checks.
+/// Application model: a check reads a record, and a write changes it in order with the checks.
 const APPLICATION: &str = "application: records
 tasks:
   check: { cpu: 60 us, acc: 120 us }
@@ -41,7 +41,7 @@ requests:
     dataflows:
       - trips: [{ path: cpu-cpu, bytes: 16 B, reply: 8 B, responder: write }]
 ";
-/// A thread, and an accelerator that works on two at a time.
+/// Hardware model: a thread, and an accelerator that processes two messages at a time.
 const HOST: &str = "hardware: demo
 nodes:
   cpu: { role: cpu, slots: 1 }
@@ -52,55 +52,58 @@ links:
   - { between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
 ";
 const ACCELERATOR: &str = "emulated:per-job=120us,slots=2,latency=5us";
-/// How long a check is to take a thread; how many rounds of work that is, is found out.
+/// Time of a check on a thread; the work is calibrated to it.
 const CHECK: Duration = Duration::from_micros(60);
-/// Rounds by which that is found out, and how often.
-const TRIED_ROUNDS: u64 = 2_000;
-const TRIED: u32 = 50;
+/// Rounds of a calibration run, and number of such runs.
+const CALIBRATION_ROUNDS: u64 = 2_000;
+const CALIBRATION_RUNS: u32 = 50;
 const MESSAGES: u64 = 10_000;
 const RECORDS: usize = 64;
-/// One message in so many is a write.
+/// One message in this many is a write.
 const WRITES: u64 = 50;
-/// Messages on their way at the same time.
+/// Messages in progress at the same time.
 const WINDOW: u64 = 48;
-/// After so many messages it is noted who has done how many.
-const SAMPLED: u64 = 250;
-/// Requests of which what is told is chosen.
-const EXPLAINED: usize = 1024;
+/// Messages between two samples of the counts.
+const SAMPLE_INTERVAL: u64 = 250;
+/// Recent requests from which the explained ones are chosen.
+const EXPLAINED_MAX: usize = 1024;
 
-/// What works on checks, and the ways that it takes away.
-const WAYS: [(&str, &str); 3] = [("processor", "cpu-acc"), ("accelerator", "cpu-cpu"), ("both", "")];
+/// Configurations, each with the path that is excluded.
+const CONFIGURATIONS: [(&str, &str); 3] = [("processor", "cpu-acc"), ("accelerator", "cpu-cpu"), ("both", "")];
 
-/// What a check is, what each of the messages must be answered, and what a check of each value comes to.
+/// Work of a check, expected answers, and precomputed results of checks.
 struct Expected {
     rounds: u64,
     answers: Vec<u64>,
     checked: Arc<HashMap<u64, u64>>,
 }
 
-/// How many messages were done at some time.
+/// Number of completed messages at a time.
 struct Sample {
     at: Duration,
     processor: u64,
     accelerator: u64,
 }
 
-/// One run.
+/// Result of one run.
 struct Run {
     wrong: usize,
     samples: Vec<Sample>,
     per_second: f64,
     telemetry: Telemetry,
-    why: String,
+    explanations: String,
 }
 
-/// Works on the messages, prints what came of it, and draws where they went.
-pub(super) async fn tell(findings: &mut Findings) -> Result<(), Failure> {
+/// Runs the part, prints the results, and draws the picture.
+pub(super) async fn run_part(findings: &mut Findings) -> Result<(), Failure> {
     print(&format!(
-        "\nplace: inside a host a message goes where it is done sooner. {MESSAGES} messages about {RECORDS} records, one in \
-         {WRITES} a write;\na check takes a thread {} us, an accelerator (emulated) 120 us, and that does two at a \
-         time.\n",
-        CHECK.as_micros()
+        "\n{}",
+        wrap(&format!(
+            "place: inside a host, each message takes the path that finishes soonest. Workload: {MESSAGES} messages \
+             about {RECORDS} records, one in {WRITES} a write; a check takes {} us on a thread, and 120 us on an emulated \
+             accelerator, which processes two at a time.",
+            CHECK.as_micros()
+        ))
     ))?;
     let done = tokio::task::spawn_blocking(run).await.map_err(|error| Failure::Place(error.to_string()))?;
     let (differing, samples) = done?;
@@ -108,47 +111,51 @@ pub(super) async fn tell(findings: &mut Findings) -> Result<(), Failure> {
     let points = |of: fn(&Sample) -> u64| -> Vec<(f64, f64)> {
         samples.iter().map(|sample| (sample.at.as_secs_f64() * 1e3, of(sample) as f64)).collect()
     };
-    let path = findings.picture("place.svg", "where placed messages went over time");
+    let path = findings.picture("place.svg", "paths of placed messages over time");
     Chart {
-        title: "place: where messages went",
-        about: "messages done so far by a thread and by an accelerator that takes twice as long and does two at a time",
+        title: "place: paths of messages",
+        about: "completed messages of a thread, and of an accelerator with twice the time and two at a time",
         x: Axis::from_zero("time, ms"),
         y: Axis::from_zero("messages"),
         lines: &[
-            Line { name: "by the processor".to_owned(), points: points(|sample| sample.processor) },
-            Line { name: "by the accelerator".to_owned(), points: points(|sample| sample.accelerator) },
+            PlotLine { name: "by the processor".to_owned(), points: points(|sample| sample.processor) },
+            PlotLine { name: "by the accelerator".to_owned(), points: points(|sample| sample.accelerator) },
         ],
     }
     .draw(&path)?;
     Ok(())
 }
 
-/// Works on the messages three times, prints what came of it, and says which results differ, and where messages went
-/// that could go both ways.
+/// Processes the messages in all three configurations and prints the results. Returns the differences, and the samples
+/// of the run with both paths.
 fn run() -> Result<(Vec<String>, Vec<Sample>), Failure> {
     let expected = Expected::new();
     let mut table =
-        Table::new(["place", "result", "messages/s", "p50 us", "p99 us", "by the processor", "by the accelerator"]);
+        TextTable::new(["paths", "result", "messages/s", "p50 us", "p99 us", "by processor", "by accelerator"]);
     let (mut differing, mut runs) = (Vec::new(), Vec::new());
-    for (name, without) in WAYS {
+    for (name, without) in CONFIGURATIONS {
         let run = play(without, &expected)?;
         table.row(row(name, &run));
         if run.wrong > 0 {
-            differing
-                .push(format!("place ({name}): {} of {MESSAGES} answers are not what the records were", run.wrong));
+            differing.push(format!("place ({name}): {} of {MESSAGES} answers are wrong", run.wrong));
         }
         runs.push(run);
     }
     let [processor, accelerator, both] = &runs[..] else { return Ok((differing, Vec::new())) };
     let times = both.per_second / processor.per_second.max(accelerator.per_second);
-    let lefts = |path: usize| both.telemetry.paths[path].state.lefts;
+    let times_left = |path: usize| both.telemetry.paths[path].state.times_left;
+    let gains = verdict(
+        &format!("both paths together process {times:.2} times as many messages per second as the better one"),
+        &format!("one message in {WRITES} is a write, which only the processor can process"),
+    );
+    let avoided = wrap(&format!(
+        "Paths avoided for a while because of late or missing answers: processor {} times, accelerator {} times.",
+        times_left(0),
+        times_left(1)
+    ));
     print(&format!(
-        "{table}both together: {times:.2} times as many as the better one; ways left for a while because nothing came or \
-         it came late:\nthe processor's {} times, the accelerator's {} times\nwhat a way costs is the time that it takes, \
-         and that it makes others wait:\n{}",
-        lefts(0),
-        lefts(1),
-        both.why
+        "{table}{gains}{avoided}Estimated cost of a path: its time, and the delay of other messages. Examples:\n{}",
+        both.explanations
     ))?;
     Ok((differing, runs.pop().map(|both| both.samples).unwrap_or_default()))
 }
@@ -157,14 +164,14 @@ fn row(name: &str, run: &Run) -> [String; 7] {
     let paths = &run.telemetry.paths;
     let mut total = paths[0].total.clone();
     for path in &paths[1..] {
-        // All have the same bounds.
+        // All histograms have the same bounds.
         let _ = total.add(&path.total);
     }
     let us = |quantile| format!("{:.0}", total.value_at_quantile(quantile) as f64 / 1e3);
     let done = |of: &str| paths.iter().filter(|path| path.name == of).map(|path| path.state.done).sum::<u64>();
     [
         name.to_owned(),
-        if run.wrong == 0 { "right".to_owned() } else { "DIFFERS".to_owned() },
+        if run.wrong == 0 { "correct".to_owned() } else { "DIFFERS".to_owned() },
         format!("{:.0}", run.per_second),
         us(0.5),
         us(0.99),
@@ -173,17 +180,17 @@ fn row(name: &str, run: &Run) -> [String; 7] {
     ]
 }
 
-/// One run of all messages, where checks can't take one of the ways.
+/// Processes all messages once, with one path excluded for checks.
 fn play(without: &str, expected: &Expected) -> Result<Run, Failure> {
     let mut context = context(without, expected)?;
     let began = Instant::now();
     let (wrong, samples) = work(&mut context, &expected.answers)?;
     let per_second = MESSAGES as f64 / began.elapsed().as_secs_f64();
-    Ok(Run { wrong, samples, per_second, telemetry: context.telemetry(), why: why(&context) })
+    Ok(Run { wrong, samples, per_second, telemetry: context.telemetry(), explanations: explanations(&context) })
 }
 
-fn context(without: &str, expected: &Expected) -> Result<Context, Failure> {
-    // A write's way is its only one, and no list.
+fn context(without: &str, expected: &Expected) -> Result<PlaceContext, Failure> {
+    // The single path of a write is not in a list.
     let way = format!("      - trips: [{{ path: {without}, bytes: 8 B,");
     let text: String =
         APPLICATION.lines().filter(|line| !line.starts_with(&way)).map(|line| format!("{line}\n")).collect();
@@ -196,39 +203,39 @@ fn context(without: &str, expected: &Expected) -> Result<Context, Failure> {
     let (read, looked_at, written) = (Arc::clone(&records), Arc::clone(&records), records);
     let (rounds, known) = (expected.rounds, Arc::clone(&expected.checked));
     Builder::new(application, host.clone(), host)
-        .device(Role::Cpu, device("cpu:1")?)
-        .device(Role::Acc, device(ACCELERATOR)?)
+        .device(DeviceRole::Cpu, device("cpu:1")?)
+        .device(DeviceRole::Acc, device(ACCELERATOR)?)
         .reg_app_func(
-            Code::host(move |request, answer| put(answer, checked(rounds, of(&read, request)?))),
+            TaskCode::host(move |request, answer| write_number(answer, checked(rounds, of(&read, request)?))),
             "check",
-            Role::Cpu,
+            DeviceRole::Cpu,
             8,
         )
         .reg_app_func(
-            Code::host(move |request, answer| {
+            TaskCode::host(move |request, answer| {
                 let value = of(&looked_at, request)?;
-                put(answer, *known.get(&value).ok_or_else(|| AppError(format!("nobody has written {value}")))?)
+                write_number(answer, *known.get(&value).ok_or_else(|| AppError(format!("unknown value {value}")))?)
             }),
             "check",
-            Role::Acc,
+            DeviceRole::Acc,
             8,
         )
         .reg_app_func(
-            Code::host(move |request, answer| {
-                let value = word(request.get(8..).unwrap_or_default())?;
+            TaskCode::host(move |request, answer| {
+                let value = read_number(request.get(8..).unwrap_or_default())?;
                 record(&written, request)?.store(value, Ordering::Release);
-                put(answer, value)
+                write_number(answer, value)
             }),
             "write",
-            Role::Cpu,
+            DeviceRole::Cpu,
             8,
         )
-        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu)
         .init()
         .map_err(failed)
 }
 
-fn device(choice: &str) -> Result<Arc<dyn Device>, Failure> {
+fn device(choice: &str) -> Result<Arc<dyn ComputeDevice>, Failure> {
     open(&choice.parse().map_err(failed)?).map_err(failed)
 }
 
@@ -236,7 +243,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Place(error.to_string())
 }
 
-/// Which record a message is about, and whether it writes it.
+/// Number of the record of a message, and whether it is a write.
 fn about(tag: u64) -> (u64, bool) {
     (tag.wrapping_mul(7919) % RECORDS as u64, tag.is_multiple_of(WRITES))
 }
@@ -257,10 +264,10 @@ impl Expected {
     }
 }
 
-/// Sends all messages; how many answers are not what the records were when they were sent, and who had done how many.
-fn work(context: &mut Context, expected: &[u64]) -> Result<(usize, Vec<Sample>), Failure> {
+/// Sends all messages. Returns the number of wrong answers and the samples.
+fn work(context: &mut PlaceContext, expected: &[u64]) -> Result<(usize, Vec<Sample>), Failure> {
     let [Some(check), Some(write)] = ["CHECK", "WRITE"].map(|name| context.kind(name)) else {
-        return Err(failed("the application lacks a type of request"));
+        return Err(failed("the application has no request CHECK or WRITE"));
     };
     let is_wrong = |answer: &Answer| {
         let right = expected.get(answer.tag as usize).map(|value| value.to_be_bytes());
@@ -268,7 +275,7 @@ fn work(context: &mut Context, expected: &[u64]) -> Result<(usize, Vec<Sample>),
     };
     let (began, mut wrong, mut samples) = (Instant::now(), 0, Vec::new());
     for tag in 0..MESSAGES + WINDOW {
-        if tag.is_multiple_of(SAMPLED) || tag + 1 == MESSAGES + WINDOW {
+        if tag.is_multiple_of(SAMPLE_INTERVAL) || tag + 1 == MESSAGES + WINDOW {
             samples.push(sample(context, began.elapsed()));
         }
         if tag >= WINDOW {
@@ -279,19 +286,19 @@ fn work(context: &mut Context, expected: &[u64]) -> Result<(usize, Vec<Sample>),
             let value = if writes { &tag.to_be_bytes()[..] } else { &[] };
             let payload = [&record.to_be_bytes()[..], value].concat().into();
             let kind = if writes { write } else { check };
-            context.send(Message { kind, address: record, message: 0, tag, payload }).map_err(failed)?;
+            context.send(RequestMessage { kind, address: record, message: 0, tag, payload }).map_err(failed)?;
         }
     }
     Ok((wrong, samples))
 }
 
-fn sample(context: &Context, at: Duration) -> Sample {
+fn sample(context: &PlaceContext, at: Duration) -> Sample {
     let paths = context.telemetry().paths;
     let done = |name: &str| paths.iter().filter(|path| path.name == name).map(|path| path.state.done).sum();
     Sample { at, processor: done("cpu-cpu"), accelerator: done("cpu-acc") }
 }
 
-fn answer(context: &mut Context) -> Result<Answer, Failure> {
+fn answer(context: &mut PlaceContext) -> Result<Answer, Failure> {
     let until = Instant::now() + RUN_MAX;
     loop {
         match context.wait(until.saturating_duration_since(Instant::now())) {
@@ -302,74 +309,76 @@ fn answer(context: &mut Context) -> Result<Answer, Failure> {
     }
 }
 
-/// Of the last messages one that each way has taken, in words.
-fn why(context: &Context) -> String {
-    let records: Vec<&Explained> = context.explain(EXPLAINED).map(|told| told.record).collect();
+/// Explanations of recent messages: one for each path.
+fn explanations(context: &PlaceContext) -> String {
+    let records: Vec<&SelectionRecord> = context.explain(EXPLAINED_MAX).map(|told| told.record).collect();
     let last = |path: u16| records.iter().rev().find(|record| record.chosen.is_some_and(|(on, _)| on == PathId(path)));
     let mut text = String::new();
     for record in (0..context.telemetry().paths.len() as u16).filter_map(last) {
-        // A String takes everything.
+        // Writing to a String can't fail.
         let _ = writeln!(text, "{}", sentence(record));
     }
     text
 }
 
-/// The paths of a check come before that of a write.
+/// Paths of a check come before that of a write.
 const fn place(path: PathId) -> &'static str {
-    if path.0 == 1 { "the accelerator" } else { "the processor" }
+    if path.0 == 1 { "accelerator" } else { "processor" }
 }
 
-fn sentence(record: &Explained) -> String {
-    let Explained { tag, chosen: Some((path, why)), waited, options, ended, .. } = record else { return String::new() };
+fn sentence(record: &SelectionRecord) -> String {
+    let SelectionRecord { tag, chosen: Some((path, explanations)), waited, options, ended, .. } = record else {
+        return String::new();
+    };
     let us = |ns: u64| ns / 1000;
-    let after = ended.map_or("not done yet".to_owned(), |(_, total)| format!("done after {} us", us(total)));
+    let after = ended.map_or("not completed".to_owned(), |(_, total)| format!("completed after {} us", us(total)));
     let (what, to) = (if path.0 == 2 { "write" } else { "check" }, place(*path));
-    let reason = match why {
-        Why::Best if *waited => "waited for others about the same record, and that was sooner then".to_owned(),
-        Why::Best | Why::LeastBad => {
-            let option = |seen: &Seen| {
-                let left = if seen.left { ", which was left" } else { "" };
+    let reason = match explanations {
+        SelectionReason::Best if *waited => "soonest after the messages about the same record".to_owned(),
+        SelectionReason::Best | SelectionReason::LeastBad => {
+            let option = |seen: &PathSnapshot| {
+                let left = if seen.left { " (avoided)" } else { "" };
                 format!("{} us by {}{left}", us(seen.total_ns()), place(seen.path))
             };
             let options: Vec<_> = options.iter().flatten().map(option).collect();
-            format!("would cost {}", options.join(", "))
+            format!("estimates {}", options.join(", "))
         }
-        Why::Only => "can be done nowhere else".to_owned(),
-        Why::Probe => "was to find out whether that is quick again".to_owned(),
-        Why::Follows => "keeps its place behind one about the same record".to_owned(),
+        SelectionReason::Only => "only possible path".to_owned(),
+        SelectionReason::Probe => "probe of an avoided path".to_owned(),
+        SelectionReason::Follows => "in order after a message about the same record".to_owned(),
     };
-    format!("message {tag}, a {what}, went to {to}: it {reason}; {after}")
+    format!("message {tag} ({what}) by {to}: {reason}; {after}")
 }
 
-/// How many rounds take a thread of this machine so long as a check is to take. Others make it slower, not quicker.
+/// Calibrated rounds of a check on this machine; the fastest run counts, since other load only slows it down.
 fn rounds() -> u64 {
     let time = |_| {
         let began = Instant::now();
-        std::hint::black_box(checked(TRIED_ROUNDS, 0));
+        std::hint::black_box(checked(CALIBRATION_ROUNDS, 0));
         began.elapsed()
     };
-    let least = (0..TRIED).map(time).min().unwrap_or(CHECK).as_nanos().max(1);
-    (u128::from(TRIED_ROUNDS) * CHECK.as_nanos() / least) as u64
+    let least = (0..CALIBRATION_RUNS).map(time).min().unwrap_or(CHECK).as_nanos().max(1);
+    (u128::from(CALIBRATION_ROUNDS) * CHECK.as_nanos() / least) as u64
 }
 
-/// What a check of a record comes to: some work.
+/// Result of a check of a record, after some work.
 fn checked(rounds: u64, value: u64) -> u64 {
     (0..rounds).fold(value, |sum, round| (sum ^ round).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
 }
 
 fn record<'a>(records: &'a [AtomicU64], request: &[u8]) -> Result<&'a AtomicU64, AppError> {
-    let number = word(request)?;
+    let number = read_number(request)?;
     let record = usize::try_from(number).ok().and_then(|number| records.get(number));
-    record.ok_or_else(|| AppError(format!("there is no record {number}")))
+    record.ok_or_else(|| AppError(format!("unknown record {number}")))
 }
 
-fn word(bytes: &[u8]) -> Result<u64, AppError> {
-    let word = bytes.first_chunk().ok_or_else(|| AppError("a number has 8 bytes".into()))?;
-    Ok(u64::from_be_bytes(*word))
+fn read_number(bytes: &[u8]) -> Result<u64, AppError> {
+    let read_number = bytes.first_chunk().ok_or_else(|| AppError("invalid number: expected 8 bytes".into()))?;
+    Ok(u64::from_be_bytes(*read_number))
 }
 
-fn put(answer: &mut [u8], value: u64) -> Result<usize, AppError> {
-    let to = answer.first_chunk_mut().ok_or_else(|| AppError("an answer has 8 bytes".into()))?;
+fn write_number(answer: &mut [u8], value: u64) -> Result<usize, AppError> {
+    let to = answer.first_chunk_mut().ok_or_else(|| AppError("invalid answer buffer: expected 8 bytes".into()))?;
     *to = value.to_be_bytes();
     Ok(8)
 }

@@ -1,49 +1,49 @@
-//! The demo's last part: a photo service on three servers, each of whose methods has its path do something else; with the
-//! element, in software (on one host) and as plain gRPC, results compared.
+//! Demo of all abilities together: a photo service on three servers, with another ability for each method. Compares the
+//! element, software (on one host) and plain gRPC.
 
 use std::path::Path;
 use std::process::Command as StdCommand;
 
-use pathcall_plot::{Axis, Bars, Chart, Group, Line};
+use pathcall_plot::{Axis, BarGroup, Bars, Chart, PlotLine};
 use serde::Deserialize;
 use tokio::process::{Child, Command};
 
-use super::findings::Findings;
+use super::findings::{Findings, names, verdict, wrap};
 use super::network::Network;
-use super::{Programs, find as find_programs, ready, said};
+use super::{Programs, find as find_programs, ready, run_report};
 use crate::failure::Failure;
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
 const PHOTOS: &str = "photos";
 
-const STORY: &str = "
-Map, clone, delegate and place at once: photos, one service on three servers, each of which has every photo. A like is
-added up in the element (map); a photo is read from whoever is idle (clone); a thumbnail, too, and there the processor or
-the accelerator makes it (clone and place); a search goes from the front to the index to the archive, where one of the two
-develops what is found, and that answers the caller (delegate and place). Three callers make calls of all four kinds at
-once. Waits stand for disks and devices.
+const DESCRIPTION: &str = "
+together: photos, one service on three servers, uses map, clone, delegate and place. The element counts
+likes (map); idle servers answer reads (clone); the processor or the accelerator of an idle server
+makes a thumbnail (clone and place); a search goes from the front to the index to the archive, whose
+processor or accelerator develops the photos and answers the caller (delegate and place). Three
+callers make all four kinds of calls concurrently. Delays stand for disks and devices.
 ";
-const ON_HOSTS: &str = "Here each server is on a host of its own, and the callers are on another; plain gRPC is on the \
-loopback.\n";
+const ON_HOSTS: &str =
+    "Each server is on a separate host, and the callers are on another; plain gRPC uses the loopback.\n";
 
-/// Its servers, in the order in which a search meets them.
+/// Servers, in the order of a search.
 const SERVERS: [&str; 3] = ["front", "index", "archive"];
 
-/// The program.
+/// Program of the demo.
 pub(super) struct Demo(Programs);
 
-/// What it says of a run.
+/// Report of a run.
 #[derive(Debug, Deserialize)]
 struct Report {
     calls_per_s: f64,
     methods: Vec<Method>,
-    /// Shares, 0 to 1; absent on the plain path.
+    /// Shares, 0 to 1; absent for plain gRPC.
     likes_in_element: Option<f64>,
     cloned: Option<f64>,
     thumbnails: Placed,
     fetches: Placed,
-    /// Seconds, and thumbnails by processors and by accelerators in the time before.
+    /// Time in seconds, with thumbnails by processors and by accelerators in the interval before it.
     over_time: Vec<(f64, u64, u64)>,
     digest: String,
     trace: Option<String>,
@@ -64,34 +64,34 @@ struct Placed {
     acc: u64,
 }
 
-/// Reports by how calls travel; plain gRPC, the reference, is the last.
-type Ways = Vec<(&'static str, Report)>;
+/// Reports by path; plain gRPC, the reference, is last.
+type ReportsByPath = Vec<(&'static str, Report)>;
 const PLAIN: &str = "plain gRPC";
 
-/// The servers on hosts of a testbed, which are killed when this is dropped.
+/// Servers on hosts of a testbed, killed on drop.
 struct Servers {
     front: String,
-    /// The program, prepared to run on a host beside theirs.
+    /// Command of the program on another host.
     callers: StdCommand,
     _processes: Vec<Child>,
 }
 
-/// The application in this directory.
+/// Finds the application in this folder.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
     find_programs(directory, [PHOTOS]).map(Demo)
 }
 
 impl Demo {
-    /// Runs it, prints tables and draws pictures.
+    /// Runs the application, prints tables and draws pictures.
     pub(super) async fn run(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
-        print(STORY)?;
+        print(DESCRIPTION)?;
         for (_, program) in &self.0 {
             let ways = match Servers::start(network, program).await? {
                 Some(servers) => {
                     print(ON_HOSTS)?;
-                    across_hosts(servers, program).await?
+                    run_on_hosts(servers, program).await?
                 }
-                None => here(network, program).await?,
+                None => run_on_loopback(network, program).await?,
             };
             let Some((_, plain)) = ways.last() else { continue };
             let mut results = Vec::new();
@@ -107,15 +107,15 @@ impl Demo {
                 });
             }
             let table = table(&ways, &results);
-            print(&format!("{table}{}", came_to(&ways[0].1)))?;
+            print(&format!("{table}{}{}", gains(&ways), summary(&ways[0].1)))?;
             draw(&ways, findings)?;
         }
         Ok(())
     }
 }
 
-/// All parties in one process, each way in turn.
-async fn here(network: &Network, program: &Path) -> Result<Ways, Failure> {
+/// Runs all parties in one process, by each path in turn.
+async fn run_on_loopback(network: &Network, program: &Path) -> Result<ReportsByPath, Failure> {
     let own = || StdCommand::new(program);
     let url = network.url();
     Ok(vec![
@@ -125,8 +125,8 @@ async fn here(network: &Network, program: &Path) -> Result<Ways, Failure> {
     ])
 }
 
-/// Callers and servers on hosts of their own, and the reference in one process.
-async fn across_hosts(servers: Servers, program: &Path) -> Result<Ways, Failure> {
+/// Runs callers and servers on separate hosts, and the reference in one process.
+async fn run_on_hosts(servers: Servers, program: &Path) -> Result<ReportsByPath, Failure> {
     Ok(vec![
         ("element", report("element", servers.callers, &["--front", &servers.front], program).await?),
         (PLAIN, report(PLAIN, StdCommand::new(program), &["--plain"], program).await?),
@@ -136,19 +136,19 @@ async fn across_hosts(servers: Servers, program: &Path) -> Result<Ways, Failure>
 async fn report(way: &str, program: StdCommand, options: &[&str], path: &Path) -> Result<Report, Failure> {
     let mut command = Command::from(program);
     command.args(["demo", "--json"]).args(options);
-    said(format!("{PHOTOS} ({way})"), command, path).await
+    run_report(format!("{PHOTOS} ({way})"), command, path).await
 }
 
 impl Servers {
-    /// All of them; `None` where there are no hosts.
+    /// Starts all servers; `None` without a testbed.
     async fn start(network: &Network, program: &Path) -> Result<Option<Self>, Failure> {
         let Some((callers, _)) = network.on_host(SERVERS.len(), program) else { return Ok(None) };
         let (mut front, mut processes) = (String::new(), Vec::new());
-        // The last first: who starts knows whom it passes searches on to.
+        // The last server first: each server must know the next one of a search at its start.
         for (nth, name) in SERVERS.into_iter().enumerate().rev() {
             let Some((mut command, address)) = network.on_host(nth, program) else { return Ok(None) };
             command.args(["serve", name, "--at", &format!("{address}:0"), "--controller", &network.url()]);
-            let what = || format!("{PHOTOS}' {name}");
+            let what = || format!("server {name} of {PHOTOS}");
             let spawned = ready(command).await.map_err(|source| Failure::Spawn { program: what(), source })?;
             let (process, Some(line)) = spawned else { return Err(Failure::NotReady { program: what() }) };
             front = line.trim_start_matches("ready ").to_owned();
@@ -158,9 +158,9 @@ impl Servers {
     }
 }
 
-/// A row for each method and way.
-fn table(ways: &Ways, results: &[&str]) -> Table<7> {
-    let mut table = Table::new(["method", "its path does", "way", "result", "calls", "p50 ms", "p99 ms"]);
+/// Table with a row for each method and path.
+fn table(ways: &ReportsByPath, results: &[&str]) -> TextTable<7> {
+    let mut table = TextTable::new(["method", "ability", "path", "result", "calls", "p50 ms", "p99 ms"]);
     for method in 0..ways.iter().map(|(_, report)| report.methods.len()).min().unwrap_or(0) {
         for ((way, report), result) in ways.iter().zip(results) {
             let Method { name, ability, calls, p50_us, p99_us } = &report.methods[method];
@@ -180,41 +180,55 @@ fn table(ways: &Ways, results: &[&str]) -> Table<7> {
     table
 }
 
-/// What the path did, in words.
-fn came_to(report: &Report) -> String {
+/// Verdict: p99 latencies with the element beside plain gRPC.
+fn gains(ways: &ReportsByPath) -> String {
+    let [(_, element), .., (_, plain)] = &ways[..] else { return String::new() };
+    let (mut lower, mut others) = (Vec::new(), Vec::new());
+    for (method, reference) in element.methods.iter().zip(&plain.methods) {
+        let side = if method.p99_us < reference.p99_us { &mut lower } else { &mut others };
+        side.push(method.name.as_str());
+    }
+    verdict(
+        &format!("methods with a lower p99 latency than as plain gRPC: {}", names(&lower)),
+        &format!("methods without a lower p99 latency: {}", names(&others)),
+    )
+}
+
+/// Summary of the path's work.
+fn summary(report: &Report) -> String {
     let Report { likes_in_element, cloned, thumbnails, fetches, trace, .. } = report;
     let share = |share: &Option<f64>| format!("{:.0} %", share.unwrap_or(0.0) * 100.0);
-    // Only the archive knows, which may be another process.
+    // Only the archive counts searches, and it may be another process.
     let searches = match fetches {
         Placed { cpu: 0, acc: 0 } => String::new(),
         Placed { cpu, acc } => {
-            format!("; of the searches the archive's processor developed {cpu}, its\naccelerator {acc}")
+            format!("; the archive's processor developed {cpu} searches, its accelerator {acc}")
         }
     };
-    format!(
-        "with the element: {} of the likes were added up there, {} of the reads and thumbnails were cloned; of the\n\
-         thumbnails processors made {} and accelerators {}{searches}. One of the searches, traced:\n{}",
+    let work = wrap(&format!(
+        "With the element: it counted {} of the likes and cloned {} of the reads and thumbnails; processors made {} \
+         thumbnails, accelerators {}{searches}.",
         share(likes_in_element),
         share(cloned),
         thumbnails.cpu,
         thumbnails.acc,
-        trace.as_deref().unwrap_or("(no trace)\n"),
-    )
+    ));
+    format!("{work}Trace of one search:\n{}", trace.as_deref().unwrap_or("(no trace)\n"))
 }
 
-fn draw(ways: &Ways, findings: &mut Findings) -> Result<(), Failure> {
+fn draw(ways: &ReportsByPath, findings: &mut Findings) -> Result<(), Failure> {
     let first = &ways[0].1;
     let groups = first.methods.iter().enumerate().map(|(nth, method)| {
         let bar = |(way, report): &(&str, Report)| {
             let at = report.methods.get(nth).map_or(0, |method| method.p50_us);
             ((*way).to_owned(), at as f64 / 1e3)
         };
-        Group { name: method.name.clone(), bars: ways.iter().map(bar).collect() }
+        BarGroup { name: method.name.clone(), bars: ways.iter().map(bar).collect() }
     });
-    let path = findings.picture("photos-latency.svg", "how long calls of the photo service take, by each way");
+    let path = findings.picture("photos-latency.svg", "median latencies of the photo service by each path");
     Bars {
         title: "photos: median latency",
-        about: "four kinds of calls at once, from three callers; the slowest of each is the full length",
+        about: "four kinds of concurrent calls from three callers, each scaled to its slowest path",
         unit: "ms",
         groups: &groups.collect::<Vec<_>>(),
     }
@@ -222,15 +236,15 @@ fn draw(ways: &Ways, findings: &mut Findings) -> Result<(), Failure> {
     let points = |of: fn(&(f64, u64, u64)) -> u64| -> Vec<(f64, f64)> {
         first.over_time.iter().map(|slice| (slice.0, of(slice) as f64)).collect()
     };
-    let path = findings.picture("photos-places.svg", "where its thumbnails were made over time");
+    let path = findings.picture("photos-places.svg", "processors and accelerators of thumbnails over time");
     Chart {
-        title: "photos: where thumbnails were made",
+        title: "photos: devices of thumbnails",
         about: "thumbnails in each tenth of a second, on three servers with a processor and an accelerator each",
         x: Axis::from_zero("time, s"),
         y: Axis::from_zero("thumbnails"),
         lines: &[
-            Line { name: "by processors".to_owned(), points: points(|slice| slice.1) },
-            Line { name: "by accelerators".to_owned(), points: points(|slice| slice.2) },
+            PlotLine { name: "by processors".to_owned(), points: points(|slice| slice.1) },
+            PlotLine { name: "by accelerators".to_owned(), points: points(|slice| slice.2) },
         ],
     }
     .draw(&path)?;

@@ -1,16 +1,16 @@
-//! Tables and bars that the demo prints.
+//! Tests of the demo's tables and bars.
 
-use pathcall_console::{Table, bars};
+use pathcall_console::{TextTable, bars};
 
 #[test]
-fn columns_are_as_wide_as_their_widest_cell() {
-    let mut table = Table::new(["a", "long head", "c"]);
+fn columns_fit_widest_cell() {
+    let mut table = TextTable::new(["a", "long head", "c"]);
     table.row(["äö".into(), "x".into(), String::new()]);
     assert_eq!(table.to_string(), "a   long head  c\näö  x\n");
 }
 
 #[test]
-fn bars_are_as_long_as_their_values() {
+fn bar_lengths_match_values() {
     let row = |name: &str, value| (name.to_owned(), value);
     let rows = [row("p50  clone ", 1.0), row("p50  random", 2.0), row("p99  clone ", 12.0), row("p99  random", 24.0)];
     let text = bars(&rows, "ms");

@@ -1,9 +1,9 @@
-//! The application as a user runs it: every way the same result (it checks each value itself, too); servers as
-//! processes; a picture.
+//! Tests of the application kv: the same result by every path (the application also checks each value), servers as
+//! processes, and the picture.
 
 use std::process::Output;
 
-use pathcall_test_support::application::Running;
+use pathcall_test_support::application::ApplicationProcess;
 
 const KV: &str = "kv";
 
@@ -11,14 +11,14 @@ fn run(arguments: &[&str]) -> Output {
     pathcall_test_support::application::command(KV).args(arguments).output().expect("the application starts")
 }
 
-/// What each way of a report says of a field.
+/// Values of a field for all paths of a report.
 fn fields(report: &str, name: &str) -> Vec<String> {
     let name = format!("\"{name}\":");
     report.split(&name).skip(1).map(|rest| rest.chars().take_while(|c| !",}".contains(*c)).collect()).collect()
 }
 
 #[tokio::test]
-async fn every_way_gives_the_same_result() {
+async fn all_paths_give_same_result() {
     pathcall_test_support::element::by_element(same_results).await;
 }
 
@@ -37,8 +37,8 @@ fn same_results(controller: &str) {
         "exp:4ms",
         "--picture",
     ];
-    // Nobody else is there: what may be cloned mostly is; what is not asked for, never, but a busy machine has its servers
-    // seem busy, and calls sent again: it shows in one of several runs.
+    // On an idle machine, most idempotent calls are cloned and no others; on a busy one, servers seem busy and calls
+    // are repeated: repeat the run.
     let shown = (0..8).any(|_| {
         let output = run(&[&quick[..], &[picture.to_str().expect("a path")]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -54,24 +54,24 @@ fn same_results(controller: &str) {
         assert_eq!(extra.len(), 2, "{report}");
         extra[0] > 0.1 && extra[0] <= 1.0 && extra[1] < extra[0] / 2.0
     });
-    assert!(shown, "cloned calls are few, or not the only ones");
+    assert!(shown, "too few cloned calls, or clones of other calls");
     let svg = std::fs::read_to_string(picture).expect("a picture");
     assert!(svg.starts_with("<svg") && svg.contains("plain gRPC"), "{svg}");
 }
 
 #[test]
-fn what_is_no_load_is_refused() {
+fn invalid_load_is_refused() {
     for (option, value) in [("--load", "0"), ("--load", "2"), ("--gets", "1.5"), ("--seconds", "0")] {
         let output = run(&["demo", "--controller", "http://127.0.0.1:1", option, value]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.starts_with(&format!("kv: {option}: expected")), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && printed.starts_with(&format!("kv: {option}: expected")), "{printed}");
     }
 }
 
 #[test]
-fn a_server_says_where_it_is() {
+fn server_prints_its_address() {
     for way in [&["serve", "--plain"][..], &["serve"]] {
-        let ready = Running::start(pathcall_test_support::application::command(KV).args(way)).line();
+        let ready = ApplicationProcess::start(pathcall_test_support::application::command(KV).args(way)).line();
         assert!(ready.starts_with("ready http://127.0.0.1:"), "{ready:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! The application as a user runs it. (It checks the result itself, too.)
+//! Tests of the application lock, which also checks its results.
 
 use pathcall_test_support::application::says;
 
-/// The digest in the report of a run. A machine that stands still takes a lock away from whoever holds it for a time: who
-/// is told the time notices and says so, and with plain gRPC nobody does. Such a run is no failure, and is done again.
+/// Digest in the report of a run. On a machine that stands still, a holder loses its lock after the lease; the
+/// application detects and reports it, but not with plain gRPC. Such a run is repeated.
 fn digest(arguments: &[&str]) -> String {
     const TIMES: usize = 8;
     let is_plain = arguments.contains(&"--plain");
@@ -21,7 +21,7 @@ fn digest(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn both_ways_give_the_same_result() {
+fn all_paths_give_same_result() {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
     assert_eq!(digest(&[]), plain);
@@ -29,12 +29,12 @@ fn both_ways_give_the_same_result() {
 }
 
 #[test]
-fn one_lock_is_enough_to_contend_for() {
+fn single_lock_gives_same_result() {
     assert_eq!(digest(&["--locks", "1", "--clients", "6"]), digest(&["--locks", "1", "--clients", "6", "--plain"]));
 }
 
 #[test]
-fn a_holder_that_dies_does_not_block_the_others() {
+fn dead_holder_does_not_block_others() {
     let alive = digest(&[]);
     for how in ["dropped", "killed"] {
         assert_eq!(digest(&["--die", how]), alive, "{how}");

@@ -1,10 +1,10 @@
-//! The application as a user runs it: both ways, the same result (it checks each answer itself, too); servers as
-//! processes, and one that is killed.
+//! Tests of the application lookup: the same result by both paths (the application also checks each answer), servers as
+//! processes, and a killed server.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use pathcall_test_support::application::Running;
+use pathcall_test_support::application::ApplicationProcess;
 use tempfile::TempDir;
 
 const LOOKUP: &str = "lookup";
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// The project's pages and this file, as they are now: while a test runs, somebody may write.
+/// Copies of the project's pages and of this file, which may change during the test.
 fn documents() -> (TempDir, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -36,7 +36,7 @@ fn digest(documents: &str, way: &[&str]) -> String {
 }
 
 #[test]
-fn both_ways_give_the_same_result() {
+fn all_paths_give_same_result() {
     let (_directory, documents) = documents();
     let rpc = digest(&documents, &["--rpc"]);
     assert_eq!(rpc.len(), 16);
@@ -44,7 +44,7 @@ fn both_ways_give_the_same_result() {
 }
 
 #[test]
-fn servers_that_are_processes_answer_until_one_is_killed() {
+fn server_processes_answer_until_killed() {
     let (_directory, documents) = documents();
     let (mut running, list) = pathcall_test_support::application::servers(
         LOOKUP,
@@ -54,16 +54,16 @@ fn servers_that_are_processes_answer_until_one_is_killed() {
     let ask = ["ask", "--servers", &list, "server", "hub", "spoke", "rarest"];
     let answer = run(&ask);
     assert!(answer.status.success(), "{}", text(&answer.stderr));
-    // This file has all of them.
-    assert!(text(&answer.stdout).contains("lookup.rs: The application"), "{}", text(&answer.stdout));
+    // This file has all of the words.
+    assert!(text(&answer.stdout).contains("lookup.rs: Tests of the application"), "{}", text(&answer.stdout));
     assert_eq!(run(&[&ask[..], &["--rpc"]].concat()).stdout, answer.stdout);
     let traced = text(&run(&[&ask[..], &["--trace"]].concat()).stdout);
-    let tree = traced.strip_prefix(&text(&answer.stdout)).expect("the answer first");
+    let tree = traced.strip_prefix(&text(&answer.stdout)).expect("the answer precedes the trace");
     assert!(tree.starts_with("/lookup.Lookup/Find: ") && tree.contains("/lookup.Lookup/Fetch: waited "), "{tree}");
 
     let mut demo = pathcall_test_support::application::command(LOOKUP);
     demo.args(["demo", "--queries", "1000000", "--documents", &documents, "--servers", &list]);
-    let mut demo = Running::start(demo.stderr(Stdio::piped()));
+    let mut demo = ApplicationProcess::start(demo.stderr(Stdio::piped()));
     let first = demo.line();
     assert!(first.ends_with("the first question is answered"), "{first:?}");
     running.remove(3);
@@ -73,12 +73,15 @@ fn servers_that_are_processes_answer_until_one_is_killed() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_a_line() {
+fn user_errors_are_one_line() {
     let one = "index-0=127.0.0.1:1";
     for (arguments, says) in [
-        (vec!["serve", "--name", "store-0", "--servers", one], "lookup: the list of servers does not have \"store-0\""),
+        (
+            vec!["serve", "--name", "store-0", "--servers", one],
+            "lookup: server \"store-0\" is not in the list --servers",
+        ),
         (vec!["ask", "--servers", one], "lookup: code: 'Client specified an invalid argument'"),
-        (vec!["demo", "--documents", "/nowhere"], "lookup: no documents in /nowhere"),
+        (vec!["demo", "--documents", "/nowhere"], "lookup: cannot read documents in /nowhere"),
         (vec!["ask", "--servers", "index-0", "x"], "error: invalid value 'index-0'"),
     ] {
         let output = run(&arguments);

@@ -1,4 +1,4 @@
-//! The demo, and each of its applications, as a user runs them.
+//! Tests of the demo and of its applications.
 
 mod console;
 mod demo;

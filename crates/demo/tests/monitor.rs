@@ -1,4 +1,4 @@
-//! The application as a user runs it. (It checks the result itself, too.)
+//! Tests of the application monitor, which also checks its results.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -13,13 +13,13 @@ fn digest(arguments: &[&str]) -> String {
     pathcall_test_support::application::digest("monitor", &[&["--json", "--packets", "20000"], arguments].concat())
 }
 
-/// A file of this test run.
+/// Path of a file for this test run.
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 #[test]
-fn both_ways_give_the_same_result() {
+fn all_paths_give_same_result() {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
     assert_eq!(digest(&[]), plain);
@@ -27,7 +27,7 @@ fn both_ways_give_the_same_result() {
 }
 
 #[test]
-fn a_capture_that_was_kept_gives_the_same_result() {
+fn stored_capture_gives_same_result() {
     let kept = file("kept.pcap");
     let kept = kept.to_str().expect("a name");
     let made = digest(&["--seed", "5", "--write-capture", kept]);
@@ -35,33 +35,33 @@ fn a_capture_that_was_kept_gives_the_same_result() {
 }
 
 #[test]
-fn a_damaged_capture_is_counted_up_to_the_damage() {
+fn damaged_capture_is_counted_up_to_damage() {
     let whole = file("whole.pcap");
     assert!(monitor(&["--plain", "--write-capture", whole.to_str().expect("a name")]).status.success());
     let mut bytes = std::fs::read(&whole).expect("written");
-    // In the middle of the last packet; then also a length in the middle that can't be.
+    // Truncated in the last packet; then also with an invalid length in the middle.
     bytes.pop();
     let cut = file("cut.pcap");
     std::fs::write(&cut, &bytes).expect("a file");
-    let said = "is damaged after packet 4999: it ends in the middle";
-    assert_counts(&cut, said, "  4999 packets of ");
-    // The first packet's length, behind the header of 24 bytes and two words of time.
+    let printed = "is damaged after packet 4999: it ends in the middle";
+    assert_counts(&cut, printed, "  4999 packets of ");
+    // Length of the first packet, after the header of 24 bytes and two words of time.
     bytes[32..36].copy_from_slice(&[0xff; 4]);
     std::fs::write(&cut, &bytes).expect("a file");
     assert_counts(&cut, "is damaged after packet 0: it ends in the middle", "  0 packets of 0 flows");
 }
 
 #[track_caller]
-fn assert_counts(capture: &Path, said: &str, counted: &str) {
+fn assert_counts(capture: &Path, printed: &str, counted: &str) {
     let output = monitor(&["--capture", capture.to_str().expect("a name")]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(stderr, format!("monitor: {} {said}\n", capture.display()));
+    assert_eq!(stderr, format!("monitor: {} {printed}\n", capture.display()));
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && stdout.contains(counted), "{stdout}");
 }
 
 #[test]
-fn what_is_no_capture_is_refused_in_one_line() {
+fn invalid_capture_is_reported_in_one_line() {
     let text = file("no-capture.txt");
     std::fs::write(&text, "Neither one nor the other, but long enough to be.").expect("a file");
     for (path, reason) in [

@@ -1,4 +1,4 @@
-//! The application as a user runs it: every way the same result (it checks each answer itself, too).
+//! Tests of the application photos: the same result by every path (the application also checks each answer).
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ fn run(arguments: &[&str]) -> Output {
     pathcall_test_support::application::command(PHOTOS).args(arguments).output().expect("the application starts")
 }
 
-/// What a report says.
+/// Report of a run.
 fn report(way: &[&str]) -> serde_json::Value {
     let output = run(&[&["demo", "--json", "--callers", "2", "--calls", "40"], way].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -18,7 +18,7 @@ fn report(way: &[&str]) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn every_way_gives_the_same_result() {
+async fn all_paths_give_same_result() {
     pathcall_test_support::element::by_element(same_results).await;
 }
 
@@ -27,7 +27,7 @@ fn same_results(controller: &str) {
     assert_eq!(plain["digest"].as_str().map(str::len), Some(16), "{plain}");
     let check = |way: &serde_json::Value| {
         assert_eq!(way["digest"], plain["digest"], "{way}");
-        // Each search was developed at the archive, and each thumbnail made somewhere: nothing else is placed.
+        // Each search is developed at the archive, and each thumbnail at some server: nothing else is placed.
         for (what, calls) in [("thumbnails", 80), ("fetches", 80)] {
             let made = ["cpu", "acc"].map(|role| way[what][role].as_u64().expect("a number"));
             assert!(made.iter().sum::<u64>() >= calls && made[0] > 0, "{what}: {way}");
@@ -36,7 +36,7 @@ fn same_results(controller: &str) {
         assert!(["/Find: ", "/LookUp: ", "/Fetch ("].iter().all(|part| trace.contains(part)), "{trace}");
     };
     check(&software);
-    // What the path did, it did on the path; where the machine stands still, callers do without it for a while.
+    // The element took part; where the machine stands still, callers work without it for a while.
     let shown = (0..8).any(|_| {
         let element = report(&["--controller", controller]);
         println!("{element}");
@@ -44,12 +44,12 @@ fn same_results(controller: &str) {
         let share = |name: &str| element[name].as_f64().expect("a share");
         share("likes_in_element") > 0.3 && share("cloned") > 0.0
     });
-    assert!(shown, "the element takes little part");
+    assert!(shown, "the element is hardly used");
     assert_eq!(software["likes_in_element"].as_f64(), Some(0.0), "{software}");
 }
 
 #[test]
-fn what_is_wrong_is_said_in_a_line() {
+fn user_errors_are_one_line() {
     for (arguments, says) in [
         (&["demo", "--callers", "0"][..], "photos: --callers: expected at least 1, got 0"),
         (&["demo", "--front", "http://127.0.0.1:1"], "photos: no gRPC server answers at http://127.0.0.1:1/"),
@@ -58,19 +58,19 @@ fn what_is_wrong_is_said_in_a_line() {
     ] {
         let output = run(arguments);
         assert!(!output.status.success());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.starts_with(says), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.starts_with(says), "{arguments:?}: {printed}");
     }
 }
 
 #[test]
-fn photos_differ_and_are_found_by_their_words() {
+fn photos_differ_and_are_found_by_word() {
     let pictures: std::collections::BTreeSet<Vec<u8>> =
         (0..COUNT).filter_map(|id| Some(photo(id)?.picture?.grey)).collect();
     assert_eq!(pictures.len(), COUNT as usize);
     assert_eq!((title(0), photo(COUNT)), ("whale at dawn".to_owned(), None));
     assert_eq!(find("whale"), (0..COUNT).step_by(6).collect::<Vec<_>>());
     assert!((0..20).all(|nth| !find(word(nth)).is_empty()));
-    let small = thumbnail(3).expect("it is there");
+    let small = thumbnail(3).expect("already present");
     assert_eq!((small.width, small.grey.len()), (8, 48));
 }

@@ -1,15 +1,15 @@
-//! Pictures that the demo draws, of any values.
+//! Tests of the charts with arbitrary values.
 
-use pathcall_plot::{Axis, Bars, Chart, Group, Line};
+use pathcall_plot::{Axis, BarGroup, Bars, Chart, PlotLine};
 
 #[test]
-fn bars_are_drawn_whatever_their_values() {
+fn bars_are_drawn_for_any_values() {
     let directory = tempfile::tempdir().expect("a folder");
     let path = directory.path().join("bars.svg");
     let bar = |name: &str, value| (name.to_owned(), value);
     let groups = [
-        Group { name: "sums".to_owned(), bars: vec![bar("one way", 1234.5), bar("another", 2.25)] },
-        Group { name: "nothing".to_owned(), bars: vec![bar("empty", 0.0), bar("odd", f64::NAN)] },
+        BarGroup { name: "sums".to_owned(), bars: vec![bar("one way", 1234.5), bar("another", 2.25)] },
+        BarGroup { name: "nothing".to_owned(), bars: vec![bar("empty", 0.0), bar("odd", f64::NAN)] },
     ];
     Bars { title: "ways", about: "to do the same", unit: "calls/s", groups: &groups }.draw(&path).expect("drawn");
     let svg = std::fs::read_to_string(&path).expect("a picture");
@@ -19,14 +19,14 @@ fn bars_are_drawn_whatever_their_values() {
 }
 
 #[test]
-fn lines_are_drawn_whatever_their_values() {
+fn lines_are_drawn_for_any_values() {
     let directory = tempfile::tempdir().expect("a folder");
     let axes = [Axis::from_zero("time, s"), Axis::by_factors("share")];
     let all: [&[(f64, f64)]; 4] =
         [&[(0.1, 25.0), (0.9, 2500.0)], &[], &[(0.5, 0.0), (0.6, f64::INFINITY)], &[(0.0, 0.0)]];
     for (at, (x, y)) in axes.iter().flat_map(|x| axes.iter().map(move |y| (*x, *y))).enumerate() {
-        let line = |points: &&[(f64, f64)]| Line { name: format!("of {}", points.len()), points: points.to_vec() };
-        let lines: Vec<Line> = all.iter().map(line).collect();
+        let line = |points: &&[(f64, f64)]| PlotLine { name: format!("of {}", points.len()), points: points.to_vec() };
+        let lines: Vec<PlotLine> = all.iter().map(line).collect();
         let path = directory.path().join(format!("{at}.svg"));
         Chart { title: "what was seen", about: "in a line", x, y, lines: &lines }.draw(&path).expect("drawn");
         let svg = std::fs::read_to_string(&path).expect("a picture");

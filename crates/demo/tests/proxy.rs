@@ -1,9 +1,9 @@
-//! The application as a user runs it: both ways, the same values (it checks each itself, too), with fewer messages
-//! where the call is passed on; servers as processes, and one that is killed in the middle.
+//! Tests of the application proxy: the same values by both paths (the application also checks them), fewer messages
+//! with delegation, servers as processes, and a server killed during a call.
 
 use std::process::{Output, Stdio};
 
-use pathcall_test_support::application::Running;
+use pathcall_test_support::application::ApplicationProcess;
 
 const PROXY: &str = "proxy";
 
@@ -15,14 +15,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// What a report says of a field.
+/// Value of a field in a report.
 fn field(report: &str, name: &str) -> String {
     let (_, rest) = report.split_once(&format!("\"{name}\":")).expect("the field");
     rest.chars().take_while(|c| !",}".contains(*c)).collect()
 }
 
 #[test]
-fn both_ways_give_the_same_result_and_one_takes_fewer_messages() {
+fn delegation_gives_same_result_with_fewer_messages() {
     let report = |way: &[&str]| {
         let output = run(&[&["demo", "--json", "--calls", "300"], way].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -31,23 +31,23 @@ fn both_ways_give_the_same_result_and_one_takes_fewer_messages() {
     let (delegate, nested) = (report(&[]), report(&["--rpc"]));
     assert_eq!(field(&delegate, "digest"), field(&nested, "digest"));
     let messages = |report: &str| field(report, "messages").parse::<u64>().expect("a number");
-    // Three and four a call; a slow host adds pings, but not the same to both each time.
+    // Three and four messages a call; a slow host adds pings, but not the same number each time.
     let saved = |delegate: &str, nested: &str| {
         println!("{delegate}{nested}");
         assert!(messages(delegate) >= 900 && messages(nested) >= 1200, "{delegate}{nested}");
         messages(delegate) < messages(nested)
     };
     let more = || saved(&report(&[]), &report(&["--rpc"]));
-    assert!(saved(&delegate, &nested) || (0..8).any(|_| more()), "as many messages either way");
+    assert!(saved(&delegate, &nested) || (0..8).any(|_| more()), "delegation saves no messages");
 }
 
-/// Reads by servers of which a backend is killed when the first value is there.
+/// Runs reads and kills a backend after the first value.
 fn killed(way: &[&str]) {
     let (mut running, list) =
         pathcall_test_support::application::servers(PROXY, &["middlebox", "backend-0", "backend-1"], &[]);
     let mut demo = pathcall_test_support::application::command(PROXY);
     demo.args(["demo", "--calls", "1000000", "--servers", &list]).args(way);
-    let mut demo = Running::start(demo.stderr(Stdio::piped()));
+    let mut demo = ApplicationProcess::start(demo.stderr(Stdio::piped()));
     assert_eq!(demo.line(), "3 servers, the first value is there");
     running.pop();
     let (status, rest, why) = demo.end();
@@ -56,11 +56,11 @@ fn killed(way: &[&str]) {
 }
 
 #[test]
-fn a_backend_that_is_killed_ends_the_call_that_is_passed_on() {
+fn killed_backend_ends_delegated_call() {
     killed(&[]);
 }
 
 #[test]
-fn a_backend_that_is_killed_ends_the_nested_call() {
+fn killed_backend_ends_nested_call() {
     killed(&["--rpc"]);
 }

@@ -1,10 +1,10 @@
-//! The application as a user runs it: both ways, the image that one machine renders (it compares them itself); servers
-//! as processes, and one that is killed in the middle.
+//! Tests of the application rays: the image of a single machine by both paths (the application compares it), servers as
+//! processes, and a server killed during a call.
 
 use std::io::BufReader;
 use std::process::{Output, Stdio};
 
-use pathcall_test_support::application::Running;
+use pathcall_test_support::application::ApplicationProcess;
 
 const RAYS: &str = "rays";
 const SMALL: [&str; 9] = ["render", "--json", "--width", "64", "--height", "40", "--batch", "400", "--bounces"];
@@ -22,7 +22,7 @@ fn digest(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn both_ways_and_any_number_of_slabs_give_the_same_image() {
+fn any_number_of_slabs_gives_same_image() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("rays.png");
     let rpc = digest(&["--rpc"]);
@@ -35,10 +35,10 @@ fn both_ways_and_any_number_of_slabs_give_the_same_image() {
     let mut rgb = vec![0; image.output_buffer_size().expect("a size")];
     let info = image.next_frame(&mut rgb).expect("pixels");
     assert_eq!((info.width, info.height, info.color_type), (64, 40, png::ColorType::Rgb));
-    assert_eq!(apps_report::digest(std::iter::once(&*rgb)), rpc, "the file has the pixels that were compared");
+    assert_eq!(apps_report::digest(std::iter::once(&*rgb)), rpc, "the file has other pixels");
 }
 
-/// Renders by servers of which the last is killed when the first rays are back.
+/// Renders and kills the last server once the first rays are back.
 fn killed(way: &[&str]) {
     let (mut running, list) = pathcall_test_support::application::servers(RAYS, &["slab-0", "slab-1", "slab-2"], &[]);
     let whole = run(&[&SMALL[..], &["3", "--servers", &list], way].concat());
@@ -48,9 +48,9 @@ fn killed(way: &[&str]) {
     let path = directory.path().join("rays.png");
     let mut render = pathcall_test_support::application::command(RAYS);
     render.args(["render", "--servers", &list, "--batch", "400", "--image"]).arg(&path).args(way);
-    // As many rays as take minutes, so that they are on their way when the server is killed.
+    // Rays for minutes, so that some are in transit when the server is killed.
     render.args(["--width", "3000", "--height", "3000"]);
-    let mut render = Running::start(render.stderr(Stdio::piped()));
+    let mut render = ApplicationProcess::start(render.stderr(Stdio::piped()));
     assert_eq!(render.line(), "3 servers, the first rays are back");
     running.pop();
     let (status, rest, why) = render.end();
@@ -59,21 +59,21 @@ fn killed(way: &[&str]) {
 }
 
 #[test]
-fn a_server_that_is_killed_ends_the_call_that_is_passed_on() {
+fn killed_server_ends_delegated_call() {
     killed(&[]);
 }
 
 #[test]
-fn a_server_that_is_killed_ends_the_call_of_each_in_turn() {
+fn killed_server_ends_hub_and_spoke_call() {
     killed(&["--rpc"]);
 }
 
 #[test]
-fn what_is_wrong_is_said_in_a_line() {
+fn user_errors_are_one_line() {
     for (arguments, says) in [
-        (vec!["render", "--slabs", "30"], "rays: 3 bounces in 30 slabs may take 236 servers, at most 64"),
-        (vec!["render", "--bounces", "9"], "rays: at most 8 bounces are followed, got 9"),
-        (vec!["render", "--width", "0"], "rays: an image has 1 to 2^26 pixels"),
+        (vec!["render", "--slabs", "30"], "rays: 3 bounces in 30 slabs may pass 236 servers (at most 64)"),
+        (vec!["render", "--bounces", "9"], "rays: invalid number of bounces 9 (at most 8)"),
+        (vec!["render", "--width", "0"], "rays: invalid image size (1 to 2^26 pixels)"),
         (vec!["render", "--servers", "slab-1=127.0.0.1:1"], "rays: expected slab-0 in the list, got slab-1"),
     ] {
         let output = run(&arguments);

@@ -1,11 +1,11 @@
-//! The application as a user runs it: both ways, the same result. (It checks the result itself, too.)
+//! Tests of the application training: the same result by both paths (the application also checks it).
 
 fn digest(arguments: &[&str]) -> String {
     pathcall_test_support::application::digest("training", &[&["--epochs", "5", "--json"], arguments].concat())
 }
 
 #[test]
-fn both_ways_give_the_same_result() {
+fn all_paths_give_same_result() {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
     assert_eq!(digest(&[]), plain);

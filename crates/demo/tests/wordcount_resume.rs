@@ -1,10 +1,9 @@
-//! A client that is killed in the middle, again and again, and resumes with its journal: every word is
-//! counted once.
+//! Test of a client that is killed again and again, and resumes with its journal: every word is counted once.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pathcall_test_support::application::Running;
+use pathcall_test_support::application::ApplicationProcess;
 
 fn wordcount(arguments: &[&str]) -> Command {
     let mut command = pathcall_test_support::application::command("wordcount");
@@ -16,13 +15,13 @@ fn written(journal: &Path) -> u64 {
     std::fs::metadata(journal).map_or(0, |file| file.len())
 }
 
-/// Times that a client is killed before all its words are counted, at least; and fresh starts until then, at most: on a
-/// busy machine a client may be over before anybody looks.
+/// Least number of kills before all words are counted, and limit of fresh starts: on a busy machine a client may end
+/// before it is killed.
 const KILLS_MIN: u32 = 20;
 const STARTS_MAX: u32 = 20;
 
 #[test]
-fn a_killed_client_resumes() {
+fn killed_client_resumes() {
     let mut kills = 0;
     for _ in 0..STARTS_MAX {
         kills += killed_until_over();
@@ -30,27 +29,27 @@ fn a_killed_client_resumes() {
             return;
         }
     }
-    panic!("killed {kills} times before it was over");
+    panic!("killed only {kills} times");
 }
 
-/// Kills a client again and again, and lets it come to its end; how often.
+/// Kills a client again and again, then lets it finish. Returns the number of kills.
 fn killed_until_over() -> u32 {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = folder.path().join("journal");
-    let mut server = Running::start(&mut wordcount(&["--listen", "127.0.0.1:0"]));
+    let mut server = ApplicationProcess::start(&mut wordcount(&["--listen", "127.0.0.1:0"]));
     let ready = server.line();
-    let url = ready.strip_prefix("ready ").expect("it says where it is");
+    let url = ready.strip_prefix("ready ").expect("the server's URL");
     let text = folder.path().join("text");
     let words: Vec<String> = (0..6_000).map(|i| format!("word{}", i * i % 997)).collect();
     std::fs::write(&text, words.join(" ")).expect("a file");
     let [path, text] = [&journal, &text].map(|path| path.to_str().expect("a plain path"));
     let arguments = ["--server", url, "--journal", path, "--batch", "10", text];
 
-    // Each time after some more was noted: at any point of a call.
+    // Killed after some more progress each time: at any point of a call.
     let mut kills = 0;
     for more in (0..30).map(|n| 40 + n * 37) {
         let goal = written(&journal) + more;
-        let mut client = Running::start(&mut wordcount(&arguments));
+        let mut client = ApplicationProcess::start(&mut wordcount(&arguments));
         while written(&journal) < goal && client.is_running() {
             std::thread::yield_now();
         }
@@ -60,10 +59,10 @@ fn killed_until_over() -> u32 {
         kills += 1;
     }
 
-    // It queries all words in the end and compares them with its own count.
-    let output = wordcount(&arguments).output().expect("it starts");
+    // The client finally queries all words and compares them with its own count.
+    let output = wordcount(&arguments).output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let output = wordcount(&arguments).output().expect("it starts");
+    let output = wordcount(&arguments).output().expect("the program starts");
     assert!(output.status.success(), "all was done before: {}", String::from_utf8_lossy(&output.stderr));
     kills
 }

@@ -1,11 +1,11 @@
-//! Service `Element`: turns calls into commands for the data thread.
+//! gRPC service `Element`: turns each call into a command for the data thread.
 //!
-//! A change names the start of the element it was meant for (its boot id): after a restart the
-//! tables are empty, and a change that builds on the old ones must not be taken.
+//! A change names the boot id of the element that it is meant for. After a restart the tables are empty, and a change
+//! that builds on the earlier ones must be refused.
 
 use std::net::SocketAddr;
 
-use pathcall_program::{Application, Endpoint, Pool, TableError};
+use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint};
 use pathcall_proto::v1::element_server::Element;
 use pathcall_proto::v1::{
     CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallPoolRequest, InstallRequest, LastSeenReply,
@@ -16,12 +16,12 @@ use pathcall_wire::TokenKey;
 use tonic::{Code, Request, Response, Status};
 
 use crate::plane::{Plane, PlaneHandle, Stopped};
-use crate::switch::Refused;
+use crate::switch::CommandRefused;
 
-/// Characters of an address that is none that are said again.
-const SAID_MAX: usize = 80;
+/// Characters of an invalid address that an error message repeats.
+const ADDRESS_ECHO_MAX: usize = 80;
 
-/// The control service of one start of an element.
+/// Control service of one start of an element.
 #[derive(Debug)]
 pub(crate) struct Control {
     boot_id: u64,
@@ -35,11 +35,11 @@ impl Control {
         Self { boot_id, plane }
     }
 
-    /// Makes a change on the data thread, if it was meant for this start of the element.
+    /// Makes a change on the data thread if the boot id matches this start of the element.
     async fn change(
         &self,
         boot_id: u64,
-        change: impl FnOnce(&mut Plane) -> Result<(), Refused> + Send + 'static,
+        change: impl FnOnce(&mut Plane) -> Result<(), CommandRefused> + Send + 'static,
     ) -> Reply<ElementReply> {
         if boot_id != self.boot_id {
             return Err(Status::failed_precondition(format!(
@@ -58,7 +58,7 @@ impl Element for Control {
         let InstallRequest { boot_id, application } = request.into_inner();
         let application = application.ok_or_else(|| Status::invalid_argument("application: missing"))?;
         let key = application.token_key.map(|key| TokenKey::new(key.into()));
-        let application = Application {
+        let application = AdmittedApplication {
             gaid: application.gaid,
             epoch: application.epoch,
             owner: application.owner,
@@ -94,7 +94,7 @@ impl Element for Control {
     async fn install_pool(&self, request: Request<InstallPoolRequest>) -> Reply<ElementReply> {
         let InstallPoolRequest { boot_id, gaid, version, servers, token_key } = request.into_inner();
         let key = token_key.map(|key| TokenKey::new(key.into()));
-        let pool = Pool { gaid, version, servers };
+        let pool = AdmittedPool { gaid, version, servers };
         self.change(boot_id, move |plane| plane.switch().install_pool(pool, key)).await
     }
 
@@ -119,12 +119,12 @@ impl Element for Control {
     }
 }
 
-/// An entry of the endpoint table with the address that its frames go to.
+/// Converts an entry of the endpoint table into the endpoint and the address that its frames are sent to.
 fn endpoint(entry: &EndpointEntry) -> Result<(Endpoint, SocketAddr), Status> {
     let got = &entry.data_address;
     let addr = got.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && !addr.ip().is_unspecified());
     let addr = addr.ok_or_else(|| {
-        let (endpoint, got) = (entry.endpoint, got.chars().take(SAID_MAX).collect::<String>());
+        let (endpoint, got) = (entry.endpoint, got.chars().take(ADDRESS_ECHO_MAX).collect::<String>());
         Status::invalid_argument(format!("data_address of endpoint {endpoint}: expected ip:port, got {got:?}"))
     })?;
     let EndpointEntry { endpoint, incarnation, gaid, slot_base, slots, .. } = *entry;
@@ -137,16 +137,18 @@ impl From<Stopped> for Status {
     }
 }
 
-impl From<Refused> for Status {
-    /// `FAILED_PRECONDITION` is kept for the boot id: it makes the controller start over.
-    fn from(refused: Refused) -> Self {
+impl From<CommandRefused> for Status {
+    /// Maps to `FAILED_PRECONDITION` only a wrong boot id: that code makes the controller start over.
+    fn from(refused: CommandRefused) -> Self {
         let code = match refused {
-            Refused::Table(TableError::UnknownApplication(_) | TableError::UnknownEndpoint(_)) => Code::NotFound,
-            Refused::Table(TableError::Range { .. }) => Code::OutOfRange,
-            Refused::Table(TableError::Overlap { .. } | TableError::Taken { .. }) => Code::AlreadyExists,
-            Refused::Table(TableError::Twice(_)) => Code::InvalidArgument,
-            Refused::ReadSize { .. } => Code::InvalidArgument,
-            Refused::Endpoints { .. } | Refused::Kernel(_) => Code::ResourceExhausted,
+            CommandRefused::Table(AdmissionError::UnknownApplication(_) | AdmissionError::UnknownEndpoint(_)) => {
+                Code::NotFound
+            }
+            CommandRefused::Table(AdmissionError::Range { .. }) => Code::OutOfRange,
+            CommandRefused::Table(AdmissionError::Overlap { .. } | AdmissionError::Taken { .. }) => Code::AlreadyExists,
+            CommandRefused::Table(AdmissionError::Twice(_)) => Code::InvalidArgument,
+            CommandRefused::ReadSize { .. } => Code::InvalidArgument,
+            CommandRefused::Endpoints { .. } | CommandRefused::Kernel(_) => Code::ResourceExhausted,
         };
         Self::new(code, refused.to_string())
     }

@@ -1,83 +1,83 @@
-//! Why an element does not start: one line each.
+//! Start-up errors of an element, one line each.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// Why an element does not start.
+/// Reason for which an element does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another program listens there.
+    /// Another program uses the port.
     #[error(
         "{} port {} is in use on {}: another element may be running; choose another with {}",
         port.transport(), addr.port(), addr.ip(), port.option()
     )]
     PortInUse {
-        /// Which of the element's ports.
+        /// Port of the element.
         port: Port,
-        /// Address asked for.
+        /// Requested address.
         addr: SocketAddr,
     },
-    /// The address is another machine's.
+    /// The address belongs to another machine.
     #[error("{} is not an address of this machine: choose one with {}", addr.ip(), port.option())]
     NotLocal {
-        /// Which of the element's ports.
+        /// Port of the element.
         port: Port,
-        /// Address asked for.
+        /// Requested address.
         addr: SocketAddr,
     },
-    /// The system refused for another reason.
-    #[error("{} {addr} can't be used for {port}: {source}", port.transport())]
+    /// The system refused the address for another reason.
+    #[error("{} {addr} cannot be bound for {port}: {source}", port.transport())]
     Bind {
-        /// Which of the element's ports.
+        /// Port of the element.
         port: Port,
-        /// Address asked for.
+        /// Requested address.
         addr: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The controller would be told an address that nobody can reach.
-    #[error("{addr} ({port}) is no address that others can reach: name one with --advertise")]
+    /// The advertised address would be unspecified, so no other machine could reach it.
+    #[error("{addr} ({port}) cannot be reached from other machines: set a reachable address with --advertise")]
     Unspecified {
-        /// Which of the element's ports.
+        /// Port of the element.
         port: Port,
-        /// Address bound.
+        /// Bound address.
         addr: SocketAddr,
     },
-    /// The controller can't be connected to by this address.
+    /// The controller's address is invalid.
     #[error(transparent)]
-    Controller(#[from] pathcall_auth::TargetError),
-    /// Others reach the control service, and it has no certificates.
+    Controller(#[from] pathcall_auth::ConnectTargetError),
+    /// The control service is open to other machines and has no certificates.
     #[error(transparent)]
     Plaintext(#[from] pathcall_auth::PlaintextError),
-    /// The data thread can't be kept on a processor.
-    #[error("frames can't be worked on by processor {cpu} alone: {source}: choose another with --cpu")]
+    /// The data thread can't be pinned to a processor.
+    #[error("cannot pin the data thread to processor {cpu}: {source}; choose another with --cpu")]
     Cpu {
-        /// The processor asked for.
+        /// Requested processor.
         cpu: usize,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// This build has no program for the kernel.
+    /// This build has no XDP program.
     #[error("this build has no XDP program: build it with `cargo build --release -p pathcall-cli --features xdp`")]
     NoXdp,
-    /// The program in the kernel speaks IPv4.
+    /// The XDP program needs an IPv4 address.
     #[error("{addr}: an element with --xdp needs an IPv4 address: choose one with --data")]
     XdpFamily {
-        /// The address that frames are sent to.
+        /// Address that frames are sent to.
         addr: std::net::IpAddr,
     },
-    /// The program in the kernel can't be loaded or attached.
+    /// The XDP program can't be loaded or attached.
     #[cfg(feature = "xdp")]
     #[error(transparent)]
     Xdp(#[from] pathcall_xdp::Error),
-    /// The data thread could not be started.
-    #[error("the element's data thread can't be started: {0}")]
+    /// The data thread can't be started.
+    #[error("cannot start the element's data thread: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// One of the two sockets of an element.
+/// Socket of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
     /// UDP, for frames.
@@ -87,7 +87,7 @@ pub enum Port {
 }
 
 impl Port {
-    /// What runs over it.
+    /// Name of the transport protocol.
     #[must_use]
     pub const fn transport(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl Port {
         }
     }
 
-    /// The command-line option that sets it.
+    /// Command-line option that sets the address.
     #[must_use]
     pub const fn option(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl fmt::Display for Port {
 }
 
 impl Error {
-    /// Names what `bind` of `addr` failed for.
+    /// Classifies the error that `bind` of `addr` returned.
     pub(crate) fn bind(port: Port, addr: SocketAddr, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::PortInUse { port, addr },

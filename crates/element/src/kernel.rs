@@ -1,14 +1,14 @@
-//! The program in the kernel, beside the one in user space (`--xdp`).
+//! XDP program in the kernel, beside the program in user space (`--xdp`).
 //!
 //! ```text
 //! interface ─▶ XDP program ─▶ interface          applications without tokens
-//!                  │  └─ worked on ─▶ slow port ─▶ sent on from here: copies, and where no way is known
+//!                  │  └─ processed ─▶ slow port ─▶ forwarded by user space: multicasts, clones, unknown next hops
 //!                  └─ passed ───────▶ data port ─▶ user space: applications with tokens,
-//!                                                  and frames that came in fragments: run there
+//!                                                  and fragmented frames, which user space runs through the program
 //! ```
 //!
-//! An application is worked on in one place: its registers are there. User space keeps the tables of
-//! all, which say what may be changed.
+//! Each application is processed in one place, which holds its registers. User space keeps the tables of all
+//! applications and checks each change against them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,176 +16,181 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
-use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Pool, PoolCounters, Size};
+use pathcall_program::{
+    AdmittedApplication, AdmittedPool, ApplicationCounters, Counters, Endpoint, PoolCounters, Size,
+};
 
 use crate::Error;
 
-/// What the element is to attach.
+/// Parameters with which the program is loaded and attached.
 #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
-    /// Interfaces.
+pub(crate) struct AttachRequest<'a> {
+    /// Interfaces to attach to.
     pub(crate) interfaces: &'a [String],
-    /// Those of them that a root program is attached to.
+    /// Interfaces of these that have a root program.
     pub(crate) rooted: &'a [String],
-    /// Where frames are received.
+    /// Address on which frames are received.
     pub(crate) data: SocketAddr,
-    /// The IP address that frames are sent to, where that is not said by `data`.
+    /// IP address that frames are sent to, where `data` does not name one.
     pub(crate) advertise: Option<std::net::IpAddr>,
     pub(crate) size: Size,
-    /// Frames that pass by are worked on, too.
+    /// Process frames in transit to an endpoint, too.
     pub(crate) inlined: bool,
 }
 
-/// How the program is attached to an interface.
+/// Interface with the attached program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
-    /// Its name.
+pub struct AttachedInterface {
+    /// Name of the interface.
     pub interface: String,
-    /// In the driver, or behind it, where every packet is in a buffer of its own already.
+    /// True: attached in the driver. False: attached behind the driver (generic mode), where each packet already has a
+    /// buffer.
     pub native: bool,
-    /// Frames that pass by are worked on, too.
+    /// The program processes frames in transit to an endpoint, too.
     pub inline: bool,
 }
 
-/// Where a frame that was run in the kernel goes.
+/// Result of a frame that the kernel's program processed.
 #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug)]
-pub(crate) enum Ran {
-    /// To this address.
-    Out(SocketAddr, Vec<u8>),
-    /// User space sends it on.
-    SendOn { slow: Slow, frame: Vec<u8> },
-    /// Nowhere.
+pub(crate) enum KernelVerdict {
+    /// Send the frame to this address.
+    Forwarded(SocketAddr, Vec<u8>),
+    /// User space forwards the frame.
+    ViaSlowPath { slow: SlowPath, frame: Vec<u8> },
+    /// The program dropped the frame.
     Dropped,
-    /// It is none of the kernel's.
+    /// The frame belongs to no application in the kernel.
     Passed,
 }
 
-/// What user space does with a frame that the kernel's program has worked on.
+/// Action that user space takes for a frame that the kernel's program has processed.
 #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slow {
-    /// It goes to the endpoint that it is addressed to.
-    Once,
-    /// To its application's group.
-    Copies,
-    /// To the endpoint that it is addressed to, and after a second pass to another.
-    Twice,
+pub(crate) enum SlowPath {
+    /// Forward to the destination endpoint.
+    Forward,
+    /// Copy to the application's group.
+    Multicast,
+    /// Forward to the destination endpoint and, after a second pass, its clone to another server.
+    Clone,
 }
 
-/// Element-wide counters, and by name those that only the kernel's program has.
-pub(crate) type Counted = (Counters, [(&'static str, u64); 4]);
+/// Element-wide counters, and by name the counters that only the kernel's program has.
+pub(crate) type KernelCounters = (Counters, [(&'static str, u64); 4]);
 
-/// By application: its counters, and the age of its last admitted frame.
+/// Counters of each application, and the age of its last admitted frame.
 pub(crate) type ByApplication = HashMap<u32, (ApplicationCounters, Option<Duration>)>;
 
-/// The same by pool.
+/// Counters of each pool, and the age of its last admitted frame.
 pub(crate) type ByPool = HashMap<u32, (PoolCounters, Option<Duration>)>;
 
-/// A change that the kernel does not take.
+/// Change that the kernel rejected.
 #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Untaken {
-    /// The program there speaks IPv4.
+pub(crate) enum KernelRejected {
+    /// The kernel's program supports IPv4 only.
     #[error("endpoint {endpoint} is at {addr}: an element with --xdp forwards to IPv4 addresses only")]
     Family { endpoint: u32, addr: SocketAddr },
-    /// What the loader says.
+    /// Error of the loader.
     #[error("{0}")]
     Other(String),
 }
 
-/// What is to be done with a frame that came up by the slow port: its source port says so.
+/// Action for a frame that arrived on the slow port, from its source port.
 #[cfg(feature = "xdp")]
-pub(crate) fn slow_of(source: u16) -> Slow {
+pub(crate) fn slow_path(source: u16) -> SlowPath {
     match source {
-        pathcall_xdp::SLOW_MULTICAST => Slow::Copies,
-        pathcall_xdp::SLOW_CLONE => Slow::Twice,
-        _ => Slow::Once,
+        pathcall_xdp::SLOW_MULTICAST => SlowPath::Multicast,
+        pathcall_xdp::SLOW_CLONE => SlowPath::Clone,
+        _ => SlowPath::Forward,
     }
 }
 
 #[cfg(not(feature = "xdp"))]
-pub(crate) fn slow_of(_: u16) -> Slow {
-    Slow::Once
+pub(crate) fn slow_path(_: u16) -> SlowPath {
+    SlowPath::Forward
 }
 
-/// The program at no interface, for tests; nothing, said aloud, where it is not permitted.
+/// Loads the program without an interface, for tests. Prints a note and returns `None` without the rights.
 #[cfg(all(test, feature = "xdp"))]
-pub(crate) fn tested(data: SocketAddr, size: Size) -> Option<(Kernel, Link)> {
-    let request = Request { interfaces: &[], rooted: &[], data, advertise: None, size, inlined: false };
+pub(crate) fn start_for_test(data: SocketAddr, size: Size) -> Option<(Kernel, Link)> {
+    let request = AttachRequest { interfaces: &[], rooted: &[], data, advertise: None, size, inlined: false };
     match Kernel::start(&request) {
         Err(Error::Xdp(pathcall_xdp::Error::Permission)) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
-            println!("skipped: it takes root");
+            println!("skipped: needs root");
             None
         }
-        started => Some(started.expect("it loads").expect("the kernel takes the program")),
+        started => Some(started.expect("the program loads").expect("the kernel accepts the program")),
     }
 }
 
 #[cfg(feature = "xdp")]
-pub(crate) use with::Kernel;
+pub(crate) use with_xdp::Kernel;
 #[cfg(not(feature = "xdp"))]
-pub(crate) use without::Kernel;
+pub(crate) use without_xdp::Kernel;
 
 #[cfg(feature = "xdp")]
-mod with {
+mod with_xdp {
     use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
     use pathcall_program::CloneSize;
-    use pathcall_xdp::function::SwitchProgram;
-    use pathcall_xdp::{Config, Mode, Packet};
+    use pathcall_xdp::function::SwitchProgramRef;
+    use pathcall_xdp::{AttachMode, Config, Packet};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::{
-        Application, Attached, ByApplication, ByPool, Counted, Duration, Endpoint, Error, Link, NonZeroU16, Pool, Ran,
-        Request, SocketAddr, Untaken, slow_of,
+        AdmittedApplication, AdmittedPool, AttachRequest, AttachedInterface, ByApplication, ByPool, Duration, Endpoint,
+        Error, KernelCounters, KernelRejected, KernelVerdict, Link, NonZeroU16, SocketAddr, slow_path,
     };
 
     /// Applications in the kernel, and the port that frames come up by.
     #[derive(Debug)]
     pub(crate) struct Kernel {
-        program: pathcall_xdp::Kernel,
-        /// For root programs; none: taken.
-        named: Option<SwitchProgram>,
-        attached: Vec<Attached>,
+        program: pathcall_xdp::KernelSwitch,
+        /// Program for root programs; `None` once taken.
+        named: Option<SwitchProgramRef>,
+        attached: Vec<AttachedInterface>,
         element: SocketAddrV4,
         packet: Vec<u8>,
         buffer: Vec<u8>,
     }
 
-    /// On the clock of the program's last frames.
+    /// Time on the clock with which the program stamps frames.
     fn now() -> Duration {
         let now = clock_gettime(ClockId::Monotonic);
         Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
     }
 
-    /// Whether the kernel looks for ways out for what comes in by this interface; if it does not say, yes.
+    /// True if the kernel routes packets that arrive on this interface, also if the setting can't be read.
     fn forwards(interface: &str) -> bool {
         let setting = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{interface}/forwarding"));
         setting.map_or(true, |setting| setting.trim() != "0")
     }
 
-    impl From<pathcall_xdp::Error> for Untaken {
+    impl From<pathcall_xdp::Error> for KernelRejected {
         fn from(error: pathcall_xdp::Error) -> Self {
             Self::Other(error.to_string())
         }
     }
 
     impl Kernel {
-        /// Loads and attaches the program; with it comes the link that worked-on frames come up by. `None`,
-        /// said aloud, where the machine lacks what the program needs.
-        pub(crate) fn start(request: &Request<'_>) -> Result<Option<(Self, Link)>, Error> {
+        /// Loads and attaches the program, and opens the link on which processed frames arrive. Logs a warning and
+        /// returns `None` where the machine lacks what the program needs.
+        pub(crate) fn start(request: &AttachRequest<'_>) -> Result<Option<(Self, Link)>, Error> {
             match Self::load(request) {
-                Err(Error::Xdp(error)) if error.is_lack() => {
-                    tracing::warn!("no XDP program here: {error}; frames are worked on in user space");
+                Err(Error::Xdp(error)) if error.is_unavailable() => {
+                    tracing::warn!(
+                        "the XDP program cannot run on this machine: {error}; frames are processed in user space"
+                    );
                     Ok(None)
                 }
                 loaded => loaded.map(Some),
             }
         }
 
-        fn load(request: &Request<'_>) -> Result<(Self, Link), Error> {
+        fn load(request: &AttachRequest<'_>) -> Result<(Self, Link), Error> {
             let ip = match (request.data.ip(), request.advertise) {
                 (ip, None) | (_, Some(ip)) if !ip.is_unspecified() => ip,
                 (ip, _) if !ip.is_unspecified() => ip,
@@ -195,37 +200,37 @@ mod with {
             let up = SocketAddr::new(request.data.ip(), 0);
             let link = Link::bind(up).map_err(|source| Error::bind(crate::Port::Data, up, source))?;
             let (data_port, slow_port) = (request.data.port(), link.local_addr().port());
-            let Request { size, inlined, .. } = *request;
+            let AttachRequest { size, inlined, .. } = *request;
             let clones = CloneSize::default();
             let config = Config { size, clones, data_port, slow_port, routed: true, inlined };
-            let mut program = pathcall_xdp::Kernel::load(&config)?;
-            program.own(ip)?;
-            program.number_after(crate::switch::first_number())?;
-            let named = Some(SwitchProgram::of(&program, &config)?);
+            let mut program = pathcall_xdp::KernelSwitch::load(&config)?;
+            program.set_element_address(ip)?;
+            program.set_last_number(crate::switch::first_call_number())?;
+            let named = Some(SwitchProgramRef::of(&program, &config)?);
             let mut attached = Vec::new();
             for interface in request.interfaces {
                 if request.rooted.contains(interface) {
                     program.connect(interface)?;
                     continue;
                 }
-                let native = program.attach(interface)? == Mode::Native;
+                let native = program.attach(interface)? == AttachMode::Native;
                 if !forwards(interface) {
                     tracing::warn!(
                         "{interface} does not forward: frames leave by user space, which is slower; \
                          `sysctl -w net.ipv4.conf.{interface}.forwarding=1` lets the kernel send them on"
                     );
                 }
-                attached.push(Attached { interface: interface.clone(), native, inline: inlined });
+                attached.push(AttachedInterface { interface: interface.clone(), native, inline: inlined });
             }
             let element = SocketAddrV4::new(ip, data_port);
             Ok((Self { program, named, attached, element, packet: Vec::new(), buffer: Vec::new() }, link))
         }
 
-        pub(crate) fn attached(&self) -> &[Attached] {
+        pub(crate) fn attached(&self) -> &[AttachedInterface] {
             &self.attached
         }
 
-        pub(crate) fn take_program(&mut self) -> Option<SwitchProgram> {
+        pub(crate) fn take_program(&mut self) -> Option<SwitchProgramRef> {
             self.named.take()
         }
 
@@ -233,59 +238,61 @@ mod with {
             self.program.has(gaid)
         }
 
-        pub(crate) fn install(&mut self, application: &Application) -> Result<(), Untaken> {
+        pub(crate) fn install(&mut self, application: &AdmittedApplication) -> Result<(), KernelRejected> {
             Ok(self.program.install(application)?)
         }
 
-        pub(crate) fn install_pool(&mut self, pool: &Pool) -> Result<(), Untaken> {
+        pub(crate) fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), KernelRejected> {
             Ok(self.program.install_pool(pool)?)
         }
 
-        pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), Untaken> {
+        pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), KernelRejected> {
             Ok(self.program.set_switch_id(switch_id)?)
         }
 
-        pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Untaken> {
+        pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), KernelRejected> {
             Ok(self.program.remove(gaid)?)
         }
 
-        pub(crate) fn reset(&mut self, gaid: u32) -> Result<(), Untaken> {
+        pub(crate) fn reset(&mut self, gaid: u32) -> Result<(), KernelRejected> {
             Ok(self.program.reset(gaid)?)
         }
 
-        pub(crate) fn set_endpoint(&mut self, endpoint: &Endpoint, addr: SocketAddr) -> Result<(), Untaken> {
+        pub(crate) fn set_endpoint(&mut self, endpoint: &Endpoint, addr: SocketAddr) -> Result<(), KernelRejected> {
             let SocketAddr::V4(v4) = addr else {
-                return Err(Untaken::Family { endpoint: endpoint.endpoint, addr });
+                return Err(KernelRejected::Family { endpoint: endpoint.endpoint, addr });
             };
             Ok(self.program.set_endpoint(endpoint, v4)?)
         }
 
-        pub(crate) fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Untaken> {
+        pub(crate) fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), KernelRejected> {
             Ok(self.program.remove_endpoint(endpoint)?)
         }
 
-        pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Untaken> {
+        pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), KernelRejected> {
             Ok(self.program.set_group(gaid, endpoints)?)
         }
 
-        pub(crate) fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, Untaken> {
+        pub(crate) fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, KernelRejected> {
             Ok(self.program.read_rows(gaid, row, count)?)
         }
 
-        /// Takes a frame through the program that did not come through it: in fragments, or by an interface
-        /// that it is not attached to.
-        pub(crate) fn run(&mut self, frame: &[u8], congested: bool) -> Result<Ran, Untaken> {
+        /// Runs a frame that bypassed the program through it: a fragmented frame, or one from an interface without the
+        /// program.
+        pub(crate) fn run(&mut self, frame: &[u8], congested: bool) -> Result<KernelVerdict, KernelRejected> {
             let from = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
             Packet { from, to: self.element, congested }.emit(frame, &mut self.packet);
             Ok(match self.program.run(&self.packet, &mut self.buffer)? {
-                pathcall_xdp::Ran::Out(packet, frame) => Ran::Out(packet.to.into(), frame),
-                pathcall_xdp::Ran::Slow(packet, frame) => Ran::SendOn { slow: slow_of(packet.from.port()), frame },
-                pathcall_xdp::Ran::Passed => Ran::Passed,
-                pathcall_xdp::Ran::Dropped => Ran::Dropped,
+                pathcall_xdp::RunResult::Out(packet, frame) => KernelVerdict::Forwarded(packet.to.into(), frame),
+                pathcall_xdp::RunResult::Slow(packet, frame) => {
+                    KernelVerdict::ViaSlowPath { slow: slow_path(packet.from.port()), frame }
+                }
+                pathcall_xdp::RunResult::Passed => KernelVerdict::Passed,
+                pathcall_xdp::RunResult::Dropped => KernelVerdict::Dropped,
             })
         }
 
-        pub(crate) fn counters(&self) -> Result<Counted, Untaken> {
+        pub(crate) fn counters(&self) -> Result<KernelCounters, KernelRejected> {
             let element = self.program.counters()?;
             let own = [
                 ("xdp_drop_checksum", element.drop_checksum),
@@ -296,7 +303,7 @@ mod with {
             Ok((element.counters, own))
         }
 
-        pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
+        pub(crate) fn applications(&self) -> Result<ByApplication, KernelRejected> {
             let now = now();
             let all = self.program.applications()?.into_iter().map(|(application, last, counters)| {
                 (application.gaid, (counters, last.map(|last| now.saturating_sub(last))))
@@ -304,7 +311,7 @@ mod with {
             Ok(all.collect())
         }
 
-        pub(crate) fn pools(&self) -> Result<ByPool, Untaken> {
+        pub(crate) fn pools(&self) -> Result<ByPool, KernelRejected> {
             let now = now();
             let all = self.program.pools()?.into_iter();
             Ok(all
@@ -315,34 +322,34 @@ mod with {
 }
 
 #[cfg(not(feature = "xdp"))]
-mod without {
+mod without_xdp {
     use super::{
-        Application, Attached, ByApplication, ByPool, Counted, Endpoint, Error, Link, NonZeroU16, Pool, Ran, Request,
-        SocketAddr, Untaken,
+        AdmittedApplication, AdmittedPool, AttachRequest, AttachedInterface, ByApplication, ByPool, Endpoint, Error,
+        KernelCounters, KernelRejected, KernelVerdict, Link, NonZeroU16, SocketAddr,
     };
 
-    /// Nothing: this build has no program for the kernel.
+    /// Placeholder in builds without XDP.
     #[derive(Debug)]
     pub(crate) enum Kernel {}
 
     #[rustfmt::skip]
     impl Kernel {
-        pub(crate) fn start(_: &Request<'_>) -> Result<Option<(Self, Link)>, Error> { Err(Error::NoXdp) }
-        pub(crate) fn attached(&self) -> &[Attached] { match *self {} }
+        pub(crate) fn start(_: &AttachRequest<'_>) -> Result<Option<(Self, Link)>, Error> { Err(Error::NoXdp) }
+        pub(crate) fn attached(&self) -> &[AttachedInterface] { match *self {} }
         pub(crate) fn has(&self, _: u32) -> bool { match *self {} }
-        pub(crate) fn install(&mut self, _: &Application) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn install_pool(&mut self, _: &Pool) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn set_switch_id(&mut self, _: NonZeroU16) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn remove(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn reset(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn set_endpoint(&mut self, _: &Endpoint, _: SocketAddr) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn remove_endpoint(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn set_group(&mut self, _: u32, _: &[u32]) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn read_rows(&self, _: u32, _: u32, _: u32) -> Result<Vec<i32>, Untaken> { match *self {} }
-        pub(crate) fn run(&mut self, _: &[u8], _: bool) -> Result<Ran, Untaken> { match *self {} }
-        pub(crate) fn counters(&self) -> Result<Counted, Untaken> { match *self {} }
-        pub(crate) fn pools(&self) -> Result<ByPool, Untaken> { match *self {} }
-        pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
+        pub(crate) fn install(&mut self, _: &AdmittedApplication) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn install_pool(&mut self, _: &AdmittedPool) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn set_switch_id(&mut self, _: NonZeroU16) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn remove(&mut self, _: u32) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn reset(&mut self, _: u32) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn set_endpoint(&mut self, _: &Endpoint, _: SocketAddr) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn remove_endpoint(&mut self, _: u32) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn set_group(&mut self, _: u32, _: &[u32]) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn read_rows(&self, _: u32, _: u32, _: u32) -> Result<Vec<i32>, KernelRejected> { match *self {} }
+        pub(crate) fn run(&mut self, _: &[u8], _: bool) -> Result<KernelVerdict, KernelRejected> { match *self {} }
+        pub(crate) fn counters(&self) -> Result<KernelCounters, KernelRejected> { match *self {} }
+        pub(crate) fn pools(&self) -> Result<ByPool, KernelRejected> { match *self {} }
+        pub(crate) fn applications(&self) -> Result<ByApplication, KernelRejected> {
             match *self {}
         }
     }

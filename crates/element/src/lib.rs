@@ -1,4 +1,4 @@
-//! A network element in user space: the switch program between two ends of a UDP socket.
+//! Network element in user space: the switch program on a UDP socket.
 //!
 //! ```text
 //!              frames                                    calls (gRPC)
@@ -8,14 +8,14 @@
 //!                          └─ switch: the program and its routes, endpoint → UDP address
 //! ```
 //!
-//! Hosts address their frames to the element (overlay mode); it works on them in place and sends
-//! them on to the endpoint that the program names, or to all of an application's callers. The program
-//! in the kernel may work on those, too, that pass by on their way to an endpoint (inline mode). In the
-//! order data meets them: [`run`] starts an element; `plane` is the data thread, the only one that
-//! touches program and socket, so frames and changes of the tables take effect one after the other
-//! and no frame takes a lock; `switch` is what it does to a frame and what commands change; `routes`
-//! its table of addresses; `kernel` the same program in the kernel, where that is asked for; `control` answers the
-//! calls of service `Element`; `register` keeps the element known to its controller.
+//! Hosts address their frames to the element (overlay mode). The element processes each frame in place and forwards it
+//! to the endpoint that the program names, or to all callers of an application. The XDP program in the kernel can also
+//! process frames in transit to an endpoint (inline mode).
+//!
+//! [`run`] starts an element. `plane` is the data thread: only this thread touches program and socket, so frames and
+//! table changes take effect one after the other and no frame takes a lock. `switch` processes frames and commands,
+//! `routes` is its table of addresses, `kernel` the same program as XDP, `control` serves the gRPC service `Element`,
+//! and `register` keeps the element registered with its controller.
 
 #![warn(missing_docs)]
 
@@ -42,31 +42,30 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 pub use error::{Error, Port};
-pub use kernel::Attached;
+pub use kernel::AttachedInterface;
 pub use pathcall_auth::Security;
 pub use register::Registration;
 
 use control::Control;
 use plane::PlaneThread;
 
-/// Where an element listens for calls if not told otherwise.
+/// Default address of the control service.
 pub const CONTROL_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7701);
-/// Where an element listens for frames if not told otherwise.
+/// Default address for frames.
 pub const DATA_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7702);
-/// Bytes waiting to be received from which on frames are marked as congested, if not told
-/// otherwise: well before the receive buffer (`RECV_BUFFER_BYTES`) is full of small frames, which
-/// take several times their length there.
+/// Default number of bytes in the receive buffer from which frames are marked as congested. The mark comes well before
+/// the receive buffer (`RECV_BUFFER_BYTES`) is full of small frames, which take several times their length there.
 pub const CONGESTION_BYTES_DEFAULT: usize = 512 << 10;
 
-/// How often a silent connection of the control service is asked whether its other end lives, and how long that may take.
+/// Interval of keep-alive pings on the control service, and the longest wait for an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Calls that one connection may have open.
+/// Streams that one connection may have open.
 const STREAMS_MAX: u32 = 1024;
 
-/// How long calls in progress may take to end when an element is shut down.
+/// Longest wait for calls in progress at shutdown.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// What an element is started with.
+/// Configuration of an element.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -74,32 +73,32 @@ pub struct Config {
     pub data: SocketAddr,
     /// TCP address of the control service; port 0 takes a free port.
     pub control: SocketAddr,
-    /// `http://host:port`, or with certificates `https://host:port`, of the controller to register with; an element without one is set up by
-    /// whoever calls its control service.
+    /// Controller to register with: `http://host:port`, or `https://host:port` with certificates. An element without a
+    /// controller is configured by calls to its control service.
     pub controller: Option<String>,
-    /// The IP address that others reach this element by, where it listens on all addresses.
+    /// IP address under which others reach this element, where it listens on all addresses.
     pub advertise: Option<IpAddr>,
     /// Memory of the program.
     pub size: Size,
-    /// Bytes waiting to be received from which on frames are marked as congested.
+    /// Bytes in the receive buffer from which frames are marked as congested.
     pub congestion_bytes: usize,
-    /// Never wait for frames, always look for them: the shortest delay, for a whole processor.
+    /// Poll for frames without ever waiting: the shortest delay, at the cost of one processor.
     pub busy_poll: bool,
-    /// Whether endpoints on this host may share memory with the element.
+    /// Endpoints on this host may share memory with the element.
     pub shared_memory: bool,
-    /// The processor that works on frames, counted from 0; any, unless given.
+    /// Processor of the data thread, counted from 0. Default: any.
     pub cpu: Option<usize>,
-    /// Interfaces that the program is attached to in the kernel (XDP); none, unless given.
+    /// Interfaces to which the XDP program is attached. Default: none.
     pub xdp: Vec<String>,
-    /// Those of `xdp` that a root program of somebody else's is attached to: it calls the program there.
+    /// Interfaces of `xdp` that have another root program, which calls this one.
     pub rooted: Vec<String>,
-    /// Whether the program in the kernel works on frames, too, that pass by on their way to an endpoint.
+    /// The XDP program also processes frames in transit to an endpoint.
     pub inline: bool,
-    /// Who may call the control service.
+    /// Authentication of callers of the control service.
     pub security: Security,
 }
 
-/// Each field by a method.
+/// Setters, one for each field.
 impl Config {
     /// Sets [`Self::data`].
     #[must_use]
@@ -213,7 +212,7 @@ impl Default for Config {
     }
 }
 
-/// A running element; dropping it stops it.
+/// Handle of a running element. Dropping the handle stops the element.
 #[derive(Debug)]
 pub struct Handle {
     data: SocketAddr,
@@ -221,10 +220,10 @@ pub struct Handle {
     url: String,
     boot_id: u64,
     registration: watch::Receiver<Registration>,
-    /// Dropping it ends the control service once its calls are answered.
+    /// Dropping this sender ends the control service once its calls are answered.
     stop: oneshot::Sender<()>,
     service: JoinSet<()>,
-    /// Dropping it ends the registration.
+    /// Dropping this task ends the registration.
     _register: JoinSet<()>,
     plane: PlaneThread,
 }
@@ -232,11 +231,11 @@ pub struct Handle {
 /// Starts an element: binds both sockets, then serves until the handle is dropped or shut down.
 ///
 /// # Errors
-/// When an address can't be bound or the configuration can't work; nothing is left running.
+/// Returns an error if an address can't be bound or the configuration is invalid; nothing is left running.
 pub fn run(config: Config) -> BoxFuture<Handle, Error> {
     Box::pin(async move {
         let controller = match &config.controller {
-            Some(url) => Some((register::controller(url, &config.security)?, config.reached_by()?)),
+            Some(url) => Some((register::controller(url, &config.security)?, config.advertised_addresses()?)),
             None => None,
         };
         let listener =
@@ -247,8 +246,8 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
         let plane = PlaneThread::start(&config).await?;
         let data = plane.local_addr();
 
-        // Another start is another boot: tables are empty again, and changes meant for the last one
-        // must not reach this one. 0 stays free for "unknown".
+        // Each start has its own boot id: the tables are empty again, and changes meant for an earlier start must be
+        // refused. 0 means "unknown".
         let boot_id = rand::random_range(1..=u64::MAX);
         let (known, registration) = watch::channel(Registration::default());
         let mut register = JoinSet::new();
@@ -261,12 +260,12 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
                     security.scheme(),
                     SocketAddr::new(reached.control, control.port())
                 ),
-                rows: saturate(config.size.rows),
-                lanes: saturate(config.size.lanes),
-                slots: saturate(config.size.slots),
+                rows: clamp_to_u32(config.size.rows),
+                lanes: clamp_to_u32(config.size.lanes),
+                slots: clamp_to_u32(config.size.slots),
             };
             register.spawn(register::keep_registered(controller, request, known));
-            register.spawn(plane::keep_known(plane.handle(), registration.clone()));
+            register.spawn(plane::keep_switch_id(plane.handle(), registration.clone()));
         }
 
         let (stop, stopped) = oneshot::channel();
@@ -301,38 +300,38 @@ impl Handle {
         self.control
     }
 
-    /// `http://ip:port` of the control service, or `https://ip:port` where certificates are shown.
+    /// URL of the control service: `http://ip:port`, or `https://ip:port` with certificates.
     #[must_use]
     pub fn control_url(&self) -> &str {
         &self.url
     }
 
-    /// The interfaces that the program is attached to in the kernel.
+    /// Interfaces that the XDP program is attached to.
     #[must_use]
-    pub fn attached(&self) -> &[Attached] {
+    pub fn attached(&self) -> &[AttachedInterface] {
         self.plane.attached()
     }
 
-    /// The program in the kernel, for root programs that are to call it; none: there is none, or somebody has it.
+    /// Takes the XDP program, for root programs that call it. `None` without such a program, or if it was taken before.
     #[cfg(feature = "xdp")]
-    pub fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgram> {
+    pub fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgramRef> {
         self.plane.take_program()
     }
 
-    /// What tells this start of the element from any other.
+    /// Identifier of this start of the element.
     #[must_use]
     pub fn boot_id(&self) -> u64 {
         self.boot_id
     }
 
-    /// Whether the controller knows the element, now and on every change.
+    /// Registration with the controller, now and after every change.
     #[must_use]
     pub fn registration(&self) -> watch::Receiver<Registration> {
         self.registration.clone()
     }
 
-    /// Stops: answers the calls that have begun (those that take longer than [`DRAIN_MAX`] are cut
-    /// off), sends the frames that are queued, and frees both ports before it returns.
+    /// Stops the element: answers calls in progress (and aborts them after [`DRAIN_MAX`]), sends queued frames, and
+    /// frees both ports before returning.
     pub async fn shutdown(self) {
         let Self { stop, mut service, _register, plane, .. } = self;
         drop(_register);
@@ -344,24 +343,27 @@ impl Handle {
     }
 }
 
-/// The IP addresses that others reach the element by.
-struct ReachedBy {
+/// IP addresses under which others reach the element.
+struct AdvertisedAddresses {
     data: IpAddr,
     control: IpAddr,
 }
 
 impl Config {
-    fn reached_by(&self) -> Result<ReachedBy, Error> {
-        let reached_by = |port, addr: SocketAddr| match self.advertise {
+    fn advertised_addresses(&self) -> Result<AdvertisedAddresses, Error> {
+        let advertised_addresses = |port, addr: SocketAddr| match self.advertise {
             Some(ip) => Ok(ip),
             None if addr.ip().is_unspecified() => Err(Error::Unspecified { port, addr }),
             None => Ok(addr.ip()),
         };
-        Ok(ReachedBy { data: reached_by(Port::Data, self.data)?, control: reached_by(Port::Control, self.control)? })
+        Ok(AdvertisedAddresses {
+            data: advertised_addresses(Port::Data, self.data)?,
+            control: advertised_addresses(Port::Control, self.control)?,
+        })
     }
 }
 
-/// A size as the contract carries it.
-fn saturate(size: usize) -> u32 {
+/// Clamps a size to the range of the control contract.
+fn clamp_to_u32(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }

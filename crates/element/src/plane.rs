@@ -1,50 +1,50 @@
-//! The data thread: frames in, through the program, frames out; commands in between.
+//! Data thread of an element: runs frames through the program, and commands between batches of frames.
 //!
-//! It alone owns program, socket and routes. A command is a closure that is run there between two
-//! batches of frames; whoever sent it waits for what it returns. So a change is in force for every
-//! frame that arrives after it was answered, and nothing is locked or shared.
+//! Only this thread owns program, socket and routes. A command is a closure that runs between two batches of frames;
+//! its sender waits for the return value. So a change is in force for every frame that arrives after the answer, and
+//! nothing is locked or shared.
 
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Instant;
 
-use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
+use pathcall_endpoint::driver::link::{Link, LinkStats, PollMode, SharingRole};
 use pathcall_proto::v1::CountersReply;
 use pathcall_wire::clone::switch_id;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::kernel::{Attached, Kernel, Request, slow_of};
+use crate::kernel::{AttachRequest, AttachedInterface, Kernel, slow_path};
 use crate::polling::Polling;
-use crate::switch::{Refused, Switch};
+use crate::switch::{CommandRefused, Switch};
 use crate::{Config, Error, Port, Registration};
 
-/// Commands that may wait for the data thread; whoever sends one more waits.
+/// Commands that may queue for the data thread; further senders wait.
 const COMMANDS_MAX: usize = 64;
 
 type Command = Box<dyn FnOnce(&mut Plane) + Send>;
 
-/// The running data thread; ends when this and all calls in progress are gone.
+/// Handle of the data thread, which ends once this handle and all calls in progress are gone.
 #[derive(Debug)]
 pub(crate) struct PlaneThread {
-    started: Started,
+    started: StartReport,
     commands: mpsc::Sender<Command>,
     thread: thread::JoinHandle<()>,
     ended: oneshot::Receiver<()>,
 }
 
-/// What the data thread says when it works.
+/// Report of the data thread after a successful start.
 #[derive(Debug)]
-struct Started {
+struct StartReport {
     local: SocketAddr,
-    attached: Vec<Attached>,
+    attached: Vec<AttachedInterface>,
     #[cfg(feature = "xdp")]
-    program: Option<pathcall_xdp::function::SwitchProgram>,
+    program: Option<pathcall_xdp::function::SwitchProgramRef>,
 }
 
 impl PlaneThread {
-    /// Starts the thread, which binds `data`; returns when it has.
+    /// Starts the thread and returns when it has bound `data`.
     pub(crate) async fn start(config: &Config) -> Result<Self, Error> {
         let (data, cpu, config) = (config.data, config.cpu, config.clone());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
@@ -66,7 +66,7 @@ impl PlaneThread {
                 match link.and_then(|link| Plane::start(link, &config)) {
                     #[cfg_attr(not(feature = "xdp"), expect(unused_mut, reason = "its program is taken"))]
                     Ok(mut plane) => {
-                        let started = Started {
+                        let started = StartReport {
                             local: plane.link.local_addr(),
                             attached: plane.switch.attached().to_vec(),
                             #[cfg(feature = "xdp")]
@@ -85,23 +85,23 @@ impl PlaneThread {
         Ok(Self { started, commands, thread, ended })
     }
 
-    /// The address frames are received on.
+    /// Address on which frames are received.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.started.local
     }
 
-    /// The interfaces that the program in the kernel is attached to.
-    pub(crate) fn attached(&self) -> &[Attached] {
+    /// Interfaces that the XDP program is attached to.
+    pub(crate) fn attached(&self) -> &[AttachedInterface] {
         &self.started.attached
     }
 
-    /// The program in the kernel, for root programs.
+    /// Takes the XDP program, for root programs.
     #[cfg(feature = "xdp")]
-    pub(crate) fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgram> {
+    pub(crate) fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgramRef> {
         self.started.program.take()
     }
 
-    /// A way to send commands that does not keep the thread running.
+    /// Returns a sender of commands that does not keep the thread running.
     pub(crate) fn handle(&self) -> PlaneHandle {
         PlaneHandle(self.commands.downgrade())
     }
@@ -109,7 +109,7 @@ impl PlaneThread {
     /// Ends the thread and waits until its socket is closed.
     pub(crate) async fn stop(self) {
         drop(self.commands);
-        // The sender is dropped, never used: an error is the end.
+        // The sender is never used, only dropped: the error marks the end of the thread.
         let _ = self.ended.await;
         if self.thread.join().is_err() {
             tracing::error!("the element's data thread panicked");
@@ -117,23 +117,23 @@ impl PlaneThread {
     }
 }
 
-/// Sends commands to the data thread.
+/// Sender of commands to the data thread.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaneHandle(mpsc::WeakSender<Command>);
 
-/// The data thread has ended or is about to.
+/// Error: the data thread has ended or is about to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the element is stopping")]
 pub(crate) struct Stopped;
 
 impl PlaneHandle {
-    /// Runs `command` on the data thread, between two batches of frames, and returns what it returns.
+    /// Runs `command` on the data thread, between two batches of frames, and returns its result.
     pub(crate) async fn call<R: Send + 'static>(
         &self,
         command: impl FnOnce(&mut Plane) -> R + Send + 'static,
     ) -> Result<R, Stopped> {
         let (answer, answered) = oneshot::channel();
-        // Whoever asked may have gone; what was asked is done all the same.
+        // The command runs even if its sender no longer waits.
         let command: Command = Box::new(move |plane| drop(answer.send(command(plane))));
         let commands = self.0.upgrade().ok_or(Stopped)?;
         commands.send(command).await.map_err(|_| Stopped)?;
@@ -141,43 +141,42 @@ impl PlaneHandle {
     }
 }
 
-/// Has the program say the id that the controller knows the element by, whenever it says one; ends with the
-/// element.
-pub(crate) async fn keep_known(plane: PlaneHandle, mut registration: watch::Receiver<Registration>) {
+/// Sets the program's switch id to the id from the controller after each registration. Returns when the element ends.
+pub(crate) async fn keep_switch_id(plane: PlaneHandle, mut registration: watch::Receiver<Registration>) {
     while registration.changed().await.is_ok() {
         let Registration::Known { element, .. } = *registration.borrow_and_update() else { continue };
         let switch_id = switch_id(element);
         match plane.call(move |plane| plane.switch.set_switch_id(switch_id)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the kernel's program does not take its id"),
+            Ok(Err(error)) => tracing::error!(%error, "cannot set the switch id of the XDP program"),
             Err(Stopped) => return,
         }
     }
 }
 
-/// What the data thread owns.
+/// State of the data thread.
 #[derive(Debug)]
 pub(crate) struct Plane {
     link: Link,
-    /// What the kernel's program has worked on comes up by this.
+    /// Link on which frames arrive that the kernel's program has processed.
     slow: Option<Link>,
     switch: Switch,
     polling: Polling,
 }
 
 impl Plane {
-    /// With the program in the kernel, too, if that is asked for.
+    /// Creates the state, with the XDP program if configured.
     fn start(mut link: Link, config: &Config) -> Result<Self, Error> {
         let Config { xdp: interfaces, rooted, inline, advertise, size, shared_memory, .. } = config;
-        // Frames by memory would go past the program in the kernel.
+        // Frames in shared memory would bypass the XDP program.
         if *shared_memory
             && interfaces.is_empty()
-            && let Err(error) = link.share_memory(Sharing::Offer)
+            && let Err(error) = link.share_memory(SharingRole::Offer)
         {
-            tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
+            tracing::warn!(%error, "cannot create shared memory for endpoints of this host: all frames use UDP");
         }
         let (data, advertise, size, inlined) = (link.local_addr(), *advertise, *size, *inline);
-        let request = Request { interfaces, rooted, data, advertise, size, inlined };
+        let request = AttachRequest { interfaces, rooted, data, advertise, size, inlined };
         let kernel = match interfaces.is_empty() {
             true => None,
             false => Kernel::start(&request)?,
@@ -197,7 +196,7 @@ impl Plane {
         }
     }
 
-    /// Works until no command can come any more.
+    /// Runs until all senders of commands are gone.
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             self.poll(&commands);
@@ -216,25 +215,25 @@ impl Plane {
             while let Ok(command) = commands.try_recv() {
                 command(&mut self);
             }
-            let found = self.forward(Looking::IfReady);
+            let found = self.forward(PollMode::IfReady);
             self.polling.woken(Instant::now(), found);
             if self.link.is_blocked() {
-                // Only the runtime's own turn finds out that the socket can be written to again.
+                // Only a turn of the runtime detects that the socket is writable again.
                 tokio::task::yield_now().await;
             }
         }
         self.link.flush();
     }
 
-    /// Works on what comes as long as it is worth looking for it without waiting.
+    /// Processes frames and commands as long as polling pays.
     fn poll(&mut self, commands: &mpsc::Receiver<Command>) {
         // A full send buffer needs the runtime, too.
         while commands.is_empty()
             && !commands.is_closed()
             && !self.link.is_blocked()
-            && self.polling.looks(Instant::now())
+            && self.polling.should_poll(Instant::now())
         {
-            if self.forward(Looking::Anyway) {
+            if self.forward(PollMode::Always) {
                 self.polling.found(Instant::now());
             } else if self.polling.is_late() {
                 thread::yield_now();
@@ -242,33 +241,33 @@ impl Plane {
         }
     }
 
-    /// Takes one batch of frames from the socket and sends what comes of it; whether there was one.
-    fn forward(&mut self, looking: Looking) -> bool {
+    /// Processes one batch of frames from the socket and sends the results. Returns whether there was a frame.
+    fn forward(&mut self, poll_mode: PollMode) -> bool {
         let now = self.switch.now();
         let switch = &mut self.switch;
-        let sent_on = self.slow.as_mut().map(|slow| {
+        let slow_path_result = self.slow.as_mut().map(|slow| {
             let link = &mut self.link;
-            slow.exchange(looking, |_, from, _, frame| {
-                switch.send_on(slow_of(from.port()), frame, |addr, frame| link.queue(addr, frame));
+            slow.exchange(poll_mode, |_, from, _, frame| {
+                switch.forward_by_slow_path(slow_path(from.port()), frame, |addr, frame| link.queue(addr, frame));
             })
         });
         let received =
-            self.link.exchange(looking, |out, _, congested, frame| switch.forward(now, congested, frame, out));
+            self.link.exchange(poll_mode, |out, _, congested, frame| switch.forward(now, congested, frame, out));
         if let Err(error) = &received {
-            // A datagram socket reports what befell an earlier datagram; the next call goes on.
+            // A datagram socket reports errors of an earlier datagram; the next call continues.
             tracing::debug!(%error, "receiving frames");
         }
         self.link.flush();
-        matches!(received, Ok(1..)) || matches!(sent_on, Some(Ok(1..)))
+        matches!(received, Ok(1..)) || matches!(slow_path_result, Some(Ok(1..)))
     }
 
-    /// The program and its routes, for commands.
+    /// Program and routes, for commands.
     pub(crate) fn switch(&mut self) -> &mut Switch {
         &mut self.switch
     }
 
-    /// What the program has counted, and the link: `link_…`.
-    pub(crate) fn counters(&self) -> Result<CountersReply, Refused> {
+    /// Counters of the program and of the link (`link_…`).
+    pub(crate) fn counters(&self) -> Result<CountersReply, CommandRefused> {
         let LinkStats {
             frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error, ..
         } = self.link.stats();
@@ -298,7 +297,7 @@ impl Plane {
     }
 }
 
-/// Waits for a link that may not be there.
+/// Waits for an optional link; waits forever without one.
 async fn readable(link: Option<&mut Link>) -> io::Result<()> {
     match link {
         Some(link) => link.readable().await,
@@ -306,7 +305,7 @@ async fn readable(link: Option<&mut Link>) -> io::Result<()> {
     }
 }
 
-/// Keeps the calling thread on one processor.
+/// Pins the calling thread to one processor.
 fn pin(cpu: usize) -> Result<(), Error> {
     let pinned = if cpu < CpuSet::MAX_CPU {
         let mut only = CpuSet::new();

@@ -1,77 +1,76 @@
-//! How long the data thread looks for frames before it waits for them.
+//! Polling policy of the data thread: time for which it polls for frames before it waits.
 //!
-//! To wake a thread takes longer than to work on a batch of frames. So after a batch the thread looks
-//! for the next one for a moment: as long as most looks find something, and nobody else needs the
-//! processor.
+//! Waking a thread takes longer than processing a batch of frames. So after a batch the thread polls for a moment, as
+//! long as most polls find a frame and no other thread needs the processor.
 
 use std::time::{Duration, Instant};
 
-/// Longest look without a frame: a few wake-ups long, or a caller that waits for each answer would
-/// always find the thread asleep.
-const LOOK_MAX: Duration = Duration::from_micros(50);
-/// Looks in vain, less those that found something, after which the thread waits at once.
+/// Longest polling without a frame: a few wake-ups long. A shorter time would put the thread to sleep before a caller
+/// that waits for each answer sends its next frame.
+const POLL_MAX: Duration = Duration::from_micros(50);
+/// Vain polls, less the successful ones, after which the thread waits at once.
 const CREDIT_MAX: u32 = 8;
-/// Time between two looks that tells that somebody else had the processor.
+/// Gap between two polls that shows that another thread had the processor.
 const INTERRUPTED: Duration = Duration::from_micros(100);
-/// How long a busy machine is left alone.
-const RESPITE: Duration = Duration::from_millis(10);
+/// Pause of polling on a busy machine.
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// When to look and when to wait.
+/// Decides between polling and waiting.
 #[derive(Debug)]
 pub(crate) struct Polling {
     always: bool,
     credit: u32,
-    /// When there was a frame last.
+    /// Time of the last frame.
     found: Instant,
-    looked: Instant,
-    /// When the last wait began.
+    last_poll: Instant,
+    /// Time at which the last wait began.
     waiting: Instant,
-    /// There is no looking before then.
-    respite: Instant,
+    /// No polling before this time.
+    paused_until: Instant,
 }
 
 impl Polling {
-    /// One that never waits, if `always`.
+    /// Creates the policy. With `always`, the thread never waits.
     pub(crate) fn new(now: Instant, always: bool) -> Self {
-        Self { always, credit: CREDIT_MAX, found: now, looked: now, waiting: now, respite: now }
+        Self { always, credit: CREDIT_MAX, found: now, last_poll: now, waiting: now, paused_until: now }
     }
 
-    /// The thread was woken, by a frame or by something else.
+    /// Records the end of a wait, by a frame or by something else.
     pub(crate) fn woken(&mut self, now: Instant, by_frame: bool) {
-        self.looked = now;
+        self.last_poll = now;
         if by_frame {
             self.found = now;
-            if self.found - self.waiting < LOOK_MAX {
+            if self.found - self.waiting < POLL_MAX {
                 self.credit = CREDIT_MAX.min(self.credit + 1);
             }
         }
     }
 
-    /// A look found a frame.
+    /// Records that a poll found a frame.
     pub(crate) fn found(&mut self, now: Instant) {
         self.credit = CREDIT_MAX.min(self.credit + 1);
-        (self.found, self.looked) = (now, now);
+        (self.found, self.last_poll) = (now, now);
     }
 
-    /// Whether nothing came for so long that somebody else may have the processor for a moment.
+    /// True if no frame came for so long that another thread may have the processor for a moment.
     pub(crate) fn is_late(&self) -> bool {
-        self.looked - self.found > LOOK_MAX
+        self.last_poll - self.found > POLL_MAX
     }
 
-    /// Whether to look (again) or to wait.
-    pub(crate) fn looks(&mut self, now: Instant) -> bool {
+    /// True to poll (again), false to wait.
+    pub(crate) fn should_poll(&mut self, now: Instant) -> bool {
         if self.always {
-            self.looked = now;
+            self.last_poll = now;
             return true;
         }
-        if now - self.looked > INTERRUPTED {
-            self.respite = now + RESPITE;
-        } else if now - self.found > LOOK_MAX {
+        if now - self.last_poll > INTERRUPTED {
+            self.paused_until = now + PAUSE;
+        } else if now - self.found > POLL_MAX {
             self.credit = self.credit.saturating_sub(1);
         }
-        let looks = now >= self.respite && now - self.found <= LOOK_MAX && self.credit > 0;
-        (self.looked, self.waiting) = (now, now);
-        looks
+        let polls = now >= self.paused_until && now - self.found <= POLL_MAX && self.credit > 0;
+        (self.last_poll, self.waiting) = (now, now);
+        polls
     }
 }
 
@@ -82,61 +81,61 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(1);
 
     #[test]
-    fn a_thread_looks_for_a_moment_and_then_waits() {
+    fn thread_polls_briefly_then_waits() {
         let now = Instant::now();
         let mut polling = Polling::new(now, false);
         polling.woken(now, true);
-        assert!(polling.looks(now));
-        assert!(polling.looks(now + LOOK_MAX));
-        assert!(!polling.looks(now + LOOK_MAX + SHORT));
+        assert!(polling.should_poll(now));
+        assert!(polling.should_poll(now + POLL_MAX));
+        assert!(!polling.should_poll(now + POLL_MAX + SHORT));
     }
 
     #[test]
-    fn looks_in_vain_end_the_looking_and_short_waits_begin_it_again() {
+    fn vain_polls_stop_polling_and_short_wait_restarts() {
         let mut now = Instant::now();
         let mut polling = Polling::new(now, false);
         for _ in 0..CREDIT_MAX {
             polling.woken(now, true);
-            assert!(polling.looks(now));
-            now += LOOK_MAX + SHORT;
-            assert!(!polling.looks(now));
+            assert!(polling.should_poll(now));
+            now += POLL_MAX + SHORT;
+            assert!(!polling.should_poll(now));
             now += Duration::from_secs(1);
         }
         polling.woken(now, true);
-        assert!(!polling.looks(now), "nothing comes soon");
+        assert!(!polling.should_poll(now), "polling ends after vain polls");
         polling.woken(now, true);
-        assert!(polling.looks(now), "it came at once");
+        assert!(polling.should_poll(now), "a short wait starts polling again");
     }
 
     #[test]
-    fn a_command_says_nothing_about_the_machine() {
+    fn command_wakeup_leaves_policy_unchanged() {
         let mut now = Instant::now();
         let mut polling = Polling::new(now, false);
         now += Duration::from_secs(1);
         polling.woken(now, false);
-        assert!(!polling.looks(now));
+        assert!(!polling.should_poll(now));
         polling.woken(now, true);
-        assert!(polling.looks(now));
+        assert!(polling.should_poll(now));
     }
 
     #[test]
-    fn a_busy_machine_is_left_alone() {
+    fn busy_machine_pauses_polling() {
         let mut now = Instant::now();
         let mut polling = Polling::new(now, false);
         polling.woken(now, true);
         now += INTERRUPTED + SHORT;
-        assert!(!polling.looks(now));
+        assert!(!polling.should_poll(now));
         polling.woken(now, true);
-        assert!(!polling.looks(now));
-        now += RESPITE;
+        assert!(!polling.should_poll(now));
+        now += PAUSE;
         polling.woken(now, true);
-        assert!(polling.looks(now));
+        assert!(polling.should_poll(now));
     }
 
     #[test]
-    fn a_busy_polling_thread_never_waits() {
+    fn busy_polling_thread_never_waits() {
         let now = Instant::now();
         let mut polling = Polling::new(now, true);
-        assert!(polling.looks(now + Duration::from_secs(1)));
+        assert!(polling.should_poll(now + Duration::from_secs(1)));
     }
 }

@@ -1,11 +1,11 @@
-//! Keeps the element known to its controller.
+//! Registration of the element with its controller.
 //!
-//! The reply stream of `RegisterElement` is the element's life sign: it is held open, and opened
-//! again whenever it ends. A controller that can't be reached is reported once, not at every try.
+//! The reply stream of `RegisterElement` is the element's sign of life: it stays open, and is opened again whenever it
+//! ends. An unreachable controller is logged once, not at every attempt.
 
 use std::time::Duration;
 
-use pathcall_auth::{Peer, Role, Security, Target, innermost};
+use pathcall_auth::{ConnectTarget, ExpectedPeer, PartyRole, Security, innermost};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{ElementGrant, RegisterElementRequest};
 use tokio::sync::watch;
@@ -13,17 +13,17 @@ use tonic::Status;
 
 use crate::Error;
 
-/// First wait before another try; doubled at each failure.
+/// First wait before another attempt; doubled after each failure.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
-/// Longest wait before another try: a controller that comes back is found within this.
+/// Longest wait before another attempt: a controller that comes back is found within this time.
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// How often a silent connection is asked whether its other end lives, and how long it may take.
+/// Interval of keep-alive pings, and the longest wait for an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// What the controller knows the element as.
+/// Registration status of the element at its controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Registration {
-    /// Not registered (yet, or any more); frames are served all the same.
+    /// Not registered. Frames are served all the same.
     #[default]
     Unknown,
     /// Registered.
@@ -35,14 +35,14 @@ pub enum Registration {
     },
 }
 
-/// The controller at `url`, not connected yet.
-pub(crate) fn controller(url: &str, security: &Security) -> Result<Target, Error> {
-    Ok(security.target(url, Peer::new(Role::Controller))?.keep_alive(KEEP_ALIVE))
+/// Controller at `url`, not connected yet.
+pub(crate) fn controller(url: &str, security: &Security) -> Result<ConnectTarget, Error> {
+    Ok(security.target(url, ExpectedPeer::new(PartyRole::Controller))?.keep_alive(KEEP_ALIVE))
 }
 
-/// Registers, and registers again whenever the controller is lost; never returns.
+/// Registers, and registers again whenever the controller is lost. Never returns.
 pub(crate) async fn keep_registered(
-    controller: Target,
+    controller: ConnectTarget,
     request: RegisterElementRequest,
     known: watch::Sender<Registration>,
 ) {
@@ -62,7 +62,7 @@ pub(crate) async fn keep_registered(
             tracing::warn!(
                 controller = %controller.uri(),
                 "{} the controller: {error}; trying again until it answers",
-                if was_known { "lost" } else { "can't register with" },
+                if was_known { "lost" } else { "cannot register with" },
             );
             reported = true;
         }
@@ -71,9 +71,9 @@ pub(crate) async fn keep_registered(
     }
 }
 
-/// One registration, from connecting until its stream ends.
+/// Makes one registration: from connecting until its stream ends.
 async fn register(
-    controller: &Target,
+    controller: &ConnectTarget,
     request: &RegisterElementRequest,
     known: &watch::Sender<Registration>,
 ) -> Result<(), String> {
@@ -88,7 +88,7 @@ async fn register(
     Ok(())
 }
 
-/// A status in one line, without its metadata.
+/// Formats a status in one line, without its metadata.
 fn describe(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }

@@ -1,17 +1,17 @@
-//! Where endpoints are: the overlay's forwarding table.
+//! Forwarding table of the overlay: UDP address of each endpoint.
 
 use std::net::SocketAddr;
 
 use pathcall_program::tables::ById;
 
-/// UDP address by endpoint id. Looked up once per frame; changed by commands only.
+/// Map from endpoint id to UDP address. Looked up once per frame; changed only by commands.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     addresses: ById<SocketAddr>,
 }
 
 impl Routes {
-    /// The address of an endpoint, if it has one.
+    /// Address of an endpoint, if known.
     #[inline]
     pub(crate) fn get(&self, endpoint: u32) -> Option<SocketAddr> {
         self.addresses.get(&endpoint).copied()
@@ -27,17 +27,17 @@ impl Routes {
         self.addresses.insert(endpoint, addr);
     }
 
-    /// Forgets an endpoint.
+    /// Removes an endpoint.
     pub(crate) fn remove(&mut self, endpoint: u32) {
         self.addresses.remove(&endpoint);
     }
 
-    /// Forgets the endpoints that `keep` does not want.
+    /// Removes the endpoints for which `keep` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         self.addresses.retain(|&endpoint, _| keep(endpoint));
     }
 
-    /// How many endpoints have an address.
+    /// Number of endpoints with an address.
     pub(crate) fn len(&self) -> usize {
         self.addresses.len()
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_found_until_removed() {
+    fn address_is_found_until_removed() {
         let mut routes = Routes::default();
         let addr = |i: u32| SocketAddr::from(([10, 0, 0, 1], i as u16));
         for i in (0..5000).chain([u32::MAX]) {

@@ -1,42 +1,45 @@
-//! The program with the addresses of its endpoints: what a frame goes through and a command changes.
+//! Switch of an element: the program and the addresses of its endpoints. Frames pass through it and commands change it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
 use std::time::{self, Duration};
 
-use pathcall_endpoint::driver::link::Outbox;
-use pathcall_program::{Action, Application, Endpoint, Pool, PoolCounters, Program, Reason, Size, TableError, Verdict};
+use pathcall_endpoint::driver::link::LinkOutbox;
+use pathcall_program::{
+    AdmissionError, AdmittedApplication, AdmittedPool, Endpoint, FrameAction, FrameDropReason, FrameVerdict,
+    PoolCounters, Size, SwitchProgram,
+};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
 use pathcall_wire::{Base, Instant, MAX_FRAME, TokenKey};
 
-use crate::kernel::{Attached, Kernel, Ran, Slow, Untaken};
+use crate::kernel::{AttachedInterface, Kernel, KernelRejected, KernelVerdict, SlowPath};
 use crate::routes::Routes;
 
-/// Endpoints that an element forwards to: bounds its tables, whoever asks.
+/// Limit of the endpoints that an element forwards to, which bounds its tables.
 pub(crate) const ENDPOINTS_MAX: usize = 1 << 16;
 /// Registers of one reply: at up to five bytes each, well within gRPC's usual limit of 4 MiB.
 pub(crate) const READ_LANES_MAX: u64 = 1 << 18;
 
-/// A program, fed with frames, and the routes to its endpoints.
+/// Program with the routes to its endpoints.
 #[derive(Debug)]
 pub(crate) struct Switch {
-    program: Program,
+    program: SwitchProgram,
     routes: Routes,
     started: time::Instant,
     congestion_bytes: usize,
-    /// Where its own frames come in.
+    /// Address on which the element's frames arrive.
     own: SocketAddr,
-    /// Works on the applications without tokens, where it is.
+    /// XDP program, which processes the applications without tokens.
     kernel: Option<Kernel>,
 }
 
-/// Why a command is refused.
+/// Reason for which a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
-    /// The program's tables don't allow it.
+pub(crate) enum CommandRefused {
+    /// The program's tables don't allow the change.
     #[error(transparent)]
-    Table(#[from] TableError),
+    Table(#[from] AdmissionError),
     /// The reply would be too large.
     #[error("{lanes} registers are too many for one reply: ask for rows of at most {READ_LANES_MAX}")]
     ReadSize {
@@ -46,93 +49,100 @@ pub(crate) enum Refused {
     /// The table of endpoints is full.
     #[error("endpoint {endpoint} does not fit: the element forwards to {ENDPOINTS_MAX} at most")]
     Endpoints {
-        /// The endpoint that was one too many.
+        /// First endpoint beyond the limit.
         endpoint: u32,
     },
-    /// The program in the kernel does not take it.
+    /// The kernel rejected the change.
     #[error(transparent)]
-    Kernel(#[from] Untaken),
+    Kernel(#[from] KernelRejected),
 }
 
 impl Switch {
-    /// `own`: where frames come in.
+    /// `own` is the address on which frames arrive.
     pub(crate) fn new(size: Size, congestion_bytes: usize, own: SocketAddr, kernel: Option<Kernel>) -> Self {
-        let (mut program, routes) = (Program::new(size), Routes::default());
-        program.number_after(first_number());
+        let (mut program, routes) = (SwitchProgram::new(size), Routes::default());
+        program.set_last_number(first_call_number());
         Self { program, routes, started: time::Instant::now(), congestion_bytes, own, kernel }
     }
 
-    /// Whether frames that are sent there come back.
+    /// True if frames sent to `addr` arrive at this element.
     fn is_own(&self, addr: SocketAddr) -> bool {
-        // A host's own addresses are those that it can bind.
+        // A host can bind exactly its own addresses.
         let local = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
         addr.port() == self.own.port()
             && (addr.ip() == self.own.ip() || self.own.ip().is_unspecified() && local(addr.ip()))
     }
 
-    /// The interfaces that the program in the kernel is attached to.
-    pub(crate) fn attached(&self) -> &[Attached] {
+    /// Interfaces that the XDP program is attached to.
+    pub(crate) fn attached(&self) -> &[AttachedInterface] {
         self.kernel.as_ref().map_or(&[], Kernel::attached)
     }
 
-    /// The program in the kernel, for root programs.
+    /// Takes the XDP program, for root programs.
     #[cfg(feature = "xdp")]
-    pub(crate) fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgram> {
+    pub(crate) fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgramRef> {
         self.kernel.as_mut().and_then(Kernel::take_program)
     }
 
-    /// The program's time: nanoseconds since the element started.
+    /// Time of the program: nanoseconds since the element started.
     pub(crate) fn now(&self) -> Instant {
         Instant(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Takes a frame through the program and queues what comes of it. The frame is changed in place.
-    pub(crate) fn forward(&mut self, now: Instant, congested: bool, frame: &mut [u8], out: &mut Outbox<'_>) {
-        // NetRPC §5.1: a switch whose queue is long marks what passes, and senders slow down.
+    /// Runs a frame through the program, which changes it in place, and queues the resulting frames.
+    pub(crate) fn forward(&mut self, now: Instant, congested: bool, frame: &mut [u8], out: &mut LinkOutbox<'_>) {
+        // NetRPC §5.1: a switch with a long queue marks the frames that pass, and senders slow down.
         let congested = congested || out.backlog() >= self.congestion_bytes;
         if self.kernel.is_some() && self.forward_by_kernel(congested, frame, out) {
             return;
         }
-        let Verdict { action, len } = self.program.process(now, frame, congested);
+        let FrameVerdict { action, len } = self.program.process(now, frame, congested);
         let frame = &mut frame[..len];
         match action {
-            Action::Forward(endpoint) => {
+            FrameAction::Forward(endpoint) => {
                 if let Some(addr) = self.routes.get(endpoint) {
                     out.queue(addr, frame);
                 }
             }
-            Action::Clone(endpoint) => self.forward_twice(endpoint, frame, |addr, frame| out.queue(addr, frame)),
-            Action::Multicast(gaid) => self.copy(gaid, frame, |addr, frame| out.queue(addr, frame)),
-            // Counted by the program, by reason.
-            Action::Drop(_) => {}
+            FrameAction::Clone(endpoint) => {
+                self.forward_and_clone(endpoint, frame, |addr, frame| out.queue(addr, frame))
+            }
+            FrameAction::Multicast(gaid) => self.copy(gaid, frame, |addr, frame| out.queue(addr, frame)),
+            // The program counts drops by reason.
+            FrameAction::Drop(_) => {}
         }
     }
 
-    /// Sends a request to one server, and its clone, after a second pass, to another (NetClone §3.4).
-    fn forward_twice(&mut self, endpoint: u32, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
+    /// Sends a request to one server and, after a second pass, its clone to another (NetClone §3.4).
+    fn forward_and_clone(&mut self, endpoint: u32, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
         if let Some(addr) = self.routes.get(endpoint) {
             queue(addr, frame);
         }
-        if let Action::Forward(endpoint) = self.program.recirculate(frame).action
+        if let FrameAction::Forward(endpoint) = self.program.recirculate(frame).action
             && let Some(addr) = self.routes.get(endpoint)
         {
             queue(addr, frame);
         }
     }
 
-    /// Sends on what the program in the kernel has worked on. Others can send here, too, past the program; what leaves
-    /// is signed without a question, but who has a key is never in the kernel.
-    pub(crate) fn send_on(&mut self, slow: Slow, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
+    /// Forwards a frame that the kernel's program has processed. Others can send to this port, too. Frames leave signed
+    /// without a check of their token, but no application with a key is ever in the kernel.
+    pub(crate) fn forward_by_slow_path(
+        &mut self,
+        slow: SlowPath,
+        frame: &mut [u8],
+        mut queue: impl FnMut(SocketAddr, &[u8]),
+    ) {
         let in_kernel = |gaid| self.kernel.as_ref().is_some_and(|kernel| kernel.has(gaid));
         let base = match Base::new_checked(&*frame) {
             Ok(base) if in_kernel(base.gaid()) => base,
-            Ok(_) => return self.program.count_dropped(Reason::NotAdmitted),
-            Err(_) => return self.program.count_dropped(Reason::Malformed),
+            Ok(_) => return self.program.count_dropped(FrameDropReason::NotAdmitted),
+            Err(_) => return self.program.count_dropped(FrameDropReason::Malformed),
         };
         match slow {
-            Slow::Copies => self.copy(base.gaid(), frame, queue),
-            Slow::Twice => self.forward_twice(base.dst(), frame, queue),
-            Slow::Once => {
+            SlowPath::Multicast => self.copy(base.gaid(), frame, queue),
+            SlowPath::Clone => self.forward_and_clone(base.dst(), frame, queue),
+            SlowPath::Forward => {
                 if let Some(addr) = self.routes.get(base.dst()) {
                     queue(addr, frame);
                 }
@@ -148,83 +158,87 @@ impl Switch {
         });
     }
 
-    /// Has the kernel's program work on a frame of an application there that has come past it; whether
-    /// it is one.
+    /// Runs a frame that bypassed the kernel's program through that program. Returns whether the frame belongs to an
+    /// application in the kernel.
     #[cold]
-    fn forward_by_kernel(&mut self, congested: bool, frame: &[u8], out: &mut Outbox<'_>) -> bool {
+    fn forward_by_kernel(&mut self, congested: bool, frame: &[u8], out: &mut LinkOutbox<'_>) -> bool {
         let Some(kernel) = &mut self.kernel else { return false };
         if !Base::new_checked(frame).is_ok_and(|base| kernel.has(base.gaid())) {
             return false;
         }
-        // As the program does; what is longer than a page it does not see whole, and would leave to user space.
+        // The kernel's program sees only the first page of a longer frame, and would leave it to user space.
         if frame.len() > MAX_FRAME {
-            self.program.count_dropped(Reason::Malformed);
+            self.program.count_dropped(FrameDropReason::Malformed);
             return true;
         }
         match kernel.run(frame, congested) {
-            Ok(Ran::Out(addr, frame)) => out.queue(addr, &frame),
-            Ok(Ran::SendOn { slow, mut frame }) => {
-                self.send_on(slow, &mut frame, |addr, frame| out.queue(addr, frame));
+            Ok(KernelVerdict::Forwarded(addr, frame)) => out.queue(addr, &frame),
+            Ok(KernelVerdict::ViaSlowPath { slow, mut frame }) => {
+                self.forward_by_slow_path(slow, &mut frame, |addr, frame| out.queue(addr, frame));
             }
-            Ok(Ran::Dropped) => {}
-            Ok(Ran::Passed) => return false,
-            Err(error) => tracing::error!(%error, "a frame for the kernel's program"),
+            Ok(KernelVerdict::Dropped) => {}
+            Ok(KernelVerdict::Passed) => return false,
+            Err(error) => tracing::error!(%error, "the XDP program failed on a frame"),
         }
         true
     }
 }
 
-/// Where an element begins to number calls: answers to calls of a start before are no answers to those of now.
-pub(crate) fn first_number() -> u64 {
+/// First call number of an element, so that no answer to a call of an earlier start matches a call of this one.
+pub(crate) fn first_call_number() -> u64 {
     rand::random_range(0..1 << 62)
 }
 
-/// What commands do. A refused one has changed nothing, but for a list, which is taken up to the
-/// entry that is refused; and an application, a pool or an endpoint that the kernel refuses is out, also if it was in
-/// before. Other changes that the kernel refuses hold in user space alone.
+/// Commands. A refused command has changed nothing, with two exceptions: a list is applied up to the refused entry, and
+/// an application, a pool or an endpoint that the kernel refuses is removed, also if it was installed before. Other
+/// changes that the kernel refuses take effect in user space only.
 impl Switch {
-    /// Installs an application, whose frames `key` signs if there is one.
-    pub(crate) fn install(&mut self, application: Application, key: Option<TokenKey>) -> Result<(), Refused> {
+    /// Installs an application, whose frames `key` signs if present.
+    pub(crate) fn install(
+        &mut self,
+        application: AdmittedApplication,
+        key: Option<TokenKey>,
+    ) -> Result<(), CommandRefused> {
         let gaid = application.gaid;
         let tables = self.program.tables_mut();
         tables.install(application)?;
         tables.authenticate(gaid, key)?;
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
-        // Frames with tokens are user space's.
+        // User space processes frames with tokens.
         let done = if key.is_some() { kernel.remove(gaid) } else { kernel.install(&application) };
-        self.or_remove(gaid, done)
+        self.remove_on_failure(gaid, done)
     }
 
-    /// Installs a pool of servers, or changes who is in it; `key` signs its frames if there is one.
-    pub(crate) fn install_pool(&mut self, pool: Pool, key: Option<TokenKey>) -> Result<(), Refused> {
+    /// Installs a pool of servers or changes its members; `key` signs its frames if present.
+    pub(crate) fn install_pool(&mut self, pool: AdmittedPool, key: Option<TokenKey>) -> Result<(), CommandRefused> {
         let gaid = pool.gaid;
         let tables = self.program.tables_mut();
         tables.install_pool(pool.clone())?;
         tables.authenticate(gaid, key)?;
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
-        // Frames with tokens are user space's.
+        // User space processes frames with tokens.
         let done = if key.is_some() { kernel.remove(gaid) } else { kernel.install_pool(&pool) };
-        self.or_remove(gaid, done)
+        self.remove_on_failure(gaid, done)
     }
 
-    /// Takes out what the kernel has not taken whole.
-    fn or_remove(&mut self, gaid: u32, done: Result<(), Untaken>) -> Result<(), Refused> {
+    /// Removes an application or pool that the kernel did not accept completely.
+    fn remove_on_failure(&mut self, gaid: u32, done: Result<(), KernelRejected>) -> Result<(), CommandRefused> {
         Ok(done.inspect_err(|_| {
             if let Err(error) = self.remove(gaid) {
-                tracing::error!(%error, gaid, "taking out what the kernel refused");
+                tracing::error!(%error, gaid, "cannot remove from the kernel what it has rejected");
             }
         })?)
     }
 
-    /// Says by which id the element is known among others on a call's path.
-    pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), Refused> {
+    /// Sets the id by which other elements on a call's path know this one.
+    pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), CommandRefused> {
         self.program.set_switch_id(switch_id);
         Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.set_switch_id(switch_id))?)
     }
 
-    /// Takes out an application or a pool, and its endpoints: here, whatever the kernel says.
-    pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Refused> {
-        // Also what is there alone, as the kernel refused to let it go before.
+    /// Removes an application or a pool with its endpoints, in user space even if the kernel refuses.
+    pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), CommandRefused> {
+        // The kernel may have kept an application whose removal it refused earlier.
         let in_kernel = self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.remove(gaid));
         self.program.tables_mut().remove(gaid)?;
         let tables = self.program.tables();
@@ -232,17 +246,17 @@ impl Switch {
         Ok(in_kernel?)
     }
 
-    /// Admits endpoints and sets the addresses that their frames go to.
-    pub(crate) fn set_endpoints(&mut self, endpoints: &[(Endpoint, SocketAddr)]) -> Result<(), Refused> {
+    /// Admits endpoints and sets the addresses that their frames are sent to.
+    pub(crate) fn set_endpoints(&mut self, endpoints: &[(Endpoint, SocketAddr)]) -> Result<(), CommandRefused> {
         for &(entry, addr) in endpoints {
             let endpoint = entry.endpoint;
             if self.routes.len() >= ENDPOINTS_MAX && self.routes.get(endpoint).is_none() {
-                return Err(Refused::Endpoints { endpoint });
+                return Err(CommandRefused::Endpoints { endpoint });
             }
             self.program.tables_mut().set_endpoint(entry)?;
             if self.is_own(addr) {
-                // Its frames would go round here for ever, each of them.
-                tracing::warn!(endpoint, %addr, "an endpoint says that it is this element: nothing is sent to it");
+                // Frames to this endpoint would return to this element without end.
+                tracing::warn!(endpoint, %addr, "an endpoint claims this element's own address: no frames are sent to it");
                 self.routes.remove(endpoint);
                 if let Some(kernel) = &mut self.kernel {
                     kernel.remove_endpoint(endpoint)?;
@@ -252,19 +266,19 @@ impl Switch {
             self.routes.set(endpoint, addr);
             if let Some(kernel) = &mut self.kernel
                 && !self.program.tables().is_authenticated(entry.gaid)
-                && let Err(untaken) = kernel.set_endpoint(&entry, addr)
+                && let Err(rejected) = kernel.set_endpoint(&entry, addr)
             {
                 if let Err(error) = self.remove_endpoints(&[endpoint]) {
-                    tracing::error!(%error, endpoint, "taking out what the kernel refused");
+                    tracing::error!(%error, endpoint, "cannot remove from the kernel what it has rejected");
                 }
-                return Err(untaken.into());
+                return Err(rejected.into());
             }
         }
         Ok(())
     }
 
-    /// Takes endpoints out, each of them, whatever the kernel says of one; unknown ones are out already.
-    pub(crate) fn remove_endpoints(&mut self, endpoints: &[u32]) -> Result<(), Refused> {
+    /// Removes each of the endpoints, even if the kernel refuses one; unknown ones are ignored.
+    pub(crate) fn remove_endpoints(&mut self, endpoints: &[u32]) -> Result<(), CommandRefused> {
         let mut done = Ok(());
         for &endpoint in endpoints {
             self.program.tables_mut().remove_endpoint(endpoint);
@@ -276,7 +290,7 @@ impl Switch {
         Ok(done?)
     }
 
-    pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Refused> {
+    pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), CommandRefused> {
         self.program.tables_mut().set_group(gaid, endpoints)?;
         match &mut self.kernel {
             Some(kernel) if kernel.has(gaid) => Ok(kernel.set_group(gaid, endpoints)?),
@@ -284,14 +298,14 @@ impl Switch {
         }
     }
 
-    pub(crate) fn read_registers(&self, gaid: u32, row: u32, rows: u32) -> Result<ReadRegistersReply, Refused> {
+    pub(crate) fn read_registers(&self, gaid: u32, row: u32, rows: u32) -> Result<ReadRegistersReply, CommandRefused> {
         let tables = self.program.tables();
-        // No rows: the width, if the application is there at all.
+        // Without rows, the reply has the width if the application exists.
         let width = tables.read_rows(gaid, 0, 1)?.len();
         let lanes = u64::from(rows) * width as u64;
         let values = tables.read_rows(gaid, row, rows)?;
         if lanes > READ_LANES_MAX {
-            return Err(Refused::ReadSize { lanes });
+            return Err(CommandRefused::ReadSize { lanes });
         }
         let values = match self.kernel.as_ref().filter(|kernel| kernel.has(gaid)) {
             Some(kernel) => kernel.read_rows(gaid, row, rows)?,
@@ -300,13 +314,13 @@ impl Switch {
         Ok(ReadRegistersReply { width: u32::try_from(width).unwrap_or(u32::MAX), values })
     }
 
-    pub(crate) fn reset_registers(&mut self, gaid: u32) -> Result<(), Refused> {
+    pub(crate) fn reset_registers(&mut self, gaid: u32) -> Result<(), CommandRefused> {
         self.program.tables_mut().reset(gaid)?;
         Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.reset(gaid))?)
     }
 
-    /// What the program has counted, element-wide and by application.
-    pub(crate) fn counters(&self) -> Result<CountersReply, Refused> {
+    /// Counters of the program, element-wide and by application.
+    pub(crate) fn counters(&self) -> Result<CountersReply, CommandRefused> {
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         let mut element: HashMap<String, u64> = self.program.counters().iter().map(named).collect();
         let mut in_kernel = HashMap::new();
@@ -336,8 +350,8 @@ impl Switch {
         endpoints
     }
 
-    /// Nanoseconds since the last admitted frame, of the applications that had one.
-    pub(crate) fn last_seen_ages_ns(&self) -> Result<HashMap<u32, u64>, Refused> {
+    /// Nanoseconds since the last admitted frame, for each application that had one.
+    pub(crate) fn last_seen_ages_ns(&self) -> Result<HashMap<u32, u64>, CommandRefused> {
         let now = self.now();
         let in_kernel = self.kernel.as_ref().map_or_else(|| Ok(HashMap::new()), Kernel::applications)?;
         let seen = self.program.tables().applications().filter_map(|(application, last_seen, _)| {
@@ -352,8 +366,8 @@ impl Switch {
         Ok(seen.chain(pools).collect())
     }
 
-    /// Every pool: since when nothing of it was admitted, and its counters, wherever it is worked on.
-    fn pools(&self) -> Result<Vec<(u32, Option<Duration>, PoolCounters)>, Refused> {
+    /// Counters of every pool and the age of its last admitted frame, from user space or the kernel.
+    fn pools(&self) -> Result<Vec<(u32, Option<Duration>, PoolCounters)>, CommandRefused> {
         let now = self.now();
         let in_kernel = self.kernel.as_ref().map_or_else(|| Ok(HashMap::new()), Kernel::pools)?;
         let pools = self.program.tables().pools().map(|(pool, last_seen, counters)| match in_kernel.get(&pool.gaid) {

@@ -1,20 +1,20 @@
-//! The control service, and starting and stopping.
+//! Tests of the control service, and of start and shutdown.
 
-use crate::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world, world_of};
+use crate::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, fixture, fixture_with, keyed};
 use pathcall_element::run;
 use pathcall_proto::v1::{
     ElementApplication, EndpointEntry, InstallRequest, LastSeenRequest, ReadRegistersRequest, RemoveEndpointsRequest,
     RemoveRequest, ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
 };
 use pathcall_test_support::loopback;
-use pathcall_wire::{Kind, MapFlags};
+use pathcall_wire::{FrameKind, MapFlags};
 use tonic::Code;
 
 #[tokio::test]
-async fn changes_meant_for_another_boot_are_refused() {
-    let mut world = world().await;
-    let boot_id = world.element.boot_id() ^ 1;
-    let control = &mut world.control;
+async fn change_with_wrong_boot_id_is_refused() {
+    let mut fixture = fixture().await;
+    let boot_id = fixture.element.boot_id() ^ 1;
+    let control = &mut fixture.control;
     let refused = [
         control.install(InstallRequest { boot_id, application: Some(application()) }).await.unwrap_err(),
         control.remove(RemoveRequest { boot_id, gaid: GAID }).await.unwrap_err(),
@@ -27,34 +27,34 @@ async fn changes_meant_for_another_boot_are_refused() {
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("another start"), "{status}");
     }
-    assert_eq!(world.row(0).await, [0; WIDTH], "the application is still there");
+    assert_eq!(fixture.row(0).await, [0; WIDTH], "the application is still there");
 }
 
 #[tokio::test]
 async fn registers_are_read_and_reset() {
-    let mut world = world().await;
-    let (server, caller) = (world.host(SERVER).await, world.host(11).await);
-    let frame = keyed(caller.base(Kind::MapData, &server, 1), MapFlags::ADD, &[(0, 7), (15, -8)]);
+    let mut fixture = fixture().await;
+    let (server, caller) = (fixture.host(SERVER).await, fixture.host(11).await);
+    let frame = keyed(caller.base(FrameKind::MapData, &server, 1), MapFlags::ADD, &[(0, 7), (15, -8)]);
     caller.send(&frame).await;
-    assert_eq!(caller.receive().await.kind(), Kind::MapAck);
+    assert_eq!(caller.receive().await.kind(), FrameKind::MapAck);
 
     let all = ReadRegistersRequest { gaid: GAID, row: 0, rows: ROWS };
-    let values = world.control.read_registers(all).await.unwrap().into_inner().values;
+    let values = fixture.control.read_registers(all).await.unwrap().into_inner().values;
     assert_eq!(values.len(), ROWS as usize * WIDTH);
     assert_eq!((values[BANK], values[15 * WIDTH + BANK + 1]), (7, -8));
     assert_eq!(values.iter().filter(|value| **value != 0).count(), 2);
 
-    let boot_id = world.element.boot_id();
-    world.control.reset_registers(ResetRegistersRequest { boot_id, gaid: GAID }).await.unwrap();
-    let values = world.control.read_registers(all).await.unwrap().into_inner().values;
+    let boot_id = fixture.element.boot_id();
+    fixture.control.reset_registers(ResetRegistersRequest { boot_id, gaid: GAID }).await.unwrap();
+    let values = fixture.control.read_registers(all).await.unwrap().into_inner().values;
     assert!(values.iter().all(|value| *value == 0));
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_so() {
-    let mut world = world().await;
-    let boot_id = world.element.boot_id();
-    let control = &mut world.control;
+async fn unknown_application_is_reported() {
+    let mut fixture = fixture().await;
+    let boot_id = fixture.element.boot_id();
+    let control = &mut fixture.control;
     let unknown = control.read_registers(ReadRegistersRequest { gaid: 99, row: 0, rows: 1 }).await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
     let unknown = control.reset_registers(ResetRegistersRequest { boot_id, gaid: 99 }).await.unwrap_err();
@@ -74,53 +74,53 @@ async fn what_is_not_there_is_said_so() {
 }
 
 #[tokio::test]
-async fn endpoints_need_an_address_that_can_be_sent_to() {
-    let mut world = world().await;
-    let boot_id = world.element.boot_id();
+async fn endpoint_with_invalid_address_is_refused() {
+    let mut fixture = fixture().await;
+    let boot_id = fixture.element.boot_id();
     for bad in ["", "somewhere", "127.0.0.1", "127.0.0.1:0", "0.0.0.0:5"] {
         let entry = EndpointEntry { endpoint: 11, gaid: GAID, data_address: bad.into(), ..EndpointEntry::default() };
         let request = SetEndpointsRequest { boot_id, endpoints: vec![entry] };
-        let status = world.control.set_endpoints(request).await.unwrap_err();
+        let status = fixture.control.set_endpoints(request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().contains(&format!("{bad:?}")), "{status}");
     }
 }
 
 #[tokio::test]
-async fn removed_endpoints_are_not_reached_and_not_admitted() {
-    let mut world = world().await;
-    let (server, caller) = (world.host(SERVER).await, world.host(11).await);
-    let boot_id = world.element.boot_id();
+async fn removed_endpoint_is_not_admitted() {
+    let mut fixture = fixture().await;
+    let (server, caller) = (fixture.host(SERVER).await, fixture.host(11).await);
+    let boot_id = fixture.element.boot_id();
     let remove = RemoveEndpointsRequest { boot_id, endpoints: vec![caller.endpoint] };
-    world.control.remove_endpoints(remove).await.unwrap();
-    caller.send(&keyed(caller.base(Kind::MapData, &server, 1), MapFlags::ADD, &[(0, 7)])).await;
+    fixture.control.remove_endpoints(remove).await.unwrap();
+    caller.send(&keyed(caller.base(FrameKind::MapData, &server, 1), MapFlags::ADD, &[(0, 7)])).await;
     assert!(server.receive().await.base().has(pathcall_wire::Flags::NOT_ADMITTED));
-    world.control.remove(RemoveRequest { boot_id, gaid: GAID }).await.unwrap();
-    let gone = world.control.read_registers(ReadRegistersRequest { gaid: GAID, row: 0, rows: 1 }).await;
+    fixture.control.remove(RemoveRequest { boot_id, gaid: GAID }).await.unwrap();
+    let gone = fixture.control.read_registers(ReadRegistersRequest { gaid: GAID, row: 0, rows: 1 }).await;
     assert_eq!(gone.unwrap_err().code(), Code::NotFound);
 }
 
 #[tokio::test]
-async fn the_last_admitted_frame_is_remembered() {
-    let mut world = world().await;
-    let (server, caller) = (world.host(SERVER).await, world.host(11).await);
-    assert!(world.control.last_seen(LastSeenRequest {}).await.unwrap().into_inner().age_ns.is_empty());
+async fn last_admitted_frame_is_recorded() {
+    let mut fixture = fixture().await;
+    let (server, caller) = (fixture.host(SERVER).await, fixture.host(11).await);
+    assert!(fixture.control.last_seen(LastSeenRequest {}).await.unwrap().into_inner().age_ns.is_empty());
     let before = std::time::Instant::now();
-    caller.send(&keyed(caller.base(Kind::MapData, &server, 1), MapFlags::ADD, &[(0, 7)])).await;
+    caller.send(&keyed(caller.base(FrameKind::MapData, &server, 1), MapFlags::ADD, &[(0, 7)])).await;
     caller.receive().await;
-    let age = world.control.last_seen(LastSeenRequest {}).await.unwrap().into_inner().age_ns[&GAID];
+    let age = fixture.control.last_seen(LastSeenRequest {}).await.unwrap().into_inner().age_ns[&GAID];
     assert!(u128::from(age) <= before.elapsed().as_nanos());
 
-    let mut stale = caller.base(Kind::MapData, &server, 2);
+    let mut stale = caller.base(FrameKind::MapData, &server, 2);
     stale.epoch = EPOCH + 1;
     caller.send(&keyed(stale, MapFlags::ADD, &[(0, 7)])).await;
     server.receive().await;
-    let later = world.control.last_seen(LastSeenRequest {}).await.unwrap().into_inner().age_ns[&GAID];
-    assert!(later > age, "a frame that is not admitted is no sign of life");
+    let later = fixture.control.last_seen(LastSeenRequest {}).await.unwrap().into_inner().age_ns[&GAID];
+    assert!(later > age, "only admitted frames count");
 }
 
 #[tokio::test]
-async fn ports_in_use_are_named_with_the_way_out() {
+async fn port_in_use_error_names_option() {
     let first = run(config()).await.unwrap();
     let data = first.data_addr();
     let error = run(config().data(data)).await.unwrap_err().to_string();
@@ -134,7 +134,7 @@ async fn ports_in_use_are_named_with_the_way_out() {
 }
 
 #[tokio::test]
-async fn configurations_that_cannot_work_are_refused() {
+async fn invalid_configuration_is_refused() {
     let elsewhere = "192.0.2.1:0".parse().unwrap();
     let error = run(config().data(elsewhere)).await.unwrap_err().to_string();
     assert_eq!(error, "192.0.2.1 is not an address of this machine: choose one with --data");
@@ -147,21 +147,24 @@ async fn configurations_that_cannot_work_are_refused() {
 
     let controller = Some("http://127.0.0.1:7700".to_owned());
     let error = run(config().data("0.0.0.0:0".parse().unwrap()).controller(controller)).await.unwrap_err();
-    assert_eq!(error.to_string(), "0.0.0.0:0 (frames) is no address that others can reach: name one with --advertise");
+    assert_eq!(
+        error.to_string(),
+        "0.0.0.0:0 (frames) cannot be reached from other machines: set a reachable address with --advertise"
+    );
 }
 
 #[tokio::test]
 async fn shutdown_frees_both_ports() {
     let (data, control) = (loopback::own(), loopback::own());
-    let mut world = world_of(config().data(data).control(control)).await;
-    world.counters().await;
-    world.element.shutdown().await;
+    let mut fixture = fixture_with(config().data(data).control(control)).await;
+    fixture.counters().await;
+    fixture.element.shutdown().await;
     let again = run(config().data(data).control(control)).await.unwrap();
     assert_eq!((again.data_addr(), again.control_addr()), (data, control));
 }
 
 #[tokio::test]
-async fn every_start_is_another_boot() {
+async fn each_start_has_new_boot_id() {
     let (a, b) = (run(config()).await.unwrap(), run(config()).await.unwrap());
     assert_ne!(a.boot_id(), b.boot_id());
 }

@@ -1,4 +1,4 @@
-//! An element on real sockets, with controllers and hosts of the tests' own.
+//! Tests of an element on real sockets, with controllers and hosts of the tests.
 
 mod calls;
 mod common;

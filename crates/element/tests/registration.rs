@@ -1,10 +1,10 @@
-//! An element and its controller: found late, lost, and found again.
+//! Tests of an element's registration with a controller that starts late, disappears and comes back.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{World, config, world_of};
+use crate::common::{ElementFixture, config, fixture_with};
 use pathcall_element::{Registration, Security, run};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::{
@@ -14,7 +14,7 @@ use pathcall_proto::v1::{
 };
 use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::clone::{emit, switch_id};
-use pathcall_wire::{BaseRepr, CloneFrame, CloneRepr, Kind, MAX_FRAME};
+use pathcall_wire::{BaseRepr, CloneFrame, CloneRepr, FrameKind, MAX_FRAME};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -26,11 +26,11 @@ use tonic::{Request, Response, Status};
 type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 type Grants = mpsc::Sender<Result<ElementGrant, Status>>;
 
-/// A controller that hands each registration to the test.
-struct Fake(mpsc::Sender<(RegisterElementRequest, Grants)>);
+/// Controller that hands each registration to the test.
+struct TestController(mpsc::Sender<(RegisterElementRequest, Grants)>);
 
 #[tonic::async_trait]
-impl Controller for Fake {
+impl Controller for TestController {
     type RegisterApplicationStream = Stream<ApplicationGrant>;
     type RegisterElementStream = Stream<ElementGrant>;
     type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
@@ -92,26 +92,30 @@ async fn controller(addr: SocketAddr) -> (SocketAddr, FakeController) {
     let listener = TcpListener::bind(addr).await.unwrap();
     let addr = listener.local_addr().unwrap();
     let (sender, registrations) = mpsc::channel(1);
-    let server = Server::builder().add_service(ControllerServer::new(Fake(sender)));
+    let server = Server::builder().add_service(ControllerServer::new(TestController(sender)));
     let server = tokio::spawn(async move { server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap() });
     (addr, FakeController { registrations, server })
 }
 
 async fn until(registration: &mut watch::Receiver<Registration>, expected: Registration) {
-    tokio::time::timeout(HANG, registration.wait_for(|state| *state == expected)).await.expect("in time").unwrap();
+    tokio::time::timeout(HANG, registration.wait_for(|state| *state == expected))
+        .await
+        .expect("within the time limit")
+        .unwrap();
 }
 
 #[tokio::test]
-async fn an_element_registers_again_whenever_its_controller_comes_back() {
-    // Nobody listens there yet.
+async fn element_registers_again_after_controller_restart() {
+    // No controller listens at this address yet.
     let addr = loopback::own();
     let element = run(config().controller(Some(format!("http://{addr}")))).await.unwrap();
     let mut registration = element.registration();
-    assert_eq!(*registration.borrow_and_update(), Registration::Unknown, "it serves without");
+    assert_eq!(*registration.borrow_and_update(), Registration::Unknown, "the element runs unregistered");
 
     for element_id in [1, 2] {
         let (_, mut controller) = controller(addr).await;
-        let asked = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
+        let asked =
+            tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("within the time limit").unwrap();
         let (request, grants) = asked;
         assert_eq!(request.boot_id, element.boot_id());
         assert_eq!(request.data_address, element.data_addr().to_string());
@@ -130,21 +134,22 @@ async fn an_element_registers_again_whenever_its_controller_comes_back() {
     element.shutdown().await;
 }
 
-/// NetClone §3.7: an element's requests carry its id, by which others know that one has decided.
+/// NetClone §3.7: an element's requests carry its id, which shows other elements that the choice is made.
 #[tokio::test]
-async fn the_number_that_the_controller_gives_is_the_switch_id() {
+async fn registration_sets_switch_id() {
     const POOL: u32 = 9;
     let (addr, mut controller) = controller((Ipv4Addr::LOCALHOST, 0).into()).await;
-    let mut world = world_of(config().controller(Some(format!("http://{addr}")))).await;
-    let boot_id = world.element.boot_id();
+    let mut fixture = fixture_with(config().controller(Some(format!("http://{addr}")))).await;
+    let boot_id = fixture.element.boot_id();
     let pool = InstallPoolRequest { boot_id, gaid: POOL, version: 1, servers: vec![41], token_key: None };
-    world.control.install_pool(pool).await.unwrap();
-    let (caller, server) = (party(&mut world, POOL, 31).await, party(&mut world, POOL, 41).await);
-    let (_, grants) = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
-    let base = BaseRepr { gaid: POOL, epoch: 1, src: 31, src_incarnation: 1, ..BaseRepr::new(Kind::CloneRequest) };
+    fixture.control.install_pool(pool).await.unwrap();
+    let (caller, server) = (pool_host(&mut fixture, POOL, 31).await, pool_host(&mut fixture, POOL, 41).await);
+    let (_, grants) =
+        tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("within the time limit").unwrap();
+    let base = BaseRepr { gaid: POOL, epoch: 1, src: 31, src_incarnation: 1, ..BaseRepr::new(FrameKind::CloneRequest) };
     let mut frame = [0; MAX_FRAME];
-    let len = emit(&base, &CloneRepr { parts: 1, ..CloneRepr::default() }, b"a question", &mut frame);
-    // What has no room for it has its number modulo that room, from 1.
+    let len = emit(&base, &CloneRepr { parts: 1, ..CloneRepr::default() }, b"a request", &mut frame);
+    // An id that does not fit is reduced modulo the range, from 1.
     for element in [7, 70_000] {
         let grant = ElementGrant { element, endpoint: 100 };
         grants.send(Ok(grant)).await.unwrap();
@@ -153,30 +158,30 @@ async fn the_number_that_the_controller_gives_is_the_switch_id() {
                 caller.send(&frame[..len]).await.unwrap();
                 let mut bytes = [0; MAX_FRAME];
                 let len = server.recv(&mut bytes).await.unwrap();
-                let said = CloneFrame::new_checked(&bytes[..len]).unwrap().head().switch_id();
-                if said == switch_id(element).get() {
+                let printed = CloneFrame::new_checked(&bytes[..len]).unwrap().head().switch_id();
+                if printed == switch_id(element).get() {
                     return;
                 }
             }
         };
-        tokio::time::timeout(HANG, carried).await.expect("frames carry it");
+        tokio::time::timeout(HANG, carried).await.expect("frames with the switch id");
     }
-    world.element.shutdown().await;
+    fixture.element.shutdown().await;
 }
 
-/// Somebody of a pool, known to the element.
-async fn party(world: &mut World, gaid: u32, endpoint: u32) -> UdpSocket {
+/// Endpoint of a pool, registered with the element.
+async fn pool_host(fixture: &mut ElementFixture, gaid: u32, endpoint: u32) -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    socket.connect(world.element.data_addr()).await.unwrap();
+    socket.connect(fixture.element.data_addr()).await.unwrap();
     let data_address = socket.local_addr().unwrap().to_string();
     let entry = EndpointEntry { endpoint, incarnation: 1, data_address, gaid, slot_base: 0, slots: 0 };
-    let boot_id = world.element.boot_id();
-    world.control.set_endpoints(SetEndpointsRequest { boot_id, endpoints: vec![entry] }).await.unwrap();
+    let boot_id = fixture.element.boot_id();
+    fixture.control.set_endpoints(SetEndpointsRequest { boot_id, endpoints: vec![entry] }).await.unwrap();
     socket
 }
 
 #[tokio::test]
-async fn the_advertised_address_is_what_the_controller_is_told() {
+async fn advertised_address_is_registered() {
     let (addr, mut controller) = controller((Ipv4Addr::LOCALHOST, 0).into()).await;
     let all = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let advertise = Some(Ipv4Addr::new(192, 0, 2, 9).into());
@@ -184,33 +189,34 @@ async fn the_advertised_address_is_what_the_controller_is_told() {
     let all = config().data(all).control(all).security(Security::default().insecure(true));
     let element = run(all.advertise(advertise).controller(controller_url));
     let element = element.await.unwrap();
-    let asked = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
+    let asked =
+        tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("within the time limit").unwrap();
     assert_eq!(asked.0.data_address, format!("192.0.2.9:{}", element.data_addr().port()));
     assert_eq!(asked.0.control_address, format!("http://192.0.2.9:{}", element.control_addr().port()));
 }
 
 #[tokio::test]
-async fn a_controller_that_cannot_be_reached_is_reported_once() {
+async fn unreachable_controller_is_logged_once() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // With one subscriber the first thread to come by an event says for all whether it is wanted; with two, both say.
+    // `tracing` caches by the first thread whether an event is enabled; with two subscribers it asks both.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    // Somebody listens, but is no controller: each try is seen here.
+    // The listener is not a controller; the test observes each attempt.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let controller = format!("http://{}", listener.local_addr().unwrap());
     let element = run(config().controller(Some(controller))).await.unwrap();
-    // A try makes up to two connections: these are three tries at least.
+    // An attempt makes up to two connections: these are at least three attempts.
     for _ in 0..8 {
-        drop(tokio::time::timeout(HANG, listener.accept()).await.expect("another try").unwrap());
+        drop(tokio::time::timeout(HANG, listener.accept()).await.expect("another attempt").unwrap());
     }
     element.shutdown().await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert_eq!(log.matches("can't register with the controller").count(), 1, "{log}");
+    assert_eq!(log.matches("cannot register with the controller").count(), 1, "{log}");
 }
 
-/// What was logged.
+/// Captured log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

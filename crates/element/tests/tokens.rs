@@ -1,31 +1,31 @@
-//! An application whose frames carry tokens, on real sockets: a hostile host that knows every name,
-//! and hears every frame, but has no key.
+//! Tests of an application with tokens on real sockets. A hostile host knows every name and receives every frame, but
+//! has no key.
 
-use crate::common::{BANK, GAID, Host, SERVER, World, application, keyed};
+use crate::common::{BANK, ElementFixture, GAID, Host, SERVER, application, keyed};
 use pathcall_element::Handle;
 use pathcall_proto::v1::{CountersReply, ElementApplication, InstallRequest};
-use pathcall_wire::{Flags, Kind, MAX_FRAME, MapFlags, MapFrame, TokenKey};
+use pathcall_wire::{Flags, FrameKind, MAX_FRAME, MapFlags, MapFrame, TokenKey};
 use tokio::net::UdpSocket;
 
 const KEY: TokenKey = TokenKey::new([0x1234_5678, 0x9abc_def0]);
 const CALLER: u32 = 11;
-/// Frames of the caller, each amid one of every hostile kind.
+/// Frames of the caller, each accompanied by one hostile frame of every kind.
 const TURNS: u32 = 600;
 
-async fn signed_world() -> World {
-    let mut world = crate::common::world().await;
+async fn signed_fixture() -> ElementFixture {
+    let mut fixture = crate::common::fixture().await;
     let application = ElementApplication { token_key: Some(KEY.words().into()), ..application() };
-    let boot_id = world.element.boot_id();
-    world.control.install(InstallRequest { boot_id, application: Some(application) }).await.unwrap();
-    world
+    let boot_id = fixture.element.boot_id();
+    fixture.control.install(InstallRequest { boot_id, application: Some(application) }).await.unwrap();
+    fixture
 }
 
 fn signed(frame: &[u8]) -> Vec<u8> {
-    KEY.seal(frame, &mut [0; MAX_FRAME]).expect("room").to_vec()
+    KEY.insert_token(frame, &mut [0; MAX_FRAME]).expect("room").to_vec()
 }
 
-/// Bytes that look random, the same at each run.
-fn noise(turn: u32, len: usize) -> Vec<u8> {
+/// Deterministic bytes that look random.
+fn random_bytes(turn: u32, len: usize) -> Vec<u8> {
     let mut state = u64::from(turn) + 1;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -56,49 +56,49 @@ fn count(counters: &CountersReply, name: &str) -> u64 {
     counters.applications[&GAID].counters.get(name).or_else(|| counters.element.get(name)).copied().expect(name)
 }
 
-/// What the caller adds in a turn.
+/// Addition that the caller makes in a turn.
 fn addition(caller: &Host, server: &Host, turn: u32) -> Vec<u8> {
-    keyed(caller.base(Kind::MapData, server, turn), MapFlags::ADD, &[(1, 3), (2, turn.cast_signed())])
+    keyed(caller.base(FrameKind::MapData, server, turn), MapFlags::ADD, &[(1, 3), (2, turn.cast_signed())])
 }
 
 #[tokio::test]
-async fn a_hostile_host_changes_nothing_and_is_counted() {
-    let mut world = signed_world().await;
-    let (server, caller) = (world.host(SERVER).await, world.host(CALLER).await);
-    let mut hostile = Hostile::new(&world.element).await;
+async fn hostile_host_changes_nothing_and_is_counted() {
+    let mut fixture = signed_fixture().await;
+    let (server, caller) = (fixture.host(SERVER).await, fixture.host(CALLER).await);
+    let mut hostile = Hostile::new(&fixture.element).await;
     let other = TokenKey::new([1, 2]);
-    let mut heard: Vec<Vec<u8>> = Vec::new();
+    let mut received: Vec<Vec<u8>> = Vec::new();
     for turn in 1..=TURNS {
         let frame = addition(&caller, &server, turn);
         let good = signed(&frame);
-        // The next frame of the caller before it comes: no token, a guess, a token of another frame.
+        // Forgeries of the caller's next frame: without token, with a guessed one, with the token of another frame.
         hostile.send(&frame).await;
-        hostile.send(other.seal(&frame, &mut [0; MAX_FRAME]).expect("room")).await;
+        hostile.send(other.insert_token(&frame, &mut [0; MAX_FRAME]).expect("room")).await;
         let mut changed = good.clone();
         let last = changed.len() - 1;
         changed[last] ^= 1;
         hostile.send(&changed).await;
-        // The server's words, as nobody but the server may say them.
-        for kind in [Kind::MapWipe, Kind::MapClose, Kind::MapRead] {
+        // Kinds of frames that only the server may send.
+        for kind in [FrameKind::MapWipe, FrameKind::MapClose, FrameKind::MapRead] {
             hostile.send(&keyed(server.base(kind, &server, 0), MapFlags::BARE, &[])).await;
         }
-        // What is no frame.
+        // Bytes that are no frame.
         hostile.send(&good[..(turn as usize * 7) % good.len()]).await;
-        hostile.send(&noise(turn, turn as usize % 700)).await;
-        // What was right once.
-        if let Some(earlier) = heard.get(turn as usize / 2) {
+        hostile.send(&random_bytes(turn, turn as usize % 700)).await;
+        // Replay of an earlier valid frame.
+        if let Some(earlier) = received.get(turn as usize / 2) {
             hostile.send(earlier).await;
         }
         caller.send(&good).await;
         let ack = answer(&caller, turn).await;
         assert!(KEY.has_signed(ack.as_bytes()), "the element signs its answer");
-        heard.push(good);
+        received.push(good);
     }
     let turns = i64::from(TURNS);
-    let sums = (world.row(1).await[BANK], world.row(2).await[BANK + 1]);
+    let sums = (fixture.row(1).await[BANK], fixture.row(2).await[BANK + 1]);
     assert_eq!(sums, (3 * turns as i32, (turns * (turns + 1) / 2) as i32), "each addition once");
 
-    let counters = world.counters().await;
+    let counters = fixture.counters().await;
     assert_eq!(count(&counters, "applied"), u64::from(TURNS));
     assert_eq!(
         (count(&counters, "unauthentic"), count(&counters, "drop_unauthentic")),
@@ -110,23 +110,23 @@ async fn a_hostile_host_changes_nothing_and_is_counted() {
     assert_eq!((count(&counters, "harvests"), count(&counters, "reads"), count(&counters, "not_admitted")), (0, 0, 0));
 }
 
-/// The answer to the caller's frame of a turn; those to replays are passed over.
+/// Answer to the caller's frame of a turn; answers to replays are skipped.
 async fn answer(caller: &Host, turn: u32) -> MapFrame<Vec<u8>> {
     loop {
         let frame = caller.receive().await;
-        if frame.kind() == Kind::MapAck && frame.base().seq() == turn {
+        if frame.kind() == FrameKind::MapAck && frame.base().seq() == turn {
             return frame;
         }
     }
 }
 
 #[tokio::test]
-async fn copies_of_a_multicast_are_signed_for_each() {
-    let mut world = signed_world().await;
-    let server = world.host(SERVER).await;
-    let members = [world.host(CALLER).await, world.host(CALLER + 1).await];
-    world.set_group(&[CALLER, CALLER + 1]).await;
-    let mut base = server.base(Kind::MapSoft, &members[0], 0);
+async fn each_multicast_copy_is_signed() {
+    let mut fixture = signed_fixture().await;
+    let server = fixture.host(SERVER).await;
+    let members = [fixture.host(CALLER).await, fixture.host(CALLER + 1).await];
+    fixture.set_group(&[CALLER, CALLER + 1]).await;
+    let mut base = server.base(FrameKind::MapSoft, &members[0], 0);
     base.flags |= Flags::MCAST;
     server.send(&signed(&keyed(base, MapFlags::BARE, &[]))).await;
     for member in &members {

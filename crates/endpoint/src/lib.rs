@@ -1,10 +1,10 @@
-//! A host's end of Pathcall: the part that lives in the process that calls or serves.
+//! Endpoints of Pathcall: state machines and drivers in the processes of callers and servers.
 //!
-//! In the order data meets them: [`map`], [`mod@clone`] and [`delegate`] turn calls into frames or messages, and these
-//! into answers; [`flow`] sends each frame reliably under a window, [`messages`] carries long messages over flows;
-//! `token` signs and checks frames, where an application wants it; [`driver`] moves them between the state machines and
-//! UDP, shared memory, TCP or QUIC. Everything but the driver is free of I/O and clocks, so the simulator and the fuzzers
-//! run the very same code.
+//! Modules, in the order in which a call passes them: [`map`], [`mod@clone`] and [`delegate`] convert calls to frames
+//! or messages, and frames or messages to answers. [`flow`] sends each frame reliably within a window; [`messages`]
+//! carries long messages over flows. `token` signs and checks frames of applications with a key. [`driver`] moves
+//! frames between the state machines and UDP, shared memory, TCP or QUIC. All modules except the driver have no I/O and
+//! read no clock, so the simulator and the fuzzers run the same code.
 
 #![warn(missing_docs)]
 

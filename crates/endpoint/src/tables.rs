@@ -1,12 +1,12 @@
-//! Tables that frames and calls look things up in, by the time that a look takes.
+//! Hash map types for lookups by frames and calls.
 
 use std::collections::HashMap;
 
 use foldhash::fast::{FixedState, RandomState};
 
-/// Anything by numbers that this process, or the controller, has given out: nobody gains from collisions.
-pub(crate) type ByNumber<K, V> = HashMap<K, V, FixedState>;
+/// Hash map with a fixed hash, for keys that this process or the controller assigns. No attacker can cause collisions.
+pub(crate) type FixedHashMap<K, V> = HashMap<K, V, FixedState>;
 
-/// Anything by what strangers may choose: the hash has a seed that they do not know. One that holds against those who
-/// watch for longer would cost more than the rest of a look.
-pub(crate) type ByName<K, V> = HashMap<K, V, RandomState>;
+/// Hash map with a random seed, for keys that callers choose. A hash that resists an attacker who measures lookup times
+/// would cost more than the lookup.
+pub(crate) type SeededHashMap<K, V> = HashMap<K, V, RandomState>;

@@ -1,59 +1,60 @@
-//! The doors of an endpoint whose application has tokens: what comes in is checked before the state
-//! machine sees it, what goes out is signed.
+//! Frame authentication of an endpoint: checks the token of each received frame before the state machine gets it, and
+//! signs each sent frame.
 //!
 //! ```text
-//! driver ─ frame ─► Guard::admits ─► state machine ─ frame ─► Signing ─ with its token ─► driver
+//! driver ─ frame ─► FrameAuth::admits ─► state machine ─ frame ─► SigningOutbox ─ frame and token ─► driver
 //! ```
 //!
-//! State machines write frames without tokens, so that nothing of tokens is in them.
+//! State machines write frames without tokens.
 
 use pathcall_wire::{Base, Flags, MAX_FRAME, TokenKey, token};
 
-use crate::map::{Dest, Outbox};
+use crate::map::{Dest, FrameSink};
 
-/// What an application's frames are checked and signed with; by default nothing.
+/// Key of the application's frames, and buffer for signed frames; without a key by default.
 #[derive(Debug, Default)]
-pub(crate) struct Guard {
+pub(crate) struct FrameAuth {
     key: Option<TokenKey>,
-    /// Where a frame gets its token.
-    room: Box<[u8]>,
+    /// Buffer for a frame with its token.
+    buffer: Box<[u8]>,
 }
 
-impl Guard {
+impl FrameAuth {
     pub(crate) fn new(key: Option<TokenKey>) -> Self {
-        Self { key, room: vec![0; if key.is_some() { MAX_FRAME } else { 0 }].into() }
+        Self { key, buffer: vec![0; if key.is_some() { MAX_FRAME } else { 0 }].into() }
     }
 
-    /// Whether a frame may be looked at; `skip`: a test has it not look.
+    /// Whether a frame may be processed; `skip`: a mutant disables the check.
     pub(crate) fn admits(&self, frame: &[u8], skip: bool) -> bool {
         token::admits(self.key.as_ref(), frame) || skip
     }
 
-    /// `out`, by which frames leave with their tokens.
-    pub(crate) fn signing<'a, O: Outbox>(&'a mut self, out: &'a mut O) -> Signing<'a, O> {
-        Signing { guard: self, out }
+    /// Wraps `out` so that each frame gets its token.
+    pub(crate) fn signing<'a, O: FrameSink>(&'a mut self, out: &'a mut O) -> SigningOutbox<'a, O> {
+        SigningOutbox { guard: self, out }
     }
 }
 
-/// An outbox that signs.
-pub(crate) struct Signing<'a, O> {
-    guard: &'a mut Guard,
+/// Frame sink that signs frames.
+pub(crate) struct SigningOutbox<'a, O> {
+    guard: &'a mut FrameAuth,
     out: &'a mut O,
 }
 
-impl<O: Outbox> Outbox for Signing<'_, O> {
+impl<O: FrameSink> FrameSink for SigningOutbox<'_, O> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         let Some(key) = self.guard.key else { return self.out.send(to, frame) };
-        let sealed = key.seal(frame, &mut self.guard.room);
-        debug_assert!(sealed.is_some(), "{} bytes leave no room for a token", frame.len());
-        if let Some(sealed) = sealed {
-            self.out.send(to, sealed);
+        let signed = key.insert_token(frame, &mut self.guard.buffer);
+        debug_assert!(signed.is_some(), "a frame of {} bytes is too long for a token", frame.len());
+        if let Some(signed) = signed {
+            self.out.send(to, signed);
         }
     }
 }
 
-/// Notes in a frame that the network below marked it: a host counts that like a mark by the element.
-pub(crate) fn mark(frame: &mut [u8]) {
+/// Sets the congestion flag of a frame whose IP packet has a congestion mark. Hosts treat it like a mark by the
+/// element.
+pub(crate) fn set_congestion_flag(frame: &mut [u8]) {
     if let Ok(mut base) = Base::new_checked(frame) {
         let flags = base.flags() | Flags::ECN;
         base.set_flags(flags);

@@ -1,16 +1,16 @@
-//! Congestion marks on a map's frames, from where a network sets them to the window of who sent them.
+//! Congestion marks on map frames, from the network to the sender's window.
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation};
 use pathcall_wire::{Base, Flags, Instant};
 
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, _to: Dest, frame: &[u8]) {
         self.0.push(frame.to_vec());
     }
@@ -34,13 +34,13 @@ fn client(votes: bool) -> MapClient {
         votes,
         clear: ClearPolicy::Copy,
         start_chunk: 0,
-        lease: LEASE,
+        lease: DEFAULT_LEASE,
         era: Era::of_epoch(1).of_element(),
-        timing: Timing::default(),
+        timing: FlowTiming::default(),
     })
 }
 
-/// The owner of what is summed by `workers` workers, of ballots, or of keys.
+/// Owner of sums over `workers` workers, of ballots, or of keys.
 fn server(workers: u32, votes: bool) -> MapServer {
     let mut server = MapServer::new(ServerConfig {
         gaid: 7,
@@ -57,23 +57,23 @@ fn server(workers: u32, votes: bool) -> MapServer {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 1,
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     });
     let member = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
-    server.join(Instant(0), member).expect("room");
+    server.join(Instant(0), member).expect("join succeeds");
     server
 }
 
-/// Frames of a long call that are sent at first, and once the server has answered those.
+/// Number of frames that a long call sends at first, and after the answers to these.
 fn bursts(operation: Operation, (workers, votes): (u32, bool), marked: bool) -> [usize; 2] {
     let (mut client, mut server) = (client(votes), server(workers, votes));
     let (mut first, mut answers, mut next) = (Sent::default(), Sent::default(), Sent::default());
     client.start(Instant(0), CallId(1), operation);
     client.poll(Instant(0), &mut first);
     for frame in &mut first.0 {
-        let mut base = Base::new_checked(&mut frame[..]).expect("a frame");
-        // As a network on the way has it.
+        let mut base = Base::new_checked(&mut frame[..]).expect("valid frame");
+        // Mark set by the network.
         let flags = base.flags() | if marked { Flags::ECN } else { 0 };
         base.set_flags(flags);
         server.handle(Instant(1), frame, &mut answers);
@@ -85,12 +85,12 @@ fn bursts(operation: Operation, (workers, votes): (u32, bool), marked: bool) -> 
 }
 
 #[test]
-fn congestion_marks_shrink_the_callers_window_whatever_its_call_is() {
+fn congestion_marks_shrink_window_for_all_call_types() {
     let keys = || (0..3_000).map(|n| Key::from(format!("{n:0>400}").as_str()));
     let sum = Operation::Sum { lanes: vec![1; 1_000].into(), modify: Modify::default(), threshold: 1 };
     let pairs = keys().map(|key| (key, 1)).collect();
     let add = Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element };
-    let vote = Operation::Count { keys: keys().collect(), threshold: 2, to: pathcall_wire::Target::Src };
+    let vote = Operation::Count { keys: keys().collect(), threshold: 2, to: pathcall_wire::ForwardTarget::Src };
     for (operation, terms) in [(sum, (1, false)), (add, (0, false)), (vote, (0, true))] {
         assert_eq!(bursts(operation.clone(), terms, false), [64, 128], "{terms:?}");
         assert_eq!(bursts(operation, terms, true), [64, 32], "{terms:?}");

@@ -1,28 +1,28 @@
-//! An application that can't go on: every worker learns it, even one that the element holds.
+//! Failed application: all workers get the report, also workers whose frames the element holds.
 
 use std::time::Duration;
 
-use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Outbox};
+use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
 
-/// What was sent, and where.
+/// Destination and kind of sent frames.
 #[derive(Default)]
-struct Sent(Vec<(Dest, Kind)>);
+struct Sent(Vec<(Dest, FrameKind)>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, to: Dest, frame: &[u8]) {
-        self.0.push((to, Kind::parse(Base::new_checked(frame).expect("a frame").kind()).expect("a kind")));
+        self.0.push((to, FrameKind::parse(Base::new_checked(frame).expect("valid frame").kind()).expect("a kind")));
     }
 }
 
 impl Sent {
-    /// Who is told that it has to begin anew.
-    fn told(&self) -> Vec<Dest> {
-        self.0.iter().filter(|(_, kind)| *kind == Kind::MapError).map(|(to, _)| *to).collect()
+    /// Destinations of failure reports.
+    fn reported(&self) -> Vec<Dest> {
+        self.0.iter().filter(|(_, kind)| *kind == FrameKind::MapError).map(|(to, _)| *to).collect()
     }
 }
 
@@ -37,7 +37,7 @@ fn contribution(endpoint: u32, worker: u16, lanes: u16) -> Vec<u8> {
         dst_incarnation: 5,
         seq: 1,
         round: 1,
-        ..BaseRepr::new(Kind::MapData)
+        ..BaseRepr::new(FrameKind::MapData)
     };
     let flags = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
     let map = MapRepr { flags, lanes, worker, threshold: 3, tag: lanes.into(), ..MapRepr::default() };
@@ -50,14 +50,14 @@ fn member(endpoint: u32) -> Member {
     Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 }
 }
 
-/// An application with three workers, 10 to 12.
+/// Application with three workers, 10 to 12.
 fn three_workers() -> MapServer {
     let mut server = MapServer::new(ServerConfig {
         gaid: 7,
         epoch: 1,
         endpoint: 1,
         incarnation: 5,
-        grant: Some(Grant { rows: 4, width: 256 }),
+        grant: Some(RegisterGrant { rows: 4, width: 256 }),
         threshold: 3,
         clear: ClearPolicy::Copy,
         mapping: false,
@@ -67,19 +67,19 @@ fn three_workers() -> MapServer {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 256,
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     });
     for endpoint in [10, 11, 12] {
-        server.join(Instant(0), member(endpoint)).expect("room");
+        server.join(Instant(0), member(endpoint)).expect("join succeeds");
     }
     server
 }
 
 #[test]
-fn a_report_that_may_have_been_lost_is_repeated_until_each_worker_has_joined_anew() {
+fn failure_report_is_repeated_until_all_workers_rejoin() {
     let mut server = three_workers();
-    // The third worker's frames stay in the element: nothing of it ever comes here.
+    // The element holds the third worker's frames, so the server gets none of them.
     server.handle(Instant(1), &contribution(10, 0, 4), &mut Sent::default());
     server.handle(Instant(2), &contribution(11, 1, 5), &mut Sent::default());
 
@@ -89,7 +89,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_each_worker_has_joined_ane
         let due = server.deadline().expect("a report is due");
         let mut sent = Sent::default();
         server.poll(due, &mut sent);
-        if !sent.told().is_empty() {
+        if !sent.reported().is_empty() {
             pauses.push(due - now);
             now = due;
         }
@@ -100,51 +100,51 @@ fn a_report_that_may_have_been_lost_is_repeated_until_each_worker_has_joined_ane
         "slower, but never silent: {pauses:?}"
     );
 
-    // Each of them is told, and what it sends is refused, whoever has come meanwhile.
+    // Each failed worker gets the report, and its frames are refused, even after a new worker has joined.
     server.leave(now, 12);
-    server.join(now, member(13)).expect("room");
+    server.join(now, member(13)).expect("join succeeds");
     let mut sent = Sent::default();
     server.handle(now, &contribution(10, 0, 4), &mut sent);
     server.poll(now + Duration::from_secs(10), &mut sent);
     let both = [10, 11].map(Dest::Endpoint);
-    assert_eq!(sent.told(), [both, both].concat());
+    assert_eq!(sent.reported(), [both, both].concat());
     for endpoint in [10, 11] {
         server.leave(now, endpoint);
     }
     let mut sent = Sent::default();
     server.poll(now + Duration::from_secs(20), &mut sent);
-    assert_eq!(sent.told(), []);
+    assert_eq!(sent.reported(), []);
 }
 
 #[test]
-fn who_is_a_worker_when_another_gives_a_sum_up_begins_anew() {
+fn abandoned_sum_fails_all_present_workers() {
     let mut server = three_workers();
     server.handle(Instant(1), &contribution(10, 0, 4), &mut Sent::default());
-    // Nobody else speaks for a worker.
-    server.give_up(Instant(2), 10, 6);
-    server.give_up(Instant(2), 9, 5);
+    // Only the worker itself may abandon its sum.
+    server.abandon_sum(Instant(2), 10, 6);
+    server.abandon_sum(Instant(2), 9, 5);
     let mut sent = Sent::default();
     server.poll(Instant(2), &mut sent);
-    assert_eq!(sent.told(), []);
+    assert_eq!(sent.reported(), []);
 
-    server.give_up(Instant(3), 10, 5);
+    server.abandon_sum(Instant(3), 10, 5);
     server.poll(Instant(3), &mut sent);
-    assert_eq!(sent.told(), [10, 11, 12].map(Dest::Endpoint));
-    // It may have joined anew before another one has heard of it, whose part counts in nothing then.
+    assert_eq!(sent.reported(), [10, 11, 12].map(Dest::Endpoint));
+    // A worker may join again before another worker has the report; the contribution of the latter does not count.
     server.leave(Instant(4), 10);
-    server.join(Instant(4), member(20)).expect("room");
+    server.join(Instant(4), member(20)).expect("join succeeds");
     let mut sent = Sent::default();
     for (endpoint, worker) in [(20, 0), (11, 1), (12, 2)] {
         server.handle(Instant(5), &contribution(endpoint, worker, 4), &mut sent);
     }
-    assert!(!sent.0.iter().any(|(_, kind)| *kind == Kind::MapResult), "{:?}", sent.0);
-    // All have joined anew: they have a sum.
+    assert!(!sent.0.iter().any(|(_, kind)| *kind == FrameKind::MapResult), "{:?}", sent.0);
+    // After all have joined again, sums work.
     for endpoint in [11, 12] {
         server.leave(Instant(6), endpoint);
-        server.join(Instant(6), member(endpoint + 10)).expect("room");
+        server.join(Instant(6), member(endpoint + 10)).expect("join succeeds");
     }
     for (endpoint, worker) in [(20, 0), (21, 1), (22, 2)] {
         server.handle(Instant(7), &contribution(endpoint, worker, 4), &mut sent);
     }
-    assert!(sent.0.iter().any(|(_, kind)| *kind == Kind::MapResult), "{:?}", sent.0);
+    assert!(sent.0.iter().any(|(_, kind)| *kind == FrameKind::MapResult), "{:?}", sent.0);
 }

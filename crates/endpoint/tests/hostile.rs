@@ -1,18 +1,18 @@
-//! Frames that pass admission but mean nothing, or the wrong thing: no panic, no wrong sum.
+//! Tests of authenticated frames with invalid content: no panic, no wrong sum.
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
 use proptest::prelude::*;
 
 #[derive(Default)]
 struct Sent(Vec<(Dest, Vec<u8>)>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         self.0.push((to, frame.to_vec()));
     }
@@ -36,14 +36,14 @@ fn client() -> MapClient {
         votes: false,
         clear: ClearPolicy::Copy,
         start_chunk: 0,
-        lease: LEASE,
+        lease: DEFAULT_LEASE,
         era: Era::of_epoch(1).of_element(),
-        timing: Timing::default(),
+        timing: FlowTiming::default(),
     })
 }
 
 fn server(threshold: u32) -> MapServer {
-    let grant = Some(Grant { rows: 4, width: if threshold > 0 { 256 } else { 64 } });
+    let grant = Some(RegisterGrant { rows: 4, width: if threshold > 0 { 256 } else { 64 } });
     let mut server = MapServer::new(ServerConfig {
         gaid: 7,
         epoch: 1,
@@ -59,8 +59,8 @@ fn server(threshold: u32) -> MapServer {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: if threshold > 0 { 256 } else { 64 },
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     });
     for endpoint in [10, 11] {
         server
@@ -70,7 +70,7 @@ fn server(threshold: u32) -> MapServer {
     server
 }
 
-/// Frames that pass every check of identity, with anything else in them.
+/// Frames that pass every identity check, with arbitrary content.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let header = (1u8..=10, any::<u16>(), prop::sample::select(vec![1u32, 10, 11]), 0u32..4, 0u32..8, 0u32..4);
     let map = (0u8..=10, 0u8..=2, any::<u16>(), 0u16..260, prop::sample::select(vec![0u16, 128, 3]), 0u32..6);
@@ -91,7 +91,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             slot,
             seq,
             round,
-            ..BaseRepr::new(Kind::parse(kind).expect("in range"))
+            ..BaseRepr::new(FrameKind::parse(kind).expect("in range"))
         };
         let map = MapRepr {
             op,
@@ -114,13 +114,14 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn no_frame_makes_anybody_panic(frames in prop::collection::vec(frame(), 1..60)) {
+    fn arbitrary_frames_cause_no_panic(frames in prop::collection::vec(frame(), 1..60)) {
         let mut out = Sent::default();
         let mut now = Instant(0);
         let (mut client, mut sums, mut keyed) = (client(), server(2), server(0));
-        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700].into(), modify: Modify::default(), threshold: 2 });
+        let modify = Modify::default();
+        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700].into(), modify, threshold: 2 });
         let pairs = (0..90).map(|i| (Key::from(i), i)).collect();
-        client.start(now, CallId(2), Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element });
+        client.start(now, CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
         keyed.query(now, QueryId(1), None);
         for bytes in frames {
             now = Instant(now.0 + 3_000_000);
@@ -135,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_ignored(noise in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_ignored(noise in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut out = Sent::default();
         let (mut client, mut server) = (client(), server(2));
         client.handle(Instant(1), &noise, &mut out);
@@ -146,14 +147,14 @@ proptest! {
 }
 
 #[test]
-fn frames_of_another_application_epoch_or_incarnation_change_nothing() {
+fn foreign_frames_change_nothing() {
     let wrong = [
-        BaseRepr { gaid: 8, ..own() },
-        BaseRepr { epoch: 2, ..own() },
-        BaseRepr { src_incarnation: 6, ..own() },
-        BaseRepr { src: 99, ..own() },
-        BaseRepr { dst: 2, ..own() },
-        BaseRepr { dst_incarnation: 6, ..own() },
+        BaseRepr { gaid: 8, ..own_base() },
+        BaseRepr { epoch: 2, ..own_base() },
+        BaseRepr { src_incarnation: 6, ..own_base() },
+        BaseRepr { src: 99, ..own_base() },
+        BaseRepr { dst: 2, ..own_base() },
+        BaseRepr { dst_incarnation: 6, ..own_base() },
     ];
     for base in wrong {
         let (mut server, mut out) = (server(2), Sent::default());
@@ -166,12 +167,12 @@ fn frames_of_another_application_epoch_or_incarnation_change_nothing() {
     let (mut server, mut out) = (server(2), Sent::default());
     let map = MapRepr { flags: MapFlags::LINEAR | MapFlags::ROUND, lanes: 4, tag: 1, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 4, 0)];
-    emit(&own(), &map, &mut bytes);
+    emit(&own_base(), &map, &mut bytes);
     server.handle(Instant(1), &bytes, &mut out);
     assert_eq!(server.stats().software_adds, 4, "the same frame with the right names counts");
 }
 
-fn own() -> BaseRepr {
+fn own_base() -> BaseRepr {
     BaseRepr {
         gaid: 7,
         epoch: 1,
@@ -181,6 +182,6 @@ fn own() -> BaseRepr {
         dst_incarnation: 5,
         seq: 1,
         round: 1,
-        ..BaseRepr::new(Kind::MapData)
+        ..BaseRepr::new(FrameKind::MapData)
     }
 }

@@ -1,41 +1,43 @@
-//! An element on the way between caller and owner: it is found by greeting, and what comes past it is bare.
+//! Inline element between caller and owner: detection by greetings, and frames that bypass it.
 
 use std::time::Duration;
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Lanes, Modify, Operation, Outbox, Output, Renewal};
-use pathcall_wire::{Base, Flags, Instant, Kind, MAX_UNSIGNED, MapFrame};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
+use pathcall_endpoint::map::server::{ElementTerms, Event, KEY_MEMORY, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{
+    ClearPolicy, Dest, EpochChange, FrameSink, Lanes, Modify, Operation, Output, RegisterGrant,
+};
+use pathcall_wire::{Base, Flags, FrameKind, Instant, MAX_UNSIGNED, MapFrame};
 
 const SERVER: u32 = 1;
 const CALLER: u32 = 10;
-const GRANT: Grant = Grant { rows: 4, width: 256 };
+const GRANT: RegisterGrant = RegisterGrant { rows: 4, width: 256 };
 
 #[derive(Default)]
 struct Sent(Vec<(Dest, Vec<u8>)>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         self.0.push((to, frame.to_vec()));
     }
 }
 
-/// A caller and its owner, and who is on the way between them.
-struct Pair {
+/// Caller and owner with an element on the route.
+struct InlinePair {
     client: MapClient,
     server: MapServer,
     now: Instant,
-    /// Whether an element admits what goes up, and what comes down.
+    /// Whether the element admits frames to the owner, and frames to the caller.
     met: [bool; 2],
-    /// The longest frame that it meets in one piece.
+    /// Maximum frame length without fragmentation.
     whole: usize,
-    /// Where each frame went, of either party.
-    sent: Vec<(Dest, Kind)>,
+    /// Destination of each frame.
+    sent: Vec<(Dest, FrameKind)>,
 }
 
-impl Pair {
+impl InlinePair {
     fn new(met: [bool; 2]) -> Self {
         let mut client = MapClient::new(ClientConfig {
             gaid: 7,
@@ -54,9 +56,9 @@ impl Pair {
             votes: false,
             clear: ClearPolicy::Copy,
             start_chunk: 0,
-            lease: LEASE,
+            lease: DEFAULT_LEASE,
             era: Era::of_epoch(1),
-            timing: Timing::default(),
+            timing: FlowTiming::default(),
         });
         client.greet();
         let mut server = MapServer::new(ServerConfig {
@@ -74,28 +76,28 @@ impl Pair {
             eviction: None,
             key_memory: KEY_MEMORY,
             width: GRANT.width,
-            lease: LEASE,
-            timing: Timing::default(),
+            lease: DEFAULT_LEASE,
+            timing: FlowTiming::default(),
         });
-        server.join(Instant(0), member(0)).expect("room");
+        server.join(Instant(0), member(0)).expect("join succeeds");
         Self { client, server, now: Instant(0), met, whole: usize::MAX, sent: Vec::new() }
     }
 
-    /// Carries all frames until there are none; those to the element itself are lost.
-    fn settle(&mut self) {
+    /// Delivers all frames; frames addressed to the element are lost.
+    fn deliver_all(&mut self) {
         loop {
             let (mut up, mut down) = (Sent::default(), Sent::default());
             self.now = self.now + Duration::from_millis(1);
             self.client.poll(self.now, &mut up);
             for (to, mut frame) in up.0 {
-                if self.carries(to, &mut frame, 0) {
+                if self.deliver(to, &mut frame, 0) {
                     self.server.handle(self.now, &frame, &mut down);
                 }
             }
             self.server.poll(self.now, &mut down);
             let any = !down.0.is_empty();
             for (to, mut frame) in down.0 {
-                if self.carries(to, &mut frame, 1) {
+                if self.deliver(to, &mut frame, 1) {
                     self.client.handle(self.now, &frame, &mut Sent::default());
                 }
             }
@@ -105,25 +107,25 @@ impl Pair {
         }
     }
 
-    fn carries(&mut self, to: Dest, frame: &mut [u8], direction: usize) -> bool {
-        let kind = MapFrame::new_checked(&*frame).expect("a frame").kind();
+    fn deliver(&mut self, to: Dest, frame: &mut [u8], direction: usize) -> bool {
+        let kind = MapFrame::new_checked(&*frame).expect("valid frame").kind();
         self.sent.push((to, kind));
         if self.met[direction] && frame.len() <= self.whole {
-            let mut base = Base::new_checked(frame).expect("a frame");
+            let mut base = Base::new_checked(frame).expect("valid frame");
             let flags = base.flags() & !Flags::NOT_ADMITTED;
             base.set_flags(flags);
         }
         to != Dest::Element
     }
 
-    /// Where parts and results go from now on.
-    fn roads(&mut self) -> [Option<Dest>; 2] {
+    /// Current destinations of contributions and results.
+    fn destinations(&mut self) -> [Option<Dest>; 2] {
         self.sent.clear();
         let (lanes, modify) = (Lanes::from(vec![1, 2, 3]), Modify::default());
         self.client.start(self.now, CallId(1), Operation::Sum { lanes, modify, threshold: 1 });
-        self.settle();
+        self.deliver_all();
         let road = |kind| self.sent.iter().find(|(_, sent)| *sent == kind).map(|(to, _)| *to);
-        [road(Kind::MapData), road(Kind::MapResult)]
+        [road(FrameKind::MapData), road(FrameKind::MapResult)]
     }
 }
 
@@ -132,73 +134,73 @@ fn member(terms: u64) -> Member {
 }
 
 #[test]
-fn an_element_that_admits_both_ways_is_on_the_way() {
-    let mut pair = Pair::new([true; 2]);
-    pair.settle();
-    assert_eq!(pair.roads(), [Some(Dest::Inline(SERVER)), Some(Dest::Inline(CALLER))]);
+fn element_admitting_both_directions_is_inline() {
+    let mut pair = InlinePair::new([true; 2]);
+    pair.deliver_all();
+    assert_eq!(pair.destinations(), [Some(Dest::Inline(SERVER)), Some(Dest::Inline(CALLER))]);
 }
 
 #[test]
-fn one_that_admits_one_way_or_none_is_not() {
+fn element_admitting_one_direction_is_not_inline() {
     for met in [[false, false], [true, false], [false, true]] {
-        let mut pair = Pair::new(met);
-        pair.settle();
-        assert_eq!(pair.roads(), [Some(Dest::Element), None], "{met:?}: its frames are sent to it");
+        let mut pair = InlinePair::new(met);
+        pair.deliver_all();
+        assert_eq!(pair.destinations(), [Some(Dest::Element), None], "{met:?}: frames are addressed to the element");
     }
 }
 
 #[test]
-fn one_that_a_full_frame_comes_to_in_fragments_is_not() {
-    let mut pair = Pair::new([true; 2]);
+fn element_behind_fragmentation_is_not_inline() {
+    let mut pair = InlinePair::new([true; 2]);
     pair.whole = MAX_UNSIGNED - 1;
-    pair.settle();
-    assert_eq!(pair.roads(), [Some(Dest::Element), None]);
+    pair.deliver_all();
+    assert_eq!(pair.destinations(), [Some(Dest::Element), None]);
 }
 
 #[test]
-fn each_epoch_is_greeted_anew() {
-    let mut pair = Pair::new([true; 2]);
-    pair.settle();
+fn greeting_is_repeated_in_each_epoch() {
+    let mut pair = InlinePair::new([true; 2]);
+    pair.deliver_all();
     pair.met = [false; 2];
     let (number, epoch, grant) = (1, 2, Some(GRANT));
-    pair.server.renew(pair.now, Terms { number, epoch, grant, reason: "a test" });
-    let renewal: Renewal = pair.server.rejoin(member(1)).expect("a member");
+    pair.server.renew(pair.now, ElementTerms { number, epoch, grant, reason: "a test" });
+    let renewal: EpochChange = pair.server.take_epoch_change(member(1)).expect("known member");
     pair.client.renew(pair.now, &renewal);
-    pair.settle();
-    assert_eq!(pair.roads(), [Some(Dest::Element), None]);
+    pair.deliver_all();
+    assert_eq!(pair.destinations(), [Some(Dest::Element), None]);
 }
 
 #[test]
-fn what_comes_bare_is_answered_exactly_and_tells_in_time_that_the_element_is_gone() {
-    let mut pair = Pair::new([true; 2]);
-    pair.settle();
+fn lasting_bypass_gives_exact_sums_and_reports_silent_element() {
+    let mut pair = InlinePair::new([true; 2]);
+    pair.deliver_all();
     pair.met = [false; 2];
     let began = pair.now;
     let mut rounds = 0;
-    let silent = Timing::default().silent;
+    let silent = FlowTiming::default().silent;
     let found = loop {
-        assert_eq!(pair.roads(), [Some(Dest::Inline(SERVER)), Some(Dest::Inline(CALLER))]);
+        assert_eq!(pair.destinations(), [Some(Dest::Inline(SERVER)), Some(Dest::Inline(CALLER))]);
         rounds += 1;
-        let sums = pair.client.next_event().expect("it is done").1.expect("well");
+        let sums = pair.client.next_event().expect("call is finished").1.expect("no error");
         assert_eq!(sums, Output::Sums(vec![1, 2, 3].into()), "round {rounds}");
         if let Some(Event::ElementSilent) = pair.server.next_event() {
             break pair.now;
         }
         pair.now = pair.now + silent / 10;
-        assert!(rounds < 20, "the owner must find out");
+        assert!(rounds < 20, "the owner must detect the bypass");
     };
-    assert!(found.since(began) >= silent, "not for a stray one");
+    assert!(found.since(began) >= silent, "a single frame is not reported");
     assert_eq!(pair.server.stats().rounds_software, rounds);
 }
 
 #[test]
-fn now_and_then_a_bare_frame_is_no_sign() {
-    let mut pair = Pair::new([true; 2]);
-    pair.settle();
+fn single_frames_past_inline_element_do_not_report_silence() {
+    let mut pair = InlinePair::new([true; 2]);
+    pair.deliver_all();
     pair.met = [false; 2];
     for _ in 0..5 {
-        pair.roads();
-        pair.now = pair.now + Timing::default().silent * 2;
+        pair.destinations();
+        pair.now = pair.now + FlowTiming::default().silent * 2;
         assert!(pair.server.next_event().is_none());
     }
 }

@@ -1,39 +1,39 @@
-//! More keys or ballots than an owner has memory for: the rest are refused by name, and what is known goes on.
+//! Memory limit for keys and ballots: new ones are refused, known ones continue to work.
 
-use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Key, Outbox};
+use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, Key};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::pairs::{self, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::pairs::{self, MAX_ENTRIES, PairStatus};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
-/// Keeps the answers to one frame.
+/// Frame sink that keeps the answers to one frame.
 #[derive(Default)]
-struct Answers(Vec<pairs::Answer>);
+struct Answers(Vec<pairs::PairAnswer>);
 
-impl Outbox for Answers {
+impl FrameSink for Answers {
     fn send(&mut self, _: Dest, frame: &[u8]) {
-        let frame = MapFrame::new_checked(frame).expect("a frame");
-        if frame.kind() == Kind::MapPairsAck {
+        let frame = MapFrame::new_checked(frame).expect("valid frame");
+        if frame.kind() == FrameKind::MapPairsAck {
             self.0.extend(pairs::answers(frame.payload()));
         }
     }
 }
 
-/// An owner with one caller, which sends frames of whole pairs.
-struct World {
+/// Owner with one caller that sends frames of whole pairs.
+struct OwnerFixture {
     server: MapServer,
     seq: u32,
 }
 
-impl World {
+impl OwnerFixture {
     fn new(key_memory: usize) -> Self {
-        Self::of(key_memory, false)
+        Self::with_votes(key_memory, false)
     }
 
-    /// `votes`: its keys are ballots.
-    fn of(key_memory: usize, votes: bool) -> Self {
+    /// Owner of keys, or of ballots if `votes`.
+    fn with_votes(key_memory: usize, votes: bool) -> Self {
         let mut server = MapServer::new(ServerConfig {
             gaid: 7,
             epoch: 1,
@@ -49,21 +49,21 @@ impl World {
             eviction: None,
             key_memory,
             width: 64,
-            lease: LEASE,
-            timing: Timing::default(),
+            lease: DEFAULT_LEASE,
+            timing: FlowTiming::default(),
         });
         let caller = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
-        server.join(Instant(0), caller).expect("room");
+        server.join(Instant(0), caller).expect("join succeeds");
         Self { server, seq: 0 }
     }
 
-    /// Adds 1 to each of these keys; what is said of them, in order.
-    fn add(&mut self, keys: &[Key]) -> Vec<Status> {
-        self.say(MapFlags::ADD, keys)
+    /// Adds 1 to each key. Returns the status of each, in order.
+    fn add(&mut self, keys: &[Key]) -> Vec<PairStatus> {
+        self.send(MapFlags::ADD, keys)
     }
 
-    /// Says this of each of these keys, with 1; what is said of them, in order.
-    fn say(&mut self, flags: u16, keys: &[Key]) -> Vec<Status> {
+    /// Sends these flags and the value 1 for each key. Returns the status of each, in order.
+    fn send(&mut self, flags: u16, keys: &[Key]) -> Vec<PairStatus> {
         assert!(keys.len() <= MAX_ENTRIES);
         self.seq += 1;
         let base = BaseRepr {
@@ -75,7 +75,7 @@ impl World {
             dst: 1,
             dst_incarnation: 5,
             seq: self.seq,
-            ..BaseRepr::new(Kind::MapPairs)
+            ..BaseRepr::new(FrameKind::MapPairs)
         };
         let payload: usize = keys.iter().map(|key| pairs::entry_len(key.as_bytes().len())).sum();
         let map = MapRepr {
@@ -88,55 +88,55 @@ impl World {
         let mut frame = emit(&base, &map, &mut bytes);
         let mut rest = frame.payload_mut();
         for key in keys {
-            rest = pairs::put(rest, key.as_bytes(), 1).expect("room");
+            rest = pairs::put(rest, key.as_bytes(), 1).expect("enough space");
         }
         let mut answers = Answers::default();
         self.server.handle(Instant(u64::from(self.seq)), &bytes, &mut answers);
         answers.0.iter().map(|answer| answer.status).collect()
     }
 
-    /// Says this of `count` keys, one after the other; how many found room.
+    /// Sends these flags for `count` keys. Returns the number of accepted keys.
     fn fill(&mut self, flags: u16, count: i64) -> i64 {
         let mut room = 0;
         for first in (0..count).step_by(64) {
             let keys: Vec<Key> = (first..count.min(first + 64)).map(Key::from).collect();
-            room += self.say(flags, &keys).iter().filter(|status| **status != Status::Full).count() as i64;
+            room += self.send(flags, &keys).iter().filter(|status| **status != PairStatus::Full).count() as i64;
         }
         room
     }
 }
 
 #[test]
-fn keys_beyond_the_memory_are_refused_and_known_ones_go_on() {
+fn keys_beyond_memory_limit_are_refused() {
     let memory = 1 << 20;
-    let mut world = World::new(memory);
-    let room = world.fill(MapFlags::ADD, 20_000);
+    let mut owner = OwnerFixture::new(memory);
+    let room = owner.fill(MapFlags::ADD, 20_000);
     assert!((500..10_000).contains(&room), "{room}");
-    assert_eq!(world.server.stats().keys, room as u64, "nothing is kept of those that are refused");
-    assert_eq!(world.add(&[Key::from(0), Key::from(19_999)]), [Status::Logical, Status::Full]);
-    // Long keys take more: a whole order of magnitude fewer fit.
-    let mut world = World::new(memory);
+    assert_eq!(owner.server.stats().keys, room as u64, "refused keys are not stored");
+    assert_eq!(owner.add(&[Key::from(0), Key::from(19_999)]), [PairStatus::Logical, PairStatus::Full]);
+    // Long keys need more memory, so fewer fit.
+    let mut owner = OwnerFixture::new(memory);
     let long = |i: i64| Key::from(format!("{i:01000}").as_str());
-    let fitting = (0..20_000).take_while(|i| world.add(&[long(*i)]) != [Status::Full]).count() as i64;
+    let fitting = (0..20_000).take_while(|i| owner.add(&[long(*i)]) != [PairStatus::Full]).count() as i64;
     assert!(fitting > 100 && fitting < room / 3, "{fitting} and {room}");
 }
 
 #[test]
-fn claims_take_no_more_than_their_ballots() {
+fn claims_need_no_memory_beyond_their_ballots() {
     const CLAIM: u16 = MapFlags::COUNT | MapFlags::CLAIM;
-    let mut world = World::of(1 << 20, true);
-    let room = world.fill(MapFlags::COUNT, 20_000);
+    let mut owner = OwnerFixture::with_votes(1 << 20, true);
+    let room = owner.fill(MapFlags::COUNT, 20_000);
     assert!((500..15_000).contains(&room), "{room}");
 
-    let mut world = World::of(1 << 20, true);
-    (0..20_000).for_each(|_| assert_eq!(world.say(CLAIM, &[Key::from(0)]), [Status::Whole]));
-    assert_eq!(world.server.stats().keys, 1);
-    assert_eq!(world.fill(CLAIM, 20_000), room, "those beyond it are refused");
-    assert_eq!(world.server.stats().keys, room as u64);
-    assert_eq!(world.say(CLAIM, &[Key::from(0), Key::from(19_999)]), [Status::Whole, Status::Full]);
+    let mut owner = OwnerFixture::with_votes(1 << 20, true);
+    (0..20_000).for_each(|_| assert_eq!(owner.send(CLAIM, &[Key::from(0)]), [PairStatus::Whole]));
+    assert_eq!(owner.server.stats().keys, 1);
+    assert_eq!(owner.fill(CLAIM, 20_000), room, "claims beyond the limit are refused");
+    assert_eq!(owner.server.stats().keys, room as u64);
+    assert_eq!(owner.send(CLAIM, &[Key::from(0), Key::from(19_999)]), [PairStatus::Whole, PairStatus::Full]);
 }
 
-/// Resident memory of this process, bytes, now and at its highest.
+/// Resident memory of this process in bytes: current and peak.
 #[cfg(target_os = "linux")]
 fn resident() -> [u64; 2] {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
@@ -146,19 +146,19 @@ fn resident() -> [u64; 2] {
     })
 }
 
-/// Ten million keys, under the usual bound and under one that holds them all: run by hand,
+/// Ten million keys, with the default limit and with one that fits all keys. Run by hand:
 /// `cargo test --release -p pathcall-endpoint --test main key_memory -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes gigabytes"]
 #[cfg(target_os = "linux")]
-fn ten_million_keys_take_no_more_than_they_may() {
+fn ten_million_keys_stay_within_memory_limit() {
     for memory in [KEY_MEMORY, KEY_MEMORY * 4] {
         let [before, _] = resident();
-        let mut world = World::new(memory);
-        let room = world.fill(MapFlags::ADD, 10_000_000);
+        let mut owner = OwnerFixture::new(memory);
+        let room = owner.fill(MapFlags::ADD, 10_000_000);
         let [now, highest] = resident();
         println!("{memory} bytes allowed: {room} keys, {} bytes, {} at the worst", now - before, highest - before);
         assert!(highest - before <= memory as u64);
-        assert_eq!(world.server.stats().keys, room as u64);
+        assert_eq!(owner.server.stats().keys, room as u64);
     }
 }

@@ -1,19 +1,19 @@
-//! Two links on loopback: everything that is queued arrives, in order, in fewer calls than frames.
+//! Tests of two links on loopback: all queued frames arrive, in order, in fewer calls than frames.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use pathcall_endpoint::driver::link::{FRAME_BYTES_MAX, Link, Looking, OPEN_BATCHES_MAX};
+use pathcall_endpoint::driver::link::{FRAME_BYTES_MAX, Link, OPEN_BATCHES_MAX, PollMode};
 use pathcall_test_support::HANG;
 
-/// `pathcall_wire::MAX_FRAME`: what a 1,400-byte MTU carries.
+/// Largest frame, `pathcall_wire::MAX_FRAME`: it fits a 1,400-byte MTU.
 const MAX_FRAME: usize = 1372;
 
 fn link() -> Link {
     Link::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
 }
 
-/// A frame whose bytes tell its number.
+/// Frame with bytes that depend on its number.
 fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (number.wrapping_mul(31) ^ i) as u8).collect()
 }
@@ -33,7 +33,7 @@ async fn receive(link: &mut Link, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn frames_of_many_lengths_arrive_whole_and_in_order() {
+async fn frames_of_all_lengths_arrive_in_order() {
     let (mut a, mut b) = (link(), link());
     let lens = [MAX_FRAME, MAX_FRAME, 40, MAX_FRAME, 1, 1, 2, 2, 1, 44, 9000, 9000, 72, FRAME_BYTES_MAX, 500];
     for (i, len) in lens.into_iter().enumerate() {
@@ -51,7 +51,7 @@ async fn frames_of_many_lengths_arrive_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn more_frames_than_one_call_takes_leave_in_few_calls() {
+async fn many_frames_leave_in_few_calls() {
     let (mut a, mut b) = (link(), link());
     const FRAMES: usize = 300;
     for i in 0..FRAMES {
@@ -67,7 +67,7 @@ async fn more_frames_than_one_call_takes_leave_in_few_calls() {
 }
 
 #[tokio::test]
-async fn a_full_batch_leaves_without_a_flush() {
+async fn full_batch_is_sent_without_flush() {
     let (mut a, mut b) = (link(), link());
     for i in 0..65 {
         a.queue(b.local_addr(), &frame(i, 100));
@@ -95,7 +95,7 @@ async fn interleaved_destinations_leave_in_one_call_each() {
 }
 
 #[tokio::test]
-async fn more_destinations_than_batches_lose_nothing_and_keep_their_order() {
+async fn excess_destinations_lose_no_frames() {
     let mut a = link();
     let mut members: Vec<Link> = (0..OPEN_BATCHES_MAX + 9).map(|_| link()).collect();
     const ROUNDS: usize = 3;
@@ -113,7 +113,7 @@ async fn more_destinations_than_batches_lose_nothing_and_keep_their_order() {
 }
 
 #[tokio::test]
-async fn frames_are_changed_in_place_and_sent_back_from_within_a_batch() {
+async fn frames_are_changed_and_returned_within_a_batch() {
     let (mut a, mut b) = (link(), link());
     const FRAMES: usize = 100;
     for i in 0..FRAMES {
@@ -123,7 +123,7 @@ async fn frames_are_changed_in_place_and_sent_back_from_within_a_batch() {
     let mut reflected = 0;
     while reflected < FRAMES {
         b.readable().await.unwrap();
-        let frames = b.exchange(Looking::IfReady, |outbox, from, _, frame| {
+        let frames = b.exchange(PollMode::IfReady, |outbox, from, _, frame| {
             assert!(outbox.backlog() >= frame.len());
             frame[0] = !frame[0];
             outbox.queue(from, frame);
@@ -139,7 +139,7 @@ async fn frames_are_changed_in_place_and_sent_back_from_within_a_batch() {
 }
 
 #[tokio::test]
-async fn datagrams_of_many_senders_are_told_apart() {
+async fn datagrams_of_many_senders_are_distinguished() {
     let mut b = link();
     let mut senders: Vec<Link> = (0..5).map(|_| link()).collect();
     for (i, a) in senders.iter_mut().enumerate() {
@@ -158,7 +158,7 @@ async fn datagrams_of_many_senders_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_empty_datagram_is_a_frame_like_another() {
+async fn empty_datagram_is_a_frame() {
     let mut b = link();
     let plain = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     plain.send_to(&[], b.local_addr()).await.unwrap();
@@ -168,7 +168,7 @@ async fn an_empty_datagram_is_a_frame_like_another() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_sent_is_counted_and_disturbs_nobody() {
+async fn unsendable_frames_are_counted() {
     let (mut a, mut b) = (link(), link());
     a.queue(b.local_addr(), &[]);
     a.queue(b.local_addr(), &vec![0; FRAME_BYTES_MAX + 1]);
@@ -185,7 +185,7 @@ async fn what_can_never_be_sent_is_counted_and_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn a_dual_stack_link_speaks_to_both_families() {
+async fn dual_stack_link_reaches_both_families() {
     let Ok(mut b) = Link::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))) else {
         return; // a system without IPv6
     };
@@ -201,9 +201,9 @@ async fn a_dual_stack_link_speaks_to_both_families() {
 }
 
 #[tokio::test]
-async fn the_backlog_is_what_was_waiting() {
+async fn backlog_counts_waiting_bytes() {
     let (mut a, mut b) = (link(), link());
-    // A busy system may deliver some of them later than others.
+    // A busy system may deliver some frames later than others.
     let all_at_once = async {
         while b.backlog() != 20_000 {
             for _ in 0..20 {
@@ -221,15 +221,15 @@ async fn the_backlog_is_what_was_waiting() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_reported() {
+async fn port_in_use_is_reported() {
     let a = link();
     assert_eq!(Link::bind(a.local_addr()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
 }
 
-/// The system answers a send into a blackhole with the error that stands for missing offload, too.
+/// The error of a send into a blackhole is also that of missing offload.
 #[test]
-fn one_without_a_way_costs_the_others_no_offload() {
-    if !pathcall_testbed::root_tests("one_without_a_way_costs_the_others_no_offload") {
+fn unreachable_destination_keeps_offload_for_others() {
+    if !pathcall_testbed::root_tests("unreachable_destination_keeps_offload_for_others") {
         return;
     }
     let bed = pathcall_testbed::Testbed::builder().hosts(2).up().unwrap();

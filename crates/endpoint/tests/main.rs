@@ -1,6 +1,5 @@
-//! Endpoints held to one another, without a network unless a test says so.
+//! Tests of endpoints, most of them without a network.
 
-mod books;
 mod clone_driver;
 mod congestion;
 mod delegate;
@@ -8,6 +7,7 @@ mod evict;
 mod failed;
 mod harvest;
 mod hostile;
+mod idempotency;
 mod inline;
 mod key_memory;
 mod link;
@@ -16,7 +16,7 @@ mod node;
 mod node_key;
 mod rings;
 #[cfg(target_os = "linux")]
-mod rings_flat;
+mod rings_leaks;
 mod rounds;
 mod shadow;
 mod streams;

@@ -1,24 +1,24 @@
-//! Rounds of workers that come late, or whose element comes late.
+//! Rounds with late workers or a late element.
 
-use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Outbox};
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::lease::DEFAULT_LEASE;
+use pathcall_endpoint::map::server::{ElementTerms, Joined, KEY_MEMORY, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
-/// Kind, row and round of frames.
+/// Kind, row and round of sent frames.
 #[derive(Default)]
-struct Sent(Vec<(Kind, u32, u32)>);
+struct Sent(Vec<(FrameKind, u32, u32)>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, _to: Dest, frame: &[u8]) {
-        let frame = MapFrame::new_checked(frame).expect("a frame");
+        let frame = MapFrame::new_checked(frame).expect("valid frame");
         self.0.push((frame.kind(), frame.map().index(), frame.base().round()));
     }
 }
 
-/// An owner of `workers` workers, with 4 rows in an element, if at all.
+/// Owner with `workers` workers, and 4 rows in an element if `element`.
 fn server(workers: u32, element: bool) -> MapServer {
     MapServer::new(ServerConfig {
         gaid: 7,
@@ -35,24 +35,24 @@ fn server(workers: u32, element: bool) -> MapServer {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 256,
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     })
 }
 
-const GRANT: Grant = Grant { rows: 4, width: 256 };
+const GRANT: RegisterGrant = RegisterGrant { rows: 4, width: 256 };
 
 fn join(server: &mut MapServer, endpoint: u32, terms: u64) -> Joined {
     let member = Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms };
-    server.join(Instant(0), member).expect("room")
+    server.join(Instant(0), member).expect("join succeeds")
 }
 
-fn renew(server: &mut MapServer, grant: Option<Grant>) {
-    server.renew(Instant(0), Terms { number: 1, epoch: 2, grant, reason: "a test" });
+fn renew(server: &mut MapServer, grant: Option<RegisterGrant>) {
+    server.renew(Instant(0), ElementTerms { number: 1, epoch: 2, grant, reason: "a test" });
 }
 
-/// A worker's part of round 1 of a row, sent past the element; what is said to it.
-fn part(server: &mut MapServer, endpoint: u32, worker: u16, row: u32, tag: u32) -> Vec<(Kind, u32, u32)> {
+/// Sends a worker's contribution to round 1 of a row past the element. Returns the answers.
+fn part(server: &mut MapServer, endpoint: u32, worker: u16, row: u32, tag: u32) -> Vec<(FrameKind, u32, u32)> {
     let base = BaseRepr {
         flags: Flags::CROSS,
         gaid: 7,
@@ -63,7 +63,7 @@ fn part(server: &mut MapServer, endpoint: u32, worker: u16, row: u32, tag: u32) 
         dst_incarnation: 5,
         seq: row + 1,
         round: 1,
-        ..BaseRepr::new(Kind::MapData)
+        ..BaseRepr::new(FrameKind::MapData)
     };
     let flags = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
     let map = MapRepr { flags, lanes: 4, worker, index: row, tag, threshold: 2, ..MapRepr::default() };
@@ -74,49 +74,52 @@ fn part(server: &mut MapServer, endpoint: u32, worker: u16, row: u32, tag: u32) 
     sent.0
 }
 
-fn polled(server: &mut MapServer, at: u64) -> Vec<(Kind, u32, u32)> {
+fn poll_frames(server: &mut MapServer, at: u64) -> Vec<(FrameKind, u32, u32)> {
     let mut sent = Sent::default();
     server.poll(Instant(at), &mut sent);
     sent.0
 }
 
 #[test]
-fn a_worker_that_joins_when_the_memory_has_become_too_small_works_past_the_element() {
+fn joining_worker_bypasses_element_with_too_few_rows() {
     let mut server = server(2, true);
     assert!(join(&mut server, 10, 0).element);
-    renew(&mut server, Some(Grant { rows: 3, ..GRANT }));
+    renew(&mut server, Some(RegisterGrant { rows: 3, ..GRANT }));
     let joined = join(&mut server, 11, 1);
-    assert_eq!((joined.rows, joined.element), (4, false), "the circle of rows stays as it was");
+    assert_eq!((joined.rows, joined.element), (4, false), "the number of rows does not change");
 }
 
 #[test]
-fn a_round_that_was_begun_without_an_element_is_announced_when_there_is_one() {
+fn round_begun_without_element_is_announced_to_new_element() {
     let mut server = server(2, false);
     join(&mut server, 10, 0);
     join(&mut server, 11, 0);
     part(&mut server, 10, 0, 2, 99);
-    assert_eq!(polled(&mut server, 1), []);
-    renew(&mut server, Some(Grant { rows: 1 << 16, ..GRANT }));
-    // Or the other worker's part would wait in the element for ever.
-    let said = polled(&mut server, 2);
-    assert!(said.contains(&(Kind::MapSoft, 2, 1)), "{said:?}");
+    assert_eq!(poll_frames(&mut server, 1), []);
+    renew(&mut server, Some(RegisterGrant { rows: 1 << 16, ..GRANT }));
+    // Otherwise the other worker's contribution would wait in the element for ever.
+    let answers = poll_frames(&mut server, 2);
+    assert!(answers.contains(&(FrameKind::MapSoft, 2, 1)), "{answers:?}");
 }
 
 #[test]
-fn a_successor_does_not_get_the_result_of_what_its_predecessor_was_doing() {
+fn successor_does_not_get_result_of_predecessors_round() {
     let mut server = server(1, false);
     join(&mut server, 10, 0);
-    // The first chunk was lost, and then the worker.
-    assert_eq!(part(&mut server, 10, 0, 1, 99), [(Kind::MapResult, 1, 1)]);
+    // The first chunk was lost, then the worker died.
+    assert_eq!(part(&mut server, 10, 0, 1, 99), [(FrameKind::MapResult, 1, 1)]);
     server.leave(Instant(2), 10);
     assert_eq!(join(&mut server, 11, 0).start_chunk, 0);
-    assert_eq!(part(&mut server, 11, 0, 0, 55), [(Kind::MapResult, 0, 1)]);
-    let said = part(&mut server, 11, 0, 1, 77);
-    assert!(matches!(said[..], [(Kind::MapError, ..)]), "it has no part in what is complete: {said:?}");
+    assert_eq!(part(&mut server, 11, 0, 0, 55), [(FrameKind::MapResult, 0, 1)]);
+    let answers = part(&mut server, 11, 0, 1, 77);
+    assert!(
+        matches!(answers[..], [(FrameKind::MapError, ..)]),
+        "the successor did not contribute to the complete round: {answers:?}"
+    );
 }
 
 #[test]
-fn a_successor_learns_what_is_complete_even_if_the_element_takes_it_for_open() {
+fn complete_round_is_announced_until_successor_sends_past_element() {
     let mut server = server(2, true);
     join(&mut server, 10, 0);
     join(&mut server, 11, 0);
@@ -124,10 +127,10 @@ fn a_successor_learns_what_is_complete_even_if_the_element_takes_it_for_open() {
     part(&mut server, 11, 1, 1, 99);
     server.leave(Instant(2), 11);
     join(&mut server, 12, 0);
-    let complete = (Kind::MapSoft, 1, 1);
+    let complete = (FrameKind::MapSoft, 1, 1);
     for at in [50_000_000, 100_000_000] {
-        assert!(polled(&mut server, at).contains(&complete), "said until it asks the server");
+        assert!(poll_frames(&mut server, at).contains(&complete), "announced until the worker asks the server");
     }
-    assert_eq!(part(&mut server, 12, 1, 1, 99), [(Kind::MapResult, 1, 1)]);
-    assert!(!polled(&mut server, 200_000_000).contains(&complete));
+    assert_eq!(part(&mut server, 12, 1, 1, 99), [(FrameKind::MapResult, 1, 1)]);
+    assert!(!poll_frames(&mut server, 200_000_000).contains(&complete));
 }

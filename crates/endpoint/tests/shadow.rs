@@ -1,12 +1,12 @@
-//! Clear policy *shadow*: what a worker and an owner do of what they otherwise leave to the other.
+//! Clear policy *shadow* at a worker and at the owner.
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, Grant, Modify, Operation, Outbox, Output};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
+use pathcall_endpoint::map::server::{ElementTerms, Event, KEY_MEMORY, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, FrameSink, Modify, Operation, Output, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
 const ROWS: u32 = 4;
 const WIDTH: u16 = 4;
@@ -15,17 +15,17 @@ const NOW: Instant = Instant(1);
 #[derive(Default)]
 struct Sent(Vec<(Dest, Vec<u8>)>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         self.0.push((to, frame.to_vec()));
     }
 }
 
 impl Sent {
-    /// Where frames went, with kind, row, round and flags of each.
-    fn heads(&self) -> Vec<(Dest, Kind, u32, u32, u16)> {
+    /// Destination, kind, row, round and flags of each frame.
+    fn heads(&self) -> Vec<(Dest, FrameKind, u32, u32, u16)> {
         let head = |(to, bytes): &(Dest, Vec<u8>)| {
-            let frame = MapFrame::new_checked(&bytes[..]).expect("a frame");
+            let frame = MapFrame::new_checked(&bytes[..]).expect("valid frame");
             (*to, frame.kind(), frame.map().index(), frame.base().round(), frame.map().flags())
         };
         self.0.iter().map(head).collect()
@@ -50,14 +50,14 @@ fn worker() -> MapClient {
         votes: false,
         clear: ClearPolicy::Shadow,
         start_chunk: 0,
-        lease: LEASE,
+        lease: DEFAULT_LEASE,
         era: Era::of_epoch(1).of_element(),
-        timing: Timing::default(),
+        timing: FlowTiming::default(),
     })
 }
 
-/// A frame to the worker: of the element, or of the server.
-fn to_worker(kind: Kind, flags: u16, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
+/// Frame to the worker, from the element or the server.
+fn to_worker(kind: FrameKind, flags: u16, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
     let base = BaseRepr {
         flags,
         gaid: 7,
@@ -79,15 +79,15 @@ fn to_worker(kind: Kind, flags: u16, row: u32, round: u32, values: &[i32]) -> Ve
     bytes
 }
 
-/// Handles a frame; what is sent then.
-fn handled(worker: &mut MapClient, bytes: &[u8]) -> Sent {
+/// Handles a frame. Returns the frames sent then.
+fn handle_frame(worker: &mut MapClient, bytes: &[u8]) -> Sent {
     let mut sent = Sent::default();
     worker.handle(NOW, bytes, &mut sent);
     worker.poll(NOW, &mut sent);
     sent
 }
 
-/// Begins a call of so many chunks; what is sent then.
+/// Starts a call of this number of chunks. Returns the frames sent then.
 fn call(worker: &mut MapClient, chunks: usize) -> Sent {
     let lanes = vec![1; chunks * usize::from(WIDTH)].into();
     worker.start(NOW, CallId(1), Operation::Sum { lanes, modify: Modify::default(), threshold: 2 });
@@ -97,57 +97,57 @@ fn call(worker: &mut MapClient, chunks: usize) -> Sent {
 }
 
 #[test]
-fn a_worker_is_half_of_the_rows_ahead_and_has_its_rows_clear_themselves() {
+fn worker_window_is_half_of_the_rows() {
     let mut worker = worker();
     let heads = call(&mut worker, 6).heads();
     assert_eq!(heads.iter().map(|head| (head.0, head.2)).collect::<Vec<_>>(), [(Dest::Element, 0), (Dest::Element, 1)]);
     assert!(heads.iter().all(|head| head.4 & MapFlags::CLEAR != 0), "{heads:?}");
-    let next = handled(&mut worker, &to_worker(Kind::MapResult, 0, 0, 1, &[2; 4]));
+    let next = handle_frame(&mut worker, &to_worker(FrameKind::MapResult, 0, 0, 1, &[2; 4]));
     assert_eq!(next.heads()[0].2, 2);
 }
 
 #[test]
-fn what_the_element_could_not_add_goes_to_the_server() {
+fn saturated_chunk_is_resent_to_server() {
     let mut worker = worker();
     call(&mut worker, 1);
-    let again = handled(&mut worker, &to_worker(Kind::MapResult, 0, 0, 1, &[2, i32::MAX, 2, 2]));
-    assert!(matches!(again.heads()[..], [(Dest::Endpoint(1), Kind::MapData, 0, 1, _)]), "{:?}", again.heads());
+    let again = handle_frame(&mut worker, &to_worker(FrameKind::MapResult, 0, 0, 1, &[2, i32::MAX, 2, 2]));
+    assert!(matches!(again.heads()[..], [(Dest::Endpoint(1), FrameKind::MapData, 0, 1, _)]), "{:?}", again.heads());
     assert_eq!(worker.next_event(), None);
-    // The server's word is exact, whatever it is.
-    handled(&mut worker, &to_worker(Kind::MapResult, Flags::FROM_SERVER, 0, 1, &[2, i32::MAX, 2, 2]));
+    // The server's sums are exact, also at the end of the range.
+    handle_frame(&mut worker, &to_worker(FrameKind::MapResult, Flags::FROM_SERVER, 0, 1, &[2, i32::MAX, 2, 2]));
     let sums = Output::Sums(vec![2, i64::from(i32::MAX), 2, 2].into());
     assert_eq!(worker.next_event(), Some((CallId(1), Ok(sums))));
 }
 
 #[test]
-fn sums_that_only_workers_have_are_handed_out() {
+fn worker_sends_requested_sums_to_server() {
     let mut worker = worker();
     call(&mut worker, 1);
-    handled(&mut worker, &to_worker(Kind::MapResult, 0, 0, 1, &[7, 8, 9, 10]));
+    handle_frame(&mut worker, &to_worker(FrameKind::MapResult, 0, 0, 1, &[7, 8, 9, 10]));
     assert!(worker.next_event().is_some());
-    let asked = to_worker(Kind::MapSoft, Flags::FROM_SERVER, 0, 1, &[]);
-    let given = handled(&mut worker, &asked);
+    let asked = to_worker(FrameKind::MapSoft, Flags::FROM_SERVER, 0, 1, &[]);
+    let given = handle_frame(&mut worker, &asked);
     let [(to, kind, row, round, flags)] = given.heads()[..] else { panic!("{:?}", given.heads()) };
-    assert_eq!((to, kind, row, round), (Dest::Endpoint(1), Kind::MapData, 0, 1));
+    assert_eq!((to, kind, row, round), (Dest::Endpoint(1), FrameKind::MapData, 0, 1));
     assert_eq!(flags & (MapFlags::GET | MapFlags::ADD), MapFlags::GET);
-    let frame = MapFrame::new_checked(&given.0[0].1[..]).expect("a frame");
+    let frame = MapFrame::new_checked(&given.0[0].1[..]).expect("valid frame");
     assert_eq!((frame.linear(0), frame.linear(3)), (Some(7), Some(10)));
-    let never = to_worker(Kind::MapSoft, Flags::FROM_SERVER, 1, 1, &[]);
-    assert_eq!(handled(&mut worker, &never).heads(), []);
+    let never = to_worker(FrameKind::MapSoft, Flags::FROM_SERVER, 1, 1, &[]);
+    assert_eq!(handle_frame(&mut worker, &never).heads(), []);
 }
 
 fn server() -> MapServer {
     server_of(2)
 }
 
-/// A server of so many workers.
+/// Server with this number of workers.
 fn server_of(threshold: u32) -> MapServer {
     MapServer::new(ServerConfig {
         gaid: 7,
         epoch: 1,
         endpoint: 1,
         incarnation: 5,
-        grant: Some(Grant { rows: ROWS, width: WIDTH }),
+        grant: Some(RegisterGrant { rows: ROWS, width: WIDTH }),
         threshold,
         clear: ClearPolicy::Shadow,
         mapping: false,
@@ -157,8 +157,8 @@ fn server_of(threshold: u32) -> MapServer {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: WIDTH,
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     })
 }
 
@@ -167,11 +167,11 @@ fn member(endpoint: u32, terms: u64) -> Member {
 }
 
 fn join(server: &mut MapServer, endpoint: u32, terms: u64) -> u64 {
-    server.join(NOW, member(endpoint, terms)).expect("room").start_chunk
+    server.join(NOW, member(endpoint, terms)).expect("join succeeds").start_chunk
 }
 
-/// The head of what a worker sends the server past the element.
-fn past_the_element(endpoint: u32, kind: Kind) -> BaseRepr {
+/// Base header of a worker's frame past the element.
+fn past_the_element(endpoint: u32, kind: FrameKind) -> BaseRepr {
     BaseRepr {
         flags: Flags::CROSS,
         gaid: 7,
@@ -184,9 +184,9 @@ fn past_the_element(endpoint: u32, kind: Kind) -> BaseRepr {
     }
 }
 
-/// A worker says where it stands, since this era.
+/// Delivers a worker's progress report of this era.
 fn greet(server: &mut MapServer, endpoint: u32, era: Era, row: u32, round: u32) {
-    let base = past_the_element(endpoint, Kind::MapHello);
+    let base = past_the_element(endpoint, FrameKind::MapHello);
     let map = MapRepr { flags: MapFlags::BARE, index: row, threshold: round, tag: era.number(), ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
     emit(&base, &map, &mut bytes);
@@ -194,34 +194,34 @@ fn greet(server: &mut MapServer, endpoint: u32, era: Era, row: u32, round: u32) 
 }
 
 fn renew(server: &mut MapServer, number: u64, epoch: u32) {
-    let grant = Some(Grant { rows: ROWS, width: WIDTH });
-    server.renew(NOW, Terms { number, epoch, grant, reason: "a test" });
+    let grant = Some(RegisterGrant { rows: ROWS, width: WIDTH });
+    server.renew(NOW, ElementTerms { number, epoch, grant, reason: "a test" });
 }
 
 #[test]
-fn a_successor_begins_where_the_others_stand() {
+fn successor_starts_at_oldest_open_chunk_of_others() {
     let mut server = server();
     for endpoint in [10, 11] {
-        assert!(server.lets_in());
+        assert!(server.can_admit());
         assert_eq!(join(&mut server, endpoint, 0), 0);
     }
     server.leave(NOW, 11);
-    assert!(!server.lets_in(), "nobody has told the server how far the others are");
-    assert!(!server.lets_in());
-    assert_eq!(server.next_event(), Some(Event::EpochOver));
-    assert_eq!(server.next_event(), None, "asked for once");
-    // On without the element, in the same epoch.
-    server.renew(NOW, Terms { number: 1, epoch: 1, grant: None, reason: "a test" });
+    assert!(!server.can_admit(), "the progress of the other workers is unknown");
+    assert!(!server.can_admit());
+    assert_eq!(server.next_event(), Some(Event::EpochEndRequested));
+    assert_eq!(server.next_event(), None, "requested once");
+    // The same epoch continues without the element.
+    server.renew(NOW, ElementTerms { number: 1, epoch: 1, grant: None, reason: "a test" });
     let before = Era::of_epoch(1);
     greet(&mut server, 10, before.of_element(), 3, 7);
-    assert!(!server.lets_in(), "that was before");
+    assert!(!server.can_admit(), "the report is of an earlier era");
     greet(&mut server, 10, before.next(1).of_element(), 1, 3);
-    assert!(server.lets_in());
+    assert!(server.can_admit());
     assert_eq!(join(&mut server, 12, 1), 9, "row 1 of 4, in round 3");
 }
 
 #[test]
-fn when_all_have_left_the_next_ones_begin_together() {
+fn new_workers_start_together_after_all_have_left() {
     let mut server = server();
     for endpoint in [10, 11] {
         join(&mut server, endpoint, 0);
@@ -229,50 +229,50 @@ fn when_all_have_left_the_next_ones_begin_together() {
     for endpoint in [10, 11] {
         server.leave(NOW, endpoint);
     }
-    assert!(!server.lets_in(), "what they left in the element would count for their successors");
+    assert!(!server.can_admit(), "contributions left in the element would count for the successors");
     renew(&mut server, 1, 2);
     let starts = [12, 13].map(|endpoint| {
-        assert!(server.lets_in());
+        assert!(server.can_admit());
         join(&mut server, endpoint, 1)
     });
     assert_eq!(starts[0], starts[1]);
 }
 
 #[test]
-fn what_a_worker_left_since_the_epoch_began_does_not_count_for_its_successor() {
+fn departed_worker_of_new_epoch_does_not_count_for_successor() {
     let mut server = server();
     for endpoint in [10, 11] {
         join(&mut server, endpoint, 0);
     }
     renew(&mut server, 1, 2);
-    // Gone before it has said where it stands: but it may have sent parts.
+    // The worker left before its progress report, but may have sent contributions.
     server.leave(NOW, 11);
     greet(&mut server, 10, Era::of_epoch(2).of_element(), 0, 1);
-    assert!(!server.lets_in());
-    assert_eq!(server.next_event(), Some(Event::EpochOver));
+    assert!(!server.can_admit());
+    assert_eq!(server.next_event(), Some(Event::EpochEndRequested));
     renew(&mut server, 2, 3);
     greet(&mut server, 10, Era::of_epoch(3).of_element(), 0, 1);
-    assert!(server.lets_in(), "nothing of it is in the element any more");
+    assert!(server.can_admit(), "the element has no contributions of it any more");
 }
 
 #[test]
-fn whoever_finds_no_place_is_refused_and_ends_no_epoch() {
-    // As many as there can be, too.
+fn excess_worker_is_refused_without_epoch_end() {
+    // Including the maximum number of workers.
     for threshold in [2, 64] {
         let mut server = server_of(threshold);
         for endpoint in 0..threshold {
-            assert!(server.lets_in());
+            assert!(server.can_admit());
             join(&mut server, 10 + endpoint, 0);
         }
-        assert!(server.lets_in(), "{threshold}: it is to hear that there is no room");
+        assert!(server.can_admit(), "{threshold}: joining must fail at once");
         assert_eq!(server.next_event(), None, "{threshold}");
         assert_eq!(server.join(NOW, member(9, 0)), Err(CallError::WorkersFull { threshold }));
     }
 }
 
-/// A worker's part of row 0, which it sends past the element; what the server says.
-fn part(server: &mut MapServer, endpoint: u32, worker: u16, round: u32) -> Vec<(Dest, Kind, u32, u32, u16)> {
-    let base = BaseRepr { round, ..past_the_element(endpoint, Kind::MapData) };
+/// Sends a worker's contribution to row 0 past the element. Returns the server's frames.
+fn part(server: &mut MapServer, endpoint: u32, worker: u16, round: u32) -> Vec<(Dest, FrameKind, u32, u32, u16)> {
+    let base = BaseRepr { round, ..past_the_element(endpoint, FrameKind::MapData) };
     let flags = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
     let map = MapRepr { flags, lanes: WIDTH, worker, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, usize::from(WIDTH), 0)];
@@ -284,7 +284,7 @@ fn part(server: &mut MapServer, endpoint: u32, worker: u16, round: u32) -> Vec<(
 }
 
 #[test]
-fn the_last_round_is_one_before_there_are_no_numbers() {
+fn rounds_stop_before_the_number_overflows() {
     let mut server = server();
     for endpoint in [10, 11] {
         join(&mut server, endpoint, 0);
@@ -293,9 +293,13 @@ fn the_last_round_is_one_before_there_are_no_numbers() {
     for (round, kinds) in [(u32::MAX, 0), (last, 1), (u32::MAX, 0)] {
         part(&mut server, 10, 0, round);
         let said = part(&mut server, 11, 1, round);
-        assert_eq!(said.iter().filter(|said| said.1 == Kind::MapResult && said.3 == round).count(), kinds, "{round}");
+        assert_eq!(
+            said.iter().filter(|said| said.1 == FrameKind::MapResult && said.3 == round).count(),
+            kinds,
+            "{round}"
+        );
     }
-    // Whoever looks at a row that is at its end finds the end.
+    // Frames for a row at its last round get the same answer.
     server.leave(NOW, 11);
     renew(&mut server, 1, 2);
     greet(&mut server, 10, Era::of_epoch(2).of_element(), 0, last);

@@ -1,4 +1,4 @@
-//! Messages by TCP and QUIC: both ways, given back, and from peers that say nonsense.
+//! Tests of messages by TCP and QUIC: both directions, undelivered messages, invalid data.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pathcall_endpoint::driver::streams::{Sink, Streams};
+use pathcall_endpoint::driver::streams::{EventSink, Streams};
 use pathcall_endpoint::messages::Event;
 use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::TokenKey;
@@ -21,7 +21,7 @@ const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOS
 /// Bytes that may wait for one peer.
 const QUEUE_MAX: usize = 1 << 30;
 
-/// A node, and what happens to it.
+/// Node and its events.
 struct Node {
     streams: Streams,
     events: mpsc::UnboundedReceiver<Event>,
@@ -31,7 +31,7 @@ impl Node {
     async fn event(&mut self) -> Event {
         loop {
             match timeout(HANG, self.events.recv()).await.expect("in time").expect("an event") {
-                Event::Underway { .. } => {}
+                Event::Progress { .. } => {}
                 event => return event,
             }
         }
@@ -45,9 +45,9 @@ impl Node {
     }
 }
 
-fn sink() -> (Sink, mpsc::UnboundedReceiver<Event>) {
+fn sink() -> (EventSink, mpsc::UnboundedReceiver<Event>) {
     let (told, events) = mpsc::unbounded_channel();
-    // A test that is over hears nothing.
+    // The receiver is gone when the test is over.
     (Arc::new(move |event| drop(told.send(event))), events)
 }
 
@@ -60,8 +60,8 @@ async fn keyed(node: u64, at: SocketAddr, key: Option<TokenKey>) -> Node {
     Node { streams: Streams::tcp(node, at, key, sink).await.expect("a free port"), events }
 }
 
-/// What one sends to the other, and the other's answers, whoever dials.
-async fn talk(mut one: Node, mut other: Node) {
+/// Sends messages from one node to the other, and answers back, whichever side connects.
+async fn exchange_messages(mut one: Node, mut other: Node) {
     let (at_one, at_other) = (one.streams.local_addr(), other.streams.local_addr());
     let lengths = [1, 100, 70_000, 5_000_000, 3];
     for len in lengths {
@@ -85,12 +85,12 @@ async fn talk(mut one: Node, mut other: Node) {
 
 #[tokio::test]
 async fn messages_go_both_ways_by_tcp() {
-    talk(tcp(1, FREE).await, tcp(2, FREE).await).await;
+    exchange_messages(tcp(1, FREE).await, tcp(2, FREE).await).await;
 }
 
 #[tokio::test]
-async fn a_node_at_one_of_several_addresses_is_answered_at_that() {
-    talk(tcp(1, loopback::own()).await, tcp(2, loopback::own()).await).await;
+async fn node_is_answered_at_its_own_address() {
+    exchange_messages(tcp(1, loopback::own()).await, tcp(2, loopback::own()).await).await;
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn messages_are_sent_from_any_thread() {
 }
 
 #[tokio::test]
-async fn what_nobody_takes_is_given_back_by_tcp() {
+async fn undelivered_tcp_messages_are_returned() {
     let gone = tcp(2, loopback::own()).await;
     let to = gone.streams.local_addr();
     gone.streams.close().await;
@@ -118,7 +118,7 @@ async fn what_nobody_takes_is_given_back_by_tcp() {
 }
 
 #[tokio::test]
-async fn a_peer_that_starts_anew_is_found_again() {
+async fn restarted_peer_is_reached_again() {
     let mut node = tcp(1, FREE).await;
     let mut peer = tcp(2, loopback::own()).await;
     let at = peer.streams.local_addr();
@@ -127,7 +127,7 @@ async fn a_peer_that_starts_anew_is_found_again() {
     peer.streams.close().await;
     drop(peer);
     let mut peer = tcp(3, at).await;
-    // What is written before the old connection is known to be over may be lost; what comes after that arrives.
+    // A message written before the end of the old connection is detected may be lost; later ones arrive.
     let again = async {
         loop {
             node.streams.send(at, b"b", &Bytes::new());
@@ -137,11 +137,11 @@ async fn a_peer_that_starts_anew_is_found_again() {
             while node.events.try_recv().is_ok() {}
         }
     };
-    timeout(HANG, again).await.expect("it is found");
+    timeout(HANG, again).await.expect("a message in time");
 }
 
-/// Listens, and says no more by any connection than who it is; counts the messages that come.
-async fn says_no_more() -> (SocketAddr, Arc<AtomicUsize>) {
+/// Listener that only sends its greeting on each connection; counts the received messages.
+async fn half_closed_listener() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(FREE).await.expect("a free port");
     let at = listener.local_addr().expect("bound");
     let read = Arc::<AtomicUsize>::default();
@@ -151,13 +151,13 @@ async fn says_no_more() -> (SocketAddr, Arc<AtomicUsize>) {
         while let Ok((mut stream, _)) = listener.accept().await {
             let read = Arc::clone(&counted);
             tokio::spawn(async move {
-                stream.write_all(&hello).await.expect("it listens");
-                stream.shutdown().await.expect("it listens");
-                let mut heard = vec![0; Greeting::LEN];
-                stream.read_exact(&mut heard).await.expect("its hello");
+                stream.write_all(&hello).await.expect("a listening peer");
+                stream.shutdown().await.expect("a listening peer");
+                let mut received = vec![0; Greeting::LEN];
+                stream.read_exact(&mut received).await.expect("its hello");
                 while let Ok(len) = stream.read_u32().await {
-                    heard.resize(len as usize, 0);
-                    stream.read_exact(&mut heard).await.expect("all of it");
+                    received.resize(len as usize, 0);
+                    stream.read_exact(&mut received).await.expect("all of it");
                     read.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -167,9 +167,9 @@ async fn says_no_more() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_written_leaves_though_the_peer_says_no_more() {
+async fn half_closed_peer_receives_written_messages() {
     const COUNT: usize = 10_000;
-    let (mut node, (to, read)) = (tcp(1, FREE).await, says_no_more().await);
+    let (mut node, (to, read)) = (tcp(1, FREE).await, half_closed_listener().await);
     for _ in 0..COUNT {
         node.streams.send(to, b"head", &Bytes::from_static(b"payload"));
     }
@@ -181,9 +181,9 @@ async fn what_was_written_leaves_though_the_peer_says_no_more() {
 }
 
 #[tokio::test]
-async fn a_peer_that_reads_nothing_holds_up_bounded_memory_and_not_for_ever() {
+async fn peer_without_reads_is_bounded_and_times_out() {
     let ((sink, events), stuck) = (sink(), Duration::from_secs(1));
-    let streams = Streams::tcp_stuck_after(stuck, 1, FREE, None, sink).await.expect("a free port");
+    let streams = Streams::tcp_with_write_timeout(stuck, 1, FREE, None, sink).await.expect("a free port");
     let (mut node, listener) = (Node { streams, events }, TcpListener::bind(FREE).await.expect("a free port"));
     let to = listener.local_addr().expect("bound");
     let payload = Bytes::from(vec![7; 64 << 20]);
@@ -195,38 +195,37 @@ async fn a_peer_that_reads_nothing_holds_up_bounded_memory_and_not_for_ever() {
     assert!(node.events.try_recv().is_err(), "the others fit");
     let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, to.port().into()).bytes();
     let mut taken = Vec::new();
-    // What is stuck is over after a while, and what waits goes by another connection.
+    // The stalled write times out, and waiting messages use another connection.
     for _ in 0..2 {
         let (mut stream, _) = timeout(HANG, listener.accept()).await.expect("in time").expect("a connection");
-        stream.write_all(&hello).await.expect("it listens");
+        stream.write_all(&hello).await.expect("a listening peer");
         taken.push(stream);
     }
     let first = &mut taken[0];
-    let read = timeout(HANG, first.read_to_end(&mut Vec::new())).await.expect("it has ended");
+    let read = timeout(HANG, first.read_to_end(&mut Vec::new())).await.expect("an end in time");
     assert!(read.is_err() || read.is_ok_and(|read| read < payload.len()));
 }
 
 #[tokio::test]
-async fn nonsense_ends_its_own_connection_only() {
+async fn invalid_data_ends_only_its_connection() {
     let mut node = tcp(1, FREE).await;
     let at = node.streams.local_addr();
     let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, 1).bytes();
     for nonsense in [&[0; 64][..], &[hello.as_slice(), &[0xff; 8]].concat(), &[hello.as_slice(), &[0; 4]].concat()] {
         let mut stranger = TcpStream::connect(at).await.unwrap();
         stranger.write_all(nonsense).await.unwrap();
-        let mut heard = Vec::new();
-        // Its hello, and the end.
-        let ended = timeout(HANG, stranger.read_to_end(&mut heard)).await.expect("it ends");
-        assert!(ended.is_err() || heard.len() <= Greeting::LEN);
+        let mut received = Vec::new();
+        // Only its greeting, and the end.
+        let ended = timeout(HANG, stranger.read_to_end(&mut received)).await.expect("an end in time");
+        assert!(ended.is_err() || received.len() <= Greeting::LEN);
     }
     let peer = tcp(2, FREE).await;
     peer.streams.send(at, b"right", &Bytes::new());
     assert_eq!(node.arrived().await.2, "right");
 }
 
-/// Brings bytes between a node and a peer that takes its connections, and keeps what went to the peer; of those, `change`
-/// has one changed.
-async fn overheard(peer: SocketAddr, change: Option<usize>) -> (SocketAddr, mpsc::UnboundedReceiver<u8>) {
+/// Relays bytes between a node and a peer, and records those sent to the peer; changes one of them if `change` is set.
+async fn recording_relay(peer: SocketAddr, change: Option<usize>) -> (SocketAddr, mpsc::UnboundedReceiver<u8>) {
     let listener = TcpListener::bind(FREE).await.expect("a free port");
     let at = listener.local_addr().expect("bound");
     let (keep, kept) = mpsc::unbounded_channel();
@@ -253,24 +252,24 @@ async fn overheard(peer: SocketAddr, change: Option<usize>) -> (SocketAddr, mpsc
 }
 
 const KEY: Option<TokenKey> = Some(TokenKey::new([1, 2]));
-/// Hello and proof of a connection with a key.
-const BEGINNING: usize = Greeting::LEN + 8;
+/// Greeting and proof of a connection with a key.
+const HANDSHAKE_LEN: usize = Greeting::LEN + 8;
 
 #[tokio::test]
 async fn messages_go_both_ways_by_tcp_with_a_key() {
-    talk(keyed(1, FREE, KEY).await, keyed(2, FREE, KEY).await).await;
+    exchange_messages(keyed(1, FREE, KEY).await, keyed(2, FREE, KEY).await).await;
 }
 
 #[tokio::test]
-async fn message_with_any_byte_changed_does_not_arrive() {
-    // The node's id, its number, the proof; the message's length, it itself, its token. (A first byte makes it too long.)
-    let (length, end) = (BEGINNING + 1..BEGINNING + 4, BEGINNING + 4 + 7 + 8);
-    for change in [8, 20].into_iter().chain(Greeting::LEN..BEGINNING).chain(length.start..end) {
+async fn changed_message_does_not_arrive() {
+    // Bytes of the node's id, session, proof, message length, message and token. (A changed first byte is too long.)
+    let (length, end) = (HANDSHAKE_LEN + 1..HANDSHAKE_LEN + 4, HANDSHAKE_LEN + 4 + 7 + 8);
+    for change in [8, 20].into_iter().chain(Greeting::LEN..HANDSHAKE_LEN).chain(length.start..end) {
         let mut peer = keyed(2, FREE, KEY).await;
-        let (at, mut kept) = overheard(peer.streams.local_addr(), Some(change)).await;
+        let (at, mut kept) = recording_relay(peer.streams.local_addr(), Some(change)).await;
         let node = keyed(1, FREE, KEY).await;
         node.streams.send(at, b"mes", &Bytes::from_static(b"sage"));
-        // A length that is longer waits for the rest.
+        // With a longer length, the reader waits for the rest.
         if length.contains(&change) {
             for _ in 0..end {
                 timeout(HANG, kept.recv()).await.expect("in time").expect("a byte");
@@ -283,17 +282,17 @@ async fn message_with_any_byte_changed_does_not_arrive() {
                 tokio::task::yield_now().await;
             }
         }
-        // By another connection it is heard, and nothing was before.
-        let friend = keyed(3, FREE, KEY).await;
-        friend.streams.send(peer.streams.local_addr(), b"right", &Bytes::new());
+        // The message arrives on another connection, and none arrived before.
+        let member = keyed(3, FREE, KEY).await;
+        member.streams.send(peer.streams.local_addr(), b"right", &Bytes::new());
         assert_eq!(peer.arrived().await.2, "right", "byte {change}");
     }
 }
 
 #[tokio::test]
-async fn connection_that_was_recorded_is_refused() {
+async fn replayed_connection_is_refused() {
     let mut peer = keyed(2, FREE, KEY).await;
-    let (at, mut kept) = overheard(peer.streams.local_addr(), None).await;
+    let (at, mut kept) = recording_relay(peer.streams.local_addr(), None).await;
     let node = keyed(1, FREE, KEY).await;
     node.streams.send(at, b"message", &Bytes::new());
     assert_eq!(peer.arrived().await.2, "message");
@@ -301,9 +300,9 @@ async fn connection_that_was_recorded_is_refused() {
     while let Ok(byte) = kept.try_recv() {
         said.push(byte);
     }
-    assert_eq!(said.len(), BEGINNING + 4 + 7 + 8);
-    let mut stranger = TcpStream::connect(peer.streams.local_addr()).await.expect("it listens");
-    stranger.write_all(&said).await.expect("it listens");
+    assert_eq!(said.len(), HANDSHAKE_LEN + 4 + 7 + 8);
+    let mut stranger = TcpStream::connect(peer.streams.local_addr()).await.expect("a listening peer");
+    stranger.write_all(&said).await.expect("a listening peer");
     let began = Instant::now();
     while peer.streams.stats().unauthenticated == 0 {
         assert!(began.elapsed() < HANG);
@@ -319,7 +318,7 @@ mod quic {
     use super::*;
     use pathcall_endpoint::driver::streams::quic::Tls;
 
-    /// An authority, and certificates that it signs.
+    /// Certificate authority of the test.
     struct Authority(CertifiedIssuer<'static, KeyPair>);
 
     impl Authority {
@@ -348,14 +347,14 @@ mod quic {
     #[tokio::test]
     async fn messages_go_both_ways_by_quic() {
         let authority = Authority::new();
-        talk(authority.node(1, &authority).await, authority.node(2, &authority).await).await;
+        exchange_messages(authority.node(1, &authority).await, authority.node(2, &authority).await).await;
     }
 
     #[tokio::test]
-    async fn nobody_hears_whom_it_does_not_trust() {
+    async fn untrusted_peers_are_refused() {
         let (ours, theirs) = (Authority::new(), Authority::new());
         let mut node = ours.node(1, &ours).await;
-        // It trusts us, and we don't trust it; then the other way round.
+        // The stranger trusts the node, but not the reverse; then the other way round.
         for mut stranger in [theirs.node(2, &ours).await, ours.node(3, &theirs).await] {
             let to = node.streams.local_addr();
             stranger.streams.send(to, b"hear", &Bytes::new());
@@ -367,7 +366,7 @@ mod quic {
     }
 
     #[tokio::test]
-    async fn what_is_no_certificate_is_said_to_be_none() {
+    async fn invalid_certificate_is_reported() {
         let tls = Tls { certificates: vec![], key: b"no".to_vec(), roots: vec![], name: "x".to_owned() };
         let refused = Streams::quic(1, FREE, &tls, sink().0).await.err().expect("refused");
         assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);

@@ -1,10 +1,10 @@
-//! Callers and owners of an application whose frames carry tokens.
+//! Callers and owners of an application with frame tokens.
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Key, Modify, Operation, Outbox, Output};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ const CALLER: u32 = 10;
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, _: Dest, frame: &[u8]) {
         self.0.push(frame.to_vec());
     }
@@ -40,8 +40,8 @@ fn client(key: Option<TokenKey>) -> MapClient {
         clear: ClearPolicy::Copy,
         start_chunk: 0,
         era: Era::of_epoch(1),
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     };
     MapClient::new(config).authenticate(key)
 }
@@ -60,18 +60,18 @@ fn server(key: Option<TokenKey>) -> MapServer {
         locks: false,
         votes: false,
         eviction: None,
-        lease: LEASE,
+        lease: DEFAULT_LEASE,
         key_memory: KEY_MEMORY,
         width: 64,
-        timing: Timing::default(),
+        timing: FlowTiming::default(),
     };
     let mut server = MapServer::new(config).authenticate(key);
     let member = Member { endpoint: CALLER, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
-    server.join(Instant(0), member).expect("room");
+    server.join(Instant(0), member).expect("join succeeds");
     server
 }
 
-/// The frame of a call that adds many keys, as long ones as fit, and what it answers to.
+/// Caller and its frame that adds many keys, as long as possible.
 fn request(key: Option<TokenKey>) -> (MapClient, Vec<u8>) {
     let mut client = client(key);
     let pairs = (0..90).map(|i| (Key::from(format!("{i:0300}").as_str()), 1)).collect();
@@ -86,7 +86,7 @@ fn request(key: Option<TokenKey>) -> (MapClient, Vec<u8>) {
 }
 
 #[test]
-fn a_call_goes_to_its_end_in_signed_frames() {
+fn call_completes_with_signed_frames() {
     let (mut client, mut server) = (client(Some(KEY)), server(Some(KEY)));
     let pairs: Vec<_> = (0..90).map(|i| (Key::from(format!("{i:0300}").as_str()), i)).collect();
     client.start(
@@ -98,7 +98,7 @@ fn a_call_goes_to_its_end_in_signed_frames() {
     while event.is_none() {
         let (mut there, mut back) = (Sent::default(), Sent::default());
         client.poll(Instant(1), &mut there);
-        assert!(!there.0.is_empty(), "the call goes on");
+        assert!(!there.0.is_empty(), "the call is not stuck");
         there.0.iter().for_each(|frame| server.handle(Instant(1), frame, &mut back));
         back.0.iter().for_each(|frame| client.handle(Instant(1), frame, &mut Sent::default()));
         for frame in there.0.iter().chain(&back.0) {
@@ -111,22 +111,22 @@ fn a_call_goes_to_its_end_in_signed_frames() {
 }
 
 #[test]
-fn the_networks_mark_is_noted_once_the_token_is_checked() {
+fn congestion_mark_is_set_after_token_check() {
     let (mut client, mut frame) = request(Some(KEY));
     let (mut server, mut out) = (server(Some(KEY)), Sent::default());
     server.handle_marked(Instant(1), &mut frame, &mut out);
     let mut answer = out.0.pop().expect("an answer");
-    assert!(Base::new_checked(&answer[..]).expect("a frame").has(Flags::ECN), "the sender hears of it");
+    assert!(Base::new_checked(&answer[..]).expect("valid frame").has(Flags::ECN), "the answer echoes the mark");
     client.handle_marked(Instant(2), &mut answer, &mut Sent::default());
     assert_eq!((server.stats().frames_unauthentic, client.stats().frames_unauthentic), (0, 0));
     assert_eq!(client.stats().frames_ignored, 0);
-    // Marked by somebody on the way who can't sign.
+    // Congestion flag set on the route without the key.
     server.handle(Instant(3), &frame, &mut out);
     assert_eq!((server.stats().frames_unauthentic, out.0.len()), (1, 0));
 }
 
 #[test]
-fn the_other_form_is_refused_by_both() {
+fn frames_with_and_without_token_are_not_mixed() {
     for (ours, theirs) in [(Some(KEY), None), (None, Some(KEY)), (Some(KEY), Some(TokenKey::new([5, 7])))] {
         let (_, frame) = request(theirs);
         let (mut server, mut out) = (server(ours), Sent::default());
@@ -143,7 +143,7 @@ fn the_other_form_is_refused_by_both() {
 
 proptest! {
     #[test]
-    fn any_bit_that_flips_is_refused(bit in any::<prop::sample::Index>()) {
+    fn token_check_refuses_frame_with_flipped_bit(bit in any::<prop::sample::Index>()) {
         let (mut client, mut frame) = request(Some(KEY));
         let (mut server, mut out) = (server(Some(KEY)), Sent::default());
         server.handle(Instant(1), &frame, &mut out);

@@ -1,12 +1,12 @@
-//! A decision that is heard before the answer to the vote: they may come by different roads.
+//! Decisions announced before the answer to the vote, since they take different paths.
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Key, Operation, Outbox, Output};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
+use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, Key, Operation, Output};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, Status, entry_len};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Target};
+use pathcall_wire::pairs::{self, ANSWER_LEN, PairAnswer, PairStatus, entry_len};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
 const ENDPOINT: u32 = 10;
 const INCARNATION: u32 = 5;
@@ -16,13 +16,13 @@ const KEY: &str = "ballot";
 #[derive(Default)]
 struct Sent(Vec<(Dest, Vec<u8>)>);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         self.0.push((to, frame.to_vec()));
     }
 }
 
-/// A voter whose clock stands still: nothing happens because time has passed.
+/// Voter with a constant clock, so that no timer expires.
 struct Voter(MapClient);
 
 impl Voter {
@@ -44,24 +44,24 @@ impl Voter {
             votes: true,
             clear: ClearPolicy::Copy,
             start_chunk: 0,
-            lease: LEASE,
+            lease: DEFAULT_LEASE,
             era: Era::of_epoch(1).of_element(),
-            timing: Timing::default(),
+            timing: FlowTiming::default(),
         });
         let keys = vec![Key::from(KEY)];
-        client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 2, to: Target::All });
+        client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 2, to: ForwardTarget::All });
         Self(client)
     }
 
-    /// The one frame that it sends now, and where.
-    fn sends(&mut self) -> (Dest, BaseRepr) {
+    /// Destination and base header of the single frame that it sends now.
+    fn next_frame(&mut self) -> (Dest, BaseRepr) {
         let mut sent = Sent::default();
         self.0.poll(Instant(0), &mut sent);
         let [(to, frame)] = &sent.0[..] else { panic!("{} frames", sent.0.len()) };
-        (*to, MapFrame::new_checked(frame.as_slice()).expect("a frame").base().repr())
+        (*to, MapFrame::new_checked(frame.as_slice()).expect("valid frame").base().repr())
     }
 
-    fn hears(&mut self, frame: &[u8]) {
+    fn handle_frame(&mut self, frame: &[u8]) {
         self.0.handle(Instant(0), frame, &mut Sent::default());
     }
 
@@ -70,83 +70,82 @@ impl Voter {
     }
 }
 
-fn to_voter(kind: Kind, flags: u16, sent: BaseRepr) -> BaseRepr {
+fn to_voter(kind: FrameKind, flags: u16, sent: BaseRepr) -> BaseRepr {
     BaseRepr { kind: kind as u8, flags, src: SERVER, dst: ENDPOINT, dst_incarnation: INCARNATION, ..sent }
 }
 
-/// The server's answer to a frame of one vote.
-fn answer(sent: BaseRepr, status: Status, row: u32) -> Vec<u8> {
-    let base = to_voter(Kind::MapPairsAck, sent.flags | Flags::FROM_SERVER, sent);
+/// Server's answer to a frame of one vote.
+fn answer(sent: BaseRepr, status: PairStatus, row: u32) -> Vec<u8> {
+    let base = to_voter(FrameKind::MapPairsAck, sent.flags | Flags::FROM_SERVER, sent);
     let map = MapRepr { flags: MapFlags::BARE, payload_len: ANSWER_LEN as u16, ..MapRepr::default() };
     let mut frame = vec![0; frame_len(map.flags, 0, ANSWER_LEN)];
-    let answer = Answer { status, lane: 0, row, value: 0 };
-    pairs::put_answer(emit(&base, &map, &mut frame).payload_mut(), &answer).expect("room");
+    let answer = PairAnswer { status, lane: 0, row, value: 0 };
+    pairs::put_answer(emit(&base, &map, &mut frame).payload_mut(), &answer).expect("enough space");
     frame
 }
 
-/// The element's answer to a vote that it counted in a round.
+/// Element's answer to a vote counted in a round.
 fn counted(sent: BaseRepr, round: u32) -> Vec<u8> {
-    let base = BaseRepr { round, ..to_voter(Kind::MapAck, sent.flags, sent) };
+    let base = BaseRepr { round, ..to_voter(FrameKind::MapAck, sent.flags, sent) };
     let map = MapRepr { flags: MapFlags::BARE | MapFlags::COUNT, ..MapRepr::default() };
     let mut frame = vec![0; frame_len(map.flags, 0, 0)];
     emit(&base, &map, &mut frame);
     frame
 }
 
-/// The server's word that the ballot is decided: in the element one more than its round, 0 of one that the
-/// server counted.
+/// Server's announcement of a decision: round in the element plus one, or 0 if the server counted the ballot.
 fn decided(sent: BaseRepr, round: u32) -> Vec<u8> {
-    let base = BaseRepr { round, ..to_voter(Kind::MapSoft, Flags::FROM_SERVER | Flags::MCAST, sent) };
+    let base = BaseRepr { round, ..to_voter(FrameKind::MapSoft, Flags::FROM_SERVER | Flags::MCAST, sent) };
     let payload = entry_len(KEY.len() + 1);
     let flags = MapFlags::BARE | MapFlags::COUNT;
     let map = MapRepr { flags, payload_len: payload as u16, ..MapRepr::default() };
     let mut frame = vec![0; frame_len(map.flags, 0, payload)];
     let key = Key::from(KEY);
-    pairs::put(emit(&base, &map, &mut frame).payload_mut(), key.as_bytes(), 0).expect("room");
+    pairs::put(emit(&base, &map, &mut frame).payload_mut(), key.as_bytes(), 0).expect("enough space");
     frame
 }
 
-/// A voter whose vote is on its way to the element, and that frame.
+/// Voter with a vote in flight to the element, and its frame.
 fn by_element() -> (Voter, BaseRepr) {
     let mut voter = Voter::new();
-    let (to, past) = voter.sends();
-    assert_ne!(to, Dest::Element, "whether the element counts is the server's to say");
-    voter.hears(&answer(past, Status::Moved, 4));
-    let (to, vote) = voter.sends();
+    let (to, past) = voter.next_frame();
+    assert_ne!(to, Dest::Element, "the first vote goes to the server");
+    voter.handle_frame(&answer(past, PairStatus::Moved, 4));
+    let (to, vote) = voter.next_frame();
     assert_eq!(to, Dest::Element);
     (voter, vote)
 }
 
 #[test]
-fn a_decision_heard_before_the_elements_answer_counts_when_that_comes() {
+fn early_decision_completes_vote_at_element_answer() {
     let (mut voter, vote) = by_element();
-    voter.hears(&decided(vote, 4));
-    assert_eq!(voter.output(), None, "the vote may have been lost");
-    voter.hears(&counted(vote, 3));
+    voter.handle_frame(&decided(vote, 4));
+    assert_eq!(voter.output(), None, "the vote may be lost");
+    voter.handle_frame(&counted(vote, 3));
     assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
 }
 
 #[test]
-fn a_decision_of_another_round_has_the_vote_ask_at_once() {
+fn decision_of_other_round_triggers_query() {
     let (mut voter, vote) = by_element();
-    voter.hears(&decided(vote, 3));
-    voter.hears(&counted(vote, 3));
-    assert_eq!(voter.output(), None, "a later round was decided by nobody");
-    let (to, ask) = voter.sends();
+    voter.handle_frame(&decided(vote, 3));
+    voter.handle_frame(&counted(vote, 3));
+    assert_eq!(voter.output(), None, "the decision is of another round");
+    let (to, ask) = voter.next_frame();
     assert_eq!(to, Dest::Endpoint(SERVER));
-    voter.hears(&answer(ask, Status::Whole, 0));
+    voter.handle_frame(&answer(ask, PairStatus::Whole, 0));
     assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
 }
 
 #[test]
-fn a_decision_heard_before_the_servers_answer_has_the_vote_ask_at_once() {
+fn early_decision_triggers_query_at_server_answer() {
     let mut voter = Voter::new();
-    let (_, vote) = voter.sends();
-    voter.hears(&decided(vote, 0));
-    voter.hears(&answer(vote, Status::Held, 0));
+    let (_, vote) = voter.next_frame();
+    voter.handle_frame(&decided(vote, 0));
+    voter.handle_frame(&answer(vote, PairStatus::Held, 0));
     assert_eq!(voter.output(), None);
-    let (_, ask) = voter.sends();
-    // Word and answer may be of different ballots: what is said now settles it.
-    voter.hears(&answer(ask, Status::Whole, 0));
+    let (_, ask) = voter.next_frame();
+    // Announcement and answer may be of different ballots, so the query decides.
+    voter.handle_frame(&answer(ask, PairStatus::Whole, 0));
     assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
 }

@@ -1,4 +1,4 @@
-// P4_16's core library. What it declares as externs (packet_in, packet_out, verify) is built in.
+// Core library of P4_16. Its externs (packet_in, packet_out, verify) are built in.
 #ifndef CORE_P4
 #define CORE_P4
 

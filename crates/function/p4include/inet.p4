@@ -1,7 +1,7 @@
-// The Internet's headers, a parser for them, and what functions do with them again and again: #include <inet.p4>
+// Internet headers, a parser for them, and common actions and functions: #include <inet.p4>
 //
-// Lengths are as on the wire: an IPv4 header's ihl and a TCP header's dataOffset count words of 32 bits. Checksums are
-// changed, not worked out anew, so options and payload need not be read.
+// Lengths are as on the wire: an IPv4 header's ihl and a TCP header's dataOffset count 32-bit words. Checksums are
+// updated incrementally, so options and payload need not be parsed.
 #ifndef INET_P4
 #define INET_P4
 
@@ -122,7 +122,7 @@ header udp_t {
     bit<16> checksum;
 }
 
-// RFC 792; `rest` is what the type says: an echo's identifier and number
+// RFC 792; the meaning of `rest` depends on the type: for an echo, identifier and sequence number
 header icmp_t {
     bit<8> type;
     bit<8> code;
@@ -130,14 +130,14 @@ header icmp_t {
     bit<32> rest;
 }
 
-// The first 8 bytes behind an IPv4 header, as an ICMP error quotes them: of UDP and TCP the ports and 4 bytes more
+// First 8 bytes after an IPv4 header, as an ICMP error quotes them: the ports of UDP and TCP, and 4 more bytes
 header ports_t {
     bit<16> srcPort;
     bit<16> dstPort;
     bit<32> rest;
 }
 
-// All of them, in the order in which they leave.
+// All headers, in the order of emission.
 struct inet_t {
     ethernet_t ethernet;
     vlan_t vlan;
@@ -149,13 +149,13 @@ struct inet_t {
     tcp_options_t tcp_options;
     udp_t udp;
     icmp_t icmp;
-    ipv4_t inner;   // the header that an ICMP error is about
-    ports_t quoted; // and what follows it
+    ipv4_t inner;   // IPv4 header quoted by an ICMP error
+    ports_t quoted; // the bytes after it
 }
 
-// Takes a packet apart as far as its ports. What belongs to a fragment that is not the first stays payload; so does
-// what follows an extension header of IPv6, and what an ICMP error quotes unless it is TCP or UDP behind a header
-// without options. A header that says it is shorter than it can be ends with HeaderTooShort.
+// Parses a packet up to its ports. The rest of later fragments stays payload, as well as the bytes after an extension
+// header of IPv6, and the quotation of an ICMP error unless it is TCP or UDP after a header without options. A header
+// whose length field is too small ends the parser with HeaderTooShort.
 parser InetParser(packet_in packet, out inet_t hdr) {
     state start {
         packet.extract(hdr.ethernet);
@@ -234,7 +234,7 @@ parser InetParser(packet_in packet, out inet_t hdr) {
         }
     }
     state icmp_error {
-        // Version and length, the offset of a fragment, the protocol: is what is quoted known to have ports?
+        // Version and length, fragment offset, protocol: the quoted packet must have ports.
         transition select(packet.lookahead<ipv4_t>().version, packet.lookahead<ipv4_t>().ihl,
                           packet.lookahead<ipv4_t>().fragOffset, packet.lookahead<ipv4_t>().protocol) {
             (4, 5, 0, PROTO_TCP): icmp_quoted;
@@ -254,34 +254,34 @@ control InetDeparser(packet_out packet, in inet_t hdr) {
     apply { packet.emit(hdr); }
 }
 
-// The sum of two numbers in one's complement (RFC 1071).
+// One's complement sum of two numbers (RFC 1071).
 bit<16> ones_add(in bit<16> a, in bit<16> b) {
     bit<17> sum = (bit<17>)a + (bit<17>)b;
     return sum[15:0] + (bit<16>)sum[16:16];
 }
 
-// A checksum after a word of what it covers went from `old` to `new` (RFC 1624, equation 3).
+// Checksum after a covered word has changed from `old` to `new` (RFC 1624, equation 3).
 bit<16> csum_replace16(in bit<16> sum, in bit<16> old, in bit<16> new) {
     return ~ones_add(ones_add(~sum, ~old), new);
 }
 
-// The same for two words, as an IPv4 address has: all in one sum, whose carries are added once.
+// Checksum after two covered words, such as an IPv4 address, have changed; carries are added once.
 bit<16> csum_replace32(in bit<16> sum, in bit<32> old, in bit<32> new) {
     bit<19> all = (bit<19>)~sum + (bit<19>)~old[31:16] + (bit<19>)~old[15:0] + (bit<19>)new[31:16] + (bit<19>)new[15:0];
     bit<17> carried = (bit<17>)all[15:0] + (bit<17>)all[18:16];
     return ~(carried[15:0] + (bit<16>)carried[16:16]);
 }
 
-// One hop less.
+// Decrements the TTL.
 void ipv4_decrement_ttl(inout ipv4_t ipv4) {
     bit<16> old = ipv4.ttl ++ ipv4.protocol;
     ipv4.ttl = ipv4.ttl - 1;
     ipv4.hdrChecksum = csum_replace16(ipv4.hdrChecksum, old, ipv4.ttl ++ ipv4.protocol);
 }
 
-// Turns a packet round into an ICMP error about itself, sent by `source` (RFC 792): its IPv4 header and 8 bytes more are
-// quoted. For IPv4 without options, with the first bytes of TCP, UDP or nothing known behind it. What stood behind those
-// 8 bytes still follows: `truncate` to 14 + 20 + 8 + 20 + 8 bytes, and 4 more behind a VLAN tag.
+// Turns a packet into an ICMP error about itself, sent by `source` (RFC 792); its IPv4 header and 8 more bytes are
+// quoted. For IPv4 without options, followed by TCP, UDP or an unknown protocol. The rest of the packet still follows
+// those 8 bytes: `truncate` to 14 + 20 + 8 + 20 + 8 bytes, and 4 more with a VLAN tag.
 void icmp_answer(inout inet_t hdr, in bit<8> type, in bit<8> code, in bit<32> source) {
     hdr.inner = hdr.ipv4;
     hdr.quoted.setValid();
@@ -305,7 +305,7 @@ void icmp_answer(inout inet_t hdr, in bit<8> type, in bit<8> code, in bit<32> so
     hdr.icmp.code = code;
     hdr.icmp.checksum = 0;
     hdr.icmp.rest = 0;
-    // The sum of a header with its checksum is 0, so what is quoted of IPv4 adds nothing.
+    // The sum over a header and its checksum is 0, so the quoted IPv4 header adds nothing.
     hash(hdr.icmp.checksum, HashAlgorithm.csum16, 16w0,
         { type, code, hdr.quoted.srcPort, hdr.quoted.dstPort, hdr.quoted.rest }, 17w0x10000);
 

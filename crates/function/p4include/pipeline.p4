@@ -1,6 +1,6 @@
-// What most functions have at their end (CLIP §IV-A): #include <pipeline.p4> behind `pre_processing` and
-// `post_processing`. HEADERS is their type of headers (inet_t); PARSER is a parser for it (that of inet.p4). The type
-// `metadata` is the file's.
+// Pipeline of most functions (CLIP §IV-A): #include <pipeline.p4> after the controls `pre_processing` and
+// `post_processing`. HEADERS is the type of the headers (default inet_t), PARSER a parser for it (default: that of
+// inet.p4). The including file defines the type `metadata`.
 #ifndef PIPELINE_P4
 #define PIPELINE_P4
 

@@ -1,4 +1,4 @@
-// The architecture v1model. Its externs (register, counter, hash, …) are built in; docs/function.md lists them.
+// Architecture v1model. Its externs (register, counter, hash, …) are built in; docs/function.md lists them.
 #ifndef V1MODEL_P4
 #define V1MODEL_P4
 

@@ -1,26 +1,26 @@
-//! A program as it was written: P4_16's grammar (App. G) as far as the subset goes, and our declarations.
+//! Abstract syntax tree: the supported subset of P4_16's grammar (App. G) and CLIP's declarations.
 
 use crate::check::Num;
 use crate::ir::{Span, Unary};
 use crate::lex::Width;
 use std::rc::Rc;
 
-/// A name and where it stands.
+/// Identifier with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Name {
     pub text: Rc<str>,
     pub at: Span,
 }
 
-/// `@name("text")`; others are kept by name only.
+/// Annotation, such as `@name("text")`; for most annotations only the name is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Annotation {
     pub name: Name,
-    /// The first string within.
+    /// First string among the arguments.
     pub text: Option<Rc<str>>,
 }
 
-/// At the top of a file.
+/// Top-level declaration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decl {
     Errors(Vec<Name>),
@@ -119,7 +119,7 @@ pub(crate) struct Function {
 pub(crate) struct Parser {
     pub name: Name,
     pub params: Vec<Param>,
-    /// Given where it is instantiated.
+    /// Constructor's parameters, which get their values at instantiation.
     pub constructor: Vec<Param>,
     pub locals: Vec<Stmt>,
     pub states: Vec<State>,
@@ -142,13 +142,13 @@ pub(crate) enum Transition {
 pub(crate) struct Control {
     pub name: Name,
     pub params: Vec<Param>,
-    /// Given where it is instantiated.
+    /// Constructor's parameters, which get their values at instantiation.
     pub constructor: Vec<Param>,
     pub locals: Vec<Local>,
     pub body: Vec<Stmt>,
 }
 
-/// Declared within a control.
+/// Declaration within a control.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Local {
     /// A variable, a constant or an instance.
@@ -164,7 +164,7 @@ pub(crate) struct Table {
     pub keys: Vec<Key>,
     pub actions: Vec<Expr>,
     pub default: Option<Expr>,
-    /// Keys and action of each.
+    /// Keys and action of each entry.
     pub entries: Vec<(Vec<Expr>, Expr)>,
     pub size: Option<Expr>,
     pub idle_timeout: Option<Expr>,
@@ -177,7 +177,7 @@ pub(crate) struct Key {
     pub annotations: Vec<Annotation>,
 }
 
-/// `bit<32>(4) name;`
+/// Instance declaration: `bit<32>(4) name;`
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Instance {
     pub annotations: Vec<Annotation>,
@@ -186,7 +186,7 @@ pub(crate) struct Instance {
     pub name: Name,
 }
 
-/// Also a constant, that has a value.
+/// Variable, or constant with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Variable {
     pub ty: Type,
@@ -207,7 +207,7 @@ pub(crate) enum StmtKind {
     Assign(Expr, Expr),
     Call(Expr),
     If(Expr, Box<Stmt>, Option<Box<Stmt>>),
-    /// Labels (none: `default`) and body of each case; without a body it has the next one's.
+    /// Selector and cases. A case without a label is `default`; one without a body falls through to the next.
     Switch(Expr, Vec<Case>),
     Return(Option<Expr>),
     Exit,
@@ -233,7 +233,7 @@ pub(crate) struct Type {
 pub(crate) enum TypeKind {
     Bool,
     Bit(Option<Box<Expr>>),
-    /// Without a width: `int`.
+    /// `int<N>`, or `int` without a width.
     Int(Option<Box<Expr>>),
     Varbit(Box<Expr>),
     Float,
@@ -251,7 +251,7 @@ pub(crate) enum TypeKind {
 pub(crate) struct Expr {
     pub kind: ExprKind,
     pub at: Span,
-    /// Of the tree, in levels: bounded, so that those who follow it may call themselves.
+    /// Height of the expression's tree. It is bounded, so that recursive passes cannot overflow the stack.
     pub depth: u16,
 }
 
@@ -283,7 +283,7 @@ pub(crate) enum ExprKind {
     Any,
 }
 
-/// An operator of two operands: the IR's, and two that only constants have.
+/// Binary operator: those of the IR, and division and modulo, which only constants have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     Ir(crate::ir::Binary),
@@ -291,7 +291,7 @@ pub(crate) enum Operator {
     Mod,
 }
 
-/// An argument, `_` without a value.
+/// Argument of a call; the value of `_` is [`ExprKind::Any`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Arg {
     pub name: Option<Name>,

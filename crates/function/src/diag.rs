@@ -1,4 +1,4 @@
-//! What is wrong with a program, where, and what would be right: said to its author.
+//! Diagnostics of the compiler: message, source position and hint for the author.
 //!
 //! ```text
 //! error: expected `;`, found `}`
@@ -15,53 +15,53 @@ use crate::source::Sources;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use std::fmt;
 
-/// Further ones are not kept: what follows a hundred mistakes is rarely worth reading.
+/// Largest number of diagnostics of one compilation; further ones are dropped.
 pub const DIAGNOSTICS_MAX: usize = 100;
 
-/// One mistake in a program.
+/// Mistake in a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where.
+    /// Source position.
     pub at: Span,
-    /// What is wrong; what was expected and found.
+    /// Message: the mistake, or the expected and the found token.
     pub message: String,
-    /// Said beside the caret; may be empty.
+    /// Text beside the caret; may be empty.
     pub label: String,
-    /// Another place that has to do with it, and why.
+    /// Related source position, with its own text.
     pub also: Option<(Span, String)>,
-    /// What to write instead.
+    /// Suggested correction.
     pub hint: Option<String>,
 }
 
 impl Diagnostic {
-    /// A mistake at this place.
+    /// New diagnostic at a source position.
     #[must_use]
     pub fn new(at: Span, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), label: String::new(), also: None, hint: None }
     }
 
-    /// With words beside the caret.
+    /// Sets the text beside the caret.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// With advice.
+    /// Sets the suggested correction.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// With another place.
+    /// Adds a related source position.
     #[must_use]
     pub fn also(mut self, at: Span, why: impl Into<String>) -> Self {
         self.also = Some((at, why.into()));
         self
     }
 
-    /// As text without colours: message, `file:line:column`, the line with a caret, the hint.
+    /// Renders the diagnostic without colours: message, `file:line:column`, source line with a caret, hint.
     #[must_use]
     pub fn render(&self, sources: &Sources) -> String {
         let mut group = Level::ERROR.primary_title(&*self.message).element(
@@ -91,7 +91,7 @@ impl Diagnostic {
     }
 }
 
-/// A span as a range of characters that exist, on one line: a caret under half a file says nothing.
+/// Annotation of a span, cut to its first line and to characters that exist.
 fn annotation<'a>(
     kind: AnnotationKind,
     sources: &Sources,
@@ -107,11 +107,11 @@ fn annotation<'a>(
     if label.is_empty() { annotation } else { annotation.label(label) }
 }
 
-/// All mistakes of a program, with its text: prints them in order.
+/// Diagnostics with their sources; `Display` renders them in order.
 #[derive(Debug)]
-pub struct Report<'a>(pub &'a [Diagnostic], pub &'a Sources);
+pub struct DiagnosticReport<'a>(pub &'a [Diagnostic], pub &'a Sources);
 
-impl fmt::Display for Report<'_> {
+impl fmt::Display for DiagnosticReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for diagnostic in self.0 {
             writeln!(f, "{}\n", diagnostic.render(self.1))?;
@@ -123,45 +123,45 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// Collects mistakes; each is told once, also if its text is worked on several times.
+/// Collector of diagnostics. Each is kept once, even if its text is checked several times.
 #[derive(Debug, Default)]
 pub(crate) struct Sink(Vec<Diagnostic>);
 
 impl Sink {
-    /// Takes note of one.
+    /// Adds a diagnostic, unless it is a duplicate.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if !self.full() && !self.0.iter().any(|d| d.at == diagnostic.at && d.message == diagnostic.message) {
             self.0.push(diagnostic);
         }
     }
 
-    /// Whether there are so many that no more are looked for.
+    /// True if no further diagnostics are kept.
     pub fn full(&self) -> bool {
         self.0.len() >= DIAGNOSTICS_MAX
     }
 
-    /// Whether this was said before, of whatever place.
+    /// True if a diagnostic with this message exists, at any position.
     pub fn has(&self, message: &str) -> bool {
         self.0.iter().any(|diagnostic| diagnostic.message == message)
     }
 
-    /// How many there are.
+    /// Number of diagnostics.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// True if there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All, in the order of the text; the file that was named comes first.
+    /// All diagnostics in the order of the text, the main file first.
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
         self.0.sort_by_key(|diagnostic| diagnostic.at);
         self.0
     }
 }
 
-/// It could not be done, and [`Sink`] knows why.
+/// Error whose diagnostic is already in the [`Sink`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reported;

@@ -1,196 +1,197 @@
-//! What every execution of a program offers: packets in, packets out, and a controller's view of its memory.
+//! Execution interface of an element's program: packets in, packets and digests out, access to the program's memory.
 //!
 //! ```text
 //! packet, port, now ─► Execution::process ─► Output::{Packet, Digest, Dropped}
 //!          controller ─► entries, registers, counters, groups
 //! ```
 //!
-//! The interpreter ([`crate::interp`]) is the reference; whatever else runs an [`crate::ir::Program`] is held to it.
+//! The interpreter ([`crate::interp`]) is the reference implementation; every other execution of an
+//! [`crate::ir::Program`] is compared with it.
 
-use crate::ir::{ActionId, CounterId, Entry, Match, RegisterId, TableId};
+use crate::ir::{ActionId, CounterId, Match, RegisterId, TableEntry, TableId};
 
-/// Longest packet that an execution takes, bytes.
+/// Longest packet that an execution accepts, bytes.
 pub const PACKET_MAX: usize = 65_535;
-/// How often one packet, with all its copies, may come in once more.
+/// Most recirculations of one packet, its copies included.
 pub const RECIRCULATIONS_MAX: usize = 8;
-/// How often a parser may go back to a state before it ends with `ParserTimeout` (P4_16 core).
+/// Most entries of a parser into one state before the parser ends with `ParserTimeout` (P4_16 core).
 pub const PARSER_ROUNDS_MAX: u32 = 4096;
-/// Clones that one packet may leave.
+/// Most clones of one packet.
 pub const CLONES_MAX: usize = 8;
 
-/// Runs a program.
+/// Execution of a program.
 pub trait Execution {
-    /// Works on a packet that came in at `port`; `now_us`: microseconds since the start.
+    /// Processes a packet that arrived at `port`; `now_us`: microseconds since the start.
     fn process(&mut self, now_us: u64, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>));
 
     /// Adds an entry.
     ///
     /// # Errors
-    /// If it does not fit the table, is there already, or the table is full.
-    fn insert(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError>;
+    /// If the entry does not fit the table or exists already, or if the table is full.
+    fn insert(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError>;
 
-    /// Gives an entry another action.
+    /// Replaces the action of an entry.
     ///
     /// # Errors
-    /// If it does not fit the table or is not there.
-    fn modify(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError>;
+    /// If the entry does not fit the table or does not exist.
+    fn modify(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError>;
 
     /// Removes the entry with these keys.
     ///
     /// # Errors
-    /// If it is not there, or belongs to the program.
+    /// If the entry does not exist, or is declared by the program.
     fn remove(&mut self, table: TableId, keys: &[Match]) -> Result<(), TableError>;
 
-    /// What runs on a miss.
+    /// Sets the default action of a table, which runs on a miss.
     ///
     /// # Errors
     /// If the table has no such action or the arguments do not fit it.
     fn set_default(&mut self, table: TableId, action: ActionId, args: &[u128]) -> Result<(), TableError>;
 
-    /// Calls `each` with every entry that a packet hit since the last call, and clears its mark.
-    fn take_used(&mut self, table: TableId, each: &mut dyn FnMut(&Entry));
+    /// Calls `each` with every entry that a packet hit since the last call, and clears the hit mark of the entry.
+    fn take_used(&mut self, table: TableId, each: &mut dyn FnMut(&TableEntry));
 
-    /// How many entries the table holds.
+    /// Number of entries of the table.
     fn entries(&self, table: TableId) -> usize;
 
-    /// A cell's value; 0 beyond the end.
+    /// Value of a register cell; 0 beyond the end.
     fn register(&self, register: RegisterId, index: u32) -> u128;
 
-    /// Writes a cell; beyond the end nothing happens.
+    /// Writes a register cell; beyond the end nothing happens.
     fn set_register(&mut self, register: RegisterId, index: u32, value: u128);
 
-    /// Packets and bytes that a cell counted; 0 beyond the end.
-    fn counter(&self, counter: CounterId, index: u32) -> Count;
+    /// Packets and bytes that a counter cell counted; 0 beyond the end.
+    fn counter(&self, counter: CounterId, index: u32) -> CounterValue;
 
-    /// The ports, each with its `egress_rid`, that a packet with this multicast group goes to; none removes the group.
+    /// Sets the ports of a multicast group, each with its `egress_rid`; an empty list removes the group.
     fn set_group(&mut self, group: u16, ports: &[(u16, u16)]);
 
-    /// Returns when no packet is under way any more that met a table as it was before the last change. Where packets
-    /// come one by one, none is.
-    fn settle(&mut self) {}
+    /// Waits until no packet is in flight that was matched against a table as it was before the last change. An
+    /// execution that processes one packet at a time returns at once.
+    fn wait_in_flight(&mut self) {}
 
-    /// Packets that ended for this reason.
-    fn dropped(&self, reason: Reason) -> u64;
+    /// Number of packets dropped for this reason.
+    fn dropped(&self, reason: DropReason) -> u64;
 }
 
-/// What comes out.
+/// Output of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output<'a> {
-    /// A packet leaves.
+    /// Packet that leaves the element.
     Packet {
-        /// Here.
+        /// Output port.
         port: u16,
-        /// Whole.
+        /// Whole packet.
         bytes: &'a [u8],
     },
-    /// Something to tell the controller.
+    /// Digest for the controller.
     Digest {
-        /// Of which kind.
+        /// Name of the digest.
         name: &'a str,
-        /// What.
+        /// Values of the digest's fields.
         values: &'a [u128],
     },
-    /// A packet, or one of its copies, ended.
-    Dropped(Reason),
+    /// A packet, or one of its copies, was dropped.
+    Dropped(DropReason),
 }
 
-/// Why a packet ended.
+/// Reason of a dropped packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
-pub enum Reason {
-    /// The program said so (`mark_to_drop`).
+pub enum DropReason {
+    /// The program dropped the packet (`mark_to_drop`).
     #[error("dropped by the program")]
     Program,
-    /// It was longer than [`PACKET_MAX`], or became so.
+    /// The packet was, or became, longer than [`PACKET_MAX`].
     #[error("longer than {PACKET_MAX} bytes")]
     TooLong,
-    /// It came in once more too often ([`RECIRCULATIONS_MAX`]).
+    /// The packet was recirculated more than [`RECIRCULATIONS_MAX`] times.
     #[error("recirculated more than {RECIRCULATIONS_MAX} times")]
     Recirculated,
-    /// It left too many clones ([`CLONES_MAX`]).
+    /// The packet was cloned more than [`CLONES_MAX`] times.
     #[error("cloned more than {CLONES_MAX} times")]
     Clones,
-    /// Its multicast group has no ports.
+    /// The multicast group of the packet has no ports.
     #[error("its multicast group has no ports")]
     NoGroup,
-    /// The handler ended it, or trapped.
+    /// The handler dropped the packet, or trapped.
     #[error("ended by the handler")]
     Handler,
 }
 
-impl Reason {
-    /// All there are.
+impl DropReason {
+    /// All reasons.
     pub const ALL: [Self; 6] =
         [Self::Program, Self::TooLong, Self::Recirculated, Self::Clones, Self::NoGroup, Self::Handler];
 }
 
-/// What a cell of a counter holds.
+/// Value of a counter cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
+pub struct CounterValue {
     /// Packets.
     pub packets: u64,
-    /// Their bytes, as they came in.
+    /// Bytes of these packets as received.
     pub bytes: u64,
 }
 
-/// Why an entry is not taken.
+/// Error of a change to a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// The table holds what it was made for.
+    /// The table has no free entry.
     #[error("table {table} is full: {size} entries")]
     Full {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What it holds at most.
+        /// Most entries of the table.
         size: u32,
     },
-    /// These keys are there already.
+    /// An entry with the same keys exists.
     #[error("table {table} has an entry with these keys")]
     Exists {
-        /// Its name.
+        /// Name of the table.
         table: String,
     },
-    /// These keys are not there.
+    /// No entry has these keys.
     #[error("table {table} has no entry with these keys")]
     Missing {
-        /// Its name.
+        /// Name of the table.
         table: String,
     },
-    /// The entry belongs to the program.
-    #[error("an entry that the program declares for table {table} stays as it is")]
+    /// The entry is declared by the program and cannot be changed.
+    #[error("entries that the program declares for table {table} cannot be changed")]
     Constant {
-        /// Its name.
+        /// Name of the table.
         table: String,
     },
-    /// Too few or too many keys or arguments.
+    /// Wrong number of keys or arguments.
     #[error("table {table}: expected {expected} {what}, got {got}")]
     Number {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// Keys or arguments.
+        /// "keys" or "arguments".
         what: &'static str,
-        /// What it takes.
+        /// Expected number.
         expected: usize,
-        /// What came.
+        /// Received number.
         got: usize,
     },
-    /// A value has bits beyond its width, or a prefix does not suit its key.
+    /// A value has bits beyond its width, or the prefix length is invalid for the key.
     #[error("table {table}: {what} {value:#x} does not fit {width} bits")]
     Width {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// Key, prefix or argument.
+        /// "key", "prefix" or "argument".
         what: &'static str,
-        /// What came.
+        /// Received value.
         value: u128,
-        /// Bits there are.
+        /// Width, bits.
         width: u16,
     },
-    /// Not one of the table's actions.
+    /// The action is not one of the table's actions.
     #[error("table {table} does not have action {action}")]
     Action {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// The action's number.
+        /// Number of the action.
         action: u32,
     },
 }

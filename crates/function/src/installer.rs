@@ -1,8 +1,8 @@
-//! What a controller's commands mean in an execution of a split program.
+//! Installer of a controller's commands in the execution of a split program.
 //!
 //! ```text
 //! place::Command, scale::Command ─► Installer ─► entries, registers of an Execution
-//! Digest, registers at a window's end ─► Installer ─► place::Heavy, place::Window
+//! Digest, registers at a window's end ─► Installer ─► place::FlowReport, place::SketchWindow
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,46 +10,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathcall_wire::{Mutant, mutant};
 
 use crate::exec::{Execution, TableError};
-use crate::ir::{Entry, Match, MatchKind, RegisterId, TableId};
-use crate::place::{self, EntryNumber, Given, Heavy, Mode, TableFacts, Window};
-use crate::scale::{self, Device};
-use crate::split::balance::{Balance, HEAVY, Mirrored, key_shape};
+use crate::ir::{Match, MatchKind, RegisterId, TableEntry, TableId};
+use crate::place::{self, EntryMode, EntryNumber, EntryValues, FlowReport, SketchWindow, TableFacts};
+use crate::scale::{self, TopologyDevice};
+use crate::split::balance::{BalanceObjects, HEAVY, PlacedTable, key_shape};
 
-/// Requests lie so far apart in number that an element sends before it begins anew and after: by the golden ratio, so that
-/// those of many beginnings do, too.
+/// Distance of the request numbers of two starts of an element: 2^32 divided by the golden ratio, which keeps the
+/// ranges of many starts apart from each other.
 const REQUESTS_APART: u32 = 0x9e37_79b9;
 
-/// Writes to one element.
+/// Writer of the commands for one element.
 #[derive(Debug, Clone)]
 pub struct Installer {
-    balance: Balance,
+    balance: BalanceObjects,
     shapes: BTreeMap<TableId, Vec<(u16, MatchKind)>>,
-    servers: Vec<Device>,
-    /// What is in the element, as it has it, and for how many packets it was used.
-    entries: BTreeMap<EntryNumber, (TableId, Entry, u32)>,
+    servers: Vec<TopologyDevice>,
+    /// Entries as they are in the element, with their table and the number of packets that used them.
+    entries: BTreeMap<EntryNumber, (TableId, TableEntry, u32)>,
     groups: BTreeSet<(u8, u16)>,
     owners: BTreeSet<(usize, u16)>,
-    /// Totals at the end of the last window, and its number.
+    /// Totals at the end of the last window.
     totals: [u32; 2],
     window: Option<u64>,
-    /// How often the element began, and whether it counts its requests from where they are no others'.
-    begun: (u32, bool),
+    /// Number of starts of the element, and whether it has its first request number since the last one.
+    starts: (u32, bool),
 }
 
-/// What came of a batch.
+/// Result of a batch of commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Entries that the element did not take.
+pub struct BatchOutcome {
+    /// Entries that the element refused.
     pub refused: Vec<EntryNumber>,
-    /// Values of registers of entries that are not used any more.
-    pub given: Vec<Given>,
+    /// Register values of entries that are no longer used.
+    pub given: Vec<EntryValues>,
 }
 
 impl Installer {
-    /// For an element that runs this program, with these servers.
+    /// Installer for an element that runs `program`, with these servers.
     #[must_use]
-    pub fn new(program: &crate::ir::Program, balance: Balance, servers: Vec<Device>) -> Self {
-        let shape = |mirrored: &Mirrored| (mirrored.table, key_shape(program, mirrored.table));
+    pub fn new(program: &crate::ir::Program, balance: BalanceObjects, servers: Vec<TopologyDevice>) -> Self {
+        let shape = |mirrored: &PlacedTable| (mirrored.table, key_shape(program, mirrored.table));
         Self {
             shapes: balance.tables.iter().map(shape).collect(),
             balance,
@@ -59,45 +59,45 @@ impl Installer {
             owners: BTreeSet::new(),
             totals: [0; 2],
             window: None,
-            begun: (0, false),
+            starts: (0, false),
         }
     }
 
-    /// The mirrored tables, for a [`place::Placer`].
+    /// Facts about the mirrored tables, for a [`place::Placer`].
     #[must_use]
     pub fn facts(&self) -> Vec<TableFacts> {
-        let facts = |mirrored: &Mirrored| TableFacts {
+        let facts = |mirrored: &PlacedTable| TableFacts {
             table: mirrored.table,
             widths: self.shapes[&mirrored.table].iter().map(|(width, _)| *width).collect(),
             capacity: mirrored.capacity,
             first_number: mirrored.first_number,
-            handed: mirrored.handed,
+            has_values: mirrored.handed,
         };
         self.balance.tables.iter().map(facts).collect()
     }
 
-    /// The element began anew, and has nothing.
+    /// Handles a restart of the element, which lost all its entries.
     pub fn restarted(&mut self) {
         self.entries.clear();
         self.groups.clear();
         self.owners.clear();
         (self.totals, self.window) = ([0; 2], None);
-        self.begun = (self.begun.0.wrapping_add(1), false);
+        self.starts = (self.starts.0.wrapping_add(1), false);
     }
 
-    /// Does what a [`place::Placer`] wants.
-    pub fn place(&mut self, element: &mut dyn Execution, commands: &[place::Command]) -> Outcome {
-        let mut outcome = Outcome::default();
+    /// Applies commands of a [`place::Placer`].
+    pub fn place(&mut self, element: &mut dyn Execution, commands: &[place::Command]) -> BatchOutcome {
+        let mut outcome = BatchOutcome::default();
         let mut unused = Vec::new();
         for command in commands {
             match command {
                 place::Command::Insert { table, entry, number } => {
-                    if self.insert(element, *table, entry, *number).is_none() {
+                    if self.insert_entry(element, *table, entry, *number).is_none() {
                         outcome.refused.push(*number);
                     }
                 }
                 place::Command::Mode { number, mode, .. } => {
-                    if self.mode(element, *number, *mode) {
+                    if self.set_mode(element, *number, *mode) {
                         unused.push(*number);
                     }
                 }
@@ -114,41 +114,42 @@ impl Installer {
                     }
                 }
                 place::Command::Threshold(threshold) => {
-                    // 0 in the element: never.
+                    // The element reads 0 as "never".
                     let threshold = if *threshold == u32::MAX { 0 } else { *threshold };
                     element.set_register(self.balance.arrays.threshold, 0, threshold.into());
                 }
             }
         }
         if !unused.is_empty() {
-            // A packet that still uses an entry would change what is read here.
-            element.settle();
-            outcome.given.extend(unused.into_iter().filter_map(|number| self.given(element, number)));
+            // A packet in flight that still uses an entry would change the values read here.
+            element.wait_in_flight();
+            outcome.given.extend(unused.into_iter().filter_map(|number| self.entry_values(element, number)));
         }
         outcome
     }
 
-    fn mirrored(&self, table: TableId) -> Option<&Mirrored> {
+    fn mirrored(&self, table: TableId) -> Option<&PlacedTable> {
         self.balance.tables.iter().find(|mirrored| mirrored.table == table)
     }
 
-    /// As the element has it: with its number where the index of registers was, and behind its arguments.
-    fn insert(
+    /// Inserts an entry in the element's form: the register index is replaced by the entry's number and moved behind
+    /// the arguments.
+    fn insert_entry(
         &mut self,
         element: &mut dyn Execution,
         table: TableId,
-        entry: &Entry,
+        entry: &TableEntry,
         number: EntryNumber,
     ) -> Option<()> {
         let acting = *self.mirrored(table)?.actions.iter().find(|acting| acting.of_server == entry.action)?;
-        let mut entry = Entry { action: acting.of_element, ..entry.clone() };
+        let mut entry = TableEntry { action: acting.of_element, ..entry.clone() };
         if let Some(index) = acting.index_arg {
             *entry.args.get_mut(index)? = number.into();
         }
-        entry.args.extend([u128::from(number), Mode::Active as u128]);
+        entry.args.extend([u128::from(number), EntryMode::Active as u128]);
         element.insert(table, &entry).ok()?;
-        // What came for it before may be older than what left since without knowing of it. Of which turn it was stays known:
-        // a response that was overtaken is still older.
+        // Register values received before may be older than values sent since then without this entry. The turn is
+        // kept, so that a response that was overtaken is still recognised as older.
         if !mutant::on(Mutant::FunctionEarlyValues) {
             let state = element.register(self.balance.arrays.state, number);
             element.set_register(self.balance.arrays.state, number, state & !3);
@@ -157,27 +158,27 @@ impl Installer {
         Some(())
     }
 
-    /// How an entry is used from now on; whether it is no longer, and has values of registers.
-    fn mode(&mut self, element: &mut dyn Execution, number: EntryNumber, mode: Mode) -> bool {
+    /// Changes the use of an entry; true if the entry is no longer used and has register values.
+    fn set_mode(&mut self, element: &mut dyn Execution, number: EntryNumber, mode: EntryMode) -> bool {
         let Some((table, entry, _)) = self.entries.get_mut(&number) else { return false };
         let Some(last) = entry.args.last_mut() else { return false };
         *last = mode as u128;
         let table = *table;
-        // It was inserted, so it fits and is there.
+        // `modify` cannot fail: the entry was inserted, so it fits and exists.
         let changed: Result<(), TableError> = element.modify(table, entry);
         debug_assert!(changed.is_ok(), "{changed:?}");
-        element.set_register(self.balance.arrays.force, number, u128::from(mode == Mode::Forced));
-        mode == Mode::Pending && self.mirrored(table).is_some_and(|mirrored| mirrored.handed)
+        element.set_register(self.balance.arrays.force, number, u128::from(mode == EntryMode::Forced));
+        mode == EntryMode::Pending && self.mirrored(table).is_some_and(|mirrored| mirrored.handed)
     }
 
-    /// What an entry that is not used any more has of registers.
-    fn given(&self, element: &dyn Execution, number: EntryNumber) -> Option<Given> {
+    /// Register values of an entry that is no longer used.
+    fn entry_values(&self, element: &dyn Execution, number: EntryNumber) -> Option<EntryValues> {
         let turn = element.register(self.balance.arrays.state, number) as u16 >> 2;
         let value = |(register, _): &(RegisterId, _)| element.register(*register, number);
-        (turn != 0).then(|| Given { number, turn, values: self.balance.vars.values.iter().map(value).collect() })
+        (turn != 0).then(|| EntryValues { number, turn, values: self.balance.vars.values.iter().map(value).collect() })
     }
 
-    /// Does what a [`scale::Scaler`] wants.
+    /// Applies commands of a [`scale::Scaler`].
     pub fn scale(&mut self, element: &mut dyn Execution, commands: &[scale::Command]) {
         for command in commands {
             match *command {
@@ -185,8 +186,8 @@ impl Installer {
                     let known = self.groups.contains(&(version, bucket));
                     let keys = [u128::from(version), u128::from(bucket)];
                     let to = server.map(|server| (server, stays));
-                    let there = self.steer(element, self.balance.group, (keys, [8, 16]), known, to);
-                    if there {
+                    let accepted = self.write_steering(element, self.balance.group, (keys, [8, 16]), known, to);
+                    if accepted {
                         self.groups.insert((version, bucket))
                     } else {
                         self.groups.remove(&(version, bucket))
@@ -196,19 +197,19 @@ impl Installer {
                     let known = self.owners.contains(&(partition, block));
                     let keys = [partition as u128, u128::from(block)];
                     let to = server.map(|server| (server, false));
-                    let there = self.steer(element, self.balance.owner, (keys, [8, 16]), known, to);
-                    if there {
+                    let accepted = self.write_steering(element, self.balance.owner, (keys, [8, 16]), known, to);
+                    if accepted {
                         self.owners.insert((partition, block))
                     } else {
                         self.owners.remove(&(partition, block))
                     };
                 }
                 scale::Command::Version { version, previous } => {
-                    if !self.begun.1 {
-                        // Servers remember numbers of the element's time before.
-                        let first = self.begun.0.wrapping_mul(REQUESTS_APART);
+                    if !self.starts.1 {
+                        // Servers remember request numbers from before the element's restart.
+                        let first = self.starts.0.wrapping_mul(REQUESTS_APART);
                         element.set_register(self.balance.arrays.numbers, 0, first.into());
-                        self.begun.1 = true;
+                        self.starts.1 = true;
                     }
                     let before = if version == 1 { scale::VERSION_MAX } else { version.wrapping_sub(1) };
                     let old = if previous { u128::from(before) } else { 0 };
@@ -218,8 +219,8 @@ impl Installer {
         }
     }
 
-    /// Writes or removes an entry that names a server; whether it is there afterwards.
-    fn steer(
+    /// Writes or removes an entry that names a server; true if the entry exists afterwards.
+    fn write_steering(
         &self,
         element: &mut dyn Execution,
         table: TableId,
@@ -233,8 +234,11 @@ impl Installer {
         let done = match device {
             Some((device, stays)) => {
                 let mac = device.mac.iter().fold(0, |mac, byte| mac << 8 | u128::from(*byte));
-                let entry =
-                    Entry { keys, action: self.balance.to_server, args: vec![device.port.into(), mac, stays.into()] };
+                let entry = TableEntry {
+                    keys,
+                    action: self.balance.to_server,
+                    args: vec![device.port.into(), mac, stays.into()],
+                };
                 if known { element.modify(table, &entry) } else { element.insert(table, &entry) }
             }
             None if known => element.remove(table, &keys),
@@ -244,32 +248,32 @@ impl Installer {
         device.is_some()
     }
 
-    /// A digest of the element, if it is a flow's report.
+    /// Report of a flow, decoded from a digest of the element; `None` for other digests.
     #[must_use]
-    pub fn heavy(&self, name: &str, values: &[u128]) -> Option<Heavy> {
+    pub fn decode_report(&self, name: &str, values: &[u128]) -> Option<FlowReport> {
         let [table, hash, key @ ..] = values else { return None };
         let table = TableId(u32::try_from(*table).ok()?);
         let known = name == HEAVY && self.mirrored(table).is_some();
-        known.then(|| Heavy { table, key: key.to_vec(), hash: *hash as u32 })
+        known.then(|| FlowReport { table, key: key.to_vec(), hash: *hash as u32 })
     }
 
-    /// Microseconds of a window.
+    /// Length of a window, µs.
     #[must_use]
     pub fn window_us(&self) -> u64 {
         1 << self.balance.sizes.window_log2
     }
 
-    /// What the element has counted in the window before this one, if it has not been asked for; call it once in every
-    /// window, soon after it began. `now_us` as packets come with it.
-    pub fn window(&mut self, element: &mut dyn Execution, now_us: u64) -> Option<Window> {
-        let ended = (now_us >> self.balance.sizes.window_log2).checked_sub(1)?;
-        if self.window == Some(ended) {
+    /// Counts of the element in the previous window; `None` if they were read already. Call it once in every window,
+    /// soon after its start. `now_us`: the clock of the packets.
+    pub fn window(&mut self, element: &mut dyn Execution, now_us: u64) -> Option<SketchWindow> {
+        let previous = (now_us >> self.balance.sizes.window_log2).checked_sub(1)?;
+        if self.window == Some(previous) {
             return None;
         }
-        self.window = Some(ended);
+        self.window = Some(previous);
         let (arrays, columns) = (self.balance.arrays, 1u32 << self.balance.sizes.sketch_log2);
-        let first = if ended % 2 == 1 { columns } else { 0 };
-        let count = |cell: u128| if cell >> 24 == u128::from(ended & 0xff) { (cell & 0xff_ffff) as u32 } else { 0 };
+        let first = if previous % 2 == 1 { columns } else { 0 };
+        let count = |cell: u128| if cell >> 24 == u128::from(previous & 0xff) { (cell & 0xff_ffff) as u32 } else { 0 };
         let row =
             |row: usize| (first..first + columns).map(|at| count(element.register(arrays.rows[row], at))).collect();
         let rows = [row(0), row(1)];
@@ -285,12 +289,12 @@ impl Installer {
             *before = now;
         }
         let places = 1 << self.balance.sizes.flows_log2;
-        Some(Window { packets, marked: (marked, places), rows, used })
+        Some(SketchWindow { packets, marked: (marked, places), rows, used })
     }
 
-    /// What a request says of its flow's version, entry and turn has these slots.
+    /// Balance of the split program, with the slots of a request's version, entry and turn.
     #[must_use]
-    pub fn balance(&self) -> &Balance {
+    pub fn balance(&self) -> &BalanceObjects {
         &self.balance
     }
 }

@@ -1,21 +1,23 @@
-//! Network functions, written once in one file and split between an element and servers (CLIP).
+//! Network functions: one source file, compiled and split between an element and servers (CLIP).
 //!
 //! ```text
 //! f.p4c ─► lex, parse ─► check ─► ir ─► split ─┬─► element's ir ─► interpreter │ XDP C │ P4_16 text
 //!                                              └─► server: handler's C ─► sandbox, mirrored tables
 //! ```
 //!
-//! A function is P4_16 (v1model) and a handler in C. What the element can't do, the handler does on a server, and the
-//! packet comes back (§IV-A). One IR stands in the middle: everything that runs in an element is an [`ir::Program`],
-//! also what the compiler adds (control flow, headers, placement, forwarding), so that each execution gets it
-//! from one place.
+//! A function is a P4_16 program (v1model) with a handler in C. The handler does on a server what the element cannot
+//! do, and the packet comes back (§IV-A). One IR stands in the middle: everything that runs in an element is an
+//! [`ir::Program`], the code that the compiler adds (control flow, headers, placement, forwarding) included. Each
+//! execution gets that code from one place.
 //!
-//! In the order of the picture: [`source`] (files and what they include), `lex`, `ast` and `parse`, `check` (names and
-//! types, to the IR), [`ir`]; [`diag`] says what is wrong. [`split`] makes two parts of it. The element's is text by
-//! [`emit`], or run by [`interp`]; [`exec`] is what all executions offer, and [`installer`] what a controller tells them.
-//! The server's is the [`handler`] with its tables ([`mirror`]), which [`serve`] works on requests with. [`place`]
-//! chooses the flows that the element works on, [`scale`] the server for the others; [`run`] is all of it in one process,
-//! [`live`] what the parts say to each other where they are apart.
+//! Compiler, in the order of the picture: [`source`] (files and includes), `lex`, `ast`, `parse`, `check` (names and
+//! types, lowering to the IR), [`ir`], with diagnostics in [`diag`]. [`split`] makes the element's program and the
+//! server's handler. [`emit`] writes the element's program as text, [`interp`] runs it; [`exec`] is the interface of
+//! all executions, and [`installer`] the control messages to them.
+//!
+//! Run time: the server's [`handler`] with its mirrored tables ([`mirror`]), driven by [`serve`]. [`place`] chooses the
+//! flows that the element holds, [`scale`] the server of the others. [`run`] runs all parts in one process, [`live`]
+//! carries the messages between separate parts.
 
 #![warn(missing_docs)]
 
@@ -39,17 +41,17 @@ pub mod serve;
 pub mod source;
 pub mod split;
 
-pub use diag::{Diagnostic, Report};
+pub use diag::{Diagnostic, DiagnosticReport};
 pub use source::{Input, Sources};
 
 use diag::Sink;
 use std::path::Path;
 
-/// Compiles a program: the file that is named, or a text. `sources` takes in all that is read, and is what
-/// diagnostics are shown with.
+/// Compiles a program from a file or a text. All sources that are read are added to `sources`, which renders the
+/// diagnostics.
 ///
 /// # Errors
-/// All that is wrong with it, at most [`diag::DIAGNOSTICS_MAX`], in the order of the text.
+/// All mistakes in the program, at most [`diag::DIAGNOSTICS_MAX`], in the order of the text.
 pub fn compile(sources: &mut Sources, input: impl Into<Input>) -> Result<ir::Program, Vec<Diagnostic>> {
     let input = input.into();
     let name = match &input {
@@ -62,16 +64,16 @@ pub fn compile(sources: &mut Sources, input: impl Into<Input>) -> Result<ir::Pro
     let declarations = parse::program(&read.tokens, &mut sink);
     let program = match sink.is_empty() {
         true => check::program(&declarations, &name, &read.defines, sources, &mut sink),
-        // What could not be read is not there: names would be missed that are written.
+        // Names of unread sources would be reported as unknown.
         false => None,
     };
     program.ok_or_else(|| sink.into_vec())
 }
 
-/// Reads a program without looking at names and types.
+/// Parses a program without checking names and types.
 ///
 /// # Errors
-/// What can't be read.
+/// Syntax errors of the program.
 pub fn parse(sources: &mut Sources, input: impl Into<Input>) -> Result<(), Vec<Diagnostic>> {
     let mut sink = Sink::default();
     let read = source::read(sources, input.into(), &mut sink);

@@ -1,11 +1,11 @@
-//! What is said to the author of a bad program: for each file in `tests/bad`, the text beside it. A piece of a program
-//! is put where `body`, `locals`, `top`, `states` or `headers` say; the whole is told as an author would see it.
-//! `BLESS=1` writes down what comes out now.
+//! Tests of diagnostics: each file in `tests/bad` has its expected diagnostics beside it. A snippet is inserted at one
+//! of the places `body`, `locals`, `top`, `states` and `headers` of a frame program, and the diagnostics are rendered
+//! for the whole. `BLESS=1` rewrites the expected texts.
 
-use pathcall_function::{Report, Sources, compile};
+use pathcall_function::{DiagnosticReport, Sources, compile};
 use std::path::Path;
 
-/// A program with holes.
+/// Program with holes for snippets.
 const FRAME: &str = "#include <core.p4>
 #include <v1model.p4>
 header h_t { bit<8> a; bit<8> b; bit<16> c; }
@@ -33,7 +33,7 @@ const HOLES: [(&str, &str); 5] = [
     ("body", ""),
 ];
 
-/// A function with holes: their names begin with `f.`.
+/// Function with holes, named with the prefix `f.`.
 const FUNCTION: &str = "#include <inet.p4>
 request {@f.request}
 response { bit<8> verdict; }@f.top
@@ -74,20 +74,20 @@ fn program(hole: &str, piece: &str) -> String {
 fn told(name: &str, text: &str) -> String {
     let mut sources = Sources::new(Vec::new());
     match compile(&mut sources, (name, text)) {
-        Ok(_) => "nothing is wrong\n".to_owned(),
-        Err(wrong) => Report(&wrong, &sources).to_string() + "\n",
+        Ok(_) => "no diagnostics\n".to_owned(),
+        Err(wrong) => DiagnosticReport(&wrong, &sources).to_string() + "\n",
     }
 }
 
 #[test]
-fn the_frame_without_a_mistake_compiles() {
-    assert_eq!(told("frame.p4", &program("", "")), "nothing is wrong\n");
-    assert_eq!(told("frame.p4c", &program("f.", "")), "nothing is wrong\n");
+fn frame_without_mistake_compiles() {
+    assert_eq!(told("frame.p4", &program("", "")), "no diagnostics\n");
+    assert_eq!(told("frame.p4c", &program("f.", "")), "no diagnostics\n");
 }
 
-/// Files have cases, each behind a line `=== hole`; a case `=== whole` is a program of its own.
+/// A file consists of cases, each after a line `=== hole`; a case `=== whole` is a complete program.
 #[test]
-fn mistakes_are_told_as_they_were() {
+fn diagnostics_match_recorded_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad");
     let mut files: Vec<_> =
         std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
@@ -106,7 +106,7 @@ fn mistakes_are_told_as_they_were() {
                 if hole == "whole" { piece.to_owned() } else { program(hole, &format!("\n{}", piece.trim_end())) };
             found += &format!("=== {hole}\n{piece}---\n{}\n", told("bad.p4", &program));
         }
-        for case in found.split("=== ").filter(|case| case.contains("---\nnothing is wrong")) {
+        for case in found.split("=== ").filter(|case| case.contains("---\nno diagnostics")) {
             differ.push(format!("{}: no mistake in\n{case}", file.display()));
         }
         let golden = file.with_extension("txt");
@@ -118,24 +118,24 @@ fn mistakes_are_told_as_they_were() {
             differ.push(format!("{}:\n{found}", golden.display()));
         }
     }
-    assert!(differ.is_empty(), "{}\nBLESS=1 takes what is found", differ.join("\n"));
+    assert!(differ.is_empty(), "{}\nBLESS=1 records the new texts", differ.join("\n"));
 }
 
 #[test]
-fn files_that_include_one_another_for_ever_are_told() {
+fn cyclic_include_is_reported() {
     let folder = std::env::temp_dir().join(format!("pathcall-function-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join("a.p4"), "#include \"b.p4\"\n").expect("written");
     std::fs::write(folder.join("b.p4"), "#include \"a.p4\"\n").expect("written");
     let mut sources = Sources::new(Vec::new());
-    let wrong = compile(&mut sources, folder.join("a.p4").as_path()).expect_err("never ends");
+    let wrong = compile(&mut sources, folder.join("a.p4").as_path()).expect_err("cyclic includes");
     std::fs::remove_dir_all(&folder).expect("removed");
-    assert_eq!(wrong[0].message, "files include one another more than 16 deep");
+    assert_eq!(wrong[0].message, "includes are nested more than 16 levels deep");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told() {
+fn missing_file_is_reported() {
     let mut sources = Sources::new(Vec::new());
     let wrong = compile(&mut sources, Path::new("/nowhere/at/all.p4")).expect_err("not there");
-    assert!(wrong[0].message.starts_with("can't read /nowhere/at/all.p4: "), "{}", wrong[0].message);
+    assert!(wrong[0].message.starts_with("cannot read /nowhere/at/all.p4: "), "{}", wrong[0].message);
 }

@@ -1,16 +1,15 @@
-//! Floats are IEEE 754's bits in the element and floats in the handler (CLIP §IV-C): those that are no ordinary numbers
-//! come back as they went.
+//! Tests of floats: IEEE 754 bits in the element, floats in the handler (CLIP §IV-C). Special values return unchanged.
 
 use std::path::Path;
 
 use pathcall_function::exec::{Execution, Output};
-use pathcall_function::handler::{Config as Settings, Handler, StartError};
+use pathcall_function::handler::{CHandler, Config as Settings, HandlerStartError};
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
 use pathcall_function::run::{Config, Oracle, System};
-use pathcall_function::split::{Split, Target, split};
-use pathcall_function::{Report, Sources, compile};
-use pathcall_sandbox::{BuildError, Kind};
+use pathcall_function::split::{SplitFunction, SplitTarget, split};
+use pathcall_function::{DiagnosticReport, Sources, compile};
+use pathcall_sandbox::{GuestBuildError, SandboxKind};
 
 pub mod bits;
 
@@ -19,15 +18,15 @@ use bits::{BITS, check, packet};
 fn program() -> Program {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/floats.p4c");
     let mut sources = Sources::default();
-    compile(&mut sources, path.as_path()).unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)))
+    compile(&mut sources, path.as_path()).unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)))
 }
 
-fn start(program: &Program, kind: Kind) -> Option<Handler> {
+fn start(program: &Program, kind: SandboxKind) -> Option<CHandler> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("handlers");
     let settings = Settings { kind: Some(kind), ..Settings::default() };
-    match Handler::start(program, &|_| None, &settings, &cache, 0) {
+    match CHandler::start(program, &|_| None, &settings, &cache, 0) {
         Ok(handler) => Some(handler),
-        Err(StartError::Build(BuildError::Lacking(lacking))) => {
+        Err(HandlerStartError::Build(GuestBuildError::MissingTools(lacking))) => {
             assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
             eprintln!("skipped: {kind:?}: {lacking}");
             None
@@ -36,7 +35,7 @@ fn start(program: &Program, kind: Kind) -> Option<Handler> {
     }
 }
 
-fn through(split: &Split, element: impl Execution, handler: Handler) {
+fn through(split: &SplitFunction, element: impl Execution, handler: CHandler) {
     let mut system = System::new(split.clone(), element, vec![handler], 1, &Config::default(), |_| 10);
     system.advance(100_000, &mut |_| {});
     let mut before = 0;
@@ -55,19 +54,19 @@ fn through(split: &Split, element: impl Execution, handler: Handler) {
 }
 
 #[test]
-fn in_parts_in_every_room() {
+fn floats_pass_split_function_in_every_sandbox() {
     let program = program();
-    let split = split(&program, &Target { function: 1, ..Target::default() }).expect("can be split");
-    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+    let split = split(&program, &SplitTarget { function: 1, ..SplitTarget::default() }).expect("can be split");
+    for kind in [SandboxKind::Wasm, SandboxKind::Process, SandboxKind::Native] {
         let Some(handler) = start(&program, kind) else { continue };
         through(&split, Interpreter::new(&split.element).expect("runs"), handler);
     }
 }
 
 #[test]
-fn in_one_piece() {
+fn floats_pass_unsplit_function() {
     let program = program();
-    let handler = start(&program, Kind::Wasm).or_else(|| start(&program, Kind::Native));
+    let handler = start(&program, SandboxKind::Wasm).or_else(|| start(&program, SandboxKind::Native));
     let Some(handler) = handler else { return };
     let mut whole = Oracle::new(&program, handler).expect("runs");
     let mut before = 0;

@@ -1,24 +1,24 @@
-//! What a controller tells an element.
+//! Tests of the installer: commands of the controller applied to an element.
 
 use pathcall_function::exec::Execution;
-use pathcall_function::installer::{Installer, Outcome};
+use pathcall_function::installer::{BatchOutcome, Installer};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Entry, Match, TableId};
+use pathcall_function::ir::{ActionId, Match, TableEntry, TableId};
 use pathcall_function::place;
-use pathcall_function::split::{Target, split};
-use pathcall_function_testing::fixtures::count;
+use pathcall_function::split::{SplitTarget, split};
+use pathcall_function_testing::fixtures::count_function;
 
 #[test]
-fn an_entry_begins_without_values_but_not_with_older_ones_than_came() {
-    let split = split(&count(), &Target::default()).expect("can be split");
+fn inserted_entry_has_no_values_and_rejects_older_turns() {
+    let split = split(&count_function(), &SplitTarget::default()).expect("can be split");
     let mut element = Interpreter::new(&split.element).expect("runs");
     let mut installer = Installer::new(&split.element, split.generated.balance.clone(), Vec::new());
     let state = split.generated.balance.arrays.state;
     // The response of turn 3 has overtaken that of turn 2, and the entry.
     element.set_register(state, 5, 3 << 2 | 1);
     let keys = vec![Match { value: 9, prefix_bits: 32 }];
-    let entry = Entry { keys, action: ActionId(0), args: vec![70] };
+    let entry = TableEntry { keys, action: ActionId(0), args: vec![70] };
     let insert = place::Command::Insert { table: TableId(0), entry, number: 5 };
-    assert_eq!(installer.place(&mut element, &[insert]), Outcome::default());
+    assert_eq!(installer.place(&mut element, &[insert]), BatchOutcome::default());
     assert_eq!(element.register(state, 5), 3 << 2);
 }

@@ -1,29 +1,29 @@
-//! An element, its controller and servers that talk by messages: flows keep their values.
+//! Tests of the live control protocol: flows keep their values while servers start, stop and fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_function::exec::{Execution, Output as Left};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::live::{Config, Controller, Member, Output};
+use pathcall_function::live::{Config, Controller, GroupServer, Output};
 use pathcall_function::place::{self, ServerId};
-use pathcall_function::scale::{self, Device, Event as Change};
-use pathcall_function::serve::{Answer, Server};
+use pathcall_function::scale::{self, Event as Change, TopologyDevice};
+use pathcall_function::serve::{FrameAnswer, HandlerServer};
 use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{Split, Target, split};
-use pathcall_function_testing::fixtures::{Tables, nat, natted};
+use pathcall_function::split::{SplitFunction, SplitTarget, split};
+use pathcall_function_testing::fixtures::{HandlerTables, nat_function, nat_handler};
 
-/// The element's port of server 0.
+/// Port of the element that leads to server 0.
 const PORT: u16 = 256;
 const SERVERS: u16 = 3;
 const REPORT_WITHIN: Duration = Duration::from_millis(500);
 
-/// An element, its controller, servers; whatever is said is heard at once.
+/// Element, controller and servers; messages are delivered at once.
 struct Parts {
-    split: Split,
+    split: SplitFunction,
     element: Interpreter,
     controller: Controller,
-    members: Vec<Option<Member<Tables>>>,
+    members: Vec<Option<GroupServer<HandlerTables>>>,
     now_us: u64,
     events: Vec<Change>,
 }
@@ -31,8 +31,9 @@ struct Parts {
 impl Parts {
     fn new() -> Self {
         let sizes = Sizes { entries: 8, period_log2: 14, window_log2: 12, ..Sizes::default() };
-        let split = split(&nat(), &Target { function: 7, sizes, phv_bits: None }).expect("can be split");
-        let device = |id| Device { name: format!("s{id}"), port: PORT + id, mac: [2, 0, 0, 0, 0, 1], capacity: 1000 };
+        let split = split(&nat_function(), &SplitTarget { function: 7, sizes, phv_bits: None }).expect("can be split");
+        let device =
+            |id| TopologyDevice { name: format!("s{id}"), port: PORT + id, mac: [2, 0, 0, 0, 0, 1], capacity: 1000 };
         let config = Config {
             place: place::Config { idle: Duration::from_millis(60), force_after: None, ..place::Config::default() },
             scale: scale::Config {
@@ -49,23 +50,23 @@ impl Parts {
     }
 
     fn begin(&mut self, id: ServerId) {
-        let server = Server::new(id, &self.split, natted(&nat()));
-        self.members[usize::from(id)] = Some(Member::new(self.now_us, server));
-        self.controller.began(self.now_us, id);
-        self.talk();
+        let server = HandlerServer::new(id, &self.split, nat_handler(&nat_function()));
+        self.members[usize::from(id)] = Some(GroupServer::new(self.now_us, server));
+        self.controller.server_started(self.now_us, id);
+        self.exchange_messages();
     }
 
-    /// Until nobody has anything to say.
-    fn talk(&mut self) {
+    /// Exchanges messages until all queues are empty.
+    fn exchange_messages(&mut self) {
         loop {
             self.controller.run(self.now_us, &mut self.element);
-            let mut silent = true;
+            let mut idle = true;
             while let Some(output) = self.controller.poll() {
-                silent = false;
+                idle = false;
                 match output {
-                    Output::Tell(id, task) => {
+                    Output::Send(id, command) => {
                         let member = self.members[usize::from(id)].as_mut();
-                        member.into_iter().for_each(|member| member.told(self.now_us, task.clone()));
+                        member.into_iter().for_each(|member| member.handle_command(self.now_us, command.clone()));
                     }
                     Output::Event(change) => self.events.push(change),
                 }
@@ -75,12 +76,12 @@ impl Parts {
                 if self.now_us >= member.next_at() {
                     member.run(self.now_us);
                 }
-                while let Some(word) = member.poll() {
-                    silent = false;
-                    self.controller.heard(self.now_us, id as ServerId, word);
+                while let Some(message) = member.poll() {
+                    idle = false;
+                    self.controller.handle_message(self.now_us, id as ServerId, message);
                 }
             }
-            if silent {
+            if idle {
                 return;
             }
         }
@@ -89,13 +90,13 @@ impl Parts {
     fn pass(&mut self, time: Duration) {
         let to_us = self.now_us + time.as_micros() as u64;
         while self.now_us < to_us {
-            let next = self.members.iter().flatten().map(Member::next_at).chain([self.controller.next_at()]).min();
+            let next = self.members.iter().flatten().map(GroupServer::next_at).chain([self.controller.next_at()]).min();
             self.now_us = next.unwrap_or(to_us).clamp(self.now_us + 1, to_us);
-            self.talk();
+            self.exchange_messages();
         }
     }
 
-    /// What left for a packet, if it did.
+    /// Processes a packet; returns the packet that left, if any.
     fn packet(&mut self, outward: bool, key: u32, seq: u16) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 12];
         bytes.extend([0x09, 0x00, u8::from(outward), 64, 0, 0]);
@@ -104,32 +105,32 @@ impl Parts {
         let mut frames = vec![(4, bytes)];
         let mut left = None;
         while let Some((port, frame)) = frames.pop() {
-            let mut told = Vec::new();
+            let mut digests = Vec::new();
             self.element.process(self.now_us, port, &frame, &mut |output| match output {
                 Left::Packet { port, bytes } if port >= PORT => frames.push((port, bytes.to_vec())),
                 Left::Packet { bytes, .. } => left = Some(bytes.to_vec()),
-                Left::Digest { name, values } => told.push((name.to_owned(), values.to_vec())),
+                Left::Digest { name, values } => digests.push((name.to_owned(), values.to_vec())),
                 Left::Dropped(_) => {}
             });
-            told.iter().for_each(|(name, values)| self.controller.digest(self.now_us, name, values));
+            digests.iter().for_each(|(name, values)| self.controller.digest(self.now_us, name, values));
             if let Some((port, frame)) = frames.last_mut() {
                 let member = self.members[usize::from(*port - PORT)].as_mut();
-                if member.is_none_or(|member| member.handle(self.now_us, frame) != Answer::Send) {
+                if member.is_none_or(|member| member.handle(self.now_us, frame) != FrameAnswer::Send) {
                     frames.clear();
                 }
             }
-            self.talk();
+            self.exchange_messages();
         }
         left
     }
 
-    /// The value that a flow's packet leaves with; and its answer finds back.
+    /// Sends a packet of a flow and its answer; returns the flow's value.
     fn round_trip(&mut self, flow: u32, seq: u16) -> u32 {
         let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
-        let out = self.packet(true, flow, seq).expect("there are values");
+        let out = self.packet(true, flow, seq).expect("a packet with a value");
         let value = word(&out[18..22]);
-        let back = self.packet(false, value, seq).expect("it is known");
-        assert_eq!(word(&back[22..26]), flow, "what answers {value}");
+        let back = self.packet(false, value, seq).expect("the answer's flow is known");
+        assert_eq!(word(&back[22..26]), flow, "flow of the answer to {value}");
         value
     }
 
@@ -147,21 +148,21 @@ fn flows() -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn flows_keep_their_values_while_servers_come_and_go() {
+fn flows_keep_values_while_servers_change() {
     let mut parts = Parts::new();
     parts.begin(0);
     parts.begin(1);
-    parts.controller.want(parts.now_us, vec![0, 1]);
+    parts.controller.set_wanted(parts.now_us, vec![0, 1]);
     parts.pass(Duration::from_millis(500));
     let values: BTreeMap<u32, u32> = flows().map(|flow| (flow, parts.round_trip(flow, 1))).collect();
     let busy = |parts: &Parts, id: usize| parts.members[id].as_ref().map_or(0, |member| member.stats().requests);
     assert!(busy(&parts, 0) > 0 && busy(&parts, 1) > 0, "both have flows");
 
-    // The third is there, and takes no flow before it is of the group.
+    // Server 2 has started, and gets no flow before it is in the group.
     parts.begin(2);
     parts.pass(Duration::from_millis(300));
     assert_eq!(busy(&parts, 2), 0);
-    parts.controller.want(parts.now_us, vec![1, 2]);
+    parts.controller.set_wanted(parts.now_us, vec![1, 2]);
     parts.pass(Duration::from_millis(300));
     assert_eq!(parts.controller.scaler().group().into_iter().collect::<Vec<_>>(), [1, 2]);
     for (flow, value) in &values {
@@ -175,11 +176,11 @@ fn flows_keep_their_values_while_servers_come_and_go() {
 }
 
 #[test]
-fn a_server_that_is_silent_is_dead_and_others_have_its_flows() {
+fn silent_server_is_dead_and_its_flows_move() {
     let mut parts = Parts::new();
     parts.begin(0);
     parts.begin(1);
-    parts.controller.want(parts.now_us, vec![0, 1]);
+    parts.controller.set_wanted(parts.now_us, vec![0, 1]);
     parts.pass(Duration::from_millis(500));
     for flow in flows() {
         parts.round_trip(flow, 1);
@@ -191,14 +192,14 @@ fn a_server_that_is_silent_is_dead_and_others_have_its_flows() {
         parts.round_trip(flow, 2);
     }
 
-    // It begins anew. The values that it had rest, so it has none yet, and no new flows.
+    // Server 0 restarts. Its former values are in quarantine, so it has none yet, and gets no new flows.
     parts.begin(0);
     parts.pass(Duration::from_millis(300));
     assert!(parts.controller.scaler().wanted().eq([0, 1]) && parts.controller.scaler().alive().eq([0, 1]));
     for flow in flows() {
         parts.round_trip(flow, 3);
     }
-    // At once, too: no silence is waited for.
+    // A restart is noticed at once, without a report timeout.
     parts.begin(1);
     assert_eq!(parts.downs(), [0, 1]);
 }

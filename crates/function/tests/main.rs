@@ -1,28 +1,28 @@
-//! The language, its compiler and what it makes.
+//! Tests of the language, its compiler and its run time.
 
-mod budgets;
+mod compiler_fuzz;
+mod control_instances;
 mod diagnostics;
+mod equivalence;
+#[cfg(feature = "mutants")]
+mod equivalence_mutants;
 mod floats;
+mod function_size;
 mod handler_host;
 mod handlers;
-mod held;
-#[cfg(feature = "mutants")]
-mod held_mutants;
+mod header_vector_limits;
 mod installer;
-mod instances;
 mod interp;
-mod lines;
 mod live;
-mod meaning;
 mod mirror;
-mod p4_text;
-mod parts;
+mod p4_emitter;
 mod place;
 mod postpone;
 mod programs;
 mod run;
 mod scale;
+mod semantics;
 mod serve;
-mod soup;
 mod split;
-mod xdp_text;
+mod split_functions;
+mod xdp_emitter;

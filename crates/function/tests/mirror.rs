@@ -1,4 +1,4 @@
-//! Mirrored tables against models: prefixes, idle entries, readers beside writers.
+//! Model tests of mirrored tables: prefixes, idle entries, readers beside a writer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use pathcall_function::ir::{
-    Action, ActionId, Entry, Expr, Key as TableKey, Match, MatchKind, Parser, Program, Slot, SlotId, SlotKind, Span,
-    Table, TableId, Ty,
+    Action, ActionId, Expr, Match, MatchKind, Parser, Program, Slot, SlotId, SlotKind, Span, Table, TableEntry,
+    TableId, TableKey, Ty,
 };
 use pathcall_function::mirror::layout::{TableLayout, mask};
 use pathcall_function::mirror::lpm::{self, Lpm};
-use pathcall_function::mirror::{Full, Inserted, Mirror, wheel};
+use pathcall_function::mirror::{Inserted, MirroredTable, TableFull, wheel};
 
-/// A program with one table: keys by width and kind, one action with an argument of 32 bits, one without any.
+/// Program with one table: keys by width and kind, one action with a 32-bit argument, one without arguments.
 fn program(keys: &[(u16, MatchKind)], size: u32, idle_timeout_ms: Option<u64>) -> Program {
     let slot = |name: &str, ty| Slot { name: name.into(), ty, kind: SlotKind::Local };
     let mut slots = vec![slot("pre.rewrite.value", Ty::Bit(32))];
@@ -55,18 +55,18 @@ fn program(keys: &[(u16, MatchKind)], size: u32, idle_timeout_ms: Option<u64>) -
     }
 }
 
-fn entry(keys: &[(u128, u16)], value: u128) -> Entry {
+fn entry(keys: &[(u128, u16)], value: u128) -> TableEntry {
     let keys = keys.iter().map(|&(value, prefix_bits)| Match { value, prefix_bits }).collect();
-    Entry { keys, action: ActionId(0), args: vec![value] }
+    TableEntry { keys, action: ActionId(0), args: vec![value] }
 }
 
-fn bytes(layout: &TableLayout, entry: &Entry) -> Vec<u8> {
+fn bytes(layout: &TableLayout, entry: &TableEntry) -> Vec<u8> {
     let mut bytes = vec![0xff; layout.bytes];
     assert!(layout.from_ir(entry, &mut bytes));
     bytes
 }
 
-/// What longest-prefix matching means, and nothing more.
+/// Reference model of longest-prefix matching: linear search.
 #[derive(Default)]
 struct Naive(BTreeMap<(Vec<u8>, u128, u16), u32>);
 
@@ -87,7 +87,7 @@ impl Naive {
     }
 }
 
-/// Steps on a table with prefixes; addresses are few, so that prefixes meet.
+/// Steps on a table with prefixes; there are few addresses, so that prefixes overlap.
 fn steps(width: u16) -> impl Strategy<Value = Vec<(bool, u8, u128, u16, u128)>> {
     let address = prop_oneof![0..16u128, (0..256u128).prop_map(move |top| top << (width.max(8) - 8)), any::<u128>()];
     let near = prop_oneof![0..16u128, (0..256u128).prop_map(move |top| top << (width.max(8) - 8)), any::<u128>()];
@@ -106,7 +106,7 @@ fn agrees(width: u16, grouped: bool, size: u32, steps: Vec<(bool, u8, u128, u16,
             lpm.insert(&exact, prefix, step as u32).expect("room");
             naive.0.insert(key, step as u32);
         } else {
-            // What is there is removed, else nothing ever would be.
+            // An existing prefix is removed, as a random one would rarely exist.
             let (value, bits) = naive.matching(width, &exact, address).map_or((prefix.value, bits), |(v, b, _)| (v, b));
             let removed = lpm.remove(&exact, Match { value, prefix_bits: bits });
             prop_assert_eq!(removed, naive.0.remove(&(exact.clone(), value, bits)));
@@ -117,7 +117,7 @@ fn agrees(width: u16, grouped: bool, size: u32, steps: Vec<(bool, u8, u128, u16,
             if let Some(view) = lpm.view(&exact) {
                 let left = (address << (32 - width)) as u32;
                 prop_assert_eq!(view.lookup(left), expected.map(|(.., id)| id));
-                // More than are asked for at once, and each in its own place.
+                // More addresses than are prefetched at once.
                 let addresses: Vec<u32> = (0..40).map(|i| left.rotate_left(i)).collect();
                 let mut found = vec![None; 41];
                 view.lookup_all(&addresses, &mut found);
@@ -128,26 +128,27 @@ fn agrees(width: u16, grouped: bool, size: u32, steps: Vec<(bool, u8, u128, u16,
                 let left = (address << (32 - width)) as u32;
                 prop_assert_eq!(reader.lookup(0, left), expected.map(|(.., id)| id));
             }
-            let derived = lpm.derived(&exact, address);
+            let derived = lpm.clear_prefix(&exact, address);
             prop_assert_eq!(derived.is_some(), expected.is_some());
             if let (Some(derived), Some((value, bits, _))) = (derived, expected) {
-                // Part of what matches, around the address, with nothing beneath, and not to be made larger.
+                // The derived prefix lies in the matching entry, contains the address, has nothing beneath and is the
+                // largest such.
                 prop_assert!(derived.prefix_bits >= bits);
                 prop_assert_eq!((derived.value ^ address) & !mask(width - derived.prefix_bits), 0);
-                let alone = |p: Match| {
+                let is_most_specific = |p: Match| {
                     !naive.0.keys().any(|(group, other, other_bits)| {
-                        let ours = (*other, *other_bits) == (value, bits) || *other_bits < bits;
-                        *group == exact && !ours && {
+                        let covering = (*other, *other_bits) == (value, bits) || *other_bits < bits;
+                        *group == exact && !covering && {
                             let common = p.prefix_bits.min(*other_bits);
                             (other ^ p.value) & !mask(width - common) == 0
                         }
                     })
                 };
-                prop_assert!(alone(derived), "{derived:x?}");
+                prop_assert!(is_most_specific(derived), "{derived:x?}");
                 if derived.prefix_bits > bits {
                     let wider = derived.prefix_bits - 1;
                     let wider = Match { value: address & !mask(width - wider), prefix_bits: wider };
-                    prop_assert!(!alone(wider), "{wider:x?} would do");
+                    prop_assert!(!is_most_specific(wider), "{wider:x?} is larger and clear");
                 }
             }
         }
@@ -160,45 +161,45 @@ fn agrees(width: u16, grouped: bool, size: u32, steps: Vec<(bool, u8, u128, u16,
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn prefixes_of_32_bits_match_as_defined(steps in steps(32)) { agrees(32, false, 1000, steps)?; }
+    fn prefixes_of_32_bits_match_model(steps in steps(32)) { agrees(32, false, 1000, steps)?; }
     #[test]
-    fn prefixes_beside_an_exact_part_match_as_defined(steps in steps(32)) { agrees(32, true, 1000, steps)?; }
+    fn prefixes_with_exact_part_match_model(steps in steps(32)) { agrees(32, true, 1000, steps)?; }
     #[test]
-    fn short_prefixes_match_as_defined(steps in steps(11)) { agrees(11, true, 1000, steps)?; }
+    fn short_prefixes_match_model(steps in steps(11)) { agrees(11, true, 1000, steps)?; }
     #[test]
-    fn one_bit_matches_as_defined(steps in steps(1)) { agrees(1, false, 10, steps)?; }
+    fn one_bit_prefixes_match_model(steps in steps(1)) { agrees(1, false, 10, steps)?; }
     #[test]
-    fn wide_prefixes_match_as_defined(steps in steps(128)) { agrees(128, true, 1000, steps)?; }
+    fn wide_prefixes_match_model(steps in steps(128)) { agrees(128, true, 1000, steps)?; }
     #[test]
-    fn prefixes_of_48_bits_match_as_defined(steps in steps(48)) { agrees(48, false, 1000, steps)?; }
+    fn prefixes_of_48_bits_match_model(steps in steps(48)) { agrees(48, false, 1000, steps)?; }
 
-    // An exact table is a map, whose entries go when nothing has used them for their time.
+    // An exact table is a map whose entries expire.
     #[test]
-    fn exact_tables_are_maps_that_forget(
+    fn exact_table_matches_expiring_map_model(
         steps in proptest::collection::vec((0..6u8, 0..12u128, 0..4u128, 0..400u64), 1..150),
     ) {
         let idle_ms = 500;
         let program = program(&[(9, MatchKind::Exact), (100, MatchKind::Exact)], 8, Some(idle_ms));
-        let mut mirror = Mirror::new(&program, TableId(0), 0).unwrap();
+        let mut mirror = MirroredTable::new(&program, TableId(0), 0).unwrap();
         // Key to value, last use, own idle time, leased.
         let mut model: BTreeMap<u128, (u128, u64, u64, bool)> = BTreeMap::new();
         let mut now = 0;
-        for (what, key, value, pass) in steps {
+        for (operation, key, value, pass) in steps {
             now += pass;
-            let mut gone = vec![0; mirror.layout().bytes];
-            while mirror.expire(now, &mut gone) {
-                let entry = mirror.layout().to_ir(&gone);
-                let (value, used, idle, leased) = model.remove(&entry.keys[0].value).expect("was there");
+            let mut expired = vec![0; mirror.layout().bytes];
+            while mirror.expire(now, &mut expired) {
+                let entry = mirror.layout().to_ir(&expired);
+                let (value, used, idle, leased) = model.remove(&entry.keys[0].value).expect("a known entry");
                 prop_assert_eq!(entry.args, vec![value]);
                 prop_assert!(!leased && used + idle <= now);
             }
             for (_, used, idle, leased) in model.values() {
-                prop_assert!(*leased || used + idle + wheel::TICK_MS > now, "should have gone");
+                prop_assert!(*leased || used + idle + wheel::TICK_MS > now, "the entry should have expired");
             }
             let entry = entry(&[(key, 9), (key << 70, 100)], value);
             let bytes = bytes(mirror.layout(), &entry);
             let found = mirror.layout().key(&bytes);
-            match what {
+            match operation {
                 0 | 1 => {
                     let own = (value == 3).then_some(2000);
                     let inserted = mirror.insert(&bytes, own, now);
@@ -207,7 +208,7 @@ proptest! {
                         Ok(Inserted::New) => prop_assert!(known.is_none()),
                         Ok(Inserted::Changed) => prop_assert!(known.is_some_and(|k| k.0 != value)),
                         Ok(Inserted::Same) => prop_assert!(known.is_some_and(|k| k.0 == value)),
-                        Err(Full) => prop_assert!(known.is_none() && model.len() == 8),
+                        Err(TableFull) => prop_assert!(known.is_none() && model.len() == 8),
                     }
                     if inserted.is_ok() {
                         model.insert(key, (value, now, own.unwrap_or(idle_ms), known.is_some_and(|k| k.3)));
@@ -243,16 +244,16 @@ proptest! {
 }
 
 #[test]
-fn an_entry_is_the_same_in_memory_and_in_words() {
+fn entry_conversion_to_bytes_round_trips() {
     let program = program(&[(1, MatchKind::Exact), (32, MatchKind::Lpm), (65, MatchKind::Exact)], 10, None);
-    let mut mirror = Mirror::new(&program, TableId(0), 0).unwrap();
+    let mut mirror = MirroredTable::new(&program, TableId(0), 0).unwrap();
     let wanted = entry(&[(1, 1), (0x0a00_0000, 8), (1 << 64 | 5, 65)], 77);
     let written = bytes(mirror.layout(), &wanted);
-    // Key: u8 at 0, u32 at 4, u16 at 8, nine bytes at 10; the action behind them, then the argument.
+    // Key: u8 at 0, u32 at 4, u16 at 8, nine bytes at 10; then the action, then the argument.
     assert_eq!(mirror.layout().key.fields.iter().map(|f| f.offset).collect::<Vec<_>>(), [0, 4, 8, 10]);
     assert_eq!((mirror.layout().key.bytes, mirror.layout().action_offset, mirror.layout().bytes), (20, 20, 28));
     assert_eq!(mirror.layout().to_ir(&written), wanted);
-    // Bits beyond widths, and the address behind a prefix, do not count.
+    // Bits beyond widths and beyond the prefix are ignored.
     let mut dirty = written.clone();
     dirty[0] |= 0xfe;
     dirty[1..4].fill(9);
@@ -260,50 +261,50 @@ fn an_entry_is_the_same_in_memory_and_in_words() {
     let mut clean = vec![0; dirty.len()];
     assert!(mirror.layout().normalise(&dirty, &mut clean));
     assert_eq!(clean, written);
-    // No such action; a prefix longer than its key.
+    // Unknown action; prefix longer than its key.
     dirty[20] = 2;
     assert!(!mirror.layout().normalise(&dirty, &mut clean));
     (dirty[20], dirty[8]) = (0, 33);
     assert!(!mirror.layout().normalise(&dirty, &mut clean));
 
     assert_eq!(mirror.insert(&written, None, 0), Ok(Inserted::New));
-    let mut asked = mirror.layout().key(&written);
-    asked.prefix = Match { value: 0x0a01_0203, prefix_bits: 0 };
-    assert_eq!(mirror.lookup(&asked, 0), Some(&written[..]));
-    let (found, derived) = mirror.placeable(&asked).unwrap();
+    let mut key = mirror.layout().key(&written);
+    key.prefix = Match { value: 0x0a01_0203, prefix_bits: 0 };
+    assert_eq!(mirror.lookup(&key, 0), Some(&written[..]));
+    let (found, derived) = mirror.placeable(&key).unwrap();
     assert_eq!((found, derived), (&written[..], Some(Match { value: 0x0a00_0000, prefix_bits: 8 })));
 }
 
 #[test]
-fn a_table_that_can_take_no_more_says_so() {
+fn insertion_into_full_table_fails() {
     let program = program(&[(32, MatchKind::Lpm)], 3, None);
-    let mut mirror = Mirror::new(&program, TableId(0), 0).unwrap();
+    let mut mirror = MirroredTable::new(&program, TableId(0), 0).unwrap();
     for value in 0..3 {
         let entry = bytes(mirror.layout(), &entry(&[(value << 8, 24)], value));
         assert_eq!(mirror.insert(&entry, None, 0), Ok(Inserted::New));
     }
     let fourth = bytes(mirror.layout(), &entry(&[(9 << 8, 24)], 9));
-    assert_eq!(mirror.insert(&fourth, None, 0), Err(Full));
+    assert_eq!(mirror.insert(&fourth, None, 0), Err(TableFull));
     let known = bytes(mirror.layout(), &entry(&[(0, 24)], 5));
     assert_eq!(mirror.insert(&known, None, 0), Ok(Inserted::Changed));
 }
 
 #[test]
-fn nodes_are_given_back_and_bounded() {
+fn nodes_are_freed_and_bounded() {
     let mut dir = lpm::dir::Dir::groups(4, 5);
-    let at = |group, address, len| lpm::dir::At { group, address, len };
+    let at = |group, address, len| lpm::dir::DirPrefix { group, address, len };
     dir.insert(at(1, 0, 0), 0, true).unwrap();
     dir.insert(at(1, 0x0a0b_0c0d, 32), 1, true).unwrap();
     assert_eq!(dir.nodes(), 4);
-    // It needs two more, and there is one.
-    assert_eq!(dir.insert(at(1, 0x0a0c_0c00, 32), 2, true), Err(Full));
+    // The prefix needs two nodes, and one is left.
+    assert_eq!(dir.insert(at(1, 0x0a0c_0c00, 32), 2, true), Err(TableFull));
     assert_eq!(dir.nodes(), 4);
     dir.remove(at(1, 0x0a0b_0c0d, 32), 1, Some(0));
     assert_eq!((dir.nodes(), dir.lookup(1, 0x0a0b_0c0d), dir.lookup(2, 1)), (0, Some(0), None));
 }
 
 #[test]
-fn a_group_that_becomes_large_matches_as_before() {
+fn large_group_matches_as_before_its_move() {
     let mut lpm = Lpm::new(32, 1 << 20, true);
     let of = |number: u32| Match { value: u128::from(number << 8), prefix_bits: 24 };
     lpm.insert(&[2], Match { value: 0, prefix_bits: 0 }, 1 << 20).unwrap();
@@ -322,20 +323,21 @@ fn a_group_that_becomes_large_matches_as_before() {
 }
 
 #[test]
-fn readers_go_on_while_prefixes_come_and_go() {
+fn readers_match_while_writer_changes_prefixes() {
     let mut lpm = Lpm::new(32, 1000, false);
     let covering = Match { value: 0x0a00_0000, prefix_bits: 8 };
     lpm.insert(&[], covering, 0).unwrap();
     let reader = lpm.reader().unwrap();
-    let ended = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let seen = std::thread::scope(|scope| {
-        let looking = scope.spawn(|| {
+        let reading = scope.spawn(|| {
             let mut seen = 0u64;
-            while !ended.load(Ordering::Relaxed) {
+            while !done.load(Ordering::Relaxed) {
                 for low in [0u32, 1, 255, 256, 0xffff] {
-                    let found = reader.lookup(0, 0x0a0b_0000 | low).expect("the covering one at least");
-                    // Number n stands for the prefix 10.11.0.0/(8 + n); a node given anew holds 10.12's, from 100 on.
-                    assert!(found < 100, "a prefix of other addresses: {found}");
+                    let found = reader.lookup(0, 0x0a0b_0000 | low).expect("at least the covering prefix");
+                    // Number n stands for the prefix 10.11.0.0/(8 + n); a reused node holds prefixes of 10.12, from 100
+                    // on.
+                    assert!(found < 100, "prefix of other addresses: {found}");
                     seen += 1;
                 }
             }
@@ -357,8 +359,8 @@ fn readers_go_on_while_prefixes_come_and_go() {
                 lpm.remove(&[], Match { value: 0x0a0c_0000, prefix_bits: bits }).unwrap();
             }
         }
-        ended.store(true, Ordering::Relaxed);
-        looking.join().expect("the reader")
+        done.store(true, Ordering::Relaxed);
+        reading.join().expect("the reader")
     });
     assert!(seen > 0);
 }

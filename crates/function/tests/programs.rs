@@ -1,7 +1,7 @@
-//! Whole programs: each in `tests/p4` becomes the IR that stands beside it, and each in `functions` compiles.
-//! `BLESS=1` writes down what comes out now.
+//! Golden tests of whole programs: each file in `tests/p4` compiles to the IR beside it, and each in `functions`
+//! compiles. `BLESS=1` rewrites the IR files.
 
-use pathcall_function::{Report, Sources, compile};
+use pathcall_function::{DiagnosticReport, Sources, compile};
 use std::path::{Path, PathBuf};
 
 fn programs(folder: &str, ending: &str) -> Vec<PathBuf> {
@@ -18,12 +18,12 @@ fn compiled(file: &Path) -> String {
     let mut sources = Sources::new(Vec::new());
     match compile(&mut sources, file) {
         Ok(program) => program.to_string(),
-        Err(wrong) => panic!("{}", Report(&wrong, &sources)),
+        Err(wrong) => panic!("{}", DiagnosticReport(&wrong, &sources)),
     }
 }
 
 #[test]
-fn programs_become_the_ir_beside_them() {
+fn programs_compile_to_recorded_ir() {
     let mut differ = Vec::new();
     for file in programs("tests/p4", "p4") {
         let found = compiled(&file);
@@ -57,14 +57,14 @@ fn functions_compile_and_have_a_handler() {
 }
 
 #[test]
-fn a_program_compiles_to_the_same_every_time() {
+fn compilation_is_deterministic() {
     for file in programs("tests/p4", "p4") {
         assert_eq!(compiled(&file), compiled(&file), "{}", file.display());
     }
 }
 
 #[test]
-fn what_the_documentation_shows_compiles() {
+fn examples_in_documentation_compile() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/function.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let examples: Vec<&str> = page.split("```p4\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
@@ -72,24 +72,24 @@ fn what_the_documentation_shows_compiles() {
     for example in examples {
         let mut sources = Sources::new(Vec::new());
         if let Err(wrong) = compile(&mut sources, ("example.p4c", example)) {
-            panic!("{}", Report(&wrong, &sources));
+            panic!("{}", DiagnosticReport(&wrong, &sources));
         }
     }
 }
 
 #[test]
-fn what_is_written_as_p4_is_read_again() {
+fn emitted_p4_of_programs_compiles() {
     for file in programs("tests/p4", "p4") {
         let mut sources = Sources::new(Vec::new());
         let program = compile(&mut sources, file.as_path()).expect("compiles");
-        let text = pathcall_function::emit::p4::emit(&program).expect("P4 has words for it");
+        let text = pathcall_function::emit::p4::emit(&program).expect("can be emitted as P4");
         let mut sources = Sources::new(Vec::new());
         match compile(&mut sources, ("again.p4", text.as_str())) {
             Ok(again) => {
                 assert_eq!(again.tables.len(), program.tables.len(), "{}", file.display());
                 assert_eq!(again.headers.len(), program.headers.len(), "{}", file.display());
             }
-            Err(wrong) => panic!("{}:\n{}\n{text}", file.display(), Report(&wrong, &sources)),
+            Err(wrong) => panic!("{}:\n{}\n{text}", file.display(), DiagnosticReport(&wrong, &sources)),
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Functions split, in one process, against the same in one piece.
+//! Model tests of split functions in one process, compared with the unsplit function.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use pathcall_function::exec::{Output, Reason};
+use pathcall_function::exec::{DropReason, Output};
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
+use pathcall_function::place::PlacementStrategy as Placement;
 use pathcall_function::place::ServerId;
-use pathcall_function::place::Strategy as Placement;
 use pathcall_function::run::{Config, Oracle, System};
 use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{Event, Target, split};
+use pathcall_function::split::{ElementEvent, SplitTarget, split};
 use pathcall_function::{place, scale};
-use pathcall_function_testing::fixtures::{Tables, count, counted, nat, natted};
+use pathcall_function_testing::fixtures::{HandlerTables, count_function, count_handler, nat_function, nat_handler};
 
-/// What happens, in order.
+/// Step of a run.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A packet of this flow after so many microseconds; `true`: towards the inside.
+    /// Packet of a flow after this time; `inward`: towards the inside.
     Packet { flow: u8, after_us: u16, inward: bool, tagged: bool },
-    /// The group shall be these servers (bits).
+    /// Wanted servers of the group, as a bitmap.
     Want(u8),
 }
 
@@ -66,16 +66,16 @@ fn delays(mut seed: u64) -> impl FnMut(ServerId) -> u64 {
 
 fn system(
     program: &Program,
-    handler: fn(&Program) -> Tables,
+    handler: fn(&Program) -> HandlerTables,
     (placement, control_us): (Placement, u64),
     seed: u64,
-) -> System<Tables, Interpreter> {
-    let split = split(program, &Target { function: 7, sizes: sizes(), phv_bits: None }).expect("can be split");
+) -> System<HandlerTables, Interpreter> {
+    let split = split(program, &SplitTarget { function: 7, sizes: sizes(), phv_bits: None }).expect("can be split");
     let element = Interpreter::new(&split.element).expect("runs");
     let servers = (0..4).map(|_| handler(program)).collect();
     let mut system = System::new(split, element, servers, 2, &config(placement, control_us), delays(seed));
-    // Groups and ranges are there before the first packet.
-    system.advance(50_000, &mut |output| panic!("nothing came in: {output:?}"));
+    // Groups and ranges are set before the first packet.
+    system.advance(50_000, &mut |output| panic!("output without input: {output:?}"));
     system
 }
 
@@ -94,7 +94,7 @@ fn nat_packet(outward: bool, tagged: bool, key: u32, flow: u16, seq: u16) -> Vec
     bytes
 }
 
-/// Where checksum and `from` stand in a packet that left: without a tag.
+/// Positions of the checksum and of `from` in an untagged packet.
 const SUM: std::ops::Range<usize> = 16..18;
 const FROM: std::ops::Range<usize> = 18..22;
 
@@ -102,14 +102,14 @@ fn word(bytes: &[u8], at: std::ops::Range<usize>) -> u32 {
     bytes[at].iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// Ports and bytes.
+/// Output ports and packets.
 type Packets = Vec<(u16, Vec<u8>)>;
 
-/// Packets that left, for each flow and direction in order; a flow is known by the packet's addresses.
+/// Packets that left, in order, by flow and direction; the flow is found by the packet's addresses.
 #[derive(Debug, Default)]
 struct Left {
     flows: BTreeMap<(u8, bool), Packets>,
-    /// The value that a flow was given.
+    /// Value allocated to each flow.
     values: BTreeMap<u8, u32>,
 }
 
@@ -121,8 +121,8 @@ impl Left {
         let outward = bytes[14] == 1;
         if outward {
             let value = word(&bytes, FROM);
-            assert_eq!(*self.values.entry(flow).or_insert(value), value, "a flow keeps its value");
-            // The value is another on other machines, and the checksum over it.
+            assert_eq!(*self.values.entry(flow).or_insert(value), value, "value of a flow changed");
+            // The value, and the checksum over it, differ between the two systems.
             bytes[FROM].fill(0);
         }
         bytes[SUM].fill(0);
@@ -134,24 +134,24 @@ fn key(flow: u8) -> u32 {
     0x0a00_0000 | u32::from(flow)
 }
 
-/// Plays steps on both; what left, and how many packets the element worked on alone.
+/// Plays the steps on both systems; returns both outputs, and the number of packets processed by the element alone.
 fn play_nat(steps: &[Step], placement: Placement, seed: u64) -> (Left, Left, u64) {
-    let program = nat();
-    let mut parts = system(&program, natted, (placement, 300), seed);
-    let mut whole = Oracle::new(&program, natted(&program)).expect("runs");
+    let program = nat_function();
+    let mut parts = system(&program, nat_handler, (placement, 300), seed);
+    let mut whole = Oracle::new(&program, nat_handler(&program)).expect("runs");
     let (mut left, mut expected) = (Left::default(), Left::default());
     let (mut now_us, mut packets) = (50_000, 0);
     for (seq, step) in steps.iter().enumerate() {
         let (flow, after_us, inward, tagged) = match step {
             Step::Want(bits) => {
-                parts.want((0..4).filter(|id| bits >> id & 1 == 1).collect());
+                parts.set_wanted((0..4).filter(|id| bits >> id & 1 == 1).collect());
                 continue;
             }
             Step::Packet { flow, after_us, inward, tagged } => (*flow, *after_us, *inward, *tagged),
         };
         now_us += u64::from(after_us);
         parts.advance(now_us, &mut |output| left.take(output));
-        // An answer is sent to the value that a flow was given; a flow that has none gets none.
+        // An answer is addressed to the value of its flow; a flow without a value gets none.
         let values = (left.values.get(&flow).copied(), expected.values.get(&flow).copied());
         let (to_parts, to_whole) = match (inward, values) {
             (false, _) => (key(flow), key(flow)),
@@ -164,10 +164,13 @@ fn play_nat(steps: &[Step], placement: Placement, seed: u64) -> (Left, Left, u64
         whole.process(now_us, 4, &packet(to_whole), &mut |output| expected.take(output));
     }
     parts.finish(&mut |output| left.take(output));
-    assert_eq!(parts.events(Event::Stray), 0);
-    assert_eq!(parts.events(Event::NoServer), 0);
-    assert_eq!(parts.events(Event::Request), parts.events(Event::Response) + parts.events(Event::Ended));
-    (left, expected, packets - parts.events(Event::Request))
+    assert_eq!(parts.events(ElementEvent::Stray), 0);
+    assert_eq!(parts.events(ElementEvent::NoServer), 0);
+    assert_eq!(
+        parts.events(ElementEvent::Request),
+        parts.events(ElementEvent::Response) + parts.events(ElementEvent::Ended)
+    );
+    (left, expected, packets - parts.events(ElementEvent::Request))
 }
 
 fn placements() -> impl Strategy<Value = Placement> {
@@ -186,7 +189,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_parts_as_in_one_piece(
+    fn split_functions_match_unsplit_ones(
         steps in proptest::collection::vec(step(), 1..400),
         placement in placements(),
         seed: u64,
@@ -199,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_register_goes_with_its_entry(
+    fn register_values_move_with_their_entry(
         steps in proptest::collection::vec(step(), 1..400),
         placement in placements(),
         seed: u64,
@@ -208,11 +211,11 @@ proptest! {
     }
 }
 
-/// Every packet hears of the one before; how many packets the element worked on alone.
+/// Plays packets that each read the state of the packet before; returns the number processed by the element alone.
 fn play_count(steps: &[Step], placement: Placement, seed: u64) -> u64 {
-    let program = count();
-    let mut parts = system(&program, counted, (placement, 300), seed);
-    let mut whole = Oracle::new(&program, counted(&program)).expect("runs");
+    let program = count_function();
+    let mut parts = system(&program, count_handler, (placement, 300), seed);
+    let mut whole = Oracle::new(&program, count_handler(&program)).expect("runs");
     let (mut left, mut expected) = (BTreeMap::<u8, Vec<Vec<u8>>>::new(), BTreeMap::<u8, Vec<Vec<u8>>>::new());
     fn take(flows: &mut BTreeMap<u8, Vec<Vec<u8>>>, output: Output<'_>) {
         if let Output::Packet { bytes, .. } = output {
@@ -232,15 +235,15 @@ fn play_count(steps: &[Step], placement: Placement, seed: u64) -> u64 {
     }
     parts.finish(&mut |output| take(&mut left, output));
     for (flow, packets) in &expected {
-        let came = left.get(flow).map_or(&[][..], Vec::as_slice);
-        let first = came.iter().zip(packets).position(|(came, packet)| came != packet);
-        let at = first.unwrap_or(came.len().min(packets.len()));
-        assert_eq!((came.len(), came.get(at)), (packets.len(), packets.get(at)), "packet {at} of flow {flow}");
+        let received = left.get(flow).map_or(&[][..], Vec::as_slice);
+        let first = received.iter().zip(packets).position(|(received, packet)| received != packet);
+        let at = first.unwrap_or(received.len().min(packets.len()));
+        assert_eq!((received.len(), received.get(at)), (packets.len(), packets.get(at)), "packet {at} of flow {flow}");
     }
-    packets - parts.events(Event::Request)
+    packets - parts.events(ElementEvent::Request)
 }
 
-/// One flow that sends on and on, with pauses.
+/// Steps of one flow that sends continuously, with pauses.
 fn steady(packets: u16) -> Vec<Step> {
     let packet = |at: u16| Step::Packet {
         flow: 1,
@@ -252,32 +255,32 @@ fn steady(packets: u16) -> Vec<Step> {
 }
 
 #[test]
-fn heavy_flows_come_into_the_element() {
-    let (_, _, alone) = play_nat(&steady(2000), Placement::Threshold, 1);
-    assert!(alone > 500, "{alone} of 2000 packets needed no server");
-    let alone = play_count(&steady(2000), Placement::Threshold, 1);
-    assert!(alone > 500, "{alone} of 2000 packets needed no server");
+fn heavy_flows_are_placed_in_element() {
+    let (_, _, at_element) = play_nat(&steady(2000), Placement::Threshold, 1);
+    assert!(at_element > 500, "{at_element} of 2000 packets needed no server");
+    let at_element = play_count(&steady(2000), Placement::Threshold, 1);
+    assert!(at_element > 500, "{at_element} of 2000 packets needed no server");
     assert_eq!(play_nat(&steady(500), Placement::None, 1).2, 0);
 }
 
 #[test]
-fn the_same_calls_give_the_same() {
+fn equal_calls_give_equal_outputs() {
     let play = || format!("{:?}", play_nat(&steady(300), Placement::Threshold, 5).0.flows);
     assert_eq!(play(), play());
 }
 
 #[test]
-fn what_is_of_no_server_goes_nowhere() {
-    let program = nat();
-    let mut parts = system(&program, natted, (Placement::None, 300), 1);
+fn frame_from_unknown_server_is_dropped() {
+    let program = nat_function();
+    let mut parts = system(&program, nat_handler, (Placement::None, 300), 1);
     let mut forged = [0; 80];
     for ether_type in [0x88b5u16, 0x88b6] {
         forged[12..14].copy_from_slice(&ether_type.to_be_bytes());
         for length in [14, 20, 40, 80] {
             parts.process(60_000, 4, &forged[..length], &mut |output| {
-                assert_eq!(output, Output::Dropped(Reason::Program), "{length} bytes of {ether_type:#x}");
+                assert_eq!(output, Output::Dropped(DropReason::Program), "{length} bytes of {ether_type:#x}");
             });
         }
     }
-    assert_eq!(parts.events(Event::Stray), 8);
+    assert_eq!(parts.events(ElementEvent::Stray), 8);
 }

@@ -1,4 +1,4 @@
-//! Tests of scaling: reports go in, an element does what it is told.
+//! Tests of the scaling: load reports, and an element that applies all commands.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,19 +21,19 @@ fn report(scaler: &mut Scaler, now: Instant, server: ServerId, load: f64, old_fl
     scaler.handle(now, Input::Load(Load { server, incarnation: 1, load, flows: 5, old_flows, version }));
 }
 
-/// Applies all batches; what else was said.
-fn settle(scaler: &mut Scaler, now: Instant) -> (Vec<Command>, Vec<Output>) {
-    let (mut all, mut said) = (Vec::new(), Vec::new());
+/// Applies all batches; returns the commands and the other outputs.
+fn apply_outputs(scaler: &mut Scaler, now: Instant) -> (Vec<Command>, Vec<Output>) {
+    let (mut all, mut outputs) = (Vec::new(), Vec::new());
     while let Some(output) = scaler.poll() {
         match output {
             Output::Element { batch, commands } => {
                 all.extend(commands);
                 scaler.handle(now, Input::Applied { batch });
             }
-            other => said.push(other),
+            other => outputs.push(other),
         }
     }
-    (all, said)
+    (all, outputs)
 }
 
 fn versions(commands: &[Command]) -> Vec<(Version, bool)> {
@@ -45,166 +45,166 @@ fn versions(commands: &[Command]) -> Vec<(Version, bool)> {
 }
 
 #[test]
-fn a_version_comes_after_its_buckets_and_a_third_waits() {
+fn version_follows_its_buckets_and_third_version_waits() {
     let mut scaler = Scaler::new(config(), &[]);
-    scaler.handle(ms(0), Input::Want(vec![0]));
+    scaler.handle(ms(0), Input::SetWanted(vec![0]));
     report(&mut scaler, ms(0), 0, 0.5, 0);
     report(&mut scaler, ms(0), 1, 0.0, 0);
-    let (commands, _) = settle(&mut scaler, ms(1));
+    let (commands, _) = apply_outputs(&mut scaler, ms(1));
     assert_eq!(versions(&commands), [(1, false)]);
     assert!(matches!(commands.last(), Some(Command::Version { .. })), "{commands:?}");
-    scaler.handle(ms(2), Input::Want(vec![0, 1]));
-    let (commands, _) = settle(&mut scaler, ms(2));
-    assert_eq!(versions(&commands), [(2, true)], "old flows are looked for");
+    scaler.handle(ms(2), Input::SetWanted(vec![0, 1]));
+    let (commands, _) = apply_outputs(&mut scaler, ms(2));
+    assert_eq!(versions(&commands), [(2, true)], "old flows are looked up");
     let staying = |command: &&Command| matches!(command, Command::Group { version: 1, stays: true, .. });
     assert_eq!(commands.iter().filter(staying).count(), 4, "half of the buckets stay");
-    scaler.handle(ms(3), Input::Want(vec![1]));
+    scaler.handle(ms(3), Input::SetWanted(vec![1]));
     for at in 1..10 {
         report(&mut scaler, ms(3 + 10 * at), 0, 0.5, 1);
         report(&mut scaler, ms(3 + 10 * at), 1, 0.5, 0);
     }
-    assert_eq!(versions(&settle(&mut scaler, ms(99)).0), [], "a flow needs the first group");
+    assert_eq!(versions(&apply_outputs(&mut scaler, ms(99)).0), [], "an old flow needs the first group");
     for at in 10..12 {
         report(&mut scaler, ms(10 * at), 0, 0.5, 0);
         report(&mut scaler, ms(10 * at), 1, 0.5, 0);
     }
-    assert_eq!(versions(&settle(&mut scaler, ms(130)).0), [(2, false), (3, true)]);
+    assert_eq!(versions(&apply_outputs(&mut scaler, ms(130)).0), [(2, false), (3, true)]);
     assert_eq!(scaler.group(), [1].into());
 }
 
 #[test]
-fn the_group_grows_and_shrinks_with_its_load() {
+fn group_grows_and_shrinks_with_load() {
     let mut scaler = Scaler::new(config(), &[]);
     for server in 0..3 {
         report(&mut scaler, ms(0), server, 0.1, 0);
     }
-    settle(&mut scaler, ms(0));
+    apply_outputs(&mut scaler, ms(0));
     assert_eq!(scaler.group(), [0].into());
     report(&mut scaler, ms(50), 0, 0.9, 0);
-    settle(&mut scaler, ms(50));
+    apply_outputs(&mut scaler, ms(50));
     assert_eq!(scaler.group().len(), 2);
     for at in [60, 80, 100] {
         (0..3).for_each(|server| report(&mut scaler, ms(at), server, 0.1, 0));
-        settle(&mut scaler, ms(at));
+        apply_outputs(&mut scaler, ms(at));
     }
     assert_eq!((scaler.group().len(), scaler.stats().by_load), (1, 2));
 }
 
 #[test]
-fn a_silent_servers_flows_and_values_go_to_others() {
+fn flows_and_values_of_silent_server_move() {
     let config = Config { quarantine: Duration::from_millis(500), ..config() };
     let mut scaler = Scaler::new(config, &[(0, 63)]);
-    scaler.handle(ms(0), Input::Want(vec![0, 1]));
+    scaler.handle(ms(0), Input::SetWanted(vec![0, 1]));
     let owned = |scaler: &Scaler, by: Option<ServerId>| {
         let ranges = &scaler.partitions()[0];
         ranges.blocks().filter(|block| ranges.owner(*block) == by).count()
     };
-    // Whoever was there first was given them all, and gives half of them back.
+    // The first server owns all blocks, and gives half of them back.
     for at in [0, 10, 20] {
         (0..2).for_each(|server| report(&mut scaler, ms(at), server, 0.5, 0));
-        for output in settle(&mut scaler, ms(at)).1 {
+        for output in apply_outputs(&mut scaler, ms(at)).1 {
             if let Output::Take { server, block } = output {
                 scaler.handle(ms(at), Input::Returned { server, block });
             }
         }
-        settle(&mut scaler, ms(at));
+        apply_outputs(&mut scaler, ms(at));
     }
     assert_eq!((owned(&scaler, Some(0)), owned(&scaler, Some(1))), (32, 32));
     let version = scaler.version();
     report(&mut scaler, ms(100), 1, 0.5, 0);
-    assert_eq!(scaler.poll_timeout(), Some(ms(120)), "the other one was last heard of at 20 ms");
+    assert_eq!(scaler.poll_timeout(), Some(ms(120)), "the other server reported last at 20 ms");
     scaler.handle_timeout(ms(120));
-    let (commands, said) = settle(&mut scaler, ms(120));
-    assert!(said.contains(&Output::Event(Event::Down { server: 0, flows: 5 })), "{said:?}");
-    assert_eq!((scaler.group(), scaler.version()), ([1].into(), version), "others' flows stay where they are");
+    let (commands, outputs) = apply_outputs(&mut scaler, ms(120));
+    assert!(outputs.contains(&Output::Event(Event::Down { server: 0, flows: 5 })), "{outputs:?}");
+    assert_eq!((scaler.group(), scaler.version()), ([1].into(), version), "flows of other servers do not move");
     let moved = |command: &&Command| matches!(command, Command::Group { server: Some(1), .. });
     assert_eq!(commands.iter().filter(moved).count(), 4, "{commands:?}");
-    assert_eq!((owned(&scaler, None), owned(&scaler, Some(1))), (32, 32), "its values are still used by others");
+    assert_eq!((owned(&scaler, None), owned(&scaler, Some(1))), (32, 32), "its values are in quarantine");
     report(&mut scaler, ms(619), 1, 0.5, 0);
-    settle(&mut scaler, ms(619));
+    apply_outputs(&mut scaler, ms(619));
     assert_eq!(owned(&scaler, Some(1)), 32);
     report(&mut scaler, ms(620), 1, 0.5, 0);
-    settle(&mut scaler, ms(620));
+    apply_outputs(&mut scaler, ms(620));
     assert_eq!(owned(&scaler, Some(1)), 64);
     assert_eq!((scaler.stats().deaths, scaler.stats().flows_lost), (1, 5));
 }
 
-/// Where the machine stands still nobody reports: a server is dead only if it says nothing afterwards either.
+/// Reports stop when the whole machine stands still: a server is dead only if its reports do not resume.
 #[test]
-fn late_look_holds_no_server_for_dead_at_once() {
+fn late_timeout_extends_report_deadline_once() {
     let mut scaler = Scaler::new(config(), &[]);
-    scaler.handle(ms(0), Input::Want(vec![0, 1]));
+    scaler.handle(ms(0), Input::SetWanted(vec![0, 1]));
     (0..2).for_each(|server| report(&mut scaler, ms(10), server, 0.5, 0));
-    settle(&mut scaler, ms(10));
+    apply_outputs(&mut scaler, ms(10));
     assert_eq!(scaler.poll_timeout(), Some(ms(110)));
     scaler.handle_timeout(ms(5_000));
     assert_eq!((scaler.alive().count(), scaler.poll_timeout()), (2, Some(ms(5_050))));
     report(&mut scaler, ms(5_020), 1, 0.5, 0);
     scaler.handle_timeout(ms(5_060));
     assert_eq!(scaler.alive().collect::<Vec<_>>(), [1]);
-    // One that looks late each time still finds out.
+    // Repeated late timeouts still detect a dead server.
     scaler.handle_timeout(ms(6_000));
     assert_eq!(scaler.alive().count(), 1);
     scaler.handle_timeout(ms(7_000));
     assert_eq!(scaler.alive().count(), 0);
 }
 
-/// A scaler whose servers 0 and 1 are the second group, and whose first was server 0 alone, with three old flows.
+/// Scaler with servers 0 and 1 in the second group, server 0 alone in the first, and three old flows.
 fn with_old_flows(config: Config) -> Scaler {
     let mut scaler = Scaler::new(config, &[]);
-    scaler.handle(ms(0), Input::Want(vec![0]));
+    scaler.handle(ms(0), Input::SetWanted(vec![0]));
     (0..2).for_each(|server| report(&mut scaler, ms(0), server, 0.5, 0));
-    settle(&mut scaler, ms(0));
-    scaler.handle(ms(1), Input::Want(vec![0, 1]));
-    settle(&mut scaler, ms(1));
+    apply_outputs(&mut scaler, ms(0));
+    scaler.handle(ms(1), Input::SetWanted(vec![0, 1]));
+    apply_outputs(&mut scaler, ms(1));
     report(&mut scaler, ms(2), 0, 0.5, 3);
     report(&mut scaler, ms(2), 1, 0.5, 0);
-    settle(&mut scaler, ms(2));
+    apply_outputs(&mut scaler, ms(2));
     scaler
 }
 
 #[test]
-fn group_before_goes_when_the_last_of_its_servers_had_no_flow_of_it_for_long_enough() {
+fn previous_group_ends_after_quiet_time_of_all_servers() {
     let mut scaler = Scaler::new(config(), &[]);
-    // Server 1 has an old flow until so late, the others have none; when a group goes.
+    // Server 1 reports an old flow until the given time, the others none; returns the time at which the group ends.
     let drained = |scaler: &mut Scaler, from: u64, until: u64| {
         (from..from + 100).find_map(|at| {
             for (server, old_flows) in [(0, 0), (1, u64::from(at < until)), (2, 0)] {
                 report(scaler, ms(at), server, 0.5, old_flows);
             }
-            if scaler.poll_timeout().is_some_and(|due| due <= ms(at)) {
+            if scaler.poll_timeout().is_some_and(|deadline| deadline <= ms(at)) {
                 scaler.handle_timeout(ms(at));
             }
-            settle(scaler, ms(at)).1.into_iter().find_map(|output| match output {
+            apply_outputs(scaler, ms(at)).1.into_iter().find_map(|output| match output {
                 Output::Event(Event::Drained(version)) => Some((at, version)),
                 _ => None,
             })
         })
     };
-    scaler.handle(ms(0), Input::Want(vec![0, 1]));
-    // The first server that came was the whole of the first group.
+    scaler.handle(ms(0), Input::SetWanted(vec![0, 1]));
+    // The first server was the only one of the first group.
     assert_eq!(drained(&mut scaler, 0, 0).map(|(_, version)| version), Some(1));
     assert_eq!((scaler.version(), scaler.group()), (2, [0, 1].into()));
-    scaler.handle(ms(200), Input::Want(vec![0, 1, 2]));
-    settle(&mut scaler, ms(200));
+    scaler.handle(ms(200), Input::SetWanted(vec![0, 1, 2]));
+    apply_outputs(&mut scaler, ms(200));
     assert_eq!(drained(&mut scaler, 201, 250), Some((260, 2)));
 }
 
-/// What is said in so many milliseconds, and when; server 0 says each time that it has so many old flows.
+/// Outputs between two times, with their times; server 0 reports this number of old flows each time.
 fn over(scaler: &mut Scaler, from: u64, to: u64, old_flows: u64) -> Vec<(u64, Output)> {
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for at in from..to {
         if at.is_multiple_of(5) {
             report(scaler, ms(at), 0, 0.5, old_flows);
             report(scaler, ms(at), 1, 0.5, 0);
         }
-        if scaler.poll_timeout().is_some_and(|due| due <= ms(at)) {
+        if scaler.poll_timeout().is_some_and(|deadline| deadline <= ms(at)) {
             scaler.handle_timeout(ms(at));
         }
-        said.extend(settle(scaler, ms(at)).1.into_iter().map(|output| (at, output)));
+        outputs.extend(apply_outputs(scaler, ms(at)).1.into_iter().map(|output| (at, output)));
     }
-    said.retain(|(_, output)| !matches!(output, Output::Group { .. }));
-    said
+    outputs.retain(|(_, output)| !matches!(output, Output::Group { .. }));
+    outputs
 }
 
 fn hasty() -> Config {
@@ -213,60 +213,63 @@ fn hasty() -> Config {
 }
 
 #[test]
-fn who_waits_for_long_has_servers_hurry() {
+fn long_wait_for_old_flows_starts_drain() {
     let mut scaler = with_old_flows(hasty());
-    assert_eq!(over(&mut scaler, 3, 200, 3), [], "nobody waits");
-    scaler.handle(ms(200), Input::Want(vec![1]));
+    assert_eq!(over(&mut scaler, 3, 200, 3), [], "no change waits");
+    scaler.handle(ms(200), Input::SetWanted(vec![1]));
     let drain = Output::Drain { server: 0, idle: Some(Duration::from_millis(7)) };
-    let waits = Output::Event(Event::Waits { version: 1, servers: vec![(0, 3)] });
-    let said = over(&mut scaler, 200, 275, 3);
-    assert_eq!(said, [(250, drain.clone()), (250, waits), (270, drain)]);
-    let said: Vec<Output> = over(&mut scaler, 275, 330, 0).into_iter().map(|(_, output)| output).collect();
-    assert!(matches!(said[..2], [Output::Event(Event::Drained(1)), Output::Event(Event::Changed { .. })]), "{said:?}");
+    let waiting = Output::Event(Event::Waits { version: 1, servers: vec![(0, 3)] });
+    let outputs = over(&mut scaler, 200, 275, 3);
+    assert_eq!(outputs, [(250, drain.clone()), (250, waiting), (270, drain)]);
+    let outputs: Vec<Output> = over(&mut scaler, 275, 330, 0).into_iter().map(|(_, output)| output).collect();
+    assert!(
+        matches!(outputs[..2], [Output::Event(Event::Drained(1)), Output::Event(Event::Changed { .. })]),
+        "{outputs:?}"
+    );
     assert_eq!((scaler.group(), scaler.stats().flows_lost), ([1].into(), 0));
 }
 
 #[test]
-fn a_server_that_is_to_go_hurries_too() {
+fn server_to_be_removed_is_drained() {
     let mut scaler = with_old_flows(hasty());
     over(&mut scaler, 3, 20, 0);
-    scaler.handle(ms(20), Input::Want(vec![1]));
-    settle(&mut scaler, ms(20));
-    let said = over(&mut scaler, 20, 80, 2);
-    assert!(matches!(said[0], (70..=71, Output::Drain { server: 0, .. })), "{said:?}");
+    scaler.handle(ms(20), Input::SetWanted(vec![1]));
+    apply_outputs(&mut scaler, ms(20));
+    let outputs = over(&mut scaler, 20, 80, 2);
+    assert!(matches!(outputs[0], (70..=71, Output::Drain { server: 0, .. })), "{outputs:?}");
 }
 
 #[test]
-fn waiting_ends_when_the_operator_has_said_so() {
+fn drain_within_ends_wait_for_old_flows() {
     let mut scaler = with_old_flows(Config { drain_within: Some(Duration::from_millis(100)), ..hasty() });
-    scaler.handle(ms(3), Input::Want(vec![1]));
-    let said = over(&mut scaler, 3, 120, 3);
+    scaler.handle(ms(3), Input::SetWanted(vec![1]));
+    let outputs = over(&mut scaler, 3, 120, 3);
     let overdue = (103, Output::Event(Event::Overdue { version: 1, flows: 3 }));
-    assert!(said.contains(&overdue), "{said:?}");
+    assert!(outputs.contains(&overdue), "{outputs:?}");
     assert_eq!((scaler.group(), scaler.stats().flows_lost, scaler.stats().overdue), ([1].into(), 3, 1));
 }
 
 #[test]
-fn what_an_element_that_began_anew_does_not_remember_is_waited_for() {
+fn flows_unknown_to_restarted_element_are_waited_for() {
     let mut scaler = with_old_flows(config());
     over(&mut scaler, 3, 20, 0);
     assert_eq!(scaler.version(), 2);
     scaler.handle(ms(20), Input::ElementRestarted);
-    let (commands, _) = settle(&mut scaler, ms(20));
-    assert_eq!(versions(&commands), [(3, false)], "its filters are empty");
+    let (commands, _) = apply_outputs(&mut scaler, ms(20));
+    assert_eq!(versions(&commands), [(3, false)], "the element's filters are empty");
     assert_eq!(commands.iter().filter(|command| matches!(command, Command::Group { version: 3, .. })).count(), 8);
-    // A flow that came before is where its bucket is; in another group it would not be.
-    scaler.handle(ms(21), Input::Want(vec![1]));
+    // A flow that existed before the restart is at the server of its bucket, until the group changes.
+    scaler.handle(ms(21), Input::SetWanted(vec![1]));
     assert!(over(&mut scaler, 21, 60, 1).iter().all(|(_, output)| !matches!(output, Output::Event(_))));
     over(&mut scaler, 60, 80, 0);
     assert_eq!((scaler.version(), scaler.group()), (4, [1].into()));
 }
 
 #[test]
-fn batch_not_polled_before_the_element_restarts_is_dropped() {
+fn batch_not_polled_before_element_restart_is_dropped() {
     let mut scaler = with_old_flows(config());
     over(&mut scaler, 3, 20, 0);
-    scaler.handle(ms(20), Input::Want(vec![1]));
+    scaler.handle(ms(20), Input::SetWanted(vec![1]));
     scaler.handle(ms(20), Input::ElementRestarted);
     let mut groups = BTreeSet::new();
     while let Some(output) = scaler.poll() {
@@ -277,5 +280,5 @@ fn batch_not_polled_before_the_element_restarts_is_dropped() {
             }));
         }
     }
-    assert_eq!(groups, [scaler.version()].into(), "nothing of the group before");
+    assert_eq!(groups, [scaler.version()].into(), "no command of the previous group");
 }

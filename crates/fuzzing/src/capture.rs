@@ -1,8 +1,9 @@
-//! Bytes as a packet capture, pcap or pcapng, and its packets as flows: all are read, no panic.
+//! Fuzz target of packet captures (pcap, pcapng) and their flows. Reading a capture delivers all packets, without
+//! panic.
 
 use monitor::{capture, flow};
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let mut packets = 0;
     let each = |packet: capture::Packet<'_>| {

@@ -1,14 +1,14 @@
-//! Frames to the hosts' ends of cloned calls: a caller, a server's queue. The input is a sequence of
-//! frames, each after what is to be done with it and its length, and time passes between them. Identity fields are
-//! made right, so that the fuzzer gets past the doors. No panic; each call ends once; what is kept and what is sent is
-//! bounded by what was asked.
+//! Fuzz target of cloned calls: frames to a caller and to a server's queue. The input is a sequence of frames, each
+//! after an operation byte and a length byte; time passes between frames. Identity fields are corrected, so that frames
+//! pass admission. Checks: no panic, each call ends once, memory and sent frames are bounded.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    Ask, Balance, Blame, Budget, Caller, CallerConfig, Event, Hedge, Options, Pool, To, Worker, WorkerConfig,
+    Balance, CloneCall, CloneCaller, CloneCallerConfig, CloneDestination, CloneOptions, CloneWorker, CloneWorkerConfig,
+    Event, FailureCause, Hedge, HedgeBudgetConfig, Pool,
 };
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::clone::{CloneFrame, MAX_PARTS, PART};
@@ -18,89 +18,89 @@ const GAID: u32 = 7;
 const CALLER: u32 = 1;
 const SERVER: u32 = 10;
 const INCARNATION: u32 = 5;
-/// Bounds of the queues.
+/// Bounds of the queue.
 const QUEUE_MAX: usize = 20;
 const MEMORY_MAX: usize = 6 * PART;
-/// Frames that may be sent at once: whole requests and answers, several of them.
+/// Limit of frames sent at once: several whole requests and answers.
 const SENT_MAX: usize = 20 * MAX_PARTS;
 
-/// Who gets a frame.
+/// Receiver of a frame.
 #[derive(Clone, Copy, PartialEq)]
-enum At {
+enum FrameReceiver {
     Caller,
     Server,
 }
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
-    let (mut caller, mut worker) = parties();
+    let (mut caller, mut worker) = caller_and_worker();
     let (mut open, mut now, mut rest) = (HashSet::new(), Instant(0), data);
     for nth in 0..8 {
         let hedge = (nth % 3 == 0).then_some(Hedge { delay: Duration::from_millis(nth as u64), max_attempts: 3 });
         let balance = [Balance::Random, Balance::Shortest, Balance::RoundRobin][nth % 3];
-        let options = Options {
+        let options = CloneOptions {
             clone: nth % 4 < 2,
-            twice: nth == 2,
-            steered: nth == 4,
+            send_to_two: nth == 2,
+            through_element: nth == 4,
             balance,
             cancel: nth % 2 == 0,
-            purse: nth as u8 % 3,
+            budget: nth as u8 % 3,
             hedge,
-            ..Options::default()
+            ..CloneOptions::default()
         };
         let request = Bytes::from(vec![nth as u8; nth * 700]);
-        open.insert(caller.ask(now, Ask { request, options }).expect("room"));
+        open.insert(caller.start_call(now, CloneCall { request, options }).expect("room"));
     }
     while let Some(([op, len], after)) = rest.split_first_chunk() {
         let (bytes, after) = after.split_at(after.len().min((*len).into()));
         (rest, now) = (after, now + Duration::from_millis(u64::from(op >> 5) * 3));
         let mut frame = bytes.to_vec();
-        let at = [At::Caller, At::Server][usize::from(op & 1)];
-        name_rightly(&mut frame, at, op & 4 != 0);
+        let at = [FrameReceiver::Caller, FrameReceiver::Server][usize::from(op & 1)];
+        fix_identity(&mut frame, at, op & 4 != 0);
         match at {
-            At::Caller => caller.receive(now, &frame),
-            At::Server => worker.receive(now, &frame),
+            FrameReceiver::Caller => caller.receive(now, &frame),
+            FrameReceiver::Server => worker.receive(now, &frame),
         }
         match op >> 3 & 3 {
-            1 => caller.pool(now, pool(u32::from(*len))),
-            2 | 3 => work(now, &mut worker, *len),
-            _ => worker.moved(u16::from(*len) % 4),
+            1 => caller.set_pool(now, pool(u32::from(*len))),
+            2 | 3 => execute_requests(now, &mut worker, *len),
+            _ => worker.set_sid(u16::from(*len) % 4),
         }
         caller.poll(now);
         worker.poll(now);
         let sent = drain(|out| caller.transmit(now, out)) + drain(|out| worker.transmit(now, out));
         assert!(sent <= SENT_MAX, "{sent} frames at once");
-        while let Some(Event::Answered(call, _) | Event::Failed(call, _)) = caller.event() {
-            assert!(open.remove(&call), "{call:?} has ended before");
+        while let Some(Event::Answered(call, _) | Event::Failed(call, _)) = caller.next_event() {
+            assert!(open.remove(&call), "{call:?} ended twice");
         }
         assert!(worker.waiting() <= QUEUE_MAX && worker.busy() <= 2 && worker.memory() <= MEMORY_MAX);
     }
     caller.poll(now + Duration::from_secs(60));
-    while let Some(Event::Answered(call, _) | Event::Failed(call, _)) = caller.event() {
-        assert!(open.remove(&call), "{call:?} has ended before");
+    while let Some(Event::Answered(call, _) | Event::Failed(call, _)) = caller.next_event() {
+        assert!(open.remove(&call), "{call:?} ended twice");
     }
-    assert!(open.is_empty() && caller.is_empty(), "{open:?} have no end");
+    assert!(open.is_empty() && caller.is_empty(), "{open:?} did not end");
 }
 
 fn pool(servers: u32) -> Pool {
     Pool { gaid: GAID, version: 1 + servers, servers: (SERVER..=SERVER + servers % 4).collect() }
 }
 
-fn parties() -> (Caller, Worker) {
-    let budgets = vec![Budget::default(), Budget { share: 0.1, burst: 2.0, per_second: 1.0 }];
-    let caller = CallerConfig { last_call: 0, budgets, ..CallerConfig::new(CALLER, INCARNATION, pool(3), 1) };
-    let worker = WorkerConfig {
+fn caller_and_worker() -> (CloneCaller, CloneWorker) {
+    let budgets = vec![HedgeBudgetConfig::default(), HedgeBudgetConfig { share: 0.1, burst: 2.0, per_second: 1.0 }];
+    let caller = CloneCallerConfig { last_call: 0, budgets, ..CloneCallerConfig::new(CALLER, INCARNATION, pool(3), 1) };
+    let worker = CloneWorkerConfig {
         queue_max: QUEUE_MAX,
         partial_max: 3,
         memory_max: MEMORY_MAX,
         remembered: 8,
-        ..WorkerConfig::new(GAID, SERVER, INCARNATION, 0, 2)
+        ..CloneWorkerConfig::new(GAID, SERVER, INCARNATION, 0, 2)
     };
-    (Caller::new(Instant(0), caller), Worker::new(worker))
+    (CloneCaller::new(Instant(0), caller), CloneWorker::new(worker))
 }
 
-/// Makes identity fields and lengths right; `whole` parts are as long as those before the last are.
-fn name_rightly(frame: &mut Vec<u8>, at: At, whole: bool) {
+/// Corrects identity fields and lengths; with `whole`, extends the frame to a full part.
+fn fix_identity(frame: &mut Vec<u8>, at: FrameReceiver, whole: bool) {
     const HEAD: usize = Base::LEN + CloneHeader::LEN;
     if whole && frame.len() >= HEAD {
         frame.resize(HEAD + PART, 3);
@@ -109,7 +109,7 @@ fn name_rightly(frame: &mut Vec<u8>, at: At, whole: bool) {
     let Some(head) = frame.first_chunk_mut::<HEAD>() else { return };
     let byte = |at: usize| u32::from(head[at]);
     let flags = u16::from_be_bytes([head[4], head[5]]) & !Flags::TOKEN;
-    let answers = at == At::Caller;
+    let answers = at == FrameReceiver::Caller;
     let (host, server) = (CALLER + byte(19) % 2, SERVER + byte(27) % 4);
     let repr = BaseRepr {
         magic: MAGIC,
@@ -122,8 +122,8 @@ fn name_rightly(frame: &mut Vec<u8>, at: At, whole: bool) {
         src: if answers { server } else { host },
         src_incarnation: INCARNATION,
         dst: match at {
-            At::Caller => CALLER,
-            At::Server => SERVER,
+            FrameReceiver::Caller => CALLER,
+            FrameReceiver::Server => SERVER,
         },
         dst_incarnation: INCARNATION,
         slot: 0,
@@ -137,31 +137,35 @@ fn name_rightly(frame: &mut Vec<u8>, at: At, whole: bool) {
     (head[22], head[24]) = (0, 0);
 }
 
-/// What a server's workers do.
-fn work(now: Instant, worker: &mut Worker, how: u8) {
+/// Executes the requests in a server's queue; `how` selects the outcome.
+fn execute_requests(now: Instant, worker: &mut CloneWorker, how: u8) {
     let reply = |len: usize| Bytes::from(vec![9; len]);
-    while let Some(work) = worker.begin(now) {
-        // Too long replies are errors; what was dropped or is done is.
+    while let Some(work) = worker.begin_next(now) {
+        // An error is expected for a reply that is too long, and for a request that was dropped or is done.
         let _ = match how % 4 {
             0 => worker.finish(work.id, reply(usize::from(how) * 200)),
-            1 => worker.fail(work.id, reply(usize::from(how)), if how > 99 { Blame::Server } else { Blame::Request }),
+            1 => worker.fail(
+                work.id,
+                reply(usize::from(how)),
+                if how > 99 { FailureCause::Server } else { FailureCause::Request },
+            ),
             2 => worker.finish(work.id, reply(MAX_PARTS * PART + 1)),
             _ => {
-                worker.drop_work(work.id);
+                worker.drop_request(work.id);
                 Ok(())
             }
         };
-        assert!(worker.finish(work.id, Bytes::new()).is_err(), "it is done with");
+        assert!(worker.finish(work.id, Bytes::new()).is_err(), "finished request is unknown");
     }
-    while worker.unwanted().is_some() || worker.given_up().is_some() {}
+    while worker.next_unwanted().is_some() || worker.next_cancelled().is_some() {}
 }
 
-/// Takes what is to be sent; how many frames.
-fn drain(mut transmit: impl FnMut(&mut [u8]) -> Option<(To, usize)>) -> usize {
+/// Takes all frames to be sent; returns their number.
+fn drain(mut transmit: impl FnMut(&mut [u8]) -> Option<(CloneDestination, usize)>) -> usize {
     let mut out = [0; MAX_FRAME];
     let next = || {
         let (_, len) = transmit(&mut out)?;
-        CloneFrame::new_checked(&out[..len]).map(drop).expect("what is sent is a frame");
+        CloneFrame::new_checked(&out[..len]).map(drop).expect("sent frame is valid");
         Some(())
     };
     std::iter::from_fn(next).count()

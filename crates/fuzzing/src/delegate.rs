@@ -1,41 +1,44 @@
-//! Messages to a caller and a worker of delegated calls: the input is a sequence of messages, each after its
-//! length, and time passes between them. The call that they are about is made right, so that the fuzzer gets past
-//! the doors. No panic, and an answer is bounded by what was asked.
+//! Fuzz target of delegated calls: messages to a caller and a worker. The input is a sequence of messages, each after
+//! its length; time passes between messages. The call ID of each message is corrected, so that messages pass admission.
+//! Checks: no panic, the number of sent messages is bounded.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::caller::{CallOptions, Caller, CallerConfig};
-use pathcall_endpoint::delegate::worker::record::Record;
-use pathcall_endpoint::delegate::worker::{Worker, WorkerConfig};
-use pathcall_endpoint::delegate::{NodeId, Outbox, Peer, for_caller};
+use pathcall_endpoint::delegate::caller::{CallOptions, DelegateCaller, DelegateCallerConfig};
+use pathcall_endpoint::delegate::worker::record::RequestRecord;
+use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig};
+use pathcall_endpoint::delegate::{MessageOutbox, NodeId, PeerNode, is_for_caller};
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::parse;
 
-/// Counts what is sent.
+/// Outbox that counts the sent messages.
 #[derive(Default)]
-struct Sent(usize);
+struct SentMessageCounter(usize);
 
-impl Outbox for Sent {
+impl MessageOutbox for SentMessageCounter {
     fn send(&mut self, _: SocketAddr, head: &[u8], payload: &Bytes) {
-        parse(&[head, payload].concat()).expect("what is sent is a message");
+        parse(&[head, payload].concat()).expect("sent message is valid");
         self.0 += 1;
     }
 }
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let _ = parse(data);
-    if let Ok(record) = Record::from_bytes(Bytes::copy_from_slice(data)) {
-        assert_eq!(Record::from_bytes(record.to_bytes().into()).as_ref(), Ok(&record));
+    if let Ok(record) = RequestRecord::from_bytes(Bytes::copy_from_slice(data)) {
+        assert_eq!(RequestRecord::from_bytes(record.to_bytes().into()).as_ref(), Ok(&record));
     }
     let address = SocketAddr::from(([10, 0, 0, 1], 7000));
-    let peer = Peer { node: NodeId::new(2), address };
-    let config = CallerConfig { requests_max: 1000, ..CallerConfig::new(NodeId::new(1), address) };
-    let mut caller = Caller::new(config);
-    let mut worker = Worker::new(WorkerConfig { executions_max: 1000, ..WorkerConfig::new(peer.node, address) });
-    let (mut out, mut now, mut rest) = (Sent::default(), Instant(1 << 40), data);
+    let peer = PeerNode { node: NodeId::new(2), address };
+    let config = DelegateCallerConfig { requests_max: 1000, ..DelegateCallerConfig::new(NodeId::new(1), address) };
+    let mut caller = DelegateCaller::new(config);
+    let mut worker = DelegateWorker::new(DelegateWorkerConfig {
+        executions_max: 1000,
+        ..DelegateWorkerConfig::new(peer.node, address)
+    });
+    let (mut out, mut now, mut rest) = (SentMessageCounter::default(), Instant(1 << 40), data);
     let options = CallOptions::default().ping_period(Duration::from_millis(5)).traced(true);
     let call = caller.open(now, options).expect("room");
     caller.send(now, call, address, Bytes::new(), &mut out).expect("an open call");
@@ -48,10 +51,10 @@ pub fn run(data: &[u8]) {
             id.copy_from_slice(&call.to_be_bytes());
         }
         let (message, before) = (Bytes::from(message), out.0);
-        if for_caller(&message) {
+        if is_for_caller(&message) {
             caller.handle(now, peer, &message, &mut out);
         } else {
-            worker.handle(now, Peer { node: NodeId::new(1), ..peer }, &message, &mut out);
+            worker.handle(now, PeerNode { node: NodeId::new(1), ..peer }, &message, &mut out);
             worker.handle(now, peer, &message, &mut out);
         }
         while let Some(work) = worker.next(now) {

@@ -1,28 +1,28 @@
-//! Frames to callers and owners, of keys and of sums by each clear policy: the input is a sequence of frames, each
-//! after its length, and time passes between them. Identity fields are made right, so that the fuzzer
-//! gets past the doors. No panic, and an answer is bounded by what was asked.
+//! Fuzz target of map endpoints: frames to callers and owners, of keys and of sums, for each clear policy. The input is
+//! a sequence of frames, each after its length; time passes between frames. Identity fields are corrected, so that
+//! frames pass admission. Checks: no panic, the number of sent frames is bounded.
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
 use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
 use pathcall_wire::base::{MAGIC, VERSION};
-use pathcall_wire::{BaseRepr, Instant, Target};
+use pathcall_wire::{BaseRepr, ForwardTarget, Instant};
 
-/// Counts what is sent.
+/// Outbox that counts the sent frames.
 #[derive(Default)]
-struct Sent(usize);
+struct SentFrameCounter(usize);
 
-impl Outbox for Sent {
+impl FrameSink for SentFrameCounter {
     fn send(&mut self, _: Dest, _: &[u8]) {
         self.0 += 1;
     }
 }
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
-    let mut out = Sent::default();
+    let mut out = SentFrameCounter::default();
     let policies = [ClearPolicy::Copy, ClearPolicy::Shadow];
     let mut clients = policies.map(caller);
     let mut owners = [owner(0, policies[0]), owner(2, policies[0]), owner(2, policies[1])];
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
         let (frame, after) = after.split_at(len);
         (rest, now) = (after, Instant(now.0 + 3_000_000));
         let mut frame = frame.to_vec();
-        let to_client = name_rightly(&mut frame);
+        let to_client = fix_identity(&mut frame);
         let before = out.0;
         if to_client {
             for client in &mut clients {
@@ -52,8 +52,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Makes identity fields right; whether the frame is for the caller.
-fn name_rightly(frame: &mut [u8]) -> bool {
+/// Corrects identity fields; true if the frame is addressed to the caller.
+fn fix_identity(frame: &mut [u8]) -> bool {
     let Ok(length) = u16::try_from(frame.len()) else { return false };
     let Some(head) = frame.first_chunk_mut::<44>() else { return false };
     let byte = |at: usize| u32::from(head[at]);
@@ -73,7 +73,7 @@ fn name_rightly(frame: &mut [u8]) -> bool {
         dst_incarnation: 5,
         slot: byte(35) % 5,
         seq: byte(39),
-        // As far ahead as it likes, or as near as it has to be.
+        // Any round of the input, or a small one.
         round: if byte(40) % 2 == 1 { u32::from_be_bytes([head[40], head[41], head[42], head[43]]) } else { byte(43) },
     };
     repr.emit(head);
@@ -87,7 +87,7 @@ fn owner(threshold: u32, clear: ClearPolicy) -> MapServer {
         epoch: 1,
         endpoint: 1,
         incarnation: 5,
-        grant: Some(Grant { rows: 4, width }),
+        grant: Some(RegisterGrant { rows: 4, width }),
         threshold,
         clear,
         mapping: true,
@@ -96,9 +96,9 @@ fn owner(threshold: u32, clear: ClearPolicy) -> MapServer {
         votes: false,
         eviction: Some(Eviction::default()),
         key_memory: KEY_MEMORY,
-        lease: LEASE,
+        lease: DEFAULT_LEASE,
         width,
-        timing: Timing::default(),
+        timing: FlowTiming::default(),
     });
     for endpoint in [10, 11] {
         let member = Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 2, terms: 0 };
@@ -126,8 +126,8 @@ fn caller(clear: ClearPolicy) -> MapClient {
         clear,
         start_chunk: 0,
         era: Era::of_epoch(1).of_element(),
-        lease: LEASE,
-        timing: Timing::default(),
+        lease: DEFAULT_LEASE,
+        timing: FlowTiming::default(),
     });
     let modify = Modify::default();
     let lanes = vec![1; 700].into();
@@ -135,7 +135,7 @@ fn caller(clear: ClearPolicy) -> MapClient {
     let pairs = (0..90).map(|key| (Key::from(key), key)).collect();
     client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
     let keys = vec![Key::from("a lock")];
-    client.start(Instant(0), CallId(3), Operation::Count { keys, threshold: 1, to: Target::Src });
-    client.poll(Instant(0), &mut Sent::default());
+    client.start(Instant(0), CallId(3), Operation::Count { keys, threshold: 1, to: ForwardTarget::Src });
+    client.poll(Instant(0), &mut SentFrameCounter::default());
     client
 }

@@ -1,6 +1,6 @@
-//! Text as a NetFilter file: a value or a complaint, no panic.
+//! Fuzz target of NetFilter files: parsing returns a value or an error, without panic.
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = pathcall_build::filter::parse(text);

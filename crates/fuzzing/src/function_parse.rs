@@ -1,5 +1,5 @@
-//! Text as a network function: a program, or mistakes that can be shown in it; no panic. Behind the library, that a body
-//! finds names and types.
+//! Fuzz target of network functions: compiling text returns a program or diagnostics that can be rendered, without
+//! panic. Text after `b` becomes the body of a complete function, with names and types to use.
 
 use pathcall_function::{Sources, compile};
 
@@ -25,7 +25,7 @@ control post_processing(inout inet_t hdr, inout metadata md, inout standard_meta
 ",
 ];
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let whole = match text.strip_prefix('b') {
@@ -35,9 +35,9 @@ pub fn run(data: &[u8]) {
     let mut sources = Sources::new(Vec::new());
     match compile(&mut sources, ("fuzz.p4c", whole)) {
         Ok(program) => assert!(!program.to_string().is_empty()),
-        Err(wrong) => {
-            assert!(!wrong.is_empty());
-            wrong.iter().for_each(|diagnostic| assert!(diagnostic.render(&sources).starts_with("error: ")));
+        Err(diagnostics) => {
+            assert!(!diagnostics.is_empty());
+            diagnostics.iter().for_each(|diagnostic| assert!(diagnostic.render(&sources).starts_with("error: ")));
         }
     }
 }

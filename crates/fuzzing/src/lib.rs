@@ -1,7 +1,7 @@
-//! Fuzz targets: each takes bytes from a hostile peer or user, and panics where a promise does not hold.
+//! Fuzz targets: each reads bytes of a hostile peer or user, and panics if an invariant is violated.
 //!
-//! `fuzz/` runs them by libFuzzer, guided by coverage (`make fuzz`). The test of this crate plays a bounded number of
-//! damaged samples through each of them, in the build that all tests share.
+//! `fuzz/` runs the targets by libFuzzer, guided by coverage (`make fuzz`). The tests of this crate run each target on
+//! a fixed number of mutated samples, in the build that all tests share.
 
 pub mod capture;
 pub mod clone;
@@ -17,11 +17,11 @@ pub mod ring;
 pub mod served;
 pub mod wire;
 
-/// One target.
-pub type Target = fn(&[u8]);
+/// Function that tests one input.
+pub type FuzzTarget = fn(&[u8]);
 
-/// All of them, by name.
-pub const TARGETS: &[(&str, Target)] = &[
+/// All targets, by name.
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("capture", capture::run),
     ("clone", clone::run),
     ("delegate", delegate::run),

@@ -1,12 +1,12 @@
-//! Bytes as a gRPC body and as the message in it: typed fields of every shape are cut out and put
-//! back, and a list of keys is read. Values that were read and written again are the same.
+//! Fuzz target of gRPC bodies and messages: extracts typed fields of every shape and inserts the fields again, and
+//! reads a list of keys. Values that are read, written and read again are equal.
 
 use bytes::Bytes;
 use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::Shape;
-use pathcall_rpc::message::reply::{Values, append};
+use pathcall_rpc::message::reply::{ReplyValues, append};
 use pathcall_rpc::message::split::split;
-use pathcall_rpc::message::typed::{Reader, TypedError};
+use pathcall_rpc::message::typed::{TypedError, TypedFieldReader};
 use pathcall_rpc::message::{frame, keys};
 
 const SHAPES: [Shape; 9] = [
@@ -22,7 +22,7 @@ const SHAPES: [Shape; 9] = [
 ];
 const PATHS: [&[u32]; 3] = [&[1], &[2, 1], &[1, 1, 1]];
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let _ = frame::open(&Bytes::copy_from_slice(data));
     let Some((choice, message)) = data.split_first() else { return };
@@ -33,20 +33,20 @@ pub fn run(data: &[u8]) {
         assert_eq!(keys::read(&again), Ok(found));
     }
     let Some((pairs, mut rest)) = read(message, path, shape) else { return };
-    if append(&mut rest, path, shape, 0, Values::Pairs(&pairs)).is_ok() {
-        let (again, _) = read(&rest, path, shape).expect("what was written can be read");
+    if append(&mut rest, path, shape, 0, ReplyValues::Pairs(&pairs)).is_ok() {
+        let (again, _) = read(&rest, path, shape).expect("written values can be read");
         if matches!(shape, Shape::IntArray | Shape::StrInt | Shape::IntInt) {
             assert_eq!(again, pairs);
         }
     }
 }
 
-/// Values under keys.
+/// Keys with their values.
 type Pairs = Vec<(Key, i64)>;
 
-/// The typed field's values and the rest of the message.
+/// Splits a message into the typed field's values and the rest.
 fn read(message: &[u8], path: &[u32], shape: Shape) -> Option<(Pairs, Vec<u8>)> {
-    let (mut reader, mut rest) = (Reader::new(shape, 0), Vec::new());
+    let (mut reader, mut rest) = (TypedFieldReader::new(shape, 0), Vec::new());
     split::<TypedError>(message, path, &mut rest, &mut |part| reader.part(part)).ok()?;
     Some((reader.into_pairs(), rest))
 }

@@ -1,7 +1,7 @@
-//! Frames of messages between nodes: the input is a sequence of frames, each after its length, and time passes
-//! between them. Numbers that nobody can guess are put in right, and so is the token where the node has a key, so that the
-//! fuzzer gets past the doors. No panic, memory within its bounds, answers bounded by what was asked, and nothing without
-//! the right token changes anything.
+//! Fuzz target of the message transport between nodes. The input is a sequence of frames, each after an operation byte
+//! and a length byte; time passes between frames. Random numbers of the session, and the token if the node has a key,
+//! are corrected, so that frames pass admission. Checks: no panic, memory and answers are bounded, and a frame without
+//! a valid token has no effect.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::messages::{GreetingRepr, MessageFrame, MessageKind, token};
 use pathcall_wire::{Instant, TokenKey};
 
-/// Bytes that may wait for their other parts.
+/// Limit of bytes of incomplete messages.
 const MEMORY: usize = 1 << 20;
 
 const KEY: TokenKey = TokenKey::new([3, 4]);
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let (signed, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
     let signing = (signed & 1 == 1).then_some(&KEY);
     let seal = |mut frame: Vec<u8>| {
         let len = frame.len();
         frame.resize(len + TOKEN_LEN, 0);
-        token::seal(signing, &mut frame, len).to_vec()
+        token::append_token(signing, &mut frame, len).to_vec()
     };
     let from = SocketAddr::from(([10, 0, 0, 1], 7000));
     let mut node =
@@ -40,15 +40,15 @@ pub fn run(data: &[u8]) {
         rest = after;
         node.poll(now, &mut |_, frame| sent.push(frame.to_vec()));
         for frame in sent.drain(..) {
-            assert!(token::admits(signing, &frame), "what is sent has its token");
-            match MessageFrame::parse(&frame).expect("what is sent is a frame") {
+            assert!(token::admits(signing, &frame), "sent frame has a valid token");
+            match MessageFrame::parse(&frame).expect("sent frame is valid") {
                 MessageFrame::Welcome(welcome) => key = welcome.key,
                 MessageFrame::Hello(hello) => session = hello.session,
                 _ => {}
             }
         }
         let mut frame = bytes.to_vec();
-        // A part is as long as it says.
+        // Extends the frame to the length of a part.
         if op & 4 != 0 {
             frame.resize(frame.len().max(28) + usize::from(op >> 4) * 90, 1);
         }
@@ -59,16 +59,19 @@ pub fn run(data: &[u8]) {
         }
         let before = (node.stats(), node.sessions(), node.deadline());
         if signing.is_some() && frame.len() >= 4 {
-            node.handle(now, from, &frame, true, &mut |_, _| panic!("a frame without a token is answered"));
+            node.handle(now, from, &frame, true, &mut |_, _| panic!("frame without a token was answered"));
             let stats = node.stats();
             let refused = stats.unauthenticated == before.0.unauthenticated + 1;
             let unchanged = pathcall_endpoint::messages::Stats { unauthenticated: before.0.unauthenticated, ..stats };
-            assert!(refused && (unchanged, node.sessions(), node.deadline()) == before, "it has an effect");
+            assert!(
+                refused && (unchanged, node.sessions(), node.deadline()) == before,
+                "unauthenticated frame has an effect"
+            );
             frame = seal(frame);
         }
         frames += 1;
         node.handle(now, from, &frame, op & 8 != 0, &mut |_, frame| sent.push(frame.to_vec()));
-        assert!(sent.len() <= 1, "one frame, one answer");
+        assert!(sent.len() <= 1, "at most one answer per frame");
         while let Some(event) = node.next_event() {
             if let Event::Arrived { .. } = event {
                 arrived += 1;

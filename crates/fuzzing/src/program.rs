@@ -1,27 +1,30 @@
-//! Frames through the switch program: the input is a sequence of frames, each after its length.
-//! Identity fields are made right, so that the fuzzer gets past admission. Frames of the second
-//! application carry tokens, or should; the third is a pool of servers that calls go to.
+//! Fuzz target of the switch program. The input is a sequence of frames, each after its length. Identity fields are
+//! corrected, so that frames pass admission. The second application requires tokens; the third is a pool of servers for
+//! cloned calls.
 
-use pathcall_program::{Action, Application, CloneSize, Endpoint, Pool, Profile, Program, Reason, Size};
+use pathcall_program::{
+    AdmittedApplication, AdmittedPool, CloneSize, Endpoint, FrameAction, FrameDropReason, RepeatFilterProfile, Size,
+    SwitchProgram,
+};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, MAX_FRAME, MapFrame, TokenKey};
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let key = TokenKey::new([1, 2]);
     let clones = CloneSize { pools: 1, requests: 4, filters: 2, slots: 4 };
     let size = Size { rows: 16, lanes: 1024, slots: 8 };
-    let mut program = Program::with_clones(size, clones, Profile::FullSequence);
+    let mut program = SwitchProgram::with_clones(size, clones, RepeatFilterProfile::FullSequence);
     let tables = program.tables_mut();
-    let memory = Application { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
+    let memory = AdmittedApplication { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
     tables.install(memory).expect("fits");
-    tables.install(Application { gaid: 2, owner: 4, row_base: 8, lane_base: 512, ..memory }).expect("fits");
+    tables.install(AdmittedApplication { gaid: 2, owner: 4, row_base: 8, lane_base: 512, ..memory }).expect("fits");
     tables.authenticate(2, Some(key)).expect("installed");
     for (endpoint, slot_base, slots) in [(1, 0, 0), (2, 0, 2), (3, 2, 2), (4, 0, 0), (5, 4, 2), (6, 6, 2)] {
         let gaid = 1 + (endpoint - 1) / 3;
         tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base, slots }).expect("fits");
     }
-    tables.install_pool(Pool { gaid: 3, version: 1, servers: vec![8, 9] }).expect("fits");
+    tables.install_pool(AdmittedPool { gaid: 3, version: 1, servers: vec![8, 9] }).expect("fits");
     for endpoint in 7..10 {
         let entry = Endpoint { endpoint, incarnation: 1, gaid: 3, slot_base: 0, slots: 0 };
         tables.set_endpoint(entry).expect("fits");
@@ -58,22 +61,24 @@ pub fn run(data: &[u8]) {
             repr.emit(head);
         }
         if len % 4 == 1 {
-            // From one who knows the key.
-            frame = key.seal(&frame, &mut [0; MAX_FRAME]).map_or(frame.clone(), <[u8]>::to_vec);
+            // Frame of a sender that has the key.
+            frame = key.insert_token(&frame, &mut [0; MAX_FRAME]).map_or(frame.clone(), <[u8]>::to_vec);
         }
         let ours = MapFrame::new_checked(&frame[..]).is_ok_and(|frame| frame.base().gaid() == 2);
         let signed = key.has_signed(&frame);
         let verdict = program.process(Instant(1), &mut frame, head_bit(data));
         assert!(verdict.len <= frame.len());
         match verdict.action {
-            Action::Drop(reason) => assert!(!ours || signed || reason == Reason::Unauthentic),
-            Action::Forward(_) => assert!(!ours || signed && key.has_signed(&frame[..verdict.len])),
-            Action::Clone(_) => {
+            FrameAction::Drop(reason) => assert!(!ours || signed || reason == FrameDropReason::Unauthentic),
+            FrameAction::Forward(_) => assert!(!ours || signed && key.has_signed(&frame[..verdict.len])),
+            FrameAction::Clone(_) => {
                 assert!(!ours || signed && key.has_signed(&frame[..verdict.len]));
                 let again = program.recirculate(&mut frame[..verdict.len]);
-                assert!(!matches!(again.action, Action::Forward(_)) || !ours || key.has_signed(&frame[..again.len]));
+                assert!(
+                    !matches!(again.action, FrameAction::Forward(_)) || !ours || key.has_signed(&frame[..again.len])
+                );
             }
-            Action::Multicast(gaid) => program.tables().copies(gaid, &mut frame[..verdict.len], |_, copy| {
+            FrameAction::Multicast(gaid) => program.tables().copies(gaid, &mut frame[..verdict.len], |_, copy| {
                 assert!(!ours || signed && key.has_signed(copy));
             }),
         }

@@ -1,15 +1,15 @@
-//! Bytes as frames and as pairs: every accessor, no panic.
+//! Fuzz target of the wire formats: every accessor of frames and pairs, without panic.
 
 use pathcall_wire::{CloneFrame, MAX_FRAME, MapFrame, TokenKey, clone, pairs, token};
 
-/// Takes one input.
+/// Tests one input.
 pub fn run(data: &[u8]) {
     let mut entries = pairs::entries(data);
     while entries.next().is_some() {}
     let _ = pairs::answers(data).count();
     let key = TokenKey::new([1, 2]);
     let mut bytes = data.to_vec();
-    if let Some(sealed) = key.seal(data, &mut [0; MAX_FRAME]) {
+    if let Some(sealed) = key.insert_token(data, &mut [0; MAX_FRAME]) {
         assert!(token::admits(Some(&key), sealed) && !token::admits(None, sealed));
     }
     key.sign(&mut bytes);

@@ -1,7 +1,7 @@
-//! Damaged samples through every fuzz target: a bounded number, the same ones in every run.
+//! Every fuzz target on mutated samples: a fixed number of inputs, equal in every run.
 //!
-//! Samples are what the targets read in earnest: frames of the conformance corpus, captures, filters, functions, models.
-//! Each input is a sample, or several, with bytes changed, repeated, moved, cut out, or put in.
+//! Samples are valid inputs of the targets: frames of the conformance corpus, captures, filters, functions, models.
+//! Each input consists of one or several samples with bytes changed, repeated, copied or removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-/// Inputs of each target.
+/// Number of inputs per target.
 const INPUTS: usize = 3_000;
 /// Longest input, as in `fuzz/run`.
 const LEN_MAX: usize = 4096;
-/// Ethernet, IPv4 and UDP before a frame of a capture.
+/// Length of the Ethernet, IPv4 and UDP headers before a frame of a capture.
 const HEADERS: usize = 14 + 20 + 8;
-/// Samples that an input begins with, at most: sequences of frames are longer than frames.
+/// Maximum number of samples joined to an input: some targets read sequences of frames.
 const JOINED_MAX: usize = 6;
-/// Changes to one input, at most.
+/// Maximum number of changes to one input.
 const CHANGES_MAX: usize = 8;
-/// Values at which arithmetic goes wrong.
+/// Boundary values, at which arithmetic errors are likely.
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Files with this ending in a folder, as they are.
+/// Reads the files of a folder with this ending.
 fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(root().join(folder)).expect("a folder of the tree");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a file").path()).collect();
@@ -54,24 +54,24 @@ fn frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Each after its length, as targets that take sequences read them.
-fn counted(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let counted = |frame: &Vec<u8>| {
+/// Prefixes each frame with its length, as targets that read sequences expect.
+fn prefix_lengths(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let prefix = |frame: &Vec<u8>| {
         let len = u16::try_from(frame.len()).expect("a frame");
         [&len.to_be_bytes()[..], frame].concat()
     };
-    frames.iter().map(counted).collect()
+    frames.iter().map(prefix).collect()
 }
 
-/// What a target reads in earnest.
+/// Valid inputs of a target.
 fn samples(target: &str) -> Vec<Vec<u8>> {
     match target {
         "wire" => frames(),
-        "program" | "endpoint" | "clone" | "delegate" => counted(&frames()),
+        "program" | "endpoint" | "clone" | "delegate" => prefix_lengths(&frames()),
         "capture" => files("functions", ".pcap"),
         "filter" => files("crates/build/tests/fixtures", ".nf"),
         "function_parse" => files("functions", ".p4c"),
-        // Behind a letter that says which kind of model it is.
+        // After a letter for the kind of model: hardware or application.
         "place_model" => [("h", "crates/place/models"), ("a", "crates/place/models/applications")]
             .into_iter()
             .flat_map(|(kind, folder)| {
@@ -83,7 +83,7 @@ fn samples(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// An input made of samples.
+/// Creates an input from samples.
 fn input(samples: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut input = Vec::new();
     for _ in 0..random.random_range(1..=JOINED_MAX) {
@@ -121,8 +121,8 @@ fn change(input: &mut Vec<u8>, random: &mut StdRng) {
     }
 }
 
-/// Runs a target; a panic names the input.
-fn play(name: &str) {
+/// Runs a target on all inputs; a panic reports the input.
+fn run_target(name: &str) {
     let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
     let samples = samples(name);
     let mut random = StdRng::seed_from_u64(7702);
@@ -141,18 +141,18 @@ macro_rules! targets {
         $(
             #[test]
             fn $name() {
-                play(stringify!($name));
+                run_target(stringify!($name));
             }
         )*
 
         #[test]
-        fn every_target_is_played_and_is_a_program_of_libfuzzer() {
-            let played = [$(stringify!($name)),*];
-            assert_eq!(TARGETS.iter().map(|(name, _)| *name).collect::<Vec<_>>(), played);
+        fn every_target_is_tested_and_has_libfuzzer_program() {
+            let tested = [$(stringify!($name)),*];
+            assert_eq!(TARGETS.iter().map(|(name, _)| *name).collect::<Vec<_>>(), tested);
             let programs = files("fuzz/fuzz_targets", ".rs").len();
-            assert_eq!(programs, played.len());
+            assert_eq!(programs, tested.len());
             let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).expect("the manifest");
-            for name in played {
+            for name in tested {
                 assert!(manifest.contains(&format!("fuzz_targets/{name}.rs")), "{name}");
             }
         }

@@ -1,18 +1,18 @@
-//! The element of a function: the function in the kernel, at the interfaces that the topology names, and its controller.
+//! Element of a function: the function in the kernel, attached to the interfaces of the topology, and its controller.
 //!
 //! ```text
 //!            root ─┬─ frames ──► switch program, if the element has one in the kernel
 //! network ══►      └─ others ──► function ─┬─► network
 //!            root ─┬─ frames ──► switch    └─► server
 //! server  ══►      ├─ responses ► function
-//!                  └─ others ──► this machine: the server's words come by the same link
+//!                  └─ others ──► this machine: the server's messages come by the same link
 //! ```
 //!
-//! All that touches the function in the kernel is on one thread ([`start`] begins it): so batches of the controller are
-//! in force when the next is made.
+//! One thread does all work on the function in the kernel ([`start`] starts it), so that a batch of the controller is
+//! in force before the next one is made.
 
-mod drive;
-mod links;
+mod connections;
+mod element_thread;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,14 +22,14 @@ use std::time::Duration;
 
 use pathcall_auth::Security;
 use pathcall_function::exec::Execution;
-use pathcall_function::ir::{Entry, Program, TableId};
+use pathcall_function::ir::{Program, TableEntry, TableId};
 use pathcall_function::live::{self, Controller};
 use pathcall_function::scale::Topology;
-use pathcall_function::split::Split;
+use pathcall_function::split::SplitFunction;
 use pathcall_proto::v1::function_server::FunctionServer;
 use pathcall_wire::function::{ETHERNET, RESPONSE};
-use pathcall_xdp::Mode;
-use pathcall_xdp::function::{Config, Root, Rule, SwitchProgram, XdpFunction};
+use pathcall_xdp::AttachMode;
+use pathcall_xdp::function::{Config, PacketRule, Root, SwitchProgramRef, XdpFunction};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -40,55 +40,55 @@ use crate::Error;
 use crate::interface::Interface;
 use crate::server::KEEP_ALIVE;
 use crate::service::{Command, Commands, Service};
-use crate::wake::Waker;
-use drive::Drive;
+use crate::waker::Waker;
+use element_thread::ElementThread;
 
-/// Calls that may wait for the thread.
+/// Most commands queued for the thread.
 const COMMANDS_MAX: usize = 1024;
-/// How long calls in progress may take to end.
+/// Longest wait for calls in progress at a shutdown.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// What an element is started with.
+/// Settings of an element.
 #[derive(Debug)]
 pub struct Setup {
-    /// The function.
+    /// Program of the function.
     pub program: Program,
-    /// The same, split.
-    pub split: Split,
-    /// Of both: [`crate::digest`].
+    /// Split program.
+    pub split: SplitFunction,
+    /// Digest of the program and its split: [`crate::digest`].
     pub digest: u64,
-    /// Servers, networks, and the interfaces that they are at.
+    /// Servers, networks, and their interfaces.
     pub topology: Topology,
-    /// An operator's entries of tables that are not mirrored.
-    pub entries: Vec<(TableId, Entry)>,
-    /// How it is placed and scaled.
+    /// Operator's entries of tables that are not mirrored.
+    pub entries: Vec<(TableId, TableEntry)>,
+    /// Settings of placement and scaling.
     pub config: live::Config,
-    /// TCP address for its servers and its operator; port 0 takes a free port.
+    /// TCP address for servers and operators; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// The element's switch program in the kernel, which gets its frames first.
-    pub switch: Option<SwitchProgram>,
-    /// Who may serve, change and see it.
+    /// Switch program in the kernel, which gets the element's frames first.
+    pub switch: Option<SwitchProgramRef>,
+    /// Certificates and policy for servers and operators.
     pub security: Security,
 }
 
-/// An interface that the function is at.
+/// Interface that the function is attached to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// Which device is there, by the topology.
+    /// Device of the topology at this interface.
     pub device: String,
-    /// In the driver, or behind it, where every packet is in a buffer of its own already.
+    /// Native mode (in the driver), as opposed to generic mode (after the packet has its own socket buffer).
     pub native: bool,
 }
 
-/// A running element; dropping it stops it.
+/// Handle of a running element; its drop stops the element.
 #[derive(Debug)]
 pub struct Handle {
     address: SocketAddr,
     url: String,
     attached: Vec<Attached>,
-    /// The thread lives as long.
+    /// Sender that keeps the thread running.
     commands: Option<mpsc::Sender<Command>>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -99,7 +99,7 @@ pub struct Handle {
 /// Loads and attaches the function, and listens for its servers.
 ///
 /// # Errors
-/// What the function or the topology lacks, or what the kernel says; nothing is left attached.
+/// Errors of the function, the topology or the kernel; nothing is left attached.
 pub async fn start(setup: Setup) -> Result<Handle, Error> {
     let bind = |source| Error::Bind { address: setup.listen, source };
     let listener = TcpListener::bind(setup.listen).await.map_err(bind)?;
@@ -107,7 +107,7 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
     let security = setup.security.clone();
     security.check("controller of a function", address)?;
     let system = |doing| move |source| Error::System { doing, source };
-    let waker = Waker::new().map_err(system("making a way to wake a thread"))?;
+    let waker = Waker::new().map_err(system("creating an eventfd"))?;
     let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
     let commands = Commands::new(&sender, waker.clone());
     let wakes = waker.clone();
@@ -121,7 +121,7 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
         }
         Err(error) => drop(started.send(Err(error))),
     };
-    // The function is loaded where it is used: readers of its digests stay on one thread.
+    // The function is loaded on the thread that uses it, as readers of its digests cannot change threads.
     let thread = thread::Builder::new().name("function-element".into()).spawn(work);
     let thread = Some(thread.map_err(system("starting a thread"))?);
     let attached = starting.await.map_err(|_| Error::Ended("element's thread"))??;
@@ -142,19 +142,19 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
 }
 
 impl Handle {
-    /// Where servers and operators call.
+    /// Address for servers and operators.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same as a URL.
+    /// Address as a URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The interfaces that the function is at.
+    /// Interfaces that the function is attached to.
     #[must_use]
     pub fn attached(&self) -> &[Attached] {
         &self.attached
@@ -168,16 +168,16 @@ impl Handle {
             self.service.shutdown().await;
         }
         let thread = self.thread.take();
-        let ended = tokio::task::spawn_blocking(move || thread.is_some_and(|thread| thread.join().is_err())).await;
-        if ended.unwrap_or(true) {
+        let panicked = tokio::task::spawn_blocking(move || thread.is_some_and(|thread| thread.join().is_err())).await;
+        if panicked.unwrap_or(true) {
             tracing::error!("the thread of the function panicked");
         }
     }
 
-    /// Has the thread end, whoever is connected.
+    /// Ends the thread, regardless of connected servers.
     fn end(&mut self) {
         if let Some(commands) = self.commands.take() {
-            // No room: it ends when nobody can say more.
+            // If the queue is full, the thread ends when the last sender is gone.
             let _ = commands.try_send(Command::Stop);
         }
         self.waker.wake();
@@ -190,29 +190,29 @@ impl Drop for Handle {
     }
 }
 
-fn load(setup: &Setup) -> Result<(Drive, Vec<Attached>), Error> {
+fn load(setup: &Setup) -> Result<(ElementThread, Vec<Attached>), Error> {
     let Setup { program, split, topology, .. } = setup;
     let interface = |port: u16, device: &str| {
-        topology.interfaces.get(&port).cloned().ok_or_else(|| Error::NoInterfaceSaid(device.to_owned()))
+        topology.interfaces.get(&port).cloned().ok_or_else(|| Error::NoInterfaceInTopology(device.to_owned()))
     };
     let mut ports = Vec::new();
     let mut longest = 0;
     for network in &topology.networks {
         let name = interface(network.port, &network.name)?;
         longest = longest.max(Interface::of(&name)?.mtu);
-        ports.push((name, network, Rule::All));
+        ports.push((name, network, PacketRule::All));
     }
     let mut address = None;
     for server in &topology.servers {
         let name = interface(server.port, &server.name)?;
-        let there = Interface::of(&name)?;
-        // A request is the header and the whole packet.
+        let linked = Interface::of(&name)?;
+        // A request consists of the header and the whole packet.
         let least = split.layout.length + ETHERNET + longest;
-        if there.mtu < least {
-            return Err(Error::Mtu { interface: name, mtu: there.mtu, least });
+        if linked.mtu < least {
+            return Err(Error::Mtu { interface: name, mtu: linked.mtu, least });
         }
-        address.get_or_insert(there.mac);
-        ports.push((name, server, Rule::EtherType(RESPONSE)));
+        address.get_or_insert(linked.mac);
+        ports.push((name, server, PacketRule::EtherType(RESPONSE)));
     }
 
     let config = Config { testing: false, local_port: None, storage: None };
@@ -241,17 +241,17 @@ fn load(setup: &Setup) -> Result<(Drive, Vec<Attached>), Error> {
                 roots.len() - 1
             }
         };
-        let native = roots[at].1.attach(&name)? == Mode::Native;
+        let native = roots[at].1.attach(&name)? == AttachMode::Native;
         attached.push(Attached { interface: name, device: device.name.clone(), native });
     }
     let roots = roots.into_iter().map(|(_, root)| root).collect();
     let ready = function.digests_ready()?;
     let events = split.generated.events;
-    let drive = Drive::new(controller, function, (roots, ready), (setup.digest, events), program.name.clone());
+    let drive = ElementThread::new(controller, function, (roots, ready), (setup.digest, events), program.name.clone());
     Ok((drive, attached))
 }
 
-/// What the system says of waiting.
+/// Error of a wait for digests.
 fn waiting(source: io::Error) -> Error {
     Error::System { doing: "waiting for digests", source }
 }

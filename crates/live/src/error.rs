@@ -1,78 +1,78 @@
-//! Why a function does not run live.
+//! Errors of live functions.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// What went wrong; one line, and what to do.
+/// Error of an element or a server: one line, with what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no interface of this name.
+    /// No interface has this name.
     #[error("there is no interface {0} here (`ip link` names them)")]
     NoInterface(String),
-    /// The topology does not say by which interface a device is reached.
+    /// The topology has no interface for a device.
     #[error("the topology's link to {0} names no interface of this machine: add interface = \"NAME\" to it")]
-    NoInterfaceSaid(String),
-    /// Requests are longer than the link to a server takes.
+    NoInterfaceInTopology(String),
+    /// Requests are longer than the MTU of the link to a server.
     #[error(
         "interface {interface} has an MTU of {mtu} bytes, requests take {least}: `ip link set {interface} mtu {least}`, \
          at both ends"
     )]
     Mtu {
-        /// The interface.
+        /// Name of the interface.
         interface: String,
-        /// What it takes.
+        /// MTU of the interface, bytes.
         mtu: usize,
-        /// What it has to take.
+        /// Least MTU for requests, bytes.
         least: usize,
     },
-    /// No permission.
-    #[error("no permission for packets past the system's own: run as root, or with CAP_NET_RAW and CAP_NET_ADMIN")]
+    /// The process may not open packet sockets.
+    #[error("no permission to open packet sockets: run as root, or with CAP_NET_RAW and CAP_NET_ADMIN")]
     Permission,
-    /// The function has no handler: there is nothing for servers to do.
+    /// The function has no handler, so it needs no servers.
     #[error("{0} has no handler: it needs no servers")]
     NoHandler(String),
-    /// The function can't be loaded or attached.
+    /// The function cannot be loaded or attached.
     #[cfg(all(feature = "kernel", target_os = "linux"))]
     #[error(transparent)]
     Kernel(#[from] pathcall_xdp::function::Error),
-    /// The element does not take what servers need.
-    #[error("the element: {0}")]
+    /// The element refused an entry that the servers need.
+    #[error("the element refused an entry: {0}")]
     Table(#[from] pathcall_function::exec::TableError),
-    /// The handler does not start.
+    /// The handler cannot be started.
     #[error("{0}")]
-    Handler(#[from] pathcall_function::handler::StartError),
-    /// The address can't be listened on.
-    #[error("can't listen on {address}: {source}")]
+    Handler(#[from] pathcall_function::handler::HandlerStartError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Where.
+        /// Listen address.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The function's controller can't be connected to by this address.
+    /// The address of the function's controller is invalid.
     #[error(transparent)]
-    Target(#[from] pathcall_auth::TargetError),
-    /// Others reach the function's controller, and it has no certificates.
+    Target(#[from] pathcall_auth::ConnectTargetError),
+    /// The function's controller is reachable from other hosts, and has no certificates.
     #[error(transparent)]
     Plaintext(#[from] pathcall_auth::PlaintextError),
-    /// The controller does not take this server.
-    #[error("the controller at {url} refuses: {said}")]
+    /// The controller refuses this server.
+    #[error("the controller at {url} refuses: {reason}")]
     Refused {
-        /// Its URL.
+        /// URL of the controller.
         url: String,
-        /// What it says.
-        said: String,
+        /// Reason given by the controller.
+        reason: String,
     },
-    /// A thread ended that should not.
+    /// A thread ended unexpectedly.
     #[error("the {0} ended")]
     Ended(&'static str),
-    /// What the system says.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// Its answer.
+        /// Error of the system.
         source: io::Error,
     },
 }

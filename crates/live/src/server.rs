@@ -1,13 +1,13 @@
-//! A server of a function: its words with the controller by gRPC, its frames by a packet socket.
+//! Server of a function: exchanges messages with the controller by gRPC, and frames by a packet socket.
 //!
 //! ```text
 //!              session (tokio)                              thread
-//! controller ◄── words ── channel ◄──────────────── Member ── frames ◄─► packet socket
-//!            ─── tasks ─► channel, waker ─────────►
+//! controller ◄── messages ── channel ◄───────────── GroupServer ── frames ◄─► packet socket
+//!            ── commands ──► channel, waker ───────►
 //! ```
 //!
-//! The thread lives as long as the session: when the controller is lost, so is all that the server had, and it begins
-//! anew with the next session.
+//! The thread runs as long as the session. When the controller is lost, so is the server's state, and the next session
+//! starts with a fresh server.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pathcall_auth::{Peer, Role, Security, Target};
-use pathcall_function::handler::{self, Handler, StartError};
+use pathcall_auth::{ConnectTarget, ExpectedPeer, PartyRole, Security};
+use pathcall_function::handler::{self, CHandler, HandlerStartError};
 use pathcall_function::ir::{Program, Span};
-use pathcall_function::live::{Member, Task};
-use pathcall_function::serve::{Answer, Server, Stats};
-use pathcall_function::split::Split;
+use pathcall_function::live::{GroupServer, ServerCommand};
+use pathcall_function::serve::{FrameAnswer, HandlerServer, Stats};
+use pathcall_function::split::SplitFunction;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::{ServerHello, ServerTask, ServerWord, server_word};
 use pathcall_wire::function::REQUEST;
@@ -31,62 +31,62 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use crate::interface::Interface;
-use crate::packets::Packets;
-use crate::wake::Waker;
-use crate::{Error, words};
+use crate::packet_socket::PacketSocket;
+use crate::waker::Waker;
+use crate::{Error, messages};
 
-/// Words and tasks that may wait. Who has more said to it than it can take is lost to the other.
+/// Most messages or commands that are queued; a peer with a full queue is treated as lost.
 pub(crate) const WAITING_MAX: usize = 1 << 16;
-/// How long a lost controller is waited for before it is called again.
+/// Pause between two calls of a lost controller.
 const CALL_EVERY: Duration = Duration::from_millis(100);
-/// How long the controller may take to answer at all.
+/// Longest wait for an answer of the controller.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// A silent connection is asked so often whether the other end is there.
+/// Interval of HTTP/2 keep-alive pings on an idle connection.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Batches of frames that are worked on before tasks are looked for.
+/// Batches of frames that are processed between two checks for commands.
 const BATCHES_MAX: usize = 16;
 
-/// File, line and column of a place, as the C compiler is to know it.
-pub type Places = Box<dyn Fn(Span) -> Option<(String, usize, usize)> + Send + Sync>;
+/// Lookup of a source position for the C compiler: file, line and column.
+pub type SourceLocator = Box<dyn Fn(Span) -> Option<(String, usize, usize)> + Send + Sync>;
 
-/// What a server is started with.
+/// Settings of a server.
 pub struct Setup {
-    /// Its name in the topology.
+    /// Name of the server in the topology.
     pub name: String,
-    /// Where requests come in.
+    /// Interface on which requests arrive.
     pub interface: String,
-    /// `http://host:port` of the function's controller.
+    /// URL of the function's controller, `http://host:port`.
     pub controller: String,
-    /// With which certificate it is called, if any.
+    /// Certificate for calls to the controller, if any.
     pub security: Security,
-    /// The function.
+    /// Program of the function.
     pub program: Program,
-    /// The same, split as the element has it.
-    pub split: Split,
-    /// Of both: [`crate::digest`].
+    /// Program split as in the element.
+    pub split: SplitFunction,
+    /// Digest of the program and its split: [`crate::digest`].
     pub digest: u64,
-    /// Places in its file, for errors of the C compiler.
-    pub places: Places,
-    /// How the handler is contained.
+    /// Source positions, for errors of the C compiler.
+    pub locate: SourceLocator,
+    /// Settings of the handler.
     pub handler: handler::Config,
-    /// Where built handlers are kept.
+    /// Cache directory of built handlers.
     pub cache: PathBuf,
 }
 
-/// What came of one session, or of all.
+/// Counters of one session, or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Served {
-    /// What the server counted.
+pub struct ServeReport {
+    /// Counters of the server.
     pub stats: Stats,
-    /// Frames longer than the interface takes.
+    /// Frames longer than the interface's MTU.
     pub too_long: u64,
-    /// Responses that the system did not send.
+    /// Responses that the system refused to send.
     pub unsent: u64,
-    /// Times that it began: once for each session with the controller.
+    /// Number of sessions with the controller.
     pub sessions: u64,
 }
 
-impl Served {
+impl ServeReport {
     fn add(&mut self, other: &Self) {
         let sum = &mut self.stats;
         sum.requests += other.stats.requests;
@@ -100,34 +100,39 @@ impl Served {
     }
 }
 
-/// Serves until `stop` is there; `ready` is called when the controller has taken it in, each time.
+/// Serves until `stop` completes; `ready` is called each time the controller has accepted the server.
 ///
 /// # Errors
-/// The handler, the interface or the socket can't be had, or the controller refuses this server.
-pub async fn serve(setup: Setup, mut ready: impl FnMut(), stop: impl Future<Output = ()>) -> Result<Served, Error> {
+/// If the handler, the interface or the socket fails, or if the controller refuses this server.
+pub async fn serve(
+    setup: Setup,
+    mut ready: impl FnMut(),
+    stop: impl Future<Output = ()>,
+) -> Result<ServeReport, Error> {
     let interface = Interface::of(&setup.interface)?;
-    // What is wrong with the handler is said before anybody is called.
+    // Errors of the handler are reported before the controller is called.
     drop(setup.start_handler()?);
-    let mut packets = Packets::open(&interface, REQUEST)?;
-    let channel = setup.security.target(&setup.controller, Peer::new(Role::Element).or(Role::Controller))?;
+    let mut packets = PacketSocket::open(&interface, REQUEST)?;
+    let channel =
+        setup.security.target(&setup.controller, ExpectedPeer::new(PartyRole::Element).or(PartyRole::Controller))?;
     let channel = channel.endpoint(|channel| {
         let channel = channel.connect_timeout(CALL_MAX).keep_alive_timeout(CALL_MAX).keep_alive_while_idle(true);
         channel.http2_keep_alive_interval(KEEP_ALIVE)
     });
     let hello = ServerHello { name: setup.name.clone(), digest: setup.digest, mac: interface.mac.to_vec() };
     let setup = Arc::new(setup);
-    let mut served = Served::default();
+    let mut served = ServeReport::default();
     tokio::pin!(stop);
     loop {
         let called = tokio::select! {
             called = call(&channel, hello.clone()) => called,
             () = &mut stop => return Ok(served),
         };
-        let (words, tasks) = match called {
+        let (messages, commands) = match called {
             Ok(session) => session,
             Err(status) if is_final(&status) => {
                 let url = setup.controller.clone();
-                return Err(Error::Refused { url, said: status.message().to_owned() });
+                return Err(Error::Refused { url, reason: status.message().to_owned() });
             }
             Err(status) => {
                 tracing::debug!(%status, "the function's controller does not answer yet");
@@ -138,10 +143,10 @@ pub async fn serve(setup: Setup, mut ready: impl FnMut(), stop: impl Future<Outp
             }
         };
         ready();
-        let mut session = Session::begin(Arc::clone(&setup), interface, packets, words)?;
+        let mut session = Session::begin(Arc::clone(&setup), interface, packets, messages)?;
         let stopped = tokio::select! {
-            lost = session.listen(&setup.program, tasks) => {
-                tracing::warn!(%lost, "the function's controller is lost: this server begins anew");
+            lost = session.forward_commands(&setup.program, commands) => {
+                tracing::warn!(%lost, "connection to the function's controller lost: restarting the server");
                 false
             }
             () = &mut stop => true,
@@ -155,180 +160,183 @@ pub async fn serve(setup: Setup, mut ready: impl FnMut(), stop: impl Future<Outp
     }
 }
 
-/// What can't become better by calling again.
+/// Whether another call would get the same status.
 fn is_final(status: &Status) -> bool {
     matches!(status.code(), Code::NotFound | Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented)
 }
 
 async fn call(
-    channel: &Target,
+    channel: &ConnectTarget,
     hello: ServerHello,
 ) -> Result<(mpsc::Sender<ServerWord>, Streaming<ServerTask>), Status> {
     let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
     let mut client = FunctionClient::new(channel.connect().await.map_err(unreachable)?);
-    let (words, said) = mpsc::channel(WAITING_MAX);
+    let (messages, receiver) = mpsc::channel(WAITING_MAX);
     let hello = ServerWord { word: Some(server_word::Word::Hello(hello)) };
-    words.try_send(hello).map_err(|_| Status::internal("no room for a hello"))?;
-    let tasks = client.serve(ReceiverStream::new(said)).await?.into_inner();
-    Ok((words, tasks))
+    messages.try_send(hello).map_err(|_| Status::internal("no room for a hello"))?;
+    let commands = client.serve(ReceiverStream::new(receiver)).await?.into_inner();
+    Ok((messages, commands))
 }
 
-/// The thread of one session, and the way to it.
+/// Thread of one session, with its command queue.
 struct Session {
-    tasks: mpsc::Sender<Task>,
+    commands: mpsc::Sender<ServerCommand>,
     waker: Waker,
-    ended: oneshot::Receiver<(Packets, Result<Served, Error>)>,
+    ended: oneshot::Receiver<(PacketSocket, Result<ServeReport, Error>)>,
 }
 
 impl Session {
     fn begin(
         setup: Arc<Setup>,
         interface: Interface,
-        mut packets: Packets,
-        words: mpsc::Sender<ServerWord>,
+        mut packets: PacketSocket,
+        messages: mpsc::Sender<ServerWord>,
     ) -> Result<Self, Error> {
         let system = |doing| move |source| Error::System { doing, source };
-        let waker = Waker::new().map_err(system("making a way to wake a thread"))?;
-        let (tasks, told) = mpsc::channel(WAITING_MAX);
+        let waker = Waker::new().map_err(system("creating an eventfd"))?;
+        let (commands, command_receiver) = mpsc::channel(WAITING_MAX);
         let (end, ended) = oneshot::channel();
         let wakes = waker.clone();
         let work = move || {
-            let place = Place { name: setup.interface.clone(), index: interface.index, heard: false };
-            let served = Worker::new(&setup, place, told, words, wakes).and_then(|worker| worker.run(&mut packets));
-            // Whoever waited for it may be gone.
+            let interface =
+                RequestInterface { name: setup.interface.clone(), index: interface.index, has_received: false };
+            let served = ServerThread::new(&setup, interface, command_receiver, messages, wakes)
+                .and_then(|thread_state| thread_state.run(&mut packets));
+            // The receiver may have been dropped.
             drop(end.send((packets, served)));
         };
         thread::Builder::new().name("function-server".into()).spawn(work).map_err(system("starting a thread"))?;
-        Ok(Self { tasks, waker, ended })
+        Ok(Self { commands, waker, ended })
     }
 
-    /// Passes tasks on until the controller is lost; why.
-    async fn listen(&mut self, program: &Program, mut tasks: Streaming<ServerTask>) -> String {
+    /// Forwards commands to the thread until the controller is lost; returns the reason.
+    async fn forward_commands(&mut self, program: &Program, mut commands: Streaming<ServerTask>) -> String {
         loop {
-            let task = tokio::select! {
-                task = tasks.message() => task,
-                () = self.tasks.closed() => return "the server's thread has ended".to_owned(),
+            let command = tokio::select! {
+                command = commands.message() => command,
+                () = self.commands.closed() => return "the server's thread has ended".to_owned(),
             };
-            let task = match task {
-                Ok(Some(task)) => task,
-                Ok(None) => return "it has ended the stream".to_owned(),
+            let command = match command {
+                Ok(Some(command)) => command,
+                Ok(None) => return "the controller has ended the stream".to_owned(),
                 Err(status) => return status.message().to_owned(),
             };
-            let task = match words::task_in(program, task) {
-                Ok(task) => task,
-                Err(unfit) => return unfit.to_string(),
+            let command = match messages::decode_command(program, command) {
+                Ok(command) => command,
+                Err(error) => return error.to_string(),
             };
-            // Closed: said above.
-            drop(self.tasks.send(task).await);
+            // A closed queue is handled above.
+            drop(self.commands.send(command).await);
             self.waker.wake();
         }
     }
 
-    async fn end(self) -> Result<(Packets, Result<Served, Error>), Error> {
-        drop(self.tasks);
+    async fn end(self) -> Result<(PacketSocket, Result<ServeReport, Error>), Error> {
+        drop(self.commands);
         self.waker.wake();
         self.ended.await.map_err(|_| Error::Ended("server's thread"))
     }
 }
 
 impl Setup {
-    fn start_handler(&self) -> Result<Handler, StartError> {
-        Handler::start(&self.program, &*self.places, &self.handler, &self.cache, 0)
+    fn start_handler(&self) -> Result<CHandler, HandlerStartError> {
+        CHandler::start(&self.program, &*self.locate, &self.handler, &self.cache, 0)
     }
 }
 
-/// The interface that requests come in at.
-struct Place {
+/// Interface on which requests arrive.
+struct RequestInterface {
     name: String,
     index: u32,
-    /// A request has come, since it went down last if it did.
-    heard: bool,
+    /// Whether a request has been received since the interface was down last.
+    has_received: bool,
 }
 
-impl Place {
-    /// What the socket received.
+impl RequestInterface {
+    /// Receives a batch of requests.
     ///
     /// # Errors
-    /// What the system says, but that the interface went down: it says so once, and requests come again when it is up.
-    fn receive(&mut self, packets: &mut Packets) -> Result<usize, Error> {
+    /// Errors of the system, except an interface that is down: the system reports it once, and requests arrive again
+    /// when the interface is up.
+    fn receive(&mut self, packets: &mut PacketSocket) -> Result<usize, Error> {
         loop {
             match packets.receive() {
                 Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
                     tracing::warn!(interface = self.name, "the interface is down: no request comes until it is up");
-                    self.heard = false;
+                    self.has_received = false;
                 }
                 received => {
-                    self.heard |= matches!(received, Ok(1..));
+                    self.has_received |= matches!(received, Ok(1..));
                     return received.map_err(receiving);
                 }
             }
         }
     }
 
-    /// Looks whether it is still there: of one that was taken away the system says no more than of one that went down.
+    /// Checks that the interface still exists, as the system reports a removed interface like one that is down.
     ///
     /// # Errors
     /// [`Error::NoInterface`].
-    fn look(&self) -> Result<(), Error> {
-        if !self.heard && Interface::of(&self.name)?.index != self.index {
-            // Another one has its name.
+    fn check_present(&self) -> Result<(), Error> {
+        if !self.has_received && Interface::of(&self.name)?.index != self.index {
+            // Another interface has the name now.
             return Err(Error::NoInterface(self.name.clone()));
         }
         Ok(())
     }
 }
 
-/// What the thread owns.
-struct Worker {
-    member: Member<Handler>,
-    place: Place,
-    tasks: mpsc::Receiver<Task>,
-    words: mpsc::Sender<ServerWord>,
+/// State of the session's thread.
+struct ServerThread {
+    server: GroupServer<CHandler>,
+    interface: RequestInterface,
+    commands: mpsc::Receiver<ServerCommand>,
+    messages: mpsc::Sender<ServerWord>,
     waker: Waker,
-    began: Instant,
-    served: Served,
+    started: Instant,
+    served: ServeReport,
 }
 
-impl Worker {
+impl ServerThread {
     fn new(
         setup: &Setup,
-        place: Place,
-        tasks: mpsc::Receiver<Task>,
-        words: mpsc::Sender<ServerWord>,
+        interface: RequestInterface,
+        commands: mpsc::Receiver<ServerCommand>,
+        messages: mpsc::Sender<ServerWord>,
         waker: Waker,
     ) -> Result<Self, Error> {
-        // Its number is the controller's business: what it says comes by its own stream.
-        let server = Server::new(0, &setup.split, setup.start_handler()?);
-        let (began, served) = (Instant::now(), Served::default());
-        Ok(Self { member: Member::new(0, server), place, tasks, words, waker, began, served })
+        // The id is not used here: the controller identifies the server by its stream.
+        let server = HandlerServer::new(0, &setup.split, setup.start_handler()?);
+        let (started, served) = (Instant::now(), ServeReport::default());
+        Ok(Self { server: GroupServer::new(0, server), interface, commands, messages, waker, started, served })
     }
 
     fn now_us(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
+        self.started.elapsed().as_micros() as u64
     }
 
-    fn run(mut self, packets: &mut Packets) -> Result<Served, Error> {
-        // What is left from before was for the server that was.
-        while self.place.receive(packets)? > 0 {}
+    fn run(mut self, packets: &mut PacketSocket) -> Result<ServeReport, Error> {
+        // Frames that arrived earlier were for the previous instance of the server.
+        while self.interface.receive(packets)? > 0 {}
         loop {
-            self.waker.heard();
+            self.waker.reset();
             loop {
                 let now_us = self.now_us();
-                match self.tasks.try_recv() {
-                    Ok(task) => self.member.told(now_us, task),
+                match self.commands.try_recv() {
+                    Ok(command) => self.server.handle_command(now_us, command),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return Ok(self.end()),
                 }
             }
-            self.frames(packets)?;
-            self.place.look()?;
+            self.process_frames(packets)?;
+            self.interface.check_present()?;
             let now_us = self.now_us();
-            if now_us >= self.member.next_at() {
-                self.member.run(now_us);
+            if now_us >= self.server.next_at() {
+                self.server.run(now_us);
             }
-            while let Some(word) = self.member.poll() {
-                // Full: the controller takes nothing in; closed: it is lost, and the tasks will end.
-                if self.words.try_send(words::word_out(word)).is_err() {
+            while let Some(message) = self.server.poll() {
+                // Full: the controller receives nothing. Closed: the controller is lost, and the commands will end.
+                if self.messages.try_send(messages::encode_message(message)).is_err() {
                     return Ok(self.end());
                 }
             }
@@ -336,15 +344,15 @@ impl Worker {
         }
     }
 
-    fn end(mut self) -> Served {
-        self.served.stats = self.member.stats();
+    fn end(mut self) -> ServeReport {
+        self.served.stats = self.server.stats();
         self.served
     }
 
-    /// Works on frames that are there, a few batches at most.
-    fn frames(&mut self, packets: &mut Packets) -> Result<(), Error> {
+    /// Processes waiting frames, at most a few batches.
+    fn process_frames(&mut self, packets: &mut PacketSocket) -> Result<(), Error> {
         for _ in 0..BATCHES_MAX {
-            let count = self.place.receive(packets)?;
+            let count = self.interface.receive(packets)?;
             if count == 0 {
                 break;
             }
@@ -354,7 +362,7 @@ impl Worker {
                     self.served.too_long += 1;
                     continue;
                 };
-                if self.member.handle(now_us, frame) != Answer::Send {
+                if self.server.handle(now_us, frame) != FrameAnswer::Send {
                     packets.drop_frame(at);
                 }
             }
@@ -363,9 +371,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for frames, tasks, or something to do.
-    fn wait(&self, packets: &Packets) -> Result<(), Error> {
-        let left = Duration::from_micros(self.member.next_at().saturating_sub(self.now_us()));
+    /// Waits for frames, for commands, or for the next deadline.
+    fn wait(&self, packets: &PacketSocket) -> Result<(), Error> {
+        let left = Duration::from_micros(self.server.next_at().saturating_sub(self.now_us()));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut ready = [PollFd::new(packets, PollFlags::IN), PollFd::new(&self.waker, PollFlags::IN)];
         match poll(&mut ready, Some(&left)) {
@@ -384,19 +392,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_was_counted_in_a_session_is_added_to_the_sum() {
+    fn session_counters_are_added_to_report() {
         let stats = Stats { requests: 1, refused: 2, repeated: 3, ended: 4, trapped: 5 };
-        let session = Served { stats, too_long: 6, unsent: 7, sessions: 0 };
-        let mut all = Served::default();
+        let session = ServeReport { stats, too_long: 6, unsent: 7, sessions: 0 };
+        let mut all = ServeReport::default();
         all.add(&session);
-        assert_eq!(all, Served { sessions: 1, ..session });
+        assert_eq!(all, ServeReport { sessions: 1, ..session });
         all.add(&session);
         let twice = Stats { requests: 2, refused: 4, repeated: 6, ended: 8, trapped: 10 };
-        assert_eq!(all, Served { stats: twice, too_long: 12, unsent: 14, sessions: 2 });
+        assert_eq!(all, ServeReport { stats: twice, too_long: 12, unsent: 14, sessions: 2 });
     }
 
     #[test]
-    fn refusal_is_final_and_a_controller_that_is_not_reached_is_called_again() {
+    fn refusal_is_final_and_unreachable_controller_is_retried() {
         for code in [Code::NotFound, Code::FailedPrecondition, Code::InvalidArgument, Code::Unimplemented] {
             assert!(is_final(&Status::new(code, "another function")), "{code:?}");
         }

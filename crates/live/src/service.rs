@@ -1,10 +1,10 @@
-//! Service `Function`: turns calls into commands for the element's thread.
+//! gRPC service `Function`: turns calls into commands for the element's thread.
 
 use std::sync::Arc;
 
 use pathcall_auth::caller;
 use pathcall_function::ir::Program;
-use pathcall_function::live::Word;
+use pathcall_function::live::ServerMessage;
 use pathcall_function::place::ServerId;
 use pathcall_proto::v1::function_server::Function;
 use pathcall_proto::v1::{
@@ -15,48 +15,48 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::messages;
 use crate::server::WAITING_MAX;
-use crate::wake::Waker;
-use crate::words;
+use crate::waker::Waker;
 
-/// A server that is taken, by one connection.
+/// Connection of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct ConnectionId {
     pub(crate) server: ServerId,
     pub(crate) connection: u64,
 }
 
-/// A server offers itself.
+/// Hello of a server, with the queue for its commands.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct HelloRequest {
     pub(crate) hello: ServerHello,
-    pub(crate) tasks: mpsc::Sender<Result<ServerTask, Status>>,
-    pub(crate) taken: oneshot::Sender<Result<Taken, Status>>,
+    pub(crate) commands: mpsc::Sender<Result<ServerTask, Status>>,
+    pub(crate) taken: oneshot::Sender<Result<ConnectionId, Status>>,
 }
 
-/// What the element's thread is to do.
+/// Command for the element's thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Hello(Offer),
-    Word(Taken, Word),
+    Hello(HelloRequest),
+    Message(ConnectionId, ServerMessage),
     /// The connection has ended.
-    Gone(Taken),
+    Closed(ConnectionId),
     Change(ChangeGroupRequest, oneshot::Sender<Result<ChangeGroupReply, Status>>),
     Status(oneshot::Sender<FunctionStatusReply>),
     Stop,
 }
 
-/// A way to the thread that does not keep it running.
+/// Command queue of the thread; it does not keep the thread running.
 #[derive(Debug, Clone)]
 pub(crate) struct Commands {
     sender: mpsc::WeakSender<Command>,
     waker: Waker,
 }
 
-/// Wakes the thread when it is dropped.
-struct Wakes<'a>(&'a Waker);
+/// Guard that wakes the thread when it is dropped.
+struct WakeOnDrop<'a>(&'a Waker);
 
-impl Drop for Wakes<'_> {
+impl Drop for WakeOnDrop<'_> {
     fn drop(&mut self) {
         self.0.wake();
     }
@@ -67,10 +67,10 @@ impl Commands {
         Self { sender: sender.downgrade(), waker }
     }
 
-    /// Waits while the thread has enough to do. Whether there is one.
+    /// Sends a command, and waits while the queue is full; false if the thread has ended.
     pub(crate) async fn send(&self, command: Command) -> bool {
-        // Behind the sender, which may be the last: then the thread ends.
-        let _wakes = Wakes(&self.waker);
+        // Dropped after the sender, which may be the last one: the thread then ends.
+        let _wakes = WakeOnDrop(&self.waker);
         let Some(sender) = self.sender.upgrade() else { return false };
         sender.send(command).await.is_ok()
     }
@@ -82,7 +82,7 @@ impl Commands {
     }
 }
 
-/// The service of one function.
+/// gRPC service of one function.
 #[derive(Debug)]
 pub(crate) struct Service {
     program: Arc<Program>,
@@ -100,15 +100,15 @@ impl Function for Service {
     type ServeStream = ReceiverStream<Result<ServerTask, Status>>;
 
     async fn serve(&self, request: Request<Streaming<ServerWord>>) -> Result<Response<Self::ServeStream>, Status> {
-        let (_, extensions, mut said) = request.into_parts();
-        let Some(ServerWord { word: Some(server_word::Word::Hello(hello)) }) = said.message().await? else {
+        let (_, extensions, mut messages_in) = request.into_parts();
+        let Some(ServerWord { word: Some(server_word::Word::Hello(hello)) }) = messages_in.message().await? else {
             return Err(Status::invalid_argument("expected a hello first"));
         };
         caller::check(&extensions, &hello.name)?;
-        let (tasks, told) = mpsc::channel(WAITING_MAX);
-        let taken = self.commands.ask(|taken| Command::Hello(Offer { hello, tasks, taken })).await??;
-        tokio::spawn(listen(Arc::clone(&self.program), self.commands.clone(), taken, said));
-        Ok(Response::new(ReceiverStream::new(told)))
+        let (commands, command_receiver) = mpsc::channel(WAITING_MAX);
+        let taken = self.commands.ask(|taken| Command::Hello(HelloRequest { hello, commands, taken })).await??;
+        tokio::spawn(forward_messages(Arc::clone(&self.program), self.commands.clone(), taken, messages_in));
+        Ok(Response::new(ReceiverStream::new(command_receiver)))
     }
 
     async fn change_group(&self, request: Request<ChangeGroupRequest>) -> Result<Response<ChangeGroupReply>, Status> {
@@ -124,20 +124,25 @@ impl Function for Service {
     }
 }
 
-/// Passes on what a server says until it is silent for good, or says what does not fit.
-async fn listen(program: Arc<Program>, commands: Commands, from: Taken, mut said: Streaming<ServerWord>) {
-    while let Ok(Some(word)) = said.message().await {
-        match words::word_in(&program, word) {
-            Ok(word) => {
-                if !commands.send(Command::Word(from, word)).await {
+/// Forwards the messages of a server until its stream ends or a message does not fit the function.
+async fn forward_messages(
+    program: Arc<Program>,
+    commands: Commands,
+    from: ConnectionId,
+    mut messages_in: Streaming<ServerWord>,
+) {
+    while let Ok(Some(message)) = messages_in.message().await {
+        match messages::decode_message(&program, message) {
+            Ok(message) => {
+                if !commands.send(Command::Message(from, message)).await {
                     return;
                 }
             }
-            Err(unfit) => {
-                tracing::warn!(%unfit, "a server is not heard any more");
+            Err(error) => {
+                tracing::warn!(%error, "server disconnected after an invalid message");
                 break;
             }
         }
     }
-    commands.send(Command::Gone(from)).await;
+    commands.send(Command::Closed(from)).await;
 }

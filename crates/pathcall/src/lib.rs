@@ -1,122 +1,157 @@
-//! gRPC with in-network computation, behind ordinary `tonic` stubs.
+//! gRPC with in-network computation: Pathcall runs part of a gRPC call in the network, in other servers or on an
+//! accelerator, behind unchanged stubs.
 //!
-//! A message travels a path of hops, and any hop may do part of the call: sums, reads, votes,
-//! locks and counts over data in flight. A method says what it wants
-//! in a NetFilter (NetRPC §4), which it names in its `.proto`:
+//! A program keeps the client and server code that `tonic` generates. It puts a [`Channel`] under its stubs and a
+//! [`Layer`] around its services. Options in the `.proto` file say what may happen to a call on its path:
+//!
+//! | ability | option of the method | effect on the call |
+//! |---|---|---|
+//! | *map* | `(pathcall.filter)` | a network element adds, reads, counts or locks values of the message |
+//! | *clone* | `(pathcall.clone)` | two idle servers of a pool get the call; the first good answer wins |
+//! | *delegate* | `(pathcall.delegate)` | servers pass the call on to others, which reply directly to the caller |
+//! | *place* | `(pathcall.place)` | the host's processor or its accelerator answers, whichever finishes sooner |
+//!
+//! Without an element, the server itself does the map operations, with the same results. If no two servers are idle, a
+//! cloned call goes to the server with the shorter queue. A method without an option is plain gRPC. Cloned and placed
+//! methods are plain gRPC, too, if the server does not use Pathcall. Packet functions, which are split between a
+//! network element and servers, are built and run by the command `pathcall`, without this crate.
+//!
+//! # Example
+//!
+//! A method names a NetFilter file, which says what the network does with a field (NetRPC §4):
 //!
 //! ```proto
 //! import "pathcall/options.proto";
 //! import "pathcall/types.proto";
 //!
-//! message NewGrad  { pathcall.FPArray tensor = 1; }
-//! message AgtrGrad { pathcall.FPArray tensor = 1; }
+//! message Counts { pathcall.STRINTMap kvs = 1; }
+//! message Reply { string text = 1; }
 //!
-//! service Training {
-//!   rpc Update(NewGrad) returns (AgtrGrad) { option (pathcall.filter) = "agtr.nf"; }
+//! service Words {
+//!   // words.nf: { "AppName": "WORDS", "addTo": "Counts.kvs" }
+//!   rpc Reduce(Counts) returns (Reply) { option (pathcall.filter) = "words.nf"; }
 //! }
 //! ```
 //!
-//! `pathcall_build::compile` in `build.rs` makes the stubs, which are tonic's own, and a
-//! [`Manifest`] beside them. A program includes both with [`include_proto!`], and then has one line
-//! that is not plain gRPC, in the client
+//! `pathcall_build::compile` in `build.rs` generates tonic's stubs and the constant `PATHCALL`, the [`Manifest`] of the
+//! package. The program includes both with `mod pb { pathcall::include_proto!("words"); }`. The client uses a
+//! [`Channel`] in place of tonic's:
 //!
-//! ```ignore
-//! mod pb { pathcall::include_proto!("training"); }
-//!
+//! ```no_run
+//! # use pathcall_test_support::stubs as pb;
+//! # async fn client() -> Result<(), Box<dyn std::error::Error>> {
 //! let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
-//! let mut client = pb::training_client::TrainingClient::new(channel);
-//! let sum = client.update(pb::NewGrad { tensor: Some(pathcall::types::FpArray { data: gradient }) }).await?;
+//! let mut client = pb::words_client::WordsClient::new(channel);
+//! let kvs = pathcall::types::StrintMap { map: [("word".to_owned(), 1)].into() };
+//! client.reduce(pb::Counts { kvs: Some(kvs), ..Default::default() }).await?;
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! and two in the server:
+//! The server adds a [`Layer`] to tonic's server:
 //!
-//! ```ignore
-//! let pathcall = pathcall::Server::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
+//! ```no_run
+//! # use pathcall_test_support::stubs as pb;
+//! # async fn server(handler: impl pb::words_server::Words) -> Result<(), Box<dyn std::error::Error>> {
+//! let pathcall = pathcall::Layer::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
 //! tonic::transport::Server::builder()
-//!     .layer(pathcall.layer())
-//!     .add_service(pb::training_server::TrainingServer::new(handler))
-//!     .serve(address)
+//!     .layer(pathcall.clone())
+//!     .add_service(pb::words_server::WordsServer::new(handler))
+//!     .serve("127.0.0.1:50051".parse()?)
 //!     .await?;
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! A method with `option (pathcall.clone) = { idempotent: true }` is answered by whichever of a pool of such servers
-//! has time, two of them at once if both do; client and server look the same. One with `(pathcall.delegate)` streams, and
-//! its servers may pass it on to others: see [`delegate`]. One with `(pathcall.place)` is answered by the host's processor
-//! or by its accelerator: see [`place`].
-//!
-//! # Features
-//!
-//! None is on by default.
-//!
-//! | feature | adds |
-//! |---|---|
-//! | `quic` | delegated calls by QUIC with TLS ([`delegate::Transport`], `delegate::Tls`), beside UDP and TCP |
-//! | `otel` | traces of delegated calls as spans of OpenTelemetry (`delegate::otel`) |
-//!
-//! The command `pathcall`, which runs controllers and network elements, is the package `pathcall-cli`.
+//! `pathcall up`, of the package `pathcall-cli`, starts a controller and a network element on this host. Without a
+//! controller, or while no element has free memory, map operations run in software at the server, with the same
+//! results.
 //!
 //! # Modules
 //!
-//! In the order that a program meets them: [`manifest`] is what the build found out, [`types`] are
-//! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the
-//! services.
+//! - [`manifest`] and [`types`]: generated options, and typed fields of messages
+//! - [`channel`] and [`mod@layer`]: options, errors and counters of a [`Channel`] and a [`Layer`]
+//! - [`delegate`]: handlers of delegated methods, and their callers
+//! - [`place`]: devices of a host
+//! - [`auth`]: certificates and access rules
+//!
+//! # Features
+//!
+//! No feature is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `config` | certificates and access rules from a file `pathcall.toml` (`auth::Config`) |
+//! | `gzip` | requests that stubs compress with gzip |
+//! | `otel` | export of the traces of delegated calls as OpenTelemetry spans (`delegate::otel`) |
+//! | `quic` | delegated calls by QUIC with TLS ([`delegate::Transport`], `delegate::Tls`), in addition to UDP and TCP |
+//!
+//! # Further reading
+//!
+//! In the repository: `docs/tutorials` has step-by-step tutorials, `examples` one small program per ability.
+//! `docs/map.md`, `docs/clone.md`, `docs/delegate.md` and `docs/place.md` explain the abilities, `docs/security.md`
+//! certificates and `docs/errors.md` all error messages. `docs/glossary.md` defines the terms.
 
 #![warn(missing_docs)]
 
 pub use pathcall_proto::manifest::{self, Manifest};
 pub use pathcall_proto::types;
-pub use pathcall_rpc::{Channel, Disagreement, Server};
+pub use pathcall_rpc::{Channel, FilterConflict, Layer};
 
-/// Certificates that parties show to each other, and what each may do.
+/// Certificates of parties, and rules of access.
 pub mod auth {
     pub use pathcall_auth::{
-        Access, Credentials, CredentialsError, Grant, Identity, Incoming, Pattern, Role, Rule, Rules, Security,
-        TargetError,
+        AccessGrant, AccessTable, ConnectTargetError, Credentials, CredentialsError, Identity, IdentityRule,
+        IdentityRules, PartyRole, Pattern, Security, TlsIncoming,
     };
     #[cfg(feature = "config")]
     pub use pathcall_auth::{Config, ConfigError};
 }
 
-/// Options and errors of a [`Channel`], and what it counts.
+/// Options, errors and counters of a [`Channel`].
 pub mod channel {
     pub use pathcall_rpc::CALL_ID;
-    pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
+    pub use pathcall_rpc::channel::builder::{Builder, ConnectError, DEFAULT_FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
-    pub use pathcall_rpc::channel::stats::{ApplicationStats, CallerStats, CarriedStats, ChannelStats, ClientStats};
+    pub use pathcall_rpc::channel::stats::{
+        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats,
+    };
     pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
 }
 
-/// Calls that servers pass on: handlers, what they can do, nodes; callers and traces.
+/// Delegated calls: handlers that pass calls on to other servers, their nodes, callers and traces.
 pub mod delegate {
     #[cfg(feature = "quic")]
     pub use pathcall_rpc::delegate::Tls;
     #[cfg(feature = "otel")]
     pub use pathcall_rpc::delegate::otel;
     pub use pathcall_rpc::delegate::{
-        Begin, Call, CallOptions, Client, Context, Directory, Handlers, History, Method, NoRecord, Node, NodeConfig,
-        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, TokenKey,
-        Trace, Traced, Traces, Transport, Tree,
+        CallBuilder, CallOptions, CallSpan, CallTrace, CallTree, Client, ContextId, DelegatedCall, Directory, Handlers,
+        HandlersError, InvalidRecord, Method, Node, NodeConfig, NodeStats, NodeTarget, PendingTrace, RETRY_TIMEOUT,
+        RecordHistory, Replies, RequestId, RequestOrder, RequestRecord, RunningHandlers, SealedRequest, TokenKey,
+        TraceSink, Transport,
     };
 }
 
-/// Methods that a host's processor or its accelerator answers: the host's hardware, who answers for the accelerator,
-/// and what is known of each way.
+/// Placed methods: the host's devices, the accelerator's services, and counters of each path.
 pub mod place {
     pub use pathcall_rpc::ROLE;
-    pub use pathcall_rpc::server::place::{
-        Config, Hardware, Mistake, PathState, PlaceStats, Placing, PlacingError, Role, Strategy,
+    pub use pathcall_rpc::layer::place::{
+        Config, DeviceRole, Hardware, ModelError, PathState, PlaceError, PlaceOptions, PlaceStats, SelectionStrategy,
     };
 }
 
-/// Options and errors of a [`Server`], its layer, and what it counts.
-pub mod server {
-    pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS, WORKERS};
-    pub use pathcall_rpc::server::{
-        ApplicationStats, CarriedStats, Layered, PoolStats, ServerLayer, ServerStats, WorkerStats,
+/// Options, errors and counters of a [`Layer`].
+///
+/// [`Layer`]: crate::Layer
+pub mod layer {
+    pub use pathcall_rpc::layer::builder::{Builder, DEFAULT_ROWS, DEFAULT_WORKERS, LayerError};
+    pub use pathcall_rpc::layer::{
+        ApplicationStats, CarriedStats, CloneWorkerStats, LayerService, PoolStats, ServerStats,
     };
 }
 
-/// Includes what `pathcall_build::compile` made of a protobuf package: tonic's stubs and `PATHCALL`,
+/// Includes the code that `pathcall_build::compile` generates for a protobuf package: tonic's stubs, and `PATHCALL`,
 /// the package's [`Manifest`].
 ///
 /// ```ignore

@@ -1,6 +1,6 @@
-/* A key-value store: its index is looked up by processor or accelerator, whichever finishes it sooner; values are in the
- * host's memory. kvs APPLICATION.yaml HARDWARE.yaml KEYS: puts so many keys, gets each twice, changes every third
- * meanwhile, and says where the requests went. Ends with 1 where a value is wrong.
+/* Key-value store: the processor or the accelerator, whichever is sooner, looks up the index; values are in the host's
+ * memory. Usage: kvs APPLICATION.yaml HARDWARE.yaml KEYS. Puts KEYS keys, gets each key twice, changes every third key
+ * in between, and prints the paths of the requests. Exit status 1: a value was wrong.
  *
  * cc kvs.c -lpathcall_place_c -lpthread -o kvs
  */
@@ -17,7 +17,7 @@
 #define WINDOW 16
 #define SECOND 1000000000ull
 
-/* Keys are found in `index`, which says where in `values` each one's is. Both roles look it up, the processor changes it. */
+/* Hash table of each key's place in `values`. Both roles read the table, the processor changes it. */
 struct store {
     pthread_mutex_t lock;
     uint64_t keys[BUCKETS];
@@ -28,7 +28,7 @@ struct store {
 
 static struct store store = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static uint64_t word(const uint8_t *bytes) {
+static uint64_t read_u64(const uint8_t *bytes) {
     uint64_t value;
     memcpy(&value, bytes, sizeof value);
     return value;
@@ -41,29 +41,29 @@ static size_t bucket(const struct store *s, uint64_t key) {
     return at;
 }
 
-/* A key to the place of its value. */
+/* Input: a key. Answer: the place of its value. */
 static int64_t look_up(void *user, const uint8_t *request, size_t n, uint8_t *answer, size_t max) {
     struct store *s = user;
     uint64_t place;
     if (n < 8 || max < 8)
         return -1;
     pthread_mutex_lock(&s->lock);
-    place = s->places[bucket(s, word(request))];
+    place = s->places[bucket(s, read_u64(request))];
     pthread_mutex_unlock(&s->lock);
     memcpy(answer, &place, 8);
     return 8;
 }
 
-/* A key, new or not, to the place of its value. */
+/* Input: a key, which is inserted if it is new. Answer: the place of its value. */
 static int64_t insert(void *user, const uint8_t *request, size_t n, uint8_t *answer, size_t max) {
     struct store *s = user;
     size_t at;
     if (n < 8 || max < 8)
         return -1;
     pthread_mutex_lock(&s->lock);
-    at = bucket(s, word(request));
+    at = bucket(s, read_u64(request));
     if (s->places[at] == 0) {
-        s->keys[at] = word(request);
+        s->keys[at] = read_u64(request);
         s->places[at] = ++s->count;
     }
     memcpy(answer, &s->places[at], 8);
@@ -71,12 +71,12 @@ static int64_t insert(void *user, const uint8_t *request, size_t n, uint8_t *ans
     return 8;
 }
 
-/* A place to its value; a place and a value change it. */
-static int64_t reach(void *user, const uint8_t *request, size_t n, uint8_t *answer, size_t max) {
+/* Input: a place, or a place and a new value. Answer: the value. */
+static int64_t access_value(void *user, const uint8_t *request, size_t n, uint8_t *answer, size_t max) {
     struct store *s = user;
-    uint64_t place = n < 8 ? 0 : word(request);
+    uint64_t place = n < 8 ? 0 : read_u64(request);
     if (place == 0 || place > BUCKETS || max < VALUE)
-        return -2; /* there is no such key */
+        return -2; /* unknown key */
     pthread_mutex_lock(&s->lock);
     if (n == 8 + VALUE)
         memcpy(s->values[place - 1], request + 8, VALUE);
@@ -85,7 +85,7 @@ static int64_t reach(void *user, const uint8_t *request, size_t n, uint8_t *answ
     return VALUE;
 }
 
-/* A put's second message: the place that its key has now, and the value. */
+/* Second message of a put: the place of its key, and the value. */
 static int64_t put_value(void *user, uint32_t trip, const uint8_t *request, size_t n, const uint8_t *place, size_t places,
                          uint8_t *message, size_t max) {
     (void)user;
@@ -102,58 +102,58 @@ static void value_of(uint64_t key, uint64_t version, uint8_t *to) {
         to[i] = (uint8_t)(key * 31 + version * 7 + i);
 }
 
-static void die(const char *what) {
+static void fail(const char *what) {
     fprintf(stderr, "%s: %s\n", what, pathcall_place_error());
     exit(2);
 }
 
-static void must(int32_t code, const char *what) {
+static void check(int32_t code, const char *what) {
     if (code < 0)
-        die(what);
+        fail(what);
 }
 
-static pathcall_place_context *begin(const char *application, const char *hardware) {
+static pathcall_place_context *start(const char *application, const char *hardware) {
     pathcall_place_builder *b = pathcall_place_builder_new(application, hardware, hardware);
     pathcall_place_context *context;
     if (b == NULL)
-        die("models");
-    must(pathcall_place_device(b, PATHCALL_PLACE_CPU, "cpu:1"), "cpu");
-    must(pathcall_place_device(b, PATHCALL_PLACE_ACC, "emulated:per-job=20us,slots=2"), "acc");
-    must(pathcall_place_reg_app_func(b, look_up, &store, "look-up", PATHCALL_PLACE_CPU, VALUE), "look-up");
-    must(pathcall_place_reg_app_func(b, look_up, &store, "look-up", PATHCALL_PLACE_ACC, VALUE), "look-up");
-    must(pathcall_place_reg_app_func(b, insert, &store, "insert", PATHCALL_PLACE_CPU, VALUE), "insert");
-    must(pathcall_place_reg_app_func(b, reach, &store, "access", PATHCALL_PLACE_CPU, VALUE), "access");
-    must(pathcall_place_next(b, put_value, NULL, "PUT", 8 + VALUE), "PUT");
-    must(pathcall_place_reg_comm_func(b, "itself", "itself", PATHCALL_PLACE_CPU), "communication");
+        fail("models");
+    check(pathcall_place_device(b, PATHCALL_PLACE_CPU, "cpu:1"), "cpu");
+    check(pathcall_place_device(b, PATHCALL_PLACE_ACC, "emulated:per-job=20us,slots=2"), "acc");
+    check(pathcall_place_reg_app_func(b, look_up, &store, "look-up", PATHCALL_PLACE_CPU, VALUE), "look-up");
+    check(pathcall_place_reg_app_func(b, look_up, &store, "look-up", PATHCALL_PLACE_ACC, VALUE), "look-up");
+    check(pathcall_place_reg_app_func(b, insert, &store, "insert", PATHCALL_PLACE_CPU, VALUE), "insert");
+    check(pathcall_place_reg_app_func(b, access_value, &store, "access", PATHCALL_PLACE_CPU, VALUE), "access");
+    check(pathcall_place_next(b, put_value, NULL, "PUT", 8 + VALUE), "PUT");
+    check(pathcall_place_reg_comm_func(b, "itself", "itself", PATHCALL_PLACE_CPU), "communication");
     context = pathcall_place_init(b);
     if (context == NULL)
-        die("init");
+        fail("init");
     return context;
 }
 
 static uint64_t wrong;
 
-/* Takes an answer: a get's has to be the value of the version in its tag. */
-static void take(pathcall_place_context *context, uint64_t keys) {
+/* Receives an answer and compares it with the value of the version in its tag. */
+static void receive_answer(pathcall_place_context *context, uint64_t keys) {
     pathcall_place_event event;
     uint8_t expected[VALUE];
     if (pathcall_place_wait(context, 30 * SECOND, &event) != PATHCALL_PLACE_OK)
-        die("no answer");
+        fail("no answer");
     value_of(event.tag % keys, event.tag / keys, expected);
     if (event.status != PATHCALL_PLACE_OK || event.count != VALUE || memcmp(event.bytes, expected, VALUE) != 0) {
-        fprintf(stderr, "key %" PRIu64 ": %s\n", event.tag % keys, *event.text ? event.text : "another value");
+        fprintf(stderr, "key %" PRIu64 ": %s\n", event.tag % keys, *event.text ? event.text : "wrong value");
         wrong++;
     }
     pathcall_place_event_free(&event);
 }
 
-static void ask(pathcall_place_context *context, uint32_t kind, uint64_t key, uint64_t version, uint64_t keys, int put,
-                uint64_t *flying) {
+static void send_request(pathcall_place_context *context, uint32_t kind, uint64_t key, uint64_t version, uint64_t keys,
+                         int put, uint64_t *in_flight) {
     uint8_t bytes[8 + VALUE];
     pathcall_place_message message = {0};
-    if (*flying == WINDOW) {
-        take(context, keys);
-        --*flying;
+    if (*in_flight == WINDOW) {
+        receive_answer(context, keys);
+        --*in_flight;
     }
     memcpy(bytes, &key, 8);
     value_of(key, version, bytes + 8);
@@ -162,12 +162,12 @@ static void ask(pathcall_place_context *context, uint32_t kind, uint64_t key, ui
     message.bytes = bytes;
     message.count = put ? 8 + VALUE : 8;
     message.kind = kind;
-    must(pathcall_place_send(context, &message), "send");
-    ++*flying;
+    check(pathcall_place_send(context, &message), "send");
+    ++*in_flight;
 }
 
 int main(int argc, char **argv) {
-    uint64_t keys, key, flying = 0;
+    uint64_t keys, key, in_flight = 0;
     uint32_t get, put;
     static char text[1 << 16];
     pathcall_place_context *context;
@@ -175,19 +175,19 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: kvs APPLICATION.yaml HARDWARE.yaml KEYS, at most %d\n", BUCKETS / 2);
         return 2;
     }
-    context = begin(argv[1], argv[2]);
-    must(pathcall_place_kind(context, "GET", &get), "GET");
-    must(pathcall_place_kind(context, "PUT", &put), "PUT");
+    context = start(argv[1], argv[2]);
+    check(pathcall_place_kind(context, "GET", &get), "GET");
+    check(pathcall_place_kind(context, "PUT", &put), "PUT");
     for (key = 0; key < keys; key++)
-        ask(context, put, key, 0, keys, 1, &flying);
+        send_request(context, put, key, 0, keys, 1, &in_flight);
     for (key = 0; key < keys; key++) {
-        ask(context, get, key, 0, keys, 0, &flying);
+        send_request(context, get, key, 0, keys, 0, &in_flight);
         if (key % 3 == 0)
-            ask(context, put, key, 1, keys, 1, &flying);
-        ask(context, get, key, key % 3 == 0, keys, 0, &flying);
+            send_request(context, put, key, 1, keys, 1, &in_flight);
+        send_request(context, get, key, key % 3 == 0, keys, 0, &in_flight);
     }
-    for (; flying > 0; flying--)
-        take(context, keys);
+    for (; in_flight > 0; in_flight--)
+        receive_answer(context, keys);
     pathcall_place_status(context, text, sizeof text);
     printf("%" PRIu64 " keys, %" PRIu64 " wrong\n%s", keys, wrong, text);
     pathcall_place_explain(context, 2, text, sizeof text);

@@ -1,4 +1,4 @@
-//! How a context is made: three files, and what is registered (LEO Table II).
+//! Builder of a context: three model files and the registered functions, devices, memory and clocks (LEO Table II).
 
 use std::ffi::{c_char, c_void};
 use std::fs;
@@ -9,71 +9,71 @@ use bytes::Bytes;
 use pathcall_place::context::Builder;
 use pathcall_place::context::comm::InProcess;
 use pathcall_place::context::remote::Remote;
-use pathcall_place::device::discover::{Choice, open};
-use pathcall_place::device::{Code, Items, Kernel, Length};
-use pathcall_place::{Application, Hardware, Role, Strategy};
+use pathcall_place::device::discover::{DeviceChoice, open};
+use pathcall_place::device::{AnswerLength, Kernel, TaskCode, WorkItemCount};
+use pathcall_place::{Application, DeviceRole, Hardware, SelectionStrategy};
 
 use crate::args::{bytes, elements, opaque, owned, role, text, text_or_none};
+use crate::call_gate::CallGate;
 use crate::context::pathcall_place_context;
 use crate::error::{Error, PATHCALL_PLACE_OK, code, pointer};
 use crate::functions::{
-    self, Memory, User, pathcall_place_clock, pathcall_place_function, pathcall_place_next_function,
+    self, CallbackMemory, UserPointer, pathcall_place_clock, pathcall_place_function, pathcall_place_next_function,
     pathcall_place_read_function, pathcall_place_write_function,
 };
-use crate::gate::Gate;
 
-/// A kernel is in OpenCL C.
+/// Kernel language OpenCL C.
 pub const PATHCALL_PLACE_OPENCL: u32 = 0;
-/// A kernel is in CUDA C++.
+/// Kernel language CUDA C++.
 pub const PATHCALL_PLACE_CUDA: u32 = 1;
-/// Answers have the length of requests.
+/// Answer length equal to the request's.
 pub const PATHCALL_PLACE_AS_INPUT: i64 = -1;
-/// Answers have the length that the function says.
+/// Answer length that the kernel sets.
 pub const PATHCALL_PLACE_ANY: i64 = -2;
 
-/// What is registered before a context begins.
+/// Builder of a context: collects everything registered before `pathcall_place_init`.
 pub struct pathcall_place_builder {
-    /// None when a change of it has failed.
+    /// `None` after a change has failed.
     builder: Option<Builder>,
-    gate: Gate,
+    gate: CallGate,
 }
 
-/// Bytes of the caller.
+/// Bytes in the caller's memory.
 #[repr(C)]
 pub struct pathcall_place_bytes {
-    /// The first.
+    /// First byte.
     pub bytes: *const u8,
-    /// How many.
+    /// Number of bytes.
     pub count: usize,
 }
 
-/// A kernel: text that a device compiles.
+/// Kernel: source text that a device compiles.
 #[repr(C)]
 pub struct pathcall_place_kernel {
     /// `PATHCALL_PLACE_OPENCL` or `PATHCALL_PLACE_CUDA`.
     pub language: u32,
-    /// Work items of a group.
+    /// Work items per group.
     pub group: u32,
-    /// The text.
+    /// Source text.
     pub source: *const c_char,
-    /// The entry's name.
+    /// Name of the entry function.
     pub entry: *const c_char,
-    /// For the compiler; null: nothing.
+    /// Compiler options; null: none.
     pub options: *const c_char,
-    /// A work item for each so many bytes of the request; 0: `items` of them.
+    /// Request bytes per work item; 0: `items` work items.
     pub bytes_per_item: usize,
-    /// Work items, where `bytes_per_item` is 0.
+    /// Number of work items if `bytes_per_item` is 0.
     pub items: usize,
-    /// The bytes of an answer, `PATHCALL_PLACE_AS_INPUT` or `PATHCALL_PLACE_ANY`.
+    /// Length of an answer in bytes, `PATHCALL_PLACE_AS_INPUT` or `PATHCALL_PLACE_ANY`.
     pub answer_bytes: i64,
-    /// Memory that is on the device before the first request.
+    /// Tables to be copied to the device before the first request.
     pub tables: *const pathcall_place_bytes,
-    /// How many of them.
+    /// Number of tables.
     pub tables_count: usize,
 }
 
-/// Reads an application and the hardware of both hosts, from files of YAML. Null: the text says what is wrong and where.
-/// Free it, or have `pathcall_place_init` take it.
+/// Creates a builder from three YAML files: the application and the hardware of both hosts. Null on failure; the error
+/// text states the mistake and its line. `pathcall_place_init` or `pathcall_place_builder_free` frees the builder.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_builder_new(
     application: *const c_char,
@@ -88,47 +88,47 @@ pub extern "C" fn pathcall_place_builder_new(
             Hardware::parse(&name, &text).map_err(Error::failed)
         };
         let builder = Builder::new(application, hardware(requester, "requester")?, hardware(responder, "responder")?);
-        Ok(Box::into_raw(Box::new(pathcall_place_builder { builder: Some(builder), gate: Gate::default() })))
+        Ok(Box::into_raw(Box::new(pathcall_place_builder { builder: Some(builder), gate: CallGate::default() })))
     })
 }
 
-/// Frees a builder that no context came of; null is none.
+/// Frees a builder that was not passed to `pathcall_place_init`. A null pointer is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_builder_free(builder: *mut pathcall_place_builder) {
     code(|| {
         if !builder.is_null() {
-            opaque(builder, "builder")?.gate.shut()?;
+            opaque(builder, "builder")?.gate.close()?;
             drop(owned(builder, "builder")?);
         }
         Ok(PATHCALL_PLACE_OK)
     });
 }
 
-/// How paths are chosen: `leo`, which it is unless it is said, `all-cpu`, `all-acc` and others.
+/// Sets the path selection strategy: `leo` (default), `all-cpu`, `all-acc` and others.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_strategy(builder: *mut pathcall_place_builder, name: *const c_char) -> i32 {
     change(builder, || {
         let name = text(name, "name")?;
-        let words = || Strategy::WORDS.map(|(word, _)| word).join(", ");
-        let strategy = Strategy::named(name)
-            .ok_or_else(|| Error::unknown(format!("no strategy `{name}`: expected one of {}", words())))?;
+        let names = || SelectionStrategy::NAMES.map(|(name, _)| name).join(", ");
+        let strategy = SelectionStrategy::named(name)
+            .ok_or_else(|| Error::unknown(format!("unknown strategy `{name}`: expected one of {}", names())))?;
         Ok(move |builder: Builder| builder.strategy(strategy))
     })
 }
 
-/// Which device has a role: `cpu:2`, `opencl:0`, `cuda:0`, `emulated:per-job=10us,slots=2`.
+/// Assigns a device to a role: `cpu:2`, `opencl:0`, `cuda:0`, `emulated:per-job=10us,slots=2`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_device(builder: *mut pathcall_place_builder, of: u32, device: *const c_char) -> i32 {
     change(builder, || {
         let (of, choice) = (role(of)?, text(device, "device")?);
-        let choice: Choice = choice.parse().map_err(Error::unknown)?;
+        let choice: DeviceChoice = choice.parse().map_err(Error::unknown)?;
         let device = open(&choice).map_err(Error::failed)?;
         Ok(move |builder: Builder| builder.device(of, device))
     })
 }
 
-/// Registers what carries messages: `itself` (this context is requester and responder) or `udp:HERE` and
-/// `udp:HERE,SERVER`, with addresses like `127.0.0.1:7000`.
+/// Registers a communication function, which carries messages: `itself` (this context is requester and responder),
+/// `udp:HERE` (responder) or `udp:HERE,SERVER` (requester), with addresses such as `127.0.0.1:7000`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_reg_comm_func(
     builder: *mut pathcall_place_builder,
@@ -138,19 +138,19 @@ pub extern "C" fn pathcall_place_reg_comm_func(
 ) -> i32 {
     change(builder, || {
         let (what, name, of) = (text(what, "what")?, text(name, "name")?.to_owned(), role(of)?);
-        let wrong = || {
+        let invalid = || {
             let expected = "expected itself, udp:ADDRESS:PORT or udp:ADDRESS:PORT,ADDRESS:PORT";
-            Error::invalid(format!("`{what}` carries no messages: {expected}"))
+            Error::invalid(format!("invalid communication function `{what}`: {expected}"))
         };
         let remote = match what.strip_prefix("udp:") {
             Some(addresses) => {
-                let mut addresses = addresses.split(',').map(|address| address.parse().map_err(|_| wrong()));
-                let here = addresses.next().ok_or_else(wrong)??;
+                let mut addresses = addresses.split(',').map(|address| address.parse().map_err(|_| invalid()));
+                let here = addresses.next().ok_or_else(invalid)??;
                 let server = addresses.next().transpose()?;
                 Some(Remote::bind(here, server).map_err(Error::failed)?)
             }
             None if what == "itself" => None,
-            None => return Err(wrong()),
+            None => return Err(invalid()),
         };
         Ok(move |builder: Builder| match remote {
             Some(remote) => builder.reg_comm_func(remote, &name, of),
@@ -159,7 +159,7 @@ pub extern "C" fn pathcall_place_reg_comm_func(
     })
 }
 
-/// Registers memory of so many bytes that the other side may read and write under that name, by these functions.
+/// Registers `count` bytes of memory that the other side can read and write by this name, through these functions.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_reg_mem_func(
     builder: *mut pathcall_place_builder,
@@ -173,12 +173,12 @@ pub extern "C" fn pathcall_place_reg_mem_func(
     register(builder, |gate| {
         let (Some(read), Some(write)) = (read, write) else { return Err(Error::invalid("a function is null")) };
         let (name, of) = (text(name, "name")?.to_owned(), role(of)?);
-        let memory = Arc::new(Memory { bytes: count, read, write, user: User::new(user, gate) });
+        let memory = Arc::new(CallbackMemory { bytes: count, read, write, user: UserPointer::new(user, gate) });
         Ok(move |builder: Builder| builder.reg_mem_func(memory, &name, of))
     })
 }
 
-/// Registers a clock: `cpu` or `nic`.
+/// Registers a clock, named `cpu` or `nic`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_reg_ts_func(
     builder: *mut pathcall_place_builder,
@@ -188,14 +188,14 @@ pub extern "C" fn pathcall_place_reg_ts_func(
 ) -> i32 {
     register(builder, |gate| {
         let clock = clock.ok_or_else(|| Error::invalid("the function is null"))?;
-        let clock = functions::clock(clock, User::new(user, gate));
+        let clock = functions::clock(clock, UserPointer::new(user, gate));
         let name = text(name, "name")?.to_owned();
         Ok(move |builder: Builder| builder.reg_ts_func(clock, &name))
     })
 }
 
-/// Registers what a task does on a role: a function of the host. `answer_max`: bytes of an answer, if they may be more
-/// than the request's.
+/// Registers a host function that runs a task on a role. `answer_max`: maximum bytes of an answer, if an answer can be
+/// longer than its request.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_reg_app_func(
     builder: *mut pathcall_place_builder,
@@ -208,12 +208,12 @@ pub extern "C" fn pathcall_place_reg_app_func(
     register(builder, |gate| {
         let function = function.ok_or_else(|| Error::invalid("the function is null"))?;
         let (task, of) = (text(task, "task")?.to_owned(), role(of)?);
-        let code = functions::code(function, User::new(user, gate));
+        let code = functions::code(function, UserPointer::new(user, gate));
         Ok(move |builder: Builder| builder.reg_app_func(code, &task, of, answer_max))
     })
 }
 
-/// The same with a kernel, which is copied, for the accelerator.
+/// Registers a kernel that runs a task on the accelerator. The kernel is copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_reg_app_kernel(
     builder: *mut pathcall_place_builder,
@@ -224,12 +224,12 @@ pub extern "C" fn pathcall_place_reg_app_kernel(
     change(builder, || {
         let kernel = elements(kernel, 1, "kernel")?;
         let (code, task) = (kernel_of(&kernel[0])?, text(task, "task")?.to_owned());
-        Ok(move |builder: Builder| builder.reg_app_func(code, &task, Role::Acc, answer_max))
+        Ok(move |builder: Builder| builder.reg_app_func(code, &task, DeviceRole::Acc, answer_max))
     })
 }
 
-/// Registers what makes the messages of later trips, of `message_max` bytes at most, for a type of request whose
-/// dataflows have several; it is the answer to the last otherwise.
+/// Registers the function that writes the messages of later trips, of at most `message_max` bytes, for a request type
+/// with several trips. Without such a function, each message is the answer of the trip before.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_next(
     builder: *mut pathcall_place_builder,
@@ -244,16 +244,16 @@ pub extern "C" fn pathcall_place_next(
         if message_max > pathcall_place::device::MESSAGE_MAX {
             return Err(Error {
                 code: crate::PATHCALL_PLACE_TOO_LONG,
-                text: format!("no message has {message_max} bytes"),
+                text: format!("message_max of {message_max} bytes is too large"),
             });
         }
-        let next = functions::next(function, User::new(user, gate), message_max);
+        let next = functions::next(function, UserPointer::new(user, gate), message_max);
         Ok(move |builder: Builder| builder.next(&kind, next))
     })
 }
 
-/// A request as a task gets it, which is copied: at the start both roles work on it and must give the same; what is
-/// measured takes the place of times that the application's file lacks.
+/// Adds a sample request of a task, which is copied. `pathcall_place_init` runs the sample on both roles, whose answers
+/// must be equal, and uses the measured times where the application's file has none.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_sample(
     builder: *mut pathcall_place_builder,
@@ -268,23 +268,23 @@ pub extern "C" fn pathcall_place_sample(
     })
 }
 
-/// Requests that come are given out as events, for `pathcall_place_handle`; they are handled at once otherwise.
+/// Reports requests that arrive as events, for `pathcall_place_handle`. By default, requests are handled immediately.
 #[unsafe(no_mangle)]
-pub extern "C" fn pathcall_place_gives_out(builder: *mut pathcall_place_builder) -> i32 {
+pub extern "C" fn pathcall_place_requests_as_events(builder: *mut pathcall_place_builder) -> i32 {
     change(builder, || Ok(|builder: Builder| builder.handles_itself(false)))
 }
 
-/// Says on this socket, a new file, where requests went and why: to `pathcall place explain`.
+/// Opens an admin socket at this path, a new file, for `pathcall place explain` and `pathcall place status`.
 #[unsafe(no_mangle)]
-pub extern "C" fn pathcall_place_door(builder: *mut pathcall_place_builder, path: *const c_char) -> i32 {
+pub extern "C" fn pathcall_place_admin_socket(builder: *mut pathcall_place_builder, path: *const c_char) -> i32 {
     change(builder, || {
         let path = text(path, "path")?.to_owned();
-        Ok(move |builder: Builder| builder.door(Path::new(&path)))
+        Ok(move |builder: Builder| builder.admin_socket(Path::new(&path)))
     })
 }
 
-/// Loads functions, tries them where there are samples, begins to communicate. The builder is freed, also when null
-/// comes of it: then the text says what is wrong. Free the context.
+/// Loads functions, runs the samples, starts communication. The builder is freed in any case. Returns null on failure.
+/// `pathcall_place_free` frees the context.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_init(builder: *mut pathcall_place_builder) -> *mut pathcall_place_context {
     pointer(|| {
@@ -293,44 +293,47 @@ pub extern "C" fn pathcall_place_init(builder: *mut pathcall_place_builder) -> *
         match builder.init() {
             Ok(context) => Ok(Box::into_raw(Box::new(pathcall_place_context::new(context, gate)))),
             Err(error) => {
-                // A device may still work on a sample.
-                gate.shut()?;
+                // A device may still be running a sample.
+                gate.close()?;
                 Err(Error::failed(error))
             }
         }
     })
 }
 
-/// Looks at arguments, then changes a builder: what is refused changes nothing.
+/// Checks the arguments, then changes the builder; invalid arguments change nothing.
 fn change<C: FnOnce(Builder) -> Builder>(
     builder: *mut pathcall_place_builder,
-    look: impl FnOnce() -> Result<C, Error>,
+    check: impl FnOnce() -> Result<C, Error>,
 ) -> i32 {
-    register(builder, |_| look())
+    register(builder, |_| check())
 }
 
-/// The same with a function of C, which is called as long as the gate is open.
+/// As [`change`], with the gate for calls to a C function.
 fn register<C: FnOnce(Builder) -> Builder>(
     builder: *mut pathcall_place_builder,
-    look: impl FnOnce(&Gate) -> Result<C, Error>,
+    check: impl FnOnce(&CallGate) -> Result<C, Error>,
 ) -> i32 {
     code(|| {
         let builder = opaque(builder, "builder")?;
-        let change = look(&builder.gate)?;
+        let change = check(&builder.gate)?;
         let given = builder.builder.take().ok_or_else(|| Error::failed("an earlier call has failed"))?;
         builder.builder = Some(change(given));
         Ok(PATHCALL_PLACE_OK)
     })
 }
 
-fn kernel_of(kernel: &pathcall_place_kernel) -> Result<Code, Error> {
+fn kernel_of(kernel: &pathcall_place_kernel) -> Result<TaskCode, Error> {
     let tables = elements(kernel.tables, kernel.tables_count, "tables")?.iter();
     let tables = tables.map(|table| bytes(table.bytes, table.count, "a table").map(Bytes::copy_from_slice));
     let length = match kernel.answer_bytes {
-        PATHCALL_PLACE_AS_INPUT => Length::AsInput,
-        PATHCALL_PLACE_ANY => Length::Any,
+        PATHCALL_PLACE_AS_INPUT => AnswerLength::AsInput,
+        PATHCALL_PLACE_ANY => AnswerLength::Any,
         bytes => {
-            Length::Exactly(usize::try_from(bytes).map_err(|_| Error::invalid(format!("answer_bytes is {bytes}")))?)
+            let bytes = usize::try_from(bytes);
+            AnswerLength::Exactly(
+                bytes.map_err(|_| Error::invalid(format!("invalid answer_bytes {}", kernel.answer_bytes)))?,
+            )
         }
     };
     let own = Kernel {
@@ -338,21 +341,24 @@ fn kernel_of(kernel: &pathcall_place_kernel) -> Result<Code, Error> {
         entry: text(kernel.entry, "entry")?.to_owned(),
         options: text_or_none(kernel.options, "options")?.unwrap_or_default().to_owned(),
         items: match kernel.bytes_per_item {
-            0 => Items::Exactly(kernel.items),
-            bytes => Items::PerInput(bytes),
+            0 => WorkItemCount::Exactly(kernel.items),
+            bytes => WorkItemCount::PerInput(bytes),
         },
         group: kernel.group as usize,
         length,
         tables: tables.collect::<Result<_, _>>()?,
     };
     match kernel.language {
-        PATHCALL_PLACE_OPENCL => Ok(Code::OpenCl(own)),
-        PATHCALL_PLACE_CUDA => Ok(Code::Cuda(own)),
-        other => Err(Error::invalid(format!("no language {other} of kernels"))),
+        PATHCALL_PLACE_OPENCL => Ok(TaskCode::OpenCl(own)),
+        PATHCALL_PLACE_CUDA => Ok(TaskCode::Cuda(own)),
+        other => {
+            let expected = "expected PATHCALL_PLACE_OPENCL (0) or PATHCALL_PLACE_CUDA (1)";
+            Err(Error::invalid(format!("invalid kernel language {other}: {expected}")))
+        }
     }
 }
 
-/// A file's name and text.
+/// Reads a file; returns its name and text.
 fn file(path: *const c_char, what: &str) -> Result<(String, String), Error> {
     let path = text(path, what)?;
     let text = fs::read_to_string(path).map_err(|error| Error::failed(format!("{path}: {error}")))?;

@@ -1,30 +1,30 @@
-//! What calls give back: a code, and beside it a line of text for the thread that called.
+//! Status codes of calls, and the error text of a thread's last failed call.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// It is done.
+/// Success.
 pub const PATHCALL_PLACE_OK: i32 = 0;
-/// Nothing has happened, in the time that there was.
+/// No event within the given time.
 pub const PATHCALL_PLACE_NOTHING: i32 = 1;
-/// An argument is wrong: a null pointer, text that is not UTF-8, a role that there is not.
+/// Invalid argument: a null pointer, text that is not UTF-8, an unknown role.
 pub const PATHCALL_PLACE_INVALID: i32 = -1;
-/// There is nothing of that name.
+/// Unknown name.
 pub const PATHCALL_PLACE_UNKNOWN: i32 = -2;
-/// Too many requests are in flight: take answers first.
+/// Too many requests in flight: receive answers first.
 pub const PATHCALL_PLACE_FULL: i32 = -3;
-/// A message is too long.
+/// Message too long.
 pub const PATHCALL_PLACE_TOO_LONG: i32 = -4;
-/// The application's own function refuses the request.
+/// The application's own function rejected the request.
 pub const PATHCALL_PLACE_REFUSED: i32 = -5;
-/// It can't be done: the text says why.
+/// Failure; the error text states the cause.
 pub const PATHCALL_PLACE_FAILED: i32 = -6;
-/// The library has a bug: it panicked. What was called should not be used any more.
+/// A bug: the library panicked. The object that the call was made on should not be used again.
 pub const PATHCALL_PLACE_PANICKED: i32 = -7;
 
-/// Why a call did not do what it was asked for.
+/// Error of a call.
 pub struct Error {
     pub code: i32,
     pub text: String,
@@ -45,59 +45,59 @@ impl Error {
 }
 
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// What the last call of this thread that failed says: one line, or more where a compiler has more to say. Never null;
-/// it is the library's, until the next call of this thread that fails.
+/// Error text of this thread's last failed call: one line, or several if it quotes a compiler. Never null. The library
+/// owns the text, which stays valid until this thread's next failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ptr())
+    LAST_ERROR.with_borrow(|last| last.as_ptr())
 }
 
-/// Runs a call that says how it went. No panic gets beyond this.
+/// Executes a call that returns a code. Catches every panic.
 pub fn code(work: impl FnOnce() -> Result<i32, Error>) -> i32 {
-    caught(work).unwrap_or_else(|error| {
-        remember(&error.text);
+    catch(work).unwrap_or_else(|error| {
+        set_last_error(&error.text);
         error.code
     })
 }
 
-/// The same of a call that gives a pointer: null when it failed.
+/// Executes a call that returns a pointer, null on failure. Catches every panic.
 pub fn pointer<T>(work: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
-    caught(work).unwrap_or_else(|error| {
-        remember(&error.text);
+    catch(work).unwrap_or_else(|error| {
+        set_last_error(&error.text);
         std::ptr::null_mut()
     })
 }
 
-fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+fn catch<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<&str>().map(ToString::to_string).or(panic.downcast_ref::<String>().cloned());
-        let text = format!("a bug in the library: {}", said.unwrap_or_default());
+        let message = panic.downcast_ref::<&str>().map(ToString::to_string).or(panic.downcast_ref::<String>().cloned());
+        let text = format!("a bug in the library: {}", message.unwrap_or_default());
         Err(Error { code: PATHCALL_PLACE_PANICKED, text })
     })
 }
 
-fn remember(text: &str) {
-    LAST.set(line(text));
+fn set_last_error(text: &str) {
+    LAST_ERROR.set(c_string(text));
 }
 
-/// Text as C has it; what it can't have is left out.
-pub fn line(text: &str) -> CString {
+/// Converts text to a C string, without its zero bytes.
+pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
-/// Copies text, cut where there is no more room, and always ended: the bytes that all of it has.
+/// Copies text into `room` bytes, truncated if necessary and always terminated. Returns the length of the whole text.
 ///
 /// # Safety
-/// `to` is null, or may be written for `room` bytes.
-#[expect(unsafe_code, reason = "the caller's memory is written")]
-pub unsafe fn put(text: &CStr, to: *mut c_char, room: usize) -> usize {
+/// `to` is null, or points at `room` writable bytes.
+#[expect(unsafe_code, reason = "writes the caller's memory")]
+pub unsafe fn copy_text(text: &CStr, to: *mut c_char, room: usize) -> usize {
     let bytes = text.to_bytes();
     if !to.is_null() && room > 0 {
         let count = bytes.len().min(room - 1);
-        // SAFETY: there is room for so many bytes, and one more is left for the end.
+        // SAFETY: `to` has room for `count` bytes and the terminator.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, count);
             *to.add(count) = 0;

@@ -1,66 +1,66 @@
-//! What has happened, as C reads it.
+//! Events of a context, in the layout that C reads.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
 use bytes::Bytes;
-use pathcall_place::context::{Answer, Event, Failure, Incoming};
+use pathcall_place::context::{Answer, Event, IncomingRequest, RequestError};
 
 use crate::args::opaque;
-use crate::error::{PATHCALL_PLACE_FAILED, PATHCALL_PLACE_OK, PATHCALL_PLACE_REFUSED, code, line};
+use crate::error::{PATHCALL_PLACE_FAILED, PATHCALL_PLACE_OK, PATHCALL_PLACE_REFUSED, c_string, code};
 use crate::{PATHCALL_PLACE_CPU, PATHCALL_PLACE_UNMEASURED};
 
-/// A request is answered, or can't be.
+/// Event kind: a request was answered or has failed.
 pub const PATHCALL_PLACE_ANSWER: u32 = 1;
-/// Of `pathcall_place_write` or `pathcall_place_read`: it is done, or can't be.
+/// Event kind: a `pathcall_place_write` or `pathcall_place_read` is done or has failed.
 pub const PATHCALL_PLACE_ACCESSED: u32 = 2;
-/// A request has come.
+/// Event kind: a request has arrived.
 pub const PATHCALL_PLACE_REQUEST: u32 = 3;
-/// One that was given to `pathcall_place_handle` is answered, or can't be.
+/// Event kind: a request passed to `pathcall_place_handle` was answered or has failed.
 pub const PATHCALL_PLACE_HANDLED: u32 = 4;
 
-/// What an event keeps until it is freed.
-pub struct pathcall_place_held {
+/// Data that an event owns until it is freed.
+pub struct pathcall_place_event_data {
     bytes: Bytes,
     text: CString,
-    request: Option<Incoming>,
+    request: Option<IncomingRequest>,
 }
 
-/// What has happened. Its bytes and its text are the library's, until `pathcall_place_event_free`.
+/// Event of a context. The library owns its bytes and its text, which stay valid until `pathcall_place_event_free`.
 #[repr(C)]
 pub struct pathcall_place_event {
-    /// `PATHCALL_PLACE_ANSWER`, `_ACCESSED`, `_REQUEST` or `_HANDLED`.
+    /// Kind of the event: `PATHCALL_PLACE_ANSWER`, `_ACCESSED`, `_REQUEST` or `_HANDLED`.
     pub what: u32,
-    /// `PATHCALL_PLACE_OK`; `PATHCALL_PLACE_REFUSED`: by the application's function; `PATHCALL_PLACE_FAILED`: by all.
+    /// `PATHCALL_PLACE_OK`; `PATHCALL_PLACE_REFUSED` (by the application's function) or `PATHCALL_PLACE_FAILED`.
     pub status: i32,
-    /// As it was given.
+    /// Tag of the message or access.
     pub tag: u64,
-    /// The bytes of an answer, of what was read, or of a request that has come.
+    /// Bytes of the answer, of the memory read, or of the request that has arrived.
     pub bytes: *const u8,
-    /// How many.
+    /// Number of bytes.
     pub count: usize,
-    /// Why there are none; empty with `PATHCALL_PLACE_OK`.
+    /// Error text; empty with `PATHCALL_PLACE_OK`.
     pub text: *const c_char,
-    /// The path that an answer came by, from 0; -1: the processor did it in place of paths that failed.
+    /// Path of the answer, from 0; -1: all paths failed and the processor answered.
     pub path: i32,
-    /// Times that the request was sent.
+    /// Number of times that the request was sent.
     pub attempts: u32,
     /// Time within the hosts, nanoseconds, or `PATHCALL_PLACE_UNMEASURED`.
     pub intra_ns: u64,
-    /// Time since the request was to be sent, nanoseconds.
+    /// Time from `pathcall_place_send` to the answer, nanoseconds.
     pub total_ns: u64,
-    /// Of a request that has come: its type, from 0, as in the application's file.
+    /// Type of the request that has arrived, from 0, in the order of the application's file.
     pub kind: u32,
-    /// Which trip of its dataflow, from 0.
+    /// Trip of the request's dataflow, from 0.
     pub trip: u32,
-    /// The role that its path names.
+    /// Role that the request's path names.
     pub role: u32,
-    /// The library's.
-    pub held: *mut pathcall_place_held,
+    /// Data of the library.
+    pub held: *mut pathcall_place_event_data,
 }
 
-/// Frees what an event keeps; a request that has come and was neither handled nor answered fails. Null, and an event that
-/// was freed, are none.
+/// Frees an event's data. A request that has arrived and was neither handled nor refused fails. A null pointer and an
+/// event that was freed are ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_event_free(event: *mut pathcall_place_event) {
     if event.is_null() {
@@ -74,23 +74,23 @@ pub extern "C" fn pathcall_place_event_free(event: *mut pathcall_place_event) {
 }
 
 impl pathcall_place_event {
-    /// What it keeps; it is empty then.
-    pub(crate) fn take(&mut self) -> Option<Box<pathcall_place_held>> {
+    /// Takes the event's data; the event is empty afterwards.
+    pub(crate) fn take(&mut self) -> Option<Box<pathcall_place_event_data>> {
         let held = std::mem::replace(&mut self.held, ptr::null_mut());
         (self.bytes, self.count, self.text) = (ptr::null(), 0, c"".as_ptr());
-        // SAFETY: it is null, or was made of a box by this library, and is taken once.
+        // SAFETY: null, or made from a box by this library and taken only once.
         (!held.is_null()).then(|| unsafe { Box::from_raw(held) })
     }
 
-    /// The request of an event, to be handled or answered.
-    pub(crate) fn request(&mut self) -> Option<Incoming> {
+    /// Takes the request of an event, to be handled or refused.
+    pub(crate) fn take_request(&mut self) -> Option<IncomingRequest> {
         if self.what != PATHCALL_PLACE_REQUEST {
             return None;
         }
         self.take()?.request
     }
 
-    pub(crate) fn of(event: Event) -> Self {
+    pub(crate) fn from_event(event: Event) -> Self {
         match event {
             Event::Answer(Answer { tag, result, path, attempts, intra_ns, total_ns }) => Self {
                 tag,
@@ -98,34 +98,34 @@ impl pathcall_place_event {
                 attempts,
                 intra_ns: intra_ns.unwrap_or(PATHCALL_PLACE_UNMEASURED),
                 total_ns,
-                ..Self::with(PATHCALL_PLACE_ANSWER, result)
+                ..Self::with_result(PATHCALL_PLACE_ANSWER, result)
             },
-            Event::Accessed { tag, result } => Self { tag, ..Self::with(PATHCALL_PLACE_ACCESSED, result) },
+            Event::Accessed { tag, result } => Self { tag, ..Self::with_result(PATHCALL_PLACE_ACCESSED, result) },
             Event::Request(request) => {
                 let (head, bytes) = (request.head(), request.payload().clone());
                 let (kind, trip, role) = (u32::from(head.kind), u32::from(head.trip), head.role as u32);
-                let blank = Self::keeping(PATHCALL_PLACE_REQUEST, PATHCALL_PLACE_OK, bytes, c"", Some(request));
+                let blank = Self::with_data(PATHCALL_PLACE_REQUEST, PATHCALL_PLACE_OK, bytes, c"", Some(request));
                 Self { kind, trip, role, ..blank }
             }
-            Event::Handled => Self::with(PATHCALL_PLACE_HANDLED, Ok(Bytes::new())),
+            Event::Handled => Self::with_result(PATHCALL_PLACE_HANDLED, Ok(Bytes::new())),
         }
     }
 
-    fn with(what: u32, result: Result<Bytes, Failure>) -> Self {
+    fn with_result(what: u32, result: Result<Bytes, RequestError>) -> Self {
         match result {
-            Ok(bytes) => Self::keeping(what, PATHCALL_PLACE_OK, bytes, c"", None),
+            Ok(bytes) => Self::with_data(what, PATHCALL_PLACE_OK, bytes, c"", None),
             Err(error) => {
                 let status = match &error {
-                    Failure::App(_) => PATHCALL_PLACE_REFUSED,
-                    Failure::Failed(_) => PATHCALL_PLACE_FAILED,
+                    RequestError::App(_) => PATHCALL_PLACE_REFUSED,
+                    RequestError::Failed(_) => PATHCALL_PLACE_FAILED,
                 };
-                Self::keeping(what, status, Bytes::new(), &line(&error.to_string()), None)
+                Self::with_data(what, status, Bytes::new(), &c_string(&error.to_string()), None)
             }
         }
     }
 
-    fn keeping(what: u32, status: i32, bytes: Bytes, text: &CStr, request: Option<Incoming>) -> Self {
-        let held = Box::new(pathcall_place_held { bytes, text: text.to_owned(), request });
+    fn with_data(what: u32, status: i32, bytes: Bytes, text: &CStr, request: Option<IncomingRequest>) -> Self {
+        let held = Box::new(pathcall_place_event_data { bytes, text: text.to_owned(), request });
         Self {
             what,
             status,

@@ -1,32 +1,32 @@
-//! The interface of *place* for C: LEO's Table II, and what is needed to look at it.
+//! C interface of *place*: the calls of LEO's Table II, and calls that report its decisions and statistics.
 //!
 //! ```text
 //! builder: files, devices, functions, memory, clocks ── init ──▶ context: send, recv, write, read, handle
 //!                                                                  └──▶ event: an answer, an access, a request
 //! ```
 //!
-//! C sees `include/pathcall_place.h`, which a test holds to what stands here, declaration by declaration. `error` has
-//! the codes and the text that goes with them; [`builder`] and [`context`] are opaque to C; [`event`] is what it reads.
-//! No panic leaves the library. Who owns what is said at each function, and in `docs/place-c.md`.
+//! C programs include `include/pathcall_place.h`; a test compares each of its declarations with this crate. Module
+//! `error` has the status codes and the error text. [`builder`] and [`context`] are opaque to C; C reads the fields of
+//! [`event`]. No panic leaves the library. Each function, and `docs/place-c.md`, state the owner of each pointer.
 
 #![warn(missing_docs)]
-#![allow(non_camel_case_types)] // they are names of C
+#![allow(non_camel_case_types)] // names of the C interface
 
-#[expect(unsafe_code, reason = "pointers of C are followed: see each")]
+#[expect(unsafe_code, reason = "dereferences pointers from C: see each")]
 mod args;
-#[expect(unsafe_code, reason = "an interface of C")]
+#[expect(unsafe_code, reason = "a C interface")]
 pub mod builder;
-#[expect(unsafe_code, reason = "an interface of C")]
+mod call_gate;
+#[expect(unsafe_code, reason = "a C interface")]
 pub mod context;
-/// For this crate's own tests.
+/// Public for this crate's own tests only.
 #[doc(hidden)]
-#[expect(unsafe_code, reason = "an interface of C")]
+#[expect(unsafe_code, reason = "a C interface")]
 pub mod error;
-#[expect(unsafe_code, reason = "an interface of C")]
+#[expect(unsafe_code, reason = "a C interface")]
 pub mod event;
-#[expect(unsafe_code, reason = "functions of C are called")]
+#[expect(unsafe_code, reason = "calls C functions")]
 mod functions;
-mod gate;
 
 pub use builder::*;
 pub use context::*;
@@ -38,9 +38,9 @@ pub use error::{
 pub use event::*;
 pub use functions::*;
 
-/// The processor.
+/// Role of the processor.
 pub const PATHCALL_PLACE_CPU: u32 = 0;
-/// The accelerator.
+/// Role of the accelerator.
 pub const PATHCALL_PLACE_ACC: u32 = 1;
-/// A time that was not measured.
+/// Value of a time that was not measured.
 pub const PATHCALL_PLACE_UNMEASURED: u64 = u64::MAX;

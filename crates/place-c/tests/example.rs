@@ -1,4 +1,4 @@
-//! Programs of C, compiled with all warnings, and run: the example, one that makes mistakes, and one that frees early.
+//! C programs, compiled with all warnings and executed: the example, one with invalid calls, one that frees early.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../place/models");
 
-/// Where the library is that was built for this test.
+/// Directory of the shared library that was built for this test.
 fn library() -> PathBuf {
     let test = env::current_exe().expect("this test");
     let directory = test.parent().expect("a directory");
@@ -15,56 +15,60 @@ fn library() -> PathBuf {
     places.iter().find(is).unwrap_or_else(|| panic!("no libpathcall_place_c.so in {places:?}")).clone()
 }
 
-/// Compiles a program.
+/// Compiles a C program against the library.
 fn compile(source: &Path, name: &str) -> PathBuf {
     let (program, library) = (Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), library());
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-I"]);
     cc.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/include")).arg(source).arg("-o").arg(&program).arg("-L").arg(&library);
     cc.args(["-lpathcall_place_c", "-lpthread"]).arg(format!("-Wl,-rpath,{}", library.display()));
-    let said = cc.output().expect("cc runs");
-    assert!(said.status.success(), "{}", text(&said));
+    let output = cc.output().expect("cc runs");
+    assert!(output.status.success(), "{}", text(&output));
     program
 }
 
-fn text(said: &Output) -> String {
-    [&said.stdout[..], &said.stderr].map(String::from_utf8_lossy).concat()
+fn text(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
 }
 
 #[test]
-fn the_example_of_c_runs() {
+fn c_example_runs() {
     let program = compile(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/example/kvs.c")), "kvs");
     let run = |hardware: &str| {
         let mut command = Command::new(&program);
         command.arg(format!("{MODELS}/applications/kvs.yaml")).arg(format!("{MODELS}/{hardware}.yaml")).arg("300");
         command.output().expect("it runs")
     };
-    let said = run("direct");
-    assert!(said.status.success(), "{}", text(&said));
-    let told = text(&said);
-    assert!(told.starts_with("300 keys, 0 wrong\nGET cpu-cpu"), "{told}");
-    assert!(told.contains("acc emulated") && told.contains("PUT"), "{told}");
-    // What is wrong is said, where it is.
-    let said = run("none");
-    assert_eq!(said.status.code(), Some(2));
-    assert!(text(&said).starts_with("models: ") && text(&said).contains("none.yaml: No such file"), "{}", text(&said));
+    let output = run("direct");
+    assert!(output.status.success(), "{}", text(&output));
+    let printed = text(&output);
+    assert!(printed.starts_with("300 keys, 0 wrong\nGET cpu-cpu"), "{printed}");
+    assert!(printed.contains("acc emulated") && printed.contains("PUT"), "{printed}");
+    // An error names the file.
+    let output = run("none");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output).starts_with("models: ") && text(&output).contains("none.yaml: No such file"),
+        "{}",
+        text(&output)
+    );
 }
 
-/// Runs a program of this folder, which says how it went.
+/// Compiles and runs a program of this folder; its exit status is the result.
 fn check(name: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
     let mut command = Command::new(compile(&source, name));
     command.arg(format!("{MODELS}/applications/kvs.yaml")).arg(format!("{MODELS}/direct.yaml"));
-    let said = command.output().expect("it runs");
-    assert!(said.status.success(), "{}", text(&said));
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]
-fn mistakes_of_c_are_codes() {
+fn invalid_calls_from_c_return_codes() {
     check("mistakes");
 }
 
 #[test]
-fn no_function_of_c_is_called_once_its_context_is_freed() {
+fn freed_context_calls_no_c_function() {
     check("freed");
 }

@@ -1,4 +1,4 @@
-/* What is registered may be gone when its context is freed: nothing calls it any more. */
+/* Freed contexts: no registered function is called after its context is freed. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void sleep_ms(long ms) {
     nanosleep(&time, NULL);
 }
 
-/* What functions are registered with. */
+/* `user` argument of the registered functions. */
 struct user {
     atomic_int inside;
     atomic_int calls;
@@ -48,7 +48,7 @@ static int64_t slow(void *user, const uint8_t *request, size_t n, uint8_t *answe
 static int64_t frees(void *user, const uint8_t *request, size_t n, uint8_t *answer, size_t max) {
     struct user *u = user;
     pathcall_place_free(atomic_load(&u->context));
-    expect(strstr(pathcall_place_error(), "a function that was registered with it can't free it") != NULL, "frees");
+    expect(strstr(pathcall_place_error(), "function cannot free its own context or builder") != NULL, "frees");
     atomic_fetch_add(&u->calls, 1);
     return echo(request, n, answer, max);
 }
@@ -66,7 +66,7 @@ static pathcall_place_builder *builder(pathcall_place_function function, struct 
     return b;
 }
 
-static pathcall_place_context *begin(pathcall_place_builder *b, struct user *user) {
+static pathcall_place_context *start(pathcall_place_builder *b, struct user *user) {
     pathcall_place_context *context = pathcall_place_init(b);
     if (context == NULL) {
         fprintf(stderr, "%s\n", pathcall_place_error());
@@ -76,7 +76,7 @@ static pathcall_place_context *begin(pathcall_place_builder *b, struct user *use
     return context;
 }
 
-static void ask(pathcall_place_context *context, int count) {
+static void send_requests(pathcall_place_context *context, int count) {
     pathcall_place_message message = {0};
     expect(pathcall_place_kind(context, "GET", &message.kind) == PATHCALL_PLACE_OK, "kind");
     message.bytes = (const uint8_t *)"k";
@@ -85,24 +85,24 @@ static void ask(pathcall_place_context *context, int count) {
         expect(pathcall_place_send(context, &message) == PATHCALL_PLACE_OK, "send");
 }
 
-/* A task runs, and others wait for it. */
+/* Context freed while a task runs and other requests wait. */
 static void tasks(void) {
     static struct user user;
-    pathcall_place_context *context = begin(builder(slow, &user), &user);
+    pathcall_place_context *context = start(builder(slow, &user), &user);
     pathcall_place_event event;
     int calls;
-    ask(context, 3);
+    send_requests(context, 3);
     while (!atomic_load(&user.inside))
         if (pathcall_place_wait(context, 1000000, &event) == PATHCALL_PLACE_OK)
             pathcall_place_event_free(&event);
     pathcall_place_free(context);
     calls = atomic_load(&user.calls);
-    expect(calls > 0, "what ran was not waited for");
+    expect(calls > 0, "did not wait for the task in progress");
     sleep_ms(1000);
     expect(atomic_load(&user.calls) == calls, "a task was called after its context was freed");
 }
 
-/* A request outlives its context: when it fails, the time is asked. */
+/* Request that outlives its context: the clock is not read when the request fails. */
 static void clocks(void) {
     static struct user user;
     pathcall_place_builder *b = builder(slow, &user);
@@ -110,27 +110,27 @@ static void clocks(void) {
     pathcall_place_event event;
     int calls;
     expect(pathcall_place_reg_ts_func(b, counts, &user, "cpu") == PATHCALL_PLACE_OK, "clock");
-    expect(pathcall_place_gives_out(b) == PATHCALL_PLACE_OK, "gives out");
-    context = begin(b, &user);
-    ask(context, 1);
-    expect(pathcall_place_wait(context, 180000000000ull, &event) == PATHCALL_PLACE_OK, "nothing comes");
-    expect(event.what == PATHCALL_PLACE_REQUEST, "no request");
+    expect(pathcall_place_requests_as_events(b) == PATHCALL_PLACE_OK, "requests as events");
+    context = start(b, &user);
+    send_requests(context, 1);
+    expect(pathcall_place_wait(context, 180000000000ull, &event) == PATHCALL_PLACE_OK, "no event");
+    expect(event.what == PATHCALL_PLACE_REQUEST, "not a request");
     pathcall_place_free(context);
     calls = atomic_load(&user.calls);
-    expect(calls > 0, "nobody has asked the clock");
+    expect(calls > 0, "the clock was not read");
     pathcall_place_event_free(&event);
-    expect(atomic_load(&user.calls) == calls, "a clock was asked after its context was freed");
+    expect(atomic_load(&user.calls) == calls, "the clock was read after its context was freed");
 }
 
-/* A task that frees its own context would wait for itself. */
+/* Task that frees its own context: the call fails. */
 static void own(void) {
     static struct user user;
-    pathcall_place_context *context = begin(builder(frees, &user), &user);
+    pathcall_place_context *context = start(builder(frees, &user), &user);
     pathcall_place_event event;
-    ask(context, 1);
-    expect(pathcall_place_wait(context, 180000000000ull, &event) == PATHCALL_PLACE_OK, "nothing comes");
+    send_requests(context, 1);
+    expect(pathcall_place_wait(context, 180000000000ull, &event) == PATHCALL_PLACE_OK, "no event");
     expect(event.what == PATHCALL_PLACE_ANSWER && event.status == PATHCALL_PLACE_OK, "no answer");
-    expect(atomic_load(&user.calls) > 0, "nothing was called");
+    expect(atomic_load(&user.calls) > 0, "no function was called");
     pathcall_place_event_free(&event);
     pathcall_place_free(context);
 }

@@ -1,4 +1,4 @@
-//! The interface of place for C: programs that are compiled here.
+//! Tests of the C interface of place: errors, header, and C programs compiled by the test.
 
 mod error;
 mod example;

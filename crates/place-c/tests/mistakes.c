@@ -1,4 +1,4 @@
-/* Whatever is passed, it is a code and a line of text. */
+/* Invalid calls: each returns a code and sets a line of error text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void writes(void *user, size_t at, const uint8_t *from, size_t n) {
 static pathcall_place_event wait_for(pathcall_place_context *context) {
     pathcall_place_event event;
     if (pathcall_place_wait(context, 180000000000ull, &event) != PATHCALL_PLACE_OK) {
-        fprintf(stderr, "nothing comes: %s\n", pathcall_place_error());
+        fprintf(stderr, "no event: %s\n", pathcall_place_error());
         exit(2);
     }
     return event;
@@ -60,17 +60,19 @@ int main(int argc, char **argv) {
         failures++;
     b = pathcall_place_builder_new(argv[1], argv[2], argv[2]);
     EXPECT(pathcall_place_strategy(NULL, "leo"), PATHCALL_PLACE_INVALID, "builder is null");
-    EXPECT(pathcall_place_strategy(b, "best"), PATHCALL_PLACE_UNKNOWN, "no strategy `best`: expected one of leo,");
+    EXPECT(pathcall_place_strategy(b, "best"), PATHCALL_PLACE_UNKNOWN, "unknown strategy `best`: expected one of leo,");
     EXPECT(pathcall_place_strategy(b, "\xff"), PATHCALL_PLACE_INVALID, "name is not UTF-8");
-    EXPECT(pathcall_place_device(b, 7, "cpu"), PATHCALL_PLACE_INVALID, "no role 7");
-    EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "abacus"), PATHCALL_PLACE_UNKNOWN, "`abacus` is no device");
-    EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "opencl:99"), PATHCALL_PLACE_FAILED, "is not there");
+    EXPECT(pathcall_place_device(b, 7, "cpu"), PATHCALL_PLACE_INVALID, "invalid role 7");
+    EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "abacus"), PATHCALL_PLACE_UNKNOWN, "invalid device `abacus`");
+    EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "opencl:99"), PATHCALL_PLACE_FAILED, "not found");
     EXPECT(pathcall_place_reg_app_func(b, NULL, NULL, "look-up", 0, 0), PATHCALL_PLACE_INVALID, "function is null");
     EXPECT(pathcall_place_reg_app_kernel(b, NULL, "look-up", 0), PATHCALL_PLACE_INVALID, "kernel is null");
     EXPECT(pathcall_place_reg_app_kernel(b, &kernel, "look-up", 0), PATHCALL_PLACE_INVALID, "source is null");
-    EXPECT(pathcall_place_reg_comm_func(b, "pigeon", "p", 0), PATHCALL_PLACE_INVALID, "`pigeon` carries no messages");
-    EXPECT(pathcall_place_sample(b, "look-up", NULL, 3), PATHCALL_PLACE_INVALID, "request is null, and has 3");
-    /* What was refused has changed nothing. */
+    EXPECT(pathcall_place_reg_comm_func(b, "pigeon", "p", 0), PATHCALL_PLACE_INVALID,
+           "invalid communication function `pigeon`: expected itself");
+    EXPECT(pathcall_place_sample(b, "look-up", NULL, 3), PATHCALL_PLACE_INVALID,
+           "request is null or invalid, with a count of 3");
+    /* The rejected calls have not changed the builder. */
     EXPECT(pathcall_place_device(b, PATHCALL_PLACE_CPU, "cpu:1"), PATHCALL_PLACE_OK, "");
     EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "emulated:per-job=5us"), PATHCALL_PLACE_OK, "");
     EXPECT(pathcall_place_reg_app_func(b, echo, NULL, "look-up", PATHCALL_PLACE_CPU, 0), PATHCALL_PLACE_OK, "");
@@ -84,17 +86,17 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", pathcall_place_error());
         return 2;
     }
-    EXPECT(pathcall_place_kind(context, "DROP", &kind), PATHCALL_PLACE_UNKNOWN, "no type of request `DROP`");
+    EXPECT(pathcall_place_kind(context, "DROP", &kind), PATHCALL_PLACE_UNKNOWN, "no request type `DROP`");
     EXPECT(pathcall_place_kind(context, "GET", NULL), PATHCALL_PLACE_INVALID, "kind is null");
     EXPECT(pathcall_place_kind(context, "GET", &kind), PATHCALL_PLACE_OK, "");
     EXPECT(pathcall_place_send(context, NULL), PATHCALL_PLACE_INVALID, "message is null");
     EXPECT(pathcall_place_recv(context, NULL), PATHCALL_PLACE_INVALID, "event is null");
     EXPECT(pathcall_place_recv(context, &event), PATHCALL_PLACE_NOTHING, "");
     message.kind = 70000;
-    EXPECT(pathcall_place_send(context, &message), PATHCALL_PLACE_UNKNOWN, "no type of request 70000");
+    EXPECT(pathcall_place_send(context, &message), PATHCALL_PLACE_UNKNOWN, "no request type 70000");
     message.kind = 99;
-    EXPECT(pathcall_place_send(context, &message), PATHCALL_PLACE_UNKNOWN, "no type of request 99");
-    /* A function that refuses says so in the event. */
+    EXPECT(pathcall_place_send(context, &message), PATHCALL_PLACE_UNKNOWN, "no request type 99");
+    /* The event reports that the function has refused the request. */
     message.kind = kind;
     message.tag = 5;
     message.bytes = &nine;
@@ -102,12 +104,12 @@ int main(int argc, char **argv) {
     EXPECT(pathcall_place_send(context, &message), PATHCALL_PLACE_OK, "");
     event = wait_for(context);
     if (event.what != PATHCALL_PLACE_ANSWER || event.status != PATHCALL_PLACE_REFUSED || event.tag != 5 ||
-        event.count != 0 || strcmp(event.text, "the function refuses it, with -7") != 0)
+        event.count != 0 || strcmp(event.text, "the function refused the request: -7") != 0)
         expect(event.status, PATHCALL_PLACE_REFUSED, event.text, __LINE__), failures++;
-    EXPECT(pathcall_place_handle(context, &event, 0), PATHCALL_PLACE_INVALID, "the event is no request");
+    EXPECT(pathcall_place_handle(context, &event, 0), PATHCALL_PLACE_INVALID, "the event is not a request");
     pathcall_place_event_free(&event);
     pathcall_place_event_free(&event);
-    /* Memory of the other side, within it and outside. */
+    /* Memory of the other side: accesses within its bounds and beyond. */
     EXPECT(pathcall_place_write(context, "m", 4, (const uint8_t *)"abcd", 4, 1), PATHCALL_PLACE_OK, "");
     event = wait_for(context);
     EXPECT(event.what == PATHCALL_PLACE_ACCESSED ? event.status : -99, PATHCALL_PLACE_OK, "");
@@ -120,7 +122,7 @@ int main(int argc, char **argv) {
     event = wait_for(context);
     EXPECT(event.status, PATHCALL_PLACE_FAILED, "");
     pathcall_place_event_free(&event);
-    /* Text is cut, and always ended. */
+    /* Text is truncated, and always terminated. */
     memset(text, 1, sizeof text);
     if (pathcall_place_status(context, text, sizeof text) <= sizeof text || strlen(text) != sizeof text - 1 ||
         pathcall_place_explain(context, 9, NULL, 0) == 0)

@@ -1,6 +1,6 @@
-//! The last requests, which path each took, and why: for whoever asks.
+//! Log of the last requests, with the selected paths and the reasons.
 //!
-//! Whoever has a [`Selector`] keeps a [`Log`] beside it, and tells it what becomes of each request.
+//! The owner of a [`Selector`] keeps a [`RequestLog`] beside it, and records each event of a request.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,47 +8,47 @@ use std::fmt;
 use pathcall_wire::Instant;
 
 use crate::path::{KindId, PathId, Paths};
-use crate::select::{PathState, Selector, Why};
+use crate::select::{PathState, SelectionReason, Selector};
 
-/// Paths of one type that are told of in an explanation; there may be more.
+/// Limit on the paths in an explanation; a type may have more.
 pub const OPTIONS_MAX: usize = 6;
 
-/// What a path looked like when a request chose.
+/// State of a path at the time of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// The path.
+pub struct PathSnapshot {
+    /// Id of the path.
     pub path: PathId,
     /// `k̂`.
     pub k: u32,
-    /// Messages in flight.
+    /// Number of messages in flight.
     pub in_flight: u32,
-    /// `T`, nanoseconds.
+    /// Traverse time `T` in nanoseconds.
     pub traverse_ns: u64,
-    /// Toll, nanoseconds.
+    /// Toll in nanoseconds.
     pub toll_ns: u64,
-    /// What was queued there by this context, nanoseconds.
+    /// Queue of this context on the path, in nanoseconds.
     pub queue_ns: u64,
-    /// How many 16ths of what the model and those ahead explain its messages took: 16 when all is well.
+    /// Slowness in 16ths of the expected time: 16 when all is well.
     pub slowness: u32,
-    /// Whether it was left.
+    /// Whether the selector has left the path.
     pub left: bool,
 }
 
-impl Seen {
-    /// What the path costs, nanoseconds: `T + 2 · queue + k̂ · toll`, times how slow it is (LEO §III-B2, as
-    /// `docs/place.md` corrects it).
+impl PathSnapshot {
+    /// Cost of the path in nanoseconds: `T + 2 · queue + k̂ · toll`, times its slowness (LEO §III-B2, as corrected in
+    /// `docs/place.md`).
     #[must_use]
     pub fn total_ns(&self) -> u64 {
         self.slowed(self.traverse_ns.saturating_add(self.others_ns()).saturating_add(self.queue_ns.saturating_mul(2)))
     }
 
-    /// When a message that takes it may be expected to be done, nanoseconds from then.
+    /// Expected time until a message on this path is done, in nanoseconds.
     #[must_use]
     pub fn expected_ns(&self) -> u64 {
         self.slowed(self.traverse_ns.saturating_add(self.others_ns()).saturating_add(self.queue_ns))
     }
 
-    /// What others queue there, nanoseconds.
+    /// Estimated queue of others, in nanoseconds.
     fn others_ns(&self) -> u64 {
         u64::from(self.k).saturating_mul(self.toll_ns)
     }
@@ -58,54 +58,54 @@ impl Seen {
     }
 }
 
-/// One request: what it could take, what it took and what came of it.
+/// Record of one request: candidates, selected path and result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained {
-    /// Counts requests.
+pub struct SelectionRecord {
+    /// Number of the request.
     pub number: u64,
-    /// As given.
+    /// Tag of the caller.
     pub tag: u64,
-    /// When it was to be sent.
+    /// Time of the request.
     pub at: Instant,
-    /// Its type.
+    /// Request type.
     pub kind: KindId,
-    /// The path of its last attempt, and why; none while it waits for others.
-    pub chosen: Option<(PathId, Why)>,
-    /// Whether it had to wait for others first: what there was to choose from then may have been something else.
+    /// Path of the last attempt, and the reason; `None` while the request waits for others.
+    pub chosen: Option<(PathId, SelectionReason)>,
+    /// Whether it had to wait for others first; the candidates may have changed since.
     pub waited: bool,
-    /// What there was to choose from when it came.
-    pub options: [Option<Seen>; OPTIONS_MAX],
-    /// Attempts that failed.
+    /// Candidates at the time of the request.
+    pub options: [Option<PathSnapshot>; OPTIONS_MAX],
+    /// Number of failed attempts.
     pub failed: u32,
-    /// The path that failed it last.
+    /// Path of the last failed attempt.
     pub failed_path: Option<PathId>,
-    /// Why.
+    /// Reason of the last failure.
     pub reason: String,
-    /// Whether the CPUs did it in place of paths that failed.
-    pub resorted: bool,
-    /// Times within the hosts and from end to end of the attempt that was answered, nanoseconds; none: not yet.
+    /// Whether the CPUs executed it after all paths had failed.
+    pub run_on_cpus: bool,
+    /// Time within the hosts and end-to-end time of the answered attempt, in nanoseconds; `None`: not answered yet.
     pub ended: Option<(Option<u64>, u64)>,
 }
 
-/// The last requests of a selector. Allocates nothing after [`Log::new`], but for reasons of failures.
+/// Log of a selector's last requests. Allocates only for reasons of failures after [`RequestLog::new`].
 #[derive(Debug)]
-pub struct Log {
-    explained: VecDeque<Explained>,
+pub struct RequestLog {
+    explained: VecDeque<SelectionRecord>,
     max: usize,
     number: u64,
-    before: [Option<Seen>; OPTIONS_MAX],
+    before: [Option<PathSnapshot>; OPTIONS_MAX],
 }
 
-impl Log {
-    /// One that remembers so many requests, at least one.
+impl RequestLog {
+    /// Creates a log of at most `max` requests, at least one.
     #[must_use]
     pub fn new(max: usize) -> Self {
         let max = max.max(1);
         Self { explained: VecDeque::with_capacity(max), max, number: 0, before: [None; OPTIONS_MAX] }
     }
 
-    /// What the paths look like before a request chooses.
-    pub fn before(&mut self, now: Instant, paths: &Paths, selector: &Selector, kind: KindId) {
+    /// Records the state of the paths before a selection.
+    pub fn snapshot_paths(&mut self, now: Instant, paths: &Paths, selector: &Selector, kind: KindId) {
         let first = paths.kinds[usize::from(kind.0)].first.0;
         self.before = [None; OPTIONS_MAX];
         for ((at, path), seen) in paths.of_kind(kind).iter().enumerate().zip(&mut self.before) {
@@ -113,18 +113,18 @@ impl Log {
             let PathState { k, in_flight, slowness, left_until, .. } = selector.state(id);
             let (traverse_ns, toll_ns, left) = (path.traverse_ns, path.toll_ns, left_until.is_some());
             let queue_ns = selector.queue_ns(now, id);
-            *seen = Some(Seen { path: id, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left });
+            *seen = Some(PathSnapshot { path: id, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left });
         }
     }
 
-    /// A request was taken: its number.
-    pub fn asked(&mut self, at: Instant, tag: u64, kind: KindId, waited: bool) -> u64 {
+    /// Records a new request; returns its number.
+    pub fn record_request(&mut self, at: Instant, tag: u64, kind: KindId, waited: bool) -> u64 {
         if self.explained.len() == self.max {
             self.explained.pop_front();
         }
         let number = self.number;
         self.number += 1;
-        self.explained.push_back(Explained {
+        self.explained.push_back(SelectionRecord {
             number,
             tag,
             at,
@@ -135,78 +135,89 @@ impl Log {
             failed: 0,
             failed_path: None,
             reason: String::new(),
-            resorted: false,
+            run_on_cpus: false,
             ended: None,
         });
         number
     }
 
-    /// One that is still remembered.
-    fn find(&mut self, number: u64) -> Option<&mut Explained> {
+    /// Record of a request that is still in the log.
+    fn find(&mut self, number: u64) -> Option<&mut SelectionRecord> {
         let first = self.explained.front()?.number;
         self.explained.get_mut(usize::try_from(number.checked_sub(first)?).ok()?)
     }
 
-    /// It goes on this path.
-    pub fn chose(&mut self, number: u64, path: PathId, why: Why) {
+    /// Records the selected path of an attempt.
+    pub fn record_path(&mut self, number: u64, path: PathId, reason: SelectionReason) {
         if let Some(record) = self.find(number) {
-            record.chosen = Some((path, why));
+            record.chosen = Some((path, reason));
         }
     }
 
-    /// An attempt failed.
-    pub fn failed(&mut self, number: u64, path: Option<PathId>, why: &str) {
+    /// Records a failed attempt.
+    pub fn record_failure(&mut self, number: u64, path: Option<PathId>, reason: &str) {
         if let Some(record) = self.find(number) {
             record.failed += 1;
-            (record.failed_path, record.reason) = (path, why.into());
+            (record.failed_path, record.reason) = (path, reason.into());
         }
     }
 
-    /// All paths have failed it: somebody does it in their place.
-    pub fn resorted(&mut self, number: u64) {
+    /// Records that all paths have failed and the CPUs execute the request.
+    pub fn record_cpu_run(&mut self, number: u64) {
         if let Some(record) = self.find(number) {
-            record.resorted = true;
+            record.run_on_cpus = true;
         }
     }
 
-    /// It was answered: times within the hosts, if they are known, and from end to end, in nanoseconds.
-    pub fn ended(&mut self, number: u64, intra_ns: Option<u64>, total_ns: u64) {
+    /// Records the answer: time within the hosts, if known, and end-to-end time, in nanoseconds.
+    pub fn record_end(&mut self, number: u64, intra_ns: Option<u64>, total_ns: u64) {
         if let Some(record) = self.find(number) {
             record.ended = Some((intra_ns, total_ns));
         }
     }
 
-    /// The last `count` requests, the newest last.
-    pub fn last<'a>(&'a self, count: usize, paths: &'a Paths) -> impl Iterator<Item = Explanation<'a>> {
+    /// Last `count` requests, the newest last.
+    pub fn recent<'a>(&'a self, count: usize, paths: &'a Paths) -> impl Iterator<Item = Explanation<'a>> {
         let skip = self.explained.len().saturating_sub(count);
         self.explained.iter().skip(skip).map(move |record| Explanation { record, paths })
     }
 }
 
-/// A request's way, as it is told.
+/// Explanation of one request, for people.
 #[derive(Debug, Clone, Copy)]
 pub struct Explanation<'a> {
-    /// What is known.
-    pub record: &'a Explained,
+    /// Record of the request.
+    pub record: &'a SelectionRecord,
     paths: &'a Paths,
 }
 
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Explained { number, kind, chosen, waited, options, failed, failed_path, reason, resorted, ended, .. } =
-            self.record;
+        let SelectionRecord {
+            number,
+            kind,
+            chosen,
+            waited,
+            options,
+            failed,
+            failed_path,
+            reason,
+            run_on_cpus,
+            ended,
+            ..
+        } = self.record;
         let name = |path: PathId| &self.paths.path(path).name;
         write!(f, "{number} {}: ", self.paths.kinds[usize::from(kind.0)].name)?;
-        match (resorted, chosen) {
-            (true, _) => write!(f, "by the CPUs, as no path answered")?,
-            (false, Some((path, why))) => write!(f, "{} ({})", name(*path), because(*why))?,
-            (false, None) => write!(f, "waits for those before it")?,
+        match (run_on_cpus, chosen) {
+            (true, _) => write!(f, "executed by the CPUs: no path answered")?,
+            (false, Some((path, reason))) => write!(f, "{} ({})", name(*path), reason_text(*reason))?,
+            (false, None) => write!(f, "waits for earlier requests")?,
         }
         if *waited && chosen.is_some() {
-            write!(f, ", after it had waited for those before it")?;
+            write!(f, ", after waiting for earlier requests")?;
         }
         for (at, seen) in options.iter().flatten().enumerate() {
-            let Seen { path, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left } = seen;
+            let PathSnapshot { path, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left } = seen;
             let left = if *left { ", left" } else { "" };
             write!(f, "{} {}: ", if at == 0 { ";" } else { "," }, name(*path))?;
             let sum = format!("{traverse_ns} + 2 × {queue_ns} + {k} × {toll_ns}");
@@ -220,20 +231,20 @@ impl fmt::Display for Explanation<'_> {
             write!(f, "; failed {failed} times, last on {}: {reason}", name(*path))?;
         }
         match ended {
-            Some((Some(intra), total)) => write!(f, "; took {intra} ns within the hosts, {total} ns in all"),
-            Some((None, total)) => write!(f, "; took {total} ns in all"),
+            Some((Some(intra), total)) => write!(f, "; took {intra} ns within the hosts, {total} ns in total"),
+            Some((None, total)) => write!(f, "; took {total} ns in total"),
             None => write!(f, "; not answered yet"),
         }
     }
 }
 
-/// In words.
-const fn because(why: Why) -> &'static str {
-    match why {
-        Why::Best => "least",
-        Why::Only => "no other",
-        Why::Probe => "a probe",
-        Why::Follows => "after one before it",
-        Why::LeastBad => "all were left",
+/// Text of a reason.
+const fn reason_text(reason: SelectionReason) -> &'static str {
+    match reason {
+        SelectionReason::Best => "lowest cost",
+        SelectionReason::Only => "only path",
+        SelectionReason::Probe => "probe",
+        SelectionReason::Follows => "follows an earlier request",
+        SelectionReason::LeastBad => "all paths failing",
     }
 }

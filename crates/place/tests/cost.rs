@@ -1,4 +1,4 @@
-//! What a selection costs: no allocation, and so many instructions, counted by valgrind.
+//! Cost of a selection: no allocation, and a limit on instructions, counted by valgrind.
 
 use std::env;
 use std::hint::black_box;
@@ -6,15 +6,16 @@ use std::process::Command;
 
 use pathcall_place::model::Preset;
 use pathcall_place::{
-    Application, Config, Decision, Hardware, KindId, Outcome, Paths, Released, Request, Selector, Strategy, Ticket,
+    Application, Config, Decision, Hardware, KindId, Paths, Released, RequestOutcome, SelectionRequest,
+    SelectionStrategy, Selector, Ticket,
 };
 use pathcall_wire::Instant;
 
-/// What one selection with its outcome may take, in instructions of a build that is not optimised.
+/// Limit on the instructions of a selection with its outcome, in a build without optimisation.
 const INSTRUCTIONS_MAX: f64 = 6_200.0;
 const FEW: u64 = 10_000;
 const MORE: u64 = 40_000;
-/// Requests in flight.
+/// Number of requests in flight.
 const WINDOW: usize = 64;
 
 fn paths() -> Paths {
@@ -24,24 +25,25 @@ fn paths() -> Paths {
     Paths::of(&hardware, &hardware, &application).expect("paths")
 }
 
-/// Selects so many times over four paths, with a window of requests in flight and addresses that meet now and then.
+/// Makes `count` selections over four paths, with a window of requests in flight and addresses that sometimes
+/// collide.
 fn select(selector: &mut Selector, count: u64, flying: &mut Vec<Ticket>) {
     for n in 0..count {
         let now = Instant(n * 400);
-        let request = Request { kind: KindId(0), address: n.wrapping_mul(0x9e37_79b9) % 1_000, message: 0 };
+        let request = SelectionRequest { kind: KindId(0), address: n.wrapping_mul(0x9e37_79b9) % 1_000, message: 0 };
         if flying.len() == WINDOW {
             let ticket = flying.swap_remove(n as usize % WINDOW);
-            selector.done(now, ticket, Outcome::Done { intra_ns: Some(1_600 + n % 700), total_ns: 9_000 });
+            selector.done(now, ticket, RequestOutcome::Done { intra_ns: Some(1_600 + n % 700), total_ns: 9_000 });
             while let Some(released) = selector.poll(now) {
-                if let Released::Go(go) = released {
-                    flying.push(go.ticket);
+                if let Released::Send(dispatch) = released {
+                    flying.push(dispatch.ticket);
                 }
             }
         }
-        if let Decision::Go(go) = black_box(selector.select(now, black_box(&request)))
+        if let Decision::Send(dispatch) = black_box(selector.select(now, black_box(&request)))
             && flying.len() < WINDOW
         {
-            flying.push(go.ticket);
+            flying.push(dispatch.ticket);
         }
     }
 }
@@ -49,8 +51,8 @@ fn select(selector: &mut Selector, count: u64, flying: &mut Vec<Ticket>) {
 #[test]
 fn selection_does_not_allocate() {
     let paths = paths();
-    for (name, strategy) in Strategy::WORDS {
-        if matches!(strategy, Strategy::Horizon { .. }) {
+    for (name, strategy) in SelectionStrategy::NAMES {
+        if matches!(strategy, SelectionStrategy::Horizon { .. }) {
             continue;
         }
         let mut selector = Selector::new(&paths, strategy, Config::default());
@@ -64,11 +66,11 @@ fn selection_does_not_allocate() {
 #[test]
 fn selection_takes_few_instructions() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        assert!(env::var_os("PATHCALL_ROOT_TESTS").is_none(), "there is no valgrind");
+        assert!(env::var_os("PATHCALL_ROOT_TESTS").is_none(), "valgrind is missing");
         return println!("skipped: there is no valgrind");
     }
     let each = (instructions(FEW + MORE) - instructions(FEW)) as f64 / MORE as f64;
-    let mut selector = Selector::new(&paths(), Strategy::Leo, Config::default());
+    let mut selector = Selector::new(&paths(), SelectionStrategy::Leo, Config::default());
     let mut flying = Vec::with_capacity(WINDOW + 1);
     let begun = processor_ns();
     select(&mut selector, 1_000_000, &mut flying);
@@ -77,27 +79,27 @@ fn selection_takes_few_instructions() {
     assert!(each <= INSTRUCTIONS_MAX, "{each:.0} instructions");
 }
 
-/// Time of the processor that this thread has had, which does not count that of others beside it.
+/// CPU time of this thread.
 fn processor_ns() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Instructions of a run of so many.
+/// Number of instructions of a run with `count` selections.
 fn instructions(count: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(env::current_exe().expect("this test"));
     command.args(["--exact", "cost::selections", "--ignored", "--nocapture"]).env("COUNT", count.to_string());
-    let said = command.output().expect("valgrind runs");
-    let text = String::from_utf8_lossy(&said.stderr);
+    let output = command.output().expect("valgrind runs");
+    let text = String::from_utf8_lossy(&output.stderr);
     let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1)).and_then(|n| n.trim().parse().ok());
-    collected.filter(|_| said.status.success()).unwrap_or_else(|| panic!("{text}"))
+    collected.filter(|_| output.status.success()).unwrap_or_else(|| panic!("{text}"))
 }
 
 #[test]
 #[ignore = "run by the other test, under valgrind"]
 fn selections() {
-    let count = env::var("COUNT").expect("told by the other test").parse().expect("a number");
-    let mut selector = Selector::new(&paths(), Strategy::Leo, Config::default());
+    let count = env::var("COUNT").expect("address from the other process").parse().expect("a number");
+    let mut selector = Selector::new(&paths(), SelectionStrategy::Leo, Config::default());
     select(&mut selector, count, &mut Vec::with_capacity(WINDOW + 1));
 }

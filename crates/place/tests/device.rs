@@ -1,30 +1,30 @@
-//! Devices: the pool of the CPU, the emulated one, and those that are found.
+//! Devices: the CPU's thread pool, the emulated device, and OpenCL devices.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-use pathcall_place::device::discover::{Choice, open};
-use pathcall_place::device::emulated::{Emulated, Fault, Planted, Rate};
-use pathcall_place::device::pool::{Pool, PoolConfig};
+use pathcall_place::device::discover::{DeviceChoice, open};
+use pathcall_place::device::emulated::{Emulated, EmulatedFault, PlantedFault, Rate};
+use pathcall_place::device::pool::{CpuPool, PoolConfig};
 use pathcall_place::device::{
-    AppError, Code, Completion, Device, FunctionId, HostFn, Items, Job, JobError, Kernel, Length, MESSAGE_MAX,
-    RefusedReason,
+    AnswerLength, AppError, Completion, ComputeDevice, FunctionId, HostFn, Job, JobError, JobRefusal, Kernel,
+    MESSAGE_MAX, TaskCode, WorkItemCount,
 };
 
-/// Reached only when something hangs.
+/// Timeout, reached only if the test hangs.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Adds 7 to each byte.
-fn add_seven() -> Code {
+/// Function that adds 7 to each byte.
+fn add_seven() -> TaskCode {
     let function: HostFn = Arc::new(|input, output| {
         for (to, from) in output.iter_mut().zip(input) {
             *to = from.wrapping_add(7);
         }
         Ok(input.len())
     });
-    Code::Host(function, Length::AsInput)
+    TaskCode::Host(function, AnswerLength::AsInput)
 }
 
 const ADD_SEVEN: &str = "kernel void add_seven(global const uchar *input, uint input_bytes, global uchar *output, \
@@ -32,21 +32,21 @@ const ADD_SEVEN: &str = "kernel void add_seven(global const uchar *input, uint i
                          uint i = get_global_id(0);\n\
                          if (i < input_bytes && i < output_bytes_max) output[i] = input[i] + 7;\n}";
 
-fn kernel(source: &str, entry: &str, length: Length) -> Kernel {
+fn kernel(source: &str, entry: &str, length: AnswerLength) -> Kernel {
     Kernel {
         source: source.into(),
         entry: entry.into(),
         options: String::new(),
-        items: Items::PerInput(1),
+        items: WorkItemCount::PerInput(1),
         group: 64,
         length,
         tables: Vec::new(),
     }
 }
 
-/// PoCL, or another device of OpenCL.
-fn opencl() -> Option<Arc<dyn Device>> {
-    match open(&Choice::OpenCl(0)) {
+/// OpenCL device, if there is one (PoCL, for example).
+fn opencl() -> Option<Arc<dyn ComputeDevice>> {
+    match open(&DeviceChoice::OpenCl(0)) {
         Ok(device) => Some(device),
         Err(error) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
             println!("skipped: {error}");
@@ -56,8 +56,8 @@ fn opencl() -> Option<Arc<dyn Device>> {
     }
 }
 
-/// Gives a device inputs, all at once: what it answers, in their order.
-fn run(device: &dyn Device, function: FunctionId, inputs: &[Bytes], max: usize) -> Vec<Result<Bytes, JobError>> {
+/// Submits all inputs at once; returns the answers in their order.
+fn run(device: &dyn ComputeDevice, function: FunctionId, inputs: &[Bytes], max: usize) -> Vec<Result<Bytes, JobError>> {
     let (done, completions) = unbounded();
     for (tag, input) in inputs.iter().enumerate() {
         let region = device.register(max, max).expect("memory");
@@ -74,7 +74,7 @@ fn collect(completions: &Receiver<Completion>, count: usize) -> Vec<Result<Bytes
         let answer = result.map(|bytes| Bytes::copy_from_slice(region.expect("memory").output(bytes)));
         assert!(answers[tag as usize].replace(answer).is_none(), "job {tag} has two completions");
     }
-    answers.into_iter().map(|answer| answer.expect("each has one")).collect()
+    answers.into_iter().map(|answer| answer.expect("each device has one")).collect()
 }
 
 fn inputs() -> Vec<Bytes> {
@@ -86,68 +86,68 @@ fn expected(inputs: &[Bytes]) -> Vec<Result<Bytes, JobError>> {
 }
 
 #[test]
-fn threads_and_an_emulated_device_answer_alike() {
-    let pool = Pool::start(&PoolConfig::new(2)).expect("threads");
+fn thread_pool_and_emulated_device_give_equal_answers() {
+    let pool = CpuPool::start(&PoolConfig::new(2)).expect("threads");
     let rate = Rate { slots: 2, per_job: Duration::from_micros(200), ..Rate::default() };
     let emulated = Emulated::start("test", rate, Vec::new()).expect("a thread");
-    for device in [&pool as &dyn Device, &emulated] {
+    for device in [&pool as &dyn ComputeDevice, &emulated] {
         let function = device.load("add", &add_seven()).expect("loaded");
         assert_eq!(run(device, function, &inputs(), 100_000), expected(&inputs()), "{device:?}");
     }
 }
 
 #[test]
-fn an_emulated_device_takes_its_time_and_not_the_processors() {
+fn emulated_device_takes_modelled_time() {
     let rate = Rate { slots: 2, per_job: Duration::from_millis(10), ..Rate::default() };
     let device = Emulated::start("test", rate, Vec::new()).expect("a thread");
     let function = device.load("add", &add_seven()).expect("loaded");
     let began = std::time::Instant::now();
     run(&device, function, &vec![Bytes::from_static(b"x"); 8], 8);
-    // Two at a time, 10 ms each; a machine that is busy takes longer.
+    // Two at a time, 10 ms each; longer on a busy machine.
     assert!(began.elapsed() >= Duration::from_millis(40), "{:?}", began.elapsed());
 }
 
 #[test]
-fn functions_that_fail_or_panic_or_lie_are_told() {
-    let device = Pool::start(&PoolConfig::new(1)).expect("threads");
+fn failing_panicking_and_lying_functions_are_job_errors() {
+    let device = CpuPool::start(&PoolConfig::new(1)).expect("threads");
     let codes = [
-        Code::host(|_, _| Err(AppError("no such key".into()))),
-        Code::host(|_, _| panic!("as told")),
-        Code::host(|_, output| Ok(output.len() + 1)),
-        Code::Host(Arc::new(|input, _| Ok(input.len() + 1)), Length::AsInput),
+        TaskCode::host(|_, _| Err(AppError("no such key".into()))),
+        TaskCode::host(|_, _| panic!("as configured")),
+        TaskCode::host(|_, output| Ok(output.len() + 1)),
+        TaskCode::Host(Arc::new(|input, _| Ok(input.len() + 1)), AnswerLength::AsInput),
     ];
-    let said = codes.map(|code| {
+    let message = codes.map(|code| {
         let function = device.load("f", &code).expect("loaded");
         run(&device, function, &[Bytes::from_static(b"four")], 8).remove(0).expect_err("no answer").to_string()
     });
     let expected = [
         "no such key",
         "the function panicked",
-        "an answer of 9 bytes, expected at most 8",
-        "an answer of 5 bytes, expected 4",
+        "answer of 9 bytes, expected at most 8",
+        "answer of 5 bytes, expected 4",
     ];
-    assert_eq!(said, expected);
-    let code = Code::OpenCl(kernel("", "k", Length::Any));
+    assert_eq!(message, expected);
+    let code = TaskCode::OpenCl(kernel("", "k", AnswerLength::Any));
     let refused = device.load("f", &code).expect_err("not on threads").to_string();
-    assert_eq!(refused, "cpu can't run `f`: it was given OpenCL C, expected a function of the host");
+    assert_eq!(refused, "cpu cannot run `f`: got OpenCL C, expected a function of the host");
     let (done, _completions) = unbounded();
     let region = device.register(1, 1).expect("memory");
     let job = Job { tag: 0, function: FunctionId(99), input: Bytes::new(), region, done };
     let refused = device.submit(job).expect_err("no such function");
-    assert!(refused.job.is_some() && refused.reason == RefusedReason::Function(FunctionId(99)), "{refused:?}");
+    assert!(refused.job.is_some() && refused.reason == JobRefusal::Function(FunctionId(99)), "{refused:?}");
     assert!(device.register(MESSAGE_MAX + 1, 0).is_err());
 }
 
 #[test]
-fn planted_faults_show_as_they_are() {
+fn planted_faults_give_expected_completions() {
     let rate = Rate::default();
-    let planted = |from, fault| Planted { from, count: 1, fault };
+    let planted = |from, fault| PlantedFault { from, count: 1, fault };
     let faults = vec![
-        planted(1, Fault::Fails),
-        planted(2, Fault::Length(-1)),
-        planted(3, Fault::Disappears),
-        planted(4, Fault::Gone),
-        planted(5, Fault::Length(5)),
+        planted(1, EmulatedFault::Fails),
+        planted(2, EmulatedFault::Length(-1)),
+        planted(3, EmulatedFault::Disappears),
+        planted(4, EmulatedFault::Gone),
+        planted(5, EmulatedFault::Length(5)),
     ];
     let device = Emulated::start("test", rate, faults).expect("a thread");
     let function = device.load("add", &add_seven()).expect("loaded");
@@ -165,21 +165,22 @@ fn planted_faults_show_as_they_are() {
     let expected: Vec<(u64, Result<usize, String>)> = vec![
         (0, Ok(4)),
         (1, Err("planted: it failed".into())),
-        (2, Err("an answer of 3 bytes, expected 4".into())),
+        (2, Err("answer of 3 bytes, expected 4".into())),
         (4, Err("the device is gone".into())),
-        (5, Err("an answer of 9 bytes, expected 4".into())),
+        (5, Err("answer of 9 bytes, expected 4".into())),
         (6, Ok(4)),
     ];
     assert_eq!(came, expected);
 }
 
 #[test]
-fn a_kernel_answers_as_the_host_does() {
+fn kernel_answer_equals_host_answer() {
     let Some(device) = opencl() else { return };
-    let function =
-        device.load("add", &Code::OpenCl(kernel(ADD_SEVEN, "add_seven", Length::AsInput))).expect("it compiles");
+    let function = device
+        .load("add", &TaskCode::OpenCl(kernel(ADD_SEVEN, "add_seven", AnswerLength::AsInput)))
+        .expect("program compiles");
     assert_eq!(run(&*device, function, &inputs(), 100_000), expected(&inputs()));
-    // Memory that was registered once is used again, with many jobs in flight.
+    // Registered memory is reused, with many jobs in flight.
     let (done, completions) = unbounded();
     let mut regions: Vec<_> = (0..8).map(|_| device.register(64, 64).expect("memory")).collect();
     let mut sent = 0_u64;
@@ -199,24 +200,30 @@ fn a_kernel_answers_as_the_host_does() {
 }
 
 #[test]
-fn kernels_that_do_not_compile_say_where() {
+fn kernel_build_error_has_position() {
     let Some(device) = opencl() else { return };
     let load = |source, entry| {
-        device.load("f", &Code::OpenCl(kernel(source, entry, Length::Any))).expect_err("refused").to_string()
+        device
+            .load("f", &TaskCode::OpenCl(kernel(source, entry, AnswerLength::Any)))
+            .expect_err("expected a rejection")
+            .to_string()
     };
-    let said = load("kernel void f(global uchar *x) {\n  x[0] = missing;\n}", "f");
-    assert!(said.contains("kernel `f` does not compile") && said.contains("missing") && said.contains(":2:"), "{said}");
-    let said = load(ADD_SEVEN, "sub_seven");
-    assert!(said.contains("sub_seven") && said.contains("it has: add_seven"), "{said}");
-    let said = load("kernel void f(global uchar *x) { }", "f\0g");
-    assert!(said.contains("zero byte"), "{said}");
+    let message = load("kernel void f(global uchar *x) {\n  x[0] = missing;\n}", "f");
+    assert!(
+        message.contains("kernel `f` does not compile") && message.contains("missing") && message.contains(":2:"),
+        "{message}"
+    );
+    let message = load(ADD_SEVEN, "sub_seven");
+    assert!(message.contains("sub_seven") && message.contains("it has: add_seven"), "{message}");
+    let message = load("kernel void f(global uchar *x) { }", "f\0g");
+    assert!(message.contains("zero byte"), "{message}");
     assert!(device.load("f", &add_seven()).is_err());
 }
 
 #[test]
-fn a_kernel_says_how_long_its_answer_is_and_has_tables() {
+fn kernel_reports_answer_length_and_uses_tables() {
     let Some(device) = opencl() else { return };
-    // Repeats each byte as often as the table says, from one work item.
+    // One work item repeats each byte; the table has the number of repetitions.
     let source = "kernel void repeat(global const uchar *input, uint input_bytes, global uchar *output, \
                   uint output_bytes_max, global uint *output_bytes, global uchar *times) {\n\
                   if (get_global_id(0) != 0) return;\n\
@@ -225,24 +232,24 @@ fn a_kernel_says_how_long_its_answer_is_and_has_tables() {
                     for (uint n = 0; n < times[input[i]]; n++, at++)\n\
                       if (at < output_bytes_max) output[at] = input[i];\n\
                   if (input_bytes != 9) *output_bytes = at;\n}";
-    let mut kernel = kernel(source, "repeat", Length::Any);
-    kernel.items = Items::Exactly(1);
+    let mut kernel = kernel(source, "repeat", AnswerLength::Any);
+    kernel.items = WorkItemCount::Exactly(1);
     kernel.group = 1;
     kernel.tables = vec![Bytes::from((0..=255_u8).map(|byte| byte % 3).collect::<Vec<_>>())];
-    let function = device.load("repeat", &Code::OpenCl(kernel)).expect("it compiles");
+    let function = device.load("repeat", &TaskCode::OpenCl(kernel)).expect("program compiles");
     let answers = run(&*device, function, &[Bytes::from_static(&[1, 2, 3, 4]), Bytes::from(vec![2; 20])], 30);
     assert_eq!(answers[0], Ok(Bytes::from_static(&[1, 2, 2, 4])));
     let too_long = answers[1].clone().expect_err("no room").to_string();
-    assert_eq!(too_long, "an answer of 40 bytes, expected at most 30");
+    assert_eq!(too_long, "answer of 40 bytes, expected at most 30");
     device.update(function, 0, 3, &[3]).expect("a table");
     let answers = run(&*device, function, &[Bytes::from_static(&[1, 2, 3]), Bytes::from(vec![0; 9])], 30);
     assert_eq!(answers[0], Ok(Bytes::from_static(&[1, 2, 2, 3, 3, 3])));
-    assert!(answers[1].clone().expect_err("it said none").to_string().contains("did not say"));
+    assert!(answers[1].clone().expect_err("no length").to_string().contains("did not say"));
     assert!(device.update(function, 1, 0, &[0]).is_err() && device.update(function, 0, 255, &[0, 0]).is_err());
 }
 
 #[test]
-fn a_job_is_taken_while_another_one_runs_and_a_table_is_changed() {
+fn job_is_accepted_during_table_change() {
     let Some(device) = opencl() else { return };
     let source = "kernel void turn(global const uchar *input, uint input_bytes, global uchar *output, uint max, \
                   global uchar *table) {\n\
@@ -250,12 +257,12 @@ fn a_job_is_taken_while_another_one_runs_and_a_table_is_changed() {
                   for (uint i = 0; i < turns; i++) turned = turned * 1664525u + 1013904223u;\n\
                   output[0] = table[0];\n\
                   output[1] = turned;\n}";
-    let mut kernel = kernel(source, "turn", Length::Exactly(2));
-    (kernel.items, kernel.group, kernel.tables) = (Items::Exactly(1), 1, vec![Bytes::from_static(&[1])]);
-    let function = device.load("turn", &Code::OpenCl(kernel)).expect("it compiles");
-    // The compiler first.
+    let mut kernel = kernel(source, "turn", AnswerLength::Exactly(2));
+    (kernel.items, kernel.group, kernel.tables) = (WorkItemCount::Exactly(1), 1, vec![Bytes::from_static(&[1])]);
+    let function = device.load("turn", &TaskCode::OpenCl(kernel)).expect("program compiles");
+    // Compile first.
     run(&*device, function, &[Bytes::from_static(&[0])], 2);
-    // A machine that stands still sees too little of a short job: the next one is longer.
+    // On a paused machine a short job may end too early; the next job is longer.
     let shown = [8, 32, 128, 255].into_iter().any(|turns| {
         device.update(function, 0, 0, &[1]).expect("a table");
         let (done, completions) = unbounded();
@@ -267,12 +274,12 @@ fn a_job_is_taken_while_another_one_runs_and_a_table_is_changed() {
         submit(0, turns);
         let shown = std::thread::scope(|scope| {
             let changes = scope.spawn(|| device.update(function, 0, 0, &[2]));
-            // No event says that a thread has come to wait for a device; should it not have yet, less is seen.
+            // No event reports that the thread waits for the device; if it does not wait yet, the test shows less.
             std::thread::sleep(Duration::from_millis(100));
             submit(1, 0);
             let is_changed = changes.is_finished();
             let runs = completions.is_empty();
-            assert!(!(runs && is_changed), "a table was changed under a job");
+            assert!(!(runs && is_changed), "table changed during a job");
             changes.join().expect("no panic").expect("a table");
             runs
         });
@@ -281,26 +288,27 @@ fn a_job_is_taken_while_another_one_runs_and_a_table_is_changed() {
         assert_eq!(tables.step_by(2).collect::<Vec<_>>(), [1, 2]);
         shown
     });
-    assert!(shown, "each time it waited for the job before it");
+    assert!(shown, "each change waited for the job before it");
 }
 
 #[test]
-fn memory_of_another_device_comes_back() {
+fn memory_of_other_device_is_refused_and_returned() {
     let Some(device) = opencl() else { return };
-    let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
-    let function =
-        device.load("add", &Code::OpenCl(kernel(ADD_SEVEN, "add_seven", Length::AsInput))).expect("it compiles");
+    let pool = CpuPool::start(&PoolConfig::new(1)).expect("threads");
+    let function = device
+        .load("add", &TaskCode::OpenCl(kernel(ADD_SEVEN, "add_seven", AnswerLength::AsInput)))
+        .expect("program compiles");
     let (done, completions) = unbounded();
     let input = Bytes::from_static(b"four");
     let region = pool.register(4, 4).expect("memory");
     let job = Job { tag: 0, function, input: input.clone(), region, done: done.clone() };
-    let refused = device.submit(job).expect_err("another's");
-    assert!(refused.reason == RefusedReason::Memory && refused.job.is_some(), "{refused:?}");
+    let refused = device.submit(job).expect_err("region of another device");
+    assert!(refused.reason == JobRefusal::Memory && refused.job.is_some(), "{refused:?}");
     let region = device.register(3, 4).expect("memory");
     let job = Job { tag: 0, function, input: input.clone(), region, done: done.clone() };
-    assert_eq!(device.submit(job).expect_err("too long").reason, RefusedReason::TooLong { max: 3, got: 4 });
+    assert_eq!(device.submit(job).expect_err("too long").reason, JobRefusal::TooLong { max: 3, got: 4 });
     let added = pool.load("add", &add_seven()).expect("loaded");
     let region = device.register(4, 4).expect("memory");
-    pool.submit(Job { tag: 1, function: added, input, region, done }).expect("looked at later");
+    pool.submit(Job { tag: 1, function: added, input, region, done }).expect("read later");
     assert!(completions.recv_timeout(LIMIT).expect("in time").result.is_err());
 }

@@ -1,20 +1,22 @@
-//! The exact solver: against all plans, against a general solver, and at the size that it is for.
+//! Exact solver: compared with all plans and with a general solver, and at its intended size.
 
 use std::time::Instant;
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
-use pathcall_place::exact::{Arrival, Solver, cost_ns, solve};
-use pathcall_place::model::{Access, Preset};
-use pathcall_place::path::{Kind, Side};
-use pathcall_place::{Application, Dependency, Hardware, Hop, KindId, Path, PathId, Paths, Resource, ResourceId, Role};
+use pathcall_place::exact::{Solver, TimedRequest, cost_ns, solve};
+use pathcall_place::model::{AccessMode, Preset};
+use pathcall_place::path::{PathSide, RequestKind};
+use pathcall_place::{
+    Application, Dependency, DeviceRole, Hardware, Hop, KindId, Path, PathId, Paths, Resource, ResourceId,
+};
 use proptest::prelude::*;
 
-/// Hops of paths, each with its resource and how long it keeps it; of each type the number of its paths.
+/// Hops of paths, each with resource and busy time; and the number of paths of each type.
 type Shape = (Vec<Vec<(u16, u64)>>, Vec<u16>);
 
 const RESOURCES: u16 = 4;
 
-/// Two types of requests with two paths each at least.
+/// Draws one or two request types, the first with at least two paths.
 fn shapes() -> impl Strategy<Value = Shape> {
     let hops = proptest::collection::vec((0..RESOURCES, 0..3_000_u64), 1..4);
     (2..4_u16, 1..3_u16).prop_flat_map(move |(first, second)| {
@@ -23,8 +25,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
     })
 }
 
-fn arrivals(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Arrival>> {
-    let arrival = (0..2_u16, 0..2_500_u64).prop_map(|(kind, after_ns)| Arrival { kind: KindId(kind), after_ns });
+fn arrivals(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<TimedRequest>> {
+    let arrival = (0..2_u16, 0..2_500_u64).prop_map(|(kind, after_ns)| TimedRequest { kind: KindId(kind), after_ns });
     proptest::collection::vec(arrival, count)
 }
 
@@ -35,12 +37,12 @@ fn paths((hops, counts): &Shape) -> Paths {
         kinds: Vec::new(),
         paths: Vec::new(),
         resources: (0..RESOURCES)
-            .map(|at| Resource { side: Side::Responder, name: format!("r{at}"), node: None, slots: 1 })
+            .map(|at| Resource { side: PathSide::Responder, name: format!("r{at}"), node: None, slots: 1 })
             .collect(),
     };
     for (kind, count) in counts.iter().enumerate() {
-        let (name, dependency, access) = (format!("K{kind}"), Dependency::None, Access::Write);
-        laid.kinds.push(Kind { name, dependency, access, first: PathId(first), count: *count });
+        let (name, dependency, access) = (format!("K{kind}"), Dependency::None, AccessMode::Write);
+        laid.kinds.push(RequestKind { name, dependency, access, first: PathId(first), count: *count });
         for hops in &hops[usize::from(first)..usize::from(first + count)] {
             let hops: Vec<Hop> = hops
                 .iter()
@@ -49,8 +51,8 @@ fn paths((hops, counts): &Shape) -> Paths {
             laid.paths.push(Path {
                 name: "p".to_owned(),
                 kind: KindId(kind as u16),
-                role: Role::Cpu,
-                requester_role: Role::Cpu,
+                role: DeviceRole::Cpu,
+                requester_role: DeviceRole::Cpu,
                 traverse_ns: hops.iter().map(|hop| hop.delay_ns).sum(),
                 toll_ns: hops.iter().map(|hop| hop.busy_ns).sum(),
                 noise_ns: 0,
@@ -63,8 +65,8 @@ fn paths((hops, counts): &Shape) -> Paths {
     laid
 }
 
-/// The cheapest of all plans.
-fn brute_force(paths: &Paths, backlog_ns: &[u64], arrivals: &[Arrival]) -> u64 {
+/// Cost of the cheapest of all plans.
+fn brute_force(paths: &Paths, backlog_ns: &[u64], arrivals: &[TimedRequest]) -> u64 {
     let mut plans = vec![Vec::new()];
     for arrival in arrivals {
         let kind = &paths.kinds[usize::from(arrival.kind.0)];
@@ -76,20 +78,20 @@ fn brute_force(paths: &Paths, backlog_ns: &[u64], arrivals: &[Arrival]) -> u64 {
     plans.iter().map(|plan| cost_ns(paths, backlog_ns, arrivals, plan)).min().expect("a plan")
 }
 
-/// The same by a general solver: eq. 1–4, with each maximum as two bounds, and each product of a choice and a wait as a
-/// bound that a large number lifts where the choice is another one (big M).
-fn by_milp(paths: &Paths, arrivals: &[Arrival]) -> f64 {
+/// Cost according to a general solver: eq. 1–4, with each maximum as two bounds, and each product of a choice and a
+/// wait as a bound that a large number relaxes for other choices (big M).
+fn by_milp(paths: &Paths, arrivals: &[TimedRequest]) -> f64 {
     const US: f64 = 1e-3;
     let large =
         arrivals.len() as f64 * paths.paths.iter().map(|path| path.toll_ns).max().unwrap_or(0) as f64 * US + 1.0;
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let mut waits: Vec<Variable> = paths.resources.iter().map(|_| problem.add_var(0.0, (0.0, 0.0))).collect();
-    // Of the request before: its choices, each with what it keeps busy.
+    // Choices of the previous request, each with its busy times.
     let mut before: Vec<(Variable, Vec<f64>)> = Vec::new();
     for arrival in arrivals {
         let next: Vec<Variable> = paths.resources.iter().map(|_| problem.add_var(0.0, (0.0, f64::INFINITY))).collect();
         for (at, (wait, next)) in waits.iter().zip(&next).enumerate() {
-            // Q_t ≥ Q_(t-1) + what was added − Δt; that it is at least 0 is its bound.
+            // Q_t ≥ Q_(t-1) + added work − Δt; its lower bound is 0.
             let mut terms = vec![(*next, 1.0), (*wait, -1.0)];
             terms.extend(before.iter().map(|(choice, busy)| (*choice, -busy[at])).filter(|(_, busy)| *busy != 0.0));
             problem.add_constraint(&terms[..], ComparisonOp::Ge, -(arrival.after_ns as f64) * US);
@@ -125,7 +127,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn no_plan_is_better(shape in shapes(), arrivals in arrivals(1..7), backlog in proptest::array::uniform4(0..4_000_u64)) {
+    fn exact_plan_is_optimal(
+        shape in shapes(),
+        arrivals in arrivals(1..7),
+        backlog in proptest::array::uniform4(0..4_000_u64),
+    ) {
         let paths = paths(&shape);
         let plan = Solver::new(&paths).solve(&backlog, &arrivals, 100_000);
         prop_assert_eq!(plan.paths.len(), arrivals.len());
@@ -135,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn few_labels_give_a_plan_and_an_honest_bound(shape in shapes(), arrivals in arrivals(1..30), labels in 1..200_usize) {
+    fn few_labels_give_plan_with_valid_bound(shape in shapes(), arrivals in arrivals(1..30), labels in 1..200_usize) {
         let paths = paths(&shape);
         let plan = solve(&paths, &arrivals, labels);
         prop_assert_eq!(plan.total_ns, cost_ns(&paths, &[0; 4], &arrivals, &plan.paths));
@@ -149,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn a_general_solver_finds_the_same(shape in shapes(), arrivals in arrivals(4..11)) {
+    fn exact_plan_equals_general_solver(shape in shapes(), arrivals in arrivals(4..11)) {
         let paths = paths(&shape);
         let plan = solve(&paths, &arrivals, 100_000);
         let other = by_milp(&paths, &arrivals);
@@ -164,9 +170,9 @@ fn fifty_requests_over_four_paths_are_proven() {
     let application = Application::parse("ebs.yaml", text).expect("an application");
     let paths = Paths::of(&hardware, &hardware, &application).expect("paths");
     let kind = paths.kind("READ4K").expect("a type");
-    // Bursts of five, about as much as both devices can do.
-    let arrivals: Vec<Arrival> =
-        (0..50).map(|n| Arrival { kind, after_ns: if n % 5 == 0 { 1_200 } else { 60 + n * 7 % 50 } }).collect();
+    // Bursts of five, at about the capacity of both devices.
+    let arrivals: Vec<TimedRequest> =
+        (0..50).map(|n| TimedRequest { kind, after_ns: if n % 5 == 0 { 1_200 } else { 60 + n * 7 % 50 } }).collect();
     let mut solver = Solver::new(&paths);
     for count in [10, 20, 50] {
         let begun = Instant::now();

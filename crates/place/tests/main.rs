@@ -1,14 +1,14 @@
-//! Models, selection and all-reduce.
+//! Tests of models, path selection, devices, contexts and all-reduce.
 
-mod beside;
+mod busy_processors;
 mod context;
 mod cost;
 mod device;
 mod exact;
-mod left;
+mod failing_paths;
+mod host_model;
 mod models;
 mod order;
-mod plain;
 #[cfg(target_os = "linux")]
 mod reduce;
 #[cfg(target_os = "linux")]

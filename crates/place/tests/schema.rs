@@ -1,5 +1,4 @@
-//! The schemas for editors and what is read here take the same files: those that come with the crate, and thousands of
-//! small changes of them.
+//! Schemas for editors and parsers accept the same files: the built-in ones, and thousands of small changes of them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,12 +8,12 @@ use pathcall_place::{Application, Hardware};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-/// What no schema can say: names that refer to each other, ways that must lead somewhere, bounds of numbers with units.
+/// Errors beyond a schema: references between names, routes, limits of numbers with units.
 const BEYOND: [&str; 14] = [
     "there is no node",
     "there is no task",
-    "no links lead",
-    "no link leads",
+    "no route from",
+    "no link to",
     "no node has role",
     "no link joins",
     "two nodes with role",
@@ -24,11 +23,11 @@ const BEYOND: [&str; 14] = [
     "links follow each other",
     "a message goes over",
     "so must its route",
-    "goes in a loop",
+    "the route visits",
 ];
 
 #[test]
-fn hardware_models_and_their_schema_agree() {
+fn hardware_parser_and_schema_agree() {
     let custom = "
 hardware: custom
 nodes: { cpu: { role: cpu, slots: 2 }, gpu: { role: acc }, nic: { role: nic }, plx: { role: switch } }
@@ -39,11 +38,11 @@ links:
 routes: { CA: [cpu, plx, gpu] }
 ";
     let texts = Preset::ALL.map(|preset| preset.file().1).into_iter().chain([custom]);
-    agree(HARDWARE_SCHEMA, texts, |text| Hardware::parse("h.yaml", text).map(drop).map_err(|mistake| mistake.said));
+    agree(HARDWARE_SCHEMA, texts, |text| Hardware::parse("h.yaml", text).map(drop).map_err(|mistake| mistake.message));
 }
 
 #[test]
-fn applications_and_their_schema_agree() {
+fn application_parser_and_schema_agree() {
     let texts = [
         include_str!("../models/applications/kvs.yaml"),
         include_str!("../models/applications/dfs.yaml"),
@@ -51,7 +50,7 @@ fn applications_and_their_schema_agree() {
         include_str!("../models/applications/allreduce.yaml"),
     ];
     agree(APPLICATION_SCHEMA, texts, |text| {
-        Application::parse("a.yaml", text).map(drop).map_err(|mistake| mistake.said)
+        Application::parse("a.yaml", text).map(drop).map_err(|mistake| mistake.message)
     });
 }
 
@@ -59,17 +58,17 @@ fn agree<'a>(schema: &str, texts: impl IntoIterator<Item = &'a str>, read: impl 
     let schema: Value = serde_json::from_str(schema).expect("a schema is JSON");
     let (mut taken, mut refused, mut beyond) = (0, 0, 0);
     for text in texts {
-        read(text).expect("it comes with the crate");
+        read(text).expect("model of the crate");
         let whole: Value = serde_saphyr::from_str(text).expect("YAML");
         assert_eq!(fault(&schema, &whole), None);
         for changed in changes(&whole) {
-            // JSON is YAML.
-            let said = read(&changed.to_string());
-            match (fault(&schema, &changed), said) {
+            // JSON is valid YAML.
+            let message = read(&changed.to_string());
+            match (fault(&schema, &changed), message) {
                 (None, Ok(())) => taken += 1,
                 (Some(_), Err(_)) => refused += 1,
-                (None, Err(said)) if BEYOND.iter().any(|phrase| said.contains(phrase)) => beyond += 1,
-                (fault, said) => panic!("schema: {fault:?}, reader: {said:?}, of {changed}"),
+                (None, Err(message)) if BEYOND.iter().any(|phrase| message.contains(phrase)) => beyond += 1,
+                (fault, message) => panic!("schema: {fault:?}, reader: {message:?}, of {changed}"),
             }
         }
     }
@@ -77,7 +76,7 @@ fn agree<'a>(schema: &str, texts: impl IntoIterator<Item = &'a str>, read: impl 
     assert!(taken > 20 && refused > 500 && beyond > 50);
 }
 
-/// A file with one thing changed, in every place and way.
+/// All variants of a file with one change.
 fn changes(value: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     match value {
@@ -125,7 +124,7 @@ fn changes(value: &Value) -> Vec<Value> {
     all
 }
 
-/// Why a value does not fit a schema: as much of JSON Schema as ours use, and anything else is a fault of the schema.
+/// Difference between a value and a schema; supports the part of JSON Schema that these schemas use.
 fn fault(schema: &Value, value: &Value) -> Option<String> {
     schema.as_object().expect("a schema").iter().find_map(|(word, rule)| {
         let fits = match (word.as_str(), value) {

@@ -1,7 +1,9 @@
-//! Paths that meet at a resource: a message does not wait there for what is done by the time that it comes.
+//! Paths with a shared resource: a message does not wait there for work that is done before it arrives.
 
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Config, Decision, Hardware, KindId, Paths, Request, Selector, Strategy};
+use pathcall_place::{
+    Application, Config, Decision, Hardware, KindId, Paths, SelectionRequest, SelectionStrategy, Selector,
+};
 use pathcall_wire::Instant;
 
 const APPLICATION: &str = "application: store
@@ -37,7 +39,7 @@ requests:
 ";
 
 #[test]
-fn half_of_a_burst_takes_the_accelerator_though_all_end_on_the_processor() {
+fn half_of_burst_takes_accelerator_before_shared_processor() {
     let host = host();
     let application = Application::parse("store.yaml", APPLICATION).expect("right");
     let paths = Paths::of(&host, &host, &application).expect("paths");
@@ -45,16 +47,16 @@ fn half_of_a_burst_takes_the_accelerator_though_all_end_on_the_processor() {
     assert!(counts.iter().all(|count| (7..=9).contains(count)), "{counts:?}");
 }
 
-/// What the responder's end computes takes the requester's time where both are one machine.
+/// Computation of the responder delays the requester if both are one machine.
 #[test]
-fn on_one_machine_the_ends_share_what_computes() {
+fn ends_on_one_machine_share_nodes() {
     let host = host();
     let application = Application::parse("files.yaml", PACKED).expect("right");
     let chosen = |paths: &Paths| {
         let kinds = ["KEEP", "KEEP", "WRITE"].map(|name| paths.kind(name).expect("a type"));
-        let mut selector = Selector::new(paths, Strategy::Leo, Config::default());
-        kinds.map(|kind| match selector.select(Instant(0), &Request { kind, address: 0, message: 0 }) {
-            Decision::Go(go) => paths.path(go.path).name.clone(),
+        let mut selector = Selector::new(paths, SelectionStrategy::Leo, Config::default());
+        kinds.map(|kind| match selector.select(Instant(0), &SelectionRequest { kind, address: 0, message: 0 }) {
+            Decision::Send(dispatch) => paths.path(dispatch.path).name.clone(),
             other => panic!("{other:?}"),
         })
     };
@@ -70,14 +72,14 @@ fn host() -> Hardware {
     host
 }
 
-/// Where sixteen requests go that come at once.
+/// Paths of sixteen simultaneous requests.
 fn burst(paths: &Paths) -> [usize; 2] {
     let kind = KindId(0);
-    let mut selector = Selector::new(paths, Strategy::Leo, Config::default());
+    let mut selector = Selector::new(paths, SelectionStrategy::Leo, Config::default());
     let mut counts = [0; 2];
     for message in 0..16 {
-        match selector.select(Instant(message), &Request { kind, address: 0, message }) {
-            Decision::Go(go) => counts[usize::from(go.path.0)] += 1,
+        match selector.select(Instant(message), &SelectionRequest { kind, address: 0, message }) {
+            Decision::Send(dispatch) => counts[usize::from(dispatch.path.0)] += 1,
             other => panic!("{other:?}"),
         }
     }

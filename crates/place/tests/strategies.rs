@@ -1,8 +1,8 @@
-//! Strategies beside each other on plain hosts.
+//! Comparison of strategies on simple hosts.
 
-use crate::plain::{Dice, Load, play};
+use crate::host_model::{Dice, Load, play};
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Config, Hardware, PathId, Paths, Selector, Strategy};
+use pathcall_place::{Application, Config, Hardware, PathId, Paths, SelectionStrategy, Selector};
 
 fn paths(preset: Preset, application: &str) -> Paths {
     let hardware = Hardware::preset(preset);
@@ -13,8 +13,8 @@ fn paths(preset: Preset, application: &str) -> Paths {
 const KVS: &str = include_str!("../models/applications/kvs.yaml");
 const EBS: &str = include_str!("../models/applications/ebs.yaml");
 
-/// Mean time inside the hosts of reads at a rate, in nanoseconds, with a network of 3 to 9 µs.
-fn mean_ns(paths: &Paths, kind: &str, strategy: Strategy, gap_ns: f64, network_ns: (f64, f64)) -> f64 {
+/// Mean time of reads within the hosts at a rate, in nanoseconds, with a network delay of 3 to 9 µs.
+fn mean_ns(paths: &Paths, kind: &str, strategy: SelectionStrategy, gap_ns: f64, network_ns: (f64, f64)) -> f64 {
     let kind = paths.kind(kind).expect("a type");
     let mut selector = Selector::new(paths, strategy, Config::default().in_flight_max(1 << 15));
     let request = |dice: &mut Dice| (kind, (dice.roll() * 1e6) as u64);
@@ -23,7 +23,7 @@ fn mean_ns(paths: &Paths, kind: &str, strategy: Strategy, gap_ns: f64, network_n
 }
 
 #[test]
-fn leo_is_near_the_horizon_and_far_from_the_greedy_ones() {
+fn leo_is_near_horizon_and_better_than_greedy() {
     for (preset, text, kind, gap_ns) in [
         (Preset::OffPath, KVS, "GET", 130.0),
         (Preset::OnPath, EBS, "READ4K", 320.0),
@@ -31,13 +31,17 @@ fn leo_is_near_the_horizon_and_far_from_the_greedy_ones() {
     ] {
         let paths = paths(preset, text);
         let of = |strategy| mean_ns(&paths, kind, strategy, gap_ns, (3_000.0, 9_000.0));
-        let leo = of(Strategy::Leo);
+        let leo = of(SelectionStrategy::Leo);
         println!("{} on {}: leo {leo:.0} ns", paths.application, preset.name());
-        let horizon = of(Strategy::Horizon { depth: 8 });
+        let horizon = of(SelectionStrategy::Horizon { depth: 8 });
         assert!(leo < 1.2 * horizon, "horizon {horizon:.0} ns");
-        for worse in
-            [Strategy::GreedyE2e, Strategy::GreedyIntra, Strategy::AllCpu, Strategy::AllAcc, Strategy::Migration]
-        {
+        for worse in [
+            SelectionStrategy::GreedyE2e,
+            SelectionStrategy::GreedyIntra,
+            SelectionStrategy::AllCpu,
+            SelectionStrategy::AllAcc,
+            SelectionStrategy::Migration,
+        ] {
             let other = of(worse);
             assert!(other > 1.18 * leo, "{}: {other:.0} ns", worse.name());
         }
@@ -45,16 +49,16 @@ fn leo_is_near_the_horizon_and_far_from_the_greedy_ones() {
 }
 
 #[test]
-fn network_delay_changes_nothing() {
+fn network_delay_does_not_affect_selection() {
     let paths = paths(Preset::OffPath, KVS);
     let [steady, varying] =
-        [(6_000.0, 6_000.0), (1_000.0, 40_000.0)].map(|net| mean_ns(&paths, "GET", Strategy::Leo, 130.0, net));
+        [(6_000.0, 6_000.0), (1_000.0, 40_000.0)].map(|net| mean_ns(&paths, "GET", SelectionStrategy::Leo, 130.0, net));
     println!("leo {steady:.0} ns, {varying:.0} ns where the network's delay varies");
     assert!(varying < 1.2 * steady);
 }
 
 #[test]
-fn a_device_that_is_ten_times_slower_is_noticed_within_a_hundred_requests() {
+fn tenfold_slower_device_is_detected_in_hundred_requests() {
     const FROM: usize = 5_000;
     for (preset, text, kind, gap_ns) in [(Preset::OffPath, KVS, "GET", 400.0), (Preset::OnPath, EBS, "READ4K", 500.0)] {
         let paths = paths(preset, text);
@@ -62,7 +66,7 @@ fn a_device_that_is_ten_times_slower_is_noticed_within_a_hundred_requests() {
         let first = paths.kinds[usize::from(kind.0)].first.0;
         let fast = paths.of_kind(kind).iter().enumerate().min_by_key(|(_, path)| path.traverse_ns).expect("a path").0;
         let fast = PathId(first + fast as u16);
-        let mut selector = Selector::new(&paths, Strategy::Leo, Config::default());
+        let mut selector = Selector::new(&paths, SelectionStrategy::Leo, Config::default());
         let load = Load {
             count: 20_000,
             gap_ns,

@@ -1,4 +1,4 @@
-//! Two processes on the loopback: one asks, one works; then the second is killed.
+//! Two processes on the loopback, a requester and a responder; then the responder is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_place::context::remote::Remote;
-use pathcall_place::context::{Builder, Context, Event, Message};
+use pathcall_place::context::{Builder, Event, PlaceContext, RequestMessage};
 use pathcall_place::device::emulated::{Emulated, Rate};
-use pathcall_place::device::pool::{Pool, PoolConfig};
-use pathcall_place::device::{Code, Device};
+use pathcall_place::device::pool::{CpuPool, PoolConfig};
+use pathcall_place::device::{ComputeDevice, TaskCode};
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Hardware, Role};
+use pathcall_place::{Application, DeviceRole, Hardware};
 
-/// Reached only when something hangs.
+/// Timeout, reached only if the test hangs.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Set in the process that works.
+/// Environment variable of the responder's process.
 const WORKS: &str = "PATHCALL_PLACE_TEST_WORKS";
 const APPLICATION: &str = "application: reverse
 tasks:
@@ -35,14 +35,14 @@ fn builder() -> Builder {
     Builder::new(application, Hardware::preset(Preset::Direct), Hardware::preset(Preset::Direct))
 }
 
-fn reverse() -> Code {
-    Code::host(|input, output| {
+fn reverse() -> TaskCode {
+    TaskCode::host(|input, output| {
         output.iter_mut().zip(input.iter().rev()).for_each(|(to, from)| *to = *from);
         Ok(input.len())
     })
 }
 
-/// The process that works: it says where, and works until it is killed.
+/// Process of the responder: prints its address, and serves until it is killed.
 #[test]
 fn works() {
     if std::env::var_os(WORKS).is_none() {
@@ -50,23 +50,23 @@ fn works() {
     }
     let comm = Remote::bind((Ipv4Addr::LOCALHOST, 0).into(), None).expect("a port");
     println!("\nat {}", comm.address());
-    std::io::stdout().flush().expect("somebody reads");
+    std::io::stdout().flush().expect("standard output is readable");
     let rate = Rate { per_job: Duration::from_micros(20), ..Rate::default() };
-    let devices: [Arc<dyn Device>; 2] = [
-        Arc::new(Pool::start(&PoolConfig::new(1)).expect("threads")),
+    let devices: [Arc<dyn ComputeDevice>; 2] = [
+        Arc::new(CpuPool::start(&PoolConfig::new(1)).expect("threads")),
         Arc::new(Emulated::start("test", rate, Vec::new()).expect("a thread")),
     ];
     let [cpu, acc] = devices;
     let context = builder()
-        .device(Role::Cpu, cpu)
-        .device(Role::Acc, acc)
-        .reg_app_func(reverse(), "reverse", Role::Cpu, 0)
-        .reg_app_func(reverse(), "reverse", Role::Acc, 0)
-        .reg_comm_func(comm, "udp", Role::Cpu)
+        .device(DeviceRole::Cpu, cpu)
+        .device(DeviceRole::Acc, acc)
+        .reg_app_func(reverse(), "reverse", DeviceRole::Cpu, 0)
+        .reg_app_func(reverse(), "reverse", DeviceRole::Acc, 0)
+        .reg_comm_func(comm, "udp", DeviceRole::Cpu)
         .init()
-        .expect("it begins");
+        .expect("context starts");
     let _server = context.spawn().expect("a thread");
-    // Until whoever started it goes, or kills it.
+    // Until the parent process ends, or kills this one.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -86,24 +86,24 @@ fn worker() -> (Killed, SocketAddr) {
         .env(WORKS, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
+    let mut child = command.spawn().expect("process starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let at = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("at ")?.parse().ok());
-    (Killed(child), at.expect("it says where"))
+    (Killed(child), at.expect("process prints its address"))
 }
 
-fn ask(context: &mut Context, tag: u64, bytes: usize) {
+fn ask(context: &mut PlaceContext, tag: u64, bytes: usize) {
     let kind = context.kind("REVERSE").expect("a type");
     let payload: Bytes = (0..bytes).map(|i| (i as u64 + tag) as u8).collect();
-    context.send(Message { kind, address: 0, message: 0, tag, payload }).expect("room");
+    context.send(RequestMessage { kind, address: 0, message: 0, tag, payload }).expect("room");
 }
 
 #[test]
-fn two_processes_and_then_one() {
+fn context_survives_death_of_other_process() {
     let (worker, at) = worker();
     let context = |timeout| {
         let comm = Remote::bind((Ipv4Addr::LOCALHOST, 0).into(), Some(at)).expect("a port").timeout(timeout);
-        builder().reg_comm_func(comm, "udp", Role::Cpu).init().expect("it begins")
+        builder().reg_comm_func(comm, "udp", DeviceRole::Cpu).init().expect("context starts")
     };
     let (mut context, mut hasty) = (context(LIMIT), context(Duration::from_millis(100)));
     for tag in 0..500 {
@@ -112,7 +112,7 @@ fn two_processes_and_then_one() {
         let bytes = 1 + tag as usize * 7 % 5000;
         let expected: Bytes = (0..bytes).rev().map(|i| (i as u64 + tag) as u8).collect();
         assert_eq!((answer.tag, answer.result), (tag, Ok(expected)));
-        // The other process's part is in its four bytes.
+        // Its four bytes contain the other process's time.
         let intra = answer.intra_ns.expect("measured");
         assert!(intra > 0 && intra <= answer.total_ns, "{intra} of {} ns", answer.total_ns);
     }
@@ -121,6 +121,6 @@ fn two_processes_and_then_one() {
     drop(worker);
     ask(&mut hasty, 1000, 10);
     let Some(Event::Answer(answer)) = hasty.wait(LIMIT) else { panic!("no failure in time") };
-    let failure = answer.result.expect_err("nobody is there").to_string();
-    assert!(failure.contains("the other side does not answer"), "{failure}");
+    let failure = answer.result.expect_err("other side is unreachable").to_string();
+    assert!(failure.contains("no answer from the other side"), "{failure}");
 }

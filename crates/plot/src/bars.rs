@@ -1,4 +1,4 @@
-//! Bars: ways to do the same, beside each other.
+//! Bar charts that compare alternatives in groups.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,40 +10,40 @@ use crate::{COLORS, DrawError};
 const WIDTH: u32 = 900;
 const TOP: i32 = 64;
 const BAR: i32 = 18;
-/// Between two groups.
+/// Space between two groups.
 const GAP: i32 = 14;
-/// Where names of ways begin, and bars; and where the longest of a group ends.
+/// X positions: of the alternatives' names, of the bars' left ends, and of the longest bar's right end.
 const WAYS: i32 = 150;
 const LEFT: i32 = 270;
 const RIGHT: i32 = 760;
 
-/// Bars in a picture.
+/// Bar chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Bars<'a> {
-    /// What it is called.
+    /// Title of the chart.
     pub title: &'a str,
-    /// What is seen, in a line; the longest bar of each group is as long as of any other.
+    /// One-line description; in each group, the longest bar has the same length.
     pub about: &'a str,
-    /// What each value is of.
+    /// Unit of the values.
     pub unit: &'a str,
-    /// From above.
-    pub groups: &'a [Group],
+    /// Groups, from top to bottom.
+    pub groups: &'a [BarGroup],
 }
 
-/// What is compared.
+/// Group of bars that are compared.
 #[derive(Debug, Clone)]
-pub struct Group {
-    /// What was done.
+pub struct BarGroup {
+    /// Name of the group.
     pub name: String,
-    /// Ways to do it, and what each came to.
+    /// Name and value of each alternative.
     pub bars: Vec<(String, f64)>,
 }
 
 impl Bars<'_> {
-    /// Draws them to `path`.
+    /// Draws the chart to `path`.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// Returns an error if the file can't be written.
     pub fn draw(&self, path: &Path) -> Result<(), DrawError> {
         self.draw_to(path).map_err(DrawError::at(path))
     }
@@ -75,7 +75,7 @@ impl Bars<'_> {
     }
 }
 
-/// With as many digits as say something.
+/// Formats a value with its significant digits.
 fn shown(value: f64) -> String {
     if value.abs() < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }

@@ -1,7 +1,7 @@
-//! Pictures of what was measured, as SVG files: lines over an axis, and bars that compare ways to do the same.
+//! Charts of measurements as SVG files: lines over an axis, and bars that compare alternatives.
 //!
-//! The bench draws its figures with it, `pathcall demo` what a run came to, and applications their latencies.
-//! [`lines`](Chart::draw) are one picture, [`bars`](Bars::draw) another; neither knows what it shows.
+//! Used by the benchmark's figures, the results of `pathcall demo`, and latencies of applications.
+//! [`LineChart`](Chart::draw) and [`Bars`](Bars::draw) each draw one file.
 
 mod bars;
 mod lines;
@@ -11,25 +11,25 @@ use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 
-pub use bars::{Bars, Group};
-pub use lines::{Axis, Chart, Line, Points};
+pub use bars::{BarGroup, Bars};
+pub use lines::{Axis, Chart, PlotLine, Points};
 
-/// Of lines and bars, in their order.
+/// Colors of lines and bars, in order.
 const COLORS: [RGBColor; 4] =
     [RGBColor(46, 125, 80), RGBColor(70, 110, 170), RGBColor(190, 90, 50), RGBColor(130, 90, 150)];
 
-/// Why a picture is not there.
+/// Error: a chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot draw {}: {said}", path.display())]
+#[error("cannot draw {}: {reason}", path.display())]
 pub struct DrawError {
-    /// Where it should be.
+    /// Output file.
     pub path: PathBuf,
-    /// What the file, or the library that draws, says.
-    pub said: String,
+    /// Error of the file or of the drawing library.
+    pub reason: String,
 }
 
 impl DrawError {
     fn at<E: fmt::Display>(path: &Path) -> impl FnOnce(E) -> Self {
-        |error| Self { path: path.to_owned(), said: error.to_string() }
+        |error| Self { path: path.to_owned(), reason: error.to_string() }
     }
 }

@@ -1,4 +1,4 @@
-//! Lines over one axis.
+//! Line charts over one axis.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,50 +12,50 @@ use crate::{COLORS, DrawError};
 
 const SIZE: (u32, u32) = (900, 420);
 
-/// Each x and y.
+/// Points, each with x and y.
 pub type Points = Vec<(f64, f64)>;
 
-/// A line.
+/// Line of a chart.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line {
-    /// What it is of.
+pub struct PlotLine {
+    /// Name of the line.
     pub name: String,
-    /// In the order of x.
+    /// Points, in the order of x.
     pub points: Points,
 }
 
-/// One of the two axes.
+/// Axis of a chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Axis<'a> {
-    /// What is on it, with its unit.
+    /// Name of the quantity, with its unit.
     pub name: &'a str,
-    /// Whether it grows by factors; else it begins with 0.
+    /// True: logarithmic. False: linear from 0.
     pub by_factors: bool,
 }
 
-/// Lines in a picture.
+/// Line chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Chart<'a> {
-    /// What it is called.
+    /// Title of the chart.
     pub title: &'a str,
-    /// What is seen, in a line.
+    /// One-line description.
     pub about: &'a str,
-    /// From left to right.
+    /// Horizontal axis.
     pub x: Axis<'a>,
-    /// Upwards.
+    /// Vertical axis.
     pub y: Axis<'a>,
-    /// With a color each.
-    pub lines: &'a [Line],
+    /// Lines, each with its color.
+    pub lines: &'a [PlotLine],
 }
 
 impl<'a> Axis<'a> {
-    /// One that begins with 0.
+    /// Linear axis that begins with 0.
     #[must_use]
     pub const fn from_zero(name: &'a str) -> Self {
         Self { name, by_factors: false }
     }
 
-    /// One that grows by factors, so that what is not above 0 has no place on it.
+    /// Logarithmic axis; values of 0 or below are not drawn.
     #[must_use]
     pub const fn by_factors(name: &'a str) -> Self {
         Self { name, by_factors: true }
@@ -63,10 +63,10 @@ impl<'a> Axis<'a> {
 }
 
 impl Chart<'_> {
-    /// Draws it to `path`.
+    /// Draws the chart to `path`.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// Returns an error if the file can't be written.
     pub fn draw(&self, path: &Path) -> Result<(), DrawError> {
         self.draw_to(path).map_err(DrawError::at(path))
     }
@@ -89,7 +89,7 @@ impl Chart<'_> {
         Ok(())
     }
 
-    /// Least and greatest of what is above 0.
+    /// Least and greatest positive value.
     fn range(&self, of: fn(&(f64, f64)) -> f64) -> [f64; 2] {
         let all = self.lines.iter().flat_map(|line| &line.points).map(of).filter(|at| *at > 0.0 && at.is_finite());
         let [least, most] = all.fold([f64::INFINITY, 0.0], |[least, most], at| [at.min(least), at.max(most)]);
@@ -132,7 +132,7 @@ impl Chart<'_> {
     }
 }
 
-/// As people write it: 10000, 2.5, 0.01.
+/// Formats a number without trailing zeros: 10000, 2.5, 0.01.
 fn number(value: &f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }

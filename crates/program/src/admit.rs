@@ -1,71 +1,76 @@
-//! Admission: only what the controller has installed changes anything (NetRPC §5.2.2, App. C), and
-//! of an application whose frames carry tokens, only what its key has signed.
+//! Admission stage: only frames of what the controller has installed take effect (NetRPC §5.2.2, App. C), and for an
+//! application with tokens, only frames with a valid token.
 
-use pathcall_wire::{Flags, Instant, Kind, Mutant, TokenKey, mutant, token};
+use pathcall_wire::{Flags, FrameKind, Instant, Mutant, TokenKey, mutant, token};
 
-use crate::tables::Entry;
-use crate::{Application, Context, Endpoint, Tables};
+use crate::tables::ApplicationEntry;
+use crate::{AdmissionTables, AdmittedApplication, Context, Endpoint};
 
-/// Why a frame is not worked on.
+/// Reason why a frame is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AdmissionRefusal {
     /// Unknown application, epoch, endpoint, incarnation or slot.
     NotAdmitted,
-    /// Says that it comes from the server, and does not.
+    /// Has the server's flag, and another sender.
     Forged,
-    /// Without the application's token, or with one in an application without.
+    /// Has no token or a wrong one, or has a token in an application without tokens.
     Unauthentic,
 }
 
-/// What admission says of a frame.
+/// Result of the admission of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Admission {
-    /// Its application, if it is to be worked on.
-    pub(crate) application: Result<Application, Refused>,
-    /// What signs the application's frames, if it is known here and its frames carry tokens.
+    /// Application of the frame, if admitted.
+    pub(crate) application: Result<AdmittedApplication, AdmissionRefusal>,
+    /// Token key of the application, if it is installed and has one.
     pub(crate) key: Option<TokenKey>,
-    /// Whether the frame carries the token that it should.
+    /// Whether the frame carries the right token.
     pub(crate) authentic: bool,
 }
 
-/// Admits a frame, or does not. Nothing but a counter has changed before its token was looked at; the
-/// time for the first-level time-out is noted last.
-pub(crate) fn admit(tables: &mut Tables, now: Instant, context: &Context<'_>) -> Admission {
+/// Admits or refuses a frame. Before the token is checked only a counter changes; the time for the first-level time-out
+/// is recorded last.
+pub(crate) fn admit(tables: &mut AdmissionTables, now: Instant, context: &Context<'_>) -> Admission {
     let base = &context.base;
     let lives = |e: &&Endpoint| e.incarnation == base.src_incarnation || mutant::on(Mutant::ElementIncarnation);
     let belongs = |e: &&Endpoint| e.gaid == base.gaid || mutant::on(Mutant::ElementApplication);
     let endpoint = tables.endpoint(base.src).filter(lives).filter(belongs).copied();
     let Some(entry) = tables.entry_mut(base.gaid) else {
-        return Admission { application: Err(Refused::NotAdmitted), key: None, authentic: false };
+        return Admission { application: Err(AdmissionRefusal::NotAdmitted), key: None, authentic: false };
     };
     let key = entry.key;
     let authentic = token::admits(key.as_ref(), context.frame.as_bytes());
     let late = mutant::on(Mutant::ElementTokenLate) || mutant::on(Mutant::ElementToken);
     if !authentic && !late {
         entry.counters.unauthentic += 1;
-        return Admission { application: Err(Refused::Unauthentic), key, authentic };
+        return Admission { application: Err(AdmissionRefusal::Unauthentic), key, authentic };
     }
     Admission { application: entry.admit(now, endpoint, context), key, authentic }
 }
 
-impl Entry {
-    fn admit(&mut self, now: Instant, sender: Option<Endpoint>, context: &Context<'_>) -> Result<Application, Refused> {
+impl ApplicationEntry {
+    fn admit(
+        &mut self,
+        now: Instant,
+        sender: Option<Endpoint>,
+        context: &Context<'_>,
+    ) -> Result<AdmittedApplication, AdmissionRefusal> {
         let base = &context.base;
         let current = self.application.epoch == base.epoch || mutant::on(Mutant::ElementEpoch);
         let Some(sender) = sender.filter(|_| current) else {
             self.counters.not_admitted += 1;
-            return Err(Refused::NotAdmitted);
+            return Err(AdmissionRefusal::NotAdmitted);
         };
         let from_server = base.flags & Flags::FROM_SERVER != 0;
         if from_server != (base.src == self.application.owner) {
-            return Err(Refused::Forged);
+            return Err(AdmissionRefusal::Forged);
         }
         let crosses = base.flags & Flags::CROSS != 0;
         let slots = sender.slot_base..sender.slot_base + sender.slots;
-        let numbered = matches!(context.frame.kind(), Kind::MapData | Kind::MapPairs);
+        let numbered = matches!(context.frame.kind(), FrameKind::MapData | FrameKind::MapPairs);
         if numbered && !from_server && !crosses && !slots.contains(&base.slot) {
             self.counters.not_admitted += 1;
-            return Err(Refused::NotAdmitted);
+            return Err(AdmissionRefusal::NotAdmitted);
         }
         self.last_seen = Some(now);
         self.counters.admitted += 1;

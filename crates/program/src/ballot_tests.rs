@@ -1,19 +1,20 @@
-//! A ballot's life in the element.
+//! Tests of ballots in the element.
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{entry_len, put};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Target};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
-use crate::{Action, Application, Endpoint, Program, Reason, Size};
+use crate::{AdmittedApplication, Endpoint, FrameAction, FrameDropReason, Size, SwitchProgram};
 
 const OWNER: u32 = 1;
 const VOTER: u32 = 10;
 const THRESHOLD: u32 = 2;
 
-fn program() -> Program {
-    let mut program = Program::new(Size { rows: 2, lanes: 2, slots: 1 });
+fn program() -> SwitchProgram {
+    let mut program = SwitchProgram::new(Size { rows: 2, lanes: 2, slots: 1 });
     let tables = program.tables_mut();
-    let application = Application { gaid: 7, epoch: 1, owner: OWNER, row_base: 0, rows: 2, lane_base: 0, width: 1 };
+    let application =
+        AdmittedApplication { gaid: 7, epoch: 1, owner: OWNER, row_base: 0, rows: 2, lane_base: 0, width: 1 };
     tables.install(application).expect("fits");
     for (endpoint, slots) in [(OWNER, 0), (VOTER, 1)] {
         tables.set_endpoint(Endpoint { endpoint, incarnation: 5, gaid: 7, slot_base: 0, slots }).expect("fits");
@@ -21,8 +22,8 @@ fn program() -> Program {
     program
 }
 
-/// What becomes of a frame of the voter: where it goes, its kind, its flags of interest, its round.
-fn send(program: &mut Program, seq: u32, key: &str, flags: u16) -> (Action, Kind, u16, u32) {
+/// Result of a frame of the voter: destination, kind, relevant flags, round.
+fn send(program: &mut SwitchProgram, seq: u32, key: &str, flags: u16) -> (FrameAction, FrameKind, u16, u32) {
     let flags = flags | MapFlags::BARE;
     let payload = entry_len(key.len());
     let base = BaseRepr {
@@ -32,9 +33,9 @@ fn send(program: &mut Program, seq: u32, key: &str, flags: u16) -> (Action, Kind
         src_incarnation: 5,
         dst: OWNER,
         seq,
-        ..BaseRepr::new(Kind::MapPairs)
+        ..BaseRepr::new(FrameKind::MapPairs)
     };
-    let to = Target::Server as u8;
+    let to = ForwardTarget::Server as u8;
     let map = MapRepr { flags, to, threshold: THRESHOLD, payload_len: payload as u16, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(flags, 0, payload)];
     put(emit(&base, &map, &mut bytes).payload_mut(), key.as_bytes(), 1).expect("fits");
@@ -44,8 +45,8 @@ fn send(program: &mut Program, seq: u32, key: &str, flags: u16) -> (Action, Kind
     (verdict.action, frame.kind(), flags, frame.base().round())
 }
 
-/// The server's word of row 0.
-fn tell(program: &mut Program, kind: Kind, flags: u16, round: u32) {
+/// Message of the server about row 0.
+fn server_message(program: &mut SwitchProgram, kind: FrameKind, flags: u16, round: u32) {
     let flags = flags | MapFlags::BARE;
     let base = BaseRepr {
         gaid: 7,
@@ -62,48 +63,60 @@ fn tell(program: &mut Program, kind: Kind, flags: u16, round: u32) {
     program.process(Instant(1), &mut bytes, false);
 }
 
-const BACK: Action = Action::Forward(VOTER);
-const ON: Action = Action::Forward(OWNER);
+const BACK: FrameAction = FrameAction::Forward(VOTER);
+const ON: FrameAction = FrameAction::Forward(OWNER);
 const VOTE: u16 = MapFlags::COUNT;
 const REACHED: u16 = MapFlags::REACHED;
 
 #[test]
-fn votes_end_here_until_the_threshold_and_after_the_decision() {
+fn votes_end_in_element_below_threshold_and_after_decision() {
     let mut program = program();
-    assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, Kind::MapAck, 0, 0));
-    assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, Kind::MapAck, 0, 0), "a repeat counts nothing");
-    assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, Kind::MapPairs, REACHED, 0));
-    assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, Kind::MapPairs, REACHED, 0), "it may have been lost");
-    assert_eq!(send(&mut program, 3, "sa", VOTE), (ON, Kind::MapPairs, REACHED, 0), "nothing is recorded yet");
-    tell(&mut program, Kind::MapPairsAck, MapFlags::COUNT, 1);
-    assert_eq!(send(&mut program, 4, "sa", VOTE), (ON, Kind::MapPairs, REACHED, 0), "that was another round");
-    tell(&mut program, Kind::MapPairsAck, MapFlags::COUNT, 0);
-    assert_eq!(send(&mut program, 5, "sa", VOTE), (BACK, Kind::MapAck, REACHED, 0));
-    assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, Kind::MapPairs, REACHED, 0), "the server knows what it said");
+    assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 0));
+    assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 0), "a repeat counts nothing");
+    assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 0));
+    assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 0), "a repeat is forwarded again");
+    assert_eq!(send(&mut program, 3, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 0), "no decision is recorded yet");
+    server_message(&mut program, FrameKind::MapPairsAck, MapFlags::COUNT, 1);
+    assert_eq!(
+        send(&mut program, 4, "sa", VOTE),
+        (ON, FrameKind::MapPairs, REACHED, 0),
+        "the decision was of another round"
+    );
+    server_message(&mut program, FrameKind::MapPairsAck, MapFlags::COUNT, 0);
+    assert_eq!(send(&mut program, 5, "sa", VOTE), (BACK, FrameKind::MapAck, REACHED, 0));
+    assert_eq!(
+        send(&mut program, 2, "sa", VOTE),
+        (ON, FrameKind::MapPairs, REACHED, 0),
+        "a forwarded vote is forwarded again"
+    );
 }
 
 #[test]
-fn a_cleared_ballot_counts_from_zero_in_another_round() {
+fn cleared_ballot_counts_from_zero_in_next_round() {
     let mut program = program();
     send(&mut program, 1, "sa", VOTE);
     send(&mut program, 2, "sa", VOTE);
-    assert_eq!(send(&mut program, 3, "sa", MapFlags::CLEAR), (ON, Kind::MapPairs, 0, 1));
-    assert_eq!(send(&mut program, 3, "sa", MapFlags::CLEAR), (ON, Kind::MapPairs, 0, 1), "once");
-    assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, Kind::MapPairs, 0, 1), "its ballot is gone");
-    assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, Kind::MapAck, 0, 0), "it was of round 0");
-    assert_eq!(send(&mut program, 4, "sa", VOTE), (BACK, Kind::MapAck, 0, 1));
-    assert_eq!(send(&mut program, 5, "sa", VOTE), (ON, Kind::MapPairs, REACHED, 1));
+    assert_eq!(send(&mut program, 3, "sa", MapFlags::CLEAR), (ON, FrameKind::MapPairs, 0, 1));
+    assert_eq!(send(&mut program, 3, "sa", MapFlags::CLEAR), (ON, FrameKind::MapPairs, 0, 1), "once");
+    assert_eq!(
+        send(&mut program, 2, "sa", VOTE),
+        (ON, FrameKind::MapPairs, 0, 1),
+        "the ballot was cleared after the vote"
+    );
+    assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 0), "the vote was of round 0");
+    assert_eq!(send(&mut program, 4, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 1));
+    assert_eq!(send(&mut program, 5, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 1));
 }
 
 #[test]
-fn a_row_has_one_key_or_none() {
+fn ballot_row_has_at_most_one_key() {
     let mut program = program();
     send(&mut program, 1, "sa", VOTE);
-    assert_eq!(send(&mut program, 2, "sb", VOTE), (ON, Kind::MapPairs, MapFlags::DIVERTED, 0));
-    assert_eq!(send(&mut program, 3, "sa", VOTE).2, REACHED, "the other one was not counted");
+    assert_eq!(send(&mut program, 2, "sb", VOTE), (ON, FrameKind::MapPairs, MapFlags::DIVERTED, 0));
+    assert_eq!(send(&mut program, 3, "sa", VOTE).2, REACHED, "the vote for the other key was not counted");
     let mut program = self::program();
-    tell(&mut program, Kind::MapMove, 0, 0);
-    assert_eq!(send(&mut program, 1, "sa", VOTE).2, MapFlags::DIVERTED, "the server counts this row");
+    server_message(&mut program, FrameKind::MapMove, 0, 0);
+    assert_eq!(send(&mut program, 1, "sa", VOTE).2, MapFlags::DIVERTED, "the row was moved to the server");
     let long = "s".repeat(pathcall_wire::pairs::MAX_BALLOT_KEY + 1);
-    assert_eq!(send(&mut program, 2, &long, VOTE).0, Action::Drop(Reason::Malformed));
+    assert_eq!(send(&mut program, 2, &long, VOTE).0, FrameAction::Drop(FrameDropReason::Malformed));
 }

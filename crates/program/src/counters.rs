@@ -1,6 +1,6 @@
-//! What the program has done, by application and element-wide.
+//! Counters of the program, by application, by pool and element-wide.
 
-use crate::{Action, Reason};
+use crate::{FrameAction, FrameDropReason};
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident,)* }) => {
@@ -9,7 +9,7 @@ macro_rules! counters {
         pub struct $name { $($(#[$fdoc])* pub $field: u64,)* }
 
         impl $name {
-            /// Every counter with its name.
+            /// All counters with their names.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field),)*].into_iter()
             }
@@ -18,59 +18,59 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Element-wide: frames, and drops by reason.
+    /// Element-wide counters: frames, and drops by reason.
     Counters {
-        /// Frames that came.
+        /// Frames received.
         frames_in,
-        /// Frames that left, a multicast counting once.
+        /// Frames sent; a multicast counts once.
         frames_out,
-        /// Not frames, or contradicting their application's layout.
+        /// Dropped: not frames, or fields that contradict the application's layout.
         drop_malformed,
-        /// Said that they came from the server.
+        /// Dropped: server's flag with another sender.
         drop_forged,
-        /// Repeats of something acknowledged long ago.
+        /// Dropped: repeats of frames acknowledged long ago.
         drop_stale,
-        /// Worked on; `CntFwd` waits for more. Not a loss.
+        /// Processed, while `CntFwd` waits for more. Not a loss.
         drop_counted,
-        /// Not admitted, and nobody to pass them on to.
+        /// Dropped: not admitted, and without a known endpoint to forward them to.
         drop_not_admitted,
-        /// Addressed to an endpoint that the application does not have.
+        /// Dropped: addressed to an endpoint that the application does not have.
         drop_unknown_endpoint,
-        /// Without their application's token, or with one where there is none.
+        /// Dropped: no token or a wrong one, or a token in an application without tokens.
         drop_unauthentic,
-        /// Answers of calls that were cloned and are answered. Not a loss.
+        /// Dropped: slower answers of cloned calls. Not a loss.
         drop_filtered,
     }
 }
 
 counters! {
-    /// Of one application.
+    /// Counters of one application.
     ApplicationCounters {
         /// Frames admitted.
         admitted,
-        /// Frames of the application that were not.
+        /// Frames of the application that were not admitted.
         not_admitted,
-        /// Frames that named the application and did not carry its token, or carried one where it has none.
+        /// Frames of the application with a missing, wrong or unexpected token.
         unauthentic,
-        /// Frames whose work was done, each once.
+        /// Frames applied, each once.
         applied,
         /// Lanes added.
         lanes_added,
-        /// Repeats, not worked on again.
+        /// Repeats, which were not applied again.
         repeats,
-        /// Repeats of something acknowledged long ago.
+        /// Repeats of frames acknowledged long ago.
         stale,
-        /// Not applied: the mapping of keys has changed since they were packed.
+        /// Frames refused because the mapping of keys changed after they were packed.
         refused,
-        /// Late questions about a round that is over.
+        /// Late frames of a round that is over.
         old,
-        /// Passed on to the server to be done there.
+        /// Frames forwarded to the server to be processed there.
         diverted,
-        /// Answers that a round or a count waits.
+        /// Answers that a round or a count waits for more frames.
         held,
-        /// Answers that somebody else holds a lock.
+        /// Answers that another caller holds a lock.
         denied,
-        /// Frames that left with the sums of a round.
+        /// Frames sent with the sums of a round.
         reached,
         /// Lanes left out because they would have overflowed.
         overflow_lanes,
@@ -82,57 +82,57 @@ counters! {
         reads,
         /// Requests to close a generation.
         harvests,
-        /// Frames that met congestion here.
+        /// Frames marked for congestion here.
         ecn_marked,
-        /// Frames passed on untouched because they asked for it.
+        /// Frames that asked to be forwarded without processing.
         cross,
     }
 }
 
 counters! {
-    /// Of one pool of servers.
+    /// Counters of one pool of servers.
     PoolCounters {
         /// Frames admitted.
         admitted,
-        /// Frames of the pool that were not.
+        /// Frames of the pool that were not admitted.
         not_admitted,
-        /// Frames that named the pool and did not carry its token, or carried one where it has none.
+        /// Frames of the pool with a missing, wrong or unexpected token.
         unauthentic,
-        /// Frames passed on as they came: because they asked for it, or another element has decided.
+        /// Frames forwarded unchanged: by their own request, or because another element has decided.
         passed,
-        /// Requests steered, each part counting.
+        /// Requests steered, counted by part.
         requests,
-        /// Of those, cloned.
+        /// Requests cloned.
         clones,
-        /// Of those, sent to the second of their servers, whose queue is shorter.
+        /// Requests sent to the second server of their pair, because its queue was shorter.
         shorter,
-        /// Requests for the server that they were addressed to.
+        /// Requests forwarded to the server that they were addressed to.
         direct,
-        /// Requests whose group is of another version of the table, or none, and so became another one.
+        /// Requests whose group was missing or of another version of the table, and was replaced.
         stale_groups,
-        /// Answers that came, those that say that a server is working included.
+        /// Answers received, including reports of servers that work on a call.
         replies,
-        /// Of those, stopped: another server had answered, or this answer had passed.
+        /// Answers filtered: another server had answered, or the same answer had passed.
         filtered,
-        /// Cancels passed on.
+        /// Cancels forwarded.
         cancels,
-        /// Frames that met congestion here.
+        /// Frames marked for congestion here.
         ecn_marked,
     }
 }
 
 impl Counters {
-    pub(crate) fn verdict(&mut self, action: Action) {
+    pub(crate) fn verdict(&mut self, action: FrameAction) {
         let counter = match action {
-            Action::Forward(_) | Action::Multicast(_) | Action::Clone(_) => &mut self.frames_out,
-            Action::Drop(Reason::Malformed) => &mut self.drop_malformed,
-            Action::Drop(Reason::Forged) => &mut self.drop_forged,
-            Action::Drop(Reason::Stale) => &mut self.drop_stale,
-            Action::Drop(Reason::Counted) => &mut self.drop_counted,
-            Action::Drop(Reason::NotAdmitted) => &mut self.drop_not_admitted,
-            Action::Drop(Reason::Unauthentic) => &mut self.drop_unauthentic,
-            Action::Drop(Reason::UnknownEndpoint) => &mut self.drop_unknown_endpoint,
-            Action::Drop(Reason::Filtered) => &mut self.drop_filtered,
+            FrameAction::Forward(_) | FrameAction::Multicast(_) | FrameAction::Clone(_) => &mut self.frames_out,
+            FrameAction::Drop(FrameDropReason::Malformed) => &mut self.drop_malformed,
+            FrameAction::Drop(FrameDropReason::Forged) => &mut self.drop_forged,
+            FrameAction::Drop(FrameDropReason::Stale) => &mut self.drop_stale,
+            FrameAction::Drop(FrameDropReason::Counted) => &mut self.drop_counted,
+            FrameAction::Drop(FrameDropReason::NotAdmitted) => &mut self.drop_not_admitted,
+            FrameAction::Drop(FrameDropReason::Unauthentic) => &mut self.drop_unauthentic,
+            FrameAction::Drop(FrameDropReason::UnknownEndpoint) => &mut self.drop_unknown_endpoint,
+            FrameAction::Drop(FrameDropReason::Filtered) => &mut self.drop_filtered,
         };
         *counter += 1;
     }

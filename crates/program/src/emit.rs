@@ -1,50 +1,54 @@
-//! What leaves: forwarded, turned round, marked, or addressed to a member of a group.
+//! Emit stage: forwards a frame, returns it to its sender, sets flags, or addresses it to members of a group.
 
 use pathcall_wire::map::bitmap_words;
-use pathcall_wire::{Base, Flags, Kind, MapFlags};
+use pathcall_wire::{Base, Flags, FrameKind, MapFlags};
 
 use crate::round::clears_itself;
-use crate::{Action, Context, Endpoint, Reason, Tables, Verdict};
+use crate::{AdmissionTables, Context, Endpoint, FrameAction, FrameDropReason, FrameVerdict};
 
 impl Context<'_> {
     pub(crate) fn len(&self) -> usize {
         usize::from(self.frame.base().length())
     }
 
-    pub(crate) fn drop(&self, reason: Reason) -> Verdict {
-        Verdict { action: Action::Drop(reason), len: self.len() }
+    pub(crate) fn drop(&self, reason: FrameDropReason) -> FrameVerdict {
+        FrameVerdict { action: FrameAction::Drop(reason), len: self.len() }
     }
 
-    /// On to the addressed endpoint.
-    pub(crate) fn forward(&self) -> Verdict {
-        let action = if self.known { Action::Forward(self.base.dst) } else { Action::Drop(Reason::UnknownEndpoint) };
-        Verdict { action, len: self.len() }
+    /// Forwards the frame to the addressed endpoint.
+    pub(crate) fn forward(&self) -> FrameVerdict {
+        let action = if self.known {
+            FrameAction::Forward(self.base.dst)
+        } else {
+            FrameAction::Drop(FrameDropReason::UnknownEndpoint)
+        };
+        FrameVerdict { action, len: self.len() }
     }
 
-    /// From the server: to the group, or on.
-    pub(crate) fn deliver(&self) -> Verdict {
+    /// Delivers a frame of the server: to the group, or to the addressed endpoint.
+    pub(crate) fn deliver(&self) -> FrameVerdict {
         if self.base.flags & Flags::MCAST == 0 {
             return self.forward();
         }
-        Verdict { action: Action::Multicast(self.base.gaid), len: self.len() }
+        FrameVerdict { action: FrameAction::Multicast(self.base.gaid), len: self.len() }
     }
 
-    /// On to the server, as it came: the row can't take it.
-    pub(crate) fn divert(&mut self) -> Verdict {
+    /// Forwards the frame unchanged to the server, because the row cannot take it.
+    pub(crate) fn divert(&mut self) -> FrameVerdict {
         self.frame.map_mut().set_flags(self.map.flags | MapFlags::DIVERTED);
         self.forward()
     }
 
-    /// On to the server without its lanes: the answer is in the server's backup.
-    pub(crate) fn old(&mut self) -> Verdict {
+    /// Forwards the frame without its lanes to the server, which answers from its backup.
+    pub(crate) fn forward_to_backup(&mut self) -> FrameVerdict {
         self.frame.map_mut().set_flags(self.map.flags | MapFlags::OLD);
         self.frame.strip();
         self.forward()
     }
 
-    /// The sums of a round: on to the server; or, if their row clears itself, the result, for all when it is new
-    /// (`first`), and for who asks again.
-    pub(crate) fn reached(&mut self, first: bool) -> Verdict {
+    /// Forwards the sums of a round to the server; or, if the row clears itself, returns the result: to all members the
+    /// first time (`first`), to the sender of a repeat.
+    pub(crate) fn emit_sums(&mut self, first: bool) -> FrameVerdict {
         mark_all(self);
         let flags = self.frame.map().flags();
         self.frame.map_mut().set_flags(flags | MapFlags::REACHED);
@@ -52,14 +56,14 @@ impl Context<'_> {
             return self.forward();
         }
         if !first {
-            return self.reflect(Kind::MapResult, false);
+            return self.reflect(FrameKind::MapResult, false);
         }
-        self.frame.base_mut().set_kind(Kind::MapResult as u8);
-        Verdict { action: Action::Multicast(self.base.gaid), len: self.len() }
+        self.frame.base_mut().set_kind(FrameKind::MapResult as u8);
+        FrameVerdict { action: FrameAction::Multicast(self.base.gaid), len: self.len() }
     }
 
-    /// Back to where it came from.
-    pub(crate) fn reflect(&mut self, kind: Kind, strip: bool) -> Verdict {
+    /// Returns the frame to its sender.
+    pub(crate) fn reflect(&mut self, kind: FrameKind, strip: bool) -> FrameVerdict {
         let base = self.base;
         let mut out = self.frame.base_mut();
         out.set_kind(kind as u8);
@@ -70,11 +74,11 @@ impl Context<'_> {
         if strip {
             self.frame.strip();
         }
-        Verdict { action: Action::Forward(base.src), len: self.len() }
+        FrameVerdict { action: FrameAction::Forward(base.src), len: self.len() }
     }
 }
 
-/// Says in the bitmap which lanes of a keyed frame overflowed.
+/// Marks the lanes of a keyed frame that overflowed in the bitmap.
 pub(crate) fn mark_overflow(context: &mut Context<'_>, overflow: u32) {
     if context.frame.lane_count() > 0 {
         context.frame.set_bitmap(0, overflow);
@@ -84,7 +88,7 @@ pub(crate) fn mark_overflow(context: &mut Context<'_>, overflow: u32) {
     }
 }
 
-/// Says in the bitmap that all lanes are valid.
+/// Marks all lanes as valid in the bitmap.
 pub(crate) fn mark_all(context: &mut Context<'_>) {
     let lanes = context.frame.lane_count();
     for word in 0..bitmap_words(lanes) {
@@ -92,11 +96,11 @@ pub(crate) fn mark_all(context: &mut Context<'_>) {
     }
 }
 
-impl Tables {
-    /// Hands out a copy of a multicast frame for each member of the group, addressed to it, with its
-    /// endpoint. They are made in place, one after the other.
+impl AdmissionTables {
+    /// Calls `each` with a copy of a multicast frame for each member of the group, addressed to the member, and with
+    /// the member's endpoint. The copies are made in place, one after the other.
     pub fn copies(&self, gaid: u32, frame: &mut [u8], mut each: impl FnMut(u32, &[u8])) {
-        let signature = self.key(gaid).map(|key| key.copies(frame));
+        let signature = self.key(gaid).map(|key| key.copy_signer(frame));
         for member in self.group(gaid) {
             address_copy(frame, member);
             if let Some(signature) = &signature {

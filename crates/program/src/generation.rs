@@ -1,27 +1,35 @@
-//! Generations of keyed values: what only the element holds is made the server's, one closed
-//! generation after the other (NOTES: "Values that only the element holds").
+//! Generation stage of keyed values: the server harvests one closed generation after the other, until it has all values
+//! that only the element held (docs/map.md, *Generations*).
 //!
 //! ```text
 //! close g ─► frames add to g+1 ─► the server reads g's bank and the record ─► wipe g ─► close g+1 …
 //! ```
 //!
-//! Generation g lives in bank g mod 2, so the server may close one only when the one before is wiped.
+//! Generation g is in bank g mod 2, so the server may close a generation only after the one before was wiped.
 
 use pathcall_wire::{Mutant, mutant};
 
 use crate::registers::{Generation, Registers};
-use crate::{Application, Context};
+use crate::{AdmittedApplication, Context};
 
-/// Where the application of a frame stands.
-pub(crate) fn of(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> Generation {
+/// Generation state of the frame's application.
+pub(crate) fn of(
+    application: &AdmittedApplication,
+    registers: &mut Registers,
+    context: &mut Context<'_>,
+) -> Generation {
     registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0]
 }
 
-/// Closes the generation that the frame names, if it is open; where the application stands then.
-pub(crate) fn close(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> Generation {
+/// Closes the generation that the frame names, if it is open; returns the new state.
+pub(crate) fn close(
+    application: &AdmittedApplication,
+    registers: &mut Registers,
+    context: &mut Context<'_>,
+) -> Generation {
     let state = &mut registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0];
     if context.base.round == state.open {
-        // The server closes a generation only when all before it are its own.
+        // The server closes a generation only after the harvest of all earlier ones.
         state.committed = state.open - 1;
         state.open = state.open.wrapping_add(1).max(1);
         state.version = context.map.index;
@@ -29,9 +37,9 @@ pub(crate) fn close(application: &Application, registers: &mut Registers, contex
     *state
 }
 
-/// Notes that a closed generation is the server's; false when its bank may be in use again, or was
-/// never closed: a late wipe must not touch what came after.
-pub(crate) fn commit(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> bool {
+/// Records that a closed generation was harvested; false if its bank may be in use again or was never closed, because a
+/// late wipe must not touch newer values.
+pub(crate) fn commit(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) -> bool {
     let state = &mut registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0];
     let just_closed = state.open == context.base.round.wrapping_add(1) || mutant::on(Mutant::WipeOldGeneration);
     if just_closed {

@@ -1,74 +1,76 @@
-//! What the program would take of a switch pipeline: an estimate by a few rules, no compiler's word.
+//! Estimate of the program's resources in a switch pipeline, by a few rules and without a compiler.
 //!
 //! ```text
 //! layout::ARRAYS, Size ─► place ─► stage by stage: groups and memory; what is too large for a stage
 //! ```
 //!
-//! An array becomes register groups of at most two 32-bit words. A group stands in one stage, behind
-//! the arrays that it depends on; arrays that do not depend on each other share stages.
+//! An array is divided into register groups of at most two 32-bit words. A group is in one stage, after the arrays that
+//! it depends on; independent arrays share stages.
 
 use crate::Size;
-use crate::layout::{ARRAYS, Array, Per};
+use crate::layout::{ARRAYS, Array, RegisterUnit};
 
-/// What a pipeline has.
+/// Resources of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Stages.
+pub struct PipelineLimits {
+    /// Number of stages.
     pub stages: usize,
-    /// Register groups of a stage; a frame accesses each once.
+    /// Register groups per stage; a frame accesses each once.
     pub groups: usize,
-    /// Memory for registers in a stage, in bytes.
+    /// Register memory per stage, bytes.
     pub stage_bytes: u64,
     /// Bits of a register: two words of 32.
     pub register_bits: u32,
-    /// Stages before the first register: the admission tables.
+    /// Stages before the first register, for the admission tables.
     pub tables: usize,
 }
 
-/// Tofino, as far as it is published.
-pub const TOFINO: Limits = Limits { stages: 12, groups: 4, stage_bytes: 48 * 1024 * 16, register_bits: 64, tables: 1 };
+/// Tofino, as far as published.
+pub const TOFINO: PipelineLimits =
+    PipelineLimits { stages: 12, groups: 4, stage_bytes: 48 * 1024 * 16, register_bits: 64, tables: 1 };
 
-/// The rules of the estimate, with their sources.
+/// Rules of the estimate, with their sources.
 pub const RULES: [&str; 6] = [
     "12 stages, 4 register groups a stage, each accessed once by a frame (NetRPC 5.2.2, 6.1)",
     "a group's register has at most 64 bits, two words of 32; wider registers take more groups",
     "768 KiB of registers a stage: 48 RAM blocks of 1,024 x 128 bits with map RAM (p4c, backends/tofino)",
     "32 lanes a frame, an array for each (NetRPC 5.2.2); rows of 256 lanes take eight frames",
-    "an array stands behind those that decide about it; admission tables take one stage before all",
-    "not counted: match tables' memory, header space, hash and action units, what a compiler adds",
+    "an array is in a later stage than arrays that it depends on; admission tables take the first stage",
+    "not counted: match tables' memory, header space, hash and action units, additions of a compiler",
 ];
 
-/// A part of an array in a stage.
+/// Part of an array in a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// The array's name.
+pub struct ArrayPart {
+    /// Name of the array.
     pub array: &'static str,
-    /// Groups of it in this stage.
+    /// Groups in this stage.
     pub groups: usize,
-    /// Bytes of it in this stage.
+    /// Bytes in this stage.
     pub bytes: u64,
 }
 
-/// Where the arrays would stand.
+/// Placement of the arrays in stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// By stage, the tables' stages first and empty; more than there are, if it does not fit.
-    pub stages: Vec<Vec<Part>>,
+    /// Parts by stage, with the empty stages of the tables first; more stages than available if the program does not
+    /// fit.
+    pub stages: Vec<Vec<ArrayPart>>,
     /// Arrays with a group that is larger than a stage's memory: name, bytes of the group.
     pub too_large: Vec<(&'static str, u64)>,
 }
 
 impl Placement {
-    /// Whether a pipeline with these limits has room for it.
+    /// Whether the placement fits a pipeline with these limits.
     #[must_use]
-    pub fn fits(&self, limits: &Limits) -> bool {
+    pub fn fits(&self, limits: &PipelineLimits) -> bool {
         self.stages.len() <= limits.stages && self.too_large.is_empty()
     }
 }
 
-/// Places the arrays of a memory of this size, `lanes` to a frame.
+/// Places the arrays of a memory of this size, with `lanes` per frame.
 #[must_use]
-pub fn place(size: &Size, lanes: usize, limits: &Limits) -> Placement {
+pub fn place(size: &Size, lanes: usize, limits: &PipelineLimits) -> Placement {
     let mut placement = Placement { stages: vec![Vec::new(); limits.tables], too_large: Vec::new() };
     let mut ends = [limits.tables; ARRAYS.len()];
     for (index, array) in ARRAYS.iter().enumerate() {
@@ -79,10 +81,10 @@ pub fn place(size: &Size, lanes: usize, limits: &Limits) -> Placement {
         }
         let steps = array.steps.min(groups);
         for step in 0..steps {
-            // The last step has what is left.
+            // The last step gets the remaining groups.
             let mut left = if step + 1 == steps { groups - step * (groups / steps) } else { groups / steps };
             while left > 0 {
-                let taken = placement.put(at, array.name, left, group_bytes, limits);
+                let taken = placement.place_in_stage(at, array.name, left, group_bytes, limits);
                 left -= taken;
                 at += 1;
             }
@@ -92,37 +94,44 @@ pub fn place(size: &Size, lanes: usize, limits: &Limits) -> Placement {
     placement
 }
 
-/// The most lanes of a frame with which the stages suffice, at most 32.
+/// Largest number of lanes per frame, at most 32, for which the stages suffice.
 #[must_use]
-pub fn lanes_fitting(size: &Size, limits: &Limits) -> usize {
+pub fn lanes_fitting(size: &Size, limits: &PipelineLimits) -> usize {
     let fits = |lanes: &usize| place(size, *lanes, limits).stages.len() <= limits.stages;
     (1..=pathcall_wire::KEYED_LANES).rev().find(fits).unwrap_or(0)
 }
 
-/// The most flow slots whose arrays' groups are no larger than a stage's memory.
+/// Largest number of flow slots for which no group exceeds a stage's memory.
 #[must_use]
-pub fn slots_fitting(size: &Size, limits: &Limits) -> usize {
+pub fn slots_fitting(size: &Size, limits: &PipelineLimits) -> usize {
     let fits = |slots: usize| place(&Size { slots, ..*size }, 1, limits).too_large.is_empty();
-    let (mut fitting, mut beyond) = (0, size.slots + 1);
-    while beyond - fitting > 1 {
-        let middle = usize::midpoint(fitting, beyond);
-        if fits(middle) { fitting = middle } else { beyond = middle }
+    let (mut fitting, mut too_many) = (0, size.slots + 1);
+    while too_many - fitting > 1 {
+        let middle = usize::midpoint(fitting, too_many);
+        if fits(middle) { fitting = middle } else { too_many = middle }
     }
     fitting
 }
 
-/// Groups of an array, and the bytes of the largest.
-fn groups(array: &Array, size: &Size, lanes: usize, limits: &Limits) -> (usize, u64) {
+/// Number of groups of an array, and the size of the largest in bytes.
+fn groups(array: &Array, size: &Size, lanes: usize, limits: &PipelineLimits) -> (usize, u64) {
     let words: u32 = array.fields.iter().map(|bits| bits.div_ceil(32)).sum();
     let per_group = words.min(limits.register_bits / 32);
-    let parallel = if array.per == Per::Lane { lanes } else { array.parallel() };
+    let parallel = if array.per == RegisterUnit::Lane { lanes } else { array.parallel() };
     let registers = array.registers(size).div_ceil(array.parallel() as u64);
     (parallel * words.div_ceil(per_group) as usize, registers * u64::from(per_group) * 4)
 }
 
 impl Placement {
-    /// Puts as many of `groups` into a stage as it has room for; how many.
-    fn put(&mut self, at: usize, array: &'static str, groups: usize, bytes: u64, limits: &Limits) -> usize {
+    /// Places as many of `groups` in a stage as fit; returns their number.
+    fn place_in_stage(
+        &mut self,
+        at: usize,
+        array: &'static str,
+        groups: usize,
+        bytes: u64,
+        limits: &PipelineLimits,
+    ) -> usize {
         if self.stages.len() <= at {
             self.stages.resize(at + 1, Vec::new());
         }
@@ -130,11 +139,11 @@ impl Placement {
         let used: usize = stage.iter().map(|part| part.groups).sum();
         let used_bytes: u64 = stage.iter().map(|part| part.bytes).sum();
         let room = limits.stage_bytes.saturating_sub(used_bytes) / bytes.max(1);
-        // What is too large for any stage is said elsewhere; here it takes one that is empty.
+        // A group that is too large for any stage is reported elsewhere; here it takes an empty stage.
         let by_memory = if bytes > limits.stage_bytes { usize::from(used == 0) } else { room as usize };
         let taken = groups.min(limits.groups.saturating_sub(used)).min(by_memory);
         if taken > 0 {
-            stage.push(Part { array, groups: taken, bytes: taken as u64 * bytes });
+            stage.push(ArrayPart { array, groups: taken, bytes: taken as u64 * bytes });
         }
         taken
     }
@@ -144,22 +153,22 @@ impl Placement {
 mod tests {
     use super::*;
 
-    /// The paper's map: 32 segments of 40k words, and few flows.
+    /// Map of the paper: 32 segments of 40k words, and few flows.
     const PAPER: Size = Size { rows: 40_960, lanes: 32 * 40_960, slots: 16 };
 
     #[test]
-    fn the_papers_map_takes_the_groups_of_eight_stages() {
+    fn map_of_paper_needs_groups_of_eight_stages() {
         let placement = place(&PAPER, 32, &TOFINO);
         let parts = placement.stages.iter().filter_map(|stage| stage.iter().find(|part| part.array == "lanes"));
         let groups: Vec<usize> = parts.map(|part| part.groups).collect();
         assert_eq!(groups.iter().sum::<usize>(), 8 * TOFINO.groups, "{placement:?}");
-        // One more where others share its first stage.
+        // One more if other arrays share the first stage.
         assert!((8..=9).contains(&groups.len()), "{placement:?}");
         assert!(placement.too_large.is_empty(), "{placement:?}");
     }
 
     #[test]
-    fn nothing_is_placed_before_what_it_depends_on_nor_over_a_limit() {
+    fn placement_respects_dependencies_and_limits() {
         let placement = place(&PAPER, 32, &TOFINO);
         let first = |name| placement.stages.iter().position(|s| s.iter().any(|p| p.array == name)).expect("placed");
         let last = |name| placement.stages.iter().rposition(|s| s.iter().any(|p| p.array == name)).expect("placed");
@@ -175,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fit_fits_and_no_more() {
+    fn largest_fitting_sizes_fit_exactly() {
         let lanes = lanes_fitting(&PAPER, &TOFINO);
         assert!(place(&PAPER, lanes, &TOFINO).fits(&TOFINO));
         assert!(lanes == 32 || !place(&PAPER, lanes + 1, &TOFINO).fits(&TOFINO));

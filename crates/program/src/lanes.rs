@@ -1,10 +1,10 @@
-//! Whole rows at once: native registers against big-endian lanes, in place in the frame. The loops
-//! are compiled for several instruction sets; the best that the CPU has is taken at run time.
+//! Lane arithmetic of whole rows: native registers and big-endian lanes, in place in the frame. The loops are compiled
+//! for several instruction sets; the best one of the CPU is chosen at run time.
 
 use pathcall_wire::OpType;
 
-/// `register += op(lane, para)`, saturating; a register at an end of the range stays there
-/// (NetRPC §5.2.1: the overflow shows until the clear).
+/// `register += op(lane, para)`, saturating; a register at the end of its range stays there (NetRPC §5.2.1: the
+/// overflow is visible until the clear).
 pub(crate) fn add(registers: &mut [i32], lanes: &[u8], op: OpType, para: i32) {
     pulp::Arch::new().dispatch(|| match op {
         OpType::Nop => add_with(registers, lanes, |value| value),
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn the_instruction_sets_that_matter_are_compiled_in() {
+    fn vector_instruction_sets_are_compiled_in() {
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
             assert!(!matches!(pulp::Arch::new(), pulp::Arch::Scalar), "{:?}", pulp::Arch::new());
         }
@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_are_added_as_lanes_one_by_one(
+        fn row_addition_matches_lane_by_lane_addition(
             pairs in proptest::collection::vec((any::<i32>(), any::<i32>()), 0..300), op in 0u8..=10, para in any::<i32>(),
         ) {
             let op = OpType::parse(op).expect("in range");

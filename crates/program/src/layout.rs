@@ -1,13 +1,12 @@
-//! The register arrays by stage, as `Registers` makes them: what a report, or another execution of
-//! the program, has to know of them.
+//! Layout of the register arrays by stage, for `Registers`, for reports, and for other executions of the program.
 
 use pathcall_wire::clone::MAX_SERVERS;
 use pathcall_wire::{KEYED_LANES, LINEAR_LANES, RECORD_PLACES, W_MAX};
 
 use crate::{CloneSize, Size};
 
-/// Stages in the order in which a frame passes them; an [`Array`] names its stage by place. Those from
-/// `number` to `filter` are of calls to pools, those before of *map*.
+/// Stages in packet order; an [`Array`] names its stage by index. Stages from `number` to `filter` are for calls to
+/// pools, the earlier ones for *map*.
 pub const STAGES: [&str; 16] = [
     "admit",
     "generation",
@@ -26,79 +25,94 @@ pub const STAGES: [&str; 16] = [
     "filter",
     "emit",
 ];
-/// The element's tables for calls to pools.
+/// Default tables for calls to pools.
 const CLONES: CloneSize = CloneSize::DEFAULT;
 
-/// What an array has a register for.
+/// Unit for which an array has a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Per {
-    /// A row of an application.
+pub enum RegisterUnit {
+    /// Row of an application.
     Row,
-    /// A place of a flow slot's repeat filter.
+    /// Entry of a flow slot's repeat filter.
     Place,
-    /// A lane of a row.
+    /// Lane of a row.
     Lane,
-    /// The element: there is one.
+    /// Whole element.
     Element,
-    /// A server of a pool.
+    /// Server of a pool.
     Server,
-    /// A slot of the table of cloned requests.
+    /// Slot of the table of cloned requests.
     Request,
-    /// A slot of a filter table.
+    /// Slot of a filter table.
     Fingerprint,
 }
 
-/// One register array.
+/// Register array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Array {
-    /// Its name in the program.
+    /// Name in the program.
     pub name: &'static str,
-    /// Its stage: a frame touches arrays in this order, each once.
+    /// Index of the stage: a frame visits arrays in this order, each once.
     pub stage: u8,
-    /// What there is a register for.
-    pub per: Per,
-    /// Widths of a register's fields, in bits.
+    /// Unit that has one register.
+    pub per: RegisterUnit,
+    /// Widths of a register's fields, bits.
     pub fields: &'static [u32],
-    /// Steps that depend on each other, each on fields of its own: `round` is compared before `workers`
-    /// is set.
+    /// Number of dependent steps, each on fields of its own: `round` is compared before `workers` is set.
     pub steps: usize,
-    /// Most registers that one frame works on in its visit.
+    /// Most registers visited by one frame.
     pub visited: usize,
-    /// Arrays, by place in [`ARRAYS`], whose registers decide what happens to this one's.
+    /// Indices in [`ARRAYS`] of the arrays whose registers decide what happens to this array's.
     pub after: &'static [usize],
 }
 
-/// All of them.
+/// All register arrays.
 pub const ARRAYS: [Array; 14] = [
-    Array { name: "generations", stage: 1, per: Per::Row, fields: &[32, 32, 32], steps: 1, visited: 1, after: &[] },
+    Array {
+        name: "generations",
+        stage: 1,
+        per: RegisterUnit::Row,
+        fields: &[32, 32, 32],
+        steps: 1,
+        visited: 1,
+        after: &[],
+    },
     Array {
         name: "places",
         stage: 2,
-        per: Per::Place,
+        per: RegisterUnit::Place,
         fields: &[32, 32, 1],
         steps: 1,
         visited: RECORD_PLACES,
         after: &[0],
     },
-    Array { name: "rounds", stage: 3, per: Per::Row, fields: &[32, 32, 64, 1], steps: 2, visited: 1, after: &[1] },
-    Array { name: "counts", stage: 4, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[1, 2] },
-    // In the stage of counts: a frame is of a round or of a ballot. Key, its length, moved, decided, count,
-    // round; the key is compared, or taken, before the vote is counted.
+    Array {
+        name: "rounds",
+        stage: 3,
+        per: RegisterUnit::Row,
+        fields: &[32, 32, 64, 1],
+        steps: 2,
+        visited: 1,
+        after: &[1],
+    },
+    Array { name: "counts", stage: 4, per: RegisterUnit::Row, fields: &[32], steps: 1, visited: 1, after: &[1, 2] },
+    // In the stage of counts, because a frame belongs to a round or to a ballot. Fields: key, its length, moved,
+    // decided, count, round. The key is compared or stored before the vote is counted.
     Array {
         name: "ballots",
         stage: 4,
-        per: Per::Row,
+        per: RegisterUnit::Row,
         fields: &[32, 32, 32, 32, 32, 32, 32, 32, 8, 1, 1, 32, 31],
         steps: 2,
         visited: 1,
         after: &[1],
     },
-    Array { name: "locks", stage: 5, per: Per::Row, fields: &[32, 32], steps: 1, visited: 1, after: &[1] },
-    Array { name: "grants", stage: 6, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[5] },
+    Array { name: "locks", stage: 5, per: RegisterUnit::Row, fields: &[32, 32], steps: 1, visited: 1, after: &[1] },
+    Array { name: "grants", stage: 6, per: RegisterUnit::Row, fields: &[32], steps: 1, visited: 1, after: &[5] },
     Array {
         name: "lanes",
         stage: 7,
-        per: Per::Lane,
+        per: RegisterUnit::Lane,
         fields: &[32],
         steps: 1,
         visited: LINEAR_LANES,
@@ -107,21 +121,29 @@ pub const ARRAYS: [Array; 14] = [
     Array {
         name: "overflows",
         stage: 15,
-        per: Per::Place,
+        per: RegisterUnit::Place,
         fields: &[32],
         steps: 1,
         visited: RECORD_PLACES,
         after: &[1, 4, 7],
     },
-    Array { name: "numbers", stage: 8, per: Per::Element, fields: &[32, 32], steps: 1, visited: 1, after: &[] },
-    Array { name: "loads", stage: 10, per: Per::Server, fields: &[16], steps: 1, visited: 1, after: &[] },
-    // The copy of the loads: a frame that asks for two servers' visits each array once (NetClone §3.4).
-    Array { name: "shadows", stage: 11, per: Per::Server, fields: &[16], steps: 1, visited: 1, after: &[10] },
-    // Id, gaid, what was decided; compared before the decision is written or read.
+    Array {
+        name: "numbers",
+        stage: 8,
+        per: RegisterUnit::Element,
+        fields: &[32, 32],
+        steps: 1,
+        visited: 1,
+        after: &[],
+    },
+    Array { name: "loads", stage: 10, per: RegisterUnit::Server, fields: &[16], steps: 1, visited: 1, after: &[] },
+    // Shadow copy of the loads: a frame that needs the loads of two servers visits each array once (NetClone §3.4).
+    Array { name: "shadows", stage: 11, per: RegisterUnit::Server, fields: &[16], steps: 1, visited: 1, after: &[10] },
+    // Id, gaid, decision; the id is compared before the decision is written or read.
     Array {
         name: "requests",
         stage: 12,
-        per: Per::Request,
+        per: RegisterUnit::Request,
         fields: &[32, 32, 32, 2],
         steps: 1,
         visited: 1,
@@ -131,7 +153,7 @@ pub const ARRAYS: [Array; 14] = [
     Array {
         name: "filters",
         stage: 14,
-        per: Per::Fingerprint,
+        per: RegisterUnit::Fingerprint,
         fields: &[32, 32, 32, 16],
         steps: 1,
         visited: 1,
@@ -150,32 +172,37 @@ impl Array {
     #[must_use]
     pub const fn registers(&self, size: &Size) -> u64 {
         match self.per {
-            Per::Row => size.rows as u64,
-            Per::Place => size.slots as u64 * W_MAX as u64,
-            Per::Lane => size.lanes as u64,
-            Per::Element => 1,
-            Per::Server => (CLONES.pools * MAX_SERVERS) as u64,
-            Per::Request => CLONES.requests as u64,
-            Per::Fingerprint => (CLONES.filters * CLONES.slots) as u64,
+            RegisterUnit::Row => size.rows as u64,
+            RegisterUnit::Place => size.slots as u64 * W_MAX as u64,
+            RegisterUnit::Lane => size.lanes as u64,
+            RegisterUnit::Element => 1,
+            RegisterUnit::Server => (CLONES.pools * MAX_SERVERS) as u64,
+            RegisterUnit::Request => CLONES.requests as u64,
+            RegisterUnit::Fingerprint => (CLONES.filters * CLONES.slots) as u64,
         }
     }
 
-    /// Arrays that it is made of in hardware: a lane of a keyed frame has one of its own, because a frame
-    /// visits an array once (NetRPC §5.2.2); and so has each filter table (NetClone §3.5).
+    /// Number of hardware arrays: each lane of a keyed frame needs one, because a frame visits an array once (NetRPC
+    /// §5.2.2), and so does each filter table (NetClone §3.5).
     #[must_use]
     pub const fn parallel(&self) -> usize {
         match self.per {
-            Per::Lane => KEYED_LANES,
-            Per::Fingerprint => CLONES.filters,
-            Per::Row | Per::Place | Per::Element | Per::Server | Per::Request => 1,
+            RegisterUnit::Lane => KEYED_LANES,
+            RegisterUnit::Fingerprint => CLONES.filters,
+            RegisterUnit::Row
+            | RegisterUnit::Place
+            | RegisterUnit::Element
+            | RegisterUnit::Server
+            | RegisterUnit::Request => 1,
         }
     }
 }
 
-/// Bytes of registers in a memory of this size: an element's for its applications, or an application's part of it.
+/// Register bytes of a memory of this size, of a whole element or of an application's part.
 #[must_use]
 pub fn bytes(size: &Size) -> u64 {
-    let given_out = ARRAYS.iter().filter(|array| matches!(array.per, Per::Row | Per::Place | Per::Lane));
+    let given_out =
+        ARRAYS.iter().filter(|array| matches!(array.per, RegisterUnit::Row | RegisterUnit::Place | RegisterUnit::Lane));
     given_out.map(|array| array.registers(size) * array.bits()).sum::<u64>().div_ceil(8)
 }
 
@@ -184,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_stand_in_stage_order_and_depend_on_earlier_ones() {
+    fn arrays_are_in_stage_order_after_dependencies() {
         for (place, array) in ARRAYS.iter().enumerate() {
             assert!((array.stage as usize) < STAGES.len(), "{}", array.name);
             for &before in array.after {
@@ -194,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_in_bytes() {
-        // A row: 96 + 129 + 32 + 329 + 64 + 32 bits; a lane: 32; a slot: 256 places of 65 + 32 bits.
+    fn memory_size_is_in_bytes() {
+        // A row: 96 + 129 + 32 + 329 + 64 + 32 bits; a lane: 32; a slot: 256 entries of 65 + 32 bits.
         assert_eq!(bytes(&Size { rows: 8, lanes: 0, slots: 0 }), 682);
         assert_eq!(bytes(&Size { rows: 0, lanes: 3, slots: 0 }), 12);
         assert_eq!(bytes(&Size { rows: 0, lanes: 0, slots: 1 }), 256 * 97 / 8);

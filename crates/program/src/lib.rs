@@ -1,14 +1,15 @@
-//! The switch program: what an element does to a frame in passing.
+//! Switch program: processing of a frame by a network element.
 //!
 //! ```text
-//! frame ─► admit ─► generation ─► once ─► round ─► count ─► lock, grant ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
+//! frame ─► admit ─► generation ─► once ─► round ─► count ─► lock, grant ─► modify, map ─► emit
+//!                                                        ─► forward │ reflect │ multicast │ drop
 //! ```
 //!
-//! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that
-//! the frame that reaches the threshold reads the sums in its one visit). It may use only what a switch pipeline
-//! can: integers, and register arrays that a frame touches once each, in stage order; debug builds
-//! prove that ([`registers`]). Frames of calls to a pool of servers take the stages of [`clone`]. This program
-//! defines right and wrong for every other execution. It does no I/O, reads no clock and allocates nothing per frame.
+//! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that the frame that
+//! reaches the threshold reads the sums in its one visit). The program uses only what a switch pipeline has: integers,
+//! and register arrays that a frame visits once each, in stage order; debug builds check that ([`registers`]). Frames
+//! of calls to a pool of servers take the stages of [`clone`]. This program is the reference for all other executions.
+//! It does no I/O, reads no clock and allocates nothing per frame.
 
 #![warn(missing_docs)]
 
@@ -30,113 +31,115 @@ pub mod registers;
 mod round;
 pub mod tables;
 
-use admit::{Admission, Refused};
-pub use clone::{CloneSize, Pool};
+use admit::{Admission, AdmissionRefusal};
+pub use clone::{AdmittedPool, CloneSize};
 pub use counters::{ApplicationCounters, Counters, PoolCounters};
-use once::Met;
-pub use once::Profile;
+pub use once::RepeatFilterProfile;
+use once::RepeatStatus;
 use std::num::NonZeroU16;
 
-use clone::Call;
+use clone::CallContext;
 use pathcall_wire::clone::is_clone;
-use pathcall_wire::{BaseRepr, CloneFrame, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
+use pathcall_wire::{
+    BaseRepr, CloneFrame, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant,
+};
 use registers::Pass;
-use round::Part;
-pub use tables::{Application, Endpoint, Size, TableError, Tables};
+use round::RoundPart;
+pub use tables::{AdmissionError, AdmissionTables, AdmittedApplication, Endpoint, Size};
 
-/// Why a frame goes no further.
+/// Reason of a dropped frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// Not a frame, or one whose fields contradict its application's layout.
+pub enum FrameDropReason {
+    /// Not a frame, or fields that contradict the application's layout.
     Malformed,
-    /// It says that it comes from the server, and does not.
+    /// Has the server's flag, and another sender.
     Forged,
-    /// A repeat of something acknowledged long ago.
+    /// Repeat of a frame acknowledged long ago.
     Stale,
-    /// Its work is done; `CntFwd` waits for more.
+    /// Processed completely; `CntFwd` waits for more frames.
     Counted,
-    /// Not admitted, and nobody to pass it on to.
+    /// Not admitted, and without a known endpoint to forward it to.
     NotAdmitted,
     /// Addressed to an endpoint that the application does not have.
     UnknownEndpoint,
-    /// Without its application's token, or with one where there is none.
+    /// Has no token or a wrong one, or has a token in an application without tokens.
     Unauthentic,
-    /// An answer of a call that was cloned: another has passed (NetClone §3.5).
+    /// Slower answer of a cloned call (NetClone §3.5).
     Filtered,
 }
 
-/// Where a frame goes.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// To this endpoint; a reflected frame is already turned round.
+pub enum FrameAction {
+    /// To this endpoint; a frame that is returned has its addresses swapped already.
     Forward(u32),
-    /// To every member of this application's group, by [`Tables::copies`], which signs the copies.
+    /// To every member of this application's group, by [`AdmissionTables::copies`], which signs the copies.
     Multicast(u32),
-    /// To this endpoint; and the same bytes once more through [`Program::recirculate`], at once, which makes
-    /// of them the clone for another.
+    /// To this endpoint; and the same bytes at once through [`SwitchProgram::recirculate`], which makes the clone of
+    /// them.
     Clone(u32),
-    /// Nowhere.
-    Drop(Reason),
+    /// To nobody.
+    Drop(FrameDropReason),
 }
 
-/// What became of a frame: `frame[..len]` is what leaves.
+/// Result of the program: `frame[..len]` is the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    /// Where it goes.
-    pub action: Action,
-    /// Its length now, in bytes.
+pub struct FrameVerdict {
+    /// Destination of the frame.
+    pub action: FrameAction,
+    /// New length of the frame, bytes.
     pub len: usize,
 }
 
-/// The program with its tables and registers.
+/// Switch program with its tables and registers.
 #[derive(Debug)]
-pub struct Program {
-    tables: Tables,
-    profile: Profile,
+pub struct SwitchProgram {
+    tables: AdmissionTables,
+    profile: RepeatFilterProfile,
     counters: Counters,
-    /// Written into requests that this element decides about; never 0.
+    /// Id of this element, written into requests that the element decides about; never 0.
     switch_id: NonZeroU16,
 }
 
-impl Program {
-    /// A program that admits nothing yet.
+impl SwitchProgram {
+    /// Program with empty tables.
     #[must_use]
     pub fn new(size: Size) -> Self {
-        Self::with_profile(size, Profile::FullSequence)
+        Self::with_profile(size, RepeatFilterProfile::FullSequence)
     }
 
-    /// The same with another repeat filter.
+    /// Program with this repeat-filter profile.
     #[must_use]
-    pub fn with_profile(size: Size, profile: Profile) -> Self {
+    pub fn with_profile(size: Size, profile: RepeatFilterProfile) -> Self {
         Self::with_clones(size, CloneSize::default(), profile)
     }
 
-    /// The same with other tables for calls to pools.
+    /// Program with these sizes of the tables for calls to pools.
     #[must_use]
-    pub fn with_clones(size: Size, clones: CloneSize, profile: Profile) -> Self {
-        let tables = Tables::new(size, clones);
+    pub fn with_clones(size: Size, clones: CloneSize, profile: RepeatFilterProfile) -> Self {
+        let tables = AdmissionTables::new(size, clones);
         Self { tables, profile, counters: Counters::default(), switch_id: NonZeroU16::MIN }
     }
 
-    /// Says by which id this element is known among others on a call's path (NetClone §3.7); 1 before.
+    /// Sets the id of this element among those on a call's path (NetClone §3.7); default 1.
     pub fn set_switch_id(&mut self, switch_id: NonZeroU16) {
         self.switch_id = switch_id;
     }
 
-    /// Says after which number requests are numbered on; 0 before. A number that differs from start to start
-    /// keeps calls of now apart from answers to calls of a start before.
-    pub fn number_after(&mut self, last: u64) {
+    /// Sets the number after which requests are numbered; default 0. A number that differs with each start separates
+    /// calls from answers to calls before the start.
+    pub fn set_last_number(&mut self, last: u64) {
         self.tables.clones.numbers.reset(0, 1, last);
     }
 
-    /// Who is admitted, and what the registers hold.
+    /// Admission tables and registers.
     #[must_use]
-    pub fn tables(&self) -> &Tables {
+    pub fn tables(&self) -> &AdmissionTables {
         &self.tables
     }
 
-    /// The same, to be changed.
-    pub fn tables_mut(&mut self) -> &mut Tables {
+    /// Mutable access to the tables and registers.
+    pub fn tables_mut(&mut self) -> &mut AdmissionTables {
         &mut self.tables
     }
 
@@ -146,21 +149,21 @@ impl Program {
         &self.counters
     }
 
-    /// Counts a frame that whoever takes frames in has dropped before the pipeline.
-    pub fn count_dropped(&mut self, reason: Reason) {
+    /// Counts a frame that was dropped before the pipeline.
+    pub fn count_dropped(&mut self, reason: FrameDropReason) {
         self.counters.frames_in += 1;
-        self.counters.verdict(Action::Drop(reason));
+        self.counters.verdict(FrameAction::Drop(reason));
     }
 
-    /// Takes a frame through the pipeline, changing it in place. `congested`: the queue it came
-    /// through, or the one it goes to, is long (NetRPC §5.1).
-    pub fn process(&mut self, now: Instant, bytes: &mut [u8], congested: bool) -> Verdict {
+    /// Runs a frame through the pipeline, and changes it in place. `congested`: the ingress or egress queue is long
+    /// (NetRPC §5.1).
+    pub fn process(&mut self, now: Instant, bytes: &mut [u8], congested: bool) -> FrameVerdict {
         self.counters.frames_in += 1;
         let len = bytes.len();
-        let mut verdict = Verdict { action: Action::Drop(Reason::Malformed), len };
+        let mut verdict = FrameVerdict { action: FrameAction::Drop(FrameDropReason::Malformed), len };
         if is_clone(bytes) {
             if let Ok(frame) = CloneFrame::new_checked(&mut *bytes) {
-                verdict.action = self.steer(now, Call::new(frame, congested));
+                verdict.action = self.steer(now, CallContext::new(frame, congested));
             }
         } else if let Ok(frame) = MapFrame::new_checked(&mut *bytes) {
             let context = Context::new(frame, congested, &self.tables);
@@ -170,9 +173,9 @@ impl Program {
                 Err(refused) => context.refuse(refused, &admission),
             };
             if !admission.authentic && mutant::on(Mutant::ElementTokenLate) && admission.key.is_some() {
-                verdict.action = Action::Drop(Reason::Unauthentic);
+                verdict.action = FrameAction::Drop(FrameDropReason::Unauthentic);
             }
-            if let (Some(key), Action::Forward(_)) = (admission.key, verdict.action) {
+            if let (Some(key), FrameAction::Forward(_)) = (admission.key, verdict.action) {
                 key.sign(&mut bytes[..verdict.len]);
             }
         }
@@ -180,8 +183,8 @@ impl Program {
         verdict
     }
 
-    fn pipeline(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
-        context.note_flags();
+    fn pipeline(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+        context.write_flags();
         let Context { base, map, .. } = context;
         let from_server = base.flags & Flags::FROM_SERVER != 0;
         if base.flags & Flags::CROSS != 0 {
@@ -189,26 +192,32 @@ impl Program {
             return context.forward();
         }
         match context.frame.kind() {
-            Kind::MapPairsAck if from_server && map.flags & MapFlags::COUNT != 0 => self.decided(application, context),
-            Kind::MapResult if from_server => self.result(application, context),
-            Kind::MapRead if from_server => self.read(application, context),
-            Kind::MapClose | Kind::MapPlaces | Kind::MapWipe if from_server => self.harvest(application, context),
-            Kind::MapMove if from_server => self.move_ballot(application, context),
-            Kind::MapFree if from_server => self.free(application, context),
+            FrameKind::MapPairsAck if from_server && map.flags & MapFlags::COUNT != 0 => {
+                self.decided(application, context)
+            }
+            FrameKind::MapResult if from_server => self.result(application, context),
+            FrameKind::MapRead if from_server => self.read(application, context),
+            FrameKind::MapClose | FrameKind::MapPlaces | FrameKind::MapWipe if from_server => {
+                self.harvest(application, context)
+            }
+            FrameKind::MapMove if from_server => self.move_ballot(application, context),
+            FrameKind::MapFree if from_server => self.free(application, context),
             _ if from_server => context.deliver(),
-            Kind::MapData if map.flags & (MapFlags::LOGICAL | MapFlags::BARE) != 0 => context.forward(),
-            Kind::MapData if map.flags & MapFlags::LINEAR == 0 && lock::is_of_lock(&map) => {
+            FrameKind::MapData if map.flags & (MapFlags::LOGICAL | MapFlags::BARE) != 0 => context.forward(),
+            FrameKind::MapData if map.flags & MapFlags::LINEAR == 0 && lock::is_of_lock(&map) => {
                 self.lock(application, context)
             }
-            Kind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(application, context),
-            Kind::MapData => self.linear(application, context),
-            Kind::MapPairs if map.flags & (MapFlags::COUNT | MapFlags::CLEAR) != 0 => self.ballot(application, context),
+            FrameKind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(application, context),
+            FrameKind::MapData => self.linear(application, context),
+            FrameKind::MapPairs if map.flags & (MapFlags::COUNT | MapFlags::CLEAR) != 0 => {
+                self.ballot(application, context)
+            }
             _ => context.forward(),
         }
     }
 
-    /// A worker's part of a round.
-    fn linear(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+    /// Processes a worker's part of a round.
+    fn linear(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         if map.flags & MapFlags::WIDE != 0 || map.flags & MapFlags::ROUND == 0 {
             self.count_for(base.gaid, |c| c.diverted += 1);
@@ -220,30 +229,30 @@ impl Program {
             && map.first_lane == 0
             && map.threshold >= 1;
         if !fits {
-            return context.drop(Reason::Malformed);
+            return context.drop(FrameDropReason::Malformed);
         }
         let registers = &mut self.tables.registers;
-        let new = match once::meet(self.profile, registers, &base, &mut context.pass, 0, true) {
-            Met::New => true,
-            Met::Repeat(_) => false,
-            Met::Refused | Met::Stale => {
+        let new = match once::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
+            RepeatStatus::New => true,
+            RepeatStatus::Repeat(_) => false,
+            RepeatStatus::Refused | RepeatStatus::Stale => {
                 self.count_for(base.gaid, |c| c.stale += 1);
-                return context.drop(Reason::Stale);
+                return context.drop(FrameDropReason::Stale);
             }
         };
-        let part = round::enter(application, registers, &mut context, new);
+        let part = round::record_part(application, registers, &mut context, new);
         match part {
-            Part::Old => {
+            RoundPart::Old => {
                 self.count_for(base.gaid, |c| c.old += 1);
-                return context.old();
+                return context.forward_to_backup();
             }
-            Part::Diverted => {
+            RoundPart::Diverted => {
                 self.count_for(base.gaid, |c| c.diverted += 1);
                 return context.divert();
             }
-            Part::First | Part::Opening | Part::Again => {}
+            RoundPart::First | RoundPart::Opening | RoundPart::Again => {}
         }
-        let apply = part != Part::Again;
+        let apply = part != RoundPart::Again;
         let reached = count::round(application, registers, &mut context, part);
         map::row(application, registers, &mut context, part, reached);
         self.count_for(base.gaid, |c| {
@@ -254,17 +263,17 @@ impl Program {
             c.held += u64::from(!reached && !apply);
         });
         match (reached, apply) {
-            (true, _) => context.reached(apply),
-            (false, true) => context.drop(Reason::Counted),
-            (false, false) => context.reflect(Kind::MapHeld, true),
+            (true, _) => context.emit_sums(apply),
+            (false, true) => context.drop(FrameDropReason::Counted),
+            (false, false) => context.reflect(FrameKind::MapHeld, true),
         }
     }
 
-    /// The server's result of a round: clears it in passing, once.
-    fn result(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+    /// Processes the server's result of a round, which clears the round once.
+    fn result(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         if map.index >= application.rows {
-            return context.drop(Reason::Malformed);
+            return context.drop(FrameDropReason::Malformed);
         }
         let mut cleared = false;
         if map.flags & (MapFlags::CLEAR | MapFlags::ROUND) == MapFlags::CLEAR | MapFlags::ROUND {
@@ -282,20 +291,20 @@ impl Program {
         context.deliver()
     }
 
-    /// The server reads a row of registers.
-    fn read(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+    /// Reads a row of registers for the server.
+    fn read(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         let form = MapFlags::LINEAR | MapFlags::GET;
         let fits = map.index < application.rows
             && u32::from(map.first_lane) + u32::from(map.lanes) <= application.width
             && map.flags & (form | MapFlags::WIDE | MapFlags::BARE) == form;
         if !fits {
-            return context.drop(Reason::Malformed);
+            return context.drop(FrameDropReason::Malformed);
         }
         map::get_row(application, &mut self.tables.registers, &mut context);
         emit::mark_all(&mut context);
         self.count_for(base.gaid, |c| c.reads += 1);
-        context.reflect(Kind::MapValues, false)
+        context.reflect(FrameKind::MapValues, false)
     }
 
     fn count_for(&mut self, gaid: u32, change: impl FnOnce(&mut ApplicationCounters)) {
@@ -305,21 +314,21 @@ impl Program {
     }
 }
 
-/// A frame on its way through the stages, its headers as they came.
+/// Frame in the pipeline, with its parsed headers.
 pub(crate) struct Context<'a> {
     pub(crate) frame: MapFrame<&'a mut [u8]>,
     pub(crate) base: BaseRepr,
     pub(crate) map: MapRepr,
     pub(crate) congested: bool,
     pub(crate) pass: Pass,
-    /// Whether the addressed endpoint is one of the application's.
+    /// Whether the addressed endpoint belongs to the application.
     known: bool,
 }
 
 impl<'a> Context<'a> {
-    /// A frame that has just come. Its headers are read without what only an element may say, and with
-    /// its mark; in the frame nothing changes before it is admitted.
-    fn new(frame: MapFrame<&'a mut [u8]>, congested: bool, tables: &Tables) -> Self {
+    /// Context of a new frame. Flags that only an element may set are masked, and the congestion mark is added, in the
+    /// parsed headers only; the frame itself changes after admission.
+    fn new(frame: MapFrame<&'a mut [u8]>, congested: bool, tables: &AdmissionTables) -> Self {
         let (mut base, mut map) = (frame.base().repr(), frame.map().repr());
         base.flags &= !Flags::NOT_ADMITTED;
         base.flags |= if congested { Flags::ECN } else { 0 };
@@ -328,23 +337,23 @@ impl<'a> Context<'a> {
         Self { frame, base, map, congested, pass: Pass::default(), known }
     }
 
-    /// Writes the flags as they were read into the frame.
-    fn note_flags(&mut self) {
+    /// Writes the masked flags into the frame.
+    fn write_flags(&mut self) {
         self.frame.base_mut().set_flags(self.base.flags);
         self.frame.map_mut().set_flags(self.map.flags);
     }
 
-    /// What becomes of a frame that is not admitted: it goes on, unless it is not what it says.
-    fn refuse(mut self, refused: Refused, admission: &Admission) -> Verdict {
+    /// Handles a refused frame: forwards it with a flag, or drops it if it is forged or unauthentic.
+    fn refuse(mut self, refused: AdmissionRefusal, admission: &Admission) -> FrameVerdict {
         match refused {
-            Refused::Forged => self.drop(Reason::Forged),
-            Refused::Unauthentic => self.drop(Reason::Unauthentic),
-            Refused::NotAdmitted if !self.known => self.drop(Reason::NotAdmitted),
-            Refused::NotAdmitted => {
-                // Who can't sign it again leaves it as it came.
+            AdmissionRefusal::Forged => self.drop(FrameDropReason::Forged),
+            AdmissionRefusal::Unauthentic => self.drop(FrameDropReason::Unauthentic),
+            AdmissionRefusal::NotAdmitted if !self.known => self.drop(FrameDropReason::NotAdmitted),
+            AdmissionRefusal::NotAdmitted => {
+                // An element without the key cannot sign a changed frame, so the frame is left unchanged.
                 if admission.key.is_some() || self.base.flags & Flags::TOKEN == 0 {
                     self.base.flags |= Flags::NOT_ADMITTED;
-                    self.note_flags();
+                    self.write_flags();
                 }
                 self.forward()
             }

@@ -1,100 +1,100 @@
-//! Locks: `CntFwd` with threshold 1 is test-and-set, and its register holds the owner, so that the
-//! owner's repeat is granted again (NetRPC Table 2; NOTES: "Locks and test-and-set").
+//! Lock stage: `CntFwd` with threshold 1 is test-and-set, and its register holds the owner, so that the owner's repeat
+//! is granted again (NetRPC Table 2).
 //!
 //! ```text
 //! free ─► held ─► held, wanted ─► parked: the server gives it to those who wait ─► free
 //!           └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Whoever is denied a lock marks it as wanted. The release of such a lock does not free it: the frame
-//! goes on to the server, which serves the line and frees the register when nobody waits any more.
-//! Every grant is counted, and every answer says the count: the lower half of a fencing token.
+//! A caller that is denied a lock marks the lock as wanted. The release of a wanted lock does not free it: the frame
+//! goes on to the server, which grants the lock to waiting callers, and frees the register when nobody waits. Every
+//! grant is counted, and every answer contains the count: the lower half of a fencing token.
 
 use pathcall_wire::map::{LOCK_PARKED, LOCK_WANTED};
-use pathcall_wire::{MapFlags, MapRepr, Mutant, Target, mutant};
+use pathcall_wire::{ForwardTarget, MapFlags, MapRepr, Mutant, mutant};
 
 use crate::registers::{Lock, Registers};
-use crate::{Application, Context};
+use crate::{AdmittedApplication, Context};
 
-/// Whether a frame of pairs takes a lock, or gives one back.
+/// Whether a frame of pairs acquires or releases a lock.
 pub(crate) fn is_of_lock(map: &MapRepr) -> bool {
-    let takes = map.flags & MapFlags::COUNT != 0 && map.threshold == 1;
-    let clears = map.flags & (MapFlags::COUNT | MapFlags::CLEAR | MapFlags::ADD) == MapFlags::CLEAR;
-    map.lanes == 0 && map.to == Target::Src as u8 && (takes || clears)
+    let acquires = map.flags & MapFlags::COUNT != 0 && map.threshold == 1;
+    let releases = map.flags & (MapFlags::COUNT | MapFlags::CLEAR | MapFlags::ADD) == MapFlags::CLEAR;
+    map.lanes == 0 && map.to == ForwardTarget::Src as u8 && (acquires || releases)
 }
 
-/// What became of a frame of a lock.
+/// Result of a lock frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It was granted now.
+pub(crate) enum LockOutcome {
+    /// Granted now.
     Granted,
-    /// Its acquiring holds it already.
+    /// Held already by this acquisition.
     Held,
-    /// Somebody else has it.
+    /// Held by another caller.
     Busy,
-    /// Nobody has it, but this frame was answered before: another may try.
+    /// Not held, but this frame is a repeat that was answered before: another attempt is needed.
     Free,
-    /// It is given back, or was never its own.
+    /// Released, or never held by the sender.
     Released,
-    /// It is given back, and the server's now.
+    /// Released, and parked for the server.
     Parked,
 }
 
-/// Takes a lock or gives it back, if the frame is `new`. The frame's round says then how often it was
-/// granted: 0 if nobody has it whom the sender could wait for.
-pub(crate) fn work(
-    application: &Application,
+/// Acquires or releases a lock, if the frame is `new`. Writes the number of grants into the frame's round: 0 if the
+/// sender has nobody to wait for.
+pub(crate) fn process(
+    application: &AdmittedApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
-) -> Outcome {
+) -> LockOutcome {
     let at = application.row_base as usize + context.map.index as usize;
-    let takes = context.map.flags & MapFlags::COUNT != 0;
+    let acquires = context.map.flags & MapFlags::COUNT != 0;
     let own = Lock { owner: context.base.src, tag: context.map.tag };
     let lock = &mut registers.locks.visit(&mut context.pass, at, 1)[0];
-    let outcome = if takes { take(lock, own, new) } else { give_back(lock, own, new) };
+    let outcome = if acquires { take(lock, own, new) } else { give_back(lock, own, new) };
     let grants = &mut registers.grants.visit(&mut context.pass, at, 1)[0];
-    *grants = grants.saturating_add(u32::from(outcome == Outcome::Granted));
-    let said = if outcome == Outcome::Free { 0 } else { *grants };
-    context.frame.base_mut().set_round(said);
+    *grants = grants.saturating_add(u32::from(outcome == LockOutcome::Granted));
+    let grant_number = if outcome == LockOutcome::Free { 0 } else { *grants };
+    context.frame.base_mut().set_round(grant_number);
     outcome
 }
 
-fn take(lock: &mut Lock, own: Lock, new: bool) -> Outcome {
+fn take(lock: &mut Lock, own: Lock, new: bool) -> LockOutcome {
     if lock.owner == 0 {
         *lock = if new { own } else { *lock };
-        return if new { Outcome::Granted } else { Outcome::Free };
+        return if new { LockOutcome::Granted } else { LockOutcome::Free };
     }
     if lock.owner == own.owner && lock.tag & !LOCK_WANTED == own.tag {
-        return Outcome::Held;
+        return LockOutcome::Held;
     }
     lock.tag |= LOCK_WANTED;
-    Outcome::Busy
+    LockOutcome::Busy
 }
 
-fn give_back(lock: &mut Lock, own: Lock, new: bool) -> Outcome {
-    let holds = lock.owner == own.owner && lock.tag & !(LOCK_WANTED | LOCK_PARKED) == own.tag;
-    if !holds {
-        return Outcome::Released;
+fn give_back(lock: &mut Lock, own: Lock, new: bool) -> LockOutcome {
+    let is_holder = lock.owner == own.owner && lock.tag & !(LOCK_WANTED | LOCK_PARKED) == own.tag;
+    if !is_holder {
+        return LockOutcome::Released;
     }
     if lock.tag & LOCK_PARKED != 0 {
-        // Again: the server has not heard of it, or its answer was lost.
-        return Outcome::Parked;
+        // A repeat: the server may not have received the first frame, or its answer was lost.
+        return LockOutcome::Parked;
     }
     if !new {
-        return Outcome::Released;
+        return LockOutcome::Released;
     }
     if lock.tag & LOCK_WANTED == 0 {
         *lock = Lock::default();
-        return Outcome::Released;
+        return LockOutcome::Released;
     }
     lock.tag = own.tag | LOCK_PARKED;
-    Outcome::Parked
+    LockOutcome::Parked
 }
 
-/// Frees a lock that exactly this acquiring has, parked or not, and raises its count of grants: to what
-/// the server has granted meanwhile. The answer says who had it.
-pub(crate) fn free(application: &Application, registers: &mut Registers, context: &mut Context<'_>) {
+/// Frees a lock that exactly this acquisition has, parked or not, and raises the count of grants to that of the server.
+/// The answer contains the former owner.
+pub(crate) fn free(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = application.row_base as usize + context.map.index as usize;
     let lock = &mut registers.locks.visit(&mut context.pass, at, 1)[0];
     let had = *lock;

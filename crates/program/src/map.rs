@@ -1,37 +1,37 @@
-//! `Stream.modify`, `Map.addTo`, `Map.get` and `Map.clear` on the registers of an application.
+//! Map stage: `Stream.modify`, `Map.addTo`, `Map.get` and `Map.clear` on the registers of an application.
 
 use pathcall_wire::{KEYED_LANES, MapFlags, Mutant, RECORD_PLACES, W_MAX, mutant};
 
 use crate::registers::{Pass, Registers};
-use crate::round::Part;
-use crate::{Application, Context, lanes};
+use crate::round::RoundPart;
+use crate::{AdmittedApplication, Context, lanes};
 
-/// What became of the pairs of a frame.
+/// Result of the pairs of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Work {
+pub(crate) struct PairsOutcome {
     /// Lanes that would have overflowed, or that name no register: unchanged, and flagged.
     pub(crate) overflow: u32,
-    /// Lanes added.
+    /// Number of lanes added.
     pub(crate) added: u32,
 }
 
 /// Bytes of a pair in a frame: a row, and a value.
 const PAIR_BYTES: usize = 8;
 
-/// Works on keyed pairs: the i-th pair in the i-th position of its row's bank, which starts at `bank`.
+/// Processes keyed pairs: the i-th pair uses the i-th position of its row's bank, which starts at `bank`.
 pub(crate) fn pairs(
-    application: &Application,
+    application: &AdmittedApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
     bank: usize,
-) -> Work {
-    let Application { lane_base, rows, width, .. } = *application;
+) -> PairsOutcome {
+    let AdmittedApplication { lane_base, rows, width, .. } = *application;
     let (op, para) = context.op();
     let flags = context.map.flags;
     let add = flags & MapFlags::ADD != 0 && new;
     let cells = registers.lanes.visit(&mut context.pass, lane_base as usize, rows as usize * width as usize);
-    let mut work = Work::default();
+    let mut work = PairsOutcome::default();
     if flags & (MapFlags::LINEAR | MapFlags::BARE) != 0 {
         return work;
     }
@@ -60,13 +60,13 @@ pub(crate) fn pairs(
     work
 }
 
-/// Works on a worker's row: adds its part for the first time, to nothing if that opens the round, and puts the sums into
-/// the frame when `reached`.
+/// Processes a worker's row: adds a part once, to zero if it opens the round, and writes the sums into the frame when
+/// `reached`.
 pub(crate) fn row(
-    application: &Application,
+    application: &AdmittedApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
-    part: Part,
+    part: RoundPart,
     reached: bool,
 ) {
     let (op, para) = context.op();
@@ -74,10 +74,10 @@ pub(crate) fn row(
     let count = context.frame.lane_count();
     let cells = registers.lanes.visit(&mut context.pass, at, count);
     let lanes = context.frame.bitmap_and_lanes_mut().1;
-    if part == Part::Opening && !mutant::on(Mutant::LastRoundAdded) {
+    if part == RoundPart::Opening && !mutant::on(Mutant::LastRoundAdded) {
         cells.fill(0);
     }
-    if part != Part::Again {
+    if part != RoundPart::Again {
         lanes::add(cells, lanes, op, para);
     }
     if reached {
@@ -85,32 +85,37 @@ pub(crate) fn row(
     }
 }
 
-/// Puts registers of a row into the frame, from its first lane on.
-pub(crate) fn get_row(application: &Application, registers: &mut Registers, context: &mut Context<'_>) {
+/// Writes registers of a row into the frame, from its first lane on.
+pub(crate) fn get_row(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = row_at(application, context) + usize::from(context.map.first_lane);
     let cells = registers.lanes.visit(&mut context.pass, at, context.frame.lane_count());
     lanes::get(cells, context.frame.bitmap_and_lanes_mut().1);
 }
 
 /// Zeroes a row.
-pub(crate) fn clear(application: &Application, registers: &mut Registers, context: &mut Context<'_>) {
+pub(crate) fn clear(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = row_at(application, context);
     registers.lanes.visit(&mut context.pass, at, application.width as usize).fill(0);
 }
 
-/// Zeroes a row of a bank.
-pub(crate) fn wipe(application: &Application, registers: &mut Registers, context: &mut Context<'_>, bank: usize) {
+/// Zeroes a bank of a row.
+pub(crate) fn wipe(
+    application: &AdmittedApplication,
+    registers: &mut Registers,
+    context: &mut Context<'_>,
+    bank: usize,
+) {
     let at = row_at(application, context) + bank;
     registers.lanes.visit(&mut context.pass, at, KEYED_LANES).fill(0);
 }
 
-/// Puts the masks of a slot's places into the frame: the lanes that each last frame left out.
+/// Writes the masks of a slot's repeat-filter entries into the frame: the lanes that each last frame left out.
 pub(crate) fn masks(registers: &mut Registers, pass: &mut Pass, slot: u32, first: usize, lanes: &mut [u8]) {
     let at = slot as usize * W_MAX as usize + first;
     let masks = registers.overflows.visit(pass, at, RECORD_PLACES);
     masks.iter().zip(lanes.chunks_exact_mut(4)).for_each(|(mask, lane)| lane.copy_from_slice(&mask.to_be_bytes()));
 }
 
-fn row_at(application: &Application, context: &Context<'_>) -> usize {
+fn row_at(application: &AdmittedApplication, context: &Context<'_>) -> usize {
     (application.lane_base + context.map.index * application.width) as usize
 }

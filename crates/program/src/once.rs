@@ -1,69 +1,71 @@
-//! The repeat filter: a frame takes effect at most once (NetRPC §5.1).
+//! Repeat-filter stage: a frame takes effect at most once (NetRPC §5.1).
 
 use pathcall_wire::base::flip;
 use pathcall_wire::{BaseRepr, Mutant, RECORD_PLACES, W_MAX, mutant};
 
 use crate::registers::{Pass, Registers};
 
-/// What a place remembers.
+/// Content of a repeat-filter entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Profile {
-    /// The last full sequence number: right however late a repeat comes.
+pub enum RepeatFilterProfile {
+    /// Last full sequence number: correct for repeats of any age.
     #[default]
     FullSequence,
-    /// One bit, as in the paper: what hardware has room for. Right as long as no repeat is a window late, no
-    /// frame is refused (its bit would stay, and the next at its place look like a repeat), and a slot gets
-    /// another holder only when nothing of the last one is on its way: an element that admits by endpoint
-    /// and incarnation sees to that itself, for others the controller waits.
+    /// One bit, as in the paper, which fits hardware. Correct if no repeat is a window late, no frame is refused (its
+    /// bit would stay, and the next frame with the entry would look like a repeat), and a slot gets another holder only
+    /// when no frame of the last one is in flight. Admission by endpoint and incarnation ensures the latter; without it
+    /// the controller waits.
     FlipBit,
 }
 
-/// The place of a frame in the arrays of its slot.
+/// Index of a frame's entry in its slot.
 pub(crate) fn place(base: &BaseRepr) -> usize {
     base.slot as usize * W_MAX as usize + (base.seq % W_MAX) as usize
 }
 
-/// What a frame is to its place.
+/// Relation of a frame to its repeat-filter entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Met {
-    /// The first of its number.
+pub(crate) enum RepeatStatus {
+    /// New sequence number.
     New,
-    /// The same again, applied in this generation.
+    /// Repeat of a frame that was applied in this generation.
     Repeat(u32),
-    /// The first of its number, and not to be applied: the place is as it was.
+    /// New sequence number of a frame that is refused; the entry is unchanged.
     Refused,
     /// Acknowledged long ago.
     Stale,
 }
 
-/// Classifies a frame, and remembers a new one as applied in `generation`, if it is `admissible`.
-pub(crate) fn meet(
-    profile: Profile,
+/// Classifies a frame, and records a new one as applied in `generation`, if it is `admissible`.
+pub(crate) fn classify(
+    profile: RepeatFilterProfile,
     registers: &mut Registers,
     base: &BaseRepr,
     pass: &mut Pass,
     generation: u32,
     admissible: bool,
-) -> Met {
+) -> RepeatStatus {
     let place = &mut registers.places.visit(pass, place(base), 1)[0];
     let new = match profile {
-        Profile::FullSequence if base.seq < place.seq && !mutant::on(Mutant::ElementLateRepeats) => return Met::Stale,
-        Profile::FullSequence => base.seq != place.seq || mutant::on(Mutant::ElementRepeats),
-        // The bit starts as 1; a first appearance flips it.
-        Profile::FlipBit => (flip(base.seq) != 0) == place.clear_flip,
+        RepeatFilterProfile::FullSequence if base.seq < place.seq && !mutant::on(Mutant::ElementLateRepeats) => {
+            return RepeatStatus::Stale;
+        }
+        RepeatFilterProfile::FullSequence => base.seq != place.seq || mutant::on(Mutant::ElementRepeats),
+        // The bit starts as 1; the first frame with the entry flips it.
+        RepeatFilterProfile::FlipBit => (flip(base.seq) != 0) == place.clear_flip,
     };
     if !new {
-        return Met::Repeat(place.generation);
+        return RepeatStatus::Repeat(place.generation);
     }
     if !admissible {
-        return Met::Refused;
+        return RepeatStatus::Refused;
     }
-    *place = crate::registers::Place { seq: base.seq, generation, clear_flip: !place.clear_flip };
-    Met::New
+    *place = crate::registers::RepeatFilterEntry { seq: base.seq, generation, clear_flip: !place.clear_flip };
+    RepeatStatus::New
 }
 
-/// Puts what a slot's places hold into the frame: numbers and generations of `RECORD_PLACES` from
-/// place `first` on, and leaves room for the masks.
+/// Writes the sequence numbers and generations of `RECORD_PLACES` entries of a slot, from `first` on, into the frame,
+/// and leaves room for the masks.
 pub(crate) fn record(registers: &mut Registers, pass: &mut Pass, slot: u32, first: usize, lanes: &mut [u8]) {
     let at = slot as usize * W_MAX as usize + first;
     let (seqs, rest) = lanes.split_at_mut(RECORD_PLACES * 4);
@@ -76,44 +78,50 @@ pub(crate) fn record(registers: &mut Registers, pass: &mut Pass, slot: u32, firs
 
 #[cfg(test)]
 mod tests {
-    use pathcall_wire::Kind;
+    use pathcall_wire::FrameKind;
 
     use super::*;
 
-    struct Filter(Profile, Registers);
+    struct Filter(RepeatFilterProfile, Registers);
 
     impl Filter {
-        fn new(profile: Profile) -> Self {
+        fn new(profile: RepeatFilterProfile) -> Self {
             Self(profile, Registers::new(&crate::Size { rows: 1, lanes: 1, slots: 1 }))
         }
 
-        fn meet(&mut self, seq: u32) -> Met {
-            let base = BaseRepr { seq, ..BaseRepr::new(Kind::MapData) };
-            meet(self.0, &mut self.1, &base, &mut Pass::default(), 1, true)
+        fn classify(&mut self, seq: u32) -> RepeatStatus {
+            let base = BaseRepr { seq, ..BaseRepr::new(FrameKind::MapData) };
+            classify(self.0, &mut self.1, &base, &mut Pass::default(), 1, true)
         }
     }
 
-    /// What the controller's quarantine is for, where admission asks for no more than the application.
+    /// The controller's quarantine prevents this where admission checks the application only.
     #[test]
-    fn a_late_frame_of_a_slots_last_holder_costs_the_next_holder_a_frame() {
-        for (profile, becomes) in [(Profile::FlipBit, Met::Repeat(1)), (Profile::FullSequence, Met::Stale)] {
-            // Set back for the next holder; then something of the last one still comes.
+    fn late_frame_of_last_slot_holder_costs_next_holder_a_frame() {
+        for (profile, becomes) in [
+            (RepeatFilterProfile::FlipBit, RepeatStatus::Repeat(1)),
+            (RepeatFilterProfile::FullSequence, RepeatStatus::Stale),
+        ] {
+            // The entries are reset for the next holder; then a frame of the last holder arrives.
             let mut filter = Filter::new(profile);
-            assert_eq!(filter.meet(2 * W_MAX + 1), Met::New, "it is taken for the next holder's");
-            assert_eq!(filter.meet(1), becomes, "never applied, and acknowledged or dropped for ever");
+            assert_eq!(filter.classify(2 * W_MAX + 1), RepeatStatus::New, "taken for a frame of the next holder");
+            assert_eq!(filter.classify(1), becomes, "never applied: acknowledged or dropped");
             let mut filter = Filter::new(profile);
-            assert_eq!(filter.meet(1), Met::New, "nothing on its way");
+            assert_eq!(filter.classify(1), RepeatStatus::New, "no frame of the last holder in flight");
         }
     }
 
-    /// The flip bit alone fails when a repeat arrives a window late.
+    /// The flip bit alone fails for a repeat that is a window late.
     #[test]
-    fn a_repeat_that_is_late_by_a_window_fools_the_flip_bit_only() {
+    fn repeat_late_by_window_defeats_only_flip_bit() {
         let late = |profile| {
             let mut filter = Filter::new(profile);
-            [1, W_MAX + 1, 1, W_MAX + 1].map(|seq| filter.meet(seq))
+            [1, W_MAX + 1, 1, W_MAX + 1].map(|seq| filter.classify(seq))
         };
-        assert_eq!(late(Profile::FlipBit), [Met::New; 4], "both are applied twice");
-        assert_eq!(late(Profile::FullSequence), [Met::New, Met::New, Met::Stale, Met::Repeat(1)]);
+        assert_eq!(late(RepeatFilterProfile::FlipBit), [RepeatStatus::New; 4], "late repeats are applied twice");
+        assert_eq!(
+            late(RepeatFilterProfile::FullSequence),
+            [RepeatStatus::New, RepeatStatus::New, RepeatStatus::Stale, RepeatStatus::Repeat(1)]
+        );
     }
 }

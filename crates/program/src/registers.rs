@@ -1,11 +1,11 @@
-//! Register arrays, declared with their sizes, and the proof that a frame uses them as a pipeline can.
+//! Register arrays with fixed sizes, and the check that a frame uses them as a pipeline can.
 
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
 
 use crate::layout::{ARRAYS, Array};
 
-/// One frame's way through the arrays. A debug build panics when an array is touched twice, or
-/// after one of a later stage: no pipeline could do that.
+/// Pass of one frame through the arrays. A debug build panics if an array is visited twice, or after one of a later
+/// stage, which no pipeline could do.
 #[derive(Debug, Default)]
 pub struct Pass {
     #[cfg(debug_assertions)]
@@ -24,7 +24,7 @@ impl Pass {
     }
 }
 
-/// An array of registers that belongs to one stage.
+/// Array of registers in one stage.
 #[derive(Debug)]
 pub struct RegisterArray<T> {
     stage: u8,
@@ -32,35 +32,35 @@ pub struct RegisterArray<T> {
 }
 
 impl<T: Clone> RegisterArray<T> {
-    /// `size` registers of the stage with this number.
+    /// Array of `size` registers in this stage.
     #[must_use]
     pub fn new(stage: u8, size: usize, value: T) -> Self {
         Self { stage, cells: vec![value; size] }
     }
 
-    /// The array that the layout describes.
+    /// Array as described by the layout.
     fn of(array: &Array, size: &crate::Size, value: T) -> Self {
         Self::new(array.stage, array.registers(size) as usize, value)
     }
 
-    /// The frame's one visit to this array: the registers it works on.
+    /// Visits the array once per frame, and returns the registers of a range.
     ///
     /// # Panics
-    /// When the range is not inside the array (tables are checked when installed); in debug builds
-    /// also on a second visit or one out of stage order.
+    /// If the range is out of bounds (tables are checked at installation); in debug builds also on a second visit or
+    /// one out of stage order.
     #[inline]
     pub fn visit(&mut self, pass: &mut Pass, at: usize, len: usize) -> &mut [T] {
         pass.enter(self.stage);
         &mut self.cells[at..at + len]
     }
 
-    /// Registers as the control service sees them, between frames.
+    /// Registers as seen by the control service, between frames.
     #[must_use]
     pub fn peek(&self, at: usize, len: usize) -> &[T] {
         &self.cells[at..at + len]
     }
 
-    /// Sets registers back, between frames.
+    /// Resets registers, between frames.
     pub fn reset(&mut self, at: usize, len: usize, value: T) {
         self.cells[at..at + len].fill(value);
     }
@@ -72,15 +72,15 @@ impl<T: Clone> RegisterArray<T> {
     }
 }
 
-/// Where a keyed application stands: its values are added in the open generation's bank, and the
-/// server makes one generation after the other its own (NOTES: "Values that only the element holds").
+/// Generation state of a keyed application: values are added to the open generation's bank, and the server harvests one
+/// closed generation after the other (docs/map.md, *Generations*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation {
-    /// What is added now.
+    /// Open generation.
     pub open: u32,
-    /// Generations up to this are the server's.
+    /// Last harvested generation.
     pub committed: u32,
-    /// Version of the mapping of keys to registers; frames of another are refused.
+    /// Version of the mapping of keys to registers; frames of another version are refused.
     pub version: u32,
 }
 
@@ -90,27 +90,27 @@ impl Default for Generation {
     }
 }
 
-/// A place of the repeat filter.
+/// Entry of the repeat filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
-    /// The last full sequence number.
+pub struct RepeatFilterEntry {
+    /// Last full sequence number.
     pub seq: u32,
-    /// The generation it was applied in.
+    /// Generation in which the frame was applied.
     pub generation: u32,
-    /// Hardware profile: the flip bit of the last frame; starts at 1 (NetRPC §5.1).
+    /// Hardware profile: flip bit of the last frame; starts at 1 (NetRPC §5.1).
     pub clear_flip: bool,
 }
 
-/// The state of a row's round.
+/// State of a row's round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
-    /// The round that is open.
+    /// Open round.
     pub round: u32,
-    /// Workers that have contributed.
+    /// Bitmap of the workers that have contributed.
     pub workers: u64,
-    /// What their contributions agree on.
+    /// Tag that all contributions share.
     pub tag: u32,
-    /// The sticky congestion mark.
+    /// Sticky congestion mark.
     pub ecn: bool,
 }
 
@@ -120,53 +120,52 @@ impl Default for RoundState {
     }
 }
 
-/// Who holds a lock; endpoint 0 is nobody. A pair of words: what a stage of a pipeline reads,
-/// compares and writes at once.
+/// Owner of a lock; endpoint 0 means free. A pair of words, which a pipeline stage can read, compare and write at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lock {
-    /// The endpoint.
+    /// Endpoint of the owner.
     pub owner: u32,
-    /// Which of its acquirings, under `LOCK_WANTED` and `LOCK_PARKED`.
+    /// Tag of the owner's acquisition, with the bits `LOCK_WANTED` and `LOCK_PARKED`.
     pub tag: u32,
 }
 
-/// A ballot: votes for one key. The first key that comes to a row keeps it until the epoch ends.
+/// Ballot: votes for one key. The first key in a row keeps the row until the epoch ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ballot {
-    /// The key, filled up with zeros.
+    /// Key, padded with zeros.
     pub key: [u8; MAX_BALLOT_KEY],
-    /// Its length; 0: nobody has the row.
+    /// Length of the key; 0: the row is free.
     pub len: u8,
-    /// The server counts whatever comes to this row.
+    /// Whether the server counts all votes of this row.
     pub moved: bool,
-    /// The server has recorded that the threshold was reached.
+    /// Whether the server has recorded that the threshold was reached.
     pub decided: bool,
-    /// Votes since the ballot was cleared.
+    /// Votes since the last clear.
     pub count: u32,
-    /// How often it was cleared.
+    /// Number of clears.
     pub round: u32,
 }
 
-/// All arrays, in stage order.
+/// All register arrays, in stage order.
 #[derive(Debug)]
 pub struct Registers {
-    /// By the application's first row.
+    /// By the first row of an application.
     pub generations: RegisterArray<Generation>,
-    /// By flow slot, `W_MAX` to each.
-    pub places: RegisterArray<Place>,
+    /// By flow slot, `W_MAX` for each.
+    pub places: RegisterArray<RepeatFilterEntry>,
     /// By row.
     pub rounds: RegisterArray<RoundState>,
     /// By row.
     pub counts: RegisterArray<u32>,
-    /// By row. In the stage of counts: a frame is of a round or of a ballot.
+    /// By row, in the stage of counts, because a frame belongs to a round or to a ballot.
     pub ballots: RegisterArray<Ballot>,
     /// By row.
     pub locks: RegisterArray<Lock>,
-    /// Beside each lock: how often it was granted, the lower half of its fencing token.
+    /// Number of grants of each lock, the lower half of its fencing token.
     pub grants: RegisterArray<u32>,
-    /// An application's rows, one after the other.
+    /// Rows of each application, one after the other.
     pub lanes: RegisterArray<i32>,
-    /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
+    /// For each repeat-filter entry, the overflowed lanes of its last frame, so that a repeat gets the same answer.
     pub overflows: RegisterArray<u32>,
 }
 
@@ -175,7 +174,7 @@ impl Registers {
         let [generations, places, rounds, counts, ballots, locks, grants, lanes, overflows, ..] = &ARRAYS;
         Self {
             generations: RegisterArray::of(generations, size, Generation::default()),
-            places: RegisterArray::of(places, size, Place::default()),
+            places: RegisterArray::of(places, size, RepeatFilterEntry::default()),
             rounds: RegisterArray::of(rounds, size, RoundState::default()),
             counts: RegisterArray::of(counts, size, 0),
             ballots: RegisterArray::of(ballots, size, Ballot::default()),
@@ -193,7 +192,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "touched after stage")]
-    fn an_array_is_not_visited_twice() {
+    fn second_visit_of_array_panics() {
         let mut array = RegisterArray::new(1, 4, 0);
         let mut pass = Pass::default();
         array.visit(&mut pass, 0, 1);
@@ -202,7 +201,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "touched after stage")]
-    fn stages_are_visited_in_order() {
+    fn visit_out_of_stage_order_panics() {
         let (mut first, mut second) = (RegisterArray::new(1, 1, 0), RegisterArray::new(2, 1, 0));
         let mut pass = Pass::default();
         second.visit(&mut pass, 0, 1);

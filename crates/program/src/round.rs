@@ -1,40 +1,40 @@
-//! Rounds of SyncAgtr: which worker's part counts, before anything is added (NOTES: "Stage order").
+//! Round stage of a sum (SyncAgtr): decides which worker's part counts, before anything is added.
 
 use std::cmp::Ordering;
 
 use crate::registers::{Registers, RoundState};
-use crate::{Application, Context};
+use crate::{AdmittedApplication, Context};
 use pathcall_wire::{Flags, MapFlags, MapRepr, Mutant, mutant};
 
-/// What a worker's frame is to its row.
+/// Relation of a worker's frame to the round of its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Its part of the open round, for the first time.
+pub(crate) enum RoundPart {
+    /// First frame of this worker in the open round.
     First,
-    /// The same, and the first of all of a round that it opens: what the row holds is of an earlier one.
+    /// First frame of a new round, whose row still holds an earlier round.
     Opening,
-    /// The same again.
+    /// Repeat of a part of the open round.
     Again,
     /// Part of a round that is over.
     Old,
-    /// Nothing that this row can take: the server must.
+    /// Part that the row cannot take, so that the server has to.
     Diverted,
 }
 
-/// Enters a worker's frame in its round.
-pub(crate) fn enter(
-    application: &Application,
+/// Records a worker's frame in its round.
+pub(crate) fn record_part(
+    application: &AdmittedApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
-) -> Part {
+) -> RoundPart {
     let row = application.row_base as usize + context.map.index as usize;
     let state = &mut registers.rounds.visit(&mut context.pass, row, 1)[0];
     let opens = match context.base.round.cmp(&state.round) {
-        Ordering::Less => return Part::Old,
-        // Whoever sends this has the result of what the row holds, and so has everybody else.
+        Ordering::Less => return RoundPart::Old,
+        // A worker that sends the next round has the result of the round in the row, and so have all others.
         Ordering::Greater if new && clears_itself(&context.map) => true,
-        Ordering::Greater => return Part::Diverted,
+        Ordering::Greater => return RoundPart::Diverted,
         Ordering::Equal => false,
     };
     if opens {
@@ -44,9 +44,10 @@ pub(crate) fn enter(
         state.tag = context.map.tag;
     }
     if state.tag != context.map.tag && !mutant::on(Mutant::ElementTag) {
-        return Part::Diverted;
+        return RoundPart::Diverted;
     }
-    // NetRPC §5.1: the mark stays with the round until it is cleared, so that its loss loses nothing.
+    // NetRPC §5.1: the mark stays with the round until it is cleared, so that the loss of one frame does not lose the
+    // mark.
     state.ecn |= context.congested;
     if state.ecn {
         context.base.flags |= Flags::ECN;
@@ -54,25 +55,25 @@ pub(crate) fn enter(
     }
     let bit = 1u64 << context.map.worker;
     match (state.workers & bit != 0, new) {
-        (true, _) if mutant::on(Mutant::ElementWorkers) => Part::First,
-        (true, _) => Part::Again,
+        (true, _) if mutant::on(Mutant::ElementWorkers) => RoundPart::First,
+        (true, _) => RoundPart::Again,
         (false, true) => {
             state.workers |= bit;
-            if opens { Part::Opening } else { Part::First }
+            if opens { RoundPart::Opening } else { RoundPart::First }
         }
-        // It went to the server the first time.
-        (false, false) => Part::Diverted,
+        // The original went to the server as well.
+        (false, false) => RoundPart::Diverted,
     }
 }
 
-/// Whether a part's row is cleared by its next round, and the element says the result: policy *shadow* (NetRPC §5.2.2).
+/// Whether the row is cleared by its next round, and the element returns the result: policy *shadow* (NetRPC §5.2.2).
 pub(crate) fn clears_itself(map: &MapRepr) -> bool {
     map.flags & MapFlags::CLEAR != 0
 }
 
-/// Closes the round that a result is of, and any before it; false when it is closed already. A
-/// late result must not wipe a later round.
-pub(crate) fn close(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> bool {
+/// Closes the round of a result, and all earlier rounds; false if it is closed already, because a late result must not
+/// clear a later round.
+pub(crate) fn close(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) -> bool {
     let row = application.row_base as usize + context.map.index as usize;
     let state = &mut registers.rounds.visit(&mut context.pass, row, 1)[0];
     if context.base.round < state.round {

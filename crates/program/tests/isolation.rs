@@ -1,23 +1,23 @@
-//! Two applications on one element, one of which is hostile: whatever its members and its server send,
-//! the other one's frames have the same effect and the same answers as if it were alone.
+//! Isolation tests: two applications on one element, one of them hostile. Whatever the hostile members and server send,
+//! frames of the other application have the same effects and answers as without them.
 
-use pathcall_program::{Action, Application, Endpoint, Program, Reason, Size};
+use pathcall_program::{AdmittedApplication, Endpoint, FrameAction, FrameDropReason, Size, SwitchProgram};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
 use proptest::prelude::*;
 
-/// The application that is watched, and the hostile one. Each has a server and two callers.
+/// Observed application, and hostile one. Each has a server and two callers.
 const WATCHED: u32 = 7;
 const HOSTILE: u32 = 8;
 const EPOCH: u32 = 3;
 const INCARNATION: u32 = 5;
 
-fn program() -> Program {
-    let mut program = Program::new(Size { rows: 16, lanes: 1024, slots: 17 });
+fn program() -> SwitchProgram {
+    let mut program = SwitchProgram::new(Size { rows: 16, lanes: 1024, slots: 17 });
     let tables = program.tables_mut();
     for (gaid, first_endpoint, row_base, lane_base, slot_base) in [(WATCHED, 1, 0, 0, 0), (HOSTILE, 4, 8, 512, 8)] {
         let owner = first_endpoint;
-        let memory = Application { gaid, epoch: EPOCH, owner, row_base, rows: 8, lane_base, width: 64 };
+        let memory = AdmittedApplication { gaid, epoch: EPOCH, owner, row_base, rows: 8, lane_base, width: 64 };
         tables.install(memory).expect("fits");
         for (endpoint, slot_base, slots) in
             [(owner, slot_base, 0), (owner + 1, slot_base, 4), (owner + 2, slot_base + 4, 4)]
@@ -30,7 +30,7 @@ fn program() -> Program {
     program
 }
 
-/// A frame of an endpoint of one application, whatever else it says: `gaid` and `dst` may be another's.
+/// Arbitrary frame of an endpoint of one application; `gaid` and `dst` may be another's.
 fn frame(src: std::ops::Range<u32>, gaid: impl Strategy<Value = u32>) -> impl Strategy<Value = Vec<u8>> {
     let names = (src, gaid, 1u32..8, 0u32..20, 1u32..12);
     let head = (1u8..=23, any::<u16>(), 0u32..4);
@@ -51,9 +51,9 @@ fn frame(src: std::ops::Range<u32>, gaid: impl Strategy<Value = u32>) -> impl St
             slot,
             seq,
             round,
-            ..BaseRepr::new(Kind::parse(kind).expect("in range"))
+            ..BaseRepr::new(FrameKind::parse(kind).expect("in range"))
         };
-        // Mostly additions, which change something.
+        // Mostly additions, which change registers.
         let map_flags = if fill % 2 == 0 { MapFlags::ADD } else { map_flags };
         let map = MapRepr {
             op,
@@ -77,7 +77,7 @@ fn frame(src: std::ops::Range<u32>, gaid: impl Strategy<Value = u32>) -> impl St
     })
 }
 
-fn run(program: &mut Program, frame: &[u8]) -> (Action, Vec<u8>) {
+fn run(program: &mut SwitchProgram, frame: &[u8]) -> (FrameAction, Vec<u8>) {
     let mut bytes = frame.to_vec();
     let verdict = program.process(Instant(1), &mut bytes, false);
     bytes.truncate(verdict.len);
@@ -86,78 +86,81 @@ fn run(program: &mut Program, frame: &[u8]) -> (Action, Vec<u8>) {
 
 proptest! {
     #[test]
-    fn a_hostile_neighbour_changes_nothing(
+    fn hostile_application_does_not_affect_other(
         played in prop::collection::vec(
             prop_oneof![
-                // Of the watched application, by its own endpoints.
+                // Of the observed application, by its own endpoints.
                 frame(1..4, Just(WATCHED)).prop_map(|frame| (true, frame)),
-                // By the other one's endpoints, in either name.
+                // By the hostile application's endpoints, under either application's id.
                 frame(4..7, prop::sample::select(vec![WATCHED, HOSTILE])).prop_map(|frame| (false, frame)),
             ],
             1..80,
         ),
     ) {
-        let (mut alone, mut together) = (program(), program());
+        let (mut separate, mut together) = (program(), program());
         for (own, frame) in &played {
             let answer = run(&mut together, frame);
             if *own {
-                prop_assert_eq!(answer, run(&mut alone, frame));
+                prop_assert_eq!(answer, run(&mut separate, frame));
                 continue;
             }
-            // What it gets to see, or has sent to anybody, is not of the watched application's making.
+            // Output to hostile endpoints does not contain data of the observed application.
             match answer.0 {
-                Action::Forward(endpoint) if endpoint < 4 => prop_assert_eq!(answer.1.len(), frame.len(), "passed on, not worked on"),
-                Action::Multicast(gaid) => prop_assert_eq!(gaid, HOSTILE),
-                Action::Forward(_) | Action::Clone(_) | Action::Drop(_) => {}
+                FrameAction::Forward(endpoint) if endpoint < 4 => prop_assert_eq!(answer.1.len(), frame.len(), "forwarded, not processed"),
+                FrameAction::Multicast(gaid) => prop_assert_eq!(gaid, HOSTILE),
+                FrameAction::Forward(_) | FrameAction::Clone(_) | FrameAction::Drop(_) => {}
             }
         }
-        prop_assert_eq!(together.tables().read_rows(WATCHED, 0, 8), alone.tables().read_rows(WATCHED, 0, 8));
+        prop_assert_eq!(together.tables().read_rows(WATCHED, 0, 8), separate.tables().read_rows(WATCHED, 0, 8));
     }
 
     #[test]
-    fn a_neighbour_that_comes_and_goes_changes_nothing(
+    fn installed_and_removed_application_does_not_affect_other(
         played in prop::collection::vec((any::<bool>(), frame(1..4, Just(WATCHED))), 1..40),
     ) {
-        let (mut alone, mut together) = (program(), program());
-        for (turn, (goes, frame)) in played.iter().enumerate() {
+        let (mut separate, mut together) = (program(), program());
+        for (round, (toggles, frame)) in played.iter().enumerate() {
             let tables = together.tables_mut();
-            if *goes && tables.endpoint(4).is_some() {
+            if *toggles && tables.endpoint(4).is_some() {
                 tables.remove(HOSTILE).expect("installed");
-            } else if *goes {
-                let epoch = EPOCH + turn as u32;
-                let memory = Application { gaid: HOSTILE, epoch, owner: 4, row_base: 8, rows: 8, lane_base: 512, width: 64 };
-                tables.install(memory).expect("its place is free");
+            } else if *toggles {
+                let epoch = EPOCH + round as u32;
+                let memory = AdmittedApplication {
+                    gaid: HOSTILE, epoch, owner: 4, row_base: 8, rows: 8, lane_base: 512, width: 64,
+                };
+                tables.install(memory).expect("free memory");
                 let entry = Endpoint { endpoint: 4, incarnation: INCARNATION, gaid: HOSTILE, slot_base: 8, slots: 8 };
-                tables.set_endpoint(entry).expect("its slots are free");
+                tables.set_endpoint(entry).expect("free slots");
             }
-            prop_assert_eq!(run(&mut together, frame), run(&mut alone, frame));
+            prop_assert_eq!(run(&mut together, frame), run(&mut separate, frame));
         }
-        prop_assert_eq!(together.tables().read_rows(WATCHED, 0, 8), alone.tables().read_rows(WATCHED, 0, 8));
+        prop_assert_eq!(together.tables().read_rows(WATCHED, 0, 8), separate.tables().read_rows(WATCHED, 0, 8));
     }
 }
 
 #[test]
-fn an_endpoint_that_changes_its_application_leaves_the_group_of_the_last_one() {
+fn endpoint_that_changes_application_leaves_former_group() {
     let mut program = program();
     let moved = Endpoint { endpoint: 2, incarnation: 6, gaid: HOSTILE, slot_base: 0, slots: 4 };
     program.tables_mut().set_endpoint(moved).expect("its slots are its own");
-    let members = |program: &Program| program.tables().group(WATCHED).map(|member| member.endpoint).collect::<Vec<_>>();
-    assert_eq!(members(&program), [3], "it must not hear the results of the other application");
+    let members =
+        |program: &SwitchProgram| program.tables().group(WATCHED).map(|member| member.endpoint).collect::<Vec<_>>();
+    assert_eq!(members(&program), [3], "the endpoint must not get results of the other application");
     program.tables_mut().set_endpoint(Endpoint { gaid: WATCHED, ..moved }).expect("its slots are its own");
-    assert_eq!(members(&program), [3], "who comes back is not a member before the controller says so");
+    assert_eq!(members(&program), [3], "a returning endpoint is no member until the controller adds it");
 }
 
 #[test]
-fn an_application_without_rows_has_no_generation() {
+fn application_without_rows_has_no_generation() {
     let mut program = program();
-    // Its rows would begin where another one's do; there is none of its own.
-    let none = Application { gaid: 9, epoch: EPOCH, owner: 8, row_base: 0, rows: 0, lane_base: 0, width: 64 };
+    // Its rows would begin where another application's do, but it has none.
+    let none = AdmittedApplication { gaid: 9, epoch: EPOCH, owner: 8, row_base: 0, rows: 0, lane_base: 0, width: 64 };
     program.tables_mut().install(none).expect("takes nothing");
     for endpoint in [8, 9] {
         let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: 9, slot_base: 16, slots: endpoint % 2 };
         program.tables_mut().set_endpoint(entry).expect("fits");
     }
-    let send = |program: &mut Program, kind, src, flags| {
+    let send = |program: &mut SwitchProgram, kind, src, flags| {
         let base = BaseRepr {
             gaid: 9,
             epoch: EPOCH,
@@ -174,10 +177,14 @@ fn an_application_without_rows_has_no_generation() {
         emit(&base, &MapRepr { index: 77, ..MapRepr::default() }, &mut bytes);
         program.process(Instant(1), &mut bytes, false).action
     };
-    for kind in [Kind::MapClose, Kind::MapWipe] {
-        assert_eq!(send(&mut program, kind, 8, Flags::FROM_SERVER), Action::Drop(Reason::Malformed), "{kind:?}");
+    for kind in [FrameKind::MapClose, FrameKind::MapWipe] {
+        assert_eq!(
+            send(&mut program, kind, 8, Flags::FROM_SERVER),
+            FrameAction::Drop(FrameDropReason::Malformed),
+            "{kind:?}"
+        );
     }
-    assert_eq!(send(&mut program, Kind::MapData, 9, 0), Action::Drop(Reason::Malformed));
+    assert_eq!(send(&mut program, FrameKind::MapData, 9, 0), FrameAction::Drop(FrameDropReason::Malformed));
     let generation = program.tables().registers().generations.peek(0, 1)[0];
-    assert_eq!((generation.open, generation.version), (1, 0), "another application's");
+    assert_eq!((generation.open, generation.version), (1, 0), "state of another application");
 }

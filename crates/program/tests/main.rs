@@ -1,4 +1,4 @@
-//! Instructions, isolation and tokens of the switch program.
+//! Tests of the switch program: instructions, isolation and tokens.
 
 mod instructions;
 mod isolation;

@@ -1,12 +1,12 @@
-//! Methods as types: what `pathcall-build` writes for those that servers may pass on.
+//! Types for delegated methods, which `pathcall-build` generates.
 
-/// A method whose calls servers may pass on (DPC ch. 3). Its replies are a stream; whoever a call is passed on
-/// to replies to the same caller, so with the same type.
+/// Delegated method, whose calls servers may pass on (DPC ch. 3). Its replies are a stream. Every server that gets a
+/// request replies to the same caller, so with the same type.
 pub trait Method: 'static {
-    /// What it is asked.
+    /// Type of the request.
     type Request: prost::Message + Default + 'static;
-    /// One of its replies.
+    /// Type of one reply.
     type Response: prost::Message + Default + 'static;
-    /// The HTTP/2 path: `/pkg.Service/Method`.
+    /// HTTP/2 path: `/pkg.Service/Method`.
     const PATH: &'static str;
 }

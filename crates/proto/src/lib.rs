@@ -1,7 +1,6 @@
-//! The contracts that are written in protobuf: [`v1`] is how controller, elements, servers and
-//! callers register and find each other. [`manifest`] is what `pathcall-build` generates from a
-//! user's `.proto` files and their filters, [`types`] are the typed fields in its messages, and [`delegate`]
-//! names methods that servers may pass on.
+//! Contracts in protobuf, and the manifests of services. [`v1`] is the registration contract between controller,
+//! elements, servers and callers. [`manifest`] is the output of `pathcall-build` for a user's `.proto` files and their
+//! filters, [`types`] are the typed fields in messages, and [`delegate`] the types of delegated methods.
 
 #![warn(missing_docs)]
 
@@ -9,17 +8,18 @@ pub mod delegate;
 pub mod manifest;
 pub mod types;
 
-/// Metadata of a controller's refusal of a name that its last owner's lease still holds: milliseconds
-/// until that is over, unless the owner comes back.
-pub const LAPSES_IN_MS: &str = "pathcall-lapses-in-ms";
+/// Metadata key of a controller's refusal of a name whose last owner still has a lease: milliseconds until the lease
+/// expires, unless that owner returns.
+pub const LEASE_EXPIRES_IN_MS: &str = "pathcall-lapses-in-ms";
 
-/// Ids are less: GAIDs, endpoints, elements.
+/// Exclusive upper bound of ids: GAIDs, endpoints, elements.
 pub const IDS_END: u32 = 0x8000_0000;
 
-/// Starts of elements that an owner may name as silent when it registers.
+/// Limit of the element starts that an owner may report as silent when it registers.
 pub const SILENT_MAX: usize = 16;
 
-/// Generated from `proto/pathcall/control.proto` and `function.proto`; a test of `pathcall-build` holds it to them.
+/// Generated from `proto/pathcall/control.proto` and `function.proto`; a test of `pathcall-build` compares it with
+/// them.
 #[cfg(feature = "grpc")]
 #[allow(missing_docs, clippy::all)]
 pub mod v1 {

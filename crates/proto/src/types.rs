@@ -1,12 +1,11 @@
-//! The typed fields of `pathcall/types.proto`, as the generated code of a user's messages names them.
+//! Typed fields of `pathcall/types.proto`, as used by generated code.
 //!
-//! The generator is told `extern_path(".pathcall", "::pathcall::types")`, so a `pathcall.FPArray` in
-//! a user's message becomes [`FpArray`] here (the names are prost's: `STRINTMap` is [`StrintMap`]).
-//! Any codec that encodes or decodes the message arrives at these implementations, so unchanged
-//! stubs get the fast ones: floating-point arrays are copied block by block, integer arrays are
-//! coded through a small buffer, and nothing is decoded value by value through [`Buf`]. The bytes
-//! are those of stock prost, and every encoding that protobuf allows is read: packed, unpacked,
-//! packed in several pieces, and any mixture.
+//! The generator gets `extern_path(".pathcall", "::pathcall::types")`, so a `pathcall.FPArray` in a user's message
+//! becomes [`FpArray`] here (with prost's naming: `STRINTMap` is [`StrintMap`]). Any codec of such a message uses these
+//! implementations, so unchanged stubs get the fast ones: floating-point arrays are copied block by block, integer
+//! arrays are coded through a small buffer, and nothing is decoded value by value through [`Buf`]. The bytes are those
+//! of stock prost, and every encoding that protobuf allows is accepted: packed, unpacked, packed in several pieces, and
+//! any mixture.
 
 use std::collections::HashMap;
 
@@ -24,28 +23,28 @@ pub use codec::{Codec, WholeEncoder};
 /// Integers, added lane by lane (`IntArray`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IntArray {
-    /// The values; their keys are the indices.
+    /// Values; their keys are the indices.
     pub data: Vec<i64>,
 }
 
 /// Floating-point numbers, quantised by the filter's `Precision` (`FPArray`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FpArray {
-    /// The values; their keys are the indices.
+    /// Values; their keys are the indices.
     pub data: Vec<f64>,
 }
 
-/// [`FpArray`] in single precision: half the bytes on the plain path (`FPArray32`).
+/// [`FpArray`] in single precision: half the bytes in a plain message (`FPArray32`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FpArray32 {
-    /// The values; their keys are the indices.
+    /// Values; their keys are the indices.
     pub data: Vec<f32>,
 }
 
 /// String keys, integer values (`STRINTMap`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StrintMap {
-    /// The pairs.
+    /// Key-value pairs.
     #[prost(map = "string, sint64", tag = "1")]
     pub map: HashMap<String, i64>,
 }
@@ -53,7 +52,7 @@ pub struct StrintMap {
 /// String keys, floating-point values (`STRFPMap`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StrfpMap {
-    /// The pairs.
+    /// Key-value pairs.
     #[prost(map = "string, double", tag = "1")]
     pub map: HashMap<String, f64>,
 }
@@ -61,7 +60,7 @@ pub struct StrfpMap {
 /// Integer keys, integer values (`INTINTMap`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct IntintMap {
-    /// The pairs.
+    /// Key-value pairs.
     #[prost(map = "sint64, sint64", tag = "1")]
     pub map: HashMap<i64, i64>,
 }
@@ -69,7 +68,7 @@ pub struct IntintMap {
 /// Integer keys, floating-point values (`INTFPMap`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct IntfpMap {
-    /// The pairs.
+    /// Key-value pairs.
     #[prost(map = "sint64, double", tag = "1")]
     pub map: HashMap<i64, f64>,
 }
@@ -77,7 +76,7 @@ pub struct IntfpMap {
 /// One integer: an array of length one (`IntValue`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct IntValue {
-    /// The number.
+    /// Value.
     #[prost(sint64, tag = "1")]
     pub value: i64,
 }
@@ -85,15 +84,15 @@ pub struct IntValue {
 /// One floating-point number: an array of length one (`FPValue`).
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct FpValue {
-    /// The number.
+    /// Value.
     #[prost(double, tag = "1")]
     pub value: f64,
 }
 
-/// The only field of every array: `data = 1`.
+/// Number of the only field of every array: `data = 1`.
 const DATA: u32 = 1;
 
-/// An array message is its packed values under field 1; all else is skipped as protobuf asks.
+/// Implements `Message` for an array: packed values in field 1; other fields are skipped, as protobuf requires.
 macro_rules! array_message {
     ($name:ident, $values:path) => {
         impl Message for $name {
@@ -135,7 +134,7 @@ array_message!(IntArray, packed::sint64);
 array_message!(FpArray, packed::double);
 array_message!(FpArray32, packed::float);
 
-/// The names in `types.proto`.
+/// Implements `Name`, with the names of `types.proto`.
 macro_rules! named {
     ($($rust:ident = $proto:literal),+ $(,)?) => {$(
         impl Name for $rust {

@@ -1,4 +1,4 @@
-//! Manifests, and the codecs of mapped types.
+//! Tests of manifests, and of the codecs of typed fields.
 
 mod manifest;
 mod types;

@@ -1,6 +1,6 @@
-//! Manifests: methods by path, and shapes.
+//! Tests of manifests: look-up by path, and shapes.
 
-use pathcall_proto::manifest::{Ack, Kind, Manifest, Method, Modify, Shape, Target};
+use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, Manifest, Method, Modify, Shape};
 
 const fn method(path: &'static str) -> Method {
     Method {
@@ -13,13 +13,13 @@ const fn method(path: &'static str) -> Method {
         request: None,
         reply: None,
         untyped_request: false,
-        to: Target::Src,
+        to: ForwardTarget::Src,
         ack: Ack::Element,
     }
 }
 
 #[test]
-fn finds_methods_by_path() {
+fn methods_are_found_by_path() {
     static METHODS: [Method; 3] = [method("/a.S/One"), method("/a.S/Three"), method("/a.S/Two")];
     let manifest = Manifest { methods: &METHODS, delegated: &[], cloned: &[], placed: &[], descriptor: &[] };
     for wanted in &METHODS {
@@ -29,7 +29,7 @@ fn finds_methods_by_path() {
 }
 
 #[test]
-fn every_shape_is_one_of_three() {
+fn every_shape_is_array_map_or_scalar() {
     for shape in Shape::ALL {
         let ways = [shape.is_array(), shape.is_map(), shape.is_scalar()];
         assert_eq!(ways.iter().filter(|way| **way).count(), 1, "{shape:?}");

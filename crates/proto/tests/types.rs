@@ -1,5 +1,5 @@
-//! The bulk codecs against messages that prost derives itself: same bytes, same values, and the
-//! same verdict on anything that arrives.
+//! Tests of the bulk codecs against messages that prost derives: same bytes, same values, and same verdict on malformed
+//! input.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use proptest::prelude::*;
 use prost::{Message, Name};
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct IntTwin {
+struct DerivedIntArray {
     #[prost(sint64, repeated, tag = "1")]
     data: Vec<i64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct FpTwin {
+struct DerivedFpArray {
     #[prost(double, repeated, tag = "1")]
     data: Vec<f64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Fp32Twin {
+struct DerivedFpArray32 {
     #[prost(float, repeated, tag = "1")]
     data: Vec<f32>,
 }
@@ -46,7 +46,7 @@ struct UnpackedFp32 {
     data: Vec<f32>,
 }
 
-/// A message as users have it: a typed field among others.
+/// User's message: a typed field among others.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Gradient {
     #[prost(message, optional, tag = "1")]
@@ -58,13 +58,13 @@ struct Gradient {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct GradientTwin {
+struct DerivedGradient {
     #[prost(message, optional, tag = "1")]
-    tensor: Option<FpTwin>,
+    tensor: Option<DerivedFpArray>,
     #[prost(string, tag = "2")]
     name: String,
     #[prost(message, optional, tag = "3")]
-    counts: Option<IntTwin>,
+    counts: Option<DerivedIntArray>,
 }
 
 /// Bytes in pieces of a given size, as a body arrives from the network.
@@ -100,7 +100,7 @@ fn integers() -> impl Strategy<Value = Vec<i64>> {
     prop::collection::vec((any::<i64>(), 0..64u32).prop_map(|(value, shift)| value >> shift), 0..1500)
 }
 
-/// Floats by their bits: not-a-numbers with payloads and negative zero included.
+/// Floats from random bits, including NaNs with payloads and negative zero.
 fn doubles() -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec(any::<u64>().prop_map(f64::from_bits), 0..1500)
 }
@@ -111,9 +111,9 @@ fn floats() -> impl Strategy<Value = Vec<f32>> {
 
 proptest! {
     #[test]
-    fn integers_are_coded_as_prost_does(data in integers(), size in 1..64usize) {
+    fn integer_codec_matches_prost(data in integers(), size in 1..64usize) {
         let bytes = IntArray { data: data.clone() }.encode_to_vec();
-        prop_assert_eq!(&bytes, &IntTwin { data: data.clone() }.encode_to_vec());
+        prop_assert_eq!(&bytes, &DerivedIntArray { data: data.clone() }.encode_to_vec());
         prop_assert_eq!(bytes.len(), IntArray { data: data.clone() }.encoded_len());
         let unpacked = UnpackedInt { data: data.clone() }.encode_to_vec();
         for bytes in [bytes, unpacked].map(Bytes::from) {
@@ -123,9 +123,9 @@ proptest! {
     }
 
     #[test]
-    fn doubles_are_coded_as_prost_does(data in doubles(), size in 1..64usize) {
+    fn double_codec_matches_prost(data in doubles(), size in 1..64usize) {
         let bytes = FpArray { data: data.clone() }.encode_to_vec();
-        prop_assert_eq!(&bytes, &FpTwin { data: data.clone() }.encode_to_vec());
+        prop_assert_eq!(&bytes, &DerivedFpArray { data: data.clone() }.encode_to_vec());
         prop_assert_eq!(bytes.len(), FpArray { data: data.clone() }.encoded_len());
         let unpacked = UnpackedFp { data: data.clone() }.encode_to_vec();
         for bytes in [bytes, unpacked].map(Bytes::from) {
@@ -135,9 +135,9 @@ proptest! {
     }
 
     #[test]
-    fn floats_are_coded_as_prost_does(data in floats(), size in 1..64usize) {
+    fn float_codec_matches_prost(data in floats(), size in 1..64usize) {
         let bytes = FpArray32 { data: data.clone() }.encode_to_vec();
-        prop_assert_eq!(&bytes, &Fp32Twin { data: data.clone() }.encode_to_vec());
+        prop_assert_eq!(&bytes, &DerivedFpArray32 { data: data.clone() }.encode_to_vec());
         prop_assert_eq!(bytes.len(), FpArray32 { data: data.clone() }.encoded_len());
         let unpacked = UnpackedFp32 { data: data.clone() }.encode_to_vec();
         for bytes in [bytes, unpacked].map(Bytes::from) {
@@ -146,52 +146,52 @@ proptest! {
         }
     }
 
-    /// Packed, unpacked, packed again: values add up in order (protobuf: "decoders must be able
-    /// to accept multiple key-value pairs, payloads concatenated").
+    /// Packed, unpacked, packed again: values are concatenated in order (protobuf: "decoders must be able to accept
+    /// multiple key-value pairs, payloads concatenated").
     #[test]
-    fn split_encodings_are_joined(parts in prop::collection::vec((doubles(), any::<bool>()), 0..5)) {
+    fn split_encodings_are_concatenated(parts in prop::collection::vec((doubles(), any::<bool>()), 0..5)) {
         let mut bytes = Vec::new();
         let mut all = Vec::new();
         for (data, packed) in parts {
             all.extend(bits(&data));
-            bytes.extend(if packed { FpTwin { data }.encode_to_vec() } else { UnpackedFp { data }.encode_to_vec() });
+            bytes.extend(if packed { DerivedFpArray { data }.encode_to_vec() } else { UnpackedFp { data }.encode_to_vec() });
         }
         prop_assert_eq!(bits(&FpArray::decode(&bytes[..]).unwrap().data), all);
     }
 
-    /// Whatever arrives, we read what prost reads and refuse what prost refuses.
+    /// On any input, the codec accepts and refuses the same as prost.
     #[test]
-    fn hostile_bytes_get_the_verdict_of_prost(tail in prop::collection::vec(any::<u8>(), 0..40), size in 1..9usize) {
-        // Field 1 packed with an arbitrary length, or anything at all.
+    fn malformed_bytes_get_same_verdict_as_prost(tail in prop::collection::vec(any::<u8>(), 0..40), size in 1..9usize) {
+        // Field 1 packed with an arbitrary length, or arbitrary bytes.
         for bytes in [[&[0x0a][..], &tail].concat(), tail.clone()].map(Bytes::from) {
             let pieces = || Pieces { bytes: bytes.clone(), size };
-            let ints = IntTwin::decode(bytes.clone()).map(|twin| twin.data).ok();
+            let ints = DerivedIntArray::decode(bytes.clone()).map(|twin| twin.data).ok();
             prop_assert_eq!(&IntArray::decode(bytes.clone()).map(|ours| ours.data).ok(), &ints);
             prop_assert_eq!(&IntArray::decode(pieces()).map(|ours| ours.data).ok(), &ints);
-            let doubles = FpTwin::decode(bytes.clone()).map(|twin| bits(&twin.data)).ok();
+            let doubles = DerivedFpArray::decode(bytes.clone()).map(|twin| bits(&twin.data)).ok();
             prop_assert_eq!(&FpArray::decode(bytes.clone()).map(|ours| bits(&ours.data)).ok(), &doubles);
             prop_assert_eq!(&FpArray::decode(pieces()).map(|ours| bits(&ours.data)).ok(), &doubles);
-            let floats = Fp32Twin::decode(bytes.clone()).map(|twin| bits32(&twin.data)).ok();
+            let floats = DerivedFpArray32::decode(bytes.clone()).map(|twin| bits32(&twin.data)).ok();
             prop_assert_eq!(&FpArray32::decode(bytes.clone()).map(|ours| bits32(&ours.data)).ok(), &floats);
             prop_assert_eq!(&FpArray32::decode(pieces()).map(|ours| bits32(&ours.data)).ok(), &floats);
         }
     }
 
     #[test]
-    fn as_a_field_of_a_message(data in doubles(), counts in integers(), name in ".{0,20}") {
+    fn typed_fields_round_trip_in_message(data in doubles(), counts in integers(), name in ".{0,20}") {
         let ours = Gradient {
             tensor: Some(FpArray { data: data.clone() }),
             name: name.clone(),
             counts: Some(IntArray { data: counts.clone() }),
         };
-        let twin = GradientTwin { tensor: Some(FpTwin { data }), name, counts: Some(IntTwin { data: counts }) };
+        let twin = DerivedGradient { tensor: Some(DerivedFpArray { data }), name, counts: Some(DerivedIntArray { data: counts }) };
         let bytes = ours.encode_to_vec();
         prop_assert_eq!(&bytes, &twin.encode_to_vec());
         prop_assert_eq!(Gradient::decode(&bytes[..]).unwrap().encode_to_vec(), bytes);
     }
 
     #[test]
-    fn maps_and_numbers_come_back(
+    fn maps_and_scalars_round_trip(
         strint: HashMap<String, i64>,
         intint: HashMap<i64, i64>,
         strfp in prop::collection::hash_map(any::<String>(), -1e9..1e9f64, 0..20),
@@ -212,18 +212,18 @@ proptest! {
 }
 
 #[test]
-fn a_million_doubles() {
+fn million_doubles_round_trip() {
     let data: Vec<f64> = (0..1_000_000).map(|i| f64::from(i) * 0.25 - 1e5).collect();
     let bytes = FpArray { data: data.clone() }.encode_to_vec();
     // Key, a length of four bytes, the values.
     assert_eq!(bytes.len(), 1 + 4 + 8_000_000);
-    assert!(bytes == FpTwin { data: data.clone() }.encode_to_vec());
+    assert!(bytes == DerivedFpArray { data: data.clone() }.encode_to_vec());
     assert!(FpArray::decode(&bytes[..]).unwrap().data == data);
 }
 
-/// A length is believed only as far as bytes have arrived.
+/// An announced length reserves no memory beyond the available bytes.
 #[test]
-fn an_announced_length_takes_no_memory() {
+fn announced_length_reserves_no_memory() {
     let huge = [0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 2, 3];
     assert!(FpArray::decode(&huge[..]).is_err());
     assert!(IntArray::decode(&huge[..]).is_err());
@@ -241,7 +241,7 @@ fn errors_name_message_and_field() {
 }
 
 #[test]
-fn names_are_those_of_the_proto_file() {
+fn type_names_match_proto_file() {
     assert_eq!(FpArray::full_name(), "pathcall.FPArray");
     assert_eq!(IntfpMap::full_name(), "pathcall.INTFPMap");
 }

@@ -1,36 +1,35 @@
-//! The applications of a program: its methods with a filter, by `AppName` (NetRPC §3.2).
+//! Applications of a program: its methods with a filter, grouped by `AppName` (NetRPC §3.2).
 //!
-//! Both ends of a call work this out from the same [`Manifest`]; [`Application::digest`] is how they
-//! find out that they did not.
+//! Caller and server compute them from the same [`Manifest`]; [`Application::digest`] detects that their manifests
+//! differ.
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::ClearPolicy;
-use pathcall_proto::manifest::{self, Ack, Cloned, Kind, Manifest, Method, Placed, Target};
+use pathcall_proto::manifest::{Ack, ClearPolicy, Cloned, ForwardTarget, Kind, Manifest, Method, Placed};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
-/// What all methods of one `AppName` have in common.
+/// Properties that all methods of one `AppName` share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Application {
     pub(crate) name: &'static str,
-    /// Equal filters, equal digest.
+    /// Digest of the filters; equal for equal filters.
     pub(crate) digest: u64,
-    /// Workers of a SyncAgtr application; 0: the map is keyed.
+    /// Number of workers of a SyncAgtr application; 0 for a keyed map.
     pub(crate) threshold: u32,
-    /// Clear policy of its arrays.
+    /// Clear policy of the arrays.
     pub(crate) clear: ClearPolicy,
-    /// Whether the element may hold keys: nobody needs a value together with its own addition.
+    /// Whether the element may hold keys: no method needs a value together with its own addition.
     pub(crate) mapping: bool,
-    /// Whether every addition waits until the server has it.
+    /// Whether each addition waits for the server's acknowledgement.
     pub(crate) acked: bool,
-    /// Whether the element may hold locks: every method takes or gives back.
+    /// Whether the element may hold locks: every method takes or releases locks.
     pub(crate) locks: bool,
     /// Whether any method takes locks.
     pub(crate) takes_locks: bool,
-    /// Whether the element may count ballots: every method counts alike, or clears.
+    /// Whether the element may count ballots: every method counts to the same threshold, or clears.
     pub(crate) votes: bool,
-    /// What the methods that count up to a threshold agree on so far.
-    counted: Option<(u32, Target)>,
+    /// Threshold and target of the counting methods so far, if they are equal.
+    counted: Option<(u32, ForwardTarget)>,
 }
 
 impl Application {
@@ -49,13 +48,13 @@ impl Application {
         }
     }
 
-    /// The application as a whole: without methods that count there are no ballots.
-    fn whole(self) -> Self {
+    /// Finishes the application: without counting methods there are no ballots.
+    fn finish(self) -> Self {
         Self { votes: self.votes && self.counted.is_some(), ..self }
     }
 
-    fn take_in(&mut self, method: &Method) {
-        let takes = matches!(method.kind, Kind::Count { threshold: 1, to: Target::Src });
+    fn add_method(&mut self, method: &Method) {
+        let takes = matches!(method.kind, Kind::Count { threshold: 1, to: ForwardTarget::Src });
         self.takes_locks |= matches!(method.kind, Kind::Count { threshold: 1, .. });
         self.locks &= takes || method.kind == Kind::Clear && method.request.is_some();
         self.votes &= match method.kind {
@@ -68,7 +67,7 @@ impl Application {
         };
         self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
-            Kind::Sum { threshold, clear } => (self.threshold, self.clear) = (threshold, clear_policy(clear)),
+            Kind::Sum { threshold, clear } => (self.threshold, self.clear) = (threshold, clear),
             Kind::Add { get: false, .. } | Kind::Query => {}
             Kind::Add { get: true, .. } | Kind::Count { .. } | Kind::Clear => self.mapping = false,
         }
@@ -79,15 +78,15 @@ impl Application {
         (if self.threshold > 0 {
             LINEAR_LANES
         } else if self.locks || self.votes {
-            // A lock and a ballot take a row and no lanes.
+            // A lock or a ballot takes a row without lanes.
             1
         } else {
             KEYED_WIDTH
         }) as u16
     }
 
-    /// Whether an element's memory is of use: it can tell so many workers apart, or may hold keys.
-    pub(crate) fn fits_an_element(&self) -> bool {
+    /// Whether an element's memory is useful: the element can distinguish that many workers, or may hold keys.
+    pub(crate) fn can_use_element(&self) -> bool {
         if self.threshold > 0 {
             self.threshold as usize <= MAX_WORKERS
         } else {
@@ -96,28 +95,21 @@ impl Application {
     }
 }
 
-fn clear_policy(clear: manifest::ClearPolicy) -> ClearPolicy {
-    match clear {
-        manifest::ClearPolicy::Copy => ClearPolicy::Copy,
-        manifest::ClearPolicy::Shadow => ClearPolicy::Shadow,
-    }
-}
-
-/// Methods and applications of all manifests that a program uses.
+/// Methods and applications of all manifests of a program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalogue {
     manifests: Vec<&'static Manifest>,
 }
 
-/// Two manifests of one program that give one application different filters.
+/// Conflict of two manifests of one program, which have different filters for one application.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{first} and {second} both belong to the application {app}, and were built from different filters of it")]
-pub struct Disagreement {
+#[error("{first} and {second} belong to the same application {app}, but were built from different filters of it")]
+pub struct FilterConflict {
     /// The `AppName`.
     pub app: &'static str,
-    /// A method of it.
+    /// Path of a method of the application.
     pub first: &'static str,
-    /// Another one, of another manifest.
+    /// Path of another one, in another manifest.
     pub second: &'static str,
 }
 
@@ -126,60 +118,60 @@ impl Catalogue {
         self.manifests.push(manifest);
     }
 
-    /// The method with this path, if it has a filter.
+    /// Method with this path, if it has a filter.
     pub(crate) fn method(&self, path: &str) -> Option<&'static Method> {
         self.manifests.iter().find_map(|manifest| manifest.method(path))
     }
 
-    /// The methods of an application.
+    /// Methods of an application.
     pub(crate) fn methods_of(&self, application: &str) -> impl Iterator<Item = &'static Method> {
         self.manifests.iter().flat_map(|manifest| manifest.methods).filter(move |method| method.app == application)
     }
 
-    /// Whether servers may pass calls of the method with this path on.
+    /// Whether the method with this path has the option `delegate`.
     pub(crate) fn is_delegated(&self, path: &str) -> bool {
         self.manifests.iter().any(|manifest| manifest.is_delegated(path))
     }
 
-    /// The method with this path, if a pool of servers answers it.
+    /// Method with this path, if it has the option `clone`.
     pub(crate) fn cloned(&self, path: &str) -> Option<&'static Cloned> {
         self.manifests.iter().find_map(|manifest| manifest.cloned(path))
     }
 
-    /// Which of all methods that pools answer a method is: its place in [`all_cloned`](Self::all_cloned).
+    /// Index of a method in [`all_cloned`](Self::all_cloned).
     pub(crate) fn nth_cloned(&self, method: &'static Cloned) -> Option<usize> {
         self.all_cloned().position(|other| std::ptr::eq(other, method))
     }
 
-    /// All methods that a pool of servers answers.
+    /// All methods with the option `clone`.
     pub(crate) fn all_cloned(&self) -> impl Iterator<Item = &'static Cloned> {
         self.manifests.iter().flat_map(|manifest| manifest.cloned)
     }
 
-    /// All methods that a host's processor or accelerator may answer.
+    /// All methods with the option `place`.
     pub(crate) fn all_placed(&self) -> impl Iterator<Item = &'static Placed> {
         self.manifests.iter().flat_map(|manifest| manifest.placed)
     }
 
     /// All applications by name.
-    pub(crate) fn applications(&self) -> Result<BTreeMap<&'static str, Application>, Disagreement> {
+    pub(crate) fn applications(&self) -> Result<BTreeMap<&'static str, Application>, FilterConflict> {
         let mut applications = BTreeMap::<_, (Application, &Method)>::new();
         for method in self.manifests.iter().flat_map(|manifest| manifest.methods) {
             let (application, first) =
                 applications.entry(method.app).or_insert_with(|| (Application::new(method), method));
             if application.digest != method.digest {
-                return Err(Disagreement { app: method.app, first: first.path, second: method.path });
+                return Err(FilterConflict { app: method.app, first: first.path, second: method.path });
             }
-            application.take_in(method);
+            application.add_method(method);
         }
-        Ok(applications.into_iter().map(|(name, (application, _))| (name, application.whole())).collect())
+        Ok(applications.into_iter().map(|(name, (application, _))| (name, application.finish())).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathcall_proto::manifest::{Modify, Target};
+    use pathcall_proto::manifest::Modify;
 
     const fn method(path: &'static str, app: &'static str, digest: u64, kind: Kind) -> Method {
         Method {
@@ -192,16 +184,16 @@ mod tests {
             request: None,
             reply: None,
             untyped_request: false,
-            to: Target::Src,
+            to: ForwardTarget::Src,
             ack: Ack::Element,
         }
     }
 
     static FIRST: Manifest = Manifest {
         methods: &[
-            method("/a/Add", "keyed", 1, Kind::Add { get: false, to: Target::Src }),
+            method("/a/Add", "keyed", 1, Kind::Add { get: false, to: ForwardTarget::Src }),
             method("/a/Query", "keyed", 1, Kind::Query),
-            method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3, clear: manifest::ClearPolicy::Shadow }),
+            method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3, clear: ClearPolicy::Shadow }),
         ],
         delegated: &[],
         cloned: &[],
@@ -209,7 +201,7 @@ mod tests {
         descriptor: &[],
     };
     static SECOND: Manifest = Manifest {
-        methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })],
+        methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: ForwardTarget::Src })],
         delegated: &[],
         cloned: &[],
         placed: &[],
@@ -246,7 +238,7 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.push(&FIRST);
         catalogue.push(&SECOND);
-        let expected = Disagreement { app: "keyed", first: "/a/Add", second: "/b/Add" };
+        let expected = FilterConflict { app: "keyed", first: "/a/Add", second: "/b/Add" };
         assert_eq!(catalogue.applications(), Err(expected));
     }
 }

@@ -1,5 +1,4 @@
-//! A reply of a method with a filter, put together: untyped fields from the handler, if it ran, and
-//! the typed field from the map.
+//! Reply of a method with a filter: untyped fields from the handler, if it ran, and the typed field from the map.
 
 use std::time::Instant;
 
@@ -14,24 +13,23 @@ use tonic::body::Body;
 use crate::headers;
 use crate::message::split::split;
 use crate::message::{Malformed, frame, keys, reply};
-use crate::request::Answer;
+use crate::request::MapAnswer;
 use crate::status;
 
-/// Longest reply of a handler that is put together with a typed field, bytes: what a handler says
-/// besides the typed field is small.
+/// Maximum size of a handler's reply that gets a typed field, bytes. A handler's untyped reply is small.
 pub(crate) const HANDLER_REPLY_BYTES_MAX: usize = 64 << 20;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// The request for the handler: this message under the call's headers.
+/// Request for the handler: this message with the call's headers.
 pub(crate) fn handler_request(
     method: &Method,
     mut parts: http::request::Parts,
     message: &[u8],
 ) -> Result<http::Request<Body>, Status> {
-    // Its reply is put together with the typed field, so it has to come uncompressed.
+    // The reply gets a typed field, so it must be uncompressed.
     parts.headers.remove(GRPC_ACCEPT_ENCODING);
     parts.headers.remove(GRPC_ENCODING);
     parts.headers.remove(header::CONTENT_LENGTH);
@@ -41,51 +39,52 @@ pub(crate) fn handler_request(
     Ok(http::Request::from_parts(parts, Body::new(Full::new(body))))
 }
 
-/// The reply from what the handler says, if it ran, and the answer of the map.
-///
-/// A response that says the handler failed is the reply as it is.
+/// Builds the reply from the handler's outcome, if it ran, and the answer of the map. The response of a handler that
+/// failed is returned as it is.
 pub(crate) fn reply(
     method: &Method,
-    handled: Option<Handled>,
-    answer: &Answer,
+    handled: Option<HandlerOutcome>,
+    answer: &MapAnswer,
 ) -> Result<http::Response<Body>, Status> {
     let (mut head, message, trailers) = match handled {
         None => (HeaderMap::new(), Bytes::new(), ok_trailers()),
-        Some(Handled::Done { headers, message, trailers }) => (headers, message, trailers),
-        Some(Handled::Failed(response)) => return Ok(response),
+        Some(HandlerOutcome::Done { headers, message, trailers }) => (headers, message, trailers),
+        Some(HandlerOutcome::Failed(response)) => return Ok(response),
     };
     let mut body = frame::begin();
     match &method.reply {
         None => body.extend_from_slice(&message),
         Some(field) => {
-            // What the handler put into the typed field does not count: the map's answer does.
-            split::<Malformed>(&message, field.path, &mut body, &mut |_| Ok(()))
-                .map_err(|error| Status::internal(format!("{}: reply: {error}", method.path)))?;
+            // The typed field of the handler's reply is replaced by the map's answer.
+            let unreadable = |error: Malformed| {
+                Status::internal(format!("{}: cannot read the handler's reply: {error}", method.path))
+            };
+            split::<Malformed>(&message, field.path, &mut body, &mut |_| Ok(())).map_err(unreadable)?;
             reply::append(&mut body, field.path, field.shape, method.precision, answer.values())
                 .map_err(|error| status::of_reply(field.name, &error))?;
         }
     }
     let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
     let forwarded = match answer {
-        Answer::Counted { forwarded } => Some(*forwarded),
-        // What is not granted is no answer.
-        Answer::Locked { .. } => Some(true),
+        MapAnswer::Counted { forwarded } => Some(*forwarded),
+        // A lock that is not granted has no answer.
+        MapAnswer::Locked { .. } => Some(true),
         _ => None,
     };
     if let Some(forwarded) = forwarded {
         head.insert(headers::FORWARDED, HeaderValue::from_static(if forwarded { "true" } else { "false" }));
     }
-    if let Answer::Locked { tokens, until } = answer {
-        // The handler may have taken its time.
+    if let MapAnswer::Locked { tokens, until } = answer {
+        // The handler may have taken some time.
         let lease = until.saturating_duration_since(Instant::now());
         head.insert(headers::FORWARDED, HeaderValue::from_static("true"));
         head.insert(headers::LEASE_MS, HeaderValue::from(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
-        head.extend(headers::of_tokens(tokens).map(|tokens| (headers::FENCING_TOKEN, tokens)));
+        head.extend(headers::encode_tokens(tokens).map(|tokens| (headers::FENCING_TOKEN, tokens)));
     }
     Ok(response_of(head, body, trailers))
 }
 
-/// The answer to a method that clears all keys and asks which there are.
+/// Reply to a method that clears all keys and asks for them.
 pub(crate) fn keys_reply<'a>(
     method: &Method,
     keys: impl IntoIterator<Item = &'a Key>,
@@ -96,55 +95,55 @@ pub(crate) fn keys_reply<'a>(
     Ok(response_of(HeaderMap::new(), body, ok_trailers()))
 }
 
-/// The message of a response that is as long as the map has keys.
+/// Message of a response, as long as the map has keys.
 pub(crate) async fn message_of(method: &Method, response: http::Response<Body>) -> Result<Bytes, Status> {
-    match taken_apart(method, response, usize::MAX).await? {
-        Handled::Done { message, .. } => Ok(message),
-        Handled::Failed(response) => {
+    match read_response(method, response, usize::MAX).await? {
+        HandlerOutcome::Done { message, .. } => Ok(message),
+        HandlerOutcome::Failed(response) => {
             let (parts, body) = response.into_parts();
             let trailers = body.collect().await?.trailers().cloned().unwrap_or_default();
             let status = Status::from_header_map(&parts.headers).or_else(|| Status::from_header_map(&trailers));
-            Err(status.unwrap_or_else(|| Status::unknown(format!("{}: a reply without a status", method.path))))
+            Err(status.unwrap_or_else(|| Status::unknown(format!("{}: the reply has no status", method.path))))
         }
     }
 }
 
-/// What a handler's response says.
-pub(crate) enum Handled {
+/// Outcome of a handler.
+pub(crate) enum HandlerOutcome {
     Done {
         headers: HeaderMap,
         message: Bytes,
         trailers: HeaderMap,
     },
-    /// Put together again, as it was.
+    /// The unchanged response of a failed call.
     Failed(http::Response<Body>),
 }
 
-impl Handled {
-    /// Takes a handler's response apart.
-    pub(crate) async fn by(method: &Method, response: http::Response<Body>) -> Result<Self, Status> {
-        taken_apart(method, response, HANDLER_REPLY_BYTES_MAX).await
+impl HandlerOutcome {
+    /// Reads a handler's response.
+    pub(crate) async fn read(method: &Method, response: http::Response<Body>) -> Result<Self, Status> {
+        read_response(method, response, HANDLER_REPLY_BYTES_MAX).await
     }
 }
 
-/// The same of a response of at most so many bytes.
-async fn taken_apart(method: &Method, response: http::Response<Body>, max: usize) -> Result<Handled, Status> {
+/// Reads a response of at most `max` bytes.
+async fn read_response(method: &Method, response: http::Response<Body>, max: usize) -> Result<HandlerOutcome, Status> {
     if response.headers().contains_key(GRPC_STATUS) {
-        return Ok(Handled::Failed(response));
+        return Ok(HandlerOutcome::Failed(response));
     }
     let (parts, body) = response.into_parts();
     let collected =
         Limited::new(body, max).collect().await.map_err(|error| match error.downcast::<LengthLimitError>() {
-            Ok(_) => Status::out_of_range(format!("{}: its handler's reply is longer than {max} bytes", method.path)),
+            Ok(_) => Status::out_of_range(format!("{}: the handler's reply is longer than {max} bytes", method.path)),
             Err(error) => Status::from_error(error),
         })?;
     let trailers = collected.trailers().cloned().unwrap_or_default();
     let bytes = collected.to_bytes();
     if trailers.get(GRPC_STATUS).is_none_or(|status| status != "0") {
-        return Ok(Handled::Failed(response_of(parts.headers, bytes, trailers)));
+        return Ok(HandlerOutcome::Failed(response_of(parts.headers, bytes, trailers)));
     }
     let message = frame::open(&bytes).map_err(|error| status::of_frame(method, error))?;
-    Ok(Handled::Done { headers: parts.headers, message, trailers })
+    Ok(HandlerOutcome::Done { headers: parts.headers, message, trailers })
 }
 
 /// An OK status is a trailer: in the headers it would mean that no message follows.

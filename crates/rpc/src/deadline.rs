@@ -1,9 +1,8 @@
-//! Deadlines: `grpc-timeout` holds on every path, streams included, and is always
-//! DEADLINE_EXCEEDED.
+//! Deadlines: `grpc-timeout` holds for every kind of call, including streams, and always gives DEADLINE_EXCEEDED.
 //!
-//! tonic's client watches a timeout up to the first byte of the response only, and calls it
-//! CANCELLED, as its server does. Here the clock starts when the stub calls and runs until the last
-//! frame of the body; whatever waits for it is dropped then, which cancels it.
+//! tonic's client applies a timeout only up to the first byte of the response, and reports CANCELLED, as its server
+//! does. Here the time runs from the stub's call to the last frame of the body. At the deadline the waiting future is
+//! dropped, which cancels the call.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,39 +18,39 @@ use tonic::{Code, Status};
 use crate::status::deadline_exceeded;
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// What tonic's server says when a timeout strikes there.
+/// Message of the status when tonic's server times out.
 const TONIC_TIMEOUT: &str = "Timeout expired";
 
-/// What comes of a call.
-type Replied = Result<http::Response<Body>, Status>;
-/// A call under way.
-pub(crate) type Calling = Pin<Box<dyn Future<Output = Replied> + Send>>;
+/// Result of a call.
+type CallResult = Result<http::Response<Body>, Status>;
+/// Call in progress.
+pub(crate) type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
 
-/// When a call must be over; never, if its caller did not say.
+/// Deadline of a call; none if its caller set none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// The deadline of a request that is made now.
+    /// Deadline of a request that is made now.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let timeout = headers.get(GRPC_TIMEOUT).and_then(|value| parse(value.as_bytes()));
-        // A timeout beyond what the clock can say is none.
+        // A timeout beyond the range of the clock means no deadline.
         Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
-    /// The deadline of what may take so long from now.
+    /// Deadline after this time from now.
     pub(crate) fn after(left: Option<Duration>) -> Self {
         Self(left.and_then(|left| Instant::now().checked_add(left)))
     }
 
-    /// How much time is left; `None`: no limit.
+    /// Time left; `None` without a deadline.
     pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// A call that ends at the deadline, with its response's body. Its future goes to the heap as it is: one that waits
-    /// for another has room for that twice, and moves it.
-    pub(crate) fn bound(self, call: impl Future<Output = Replied> + Send + 'static) -> Calling {
+    /// Limits a call, including the body of its response, to the deadline. The future is boxed first: an async block
+    /// that awaits it unboxed would have room for it twice and move it.
+    pub(crate) fn bound(self, call: impl Future<Output = CallResult> + Send + 'static) -> CallFuture {
         let mut call = Box::pin(call);
         let Some(at) = self.0 else { return call };
         Box::pin(async move {
@@ -60,19 +59,19 @@ impl Deadline {
         })
     }
 
-    /// Tells the next host how much time is left.
-    pub(crate) fn put(self, headers: &mut HeaderMap) {
+    /// Adds the time left to the headers for the next host.
+    pub(crate) fn write_to(self, headers: &mut HeaderMap) {
         if let Some(at) = self.0 {
             headers.insert(GRPC_TIMEOUT, print(at.saturating_duration_since(Instant::now())));
         }
     }
 
-    /// The response with a body that ends at the deadline.
+    /// Limits the body of the response to the deadline.
     pub(crate) fn guard(self, response: http::Response<Body>) -> Result<http::Response<Body>, Status> {
         let Some(at) = self.0 else {
             return Ok(response);
         };
-        if struck_at_the_server(response.headers()) {
+        if is_server_timeout(response.headers()) {
             return Err(deadline_exceeded());
         }
         if response.body().is_end_stream() {
@@ -82,14 +81,14 @@ impl Deadline {
     }
 }
 
-fn struck_at_the_server(headers: &HeaderMap) -> bool {
+fn is_server_timeout(headers: &HeaderMap) -> bool {
     Status::from_header_map(headers)
         .is_some_and(|status| status.code() == Code::Cancelled && status.message() == TONIC_TIMEOUT)
 }
 
-/// A response body until its deadline.
+/// Response body with a deadline.
 struct LimitedBody {
-    /// Empty when the deadline has passed: dropping the rest resets the stream.
+    /// Empty once the deadline has passed: dropping the rest resets the stream.
     body: Body,
     sleep: Pin<Box<Sleep>>,
 }
@@ -118,7 +117,7 @@ impl http_body::Body for LimitedBody {
     }
 }
 
-/// gRPC over HTTP/2: at most eight digits and a unit. Anything else is no timeout.
+/// Parses a gRPC timeout: at most eight digits and a unit. Other values mean no timeout.
 fn parse(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -136,7 +135,7 @@ fn parse(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// In the finest unit that takes eight digits.
+/// Formats a timeout in the finest unit for which eight digits suffice.
 fn print(timeout: Duration) -> HeaderValue {
     const COUNT_MAX: u128 = 99_999_999;
     let units = [(1, 'n'), (1_000, 'u'), (1_000_000, 'm'), (1_000_000_000, 'S')];
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_as_grpc_writes_them() {
+    fn timeout_parses_all_grpc_units() {
         for (text, timeout) in [
             ("1H", Some(Duration::from_secs(3600))),
             ("2M", Some(Duration::from_secs(120))),
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_written_as_finely_as_they_fit() {
+    fn timeout_is_printed_in_finest_unit() {
         for (timeout, text) in [
             (Duration::ZERO, "0n"),
             (Duration::from_millis(99), "99000000n"),
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_ends_at_the_deadline() {
+    async fn body_ends_at_deadline() {
         use http_body_util::{BodyExt, StreamBody};
         let mut headers = HeaderMap::new();
         headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("1S"));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_at_tonics_server_is_one_of_the_deadline() {
+    fn tonic_server_timeout_is_deadline_exceeded() {
         let mut headers = HeaderMap::new();
         headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("1S"));
         let deadline = Deadline(Some(Instant::now() + Duration::from_secs(1)));

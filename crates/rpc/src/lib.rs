@@ -1,4 +1,4 @@
-//! The gRPC face of Pathcall: what goes under a client's stubs and around a server's services.
+//! gRPC side of Pathcall: the channel under a client's stubs and the layer around a server's services.
 //!
 //! ```text
 //! client                                     server
@@ -7,39 +7,38 @@
 //!                  └─ endpoint ═ map frames ═ element ═ endpoint
 //! ```
 //!
-//! A method without an option is plain gRPC throughout. Of one with a filter, the typed field leaves
-//! the message and travels as map frames (NetRPC §4), the rest follows as a gRPC call of the same
-//! method if the handler has to see it, and the reply is put together from both.
+//! A method without a Pathcall option is plain gRPC. If a method has a filter, its typed field leaves the message and
+//! travels as map frames (NetRPC §4). If the handler has to run, the rest follows as a gRPC call of the same method.
+//! The reply combines both.
 //!
-//! In the order that a call meets them: [`Channel`] ([`channel`]) takes it from the stub;
-//! [`message`] cuts the typed field out of the encoded bytes; [`Server`] ([`server`]) lets callers
-//! join and passes the rest on; `assemble` puts the reply together. Methods that servers may pass on are
-//! [`delegate`]'s, those that a pool of servers answers are `cloned`'s. `application` groups methods by
-//! `AppName`, `deadline` and `awake` watch the time, `names` numbers keys that are too long for a frame, `status` words the
-//! failures.
-
-//! Functions that connect, start or serve return boxed futures: the body of an `async fn` is compiled once more in each
-//! program that awaits it.
+//! Modules in the order in which a call passes them: [`channel`] takes the call from the stub ([`Channel`]);
+//! [`message`] cuts the typed field out of the encoded message; [`mod@layer`] ([`Layer`]) admits callers and passes the
+//! rest on; `assemble` builds the reply. [`delegate`] has delegated calls and `cloned` cloned calls. `application`
+//! groups methods by `AppName`; `deadline` and `process_timeout` handle time; `key_numbers` replaces keys that are too
+//! long for a frame by numbers; `status` has the gRPC statuses of failures.
+//!
+//! Functions that connect, start or serve return boxed futures: otherwise each program that awaits them would compile
+//! their bodies again.
 
 #![warn(missing_docs)]
 
 mod application;
 mod assemble;
-mod awake;
 pub mod channel;
 mod cloned;
 mod deadline;
 pub mod delegate;
 mod headers;
-mod key;
+mod key_numbers;
+pub mod layer;
 pub mod message;
-mod names;
+mod process_timeout;
 mod request;
-pub mod server;
 mod status;
+mod token_key;
 
-pub use application::Disagreement;
+pub use application::FilterConflict;
 pub use channel::Channel;
 pub use headers::{CALL_ID, ROLE};
-pub use names::{KEY_BYTES_MAX, LONG_KEYS_BYTES_MAX};
-pub use server::Server;
+pub use key_numbers::{KEY_BYTES_MAX, LONG_KEYS_BYTES_MAX};
+pub use layer::Layer;

@@ -1,4 +1,4 @@
-//! What a caller's stub sees when a map call fails: one code and one line.
+//! gRPC statuses of failed map calls: one code and one line of text.
 
 use std::error::Error;
 
@@ -10,57 +10,57 @@ use crate::message::frame::FrameError;
 use crate::message::reply::ReplyError;
 use crate::message::typed::TypedError;
 
-/// The status of a map call that the endpoint could not do.
+/// Status of a failed map operation.
 pub(crate) fn of_call(method: &Method, error: &CallError) -> Status {
     Status::new(code(error), format!("{} ({}): {error}", method.path, method.app))
 }
 
-/// The status of a caller that can't become a member.
+/// Status of a caller that cannot join.
 pub(crate) fn of_join(error: &CallError) -> Status {
     Status::new(code(error), error.to_string())
 }
 
-/// What is said again of a text that a caller has sent: no status is longer for it than metadata may be.
-pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(SAID_MAX).collect()
+/// Text of a caller, truncated for a status message: metadata has a maximum size.
+pub(crate) fn truncated(text: &str) -> String {
+    text.chars().take(TEXT_CHARS_MAX).collect()
 }
 
-/// Characters of such a text at most.
-const SAID_MAX: usize = 80;
+/// Maximum length of such a text, characters.
+const TEXT_CHARS_MAX: usize = 80;
 
 fn code(error: &CallError) -> Code {
     match error {
-        CallError::Unreachable { .. } | CallError::Spent | CallError::Closed => Code::Unavailable,
+        CallError::Unreachable { .. } | CallError::SequenceExhausted | CallError::Closed => Code::Unavailable,
         CallError::Range { .. } | CallError::Overflow { .. } => Code::OutOfRange,
-        CallError::KeysFull | CallError::BooksFull => Code::ResourceExhausted,
+        CallError::KeysFull | CallError::IdempotencyFull => Code::ResourceExhausted,
         CallError::KeyLength { .. } => Code::InvalidArgument,
         CallError::Disagree { .. } | CallError::WorkersFull { .. } => Code::FailedPrecondition,
-        CallError::DataLoss { .. } | CallError::Forgotten => Code::DataLoss,
-        CallError::Late | CallError::GivenUp => Code::Aborted,
+        CallError::DataLoss { .. } | CallError::JournalForgotten => Code::DataLoss,
+        CallError::AbandonedAttempt | CallError::SumAbandoned => Code::Aborted,
     }
 }
 
-/// The status of a request whose typed field can't travel.
+/// Status of a request with an invalid typed field.
 pub(crate) fn of_request(field: &'static str, error: &TypedError) -> Status {
     Status::invalid_argument(format!("{field}: {error}"))
 }
 
-/// The status of a reply that its typed field can't hold.
+/// Status of a reply whose values do not fit its typed field.
 pub(crate) fn of_reply(field: &'static str, error: &ReplyError) -> Status {
     Status::out_of_range(format!("{field}: {error}"))
 }
 
-/// The status of a message that can't be taken out of its frame, or put in.
+/// Status of a message with an invalid gRPC frame.
 pub(crate) fn of_frame(method: &Method, error: FrameError) -> Status {
     of_framed(method.path, error)
 }
 
-/// The same of a method of this path.
+/// The same, for a method path.
 pub(crate) fn of_framed(path: &str, error: FrameError) -> Status {
     match error {
         FrameError::Compressed => Status::failed_precondition(format!(
-            "{path}: the message is compressed, so its fields can't be seen: send it without compression, or with gzip to a \
-             build with the feature gzip"
+            "{path}: the message is compressed, so its fields cannot be read: send it without compression, \
+             or use gzip and a build with the feature gzip"
         )),
         FrameError::Damaged => Status::invalid_argument(format!("{path}: {error}")),
         FrameError::Unpacked(_) => Status::resource_exhausted(format!("{path}: {error}")),
@@ -69,8 +69,8 @@ pub(crate) fn of_framed(path: &str, error: FrameError) -> Status {
     }
 }
 
-/// The status of a call that the transport could not do. Its own timer fires for a deadline that
-/// the caller set; tonic calls that CANCELLED.
+/// Status of a call for which the transport failed. The transport's own timer fires for a deadline that the caller set;
+/// tonic reports this as CANCELLED.
 pub(crate) fn of_transport(error: impl Into<Box<dyn Error + Send + Sync>>) -> Status {
     let error = error.into();
     let mut cause: Option<&(dyn Error + 'static)> = Some(&*error);
@@ -83,7 +83,7 @@ pub(crate) fn of_transport(error: impl Into<Box<dyn Error + Send + Sync>>) -> St
     Status::from_error(error)
 }
 
-/// The status of a call that took too long.
+/// Status of a call whose deadline has passed.
 pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("the deadline of the call has passed")
 }

@@ -1,4 +1,4 @@
-//! Channels that know several servers, of which some are frozen: they take connections, and answer nothing.
+//! Tests of channels with several servers, some of them frozen: these accept connections but answer nothing.
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::{note, within};
-use pathcall_test_support::store::{Pool, STORE};
+use pathcall_test_support::store::{STORE, TestPool};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
 
-/// A server between a channel and another one, which may be frozen.
+/// Relay between a channel and a server, which can be frozen.
 struct Freezer {
     url: String,
     frozen: watch::Sender<bool>,
@@ -46,19 +46,19 @@ async fn relay(mut caller: TcpStream, server: SocketAddr, mut freezes: watch::Re
 
 #[tokio::test]
 async fn channel_connects_to_the_server_that_answers() {
-    let pool = Pool::start(2).await;
+    let pool = TestPool::start(2).await;
     let frozen = Freezer::before(pool.members[0].address).await;
     frozen.frozen.send_replace(true);
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let builder = Channel::builder(frozen.url.clone(), &STORE).unwrap();
-    let builder = builder.also(format!("http://{nobody}")).unwrap().also(pool.members[1].uri()).unwrap();
+    let builder = builder.add_server(format!("http://{nobody}")).unwrap().add_server(pool.members[1].uri()).unwrap();
     let channel = timeout(HANG, builder.connect()).await.expect("in time").unwrap();
     let mut store = StoreClient::new(channel.clone());
     for _ in 0..20 {
         store.get(note("a call")).await.unwrap();
         store.put(note("a plain call")).await.unwrap();
     }
-    // The pool is known by who answers: the frozen one's server works on calls, too.
+    // The channel learns the pool from the server that answers. The server behind the frozen relay gets calls, too.
     let by_all = async {
         while pool.members.iter().any(|member| member.gets() == 0) {
             store.get(note("a call")).await.unwrap();
@@ -68,10 +68,10 @@ async fn channel_connects_to_the_server_that_answers() {
 }
 
 #[tokio::test]
-async fn channel_goes_on_by_another_server_when_its_own_freezes() {
-    let pool = Pool::start(2).await;
+async fn channel_uses_another_server_when_its_own_freezes() {
+    let pool = TestPool::start(2).await;
     let frozen = Freezer::before(pool.members[0].address).await;
-    let builder = Channel::builder(frozen.url.clone(), &STORE).unwrap().also(pool.members[1].uri()).unwrap();
+    let builder = Channel::builder(frozen.url.clone(), &STORE).unwrap().add_server(pool.members[1].uri()).unwrap();
     let channel = builder.connect().await.unwrap();
     let mut store = StoreClient::new(channel.clone());
     store.get(note("a call")).await.unwrap();
@@ -89,10 +89,10 @@ async fn channel_goes_on_by_another_server_when_its_own_freezes() {
 }
 
 #[tokio::test]
-async fn nobody_answering_is_said_with_the_first_address() {
+async fn connect_error_names_first_address() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let frozen = format!("http://{}", listener.local_addr().unwrap());
-    let builder = Channel::builder(frozen.clone(), &STORE).unwrap().also(frozen.clone()).unwrap();
-    let error = timeout(HANG, builder.connect()).await.expect("in time").expect_err("nobody answers");
+    let builder = Channel::builder(frozen.clone(), &STORE).unwrap().add_server(frozen.clone()).unwrap();
+    let error = timeout(HANG, builder.connect()).await.expect("in time").expect_err("no server answers");
     assert!(matches!(&error, ConnectError::Silent { uri } if uri.starts_with(&frozen)), "{error}");
 }

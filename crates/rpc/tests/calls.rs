@@ -1,9 +1,9 @@
-//! Calls through unchanged stubs, a channel and a server's layer; everything in software.
+//! Tests of calls through unchanged stubs, a channel and a server's layer; all in software.
 
 use pathcall_proto::types::FpArray;
-use pathcall_rpc::{Channel, KEY_BYTES_MAX, Server};
+use pathcall_rpc::{Channel, KEY_BYTES_MAX, Layer};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
+use pathcall_test_support::service::{TestServer, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
@@ -11,13 +11,13 @@ use pathcall_test_support::stubs::{AgtrGrad, Counts, Indexed, NewGrad, PATHCALL,
 use tokio_stream::StreamExt;
 use tonic::Code;
 
-/// A server whose locks stay with their holders while the machine stands still.
-async fn patient() -> Running {
-    Running::start_with(Server::builder(&PATHCALL).lock_lease(HANG).build().await.unwrap(), 0).await
+/// Server whose locks do not expire on a stalled machine.
+async fn server_with_long_leases() -> TestServer {
+    TestServer::start_with(Layer::builder(&PATHCALL).lock_lease(HANG).build().await.unwrap(), 0).await
 }
 
 /// Both workers' replies to one round.
-async fn round(server: &Running, requests: [NewGrad; 2]) -> [AgtrGrad; 2] {
+async fn round(server: &TestServer, requests: [NewGrad; 2]) -> [AgtrGrad; 2] {
     let mut workers = [TrainingClient::new(server.channel().await), TrainingClient::new(server.channel().await)];
     let [a, b] = requests;
     let [first, second] = &mut workers;
@@ -26,11 +26,11 @@ async fn round(server: &Running, requests: [NewGrad; 2]) -> [AgtrGrad; 2] {
 }
 
 #[tokio::test]
-async fn an_array_is_summed_and_no_handler_runs() {
-    let server = Running::start().await;
+async fn array_is_summed_without_handler() {
+    let server = TestServer::start().await;
     let replies = round(&server, [gradient(&[1.5, -2.0, 0.0004]), gradient(&[0.25, -0.5, 0.0005])]).await;
     for reply in replies {
-        // Each is rounded to three digits before they are added.
+        // Each value is rounded to three digits before the addition.
         assert_eq!(reply.tensor, Some(FpArray { data: vec![1.75, -2.5, 0.001] }));
         assert_eq!(reply.worker, "");
     }
@@ -38,8 +38,8 @@ async fn an_array_is_summed_and_no_handler_runs() {
 }
 
 #[tokio::test]
-async fn what_is_untyped_goes_to_the_handler_and_the_typed_field_does_not() {
-    let server = Running::start().await;
+async fn handler_gets_untyped_fields_only() {
+    let server = TestServer::start().await;
     let mut a = gradient(&[1.0]);
     a.worker = "a".into();
     a.layer.as_mut().unwrap().name = "top".into();
@@ -55,8 +55,8 @@ async fn what_is_untyped_goes_to_the_handler_and_the_typed_field_does_not() {
 }
 
 #[tokio::test]
-async fn rounds_follow_each_other_and_one_may_be_empty() {
-    let server = Running::start().await;
+async fn rounds_follow_each_other_including_empty_one() {
+    let server = TestServer::start().await;
     let mut workers = [TrainingClient::new(server.channel().await), TrainingClient::new(server.channel().await)];
     let [first, second] = &mut workers;
     for round in 0..5 {
@@ -71,8 +71,8 @@ async fn rounds_follow_each_other_and_one_may_be_empty() {
 }
 
 #[tokio::test]
-async fn a_reply_may_be_larger_than_the_default_limit() {
-    let server = Running::start().await;
+async fn reply_may_exceed_default_limit() {
+    let server = TestServer::start().await;
     let data = vec![0.5; 600_000];
     let client = |channel| {
         TrainingClient::new(channel).max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX)
@@ -84,20 +84,20 @@ async fn a_reply_may_be_larger_than_the_default_limit() {
 }
 
 #[tokio::test]
-async fn a_number_that_cannot_travel_is_named() {
-    let server = Running::start().await;
+async fn unquantisable_number_is_named_in_error() {
+    let server = TestServer::start().await;
     let mut client = TrainingClient::new(server.channel().await);
     let error = client.update(gradient(&[0.0, f64::NAN])).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert_eq!(
         error.message(),
-        "NewGrad.layer.gradient: index 1 holds NaN: with Precision 3 only finite numbers below 2^62 / 10^3 travel"
+        "NewGrad.layer.gradient: index 1 holds NaN: with Precision 3, values must be finite and below 2^62 / 10^3"
     );
 }
 
 #[tokio::test]
 async fn counts_are_added_and_queried() {
-    let server = Running::start().await;
+    let server = TestServer::start().await;
     let mut words = WordsClient::new(server.channel().await);
     let said = words.reduce(counts(&[("a", 1), ("b", 2)], "")).await.unwrap().into_inner();
     assert_eq!(said.text, "");
@@ -123,8 +123,8 @@ async fn counts_are_added_and_queried() {
 }
 
 #[tokio::test]
-async fn to_server_calls_the_handler_with_all_of_it() {
-    let server = Running::start().await;
+async fn to_server_passes_whole_message_to_handler() {
+    let server = TestServer::start().await;
     let mut words = WordsClient::new(server.channel().await);
     let said = words.report(counts(&[("a", 1), ("b", 2)], "")).await.unwrap().into_inner();
     assert_eq!(said.text, ": 2 counts");
@@ -133,19 +133,19 @@ async fn to_server_calls_the_handler_with_all_of_it() {
 }
 
 #[tokio::test]
-async fn values_after_an_addition_come_back() {
-    let server = Running::start().await;
+async fn addition_with_get_returns_new_values() {
+    let server = TestServer::start().await;
     let mut words = WordsClient::new(server.channel().await);
     let bump = |pairs: &[(i64, f64)]| Indexed { by: Some(int_fp(pairs)) };
     words.bump(bump(&[(-1, 0.5), (7, 1.0)])).await.unwrap();
     let now = words.bump(bump(&[(7, -3.25), (8, 0.0)])).await.unwrap().into_inner().now;
-    // -3.25 is -3.3 with one digit: halves go away from zero.
+    // -3.25 becomes -3.3 with one digit: halves are rounded away from zero.
     assert_eq!(now, Some(int_fp(&[(7, -2.3), (8, 0.0)])));
 }
 
 #[tokio::test]
-async fn a_lock_is_held_by_one() {
-    let server = patient().await;
+async fn lock_has_one_holder() {
+    let server = server_with_long_leases().await;
     let mut owner = LocksClient::new(server.channel().await);
     let mut other = LocksClient::new(server.channel().await);
     let locked = owner.lock(names(&["door"], "mine")).await.unwrap();
@@ -155,9 +155,9 @@ async fn a_lock_is_held_by_one() {
         let _: &pathcall_test_support::stubs::Said = reply.get_ref();
         reply.metadata().get(name).expect(name).to_str().unwrap().parse().unwrap()
     };
-    // Four fifths of the time for which the server lends it.
-    let held_for = HANG.as_millis() as u64 / 5 * 4;
-    assert!((1..=held_for).contains(&number(&locked, "pathcall-lease-ms")));
+    // The holder's lease is four fifths of the server's.
+    let holder_lease = HANG.as_millis() as u64 / 5 * 4;
+    assert!((1..=holder_lease).contains(&number(&locked, "pathcall-lease-ms")));
     let first = number(&locked, "pathcall-fencing-token");
     let denied = other.lock(within(50, names(&["door", "gate"], "mine"))).await.unwrap_err();
     assert_eq!(denied.code(), Code::DeadlineExceeded);
@@ -172,8 +172,8 @@ async fn a_lock_is_held_by_one() {
 }
 
 #[tokio::test]
-async fn a_release_may_name_the_grants_that_it_gives_back() {
-    let server = patient().await;
+async fn release_may_name_its_grants() {
+    let server = server_with_long_leases().await;
     let mut owner = LocksClient::new(server.channel().await);
     let mut other = LocksClient::new(server.channel().await);
     let both = owner.lock(names(&["gate", "door"], "")).await.unwrap();
@@ -194,14 +194,14 @@ async fn a_release_may_name_the_grants_that_it_gives_back() {
 
 #[tokio::test]
 async fn votes_are_answered_at_the_threshold() {
-    let server = Running::start().await;
+    let server = TestServer::start().await;
     let channels = [server.channel().await, server.channel().await];
     let [mut a, mut b] = channels.map(LocksClient::new);
     let (first, second) = tokio::join!(a.vote(names(&["ballot"], "a")), b.vote(names(&["ballot"], "b")));
     assert_eq!(first.unwrap().get_ref().text, "a");
     assert_eq!(second.unwrap().get_ref().text, "b");
 
-    // Everything is cleared, so counting starts again.
+    // All counts are cleared, so counting starts again.
     assert_eq!(a.reset(note("all")).await.unwrap().into_inner().text, "all");
     let alone = a.vote(within(50, names(&["ballot"], ""))).await.unwrap_err();
     assert_eq!(alone.code(), Code::DeadlineExceeded);
@@ -209,8 +209,8 @@ async fn votes_are_answered_at_the_threshold() {
 }
 
 #[tokio::test]
-async fn votes_for_the_server_are_forwarded_at_the_threshold() {
-    let server = Running::start().await;
+async fn votes_to_server_are_forwarded_at_threshold() {
+    let server = TestServer::start().await;
     let channels = [server.channel().await, server.channel().await];
     let [mut a, mut b] = channels.map(LocksClient::new);
     let first = a.elect(names(&["leader"], "a")).await.unwrap();
@@ -225,7 +225,7 @@ async fn votes_for_the_server_are_forwarded_at_the_threshold() {
 
 #[tokio::test]
 async fn methods_without_a_filter_are_plain_grpc() {
-    let server = Running::start().await;
+    let server = TestServer::start().await;
     let mut client = TrainingClient::new(server.channel().await);
     assert_eq!(client.echo(note("hi")).await.unwrap().into_inner(), note("hi"));
     let watched = client.watch(note("w")).await.unwrap().into_inner();
@@ -235,10 +235,10 @@ async fn methods_without_a_filter_are_plain_grpc() {
     assert_eq!(chat.map(|note| note.unwrap().text).collect::<Vec<_>>().await, ["1", "2", "3"]);
 }
 
-/// Each call makes one, and moves it: those of calls with filters took 3 % of a lock's time when they were five times as long.
+/// Each call creates one future and moves it: futures five times as large cost 3 % of the time of a lock call.
 #[tokio::test]
-async fn a_calls_future_is_small() {
-    let server = Running::start().await;
+async fn call_future_is_small() {
+    let server = TestServer::start().await;
     let mut channel = server.channel().await;
     for (path, most) in [("/rpctest.Locks/Lock", 2_048), ("/rpctest.Training/Echo", 1_024)] {
         let request = http::Request::builder().uri(path).body(tonic::body::Body::empty()).unwrap();
@@ -249,20 +249,20 @@ async fn a_calls_future_is_small() {
 }
 
 #[tokio::test]
-async fn a_failed_handler_is_the_calls_failure() {
-    let server = Running::start().await;
+async fn handler_failure_fails_call() {
+    let server = TestServer::start().await;
     let (mut a, mut b) = (TrainingClient::new(server.channel().await), TrainingClient::new(server.channel().await));
     let mut failing = gradient(&[1.0]);
     failing.worker = "fail".into();
     let (a, b) = tokio::join!(a.update(failing), b.update(gradient(&[2.0])));
     let error = a.unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::DataLoss, "as asked"));
-    // The map did its part all the same.
+    // The map operation took effect.
     assert_eq!(b.unwrap().into_inner().tensor, Some(FpArray { data: vec![3.0] }));
 }
 
 #[tokio::test]
-async fn a_server_without_the_layer_is_refused_for_methods_with_a_filter() {
+async fn filtered_call_needs_layer_at_server() {
     let (address, seen) = start_plain().await;
     let channel = Channel::connect(format!("http://{address}"), &PATHCALL).await.unwrap();
     let error = TrainingClient::new(channel.clone()).update(gradient(&[1.0])).await.unwrap_err();
@@ -270,7 +270,8 @@ async fn a_server_without_the_layer_is_refused_for_methods_with_a_filter() {
     assert_eq!(
         error.message(),
         format!(
-            "/rpctest.Training/Update has the filter T-SUM but the server at http://{address}/ does not speak Pathcall: add pathcall::Server's layer there"
+            "/rpctest.Training/Update has the filter T-SUM but the server at http://{address}/ does not speak \
+             Pathcall: add pathcall::Layer there"
         )
     );
     let error = WordsClient::new(channel.clone()).query(Wanted::default()).await.unwrap_err();
@@ -280,8 +281,8 @@ async fn a_server_without_the_layer_is_refused_for_methods_with_a_filter() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_channel_is_refused_for_methods_with_a_filter() {
-    let server = Running::start().await;
+async fn filtered_call_needs_channel_at_caller() {
+    let server = TestServer::start().await;
     let plain = tonic::transport::Endpoint::new(server.uri()).unwrap().connect().await.unwrap();
     let error = TrainingClient::new(plain.clone()).update(gradient(&[1.0])).await.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
@@ -291,8 +292,8 @@ async fn a_caller_without_a_channel_is_refused_for_methods_with_a_filter() {
 }
 
 #[tokio::test]
-async fn keys_of_a_megabyte_travel_by_number() {
-    let running = patient().await;
+async fn long_keys_are_sent_as_numbers() {
+    let running = server_with_long_leases().await;
     let (long, other) = ("k".repeat(1_000_000), "l".repeat(1024));
     let callers = [running.channel().await, running.channel().await];
     for (caller, value) in callers.iter().zip([1, 10]) {
@@ -318,8 +319,8 @@ async fn keys_of_a_megabyte_travel_by_number() {
 }
 
 #[tokio::test]
-async fn a_key_beyond_its_bound_is_refused_before_anything_is_sent() {
-    let running = Running::start().await;
+async fn too_long_key_is_refused_before_sending() {
+    let running = TestServer::start().await;
     let channel = running.channel().await;
     let mut words = WordsClient::new(channel.clone());
     let (long, too_long) = ("k".repeat(KEY_BYTES_MAX), "k".repeat(KEY_BYTES_MAX + 1));
@@ -334,9 +335,9 @@ async fn a_key_beyond_its_bound_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn keys_beyond_the_servers_memory_are_refused_by_name() {
-    let pathcall = Server::builder(&PATHCALL).key_memory(200_000).build().await.unwrap();
-    let running = Running::start_with(pathcall, 0).await;
+async fn keys_beyond_server_memory_are_refused() {
+    let pathcall = Layer::builder(&PATHCALL).key_memory(200_000).build().await.unwrap();
+    let running = TestServer::start_with(pathcall, 0).await;
     let mut words = WordsClient::new(running.channel().await);
     words.reduce(counts(&[("known", 1)], "")).await.unwrap();
     let many: Vec<String> = (0..1000).map(|key| format!("key {key}")).collect();

@@ -1,4 +1,4 @@
-//! Where UDP does not get through, frames go over HTTP/2, and every result is the same.
+//! Tests of frames over HTTP/2 where UDP is blocked: all results are the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,23 +7,23 @@ use std::time::Duration;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{CarryRequest, JoinGrant, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Running, counts, gradient, int_fp, join, names, str_int, until};
+use pathcall_test_support::service::{TestServer, counts, gradient, int_fp, join, names, str_int, until};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{Indexed, PATHCALL, Wanted};
-use pathcall_test_support::wall::Wall;
+use pathcall_test_support::udp_blocker::UdpBlocker;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-/// A server that leaves its UDP ports free on the wall's address.
-async fn behind_the_wall() -> Running {
-    // Its locks stay with their holders while the machine stands still.
-    let pathcall = Server::builder(&PATHCALL).data_address(([127, 0, 0, 1], 0).into()).lock_lease(HANG);
-    Running::start_with(pathcall.build().await.unwrap(), 0).await
+/// Server on the address of the UDP blocker, without fixed UDP ports.
+async fn server_with_blocked_udp() -> TestServer {
+    // Locks do not expire on a stalled machine.
+    let pathcall = Layer::builder(&PATHCALL).data_address(([127, 0, 0, 1], 0).into()).lock_lease(HANG);
+    TestServer::start_with(pathcall.build().await.unwrap(), 0).await
 }
 
 fn stats(channel: &Channel, app: &str) -> ApplicationStats {
@@ -36,7 +36,7 @@ async fn value(channel: &Channel, key: &str) -> i64 {
     found.kvs.unwrap().map[key]
 }
 
-/// All kinds of application, by two callers.
+/// Uses all kinds of applications, with two callers.
 async fn all_kinds(one: &Channel, other: &Channel) {
     let (mut a, mut b) = (TrainingClient::new(one.clone()), TrainingClient::new(other.clone()));
     for round in 0..5 {
@@ -72,10 +72,10 @@ async fn all_kinds(one: &Channel, other: &Channel) {
 }
 
 async fn blocked_from_the_start(to_server: bool, to_caller: bool) {
-    let server = behind_the_wall().await;
-    let wall = Wall::before(&server).await;
-    wall.blocked.set(to_server, to_caller);
-    let (behind, before) = (wall.channel().await, server.channel().await);
+    let server = server_with_blocked_udp().await;
+    let udp_blocker = UdpBlocker::before(&server).await;
+    udp_blocker.blocked.set(to_server, to_caller);
+    let (behind, before) = (udp_blocker.channel().await, server.channel().await);
     all_kinds(&behind, &before).await;
     for app in ["T-SUM", "T-WORDS", "T-BUMP", "T-LOCKS", "T-VOTE", "T-ELECT"] {
         let place = format!("{app}, blocked to the server: {to_server}, to the caller: {to_caller}");
@@ -88,34 +88,34 @@ async fn blocked_from_the_start(to_server: bool, to_caller: bool) {
     }
     drop(behind);
     until(|| server.pathcall.stats().iter().all(|app| app.carried.open == 0 && app.members == 1)).await;
-    // Graceful: no stream keeps it.
+    // The graceful shutdown ends although streams are open.
     server.stop().await;
 }
 
-/// At the same time: each waits for seconds until it has given UDP up.
+/// The cases run concurrently, since each waits for seconds until it stops using UDP.
 #[tokio::test]
-async fn udp_is_blocked_one_way_or_both() {
+async fn calls_work_with_udp_blocked_in_either_direction() {
     let blocked = |to_server, to_caller| tokio::time::timeout(HANG, blocked_from_the_start(to_server, to_caller));
     let (both, to_server, to_caller) = tokio::join!(blocked(true, true), blocked(true, false), blocked(false, true));
     both.and(to_server).and(to_caller).unwrap();
 }
 
 #[tokio::test]
-async fn a_wall_without_a_block_carries_nothing() {
-    let server = behind_the_wall().await;
-    let wall = Wall::before(&server).await;
-    let (behind, before) = (wall.channel().await, server.channel().await);
+async fn unblocked_udp_carries_no_frames_over_http2() {
+    let server = server_with_blocked_udp().await;
+    let udp_blocker = UdpBlocker::before(&server).await;
+    let (behind, before) = (udp_blocker.channel().await, server.channel().await);
     tokio::time::timeout(HANG, all_kinds(&behind, &before)).await.unwrap();
     for app in behind.stats().applications {
         assert_eq!((app.carried.open, app.carried.frames_out), (0, 0), "{}", app.name);
     }
 }
 
-/// Calls go on under one membership while UDP is cut, and go by it again when they are joined anew.
+/// Calls continue under one membership while UDP is cut, and use UDP again after the next join.
 async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
-    let server = behind_the_wall().await;
-    let wall = Wall::before(&server).await;
-    let (behind, before) = (wall.channel().await, server.channel().await);
+    let server = server_with_blocked_udp().await;
+    let udp_blocker = UdpBlocker::before(&server).await;
+    let (behind, before) = (udp_blocker.channel().await, server.channel().await);
     let done = Arc::new(AtomicU64::new(0));
     let words = {
         let (channel, done) = (behind.clone(), Arc::clone(&done));
@@ -123,7 +123,7 @@ async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
             let mut words = WordsClient::new(channel.clone());
             let mut calls = 0;
             while stats(&channel, "T-WORDS").carried.frames_in == 0 {
-                words.reduce(counts(&[("a", 1), ("b", -3)], "")).await.expect("it costs time only");
+                words.reduce(counts(&[("a", 1), ("b", -3)], "")).await.expect("blocked UDP costs only time");
                 calls += 1;
                 done.fetch_add(1, Ordering::Relaxed);
             }
@@ -133,10 +133,10 @@ async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
     let rounds = |channel: Channel, over: Arc<AtomicU64>, leads: bool| async move {
         let mut training = TrainingClient::new(channel.clone());
         let mut round = 0;
-        // The one behind the wall says when both end.
+        // The caller with blocked UDP determines the last round.
         while round < over.load(Ordering::SeqCst) {
             let part: Vec<f64> = (0..600).map(|i| (i + round) as f64).collect();
-            let sums = training.update(gradient(&part)).await.expect("it costs time only").into_inner();
+            let sums = training.update(gradient(&part)).await.expect("blocked UDP costs only time").into_inner();
             assert!(sums.tensor.unwrap().data.into_iter().eq(part.iter().map(|value| value * 2.0)), "round {round}");
             round += 1;
             if leads && stats(&channel, "T-SUM").carried.frames_in > 0 {
@@ -151,7 +151,7 @@ async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
     ];
     let words = tokio::spawn(words);
     until(|| done.load(Ordering::Relaxed) > 20).await;
-    wall.blocked.set(to_server, to_caller);
+    udp_blocker.blocked.set(to_server, to_caller);
     let calls: i64 = words.await.unwrap();
     for sums in sums {
         sums.await.unwrap();
@@ -160,7 +160,7 @@ async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
     assert_eq!((stats(&behind, "T-WORDS").joins, stats(&behind, "T-WORDS").carried.open), (1, 1));
     assert_eq!((stats(&behind, "T-SUM").joins, stats(&behind, "T-SUM").carried.open), (1, 1));
 
-    wall.blocked.set(false, false);
+    udp_blocker.blocked.set(false, false);
     behind.close().await.unwrap();
     let carried = stats(&behind, "T-WORDS").carried.frames_out;
     WordsClient::new(behind.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap();
@@ -170,22 +170,22 @@ async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
 }
 
 #[tokio::test]
-async fn udp_is_cut_in_mid_call() {
+async fn call_survives_udp_cut() {
     tokio::time::timeout(HANG, blocked_in_mid_call(true, true)).await.unwrap();
 }
 
 #[tokio::test]
-async fn answers_are_cut_in_mid_call() {
+async fn call_survives_cut_of_answers() {
     tokio::time::timeout(HANG, blocked_in_mid_call(false, true)).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_stream_is_a_member_s_own_and_its_frames_are_hostile() {
+async fn carried_stream_accepts_frames_of_its_member_only() {
     tokio::time::timeout(HANG, hostile_streams()).await.unwrap();
 }
 
 async fn hostile_streams() {
-    let server = Running::start().await;
+    let server = TestServer::start().await;
     let channel = server.channel().await;
     WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap();
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
@@ -200,7 +200,7 @@ async fn hostile_streams() {
         (CarryRequest { incarnation: 6, ..first.clone() }, Code::FailedPrecondition),
         (CarryRequest { endpoint: endpoint + 1, ..first.clone() }, Code::FailedPrecondition),
         (CarryRequest { application: "no such".into(), ..first.clone() }, Code::FailedPrecondition),
-        // Nobody has joined it.
+        // No caller has joined this application.
         (CarryRequest { application: "T-SUM".into(), ..first.clone() }, Code::FailedPrecondition),
     ] {
         assert_eq!(peer.carry(tokio_stream::once(wrong)).await.unwrap_err().code(), code);
@@ -211,7 +211,7 @@ async fn hostile_streams() {
     frames.send(first).await.unwrap();
     let mut carried = peer.carry(ReceiverStream::new(requests)).await.unwrap().into_inner();
     let send = |bytes: Vec<u8>| frames.send(CarryRequest { frames: bytes, ..CarryRequest::default() });
-    // No frames, a cut-off one, an empty one, one that is none, and one of another endpoint's.
+    // A truncated length, an empty frame, an invalid frame, a frame of another endpoint, and an empty batch.
     let mut of_another = vec![0; 46];
     of_another[..8].copy_from_slice(&[0, 44, 0x50, 0x43, 1, 9, 0, 0]);
     for bytes in [vec![0xff; 3], vec![0, 0], vec![0, 3, 1, 2, 3], of_another, vec![]] {
@@ -220,7 +220,7 @@ async fn hostile_streams() {
     let of_words = || server.pathcall.stats().into_iter().find(|stats| stats.name == "T-WORDS").unwrap();
     until(|| of_words().carried.foreign == 3).await;
     assert_eq!(of_words().map.keys, 1);
-    // More than a message may hold ends the stream, and nothing else.
+    // A message beyond the size limit ends the stream only.
     send(vec![0; 5 << 20]).await.unwrap();
     while let Ok(Some(_)) = carried.message().await {}
     until(|| of_words().carried.open == 0).await;

@@ -1,35 +1,35 @@
-//! Calls that a pool of servers answers, through the stubs that tonic generates.
+//! Tests of cloned calls through the stubs that tonic generates.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use pathcall_control::Place;
-use pathcall_endpoint::clone::{Ask, CallerConfig, Options};
-use pathcall_endpoint::driver::clone::{CallerHandle, Table};
+use pathcall_control::StoreLocation;
+use pathcall_endpoint::clone::{CloneCall, CloneCallerConfig, CloneOptions};
+use pathcall_endpoint::driver::clone::{CloneCallerHandle, PoolAddresses};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::manifest::{Cloned, Manifest};
 use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Running, note, start_plain, within};
-use pathcall_test_support::store::{Member, Pool, STORE, calls, micros, ways};
+use pathcall_test_support::service::{TestServer, note, start_plain, within};
+use pathcall_test_support::store::{PoolServer, STORE, TestPool, calls, micros, ways};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Request};
 
-/// A call that nobody answers is sent again after this time, or later.
+/// Minimum time after which an unanswered call is sent again.
 const REPEATED_AFTER: Duration = Duration::from_millis(2);
 
-/// Two servers at once, by the caller.
-fn twice() -> Options {
-    Options { twice: true, clone: false, ..Options::default() }
+/// Options for sending to two servers at once, by the caller.
+fn sent_to_two() -> CloneOptions {
+    CloneOptions { send_to_two: true, clone: false, ..CloneOptions::default() }
 }
 
 #[tokio::test]
-async fn calls_have_the_same_answers_whatever_their_options() {
-    let pool = Pool::start(3).await;
+async fn clone_options_do_not_change_answers() {
+    let pool = TestPool::start(3).await;
     for options in [None].into_iter().chain(ways().map(Some)) {
         let mut builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap();
         if let Some(options) = options {
@@ -39,15 +39,14 @@ async fn calls_have_the_same_answers_whatever_their_options() {
         calls(&StoreClient::new(channel.clone()), 60).await;
         let stats = channel.stats();
         assert_eq!((stats.cloned_calls, stats.plain_calls, stats.pool.answered), (60, 0, 60), "{options:?}: {stats:?}");
-        let twice = stats.pool.twice;
-        assert_eq!(twice > 0, options == Some(self::twice()), "{options:?}: {stats:?}");
+        assert_eq!(stats.pool.second_requests > 0, options == Some(self::sent_to_two()), "{options:?}: {stats:?}");
     }
-    assert!(pool.members.iter().all(|member| member.gets() > 0), "all of them work");
+    assert!(pool.members.iter().all(|member| member.gets() > 0), "every server gets calls");
 }
 
 #[tokio::test]
-async fn methods_go_the_way_that_they_name() {
-    let pool = Pool::start(3).await;
+async fn each_method_uses_its_own_option() {
+    let pool = TestPool::start(3).await;
     let mut client = pool.client().await;
     let mut answered = Vec::new();
     for _ in 0..100 {
@@ -55,15 +54,15 @@ async fn methods_go_the_way_that_they_name() {
     }
     let all_three = |three: &&[String]| three[0] != three[1] && three[1] != three[2] && three[2] != three[0];
     let in_turn = answered.windows(3).filter(all_three).count();
-    // By chance 22 of them; a busy machine may have some sent again, to another one.
-    assert!(in_turn > 60, "one after the other: {answered:?}");
+    // Random choice gives about 22 of 98. On a busy machine some calls are repeated at another server.
+    assert!(in_turn > 60, "servers in turn: {answered:?}");
     assert_eq!(client.shortest(note("call")).await.unwrap().into_inner().text, "call");
     assert_eq!(client.hedged(note("call")).await.unwrap().into_inner().text, "call");
 }
 
 #[tokio::test]
-async fn a_hedged_call_is_answered_by_another_server() {
-    let pool = Pool::start(2).await;
+async fn hedged_call_is_answered_by_another_server() {
+    let pool = TestPool::start(2).await;
     let client = pool.client().await;
     let held = tokio::spawn({
         let mut client = client.clone();
@@ -74,15 +73,15 @@ async fn a_hedged_call_is_answered_by_another_server() {
             member.kept.began.notified().await;
         }
     };
-    timeout(HANG, both).await.expect("it goes to the other one when the first takes long");
+    timeout(HANG, both).await.expect("the second server gets the call when the first is slow");
     pool.members[1].kept.gate.send_replace(true);
     assert_eq!(timeout(HANG, held).await.unwrap().unwrap().unwrap().into_inner().text, "held");
     pool.members[0].kept.gate.send_replace(true);
 }
 
 #[tokio::test]
-async fn a_hedged_handler_has_the_time_that_is_left() {
-    let pool = Pool::start(2).await;
+async fn hedged_handler_gets_time_left() {
+    let pool = TestPool::start(2).await;
     let mut client = pool.client().await;
     let held = tokio::spawn(async move { client.hedged(within(80_000, note("held"))).await });
     let both = async {
@@ -90,9 +89,9 @@ async fn a_hedged_handler_has_the_time_that_is_left() {
             member.kept.began.notified().await;
         }
     };
-    timeout(HANG, both).await.expect("it goes to the other one when the first takes long");
+    timeout(HANG, both).await.expect("the second server gets the call when the first is slow");
     let left: Vec<_> = pool.members.iter().map(|member| micros(&member.kept.left.lock().unwrap()[0])).collect();
-    // The delay is 20 ms; what nobody is known to work on is sent again after 16. A busy machine takes more of the time.
+    // The delay is 20 ms; a request that no server is known to process is sent again after 16 ms.
     assert!(left.iter().all(|left| *left <= 80_000_000) && left.iter().any(|left| *left <= 79_985_000), "{left:?}");
     for member in &pool.members {
         member.kept.gate.send_replace(true);
@@ -101,27 +100,27 @@ async fn a_hedged_handler_has_the_time_that_is_left() {
 }
 
 #[tokio::test]
-async fn what_is_not_fatal_at_one_server_is_asked_of_the_next() {
-    let pool = Pool::start(3).await;
+async fn non_fatal_status_tries_next_server() {
+    let pool = TestPool::start(3).await;
     let mut client = pool.client().await;
-    let gets = || pool.members.iter().map(Member::gets).sum::<u64>();
-    // Whom a call goes to first is drawn: some are refused at last.
+    let gets = || pool.members.iter().map(PoolServer::gets).sum::<u64>();
+    // The first server of a call is random: the refusing server is the first of some calls.
     for call in 0.. {
         if call >= 12 && gets() > call as u64 {
             break;
         }
-        assert!(call < 1_000, "nobody was refused first");
+        assert!(call < 1_000, "the refusing server was never the first");
         let refuses = format!("refuse {}", pool.members[call % 3].address);
         loop {
             let began = Instant::now();
             match timeout(HANG, client.tried(note(&refuses))).await.expect("an answer") {
                 Ok(reply) => break assert_eq!(reply.into_inner().text, refuses),
-                // Those who stand still are taken for lost, and the refusal for the last word: after a while, not at once.
+                // Servers that do not answer count as failed after a while; then the refusal is the result.
                 Err(refused) => assert!(began.elapsed() > REPEATED_AFTER, "{:?}: {refused}", began.elapsed()),
             }
         }
     }
-    // The last word of all that may be asked, with all that it says; a handler that panics is one that failed.
+    // The status of the last server is the result, with details. A panic of a handler is a failed call.
     for (text, code, asked) in
         [("fail", Code::Aborted, 3), ("panic", Code::Internal, 3), ("deny", Code::PermissionDenied, 1)]
     {
@@ -133,7 +132,7 @@ async fn what_is_not_fatal_at_one_server_is_asked_of_the_next() {
                 if code == Code::Aborted {
                     assert_eq!((status.message(), status.details()), ("as told", &b"details"[..]));
                 }
-                // Who stands still is asked once more, or another one in its place.
+                // A stalled server causes a repeated request, here or at another server: then try again.
                 if gets() - before == asked {
                     break;
                 }
@@ -144,8 +143,8 @@ async fn what_is_not_fatal_at_one_server_is_asked_of_the_next() {
 }
 
 #[tokio::test]
-async fn status_details_and_metadata_come_as_by_grpc() {
-    let pool = Pool::start(2).await;
+async fn status_details_and_metadata_equal_grpc() {
+    let pool = TestPool::start(2).await;
     let channel = pool.channel().await;
     let user = |mut request: Request<()>| {
         request.metadata_mut().insert("user", "me".parse().unwrap());
@@ -166,8 +165,8 @@ async fn status_details_and_metadata_come_as_by_grpc() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_call_and_its_handler() {
-    let pool = Pool::start(1).await;
+async fn deadline_ends_call_and_handler() {
+    let pool = TestPool::start(1).await;
     let mut client = pool.client().await;
     client.get(note("hello")).await.unwrap();
     let mut millis = 200;
@@ -186,7 +185,7 @@ async fn a_deadline_ends_the_call_and_its_handler() {
         if begun {
             break;
         }
-        // A machine that stood still had not got so far.
+        // On a stalled machine the handler has not begun yet.
         millis *= 2;
         assert!(millis < 100_000, "no handler in {millis} ms");
     }
@@ -195,8 +194,8 @@ async fn a_deadline_ends_the_call_and_its_handler() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_drops_its_handler() {
-    let pool = Pool::start(1).await;
+async fn dropped_call_drops_handler() {
+    let pool = TestPool::start(1).await;
     let mut client = pool.client().await;
     client.get(note("hello")).await.unwrap();
     {
@@ -211,8 +210,8 @@ async fn a_call_that_is_dropped_drops_its_handler() {
 }
 
 #[tokio::test]
-async fn long_messages_go_in_several_frames_or_by_grpc() {
-    let pool = Pool::start(2).await;
+async fn long_messages_use_several_frames_or_grpc() {
+    let pool = TestPool::start(2).await;
     let mut client = pool.client().await;
     let channel = pool.channel().await;
     let mut counted = StoreClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
@@ -228,9 +227,9 @@ async fn long_messages_go_in_several_frames_or_by_grpc() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_done_twice_is_done_once() {
-    let pool = Pool::start(3).await;
-    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().cloned(twice());
+async fn non_idempotent_method_is_called_once() {
+    let pool = TestPool::start(3).await;
+    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().cloned(sent_to_two());
     let channel = channel.connect().await.unwrap();
     let mut tasks = JoinSet::new();
     for call in 0..200 {
@@ -238,24 +237,24 @@ async fn what_may_not_be_done_twice_is_done_once() {
         tasks.spawn(async move { client.put(note(&call.to_string())).await.unwrap() });
     }
     tasks.join_all().await;
-    let puts: Vec<_> = pool.members.iter().map(Member::puts).collect();
+    let puts: Vec<_> = pool.members.iter().map(PoolServer::puts).collect();
     assert_eq!(puts, [200, 0, 0], "each once, by the server that was named");
     let stats = channel.stats();
     assert_eq!((stats.cloned_calls, stats.plain_calls), (0, 200));
 }
 
 #[tokio::test]
-async fn a_server_in_no_pool_is_called_by_grpc() {
+async fn server_without_pool_is_called_by_grpc() {
     let alone = |controller: Option<&str>| {
-        let builder = Server::builder(&STORE);
+        let builder = Layer::builder(&STORE);
         match controller {
             Some(controller) => builder.controller(controller),
             None => builder,
         }
     };
-    // Without a controller, and with one that is not there.
+    // Without a controller, and with an unreachable one.
     for controller in [None, Some("http://127.0.0.1:1")] {
-        let server = Running::start_with(alone(controller).build().await.unwrap(), 0).await;
+        let server = TestServer::start_with(alone(controller).build().await.unwrap(), 0).await;
         let channel = server.channel().await;
         let status = StoreClient::new(channel.clone()).get(note("hello")).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented, "it has no such service, as gRPC says");
@@ -267,18 +266,18 @@ async fn a_server_in_no_pool_is_called_by_grpc() {
 }
 
 #[tokio::test]
-async fn frames_with_tokens_get_through() {
-    let pool = Pool::start_with(2, Place::Memory, |options| options.authenticate_frames(true)).await;
+async fn frames_with_tokens_are_accepted() {
+    let pool = TestPool::start_with(2, StoreLocation::Memory, |options| options.authenticate_frames(true)).await;
     let channel = pool.channel().await;
     calls(&StoreClient::new(channel.clone()), 50).await;
     assert_eq!((channel.stats().plain_calls, channel.stats().pool.answered), (0, 50));
 }
 
 #[tokio::test]
-async fn a_fast_failure_is_no_answer_while_another_server_may_do_better() {
-    let pool = Pool::start(2).await;
+async fn fast_failure_waits_for_other_server() {
+    let pool = TestPool::start(2).await;
     let refused = note(&format!("refuse {}", pool.members[0].address));
-    for options in [None, Some(twice())] {
+    for options in [None, Some(sent_to_two())] {
         let mut builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap();
         if let Some(options) = options {
             builder = builder.cloned(options);
@@ -294,13 +293,13 @@ async fn a_fast_failure_is_no_answer_while_another_server_may_do_better() {
                         assert_eq!(answer.into_inner().text, refused.text, "{options:?}");
                         better += u32::from(channel.stats().pool.set_aside > before);
                     }
-                    // On a machine that stands still nobody may be known to work on the call any more.
+                    // On a stalled machine the refusal may be the only answer.
                     Err(status) => assert_eq!(status.code(), Code::Aborted, "{options:?}: {status}"),
                 }
             }
         };
-        timeout(HANG, better).await.expect("what one refuses the other one does");
-        // Where all fail the failure is the answer.
+        timeout(HANG, better).await.expect("the other server answers the refused calls");
+        // If all servers fail, the failure is the result.
         let denied = client.clone().get(note("deny")).await.unwrap_err();
         let failed = client.clone().get(note("fail")).await.unwrap_err();
         assert_eq!((denied.code(), failed.code()), (Code::PermissionDenied, Code::Aborted));
@@ -309,15 +308,15 @@ async fn a_fast_failure_is_no_answer_while_another_server_may_do_better() {
     assert!(pool.members.iter().all(|member| member.gets() > 0), "both are asked");
 }
 
-/// A request as it travels, made by hand.
+/// Encoded request of a cloned call.
 fn sealed(path: &str, message: &[u8]) -> Vec<u8> {
     let len = u16::try_from(path.len()).unwrap().to_be_bytes();
     [&[0; 8], &len[..], path.as_bytes(), &[0; 2], message].concat()
 }
 
 #[tokio::test]
-async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
-    let pool = Pool::start(1).await;
+async fn frames_reach_idempotent_methods_only() {
+    let pool = TestPool::start(1).await;
     let link = Link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let udp_port = link.local_addr().port().into();
     let mut peer = PeerClient::connect(pool.members[0].uri()).await.unwrap();
@@ -325,27 +324,30 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
     let mut views = peer.follow_pool(following.clone()).await.unwrap().into_inner();
     let view = views.message().await.unwrap().unwrap();
     let said = view.pool.unwrap();
-    let table = Table {
+    let table = PoolAddresses {
         pool: pathcall_endpoint::clone::Pool {
             gaid: said.gaid,
             version: said.version,
             servers: said.servers.iter().map(|server| server.endpoint).collect(),
         },
         addresses: said.servers.iter().map(|server| server.data_address.parse().unwrap()).collect(),
-        ..Table::default()
+        ..PoolAddresses::default()
     };
-    // Sent once: what is done is counted.
-    let config = CallerConfig::new(view.endpoint, 9, table.pool.clone(), 1);
-    let config = CallerConfig { retry_min: 2 * HANG, retry_max: 2 * HANG, ..config };
-    let caller = CallerHandle::spawn(config, table, None, link);
+    // No repetition, so that each request is counted once.
+    let config = CloneCallerConfig::new(view.endpoint, 9, table.pool.clone(), 1);
+    let config = CloneCallerConfig { retry_min: 2 * HANG, retry_max: 2 * HANG, ..config };
+    let caller = CloneCallerHandle::spawn(config, table, None, link);
     let ask = async |request: Vec<u8>| {
-        let ask = Ask { request: request.into(), options: Options { deadline: 2 * HANG, ..Options::default() } };
-        let reply = timeout(HANG, caller.ask(ask)).await.unwrap().unwrap().reply;
+        let call = CloneCall {
+            request: request.into(),
+            options: CloneOptions { deadline: 2 * HANG, ..CloneOptions::default() },
+        };
+        let reply = timeout(HANG, caller.call(call)).await.unwrap().unwrap().reply;
         String::from_utf8_lossy(&reply).into_owned()
     };
     let done = ask(sealed("/rpctest.Store/Get", b"")).await;
     assert!(done.contains("grpc-status\0\u{1}0"), "{done:?}");
-    // What may not be done twice, what is not there, the layer's own, and nonsense.
+    // A method that is not cloned, an unknown one, one of Pathcall's own, and invalid paths.
     for path in ["/rpctest.Store/Put", "/rpctest.Store/None", "/pathcall.v1.Peer/Join", "no path", ""] {
         let refused = ask(sealed(path, b"")).await;
         assert!(refused.contains("grpc-status\0\u{2}12"), "{path}: {refused:?}");
@@ -359,7 +361,7 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
         (FollowPoolRequest { udp_port: 70_000, ..following.clone() }, "70000 is not a UDP port"),
         (
             FollowPoolRequest { method: "/rpctest.Store/Put".to_owned(), ..following },
-            "\"/rpctest.Store/Put\" is no method that this server's pool answers",
+            "\"/rpctest.Store/Put\" is not a method of this server's pool",
         ),
     ] {
         let refused = peer.follow_pool(wrong).await.unwrap_err();
@@ -368,12 +370,12 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn one_method_does_not_spend_what_another_has() {
-    let pool = Pool::start(3).await;
+async fn hedge_budgets_of_methods_are_separate() {
+    let pool = TestPool::start(3).await;
     let frugal = |method: &Cloned| Cloned { budget: if method.path.ends_with("/Get") { 0.0 } else { 1.0 }, ..*method };
     let methods: Vec<_> = STORE.cloned.iter().map(frugal).collect();
     let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
-    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(twice());
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(sent_to_two());
     let channel = channel.connect().await.unwrap();
     let client = StoreClient::new(channel.clone());
     let spent = async {
@@ -387,32 +389,32 @@ async fn one_method_does_not_spend_what_another_has() {
         client.shortest(note("call")).await.unwrap();
     }
     let after = channel.stats().pool;
-    assert_eq!((after.twice - before.twice, after.refused), (50, before.refused));
+    assert_eq!((after.second_requests - before.second_requests, after.refused), (50, before.refused));
 }
 
 #[tokio::test]
-async fn the_budget_is_kept() {
-    let pool = Pool::start(3).await;
+async fn hedge_budget_is_kept() {
+    let pool = TestPool::start(3).await;
     let frugal: Vec<_> = STORE.cloned.iter().map(|method| Cloned { budget: 0.05, ..*method }).collect();
     let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: frugal.leak(), ..STORE }));
-    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(twice());
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(sent_to_two());
     let channel = channel.connect().await.unwrap();
     let began = Instant::now();
     let client = StoreClient::new(channel.clone());
     let mut made = 0.0;
     let spent = async {
-        // On a slow machine time pays for more.
+        // The budget also grows with time, so a slow machine needs more calls to spend it.
         while made < 3000.0 || channel.stats().pool.refused == 0 {
             calls(&client, 100).await;
             made += 100.0;
         }
     };
-    timeout(HANG, spent).await.expect("it is spent");
+    timeout(HANG, spent).await.expect("the budget is spent");
     let stats = channel.stats().pool;
-    let extra = stats.twice + stats.repeated + stats.hedged;
-    // The share of the calls, what it begins with, and what time pays for.
+    let extra = stats.second_requests + stats.repeated + stats.hedged;
+    // Budget: its share of the calls, its initial amount, and its growth with time.
     let allowed = 0.05 * made + 500.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
     assert!((extra as f64) <= allowed, "{extra} of {allowed}: {stats:?}");
-    let done: u64 = pool.members.iter().map(Member::gets).sum();
+    let done: u64 = pool.members.iter().map(PoolServer::gets).sum();
     assert!(done as f64 <= made + allowed, "{done} for {made}");
 }

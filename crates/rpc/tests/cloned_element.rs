@@ -1,23 +1,23 @@
-//! Cloned calls through a real element, which fails and comes back, and to servers that are killed.
+//! Tests of cloned calls through a real element that fails and restarts, and to servers that are killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use pathcall_control::{Handle, Place};
+use pathcall_control::{Handle, StoreLocation};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolStatus, PoolView, StatusRequest};
 use pathcall_rpc::Channel;
 use pathcall_test_support::service::note;
-use pathcall_test_support::store::{Member, Options, Pool, STORE, calls, controller, ways};
+use pathcall_test_support::store::{LayerBuilder, PoolServer, STORE, TestPool, calls, controller, ways};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
 
 const FREE: &str = "127.0.0.1:0";
-/// Where a server process finds its controller.
+/// Environment variable with the address of a server process's controller.
 const CONTROLLER: &str = "PATHCALL_TEST_CONTROLLER";
 
 async fn element(controller: &str, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
@@ -31,7 +31,7 @@ async fn pools(url: &str) -> Vec<PoolStatus> {
     client.status(StatusRequest {}).await.expect("its status").into_inner().pools
 }
 
-/// Waits until the controller says this of the only pool.
+/// Waits until the controller's status of the only pool matches.
 async fn until_pool(url: &str, what: impl Fn(&PoolStatus) -> bool) {
     let as_said = async {
         while !pools(url).await.first().is_some_and(&what) {
@@ -45,13 +45,13 @@ fn servers(pool: &PoolStatus) -> usize {
     pool.pool.as_ref().map_or(0, |pool| pool.servers.len())
 }
 
-/// Waits until the server says that there are so many in the pool: whoever follows it then knows where else to go.
+/// Waits until the server knows this many servers of the pool: callers that follow it then know other servers.
 async fn until_known(server: &str, count: usize) {
     let known = |view: &PoolView| view.pool.as_ref().is_some_and(|pool| pool.servers.len() == count);
     let as_said = async {
         let mut peer = PeerClient::connect(server.to_owned()).await.expect("a server");
         loop {
-            // Refused for as long as it is not in the pool itself.
+            // The server refuses until it is in the pool itself.
             let method = "/rpctest.Store/Get".to_owned();
             let request = FollowPoolRequest { udp_port: 9, incarnation: 1, method };
             let Ok(views) = peer.follow_pool(request).await else { continue };
@@ -66,8 +66,11 @@ async fn until_known(server: &str, count: usize) {
     timeout(HANG, as_said).await.expect("the server knows the others");
 }
 
-/// A controller, an element, and servers.
-async fn network(count: usize, change: fn(Options) -> Options) -> (Handle, pathcall_element::Handle, Vec<Member>) {
+/// Controller, element and servers.
+async fn network(
+    count: usize,
+    change: fn(LayerBuilder) -> LayerBuilder,
+) -> (Handle, pathcall_element::Handle, Vec<PoolServer>) {
     network_at([FREE.parse().unwrap(); 2], count, change).await
 }
 
@@ -75,23 +78,24 @@ async fn network(count: usize, change: fn(Options) -> Options) -> (Handle, pathc
 async fn network_at(
     addresses: [SocketAddr; 2],
     count: usize,
-    change: fn(Options) -> Options,
-) -> (Handle, pathcall_element::Handle, Vec<Member>) {
-    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    change: fn(LayerBuilder) -> LayerBuilder,
+) -> (Handle, pathcall_element::Handle, Vec<PoolServer>) {
+    let controller = controller(FREE.parse().unwrap(), StoreLocation::Memory).await;
     let element = element(&controller.url(), addresses).await;
     let mut members = Vec::new();
     for _ in 0..count {
-        members.push(Member::start(&controller.url(), change).await);
+        members.push(PoolServer::start(&controller.url(), change).await);
     }
     until_pool(&controller.url(), |pool| servers(pool) == count && pool.element > 0).await;
-    let pool = Pool { controller: None, url: controller.url(), members };
+    let pool = TestPool { controller: None, url: controller.url(), members };
     pool.settled().await;
     (controller, element, pool.members)
 }
 
 #[tokio::test]
-async fn idle_servers_get_clones_and_callers_one_answer() {
-    for change in [(|options| options) as fn(Options) -> Options, |options| options.authenticate_frames(true)] {
+async fn idle_servers_get_clones_and_caller_one_answer() {
+    for change in [(|options| options) as fn(LayerBuilder) -> LayerBuilder, |options| options.authenticate_frames(true)]
+    {
         let (_controller, _element, members) = network(3, change).await;
         let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
         let mut client = StoreClient::new(channel.clone());
@@ -104,7 +108,7 @@ async fn idle_servers_get_clones_and_callers_one_answer() {
                 }
                 let after = channel.stats().pool;
                 assert_eq!(after.answered - before.answered, 100);
-                // An element that stands still is gone past for a while.
+                // A stalled element is bypassed for a while.
                 if after.cloned - before.cloned > 50 {
                     break;
                 }
@@ -124,7 +128,7 @@ async fn idle_servers_get_clones_and_callers_one_answer() {
 }
 
 #[tokio::test]
-async fn calls_go_on_without_their_element_and_with_it_when_it_is_back() {
+async fn calls_survive_element_failure_and_restart() {
     let addresses = [loopback::own(), loopback::own()];
     let (controller, first, members) = network_at(addresses, 2, |options| options).await;
     let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
@@ -144,24 +148,24 @@ async fn calls_go_on_without_their_element_and_with_it_when_it_is_back() {
     timeout(HANG, again).await.expect("the element clones again");
 }
 
-/// Not a test of its own: a server, in a process that a test starts and kills.
+/// Not a test: a server in a process that a test starts and kills.
 #[tokio::test]
 #[ignore = "a server for other tests"]
-async fn serves_until_it_is_killed() {
+async fn server_process_entry_point() {
     let Ok(controller) = std::env::var(CONTROLLER) else { return };
-    let member = Member::start(&controller, |options| options).await;
+    let member = PoolServer::start(&controller, |options| options).await;
     println!("\nready {}", member.uri());
     std::future::pending::<()>().await;
 }
 
-/// A server process; dropped, it is killed as by `kill -9`.
+/// Server process; dropping it kills it with SIGKILL.
 struct Process(Child, String);
 
 impl Process {
     fn start(controller: &str) -> Self {
         let own = std::env::current_exe().expect("this test");
         let mut command = Command::new(own);
-        command.args(["--exact", "cloned_element::serves_until_it_is_killed", "--ignored", "--nocapture"]);
+        command.args(["--exact", "cloned_element::server_process_entry_point", "--ignored", "--nocapture"]);
         command.env(CONTROLLER, controller).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("this test can be run");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -177,8 +181,8 @@ impl Drop for Process {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_are_killed_are_missed_by_nobody() {
-    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+async fn calls_survive_killed_servers() {
+    let controller = controller(FREE.parse().unwrap(), StoreLocation::Memory).await;
     let _element = element(&controller.url(), [FREE.parse().unwrap(); 2]).await;
     let mut processes: Vec<_> = (0..3).map(|_| Process::start(&controller.url())).collect();
     until_pool(&controller.url(), |pool| servers(pool) == 3 && pool.element > 0).await;
@@ -195,7 +199,7 @@ async fn servers_that_are_killed_are_missed_by_nobody() {
         });
         let killed = Instant::now();
         drop(processes.remove(0));
-        // Its connection ends at once: its lease would last for longer than this waits.
+        // The end of the connection removes the server at once; its lease lasts longer than this test waits.
         until_pool(&controller.url(), |pool| servers(pool) == left).await;
         println!("out of the table after {:?}", killed.elapsed());
         timeout(HANG, calling).await.unwrap().unwrap();

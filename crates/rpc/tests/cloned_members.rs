@@ -1,16 +1,16 @@
-//! Cloned calls while servers and their controller come and go, or can't be reached.
+//! Tests of cloned calls while servers and their controller join, leave, or are unreachable.
 
 use std::time::Duration;
 
-use crate::cut::Line;
-use pathcall_control::{Place, Timing};
+use crate::cuttable_link::CuttableLink;
+use pathcall_control::{LeaseTiming, StoreLocation};
 use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_test_support::certificates::{Authority, Leaf};
 use pathcall_test_support::service::{gradient, note, until};
-use pathcall_test_support::store::{Member, Pool, STORE, TIMING, calls, controller, controller_with};
+use pathcall_test_support::store::{PoolServer, STORE, TIMING, TestPool, calls, controller, controller_with};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -20,15 +20,15 @@ use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 #[tokio::test]
-async fn calls_go_on_when_the_named_server_is_killed() {
-    let mut pool = Pool::start(3).await;
+async fn calls_survive_kill_of_named_server() {
+    let mut pool = TestPool::start(3).await;
     let client = pool.client().await;
     calls(&client, 20).await;
     pool.members.remove(0).kill();
     calls(&client, 100).await;
     pool.settled().await;
     calls(&client, 100).await;
-    // gRPC calls, too.
+    // gRPC calls find another server, too.
     let mut client = client.clone();
     let put = async {
         while client.put(note("once")).await.is_err() {
@@ -41,16 +41,16 @@ async fn calls_go_on_when_the_named_server_is_killed() {
 }
 
 #[tokio::test]
-async fn servers_come_and_go() {
-    let mut pool = Pool::start(1).await;
+async fn calls_survive_joining_and_leaving_servers() {
+    let mut pool = TestPool::start(1).await;
     let client = pool.client().await;
     calls(&client, 30).await;
     for _ in 0..2 {
-        pool.members.push(Member::start(&pool.url, |options| options).await);
+        pool.members.push(PoolServer::start(&pool.url, |options| options).await);
         pool.settled().await;
         calls(&client, 30).await;
     }
-    // One leaves: it answers what it has, and gets no more.
+    // A leaving server answers its waiting calls and gets no new ones.
     let leaving = pool.members.remove(0);
     leaving.pathcall.close();
     calls(&client, 100).await;
@@ -59,7 +59,7 @@ async fn servers_come_and_go() {
     let before = leaving.gets();
     calls(&client, 100).await;
     assert_eq!(leaving.gets(), before);
-    // The last one but one is killed in the middle.
+    // One of the last two servers is killed during calls.
     let calling = tokio::spawn({
         let client = client.clone();
         async move { calls(&client, 300).await }
@@ -71,32 +71,32 @@ async fn servers_come_and_go() {
 }
 
 #[tokio::test]
-async fn the_controller_may_fail_and_come_back() {
+async fn calls_survive_controller_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let file = Place::File(directory.path().join("store"));
+    let file = StoreLocation::File(directory.path().join("store"));
     let address = loopback::own();
-    let mut pool = Pool::start_at(address, 2, file.clone(), |options| options).await;
+    let mut pool = TestPool::start_at(address, 2, file.clone(), |options| options).await;
     let client = pool.client().await;
     calls(&client, 20).await;
     pool.controller.take().unwrap().shutdown().await;
     calls(&client, 100).await;
     pool.controller = Some(controller(address, file).await);
     calls(&client, 100).await;
-    pool.members.push(Member::start(&pool.url, |options| options).await);
+    pool.members.push(PoolServer::start(&pool.url, |options| options).await);
     pool.settled().await;
     calls(&client, 100).await;
-    // One that knows nothing: all begin anew.
+    // A controller without its store: all servers join again.
     pool.controller.take().unwrap().shutdown().await;
-    pool.controller = Some(controller(address, Place::Memory).await);
+    pool.controller = Some(controller(address, StoreLocation::Memory).await);
     calls(&client, 100).await;
-    pool.members.push(Member::start(&pool.url, |options| options).await);
+    pool.members.push(PoolServer::start(&pool.url, |options| options).await);
     pool.settled().await;
     calls(&client, 100).await;
 }
 
 #[tokio::test]
-async fn servers_may_fail_while_the_controller_is_away() {
-    let mut pool = Pool::start(3).await;
+async fn calls_survive_server_failure_without_controller() {
+    let mut pool = TestPool::start(3).await;
     let channel = pool.channel().await;
     let client = StoreClient::new(channel.clone());
     calls(&client, 20).await;
@@ -109,33 +109,33 @@ async fn servers_may_fail_while_the_controller_is_away() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(HANG, put).await.expect("gRPC calls go to one that lives");
+    timeout(HANG, put).await.expect("gRPC calls go to a live server");
     calls(&client, 100).await;
-    assert_eq!(channel.stats().cloned_calls, 220, "all by frames");
+    assert_eq!(channel.stats().cloned_calls, 220, "all calls use frames");
 }
 
 #[tokio::test]
-async fn a_server_that_is_cut_off_from_the_controller_is_not_believed() {
-    let mut pool = Pool::start(1).await;
-    let line = Line::to(pool.controller.as_ref().unwrap().addr()).await;
-    let cut = Member::start(&line.url, |options| options).await;
+async fn view_of_cut_off_server_is_replaced() {
+    let mut pool = TestPool::start(1).await;
+    let line = CuttableLink::to(pool.controller.as_ref().unwrap().addr()).await;
+    let cut = PoolServer::start(&line.url, |options| options).await;
     pool.members.push(cut);
     pool.settled().await;
     let (before, cut) = (pool.members.remove(0), pool.members.remove(0));
-    // It follows the one that will be cut off.
+    // The channel follows the server that will be cut off.
     let channel = Channel::connect(cut.uri(), &STORE).await.unwrap();
     let client = StoreClient::new(channel.clone());
     calls(&client, 20).await;
     line.cut();
-    let came = Member::start(&pool.url, |options| options).await;
+    let came = PoolServer::start(&pool.url, |options| options).await;
     until(|| came.servers() == 2 && before.servers() == 2).await;
     let learns = async {
         while came.gets() == 0 {
             calls(&client, 10).await;
         }
     };
-    timeout(HANG, learns).await.expect("callers hear of who came");
-    // What was cloned to it before may still be on its way.
+    timeout(HANG, learns).await.expect("callers learn of the new server");
+    // Earlier clones for this server may still arrive.
     let left_alone = async {
         loop {
             let known = cut.gets();
@@ -145,22 +145,23 @@ async fn a_server_that_is_cut_off_from_the_controller_is_not_believed() {
             }
         }
     };
-    timeout(HANG, left_alone).await.expect("who is not in the pool any more gets no calls");
+    timeout(HANG, left_alone).await.expect("a removed server gets no calls");
     assert_eq!(channel.stats().plain_calls, 0);
 }
 
 #[tokio::test]
-async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
+async fn pool_servers_are_connected_by_tls() {
     let authority = Authority::new();
     let Leaf { certificate, key } = authority.signed(&[], &["127.0.0.1"], Duration::from_secs(86_400));
     let server = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
     let trusting =
         |authority: &Authority| ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem()));
-    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+    let controller = controller("127.0.0.1:0".parse().unwrap(), StoreLocation::Memory).await;
     let url = controller.url();
-    let mut pool = Pool { controller: Some(controller), url, members: Vec::new() };
+    let mut pool = TestPool { controller: Some(controller), url, members: Vec::new() };
     for _ in 0..3 {
-        let member = Member::start_with(&pool.url, Some(server.clone()), |options| options.authenticate_frames(true));
+        let member =
+            PoolServer::start_with(&pool.url, Some(server.clone()), |options| options.authenticate_frames(true));
         pool.members.push(member.await);
     }
     pool.settled().await;
@@ -169,7 +170,7 @@ async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
     let client = StoreClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
     calls(&client, 50).await;
     assert_eq!((channel.stats().plain_calls, channel.stats().pool.answered), (0, 50));
-    // Without the one that was named, and one that is found next: what is long goes by gRPC to who is left.
+    // After the loss of the given server, long requests go by gRPC to a remaining server.
     pool.members.remove(0).kill();
     calls(&client, 50).await;
     pool.settled().await;
@@ -177,7 +178,7 @@ async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
     assert_eq!(client.clone().get(note(&long)).await.unwrap().into_inner().text, long);
     calls(&client, 50).await;
     assert_eq!(channel.stats().plain_calls, 1);
-    // Whom it does not trust it does not ask, and nobody without TLS.
+    // The channel uses neither an untrusted server nor one without TLS.
     let stranger = Channel::builder(named, &STORE).unwrap().tls(trusting(&Authority::new())).connect().await;
     assert!(matches!(stranger, Err(ConnectError::Transport { .. })), "{stranger:?}");
     let plain = Channel::builder(pool.members[0].uri(), &STORE).unwrap().tls(trusting(&authority)).connect().await;
@@ -186,11 +187,11 @@ async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
 }
 
 #[tokio::test]
-async fn call_in_plaintext_to_a_server_of_tls_is_unavailable_and_says_why() {
+async fn plaintext_call_to_tls_server_is_explained() {
     let Leaf { certificate, key } = Authority::new().signed(&[], &["127.0.0.1"], Duration::from_secs(86_400));
     let server = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
-    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
-    let member = Member::start_with(&controller.url(), Some(server), |options| options).await;
+    let controller = controller("127.0.0.1:0".parse().unwrap(), StoreLocation::Memory).await;
+    let member = PoolServer::start_with(&controller.url(), Some(server), |options| options).await;
     let url = format!("http://{}", member.address);
     let mut cloned = StoreClient::new(Channel::connect(url.clone(), &STORE).await.unwrap());
     let mut summed = TrainingClient::new(Channel::connect(url, &PATHCALL).await.unwrap());
@@ -201,15 +202,15 @@ async fn call_in_plaintext_to_a_server_of_tls_is_unavailable_and_says_why() {
     ];
     for refusal in refusals {
         assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
-        assert!(refusal.message().contains("if it speaks TLS, its address is https://"), "{refusal}");
+        assert!(refusal.message().contains("if the server uses TLS, give its address as https://"), "{refusal}");
     }
 }
 
 #[tokio::test]
-async fn caller_that_follows_by_two_streams_is_known_until_both_are_over() {
-    let timing = Timing { grace: Duration::from_millis(50), ..TIMING };
-    let controller = controller_with(([127, 0, 0, 1], 0).into(), Place::Memory, timing).await;
-    let member = Member::start(&controller.url(), |options| options).await;
+async fn caller_with_two_streams_stays_until_both_end() {
+    let timing = LeaseTiming { grace: Duration::from_millis(50), ..TIMING };
+    let controller = controller_with(([127, 0, 0, 1], 0).into(), StoreLocation::Memory, timing).await;
+    let member = PoolServer::start(&controller.url(), |options| options).await;
     until(|| member.servers() == 1).await;
     let peer = PeerClient::connect(member.uri()).await.unwrap();
     let follow = async |udp_port| {
@@ -219,11 +220,11 @@ async fn caller_that_follows_by_two_streams_is_known_until_both_are_over() {
         let endpoint = views.message().await.unwrap().unwrap().endpoint;
         (views, endpoint)
     };
-    // As when a connection breaks, and its caller is back before the server notices.
+    // As after a broken connection, when the caller returns before the server notices.
     let ((first, endpoint), (_second, same)) = (follow(9).await, follow(9).await);
     assert_eq!(endpoint, same);
     drop(first);
-    // Another one comes, goes and is forgotten meanwhile.
+    // Meanwhile another caller joins, leaves and is removed.
     let (mut pause, (mut other, known)) = (timing.grace, follow(10).await);
     loop {
         drop(other);
@@ -235,5 +236,5 @@ async fn caller_that_follows_by_two_streams_is_known_until_both_are_over() {
         }
         other = again;
     }
-    assert_eq!(follow(9).await.1, endpoint, "it is known still");
+    assert_eq!(follow(9).await.1, endpoint, "the endpoint is still known");
 }

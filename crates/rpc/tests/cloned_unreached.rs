@@ -1,4 +1,4 @@
-//! A server whose pool no frames reach: cloned calls go by gRPC.
+//! Tests of cloned calls to a server whose pool frames do not reach: the calls go by gRPC.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pathcall_proto::v1::*;
 use pathcall_rpc::Channel;
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::{note, within};
-use pathcall_test_support::store::{Handler, STORE, calls, micros};
+use pathcall_test_support::store::{STORE, StoreHandler, calls, micros};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::stubs::store_server::StoreServer;
 use tokio::net::{TcpListener, UdpSocket};
@@ -21,15 +21,15 @@ use tonic::{Request, Response, Status, Streaming};
 
 type Views = std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<PoolView, Status>> + Send>>;
 
-/// Says that the pool's only server is at an address where nobody answers.
-struct Fake(Box<dyn Fn() -> Views + Send + Sync>);
+/// Server with a pool whose only member is at an unused address.
+struct FakePoolServer(Box<dyn Fn() -> Views + Send + Sync>);
 
-fn no_part<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("no part of this test"))
+fn unimplemented<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("not used in this test"))
 }
 
 #[tonic::async_trait]
-impl Peer for Fake {
+impl Peer for FakePoolServer {
     type JoinStream = Empty<Result<JoinGrant, Status>>;
     type CarryStream = Empty<Result<CarryReply, Status>>;
     type FollowPoolStream = Views;
@@ -38,32 +38,32 @@ impl Peer for Fake {
         Ok(Response::new((self.0)()))
     }
     async fn join(&self, _: Request<JoinRequest>) -> Result<Response<Self::JoinStream>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn admit(&self, _: Request<AdmitRequest>) -> Result<Response<AdmitReply>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn give_up(&self, _: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn name(&self, _: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn carry(&self, _: Request<Streaming<CarryRequest>>) -> Result<Response<Self::CarryStream>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn open_book(&self, _: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn apply(&self, _: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
-        no_part()
+        unimplemented()
     }
     async fn node(&self, _: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
-        no_part()
+        unimplemented()
     }
 }
 
-/// A view of a pool whose only server is there.
+/// View of a pool whose only server is at this address.
 fn view(data_address: SocketAddr) -> PoolView {
     let server = PoolServer { endpoint: 1, data_address: data_address.to_string(), ..PoolServer::default() };
     let pool = PoolTable { gaid: 1, version: 1, servers: vec![server], ..PoolTable::default() };
@@ -84,7 +84,7 @@ fn start_on(
     (serve(listener, move || Box::pin(WatchStream::new(told.clone()).map(Ok)), name, asked), tell)
 }
 
-/// A server that shows its followers these views, and counts what it is asked.
+/// Server that sends these views to its followers, and counts calls.
 fn serve(
     listener: TcpListener,
     views: impl Fn() -> Views + Send + Sync + 'static,
@@ -97,15 +97,15 @@ fn serve(
         Ok(request)
     };
     let server = tonic::transport::Server::builder()
-        .add_service(PeerServer::new(Fake(Box::new(views))))
-        .add_service(StoreServer::with_interceptor(Handler::new(name), counted))
+        .add_service(PeerServer::new(FakePoolServer(Box::new(views))))
+        .add_service(StoreServer::with_interceptor(StoreHandler::new(name), counted))
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
     tokio::spawn(server);
     url
 }
 
 #[tokio::test]
-async fn what_no_frames_reach_is_called_by_grpc() {
+async fn unreachable_pool_is_called_by_grpc() {
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (url, _tell) = start(view(silent.local_addr().unwrap())).await;
     let channel = Channel::connect(url, &STORE).await.unwrap();
@@ -113,24 +113,24 @@ async fn what_no_frames_reach_is_called_by_grpc() {
     let reply = tokio::time::timeout(HANG, client.get(note("who"))).await.expect("an answer").unwrap();
     assert_eq!(reply.into_inner().text, "plain");
     assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (1, 1));
-    // From now on at once.
+    // Later calls use gRPC at once.
     client.get(note("who")).await.unwrap();
     assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (1, 2));
 }
 
 #[tokio::test]
-async fn of_many_calls_that_no_frames_reach_each_is_tried_once() {
+async fn unreachable_pool_costs_one_try_per_call() {
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (url, _tell) = start(view(silent.local_addr().unwrap())).await;
     let channel = Channel::connect(url, &STORE).await.unwrap();
     calls(&StoreClient::new(channel.clone()), 200).await;
-    // A busy machine may come to some only when the first have found that out.
+    // On a busy machine some calls start when the first ones have already failed.
     let stats = channel.stats();
     assert!((1..=200).contains(&stats.cloned_calls) && stats.plain_calls == 200, "{stats:?}");
 }
 
 #[tokio::test]
-async fn what_goes_by_grpc_after_a_while_has_the_time_that_is_left() {
+async fn grpc_fallback_has_remaining_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (url, _tell) = start(view(silent.local_addr().unwrap())).await;
     let mut client = StoreClient::new(Channel::connect(url, &STORE).await.unwrap());
@@ -140,7 +140,7 @@ async fn what_goes_by_grpc_after_a_while_has_the_time_that_is_left() {
 }
 
 #[tokio::test]
-async fn by_grpc_too_another_server_is_asked_where_one_says_what_is_not_fatal() {
+async fn non_fatal_status_tries_next_server_by_grpc() {
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let mut listeners = Vec::new();
     let mut servers = Vec::new();
@@ -161,9 +161,10 @@ async fn by_grpc_too_another_server_is_asked_where_one_says_what_is_not_fatal() 
     for name in ["one", "two"] {
         let text = format!("refuse {name}");
         let reply = tokio::time::timeout(HANG, client.tried(note(&text))).await.expect("an answer");
-        assert_eq!(reply.expect("from the other one").into_inner().text, text);
+        assert_eq!(reply.expect("an answer of the other server").into_inner().text, text);
     }
-    // The last word of all; what is fatal, and what a method without such a policy hears, is the first.
+    // With this policy, the result is the status of the last server. A fatal status is the result at once, as is any
+    // status of a method without the policy.
     for (text, code, times) in [("fail", tonic::Code::Aborted, 2), ("deny", tonic::Code::PermissionDenied, 1)] {
         let before = asked.load(Ordering::SeqCst);
         assert_eq!(client.tried(note(text)).await.expect_err("a failure").code(), code);
@@ -174,7 +175,7 @@ async fn by_grpc_too_another_server_is_asked_where_one_says_what_is_not_fatal() 
 }
 
 #[tokio::test]
-async fn a_view_that_is_none_is_no_pool() {
+async fn invalid_view_is_no_pool() {
     let nonsense = PoolServer { data_address: "here".into(), ..PoolServer::default() };
     let table = PoolTable { servers: vec![nonsense], ..PoolTable::default() };
     for view in
@@ -188,7 +189,7 @@ async fn a_view_that_is_none_is_no_pool() {
 }
 
 #[tokio::test]
-async fn view_that_is_older_than_one_before_is_not_gone_by() {
+async fn older_view_is_ignored() {
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let data_address = silent.local_addr().unwrap().to_string();
     let (tell, mut followed) = mpsc::unbounded_channel();
@@ -202,18 +203,18 @@ async fn view_that_is_older_than_one_before_is_not_gone_by() {
         views.push(view.clone());
         let tell = tell.clone();
         let shows = move || -> Views {
-            // A test that is over asks no more.
+            // The send fails when the test has ended.
             let _ = tell.send(version);
             Box::pin(tokio_stream::once(Ok(view.clone())).chain(tokio_stream::pending()))
         };
         serve(listener, shows, "server", &Arc::default());
     }
-    // It shows the newer one before the older, and is gone.
+    // This server sends the newer view before the older one, and then ends.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let shows = move || -> Views { Box::pin(tokio_stream::iter(views.clone()).map(Ok)) };
     let url = serve(listener, shows, "named", &Arc::default());
     let channel = Channel::connect(url, &STORE).await.unwrap();
     StoreClient::new(channel.clone()).get(note("who")).await.unwrap();
     let server = tokio::time::timeout(HANG, followed.recv()).await.expect("another server is followed");
-    assert_eq!(server, Some(7), "by the newest view that was shown");
+    assert_eq!(server, Some(7), "the newest view is used");
 }

@@ -1,4 +1,4 @@
-//! Requests that are compressed with gzip, of stubs and of stock gRPC.
+//! Tests of requests compressed with gzip, from stubs and from stock gRPC.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full};
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::Transport;
-use pathcall_test_support::service::{Running, counts, str_int};
+use pathcall_test_support::service::{TestServer, counts, str_int};
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
 use prost::Message;
@@ -16,9 +16,9 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt};
 
-use super::delegated::house::{House, wish};
+use super::delegated::cluster::{DelegateCluster, wish};
 
-/// A request as a stub sends it that compresses.
+/// Compressed request of a stub.
 fn request(url: &str, path: &str, message: &impl Message) -> http::Request<Body> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&message.encode_to_vec()).unwrap();
@@ -31,7 +31,7 @@ fn request(url: &str, path: &str, message: &impl Message) -> http::Request<Body>
     request.header("grpc-encoding", "gzip").body(Body::new(Full::new(Bytes::from(frame)))).unwrap()
 }
 
-/// What a response says, and how it ends.
+/// Body and status of a response.
 async fn said(response: http::Response<Body>) -> (Bytes, Status) {
     let head = response.headers().clone();
     let body = response.into_body().collect().await.unwrap();
@@ -40,8 +40,8 @@ async fn said(response: http::Response<Body>) -> (Bytes, Status) {
 }
 
 #[tokio::test]
-async fn calls_with_filters_take_compressed_requests() {
-    let server = Running::start().await;
+async fn filtered_calls_accept_compressed_requests() {
+    let server = TestServer::start().await;
     let mut channel = server.channel().await;
     for text in ["", "to the handler"] {
         let added = request("", "/rpctest.Words/Reduce", &counts(&[("a", 2)], text));
@@ -58,11 +58,11 @@ async fn calls_with_filters_take_compressed_requests() {
 }
 
 #[tokio::test]
-async fn delegated_calls_take_compressed_requests() {
-    let house = House::new(Transport::Flows).await;
-    let stock = tonic::transport::Channel::from_shared(house.url.clone()).unwrap().connect().await.unwrap();
-    let mut channel = Channel::connect(house.url.clone(), &PATHCALL).await.unwrap();
-    let ask = || request(&house.url, "/rpctest.Docs/Lookup", &wish(["a1"]));
+async fn delegated_calls_accept_compressed_requests() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    let stock = tonic::transport::Channel::from_shared(cluster.url.clone()).unwrap().connect().await.unwrap();
+    let mut channel = Channel::connect(cluster.url.clone(), &PATHCALL).await.unwrap();
+    let ask = || request(&cluster.url, "/rpctest.Docs/Lookup", &wish(["a1"]));
     for response in [stock.oneshot(ask()).await.unwrap(), channel.call(ask()).await.unwrap()] {
         let (replies, status) = said(response).await;
         assert_eq!(status.code(), Code::Ok, "{status}");

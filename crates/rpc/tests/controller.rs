@@ -1,4 +1,4 @@
-//! What a server and the controller have to say to each other.
+//! Tests of the protocol between server and controller.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use pathcall_proto::v1::{
     RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
-use pathcall_rpc::Server;
-use pathcall_test_support::service::{Running, counts, join, str_int, until};
+use pathcall_rpc::Layer;
+use pathcall_test_support::service::{TestServer, counts, join, str_int, until};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::{HANG, loopback};
@@ -20,25 +20,25 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
 
-/// What a controller was asked, and how it answers.
+/// Fake controller: records requests and returns set answers.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    /// Registrations that are refused, as another server owns the name.
+pub(crate) struct ControllerRecords {
+    /// Number of registrations to refuse because another server owns the name.
     refusals: usize,
-    /// Callers are not registered.
+    /// Whether registrations of callers fail.
     pub(crate) away: bool,
-    /// Callers are answered when they are told to be.
+    /// Registrations of callers wait for this notification.
     pub(crate) slow: Option<Arc<Notify>>,
     pub(crate) memory: Option<MemoryGrant>,
     registered: Vec<RegisterApplicationRequest>,
     pub(crate) endpoints: Vec<RegisterEndpointRequest>,
     pub(crate) released: Vec<ReleaseEndpointRequest>,
-    /// Ends of the streams that applications hold.
+    /// Senders of the streams of applications.
     streams: Vec<mpsc::Sender<Result<ApplicationGrant, Status>>>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FakeController(Arc<Mutex<Book>>);
+pub(crate) struct FakeController(Arc<Mutex<ControllerRecords>>);
 
 #[tonic::async_trait]
 impl Controller for FakeController {
@@ -75,12 +75,12 @@ impl Controller for FakeController {
     ) -> Result<Response<EndpointGrant>, Status> {
         let request = request.into_inner();
         let endpoint = if request.endpoint == 0 { 1000 } else { request.endpoint };
-        let slow = self.book().slow.clone();
-        self.book().endpoints.push(request);
+        let slow = self.records().slow.clone();
+        self.records().endpoints.push(request);
         if let Some(slow) = slow {
             slow.notified().await;
         }
-        if self.book().away {
+        if self.records().away {
             return Err(Status::unavailable("away"));
         }
         Ok(Response::new(EndpointGrant { endpoint, slot_base: 16, flows: 2 }))
@@ -132,26 +132,26 @@ impl FakeController {
         address
     }
 
-    /// The stream by which an application that registered last hears of its grants.
+    /// Sender of grants to the latest registration of an application.
     pub(crate) fn stream_of(&self, name: &str) -> mpsc::Sender<Result<ApplicationGrant, Status>> {
-        let book = self.book();
+        let book = self.records();
         let last = book.registered.iter().rposition(|request| request.name == name).expect("it has registered");
         book.streams[last].clone()
     }
 
-    pub(crate) fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+    pub(crate) fn records(&self) -> std::sync::MutexGuard<'_, ControllerRecords> {
         self.0.lock().unwrap()
     }
 }
 
 #[tokio::test]
-async fn an_application_is_registered_with_what_it_needs() {
+async fn application_registers_its_needs() {
     let controller = FakeController::default();
     let address = controller.start("127.0.0.1:0").await;
     let pathcall =
-        Server::builder(&PATHCALL).controller(format!("http://{address}")).advertise("http://me:1").build().await;
+        Layer::builder(&PATHCALL).controller(format!("http://{address}")).advertise("http://me:1").build().await;
     let pathcall = pathcall.unwrap();
-    let registered = controller.book().registered.clone();
+    let registered = controller.records().registered.clone();
     let asked: Vec<_> = registered.iter().map(|request| (request.name.as_str(), request.width, request.rows)).collect();
     assert_eq!(
         asked,
@@ -174,73 +174,73 @@ async fn an_application_is_registered_with_what_it_needs() {
             PATHCALL.methods.iter().find(|m| m.app == request.name).map(|m| m.digest)
         );
     }
-    // Callers are known to the controller even without memory: there may be some one day.
-    let server = Running::start_with(pathcall, 0).await;
+    // Callers register at the controller even without memory, since memory may become free later.
+    let server = TestServer::start_with(pathcall, 0).await;
     let mut words = WordsClient::new(server.channel().await);
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
-    assert_eq!(controller.book().endpoints.len(), 1);
+    assert_eq!(controller.records().endpoints.len(), 1);
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_controller_is_the_builders() {
+async fn controller_refusal_fails_build() {
     let controller = FakeController::default();
-    controller.book().refusals = usize::MAX;
+    controller.records().refusals = usize::MAX;
     let address = controller.start("127.0.0.1:0").await;
-    let error = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap_err();
-    assert_eq!(error.to_string(), format!("the controller at http://{address} refuses T-BUMP: another server owns it"));
+    let error = Layer::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap_err();
+    assert_eq!(error.to_string(), format!("the controller at http://{address} refused T-BUMP: another server owns it"));
 }
 
 #[tokio::test]
-async fn a_server_that_starts_before_its_predecessors_end_is_known_has_its_place() {
+async fn successor_waits_for_predecessors_end() {
     let controller = FakeController::default();
-    controller.book().refusals = 2;
+    controller.records().refusals = 2;
     let address = controller.start("127.0.0.1:0").await;
-    let built = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await;
-    assert!(built.is_ok() && controller.book().refusals == 0, "{built:?}");
+    let built = Layer::builder(&PATHCALL).controller(format!("http://{address}")).build().await;
+    assert!(built.is_ok() && controller.records().refusals == 0, "{built:?}");
 }
 
 #[tokio::test]
-async fn a_server_without_maps_asks_for_none_and_sends_callers_to_their_owner() {
+async fn server_without_maps_refers_callers_to_owner() {
     let controller = FakeController::default();
-    controller.book().refusals = usize::MAX;
+    controller.records().refusals = usize::MAX;
     let address = controller.start("127.0.0.1:0").await;
-    let builder = Server::builder(&PATHCALL).controller(format!("http://{address}"));
-    let server = Running::start_with(builder.without_maps().build().await.unwrap(), 0).await;
+    let builder = Layer::builder(&PATHCALL).controller(format!("http://{address}"));
+    let server = TestServer::start_with(builder.without_maps().build().await.unwrap(), 0).await;
     let error = WordsClient::new(server.channel().await).reduce(counts(&[("a", 1)], "")).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::FailedPrecondition);
     let says = "this server does not have the application \"T-WORDS\": connect to the one that owns its map";
     assert!(error.message().contains(says), "{error}");
-    assert_eq!(controller.book().registered.len(), 0);
+    assert_eq!(controller.records().registered.len(), 0);
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_said() {
+async fn port_in_use_is_reported() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // One port can't do for all applications.
-    let error = Server::builder(&PATHCALL).data_address(taken).build().await.unwrap_err().to_string();
-    assert!(error.starts_with("no UDP port for T-ELECT on 127.0.0.1:"), "{error}");
+    // One port is not enough for all applications.
+    let error = Layer::builder(&PATHCALL).data_address(taken).build().await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot open a UDP port for T-ELECT on 127.0.0.1:"), "{error}");
     assert!(error.contains("in use"), "{error}");
-    let error = Server::builder(&PATHCALL).controller("not a uri").build().await.unwrap_err().to_string();
+    let error = Layer::builder(&PATHCALL).controller("not a uri").build().await.unwrap_err().to_string();
     assert!(error.starts_with("controller address \"not a uri\": expected http://host:port"), "{error}");
 }
 
 #[tokio::test]
-async fn a_controller_that_is_away_is_found_again() {
+async fn unreachable_controller_is_retried() {
     let away = loopback::own();
-    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{away}")).build().await.unwrap();
-    let server = Running::start_with(pathcall, 0).await;
+    let pathcall = Layer::builder(&PATHCALL).controller(format!("http://{away}")).build().await.unwrap();
+    let server = TestServer::start_with(pathcall, 0).await;
     let mut words = WordsClient::new(server.channel().await);
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
 
     let controller = FakeController::default();
     controller.start(&away.to_string()).await;
-    let named = |app: &str| controller.book().registered.iter().any(|request| request.name == app);
+    let named = |app: &str| controller.records().registered.iter().any(|request| request.name == app);
     until(|| PATHCALL.methods.iter().all(|method| named(method.app))).await;
     let asked = |app: &str| {
-        let request = controller.book().registered.iter().find(|request| request.name == app).cloned().unwrap();
+        let request = controller.records().registered.iter().find(|request| request.name == app).cloned().unwrap();
         (request.rows, request.held.map(|held| held.in_software))
     };
-    // One that has begun without it says what its callers know it by.
+    // An application that started without the controller sends the ids that its callers know.
     assert_eq!((asked("T-WORDS"), asked("T-SUM")), ((1024, Some(true)), (1024, None)));
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
     let wanted = pathcall_test_support::stubs::Wanted { keys: Some(str_int(&[("a", 0)])), text: String::new() };
@@ -248,12 +248,12 @@ async fn a_controller_that_is_away_is_found_again() {
 }
 
 #[tokio::test]
-async fn with_memory_a_caller_is_registered_and_released() {
+async fn caller_is_registered_and_released_with_memory() {
     let controller = FakeController::default();
-    // Nobody is there, and nothing is sent: the caller only joins.
+    // No element listens there; the caller only joins and sends nothing.
     let element = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let element_address = element.local_addr().unwrap().to_string();
-    controller.book().memory = Some(MemoryGrant {
+    controller.records().memory = Some(MemoryGrant {
         element: 1,
         data_address: element_address.clone(),
         rows: 8,
@@ -261,8 +261,8 @@ async fn with_memory_a_caller_is_registered_and_released() {
         ..MemoryGrant::default()
     });
     let address = controller.start("127.0.0.1:0").await;
-    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
-    let server = Running::start_with(pathcall, 0).await;
+    let pathcall = Layer::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = TestServer::start_with(pathcall, 0).await;
     let request = JoinRequest { flows: 3, ..join("/rpctest.Training/Update") };
 
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
@@ -271,7 +271,7 @@ async fn with_memory_a_caller_is_registered_and_released() {
     assert_eq!((grant.gaid, grant.epoch, grant.server), (4, 7, 104));
     assert_eq!((grant.endpoint, grant.slot_base, grant.flows), (1000, 16, 2));
     assert_eq!((grant.element_address, grant.rows, grant.width), (element_address, 8, 256));
-    let endpoints = controller.book().endpoints.clone();
+    let endpoints = controller.records().endpoints.clone();
     let registered = RegisterEndpointRequest {
         gaid: 4,
         incarnation: 5,
@@ -282,10 +282,10 @@ async fn with_memory_a_caller_is_registered_and_released() {
     };
     assert_eq!(endpoints, [registered]);
     drop(stream);
-    until(|| !controller.book().released.is_empty()).await;
-    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
+    until(|| !controller.records().released.is_empty()).await;
+    assert_eq!(controller.records().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
 
-    // The memory moves: those who come now work past the element.
+    // The memory is withdrawn: new callers work without the element.
     let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None, token_key: None };
     let sender = controller.stream_of("T-SUM");
     sender.send(Ok(moved)).await.unwrap();
@@ -296,24 +296,24 @@ async fn with_memory_a_caller_is_registered_and_released() {
 }
 
 #[tokio::test]
-async fn an_element_that_does_not_answer_is_named_and_its_next_start_taken_at_once() {
+async fn silent_element_is_reported_and_its_restart_used() {
     let controller = FakeController::default();
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let data_address = silent.local_addr().unwrap().to_string();
     let memory = MemoryGrant { data_address, rows: 8, width: 64, boot_id: 5, ..MemoryGrant::default() };
-    controller.book().memory = Some(memory.clone());
+    controller.records().memory = Some(memory.clone());
     let address = controller.start("127.0.0.1:0").await;
-    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
-    let server = Running::start_with(pathcall, 0).await;
+    let pathcall = Layer::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = TestServer::start_with(pathcall, 0).await;
     let mut words = WordsClient::new(server.channel().await);
-    let asked = || controller.book().registered.iter().rfind(|request| request.name == "T-WORDS").cloned().unwrap();
-    // What goes to it is answered by the server when it has not been for a while.
+    let asked = || controller.records().registered.iter().rfind(|request| request.name == "T-WORDS").cloned().unwrap();
+    // The element does not answer, so the server takes over after a while.
     let silent = async {
         while asked().silent.is_empty() {
             words.reduce(counts(&[("a", 1)], "")).await.unwrap();
         }
     };
-    tokio::time::timeout(HANG, silent).await.expect("it is silent");
+    tokio::time::timeout(HANG, silent).await.expect("the element is reported as silent");
     let asked = asked();
     assert_eq!((asked.silent, asked.rows), (vec![5], 1024));
 
@@ -326,17 +326,17 @@ async fn an_element_that_does_not_answer_is_named_and_its_next_start_taken_at_on
 }
 
 #[tokio::test]
-async fn an_application_that_gets_no_memory_says_so_once_unless_it_asked_for_none() {
+async fn missing_memory_is_logged_once() {
     for (rows, said) in [(8, 1), (0, 0)] {
         let (log, controller) = (Log::default(), FakeController::default());
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         let _guard = tracing::subscriber::set_default(subscriber);
-        // With one subscriber the first thread to come by an event says for all whether it is wanted; with two, both say.
+        // With one subscriber, the first thread at a log statement decides for all; with two, each thread decides.
         let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let address = controller.start("127.0.0.1:0").await;
-        let builder = Server::builder(&PATHCALL).controller(format!("http://{address}")).memory(rows);
-        let server = Running::start_with(builder.build().await.unwrap(), 0).await;
+        let builder = Layer::builder(&PATHCALL).controller(format!("http://{address}")).memory(rows);
+        let server = TestServer::start_with(builder.build().await.unwrap(), 0).await;
         let mut words = WordsClient::new(server.channel().await);
         for _ in 0..2 {
             words.reduce(counts(&[("a", 1)], "")).await.unwrap();
@@ -346,7 +346,7 @@ async fn an_application_that_gets_no_memory_says_so_once_unless_it_asked_for_non
     }
 }
 
-/// What was logged.
+/// Recorded log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

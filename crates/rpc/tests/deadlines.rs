@@ -1,23 +1,23 @@
-//! Calls that end before they are answered: by their deadlines, and because nobody wants them any more.
+//! Tests of calls that end before they are answered: by deadline, and by being dropped.
 
 use std::time::{Duration, Instant};
 
-use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, note, str_int, within};
+use pathcall_test_support::service::{FOR_EVER, TestServer, counts, gradient, note, str_int, within};
 use pathcall_test_support::stubs::Wanted;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use tonic::{Code, Status};
 
 #[tokio::test]
-async fn deadlines_hold_on_every_path() {
-    let server = Running::start().await;
+async fn deadline_holds_for_each_kind_of_call() {
+    let server = TestServer::start().await;
     let channel = server.channel().await;
     let mut training = TrainingClient::new(channel.clone());
     let mut words = WordsClient::new(channel.clone());
     let began = Instant::now();
     // A plain call, and the middle of a stream.
     let mut codes = vec![training.echo(within(50, note(FOR_EVER))).await.unwrap_err().code()];
-    // On a machine that stands still the middle comes after more time.
+    // A stalled machine needs more time to reach the middle of the stream.
     let middle = async |millis| {
         let mut watched = training.watch(within(millis, note(FOR_EVER))).await?.into_inner();
         for _ in 0..3 {
@@ -25,10 +25,10 @@ async fn deadlines_hold_on_every_path() {
         }
         Ok::<_, Status>(watched.message().await.unwrap_err().code())
     };
-    codes.push(in_more_and_more_time(middle).await);
+    codes.push(with_growing_timeout(middle).await);
     // A sum that the other worker never adds to.
     codes.push(training.update(within(50, gradient(&[1.0]))).await.unwrap_err().code());
-    // The handler's part of a call with a filter, and of a query; all handlers before it have begun.
+    // The handler of a call with a filter, and of a query. All earlier handlers have begun.
     training.echo(note("in turn")).await.unwrap();
     let before = server.seen.calls();
     let handled = async |millis: u64| {
@@ -36,19 +36,19 @@ async fn deadlines_hold_on_every_path() {
         let code = words.reduce(within(millis, counts(&[(&key, 1)], FOR_EVER))).await.unwrap_err().code();
         if server.seen.calls() > before { Ok((code, key)) } else { Err(Status::deadline_exceeded("no handler")) }
     };
-    let (code, key) = in_more_and_more_time(handled).await;
+    let (code, key) = with_growing_timeout(handled).await;
     codes.push(code);
     let wanted = Wanted { keys: None, text: FOR_EVER.into() };
     codes.push(words.query(within(50, wanted)).await.unwrap_err().code());
     assert_eq!(codes, [Code::DeadlineExceeded; 5]);
     assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
-    // The typed part had taken effect.
+    // The map operation has taken effect.
     let wanted = Wanted { keys: Some(str_int(&[(&key, 0)])), text: String::new() };
     assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[(&key, 1)])));
 }
 
-/// What comes of a call within so many milliseconds: it is made until they suffice for what is to come of it.
-async fn in_more_and_more_time<T>(mut call: impl AsyncFnMut(u64) -> Result<T, Status>) -> T {
+/// Repeats a call with more and more time, in milliseconds, until it succeeds.
+async fn with_growing_timeout<T>(mut call: impl AsyncFnMut(u64) -> Result<T, Status>) -> T {
     let mut millis = 50;
     loop {
         match call(millis).await {
@@ -60,8 +60,8 @@ async fn in_more_and_more_time<T>(mut call: impl AsyncFnMut(u64) -> Result<T, St
 }
 
 #[tokio::test]
-async fn dropping_a_call_cancels_its_handler() {
-    let server = Running::start().await;
+async fn dropped_call_cancels_handler() {
+    let server = TestServer::start().await;
     let channel = server.channel().await;
     let mut training = TrainingClient::new(channel.clone());
     let mut words = WordsClient::new(channel.clone());

@@ -1,13 +1,13 @@
-//! Pathcall in a tonic service that is there already. What `docs/existing-service.md` shows is taken from here.
+//! Tests of Pathcall in an existing tonic service. The examples in `docs/existing-service.md` are taken from this file.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::ConnectInfo;
 use axum::serve::ListenerExt;
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Handlers, counts, note, str_int};
+use pathcall_test_support::service::{TestHandlers, counts, note, str_int};
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::training_server::TrainingServer;
 use pathcall_test_support::stubs::words_client::WordsClient;
@@ -33,12 +33,12 @@ async fn listen() -> (TcpListener, String) {
     (listener, url)
 }
 
-fn handlers() -> Handlers {
-    Handlers(Arc::default())
+fn handlers() -> TestHandlers {
+    TestHandlers(Arc::default())
 }
 
-/// Adds under a key, reads it, and calls a handler.
-async fn works(url: &str) {
+/// Adds a value by key, reads it, and calls a handler.
+async fn check_calls(url: &str) {
     let channel = Channel::connect(url.to_owned(), &PATHCALL).await.unwrap();
     let mut words = WordsClient::new(channel.clone());
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
@@ -47,7 +47,7 @@ async fn works(url: &str) {
     assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 3)])));
 }
 
-/// The token of a request.
+/// Interceptor that checks the token of a request.
 fn check_token(request: Request<()>) -> Result<Request<()>, Status> {
     match request.metadata().get("authorization") {
         Some(token) if token == "Bearer it is me" => Ok(request),
@@ -56,20 +56,20 @@ fn check_token(request: Request<()>) -> Result<Request<()>, Status> {
 }
 
 #[tokio::test]
-async fn interceptors_health_reflection_and_shutdown_are_as_before() {
+async fn interceptors_health_reflection_and_shutdown_work() {
     let (listener, url) = listen().await;
     let (words, training) = (handlers(), handlers());
     let (stop, stopped) = oneshot::channel::<()>();
     let signal = async { drop(stopped.await) };
     let server = tokio::spawn(async move {
-        let pathcall = Server::builder(&PATHCALL).build().await?;
+        let pathcall = Layer::builder(&PATHCALL).build().await?;
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("rpctest.Words", ServingStatus::Serving).await;
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(PATHCALL.descriptor)
             .build_v1()?;
         tonic::transport::Server::builder()
-            .layer(pathcall.layer())
+            .layer(pathcall.clone())
             .add_service(WordsServer::with_interceptor(words, check_token))
             .add_service(TrainingServer::new(training))
             .add_service(health_service)
@@ -105,22 +105,22 @@ async fn interceptors_health_reflection_and_shutdown_are_as_before() {
 }
 
 #[tokio::test]
-async fn browsers_call_by_grpc_web() {
+async fn grpc_web_calls_work() {
     let (listener, url) = listen().await;
     let (words, training) = (handlers(), handlers());
-    let pathcall = Server::builder(&PATHCALL).build().await.unwrap();
+    let pathcall = Layer::builder(&PATHCALL).build().await.unwrap();
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     tokio::spawn(async move {
         tonic::transport::Server::builder()
             .accept_http1(true)
             .layer(tonic_web::GrpcWebLayer::new())
-            .layer(pathcall.layer())
+            .layer(pathcall.clone())
             .add_service(WordsServer::new(words))
             .add_service(TrainingServer::new(training))
             .serve_with_incoming(incoming)
             .await
     });
-    works(&url).await;
+    check_calls(&url).await;
     let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
     let body = http_body_util::Full::new(bytes::Bytes::from_static(b"\0\0\0\0\x04\x0a\x02hi"));
     let request = http::Request::post(format!("{url}/rpctest.Training/Echo"));
@@ -131,10 +131,10 @@ async fn browsers_call_by_grpc_web() {
 }
 
 #[tokio::test]
-async fn axum_serves_pages_at_the_same_port() {
+async fn axum_pages_share_port() {
     let (listener, url) = listen().await;
     let (words, training) = (handlers(), handlers());
-    let pathcall = Server::builder(&PATHCALL).build().await.unwrap();
+    let pathcall = Layer::builder(&PATHCALL).build().await.unwrap();
     let grpc = ServiceBuilder::new()
         .map_request(|request: http::Request<axum::body::Body>| {
             let (mut parts, body) = request.into_parts();
@@ -145,13 +145,13 @@ async fn axum_serves_pages_at_the_same_port() {
             }
             http::Request::from_parts(parts, tonic::body::Body::new(body))
         })
-        .layer(pathcall.layer())
+        .layer(pathcall.clone())
         .service(Routes::new(WordsServer::new(words)).add_service(TrainingServer::new(training)));
     let app = axum::Router::new().route("/hello", axum::routing::get(async || "hello")).fallback_service(grpc);
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let served = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());
     tokio::spawn(async move { served.await });
-    works(&url).await;
+    check_calls(&url).await;
     let channel = tonic::transport::Channel::from_shared(url.clone()).unwrap().connect().await.unwrap();
     assert_eq!(TrainingClient::new(channel).echo(note("hi")).await.unwrap().into_inner().text, "hi");
     let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
@@ -161,7 +161,7 @@ async fn axum_serves_pages_at_the_same_port() {
 }
 
 #[test]
-fn page_shows_what_is_tested() {
+fn page_shows_tested_code() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/existing-service.md")).unwrap();
     let trimmed =
         |text: &str| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");

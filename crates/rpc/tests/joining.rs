@@ -1,17 +1,17 @@
-//! How callers become members of an application, and cease to be.
+//! Tests of joining and leaving an application.
 
 use std::time::Duration;
 
-use crate::shadow::element;
+use crate::shadow_sums::element;
 use bytes::Bytes;
 use http_body_util::Full;
-use pathcall_control::Place;
+use pathcall_control::StoreLocation;
 use pathcall_proto::manifest::{Manifest, Method};
 use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_rpc::{Channel, Server};
-use pathcall_test_support::service::{Running, counts, gradient, join, names, note, str_int, until};
+use pathcall_rpc::{Channel, Layer};
+use pathcall_test_support::service::{TestServer, counts, gradient, join, names, note, str_int, until};
 use pathcall_test_support::store::controller;
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -19,7 +19,7 @@ use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
 use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, TokenKey};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr, TokenKey};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -30,13 +30,13 @@ fn joins(channel: &Channel, app: &str) -> u64 {
     channel.stats().applications.iter().find(|application| application.name == app).unwrap().joins
 }
 
-fn members(server: &Server, app: &str) -> usize {
+fn members(server: &Layer, app: &str) -> usize {
     server.stats().iter().find(|application| application.name == app).unwrap().members
 }
 
 #[tokio::test]
-async fn calls_at_once_join_once() {
-    let server = Running::start().await;
+async fn concurrent_calls_join_once() {
+    let server = TestServer::start().await;
     let channel = server.channel().await;
     assert_eq!(joins(&channel, "T-WORDS"), 0);
     let calls = (0..20).map(|_| {
@@ -56,8 +56,8 @@ async fn calls_at_once_join_once() {
 }
 
 #[tokio::test]
-async fn a_surplus_worker_is_refused_and_takes_a_place_that_becomes_free() {
-    let server = Running::start().await;
+async fn surplus_worker_takes_freed_place() {
+    let server = TestServer::start().await;
     let first = server.channel().await;
     let second = server.channel().await;
     let update = |channel: &Channel| {
@@ -77,7 +77,7 @@ async fn a_surplus_worker_is_refused_and_takes_a_place_that_becomes_free() {
     assert!(b.is_ok());
 }
 
-/// The test's manifest, with other digests.
+/// The test's manifest with other digests.
 fn other_filters() -> &'static Manifest {
     let methods: Vec<Method> =
         PATHCALL.methods.iter().map(|method| Method { digest: method.digest ^ 1, ..*method }).collect();
@@ -85,15 +85,16 @@ fn other_filters() -> &'static Manifest {
 }
 
 #[tokio::test]
-async fn other_filters_are_refused() {
-    let server = Running::start().await;
+async fn different_filters_are_refused() {
+    let server = TestServer::start().await;
     let channel = Channel::connect(server.uri(), other_filters()).await.unwrap();
     let error = WordsClient::new(channel).reduce(counts(&[("a", 1)], "")).await.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
     assert_eq!(
         error.message(),
         format!(
-            "/rpctest.Words/Reduce: joining T-WORDS at {}/: client and server were built from different filters of T-WORDS",
+            "/rpctest.Words/Reduce: joining T-WORDS at {}/: client and server were built from different filters of \
+             T-WORDS",
             server.uri()
         )
     );
@@ -101,12 +102,12 @@ async fn other_filters_are_refused() {
     assert!(both.connect().await.unwrap_err().to_string().contains("different filters"));
 }
 
-/// Without a controller there is only the time to have them grow.
+/// Without a controller, fencing tokens can only grow with time.
 #[tokio::test]
-async fn fencing_tokens_grow_from_server_to_server_within_a_second() {
+async fn fencing_tokens_grow_over_server_restart() {
     let mut last = 0;
     for _ in 0..2 {
-        let server = Running::start().await;
+        let server = TestServer::start().await;
         let locked = LocksClient::new(server.channel().await).lock(names(&["door"], "")).await.unwrap();
         let token = locked.metadata().get("pathcall-fencing-token").unwrap().to_str().unwrap().parse::<u64>().unwrap();
         assert!(token > last, "{token} after {last}");
@@ -115,17 +116,17 @@ async fn fencing_tokens_grow_from_server_to_server_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_joined_again() {
+async fn restarted_server_is_joined_again() {
     let address = loopback::own();
-    let server = Running::start_at(Server::builder(&PATHCALL).build().await.unwrap(), address).await;
+    let server = TestServer::start_at(Layer::builder(&PATHCALL).build().await.unwrap(), address).await;
     let channel = server.channel().await;
     let mut words = WordsClient::new(channel.clone());
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
-    // Graceful: it ends although the channel holds its stream.
+    // The graceful shutdown ends although the channel's stream is open.
     server.stop().await;
 
-    let server = Running::start_at(Server::builder(&PATHCALL).build().await.unwrap(), address).await;
-    // The loss is noticed as the stream's end, which may come after the first call is on its way.
+    let server = TestServer::start_at(Layer::builder(&PATHCALL).build().await.unwrap(), address).await;
+    // The channel notices the loss by the end of the stream, which may come after the start of the first call.
     let mut outcome = words.reduce(counts(&[("a", 2)], "")).await;
     if let Err(error) = &outcome {
         assert_eq!(error.code(), Code::Unavailable, "{error}");
@@ -135,20 +136,20 @@ async fn a_server_that_comes_back_is_joined_again() {
     assert_eq!(joins(&channel, "T-WORDS"), 2);
     assert_eq!(members(&server.pathcall, "T-WORDS"), 1);
 
-    // What was added before is gone, and that is said before a value is.
+    // The server has lost the values added before: the first query fails.
     let wanted = || Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
     let error = words.query(wanted()).await.unwrap_err();
     assert_eq!(error.code(), Code::DataLoss);
-    assert!(error.message().contains("started anew"), "{}", error.message());
+    assert!(error.message().contains("has restarted and lost"), "{}", error.message());
     let found = words.query(wanted()).await.unwrap().into_inner();
     assert_eq!(found.kvs, Some(str_int(&[("a", 2)])));
 }
 
 #[tokio::test]
-async fn a_call_in_flight_ends_with_its_server() {
-    let server = Running::start().await;
+async fn call_in_flight_ends_with_server() {
+    let server = TestServer::start().await;
     let mut client = TrainingClient::new(server.channel().await);
-    // The other worker never comes.
+    // The other worker never joins.
     let waiting = tokio::spawn(async move { client.update(gradient(&[1.0])).await });
     until(|| members(&server.pathcall, "T-SUM") == 1).await;
     let uri = server.uri();
@@ -159,12 +160,14 @@ async fn a_call_in_flight_ends_with_its_server() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_at_once() {
+async fn unreachable_server_fails_at_once() {
     let gone = loopback::own();
     let error = Channel::connect(format!("http://{gone}"), &PATHCALL).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("no gRPC server answers at http://{gone}/:")), "{error}");
     assert!(error.contains("refused"), "{error}");
-    assert!(Channel::connect("not a uri", &PATHCALL).await.unwrap_err().to_string().starts_with("not the address"));
+    assert!(
+        Channel::connect("not a uri", &PATHCALL).await.unwrap_err().to_string().starts_with("invalid server address: ")
+    );
 
     let lazy = Channel::builder(format!("http://{gone}"), &PATHCALL).unwrap().connect_lazy().unwrap();
     let error = WordsClient::new(lazy.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap_err();
@@ -172,19 +175,19 @@ async fn nobody_there_is_said_at_once() {
     let error = TrainingClient::new(lazy.clone()).echo(note("hi")).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
 
-    // It comes up later.
-    let pathcall = Server::builder(&PATHCALL).build().await.unwrap();
-    let _server = Running::start_at(pathcall, gone).await;
+    // The server starts later.
+    let pathcall = Layer::builder(&PATHCALL).build().await.unwrap();
+    let _server = TestServer::start_at(pathcall, gone).await;
     WordsClient::new(lazy).reduce(counts(&[("a", 1)], "")).await.unwrap();
 }
 
 #[tokio::test]
-async fn calls_that_wait_for_a_join_in_vain_fail_with_it() {
-    // It takes connections, and says nothing.
+async fn calls_waiting_for_join_share_its_failure() {
+    // The server accepts connections but does not answer.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", silent.local_addr().unwrap());
     let channel = Channel::connect(uri, &PATHCALL).await.unwrap();
-    // Nobody else does anything from here on: time passes as soon as all wait.
+    // From here on all tasks wait, so the paused clock advances.
     tokio::time::pause();
     let began = Instant::now();
     let mut calls = JoinSet::new();
@@ -200,8 +203,8 @@ async fn calls_that_wait_for_a_join_in_vain_fail_with_it() {
 }
 
 #[tokio::test]
-async fn a_compressed_request_is_refused_and_counted() {
-    let server = Running::start().await;
+async fn compressed_request_is_refused_and_counted() {
+    let server = TestServer::start().await;
     let mut channel = server.channel().await;
     let body = tonic::body::Body::new(Full::new(Bytes::from_static(b"\x01\0\0\0\x01x")));
     let request = http::Request::post("/rpctest.Words/Reduce").body(body).unwrap();
@@ -212,8 +215,8 @@ async fn a_compressed_request_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn a_join_that_makes_no_sense_is_refused() {
-    let server = Running::start().await;
+async fn invalid_join_is_refused() {
+    let server = TestServer::start().await;
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let good = JoinRequest { flows: 3, ..join("/rpctest.Training/Update") };
     for (request, code) in [
@@ -229,8 +232,8 @@ async fn a_join_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn workers_that_disagreed_start_afresh() {
-    let server = Running::start().await;
+async fn disagreeing_workers_start_again() {
+    let server = TestServer::start().await;
     let channels = [server.channel().await, server.channel().await];
     let update = |worker: usize, part: &[f64]| {
         let (mut client, part) = (TrainingClient::new(channels[worker].clone()), gradient(part));
@@ -245,33 +248,33 @@ async fn workers_that_disagreed_start_afresh() {
     assert!(channels.iter().all(|channel| joins(channel, "T-SUM") == 2));
 }
 
-/// A channel that joins an application anew after a few frames.
-async fn short(server: &Running) -> Channel {
+/// Channel that joins an application again after a few frames.
+async fn short_lived_channel(server: &TestServer) -> Channel {
     let builder = Channel::builder(server.uri(), &PATHCALL).unwrap();
     builder.flows(1).flow_frames(8).connect().await.unwrap()
 }
 
 #[tokio::test]
-async fn callers_whose_numbers_run_out_join_anew_and_nothing_is_lost() {
+async fn exhausted_caller_joins_again_without_loss() {
     let free = || "127.0.0.1:0".parse().unwrap();
-    let controller = controller(free(), Place::Memory).await;
+    let controller = controller(free(), StoreLocation::Memory).await;
     let _element = element(&controller, [free(), free()]).await;
-    let builder = Server::builder(&PATHCALL).controller(controller.url());
-    let server = Running::start_with(builder.build().await.unwrap(), 0).await;
-    let channel = short(&server).await;
+    let builder = Layer::builder(&PATHCALL).controller(controller.url());
+    let server = TestServer::start_with(builder.build().await.unwrap(), 0).await;
+    let channel = short_lived_channel(&server).await;
     let mut words = WordsClient::new(channel.clone());
     let by_element =
         || channel.stats().applications.iter().map(|application| application.map.lanes_element).sum::<u64>();
     let calls = async {
         let mut calls = 0;
-        // The server answers for an element that is taken for silent.
+        // On a busy machine the server takes over from a slow element.
         while calls < 100 || joins(&channel, "T-WORDS") <= 5 || by_element() <= 5 {
             words.reduce(counts(&[("a", 1)], "")).await.unwrap();
             calls += 1;
         }
         calls
     };
-    let calls = timeout(HANG, calls).await.expect("it joins anew, and by the element");
+    let calls = timeout(HANG, calls).await.expect("the channel joins again and uses the element");
     channel.close().await.unwrap();
     until(|| members(&server.pathcall, "T-WORDS") == 0).await;
     let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
@@ -279,14 +282,14 @@ async fn callers_whose_numbers_run_out_join_anew_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn workers_whose_numbers_run_out_join_anew_between_their_calls() {
-    let server = Running::start().await;
-    let channels = [short(&server).await, short(&server).await];
+async fn exhausted_worker_joins_again_between_calls() {
+    let server = TestServer::start().await;
+    let channels = [short_lived_channel(&server).await, short_lived_channel(&server).await];
     let worker = |channel: &Channel| {
         let client = TrainingClient::new(channel.clone());
         async move {
             for round in 0..50 {
-                // Two calls at once: the second is not to go by before the first.
+                // Two concurrent calls: the second must not overtake the first.
                 let part = |value: u32| {
                     let mut client = client.clone();
                     async move { client.update(gradient(&[f64::from(value)])).await.unwrap().into_inner().tensor }
@@ -302,11 +305,11 @@ async fn workers_whose_numbers_run_out_join_anew_between_their_calls() {
 }
 
 #[tokio::test]
-async fn who_holds_locks_joins_anew_when_they_are_given_back() {
-    // None is lost while the machine stands still.
-    let builder = Server::builder(&PATHCALL).lock_lease(HANG);
-    let server = Running::start_with(builder.build().await.unwrap(), 0).await;
-    let channel = short(&server).await;
+async fn exhausted_lock_holder_joins_again_after_release() {
+    // Locks do not expire on a stalled machine.
+    let builder = Layer::builder(&PATHCALL).lock_lease(HANG);
+    let server = TestServer::start_with(builder.build().await.unwrap(), 0).await;
+    let channel = short_lived_channel(&server).await;
     let mut locks = LocksClient::new(channel.clone());
     locks.lock(names(&["held"], "")).await.unwrap();
     for _ in 0..30 {
@@ -319,13 +322,13 @@ async fn who_holds_locks_joins_anew_when_they_are_given_back() {
     assert_eq!(joins(&channel, "T-LOCKS"), 2);
 }
 
-/// Without a controller the server draws the key itself.
+/// Without a controller the server generates the key itself.
 #[tokio::test]
-async fn the_key_that_signs_frames_comes_with_the_grant() {
+async fn frame_key_comes_with_grant() {
     let request = join("/rpctest.Words/Reduce");
     for authenticate in [false, true] {
-        let builder = Server::builder(&PATHCALL).authenticate_frames(authenticate);
-        let server = Running::start_with(builder.build().await.unwrap(), 0).await;
+        let builder = Layer::builder(&PATHCALL).authenticate_frames(authenticate);
+        let server = TestServer::start_with(builder.build().await.unwrap(), 0).await;
         let mut peer = PeerClient::connect(server.uri()).await.unwrap();
         let mut stream = peer.join(request.clone()).await.unwrap().into_inner();
         let grant = stream.message().await.unwrap().unwrap();
@@ -341,20 +344,20 @@ async fn the_key_that_signs_frames_comes_with_the_grant() {
             src_incarnation: 5,
             dst: grant.server,
             dst_incarnation: grant.server_incarnation,
-            ..BaseRepr::new(Kind::MapFlush)
+            ..BaseRepr::new(FrameKind::MapFlush)
         };
         let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
         let mut frame = vec![0; frame_len(map.flags, 0, 0)];
         emit(&base, &map, &mut frame);
-        let sealed =
-            TokenKey::new(grant.token_key.unwrap_or_default().into()).seal(&frame, &mut [0; 100]).unwrap().to_vec();
+        let key = TokenKey::new(grant.token_key.unwrap_or_default().into());
+        let signed = key.insert_token(&frame, &mut [0; 100]).unwrap().to_vec();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        for frame in [frame, sealed] {
+        for frame in [frame, signed] {
             socket.send_to(&frame, ("127.0.0.1", grant.server_udp_port as u16)).unwrap();
         }
         let map = || server.pathcall.stats().into_iter().find(|application| application.name == "T-WORDS").unwrap().map;
         until(|| map().frames_received == 2).await;
-        // Each server takes one of the two: with tokens the one that has it, without the other.
+        // A server with tokens accepts the frame with a token, one without tokens the other frame.
         assert_eq!((map().frames_unauthentic, map().frames_ignored), (1, 1), "{authenticate}");
     }
 }

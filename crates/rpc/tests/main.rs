@@ -1,8 +1,9 @@
-//! Calls through stubs, channels and servers; what is measured as a whole process has a target of its own.
+//! Tests of calls through stubs, channels and servers; tests that measure a whole process are in a target of their own.
 
 mod addresses;
 mod authentication;
 mod calls;
+mod cancelled_sums;
 mod carried;
 mod cloned;
 mod cloned_element;
@@ -12,20 +13,19 @@ mod cloned_workers;
 #[cfg(feature = "gzip")]
 mod compressed;
 mod controller;
-mod cut;
+mod cuttable_link;
 mod deadlines;
 mod delegated;
+mod dropped_callers;
 mod existing;
-mod forsaken;
-mod given_up;
+mod idempotent_calls;
 mod joining;
-mod late;
+mod late_registration;
 mod message;
-mod named;
 #[cfg(feature = "otel")]
 mod otel;
 mod placed;
 mod placed_delegated;
 mod registering;
-mod shadow;
+mod shadow_sums;
 mod shutdown;

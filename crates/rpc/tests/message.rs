@@ -1,14 +1,14 @@
-//! Slicing a message gives what decoding it gives, however it is encoded; and what is put together
-//! decodes to what was meant.
+//! Property tests of typed fields: slicing an encoded message equals decoding it, for every encoding, and written
+//! fields decode to their values.
 
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
 use pathcall_rpc::message::number::Scale;
-use pathcall_rpc::message::reply::{ARRAY_LANES_MAX, ReplyError, Values, append};
+use pathcall_rpc::message::reply::{ARRAY_LANES_MAX, ReplyError, ReplyValues, append};
 use pathcall_rpc::message::split::split;
-use pathcall_rpc::message::typed::{Reader, TypedError};
+use pathcall_rpc::message::typed::{TypedError, TypedFieldReader};
 use proptest::prelude::*;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -96,12 +96,12 @@ struct Outer {
 
 const PRECISION: u8 = 3;
 
-/// Field numbers of the field of this shape.
+/// Numbers of the field of this shape.
 fn path(shape: Shape) -> [u32; 2] {
     [5, 1 + Shape::ALL.iter().position(|other| *other == shape).unwrap() as u32]
 }
 
-/// The typed field as pairs, taken out of the decoded message; `None` when it is not there.
+/// Typed field as pairs, taken from the decoded message; `None` if it is missing.
 fn take(outer: &mut Outer, shape: Shape) -> Option<Result<Vec<(Key, i64)>, ()>> {
     fn quantise(value: impl Into<f64>) -> Result<i64, ()> {
         Scale::new(PRECISION).quantise(value.into()).ok_or(())
@@ -125,11 +125,11 @@ fn take(outer: &mut Outer, shape: Shape) -> Option<Result<Vec<(Key, i64)>, ()>> 
     })
 }
 
-/// What slicing makes of a message: the rest, whether it has content, and the typed field.
+/// Sliced message: the rest, whether it has content, and the typed field.
 type Sliced = (Vec<u8>, bool, Vec<(Key, i64)>);
 
 fn slice(message: &[u8], shape: Shape) -> Result<Sliced, TypedError> {
-    let (mut rest, mut reader) = (Vec::new(), Reader::new(shape, PRECISION));
+    let (mut rest, mut reader) = (Vec::new(), TypedFieldReader::new(shape, PRECISION));
     let content = split(message, &path(shape), &mut rest, &mut |part| reader.part(part))?;
     let mut pairs = reader.into_pairs();
     if shape.is_map() {
@@ -138,7 +138,7 @@ fn slice(message: &[u8], shape: Shape) -> Result<Sliced, TypedError> {
     Ok((rest, content, pairs))
 }
 
-/// Slicing and decoding agree about these bytes.
+/// Checks that slicing and decoding agree about these bytes.
 fn check_against_prost(message: &[u8], shape: Shape) -> Result<(), TestCaseError> {
     let sliced = slice(message, shape);
     let Ok(mut decoded) = Outer::decode(message) else {
@@ -151,7 +151,7 @@ fn check_against_prost(message: &[u8], shape: Shape) -> Result<(), TestCaseError
             prop_assert_eq!(Outer::decode(&rest[..]).unwrap(), decoded);
         }
         (Err(TypedError::Number { .. }), Err(())) => {}
-        // A value that can't be quantised and is replaced by a later one: refused all the same.
+        // A value that cannot be quantised is refused, even if a later value replaces it.
         (Err(TypedError::Number { .. }), Ok(_)) if !shape.is_array() => {}
         // prost takes any wire type for a map's length-delimited one: what it then finds there is no entry to us, and
         // what is in a group no field.
@@ -176,12 +176,12 @@ fn varint(number: u32, value: u64) -> Vec<u8> {
     out
 }
 
-/// Any order, any number of times: fields that are split, repeated and mixed with others.
+/// Fields that are split, repeated and mixed with others, in any order.
 fn pieces(piece: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// One field of a value's type, number `number`.
+/// Field of a value's type, with this number.
 fn value(shape: Shape, number: u32) -> BoxedStrategy<Vec<u8>> {
     let fixed = move |bytes: &[u8]| {
         let mut out = Vec::new();
@@ -196,7 +196,7 @@ fn value(shape: Shape, number: u32) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
-/// One part of a typed field's content.
+/// Part of a typed field's content.
 fn content(shape: Shape) -> BoxedStrategy<Vec<u8>> {
     let unknown = any::<u64>().prop_map(|value| varint(7, value));
     if shape.is_array() {
@@ -217,7 +217,7 @@ fn content(shape: Shape) -> BoxedStrategy<Vec<u8>> {
     pieces(prop_oneof![4 => entry.prop_map(|entry| delimited(1, &entry)), 1 => unknown]).boxed()
 }
 
-/// An encoded message, and whether it has content besides the typed field.
+/// Encoded message, and whether it has content besides the typed field.
 fn message() -> impl Strategy<Value = (Shape, Vec<u8>)> {
     prop::sample::select(&Shape::ALL[..]).prop_flat_map(|shape| {
         let [outer, inner] = path(shape);
@@ -233,7 +233,7 @@ fn message() -> impl Strategy<Value = (Shape, Vec<u8>)> {
 }
 
 fn values(shape: Shape) -> impl Strategy<Value = Vec<(Key, i64)>> {
-    // So many digits survive in the field's type.
+    // Numbers within the precision of the field's type.
     let max = if shape == Shape::FpArray32 { 1_000_000i64 } else { 1_000_000_000_000 };
     let value = -max..max;
     let ints = prop::collection::btree_map(any::<i64>(), value.clone(), 0..20)
@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn content_is_any_field_but_those_around_the_typed_one((shape, message) in message()) {
+    fn content_excludes_enclosing_messages((shape, message) in message()) {
         let (rest, content, _) = slice(&message, shape).unwrap();
         let mut only_typed = delimited(5, &[]);
         only_typed.extend(rest.iter());
@@ -269,7 +269,11 @@ proptest! {
     }
 
     #[test]
-    fn damaged_messages_never_panic((shape, mut message) in message(), flips: Vec<(prop::sample::Index, u8)>, cut: prop::sample::Index) {
+    fn damaged_messages_never_panic(
+        (shape, mut message) in message(),
+        flips: Vec<(prop::sample::Index, u8)>,
+        cut: prop::sample::Index,
+    ) {
         for (place, byte) in flips.iter().take(4) {
             if !message.is_empty() {
                 let place = place.index(message.len());
@@ -286,28 +290,31 @@ proptest! {
     #[test]
     fn any_bytes_never_panic(bytes: Vec<u8>, shape in prop::sample::select(&Shape::ALL[..])) {
         check_against_prost(&bytes, shape)?;
-        let _ = Reader::new(shape, PRECISION).part(&bytes);
+        let _ = TypedFieldReader::new(shape, PRECISION).part(&bytes);
     }
 
     #[test]
-    fn what_is_appended_decodes((shape, values) in prop::sample::select(&Shape::ALL[..]).prop_flat_map(|shape| (Just(shape), values(shape))), note: String) {
+    fn appended_values_decode(
+        (shape, values) in prop::sample::select(&Shape::ALL[..]).prop_flat_map(|shape| (Just(shape), values(shape))),
+        note: String,
+    ) {
         let before = Outer { number: -1, inner: Some(Inner { note, ..Inner::default() }), blob: vec![1] };
         let mut message = before.encode_to_vec();
-        append(&mut message, &path(shape), shape, PRECISION, Values::Pairs(&values)).unwrap();
+        append(&mut message, &path(shape), shape, PRECISION, ReplyValues::Pairs(&values)).unwrap();
         let mut decoded = Outer::decode(&message[..]).unwrap();
         prop_assert_eq!(take(&mut decoded, shape), Some(Ok(values.clone())));
         prop_assert_eq!(&decoded, &before);
         if !shape.is_map() {
             let lanes: Lanes = values.iter().map(|(_, value)| *value).collect();
             let mut again = before.encode_to_vec();
-            append(&mut again, &path(shape), shape, PRECISION, Values::Lanes(&lanes)).unwrap();
+            append(&mut again, &path(shape), shape, PRECISION, ReplyValues::Lanes(&lanes)).unwrap();
             prop_assert_eq!(message, again);
         }
     }
 }
 
 #[test]
-fn a_number_that_does_not_fit_is_named() {
+fn unquantisable_number_names_its_position() {
     let error = |inner: Inner, shape| {
         let outer = Outer { inner: Some(inner), ..Outer::default() };
         slice(&outer.encode_to_vec(), shape).unwrap_err().to_string()
@@ -315,7 +322,7 @@ fn a_number_that_does_not_fit_is_named() {
     let doubles = Inner { doubles: Some(Doubles { data: vec![0.0, f64::NAN] }), ..Inner::default() };
     assert_eq!(
         error(doubles, Shape::FpArray),
-        "index 1 holds NaN: with Precision 3 only finite numbers below 2^62 / 10^3 travel"
+        "index 1 holds NaN: with Precision 3, values must be finite and below 2^62 / 10^3"
     );
     let map = Inner { str_fp: Some(StrFp { map: [("a".to_owned(), 1e300)].into() }), ..Inner::default() };
     assert!(error(map, Shape::StrFp).starts_with("key \"a\" holds 1000000"));
@@ -324,10 +331,10 @@ fn a_number_that_does_not_fit_is_named() {
 }
 
 #[test]
-fn arrays_are_dense_and_hold_indices_only() {
+fn array_reply_fills_gaps_and_refuses_other_keys() {
     let append = |values: &[(Key, i64)], shape| {
         let mut message = Vec::new();
-        append(&mut message, &path(shape), shape, PRECISION, Values::Pairs(values)).map(|()| message)
+        append(&mut message, &path(shape), shape, PRECISION, ReplyValues::Pairs(values)).map(|()| message)
     };
     let message = append(&[(3.into(), 7), (1.into(), 5)], Shape::IntArray).unwrap();
     let ints = Outer::decode(&message[..]).unwrap().inner.unwrap().ints.unwrap();
@@ -337,7 +344,7 @@ fn arrays_are_dense_and_hold_indices_only() {
         assert_eq!(append(&[(key.clone(), 1)], Shape::IntArray), Err(ReplyError::Key { key, wanted }));
     }
     assert_eq!(append(&[(0.into(), 1), (1.into(), 2)], Shape::Int), Err(ReplyError::Several(2)));
-    // One key asks for no more than some memory.
+    // One key must not allocate the whole array.
     let len = ARRAY_LANES_MAX;
     let far = [((len as i64 - 1).into(), 1)];
     assert_eq!(append(&far, Shape::FpArray), Err(ReplyError::Sparse { len, pairs: 1 }));
@@ -346,10 +353,10 @@ fn arrays_are_dense_and_hold_indices_only() {
 }
 
 #[test]
-fn an_empty_field_is_there() {
+fn empty_field_is_written() {
     for shape in Shape::ALL {
         let mut message = Vec::new();
-        append(&mut message, &path(shape), shape, PRECISION, Values::Pairs(&[])).unwrap();
+        append(&mut message, &path(shape), shape, PRECISION, ReplyValues::Pairs(&[])).unwrap();
         let mut decoded = Outer::decode(&message[..]).unwrap();
         let expected = if shape.is_scalar() { vec![(0.into(), 0)] } else { vec![] };
         assert_eq!(take(&mut decoded, shape), Some(Ok(expected)), "{shape:?}");

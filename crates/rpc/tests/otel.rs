@@ -1,4 +1,4 @@
-//! Traces as spans of OpenTelemetry.
+//! Tests of traces as OpenTelemetry spans.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use opentelemetry::trace::{SpanId, SpanKind, Status as SpanStatus, TracerProvide
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::Transport;
-use pathcall_rpc::delegate::otel::Spans;
+use pathcall_rpc::delegate::otel::SpanExporter;
 use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use tonic::Request;
 
-use crate::delegated::house::{House, all, wish};
+use crate::delegated::cluster::{DelegateCluster, all, wish};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// Spans of one call with this `traceparent`, once they have been exported.
+/// Spans of one call with this `traceparent`, once exported.
 async fn spans(names: &[&str], traceparent: Option<&str>, expected: usize) -> Vec<SpanData> {
-    let house = House::new(Transport::Flows).await;
+    let cluster = DelegateCluster::new(Transport::Flows).await;
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
-    let builder = Channel::builder(house.url.clone(), &PATHCALL).expect("a URL");
-    let channel = builder.traces(Spans::new(provider.tracer("test"))).connect().await.expect("connects");
+    let builder = Channel::builder(cluster.url.clone(), &PATHCALL).expect("a URL");
+    let channel = builder.traces(SpanExporter::new(provider.tracer("test"))).connect().await.expect("connects");
     let mut request = Request::new(wish(names.iter().copied()));
     if let Some(parent) = traceparent {
         request.metadata_mut().insert("traceparent", parent.parse().expect("text"));
@@ -43,7 +43,7 @@ fn named<'a>(spans: &'a [SpanData], name: &str) -> Vec<&'a SpanData> {
 }
 
 #[tokio::test]
-async fn a_call_is_part_of_its_callers_trace() {
+async fn call_joins_callers_trace() {
     let spans = spans(&["a", "b"], Some(&format!("00-{TRACE}-{PARENT}-01")), 4).await;
     assert_eq!(spans.len(), 4);
     assert!(spans.iter().all(|span| span.span_context.trace_id().to_string() == TRACE));
@@ -64,7 +64,7 @@ async fn a_call_is_part_of_its_callers_trace() {
 }
 
 #[tokio::test]
-async fn without_a_parent_it_is_a_trace_of_its_own_and_errors_are_errors() {
+async fn call_without_parent_is_own_trace_with_error_status() {
     let spans = spans(&["fail"], None, 3).await;
     let call = spans.iter().find(|span| span.span_kind == SpanKind::Client).expect("the call");
     assert_eq!(call.parent_span_id, SpanId::INVALID);
@@ -72,6 +72,6 @@ async fn without_a_parent_it_is_a_trace_of_its_own_and_errors_are_errors() {
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_is_left_alone() {
+async fn unsampled_trace_is_not_exported() {
     assert!(spans(&["a"], Some(&format!("00-{TRACE}-{PARENT}-00")), 0).await.is_empty());
 }

@@ -1,16 +1,16 @@
-//! Calls that a host's processor or its accelerator answers: both are services of the same kind.
+//! Tests of placed calls: processor and accelerator are services of the same type.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pathcall_control::Place;
-use pathcall_place::door::{Question, ask};
+use pathcall_control::StoreLocation;
+use pathcall_place::admin_socket::{AdminQuery, query_admin_socket};
 use pathcall_place::model::Preset;
-use pathcall_place::{Hardware, Role, Strategy};
+use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
 use pathcall_proto::manifest::{Balance, Cloned, Manifest};
-use pathcall_rpc::server::{BuildError, Builder, PlaceStats, Placing, PlacingError};
-use pathcall_rpc::{ROLE, Server};
+use pathcall_rpc::layer::{Builder, LayerError, PlaceError, PlaceOptions, PlaceStats};
+use pathcall_rpc::{Layer, ROLE};
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::until;
 use pathcall_test_support::store::controller;
@@ -24,19 +24,19 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
-use tower::Layer;
+use tower::Layer as _;
 
 static PLACED: Manifest =
     Manifest { methods: &[], delegated: &[], cloned: &[], placed: PATHCALL.placed, descriptor: PATHCALL.descriptor };
 
-/// The values, which both roles have.
+/// Values that both devices share.
 type Values = Arc<Mutex<BTreeMap<Vec<u8>, i64>>>;
 
-/// One role.
+/// Service of one device.
 #[derive(Clone)]
 struct Part {
     values: Values,
-    /// Calls take one each before they do anything.
+    /// Each call takes one permit before it starts.
     gate: Arc<Semaphore>,
     broken: Arc<AtomicBool>,
 }
@@ -74,11 +74,11 @@ impl Shelf for Part {
     }
 }
 
-/// A host with a processor and an accelerator, of one slot each.
+/// Host with a processor and an accelerator, of one slot each.
 struct Host {
     cpu: Part,
     acc: Part,
-    pathcall: Server,
+    pathcall: Layer,
     client: ShelfClient<Channel>,
     _serving: JoinSet<()>,
 }
@@ -98,19 +98,19 @@ fn hardware() -> Hardware {
 }
 
 impl Host {
-    async fn start(cpu_open: bool, acc_open: bool, strategy: Strategy) -> Self {
+    async fn start(cpu_open: bool, acc_open: bool, strategy: SelectionStrategy) -> Self {
         Self::start_with(cpu_open, acc_open, |placing| placing.strategy(strategy)).await
     }
 
-    async fn start_with(cpu_open: bool, acc_open: bool, with: impl FnOnce(Placing) -> Placing) -> Self {
+    async fn start_with(cpu_open: bool, acc_open: bool, with: impl FnOnce(PlaceOptions) -> PlaceOptions) -> Self {
         let values = Values::default();
         let (cpu, acc) = (Part::new(&values, cpu_open), Part::new(&values, acc_open));
-        let placing = with(Placing::new(hardware()).acc(ShelfServer::new(acc.clone())));
-        let pathcall = Server::builder(&PLACED).place(placing).build().await.unwrap();
+        let placing = with(PlaceOptions::new(hardware()).acc(ShelfServer::new(acc.clone())));
+        let pathcall = Layer::builder(&PLACED).place(placing).build().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serve = tonic::transport::Server::builder()
-            .layer(pathcall.layer())
+            .layer(pathcall.clone())
             .add_service(ShelfServer::new(cpu.clone()))
             .serve_with_incoming(TcpIncoming::from(listener));
         let mut serving = JoinSet::new();
@@ -129,19 +129,19 @@ impl Host {
         tokio::spawn(async move { client.get(slot).await.map(answer) })
     }
 
-    fn way(&self, request: &str, role: Role) -> PlaceStats {
+    fn path_stats(&self, request: &str, role: DeviceRole) -> PlaceStats {
         let mut stats = self.pathcall.place_stats().into_iter();
-        stats.find(|way| way.request == request && way.role == role).expect("there is such a way")
+        stats.find(|path| path.request == request && path.role == role).expect("the path exists")
     }
 
-    /// Waits until so many are in flight that way.
-    async fn until_in_flight(&self, request: &str, role: Role, count: u32) {
+    /// Waits until this many requests are in flight on the path.
+    async fn until_in_flight(&self, request: &str, role: DeviceRole, count: u32) {
         let there = async {
-            while self.way(request, role).state.in_flight != count {
+            while self.path_stats(request, role).state.in_flight != count {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(HANG, there).await.expect("they are on their way");
+        timeout(HANG, there).await.expect("requests are in flight");
     }
 }
 
@@ -150,28 +150,31 @@ fn answer(response: Response<Slot>) -> (Slot, String) {
     (response.into_inner(), role)
 }
 
-async fn soon<T>(task: JoinHandle<T>) -> T {
+async fn in_time<T>(task: JoinHandle<T>) -> T {
     timeout(HANG, task).await.expect("it is answered").unwrap()
 }
 
 #[tokio::test]
-async fn calls_go_where_fewer_are() {
-    let host = Host::start(false, false, Strategy::Leo).await;
+async fn calls_go_to_less_loaded_device() {
+    let host = Host::start(false, false, SelectionStrategy::Leo).await;
     host.cpu.values.lock().unwrap().insert(b"k".to_vec(), 7);
     let calls: Vec<_> = (0..40).map(|_| host.get("k")).collect();
     let there = async {
-        while host.way("GET", Role::Cpu).state.in_flight + host.way("GET", Role::Acc).state.in_flight < 40 {
+        while host.path_stats("GET", DeviceRole::Cpu).state.in_flight
+            + host.path_stats("GET", DeviceRole::Acc).state.in_flight
+            < 40
+        {
             tokio::task::yield_now().await;
         }
     };
-    timeout(HANG, there).await.expect("nobody has been answered");
-    let shares = [Role::Cpu, Role::Acc].map(|role| host.way("GET", role).state.in_flight);
+    timeout(HANG, there).await.expect("no call has been answered");
+    let shares = [DeviceRole::Cpu, DeviceRole::Acc].map(|role| host.path_stats("GET", role).state.in_flight);
     assert_eq!(shares, [20, 20], "both take as long");
     host.cpu.gate.add_permits(100);
     host.acc.gate.add_permits(100);
     let mut roles = BTreeMap::<String, u32>::new();
     for call in calls {
-        let (slot, role) = soon(call).await.unwrap();
+        let (slot, role) = in_time(call).await.unwrap();
         assert_eq!(slot.value, 7);
         *roles.entry(role).or_default() += 1;
     }
@@ -179,29 +182,29 @@ async fn calls_go_where_fewer_are() {
 }
 
 #[tokio::test]
-async fn what_the_device_can_not_do_the_processor_does() {
-    let host = Host::start(true, true, Strategy::AllAcc).await;
-    soon(host.put("k", 7)).await.unwrap();
-    assert_eq!(soon(host.get("k")).await.unwrap().1, "acc");
+async fn unavailable_device_falls_back_to_processor() {
+    let host = Host::start(true, true, SelectionStrategy::AllAcc).await;
+    in_time(host.put("k", 7)).await.unwrap();
+    assert_eq!(in_time(host.get("k")).await.unwrap().1, "acc");
     host.acc.broken.store(true, Ordering::Relaxed);
     for _ in 0..50 {
-        let (slot, role) = soon(host.get("k")).await.unwrap();
+        let (slot, role) = in_time(host.get("k")).await.unwrap();
         assert_eq!((slot.value, role.as_str()), (7, "cpu"));
     }
-    let acc = host.way("GET", Role::Acc).state;
-    assert!(acc.failed >= 1 && acc.failed < 50 && acc.lefts >= 1, "it is left, and tried now and then: {acc:?}");
-    assert_eq!(host.way("GET", Role::Cpu).state.done, 50);
-    // An answer of the application, whoever gives it.
+    let acc = host.path_stats("GET", DeviceRole::Acc).state;
+    assert!(acc.failed >= 1 && acc.failed < 50 && acc.times_left >= 1, "the path is left, and probed: {acc:?}");
+    assert_eq!(host.path_stats("GET", DeviceRole::Cpu).state.done, 50);
+    // NOT_FOUND is an answer of the application, not a failure of the path.
     host.acc.broken.store(false, Ordering::Relaxed);
-    assert_eq!(soon(host.get("none")).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(in_time(host.get("none")).await.unwrap_err().code(), Code::NotFound);
 }
 
 #[tokio::test]
-async fn caller_that_the_service_refuses_is_not_answered_by_the_accelerator() {
+async fn refused_caller_gets_no_answer_from_accelerator() {
     let values = Values::default();
     let (cpu, acc) = (Part::new(&values, true), Part::new(&values, true));
-    let placing = Placing::new(hardware()).acc(ShelfServer::new(acc)).strategy(Strategy::AllAcc);
-    let pathcall = Server::builder(&PLACED).place(placing).build().await.unwrap();
+    let placing = PlaceOptions::new(hardware()).acc(ShelfServer::new(acc)).strategy(SelectionStrategy::AllAcc);
+    let pathcall = Layer::builder(&PLACED).place(placing).build().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let known = |request: Request<()>| match request.metadata().get("token") {
@@ -209,7 +212,7 @@ async fn caller_that_the_service_refuses_is_not_answered_by_the_accelerator() {
         None => Err(Status::unauthenticated("who is it?")),
     };
     let serve = tonic::transport::Server::builder()
-        .layer(pathcall.layer())
+        .layer(pathcall.clone())
         .add_service(ShelfServer::with_interceptor(cpu, known))
         .serve_with_incoming(TcpIncoming::from(listener));
     tokio::spawn(serve);
@@ -223,82 +226,87 @@ async fn caller_that_the_service_refuses_is_not_answered_by_the_accelerator() {
     assert_eq!(client.get(known).await.map(answer).unwrap().1, "acc", "all that the device can do goes to it");
 }
 
-/// Whoever asks is told, here and at the door.
+/// Shown by the layer and by the admin socket.
 #[tokio::test]
-async fn where_calls_went_is_told_and_why() {
+async fn paths_and_reasons_are_explained() {
     let dir = tempfile::tempdir().unwrap();
-    let door = dir.path().join("door");
-    let host = Host::start_with(true, true, |placing| placing.strategy(Strategy::AllAcc).door(&door)).await;
-    soon(host.put("k", 7)).await.unwrap();
-    assert_eq!(soon(host.get("k")).await.unwrap().1, "acc");
+    let socket_path = dir.path().join("admin.sock");
+    let host =
+        Host::start_with(true, true, |placing| placing.strategy(SelectionStrategy::AllAcc).admin_socket(&socket_path))
+            .await;
+    in_time(host.put("k", 7)).await.unwrap();
+    assert_eq!(in_time(host.get("k")).await.unwrap().1, "acc");
     host.acc.broken.store(true, Ordering::Relaxed);
-    assert_eq!(soon(host.get("k")).await.unwrap().1, "cpu");
+    assert_eq!(in_time(host.get("k")).await.unwrap().1, "cpu");
     let asked = |question| {
-        let door = door.clone();
-        tokio::task::spawn_blocking(move || ask(&door, question).expect("somebody answers"))
+        let socket_path = socket_path.clone();
+        tokio::task::spawn_blocking(move || query_admin_socket(&socket_path, question).expect("a server answers"))
     };
-    let told = soon(asked(Question::Explain(10))).await;
+    let told = in_time(asked(AdminQuery::Explain(10))).await;
     assert_eq!(told, host.pathcall.place_explain(10).concat());
     let lines: Vec<_> = told.lines().collect();
     let [put, get, broken] = lines[..] else { panic!("three calls: {told}") };
-    assert!(put.starts_with("shelf 0 PUT: cpu-cpu (no other);"), "{put}");
-    assert!(get.starts_with("shelf 1 GET: cpu-acc (least);") && get.contains("ns in all"), "{get}");
+    assert!(put.starts_with("shelf 0 PUT: cpu-cpu (only path);"), "{put}");
+    assert!(get.starts_with("shelf 1 GET: cpu-acc (lowest cost);") && get.contains("ns in total"), "{get}");
     assert!(
-        broken.starts_with("shelf 2 GET: cpu-cpu") && broken.contains("on cpu-acc: the accelerator says UNAVAILABLE"),
+        broken.starts_with("shelf 2 GET: cpu-cpu")
+            && broken.contains("on cpu-acc: the accelerator answered UNAVAILABLE"),
         "{broken}"
     );
-    let status = soon(asked(Question::Status)).await;
+    let status = in_time(asked(AdminQuery::Status)).await;
     assert!(status.contains("shelf GET cpu-acc (acc): T ") && status.contains("sent 2, done 1, failed 1"), "{status}");
     drop(host);
     let taken = dir.path().join("no/such");
-    let placing = Placing::new(hardware()).acc(ShelfServer::new(Part::new(&Values::default(), true))).door(&taken);
-    let said = Server::builder(&PLACED).place(placing).build().await.expect_err("no such directory").to_string();
-    assert!(said.contains("no door at") && said.contains("no/such"), "{said}");
+    let placing =
+        PlaceOptions::new(hardware()).acc(ShelfServer::new(Part::new(&Values::default(), true))).admin_socket(&taken);
+    let said = Layer::builder(&PLACED).place(placing).build().await.expect_err("no such directory").to_string();
+    assert!(said.contains("cannot open admin socket") && said.contains("no/such"), "{said}");
 }
 
 #[tokio::test]
-async fn a_get_passes_no_put_of_its_key() {
-    let host = Host::start(false, true, Strategy::AllAcc).await;
+async fn get_does_not_overtake_put_of_its_key() {
+    let host = Host::start(false, true, SelectionStrategy::AllAcc).await;
     host.cpu.values.lock().unwrap().insert(b"other".to_vec(), 1);
     let put = host.put("k", 7);
-    host.until_in_flight("PUT", Role::Cpu, 1).await;
+    host.until_in_flight("PUT", DeviceRole::Cpu, 1).await;
     let get = host.get("k");
-    // The accelerator is idle, and answers others.
-    assert_eq!(soon(host.get("other")).await.unwrap().1, "acc");
-    assert!(!get.is_finished() && host.way("GET", Role::Acc).state.in_flight == 0);
+    // The accelerator is idle, and answers requests for other keys.
+    assert_eq!(in_time(host.get("other")).await.unwrap().1, "acc");
+    assert!(!get.is_finished() && host.path_stats("GET", DeviceRole::Acc).state.in_flight == 0);
     host.cpu.gate.add_permits(1);
-    soon(put).await.unwrap();
-    assert_eq!(soon(get).await.unwrap().0.value, 7);
+    in_time(put).await.unwrap();
+    assert_eq!(in_time(get).await.unwrap().0.value, 7);
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_wants_any_more_holds_up_nobody() {
-    let host = Host::start(false, true, Strategy::AllAcc).await;
+async fn dropped_call_does_not_block_others() {
+    let host = Host::start(false, true, SelectionStrategy::AllAcc).await;
     host.cpu.values.lock().unwrap().insert(b"k".to_vec(), 1);
     let put = host.put("k", 7);
-    host.until_in_flight("PUT", Role::Cpu, 1).await;
+    host.until_in_flight("PUT", DeviceRole::Cpu, 1).await;
     let get = host.get("k");
     put.abort();
-    assert_eq!(soon(get).await.unwrap().0.value, 1);
-    host.until_in_flight("PUT", Role::Cpu, 0).await;
+    assert_eq!(in_time(get).await.unwrap().0.value, 1);
+    host.until_in_flight("PUT", DeviceRole::Cpu, 0).await;
 }
 
 #[tokio::test]
-async fn a_way_without_anybody_is_a_mistake() {
-    let build = |placing| Server::builder(&PLACED).place(placing).build();
-    let error = build(Placing::new(hardware())).await.unwrap_err();
-    assert!(matches!(error, BuildError::Placing(PlacingError::NoService { .. })), "{error}");
+async fn path_without_service_is_an_error() {
+    let build = |placing| Layer::builder(&PLACED).place(placing).build();
+    let error = build(PlaceOptions::new(hardware())).await.unwrap_err();
+    assert!(matches!(error, LayerError::Place(PlaceError::NoService { .. })), "{error}");
     assert_eq!(
         error.to_string(),
-        "/rpctest.Shelf/Get has a dataflow over the accelerator, and rpctest.Shelf is not there: give it to Placing::acc"
+        "/rpctest.Shelf/Get has a dataflow over the accelerator, but rpctest.Shelf is missing: add it with \
+         PlaceOptions::acc"
     );
     let without = Hardware::parse("host.yaml", WITHOUT).unwrap();
     let values = Values::default();
-    let placing = Placing::new(without).acc(ShelfServer::new(Part::new(&values, true)));
-    assert!(matches!(build(placing).await.unwrap_err(), BuildError::Placing(PlacingError::Model { .. })));
+    let placing = PlaceOptions::new(without).acc(ShelfServer::new(Part::new(&values, true)));
+    assert!(matches!(build(placing).await.unwrap_err(), LayerError::Place(PlaceError::Model { .. })));
 }
 
-/// What is placed, and may be cloned.
+/// Manifest of methods that are placed and cloned.
 static BOTH: Manifest = Manifest {
     cloned: &[Cloned {
         path: "/rpctest.Shelf/Get",
@@ -314,26 +322,26 @@ static BOTH: Manifest = Manifest {
 
 fn both(controller: &str) -> Builder {
     let part = Part::new(&Values::default(), true);
-    Server::builder(&BOTH).controller(controller).place(Placing::new(hardware()).acc(ShelfServer::new(part)))
+    Layer::builder(&BOTH).controller(controller).place(PlaceOptions::new(hardware()).acc(ShelfServer::new(part)))
 }
 
 #[tokio::test]
-async fn a_pool_counts_the_slots_of_both() {
+async fn pool_counts_slots_of_both_devices() {
     let server = both("http://127.0.0.1:1").build().await.unwrap();
     assert_eq!(server.pool_stats().expect("it has a pool").workers, 2);
 }
 
 #[tokio::test]
-async fn a_server_that_is_dropped_leaves_its_pool() {
-    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+async fn dropped_layer_leaves_pool() {
+    let controller = controller("127.0.0.1:0".parse().unwrap(), StoreLocation::Memory).await;
     let mut servers = Vec::new();
     for port in [1, 2] {
         let builder = both(&controller.url()).advertise(format!("http://127.0.0.1:{port}"));
         let server = builder.data_address("127.0.0.1:0".parse().unwrap()).build().await.unwrap();
-        let services = server.layer().layer(ShelfServer::new(Part::new(&Values::default(), true)));
+        let services = server.layer(ShelfServer::new(Part::new(&Values::default(), true)));
         servers.push((server, services));
     }
-    let known = |(server, _): &(Server, _)| server.pool_stats().expect("it has a pool").servers;
+    let known = |(server, _): &(Layer, _)| server.pool_stats().expect("it has a pool").servers;
     timeout(HANG, until(|| servers.iter().all(|server| known(server) == 2))).await.expect("both are in the pool");
     drop(servers.remove(0));
     timeout(HANG, until(|| known(&servers[0]) == 1)).await.expect("the other one is told");

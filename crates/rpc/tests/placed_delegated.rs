@@ -1,14 +1,14 @@
-//! Calls that servers pass on, worked on by the processor or the accelerator of the host where they come to.
+//! Tests of delegated calls that the processor or the accelerator of their host works on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pathcall_place::model::Preset;
-use pathcall_place::{Hardware, Role, Strategy};
+use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
 use pathcall_proto::manifest::{Manifest, Placed};
-use pathcall_rpc::delegate::{Call, Handlers, Trace};
-use pathcall_rpc::server::{BuildError, Placing, PlacingError};
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::delegate::{DelegatedCall, Handlers, PendingTrace};
+use pathcall_rpc::layer::{LayerError, PlaceError, PlaceOptions};
+use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
@@ -32,14 +32,14 @@ static PLACED: Manifest = Manifest {
     descriptor: PATHCALL.descriptor,
 };
 
-/// A server that passes look-ups on to itself, with a processor and an accelerator for what comes of them.
+/// Server that delegates to itself, with a processor and an accelerator.
 struct Host {
-    pathcall: Server,
+    pathcall: Layer,
     client: DocsClient<Channel>,
     _serving: JoinSet<()>,
 }
 
-/// What an accelerator says to all.
+/// Status that an accelerator returns for all calls.
 #[derive(Clone, Copy, PartialEq)]
 enum Device {
     Works,
@@ -49,10 +49,10 @@ enum Device {
 
 fn handlers(processor: &Arc<AtomicU32>) -> Handlers {
     let processor = Arc::clone(processor);
-    let lookup = async |wish: Wish, call: Call<Note>| {
+    let lookup = async |wish: Wish, call: DelegatedCall<Note>| {
         wish.names.into_iter().try_for_each(|text| call.delegate::<DocsFetch>("here", &Note { text }))
     };
-    let fetch = move |note: Note, call: Call<Note>| {
+    let fetch = move |note: Note, call: DelegatedCall<Note>| {
         processor.fetch_add(1, Ordering::Relaxed);
         async move { call.reply(Note { text: format!("cpu {}", note.text) }).await }
     };
@@ -64,29 +64,29 @@ fn hardware() -> Hardware {
 }
 
 impl Host {
-    async fn start(strategy: Strategy, device: Device, processor: &Arc<AtomicU32>) -> Self {
+    async fn start(strategy: SelectionStrategy, device: Device, processor: &Arc<AtomicU32>) -> Self {
         let directory = pathcall_rpc::delegate::Directory::default();
         let serving = handlers(processor).directory(directory.clone()).start().await.expect("starts");
         directory.set([("here", serving.address())]);
-        let accelerated = move |note: Note, call: Call<Note>| async move {
+        let accelerated = move |note: Note, call: DelegatedCall<Note>| async move {
             if device == Device::Gone {
                 return Err(Status::unavailable("the device is gone"));
             }
             call.reply(Note { text: format!("acc {}", note.text) }).await?;
             if device == Device::GoesAtWork { Err(Status::unavailable("the device is gone")) } else { Ok(()) }
         };
-        let placing = Placing::new(hardware()).strategy(strategy).acc_handler::<DocsFetch, _, _>(accelerated);
-        let pathcall = Server::builder(&PLACED).handlers(serving).place(placing).build().await.expect("starts");
+        let placing = PlaceOptions::new(hardware()).strategy(strategy).acc_handler::<DocsFetch, _, _>(accelerated);
+        let pathcall = Layer::builder(&PLACED).handlers(serving).place(placing).build().await.expect("starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let router = tonic::transport::Server::builder().layer(pathcall.layer()).add_routes(Routes::default());
+        let router = tonic::transport::Server::builder().layer(pathcall.clone()).add_routes(Routes::default());
         let mut serving = JoinSet::new();
         serving.spawn(async move { router.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves") });
         let client = DocsClient::new(Channel::connect(url, &PLACED).await.expect("connects"));
         Self { pathcall, client, _serving: serving }
     }
 
-    /// What is replied, in the order of texts, and how it ended.
+    /// Texts of the replies, sorted, and the outcome.
     async fn look_up(&mut self, names: &[&str]) -> (Vec<String>, Result<(), Status>) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let mut texts = Vec::new();
@@ -102,32 +102,33 @@ impl Host {
         (texts, ended)
     }
 
-    fn done(&self, role: Role) -> u64 {
-        let ways = self.pathcall.place_stats().into_iter();
-        ways.filter(|way| way.request == "GET" && way.role == role).map(|way| way.state.done).sum()
+    fn done(&self, role: DeviceRole) -> u64 {
+        let paths = self.pathcall.place_stats().into_iter();
+        paths.filter(|path| path.request == "GET" && path.role == role).map(|path| path.state.done).sum()
     }
 }
 
 #[tokio::test]
-async fn the_processor_or_the_accelerator_answers_what_was_passed_on() {
-    for (strategy, by, counts) in
-        [(Strategy::AllCpu, ["cpu a", "cpu b"], [2, 0]), (Strategy::AllAcc, ["acc a", "acc b"], [0, 2])]
-    {
+async fn either_device_answers_delegated_requests() {
+    for (strategy, by, counts) in [
+        (SelectionStrategy::AllCpu, ["cpu a", "cpu b"], [2, 0]),
+        (SelectionStrategy::AllAcc, ["acc a", "acc b"], [0, 2]),
+    ] {
         let mut host = Host::start(strategy, Device::Works, &Arc::default()).await;
         let (texts, ended) = host.look_up(&["a", "b"]).await;
         ended.expect("complete");
         assert_eq!(texts, by);
-        assert_eq!([Role::Cpu, Role::Acc].map(|role| host.done(role)), counts);
+        assert_eq!([DeviceRole::Cpu, DeviceRole::Acc].map(|role| host.done(role)), counts);
         let told = host.pathcall.place_explain(2).concat();
         assert_eq!(told.matches(" GET: ").count(), 2, "{told}");
     }
 }
 
 #[tokio::test]
-async fn a_trace_says_who_answered() {
-    let mut host = Host::start(Strategy::AllAcc, Device::Works, &Arc::default()).await;
+async fn trace_names_device() {
+    let mut host = Host::start(SelectionStrategy::AllAcc, Device::Works, &Arc::default()).await;
     let mut request = Request::new(Wish { names: vec!["a".to_owned()] });
-    let trace = Trace::of(&mut request);
+    let trace = PendingTrace::of(&mut request);
     let mut notes = host.client.lookup(request).await.expect("begins").into_inner();
     while notes.message().await.expect("no error").is_some() {}
     let told = trace.finished().await.expect("traced").to_string();
@@ -135,9 +136,9 @@ async fn a_trace_says_who_answered() {
 }
 
 #[tokio::test]
-async fn what_the_accelerator_cannot_do_the_processor_does_unless_something_was_said() {
+async fn accelerator_falls_back_only_before_first_reply() {
     let processor = Arc::default();
-    let mut host = Host::start(Strategy::RoundRobin, Device::Gone, &processor).await;
+    let mut host = Host::start(SelectionStrategy::RoundRobin, Device::Gone, &processor).await;
     for name in ["a", "b", "c"] {
         let (texts, ended) = host.look_up(&[name]).await;
         ended.expect("the processor does it");
@@ -145,26 +146,26 @@ async fn what_the_accelerator_cannot_do_the_processor_does_unless_something_was_
     }
     assert_eq!(processor.load(Ordering::Relaxed), 3);
     let told = host.pathcall.place_explain(3).concat();
-    assert!(told.contains("on cpu-acc: the accelerator says UNAVAILABLE"), "{told}");
+    assert!(told.contains("on cpu-acc: the accelerator answered UNAVAILABLE"), "{told}");
 
-    // The caller may have the reply already: it must not come once more.
+    // The caller may already have the reply: a second one must not be sent.
     let processor = Arc::default();
-    let mut host = Host::start(Strategy::AllAcc, Device::GoesAtWork, &processor).await;
+    let mut host = Host::start(SelectionStrategy::AllAcc, Device::GoesAtWork, &processor).await;
     let (texts, ended) = host.look_up(&["a"]).await;
     assert_eq!(ended.expect_err("it failed").code(), Code::Unavailable);
     assert!(texts.len() <= 1 && processor.load(Ordering::Relaxed) == 0, "{texts:?}");
 }
 
 #[tokio::test]
-async fn a_host_without_a_handler_for_its_accelerator_is_told_so() {
+async fn missing_accelerator_handler_is_an_error() {
     let serving = handlers(&Arc::default()).start().await.expect("starts");
-    let built = Server::builder(&PLACED).handlers(serving).place(Placing::new(hardware())).build().await;
-    let Err(BuildError::Placing(error @ PlacingError::NoHandler { .. })) = built else { panic!("{built:?}") };
+    let built = Layer::builder(&PLACED).handlers(serving).place(PlaceOptions::new(hardware())).build().await;
+    let Err(LayerError::Place(error @ PlaceError::NoHandler { .. })) = built else { panic!("{built:?}") };
     assert_eq!(
         error.to_string(),
-        "/rpctest.Docs/Fetch has a dataflow over the accelerator, and its handler is not there: give it to \
-         Placing::acc_handler"
+        "/rpctest.Docs/Fetch has a dataflow over the accelerator, but its handler is missing: add it with \
+         PlaceOptions::acc_handler"
     );
-    // Who works on no such request needs none.
-    Server::builder(&PLACED).place(Placing::new(hardware())).build().await.expect("starts");
+    // A server without handlers needs none.
+    Layer::builder(&PLACED).place(PlaceOptions::new(hardware())).build().await.expect("starts");
 }

@@ -1,31 +1,31 @@
-//! Callers whose registration with the controller fails, or takes long.
+//! Tests of callers whose registration at the controller fails or takes long.
 
 use std::sync::Arc;
 
 use crate::controller::FakeController;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{ApplicationGrant, JoinGrant, JoinRequest, MemoryGrant, ReleaseEndpointRequest};
-use pathcall_rpc::Server;
+use pathcall_rpc::Layer;
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Running, join, until};
+use pathcall_test_support::service::{TestServer, join, until};
 use pathcall_test_support::stubs::PATHCALL;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-/// A server by an element that nobody is, of a controller that is none.
-async fn server(controller: &FakeController) -> (Running, PeerClient<Channel>) {
+/// Server of an element that does not exist, with a fake controller.
+async fn server(controller: &FakeController) -> (TestServer, PeerClient<Channel>) {
     let memory = MemoryGrant { data_address: "127.0.0.1:9".into(), rows: 8, width: 256, ..MemoryGrant::default() };
-    controller.book().memory = Some(memory);
+    controller.records().memory = Some(memory);
     let address = controller.start("127.0.0.1:0").await;
-    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
-    let server = Running::start_with(pathcall, 0).await;
+    let pathcall = Layer::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = TestServer::start_with(pathcall, 0).await;
     let peer = PeerClient::connect(server.uri()).await.unwrap();
     (server, peer)
 }
 
-/// Of an application whose server asks its element for nothing.
+/// Join of an application without element memory.
 fn request() -> JoinRequest {
     JoinRequest { flows: 2, ..join("/rpctest.Training/Update") }
 }
@@ -35,20 +35,20 @@ async fn next(stream: &mut Streaming<JoinGrant>) -> JoinGrant {
 }
 
 #[tokio::test]
-async fn a_member_that_can_not_be_registered_anew_works_by_the_element_once_it_can() {
+async fn unregistered_member_uses_element_after_registration() {
     let controller = FakeController::default();
     let (_server, mut peer) = server(&controller).await;
     let mut stream = peer.join(request()).await.unwrap().into_inner();
     let first = next(&mut stream).await;
     assert_ne!(first.element_address, "");
-    controller.book().away = true;
+    controller.records().away = true;
     let sender = controller.stream_of("T-SUM");
-    let memory = controller.book().memory.clone();
+    let memory = controller.records().memory.clone();
     let other = ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None };
     sender.send(Ok(other)).await.unwrap();
     let without = next(&mut stream).await;
     assert_eq!((without.epoch, without.element_address.as_str()), (8, ""));
-    controller.book().away = false;
+    controller.records().away = false;
     let mut with = next(&mut stream).await;
     while with.element_address.is_empty() {
         with = next(&mut stream).await;
@@ -56,37 +56,37 @@ async fn a_member_that_can_not_be_registered_anew_works_by_the_element_once_it_c
     assert!(with.epoch > 8, "the element has had nothing of it in that epoch");
     assert_eq!(with.endpoint, first.endpoint);
     drop(stream);
-    timeout(HANG, until(|| !controller.book().released.is_empty())).await.expect("it has left");
+    timeout(HANG, until(|| !controller.records().released.is_empty())).await.expect("it has left");
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_while_it_is_registered_leaves_nothing_behind() {
+async fn caller_leaving_during_registration_is_released() {
     let controller = FakeController::default();
     let (server, mut peer) = server(&controller).await;
     let answer = Arc::<Notify>::default();
-    controller.book().slow = Some(Arc::clone(&answer));
+    controller.records().slow = Some(Arc::clone(&answer));
     let joining = tokio::spawn(async move { peer.join(request()).await.map(drop) });
-    timeout(HANG, until(|| controller.book().endpoints.len() == 1)).await.expect("it is asked");
+    timeout(HANG, until(|| controller.records().endpoints.len() == 1)).await.expect("it is asked");
     joining.abort();
     let gone = || server.pathcall.stats().iter().all(|application| application.members == 0);
     timeout(HANG, until(gone)).await.expect("the server knows");
     answer.notify_one();
-    timeout(HANG, until(|| !controller.book().released.is_empty())).await.expect("it is given back");
-    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
+    timeout(HANG, until(|| !controller.records().released.is_empty())).await.expect("it is given back");
+    assert_eq!(controller.records().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
 }
 
 #[tokio::test]
-async fn what_is_answered_too_late_is_given_back_when_the_caller_leaves() {
+async fn late_registration_is_released_with_caller() {
     let controller = FakeController::default();
     let (_server, mut peer) = server(&controller).await;
     let answer = Arc::<Notify>::default();
-    controller.book().slow = Some(Arc::clone(&answer));
+    controller.records().slow = Some(Arc::clone(&answer));
     let mut stream = peer.join(request()).await.unwrap().into_inner();
     let grant = next(&mut stream).await;
     assert!(grant.endpoint != 1000 && grant.element_address.is_empty(), "{grant:?}");
-    controller.book().slow = None;
+    controller.records().slow = None;
     answer.notify_waiters();
     drop(stream);
-    let released = |endpoint| controller.book().released.iter().any(|release| release.endpoint == endpoint);
+    let released = |endpoint| controller.records().released.iter().any(|release| release.endpoint == endpoint);
     timeout(HANG, until(|| released(1000) && released(grant.endpoint))).await.expect("both are given back");
 }

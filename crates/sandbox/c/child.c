@@ -1,5 +1,5 @@
-/* A guest in a process of its own, without libc: before any of its code runs, the process has nothing left but two pipes,
- * on which it may read and write, and its end (seccomp's strict mode). */
+/* Guest in a process of its own, without libc. Before any of the guest's code runs, the process is confined to reading
+ * and writing on two pipes, and to its exit (seccomp's strict mode). */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -8,7 +8,7 @@ extern void *pc_area(void);
 extern const uint32_t pc_area_bytes;
 extern void *memset(void *, int, size_t);
 
-/* `src/process.rs` has the same. */
+/* `src/process.rs` has the same numbers and struct. */
 enum { ENTER = 1, ANSWER, READY, ASK, DONE, FAULT, REFUSED };
 struct message {
     uint32_t kind, op, which, in_bytes, out_bytes, error;
@@ -59,7 +59,7 @@ static void __attribute__((noreturn)) end(int status)
         syscall4(SYS_exit, status, 0, 0, 0);
 }
 
-/* The kernel was given a pointer that is none: as if the guest had used it itself. */
+/* An invalid pointer was passed to the kernel: trap as if the guest had accessed it. */
 #define EFAULT 14
 static void end_of(long result)
 {
@@ -113,7 +113,7 @@ static void fault(int signal, void *info, char *context)
 
 static char fault_stack[16384] __attribute__((aligned(16)));
 
-/* Faults are told, then end it; 0, or which step failed. */
+/* Confines the process, and reports faults to the host before the exit. Returns 0, or the number of the failed step. */
 static uint32_t confine(void)
 {
     struct { void *base; int flags; size_t bytes; } stack = {fault_stack, 0, sizeof fault_stack};

@@ -1,4 +1,4 @@
-/* What a guest without libc has. Compilers call the first four by themselves. */
+/* Functions for guests without libc. Compilers generate calls of the first four. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,6 +57,6 @@ float ceilf(float x) { return (float)ceil(x); }
 #ifdef __wasm__
 __attribute__((import_module("env"), import_name("pc_host"))) uint64_t pc_host(uint32_t, uint32_t, const void *, uint32_t,
                                                                             void *, uint32_t, uint64_t);
-/* Never called: a guest that asks for nothing has the import, too, and so a room around it. */
+/* Never called: keeps the import in a guest without host calls, so that every guest has the same interface. */
 uint64_t pc_keep(void) { return pc_host(0, 0, 0, 0, 0, 0, 0); }
 #endif

@@ -1,8 +1,8 @@
-/* The room of a guest that was compiled to WebAssembly and from there to C (wasm2c 1.0.32): it can't reach beyond its
- * linear memory, nor call what is not its own. The memory stands in 8 GiB of addresses, all that 32 bits of address and
- * 32 of offset can name, so accesses need no checks: outside of it they fault, and the fault ends the call. */
+/* Sandbox of a guest that was compiled to WebAssembly and then to C (wasm2c 1.0.32). The guest can access only its linear
+ * memory, and call only its own functions. The memory is in 8 GiB of address space, all that a 32-bit address plus a
+ * 32-bit offset can reach, so accesses need no checks: an access out of bounds faults, and the fault ends the call. */
 #define _GNU_SOURCE
-#include "room.h"
+#include "sandbox.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,26 +14,26 @@
 #include "guest.h"
 
 #define RESERVED ((uint64_t)0x200010000)
-/* At the bottom of the memory, beneath its stack: null pointers, and the end of that stack, fault as well. */
+/* Inaccessible range at the start of the memory, below its stack: null pointers and stack overflows fault. */
 #define NULL_BYTES 65536u
 #define TYPES_MAX 4096
 #define SIGNATURE_MAX 32
 
 struct Z_env_instance_t {
-    struct pc_room room;
+    struct pc_sandbox sandbox;
     Z_guest_instance_t guest;
 };
 
-/* Whose guest runs in this thread. */
-static __thread struct pc_room *current;
+/* Sandbox of the guest that runs in this thread. */
+static __thread struct pc_sandbox *current;
 
 #define PC_ENTER                                                                                   \
-    if (UNLIKELY((uintptr_t)__builtin_frame_address(0) < instance->Z_env_instance->room.stack_floor)) \
+    if (UNLIKELY((uintptr_t)__builtin_frame_address(0) < instance->Z_env_instance->sandbox.stack_floor)) \
         wasm_rt_trap(WASM_RT_TRAP_EXHAUSTION);
 
 #include "guest.c"
 
-/* What the code from wasm2c needs. */
+/* Functions called by the code from wasm2c. */
 
 __attribute__((noinline)) void wasm_rt_trap(wasm_rt_trap_t trap)
 {
@@ -47,7 +47,7 @@ __attribute__((noinline)) void wasm_rt_trap(wasm_rt_trap_t trap)
         [WASM_RT_TRAP_EXHAUSTION] = PC_STACK,
     };
     uint8_t reason = (size_t)trap < sizeof reasons ? reasons[trap] : 0;
-    /* Not the instruction that it would go on with: the call. */
+    /* Address of the call, not of the instruction after it. */
     current->at = (uintptr_t)__builtin_return_address(0) - 1;
     pc_leave(current, reason ? reason : PC_OTHER);
     __builtin_unreachable();
@@ -62,7 +62,7 @@ uint32_t wasm_rt_register_func_type(uint32_t params, uint32_t results, ...)
     uint8_t type[SIGNATURE_MAX + 2] = {(uint8_t)params, (uint8_t)results};
     uint32_t i;
     if (params + results > SIGNATURE_MAX || count == TYPES_MAX)
-        abort(); /* When it is loaded, before anything runs; `build.rs` refuses such guests. */
+        abort(); /* At load time, before any guest runs; `build.rs` refuses such guests. */
     va_list types;
     va_start(types, results);
     for (i = 0; i < params + results; i++)
@@ -83,7 +83,7 @@ void wasm_rt_allocate_memory(wasm_rt_memory_t *memory, uint32_t pages, uint32_t 
     *memory = (wasm_rt_memory_t){current->guard, pages, pages_max, (uint32_t)bytes};
 }
 
-/* Its size is fixed. */
+/* The memory has a fixed size. */
 uint32_t wasm_rt_grow_memory(wasm_rt_memory_t *memory, uint32_t pages) { return pages ? (uint32_t)-1 : memory->pages; }
 
 void wasm_rt_free_memory(wasm_rt_memory_t *memory) { (void)memory; }
@@ -97,89 +97,89 @@ void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t *table, uint32_t ele
 
 void wasm_rt_free_funcref_table(wasm_rt_funcref_table_t *table) { free(table->data); }
 
-/* What the guest calls; not a part of it, so that it returns to the guest's own line. */
+/* Host call of the guest; not inlined, so that the return address is in the guest's own line. */
 __attribute__((noinline)) u64 Z_envZ_pc_host(struct Z_env_instance_t *env, u32 op, u32 which, u32 in, u32 in_bytes, u32 out, u32 out_bytes,
                    u64 value)
 {
     wasm_rt_memory_t *memory = &env->guest.w2c_memory;
-    env->room.at = (uintptr_t)__builtin_return_address(0) - 1;
+    env->sandbox.at = (uintptr_t)__builtin_return_address(0) - 1;
     if (in_bytes > PC_INPUT_MAX || (in_bytes && (in < NULL_BYTES || (u64)in + in_bytes > memory->size)) ||
         (out_bytes && (out < NULL_BYTES || (u64)out + out_bytes > memory->size)))
-        pc_leave(&env->room, PC_BOUNDS);
-    return pc_ask(&env->room, op, which, memory->data + in, in_bytes, memory->data + out, out_bytes, value);
+        pc_leave(&env->sandbox, PC_BOUNDS);
+    return pc_ask(&env->sandbox, op, which, memory->data + in, in_bytes, memory->data + out, out_bytes, value);
 }
 
-/* What the host calls. */
+/* Functions called by the host. */
 
-PC_EXPORT void pc_room_init(void) { Z_guest_init_module(); }
+PC_EXPORT void pc_sandbox_init(void) { Z_guest_init_module(); }
 
-PC_EXPORT void pc_room_close(struct pc_room *room)
+PC_EXPORT void pc_sandbox_close(struct pc_sandbox *sandbox)
 {
-    struct Z_env_instance_t *env = (struct Z_env_instance_t *)room;
-    munmap(room->guard, RESERVED);
+    struct Z_env_instance_t *env = (struct Z_env_instance_t *)sandbox;
+    munmap(sandbox->guard, RESERVED);
     if (env->guest.w2c_memory.size)
         Z_guest_free(&env->guest);
     free(env);
 }
 
-PC_EXPORT struct pc_room *pc_room_open(pc_host_function *host)
+PC_EXPORT struct pc_sandbox *pc_sandbox_open(pc_host_function *host)
 {
     struct Z_env_instance_t *env = calloc(1, sizeof *env);
     if (!env)
         return NULL;
-    env->room.host = host;
-    env->room.leave = pc_leave;
-    env->room.guard_bytes = RESERVED;
-    env->room.guard = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (env->room.guard == MAP_FAILED) {
+    env->sandbox.host = host;
+    env->sandbox.leave = pc_leave;
+    env->sandbox.guard_bytes = RESERVED;
+    env->sandbox.guard = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (env->sandbox.guard == MAP_FAILED) {
         free(env);
         return NULL;
     }
-    struct pc_room *before = current;
-    current = &env->room;
-    if (_setjmp(env->room.out)) {
+    struct pc_sandbox *before = current;
+    current = &env->sandbox;
+    if (_setjmp(env->sandbox.out)) {
         current = before;
-        pc_room_close(&env->room);
+        pc_sandbox_close(&env->sandbox);
         return NULL;
     }
     Z_guest_instantiate(&env->guest, env);
     current = before;
-    if (mprotect(env->room.guard, NULL_BYTES, PROT_NONE)) {
-        pc_room_close(&env->room);
+    if (mprotect(env->sandbox.guard, NULL_BYTES, PROT_NONE)) {
+        pc_sandbox_close(&env->sandbox);
         return NULL;
     }
-    return &env->room;
+    return &env->sandbox;
 }
 
-PC_EXPORT uint32_t pc_room_call(struct pc_room *room, uint32_t entry, uint32_t argument)
+PC_EXPORT uint32_t pc_sandbox_call(struct pc_sandbox *sandbox, uint32_t entry, uint32_t argument)
 {
-    struct pc_room *volatile before = current;
-    int trap = _setjmp(room->out);
+    struct pc_sandbox *volatile before = current;
+    int trap = _setjmp(sandbox->out);
     if (trap) {
         current = before;
         return (uint32_t)trap;
     }
-    current = room;
-    pc_begin(room);
-    Z_guestZ_pc_enter(&((struct Z_env_instance_t *)room)->guest, entry, argument);
-    room->inside = PC_IDLE;
+    current = sandbox;
+    pc_begin(sandbox);
+    Z_guestZ_pc_enter(&((struct Z_env_instance_t *)sandbox)->guest, entry, argument);
+    sandbox->inside = PC_IDLE;
     current = before;
     return 0;
 }
 
-/* Where the guest has its area of so many bytes; NULL if it has none. */
-PC_EXPORT uint8_t *pc_room_area(struct pc_room *room, uint32_t bytes)
+/* Address of the guest's shared memory of `bytes` bytes; NULL if it is out of bounds. */
+PC_EXPORT uint8_t *pc_sandbox_area(struct pc_sandbox *sandbox, uint32_t bytes)
 {
-    struct Z_env_instance_t *env = (struct Z_env_instance_t *)room;
-    struct pc_room *volatile before = current;
-    if (_setjmp(room->out)) {
+    struct Z_env_instance_t *env = (struct Z_env_instance_t *)sandbox;
+    struct pc_sandbox *volatile before = current;
+    if (_setjmp(sandbox->out)) {
         current = before;
         return NULL;
     }
-    current = room;
-    pc_begin(room);
+    current = sandbox;
+    pc_begin(sandbox);
     u32 at = Z_guestZ_pc_area(&env->guest);
-    room->inside = PC_IDLE;
+    sandbox->inside = PC_IDLE;
     current = before;
-    return at < NULL_BYTES || (u64)at + bytes > env->guest.w2c_memory.size ? NULL : room->guard + at;
+    return at < NULL_BYTES || (u64)at + bytes > env->guest.w2c_memory.size ? NULL : sandbox->guard + at;
 }

@@ -1,13 +1,13 @@
-//! From a guest's C to a library or program, by the compilers of the machine.
+//! Build of a guest's C into a library or program, by the compilers of the machine.
 //!
 //! ```text
-//! Wasm     guest.c ─ clang ─► guest.o ─ wasm-ld ─► guest.wasm ─ wasm2c ─► C, with lines ─ cc, with c/wasm.c ─► guest.so
-//! Native   guest.c ─ cc, with c/native.c ─► guest.so
-//! Process  guest.c ─ cc, with c/child.c, no libc ─► guest
+//! Wasm     guest.c ─ clang ─► guest.o ─ wasm-ld ─► guest.wasm ─ wasm2c ─► C with lines ─ cc, c/wasm.c ─► guest.so
+//! Native   guest.c ─ cc, c/native.c ─► guest.so
+//! Process  guest.c ─ cc, c/child.c, no libc ─► guest
 //! ```
 //!
-//! What was built is kept under a name made of everything that went into it, and found again. The compilers' errors come
-//! back as [`Message`]s, with the places that the text's `#line` gave them.
+//! The result is cached under a name derived from everything that goes into it. Compiler errors are returned as
+//! [`CompilerMessage`]s, with the positions given by `#line` in the text.
 
 mod lines;
 mod tools;
@@ -21,36 +21,36 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-pub use tools::{Lacking, Tools};
+pub use tools::{MissingTools, Tools};
 
-/// Bytes of linear memory of a guest in WebAssembly: stack, variables, and 64 KiB that nobody may touch.
+/// Linear memory of a guest in WebAssembly, bytes: stack, variables, and an inaccessible 64 KiB.
 const MEMORY_BYTES: u32 = 64 << 20;
 const STACK_BYTES: u32 = 128 << 10;
-/// A guest's function may not take more of the native stack.
+/// Most native stack of one function of a guest, bytes.
 const FRAME_BYTES_MAX: u32 = 64 << 10;
-/// Parameters and results of a function that may be called by pointer (`c/wasm.c`).
+/// Most parameters and results of a function that is called by pointer (`c/wasm.c`).
 const SIGNATURE_MAX: usize = 32;
 
-const ROOM_H: &str = include_str!("../c/room.h");
+const SANDBOX_H: &str = include_str!("../c/sandbox.h");
 const WASM_C: &str = include_str!("../c/wasm.c");
 const NATIVE_C: &str = include_str!("../c/native.c");
 const CHILD_C: &str = include_str!("../c/child.c");
-/// Decides on the result, too.
+/// Part of the cache key, because the code affects the result.
 const LINES_RS: &str = include_str!("build/lines.rs");
 const FREESTANDING_C: &str = include_str!("../c/freestanding.c");
 
-/// Which room a guest runs in.
+/// Kind of sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SandboxKind {
     /// In this process, contained by WebAssembly.
     Wasm,
     /// In a process of its own, contained by the kernel. Needs a C compiler only.
     Process,
-    /// In this process, contained by nothing.
+    /// In this process, without containment.
     Native,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for SandboxKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Wasm => "WebAssembly, compiled to machine code",
@@ -60,42 +60,42 @@ impl std::fmt::Display for Kind {
     }
 }
 
-impl Kind {
-    /// The best room that contains its guest and that this machine has tools for.
-    pub fn best() -> Result<Self, Lacking> {
-        Tools::find(Self::Wasm).map(|_| Self::Wasm).or_else(|lacking| match Tools::find(Self::Process) {
+impl SandboxKind {
+    /// Strongest kind for which this machine has the tools; never [`Self::Native`].
+    pub fn best() -> Result<Self, MissingTools> {
+        Tools::find(Self::Wasm).map(|_| Self::Wasm).or_else(|missing| match Tools::find(Self::Process) {
             Ok(_) => Ok(Self::Process),
-            Err(_) => Err(lacking),
+            Err(_) => Err(missing),
         })
     }
 }
 
-/// A guest's text.
+/// Source text of a guest.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
-    /// C, with `#line` where it comes from elsewhere.
+pub struct GuestSource<'a> {
+    /// C text, with `#line` directives for text from other files.
     pub text: &'a str,
 }
 
-/// A guest that was built.
+/// Built guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
-    /// Which room it is for.
-    pub kind: Kind,
-    /// The library or program.
+pub struct BuiltGuest {
+    /// Kind of sandbox that the guest was built for.
+    pub kind: SandboxKind,
+    /// Library or program.
     pub file: PathBuf,
 }
 
-/// What a compiler said.
+/// Message of a compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// File, line and column, from 1, if it named them.
+pub struct CompilerMessage {
+    /// File, line and column, from 1, if the compiler reported them.
     pub at: Option<(String, u32, u32)>,
-    /// In one line.
+    /// Text of the message, one line.
     pub text: String,
 }
 
-impl std::fmt::Display for Message {
+impl std::fmt::Display for CompilerMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.at {
             Some((file, line, column)) => write!(f, "{file}:{line}:{column}: {}", self.text),
@@ -104,79 +104,80 @@ impl std::fmt::Display for Message {
     }
 }
 
-/// A guest that can't be built.
+/// Error of a build.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BuildError {
-    /// Tools are lacking.
+pub enum GuestBuildError {
+    /// Tools are missing.
     #[error(transparent)]
-    Lacking(#[from] Lacking),
-    /// Its C is wrong.
+    MissingTools(#[from] MissingTools),
+    /// The C text does not compile.
     #[error("the handler's C does not compile: {}", first(.0))]
-    Compile(Vec<Message>),
+    Compile(Vec<CompilerMessage>),
     /// A step after the guest's own compiler failed.
-    #[error("{tool} failed on the handler: {said}")]
+    #[error("{tool} failed on the handler: {message}")]
     Step {
-        /// Which tool.
+        /// Name of the tool.
         tool: String,
-        /// What it said.
-        said: String,
+        /// Message of the tool.
+        message: String,
     },
-    /// Files could not be written or read.
+    /// A file could not be written or read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: io::Error,
     },
 }
 
-fn first(messages: &[Message]) -> String {
+fn first(messages: &[CompilerMessage]) -> String {
     let first = messages.first().map(ToString::to_string).unwrap_or_default();
     if messages.len() > 1 { format!("{first} (and {} more)", messages.len() - 1) } else { first }
 }
 
-/// Builds a guest for a room, or finds it in `cache`, where it is kept.
-pub fn build(kind: Kind, source: Source<'_>, cache: &Path) -> Result<Built, BuildError> {
+/// Builds a guest for a kind of sandbox, or finds it in `cache`.
+pub fn build(kind: SandboxKind, source: GuestSource<'_>, cache: &Path) -> Result<BuiltGuest, GuestBuildError> {
     let tools = Tools::find(kind)?;
-    let file = |dir: &Path| dir.join(if kind == Kind::Process { "guest" } else { "guest.so" });
+    let file = |dir: &Path| dir.join(if kind == SandboxKind::Process { "guest" } else { "guest.so" });
     let place = cache.join(name(kind, source, &tools));
     if file(&place).exists() {
-        return Ok(Built { kind, file: file(&place) });
+        return Ok(BuiltGuest { kind, file: file(&place) });
     }
     static TURN: AtomicU32 = AtomicU32::new(0);
     let turn = format!("new-{}-{}", std::process::id(), TURN.fetch_add(1, Ordering::Relaxed));
-    let work = Work { dir: cache.join(turn) };
-    make_private(cache)?;
-    fs::create_dir(&work.dir).map_err(|error| BuildError::File { path: work.dir.clone(), error })?;
+    let work = BuildDir { dir: cache.join(turn) };
+    create_private_dir(cache)?;
+    fs::create_dir(&work.dir).map_err(|error| GuestBuildError::File { path: work.dir.clone(), error })?;
     work.write("guest.c", source.text)?;
     match kind {
-        Kind::Wasm => work.wasm(&tools)?,
-        Kind::Native => work.native(&tools)?,
-        Kind::Process => work.process(&tools)?,
+        SandboxKind::Wasm => work.wasm(&tools)?,
+        SandboxKind::Native => work.native(&tools)?,
+        SandboxKind::Process => work.process(&tools)?,
     }
-    // Whoever was faster has made the same.
+    // Another process may have built the same guest first.
     if let Err(error) = fs::rename(&work.dir, &place)
         && !file(&place).exists()
     {
-        return Err(BuildError::File { path: place, error });
+        return Err(GuestBuildError::File { path: place, error });
     }
-    Ok(Built { kind, file: file(&place) })
+    Ok(BuiltGuest { kind, file: file(&place) })
 }
 
-impl Built {
-    /// The line of source at an address of a [`Trap`](crate::Trap), as `file:line`, if the debugger's information and
-    /// `addr2line` (Debian: binutils) tell.
+impl BuiltGuest {
+    /// Source line `file:line` at the address of a [`Trap`](crate::Trap), if debug information and `addr2line`
+    /// (Debian: binutils) are available.
     #[must_use]
     pub fn line(&self, at: u64) -> Option<String> {
         if at == 0 {
             return None;
         }
         let tool = tools::path_of(&["addr2line"])?;
-        let said = Command::new(tool).args(["-i", "-e"]).arg(&self.file).arg(format!("{at:#x}")).output().ok()?;
-        // From the innermost function on, of those that became one.
-        String::from_utf8(said.stdout).ok()?.lines().find_map(|line| {
+        let output_text =
+            Command::new(tool).args(["-i", "-e"]).arg(&self.file).arg(format!("{at:#x}")).output().ok()?;
+        // From the innermost of the inlined functions outwards.
+        String::from_utf8(output_text.stdout).ok()?.lines().find_map(|line| {
             let (file, line) = line.split(" (").next()?.rsplit_once(':')?;
             let line: u32 = line.parse().ok().filter(|line| *line > 0)?;
             (!is_generated(file)).then(|| format!("{}:{line}", base(file)))
@@ -188,32 +189,32 @@ fn base(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
 
-/// Whether a place there helps nobody who wrote the guest: our own files, and names in angle brackets.
+/// Whether the file was generated, so that a position there is of no use: our own files, and names in angle brackets.
 fn is_generated(file: &str) -> bool {
     let file = base(file);
-    let ours = ["guest.c", "guest.h", "wasm.c", "native.c", "child.c", "room.h", "freestanding.c", "??"];
-    ours.contains(&file) || file.starts_with('<')
+    let generated = ["guest.c", "guest.h", "wasm.c", "native.c", "child.c", "sandbox.h", "freestanding.c", "??"];
+    generated.contains(&file) || file.starts_with('<')
 }
 
-/// Where one guest is being built; gone when it is done or has failed.
-struct Work {
+/// Temporary directory of a build, removed when dropped.
+struct BuildDir {
     dir: PathBuf,
 }
 
-impl Drop for Work {
+impl Drop for BuildDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-impl Work {
-    fn wasm(&self, tools: &Tools) -> Result<(), BuildError> {
+impl BuildDir {
+    fn wasm(&self, tools: &Tools) -> Result<(), GuestBuildError> {
         self.write("freestanding.c", FREESTANDING_C)?;
         let clang = ["--target=wasm32-unknown-unknown", "-mcpu=mvp", "-mbulk-memory", "-O2", "-std=gnu11", "-g"];
         let clang = [&clang[..], &GUEST_FLAGS, &["-c"]].concat();
         self.run(&tools.clang, &[&clang[..], &["guest.c", "-o", "guest.o"]].concat(), true)?;
-        let alone = [&clang[..], &["-fno-builtin", "freestanding.c", "-o", "freestanding.o"]].concat();
-        self.run(&tools.clang, &alone, false)?;
+        let freestanding = [&clang[..], &["-fno-builtin", "freestanding.c", "-o", "freestanding.o"]].concat();
+        self.run(&tools.clang, &freestanding, false)?;
         let memory = format!("--initial-memory={MEMORY_BYTES}");
         let memory_max = format!("--max-memory={MEMORY_BYTES}");
         let stack = format!("stack-size={STACK_BYTES}");
@@ -234,77 +235,77 @@ impl Work {
         self.run(&tools.wasm2c, &["guest.wasm", "-n", "guest", "-o", "guest.c"], false)?;
         let text = fs::read_to_string(self.dir.join("guest.c")).map_err(|error| self.failed("guest.c", error))?;
         let wasm = fs::read(self.dir.join("guest.wasm")).map_err(|error| self.failed("guest.wasm", error))?;
-        self.write("guest.c", &checked(&text, &wasm)?)?;
-        self.write("room.h", ROOM_H)?;
+        self.write("guest.c", &checked_c(&text, &wasm)?)?;
+        self.write("sandbox.h", SANDBOX_H)?;
         self.write("wasm.c", WASM_C)?;
         let frame = format!("-Werror=frame-larger-than={FRAME_BYTES_MAX}");
         let include = format!("-I{}", tools.include.display());
         let cc = ["-O2", "-g1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-fvisibility=hidden", "-w", &frame, &include];
-        // Traps keep the place of their own.
-        let apart = ["-fno-crossjumping", "-fno-tree-tail-merge", BOUND];
-        let cc = [&cc[..], &apart, &["-fno-math-errno", "wasm.c", "-o", "guest.so", "-lm"]].concat();
+        // Every trap keeps its own address.
+        let separate_traps = ["-fno-crossjumping", "-fno-tree-tail-merge", BIND_NOW];
+        let cc = [&cc[..], &separate_traps, &["-fno-math-errno", "wasm.c", "-o", "guest.so", "-lm"]].concat();
         self.run(&tools.cc, &cc, false)
     }
 
-    fn native(&self, tools: &Tools) -> Result<(), BuildError> {
-        self.write("room.h", ROOM_H)?;
+    fn native(&self, tools: &Tools) -> Result<(), GuestBuildError> {
+        self.write("sandbox.h", SANDBOX_H)?;
         self.write("native.c", NATIVE_C)?;
         let cc = ["-O2", "-std=gnu11", "-g1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-fvisibility=hidden"];
-        let cc =
-            [&cc[..], &GUEST_FLAGS, &["guest.c", "native.c", "-Wl,-z,defs", BOUND, "-o", "guest.so", "-lm"]].concat();
+        let cc = [&cc[..], &GUEST_FLAGS, &["guest.c", "native.c", "-Wl,-z,defs", BIND_NOW, "-o", "guest.so", "-lm"]]
+            .concat();
         self.run(&tools.cc, &cc, true)
     }
 
-    fn process(&self, tools: &Tools) -> Result<(), BuildError> {
+    fn process(&self, tools: &Tools) -> Result<(), GuestBuildError> {
         self.write("child.c", CHILD_C)?;
         self.write("freestanding.c", FREESTANDING_C)?;
-        let ours =
+        let flags =
             ["-O2", "-std=gnu11", "-fno-pie", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-ffreestanding", "-c"];
         let plain = ["-fno-builtin", "-fno-tree-loop-distribute-patterns", "freestanding.c", "-o", "freestanding.o"];
-        self.run(&tools.cc, &[&ours[..], &plain].concat(), false)?;
-        self.run(&tools.cc, &[&ours[..], &["child.c", "-o", "child.o"]].concat(), false)?;
-        let guest = [&ours[..], &GUEST_FLAGS, &["-g1", "-fno-asynchronous-unwind-tables"]].concat();
+        self.run(&tools.cc, &[&flags[..], &plain].concat(), false)?;
+        self.run(&tools.cc, &[&flags[..], &["child.c", "-o", "child.o"]].concat(), false)?;
+        let guest = [&flags[..], &GUEST_FLAGS, &["-g1", "-fno-asynchronous-unwind-tables"]].concat();
         self.run(&tools.cc, &[&guest[..], &["guest.c", "-o", "guest.o"]].concat(), true)?;
         let link = ["-static", "-nostdlib", "-no-pie", "guest.o", "child.o", "freestanding.o", "-lgcc", "-o", "guest"];
         self.run(&tools.cc, &link, true)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<(), BuildError> {
+    fn write(&self, name: &str, text: &str) -> Result<(), GuestBuildError> {
         fs::write(self.dir.join(name), text).map_err(|error| self.failed(name, error))
     }
 
-    fn failed(&self, name: &str, error: io::Error) -> BuildError {
-        BuildError::File { path: self.dir.join(name), error }
+    fn failed(&self, name: &str, error: io::Error) -> GuestBuildError {
+        GuestBuildError::File { path: self.dir.join(name), error }
     }
 
-    /// Runs a tool; its errors are the guest's if `of_guest`.
-    fn run(&self, tool: &Path, args: &[&str], of_guest: bool) -> Result<(), BuildError> {
+    /// Runs a tool; its messages are the guest's compile errors if `of_guest`.
+    fn run(&self, tool: &Path, args: &[&str], of_guest: bool) -> Result<(), GuestBuildError> {
         let output = Command::new(tool)
             .args(args)
             .current_dir(&self.dir)
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| BuildError::File { path: tool.to_owned(), error })?;
+            .map_err(|error| GuestBuildError::File { path: tool.to_owned(), error })?;
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let messages = if of_guest { messages(&said) } else { Vec::new() };
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        let messages = if of_guest { messages(&output_text) } else { Vec::new() };
         if messages.is_empty() {
-            let said = said.lines().find(|line| line.contains("error")).or(said.lines().next());
-            let said = said.unwrap_or("it said nothing").to_owned();
-            return Err(BuildError::Step { tool: tool.display().to_string(), said });
+            let output_text = output_text.lines().find(|line| line.contains("error")).or(output_text.lines().next());
+            let output_text = output_text.unwrap_or("no message").to_owned();
+            return Err(GuestBuildError::Step { tool: tool.display().to_string(), message: output_text });
         }
-        Err(BuildError::Compile(messages))
+        Err(GuestBuildError::Compile(messages))
     }
 }
 
-/// All names are found when it is loaded: a signal's handler calls `_longjmp`, and may pull the thread out of any other
-/// call, but the loader's search for a name is neither small enough for its stack nor to be broken off.
-const BOUND: &str = "-Wl,-z,now";
+/// Linker flag that resolves all symbols at load time: the signal handler calls `_longjmp` and may interrupt any call,
+/// and lazy resolution needs too much stack for it and must not be interrupted.
+const BIND_NOW: &str = "-Wl,-z,now";
 
-/// For the guest's own text. What is wrong for sure is an error, not a warning that nobody reads.
+/// Flags for the guest's own text. Certain errors in C that compilers only warn of are errors here.
 const GUEST_FLAGS: [&str; 8] = [
     "-ffreestanding",
     "-fno-math-errno",
@@ -316,34 +317,34 @@ const GUEST_FLAGS: [&str; 8] = [
     "-Werror=return-type",
 ];
 
-/// C from wasm2c, with lines and with a look at the stack in each function; refused if it is not of the form that
-/// `c/wasm.c` knows.
-fn checked(text: &str, wasm: &[u8]) -> Result<String, BuildError> {
-    let unknown = |said: String| BuildError::Step { tool: "wasm2c".into(), said };
+/// Checks the C text of wasm2c, and adds line numbers and a stack check in each function; refuses text that does not
+/// have the form that `c/wasm.c` expects.
+fn checked_c(text: &str, wasm: &[u8]) -> Result<String, GuestBuildError> {
+    let unknown = |output_text: String| GuestBuildError::Step { tool: "wasm2c".into(), message: output_text };
     if !text.contains("Z_guestZ_pc_enter") || !text.contains(lines::PROLOGUE) {
-        return Err(unknown("it writes another form of C than that of wabt 1.0.32 (Debian 12)".into()));
+        return Err(unknown("the C text has another form than that of wabt 1.0.32 (Debian 12)".into()));
     }
     let wide =
         |line: &&str| line.contains("wasm_rt_register_func_type(") && line.matches("WASM_RT_").count() > SIGNATURE_MAX;
     if let Some(line) = text.lines().find(wide) {
         return Err(unknown(format!("a function has more than {SIGNATURE_MAX} parameters: {}", line.trim())));
     }
-    // What is one step of the guest's is code of its line, not of a function's beside it.
+    // Code of a step has to be attributed to its line, not to a helper function.
     let text = text.replace("static inline ", "static inline __attribute__((always_inline)) ");
     Ok(lines::with_lines(wasm, &text).replace(lines::PROLOGUE, "PC_ENTER"))
 }
 
-/// The errors among what a compiler or linker said.
-fn messages(said: &str) -> Vec<Message> {
+/// Errors in the output of a compiler or linker.
+fn messages(output_text: &str) -> Vec<CompilerMessage> {
     let mut messages = Vec::new();
-    for line in said.lines() {
+    for line in output_text.lines() {
         let undefined = ["undefined symbol: ", "undefined reference to "]
             .into_iter()
             .find_map(|words| line.split_once(words).map(|(_, name)| name.trim_matches(['`', '\''])));
         if let Some(name) = undefined {
-            let text = format!("`{name}` is not there: a handler has no libc, only what its header declares");
-            if !messages.iter().any(|known: &Message| known.text == text) {
-                messages.push(Message { at: None, text });
+            let text = format!("undefined symbol `{name}`: a handler has no libc, only the functions of its header");
+            if !messages.iter().any(|known: &CompilerMessage| known.text == text) {
+                messages.push(CompilerMessage { at: None, text });
             }
             continue;
         }
@@ -355,16 +356,17 @@ fn messages(said: &str) -> Vec<Message> {
             (Some(file), Some(row), Some(column)) => Some((file.to_owned(), row, column)),
             _ => None,
         };
-        messages.push(Message { at, text: text.to_owned() });
+        messages.push(CompilerMessage { at, text: text.to_owned() });
     }
     messages
 }
 
-/// A name that changes with whatever goes into the result.
-fn name(kind: Kind, source: Source<'_>, tools: &Tools) -> String {
+/// Cache name that changes with everything that goes into the result.
+fn name(kind: SandboxKind, source: GuestSource<'_>, tools: &Tools) -> String {
     let mut hash = SipHasher13::new();
     hash.write_u8(kind as u8);
-    for text in [source.text, ROOM_H, WASM_C, NATIVE_C, CHILD_C, FREESTANDING_C, include_str!("build.rs"), LINES_RS] {
+    for text in [source.text, SANDBOX_H, WASM_C, NATIVE_C, CHILD_C, FREESTANDING_C, include_str!("build.rs"), LINES_RS]
+    {
         hash.write_usize(text.len());
         hash.write(text.as_bytes());
     }
@@ -372,9 +374,9 @@ fn name(kind: Kind, source: Source<'_>, tools: &Tools) -> String {
     format!("{:032x}", hash.finish128().as_u128())
 }
 
-/// A directory that nobody else may write to: code from it is run.
-fn make_private(dir: &Path) -> Result<(), BuildError> {
+/// Creates a directory that no other user may write to, because code in it is executed.
+fn create_private_dir(dir: &Path) -> Result<(), GuestBuildError> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| BuildError::File { path: dir.to_owned(), error })
+    made.map_err(|error| GuestBuildError::File { path: dir.to_owned(), error })
 }

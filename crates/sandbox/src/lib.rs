@@ -1,89 +1,89 @@
-//! Runs C that must harm nothing but itself: what a network function's handler is written in.
+//! Sandbox for C code: runs the handlers of network functions so that they can harm only themselves.
 //!
 //! ```text
 //! C text ─► build (clang → wasm2c → cc, or cc) ─► Guest ── enter(entry, argument) ─► returns │ Trap
 //!                                                   │ ▲
-//!                                        area: memory both see      Host::call: what the guest may ask for
+//!                                        area: shared memory        Host::call: requests of the guest
 //! ```
 //!
-//! A guest runs in one of three rooms ([`Kind`]), which differ in speed and in what holds it, not in what it sees. In each,
-//! a guest that reaches out of its memory, divides by zero, recurses or loops without end is left with a [`Trap`], and
-//! [`Guest::restart`] gives it fresh memory; its host goes on.
+//! A guest runs in one of three kinds of sandbox ([`SandboxKind`]), which differ in speed and in containment, but not
+//! in the guest's interface. In each kind a guest that accesses memory out of bounds, divides by zero, recurses or
+//! loops without end is stopped with a [`Trap`]. [`Guest::restart`] then gives it fresh memory; the host continues.
 //!
-//! | room | contained by | a call costs |
+//! | kind | contained by | cost of a call |
 //! |---|---|---|
-//! | [`Kind::Wasm`] | WebAssembly, compiled to C and to machine code | a function call and a `setjmp` |
-//! | [`Kind::Process`] | a process without system calls but for two pipes | two switches of processes |
-//! | [`Kind::Native`] | nothing: the guest is trusted | as the first |
+//! | [`SandboxKind::Wasm`] | WebAssembly, compiled to C and to machine code | a function call and a `setjmp` |
+//! | [`SandboxKind::Process`] | a process without system calls except on two pipes | two process switches |
+//! | [`SandboxKind::Native`] | nothing: the guest is trusted | as the first |
 //!
-//! In the order of use: [`build`](mod@build) makes the library or program, `room` and `process` run it, `watch` looks
-//! at the clock and takes the signals. [`large_pages`] is for whoever keeps tables for guests.
+//! [`build`](mod@build) makes the library or program, `in_process` and `process` run it, `time_limit` enforces time
+//! limits and handles signals. [`large_pages`] is for owners of large tables.
 //!
-//! **What a guest is.** Freestanding C that has `void pc_enter(uint32_t entry, uint32_t argument)`, `void *pc_area(void)`,
-//! `const uint32_t pc_area_bytes`, and may call `uint64_t pc_host(uint32_t op, uint32_t which, const void *in, uint32_t
-//! in_bytes, void *out, uint32_t out_bytes, uint64_t value)`.
+//! **Interface of a guest.** Freestanding C with `void pc_enter(uint32_t entry, uint32_t argument)`, `void
+//! *pc_area(void)`, `const uint32_t pc_area_bytes`, and may call `uint64_t pc_host(uint32_t op, uint32_t which, const
+//! void *in, uint32_t in_bytes, void *out, uint32_t out_bytes, uint64_t value)`.
 
 #![warn(missing_docs)]
 
 pub mod build;
-mod pages;
+mod in_process;
+mod large_pages;
 mod process;
-mod room;
-mod watch;
+mod time_limit;
 
-pub use build::{BuildError, Built, Kind, Message, Source, build};
-pub use pages::large_pages;
+pub use build::{BuiltGuest, CompilerMessage, GuestBuildError, GuestSource, SandboxKind, build};
+pub use large_pages::large_pages;
 
 use std::io;
 use std::time::Duration;
 
-/// The longest input of a [`Host::call`], bytes.
+/// Longest input of a [`Host::call`], bytes.
 pub const INPUT_BYTES_MAX: usize = 1024;
-/// The longest output, bytes.
+/// Longest output of a [`Host::call`], bytes.
 pub const OUTPUT_BYTES_MAX: usize = 4096;
-/// The processor's time that one call may take, unless it is said otherwise.
+/// Default CPU time limit of one call.
 pub const LIMIT: Duration = Duration::from_millis(20);
 
-/// What a guest may ask for.
+/// Host of a guest: answers its host calls.
 pub trait Host {
-    /// Answers `pc_host`. `output` holds what the guest has there, and becomes what it gets. It must not panic.
+    /// Answers `pc_host`. `output` holds the guest's bytes, and is returned to the guest. Must not panic.
     fn call(&mut self, op: u32, which: u32, input: &[u8], output: &mut [u8], value: u64) -> u64;
 }
 
-/// Why a guest was left.
+/// Reason of a trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
-pub enum Reason {
-    /// It reached out of its memory (a null pointer does, too).
+pub enum TrapReason {
+    /// Memory access out of bounds, including null pointers.
     #[error("out of bounds")]
     Bounds,
-    /// An integer was divided by zero.
+    /// Integer division by zero.
     #[error("division by zero")]
     Divide,
-    /// A quotient has no room in its type.
+    /// Quotient out of the range of its type.
     #[error("integer overflow in a division")]
     Overflow,
-    /// A number that is none became an integer.
-    #[error("conversion of what is no number")]
+    /// Conversion of a value out of range, or not a number, to an integer.
+    #[error("conversion of a value out of range")]
     Conversion,
-    /// It came where it says that it never comes.
+    /// Execution of code marked as unreachable.
     #[error("unreachable code")]
     Unreachable,
-    /// It called a pointer that is no function of that type.
-    #[error("call of what is no such function")]
+    /// Call by a pointer that is not a function of the expected type.
+    #[error("call of an invalid function pointer")]
     Indirect,
-    /// It recursed too deeply.
+    /// Stack overflow.
     #[error("stack overflow")]
     Stack,
-    /// It took too long.
+    /// CPU time limit exceeded.
     #[error("time limit")]
     Time,
-    /// Something else.
+    /// Any other reason.
     #[error("ended")]
     Other,
 }
 
-impl Reason {
-    /// All of them, for reports.
+impl TrapReason {
+    /// All reasons, for reports.
     pub const ALL: [Self; 9] = [
         Self::Bounds,
         Self::Divide,
@@ -96,12 +96,12 @@ impl Reason {
         Self::Other,
     ];
 
-    /// The number that `room.h` gives it, from 1.
+    /// Reason with this number, from 1, in `sandbox.h`.
     fn from_number(number: u32) -> Self {
         Self::ALL.get((number as usize).wrapping_sub(1)).copied().unwrap_or(Self::Other)
     }
 
-    /// What a signal means.
+    /// Reason of a signal.
     fn from_signal(signal: i32) -> Self {
         match signal {
             libc::SIGSEGV | libc::SIGBUS => Self::Bounds,
@@ -112,78 +112,82 @@ impl Reason {
     }
 }
 
-/// How a call ended that did not return. The guest has to be started anew.
+/// End of a call that did not return. The guest has to be restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Trap {
-    /// Why.
-    pub reason: Reason,
-    /// Where in its code, for [`Built::line`]; 0 if that is not known.
+    /// Reason of the trap.
+    pub reason: TrapReason,
+    /// Address in the guest's code, for [`BuiltGuest::line`]; 0 if unknown.
     pub at: u64,
 }
 
-/// A guest that could not be started.
+/// Error at the start of a guest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its library could not be loaded.
-    #[error("the handler's library can't be loaded: {0}")]
+    /// The library could not be loaded.
+    #[error("cannot load the handler's library: {0}")]
     Load(#[from] libloading::Error),
-    /// There is no memory for it, or no 8 GiB of addresses (`ulimit -v`).
-    #[error("the handler gets no memory: 8 GiB of addresses are needed, which `ulimit -v` may forbid")]
+    /// No memory, or less than 8 GiB of address space (`ulimit -v`).
+    #[error("no memory for the handler: 8 GiB of address space are needed (check `ulimit -v`)")]
     Memory,
-    /// Its area is not where it should be.
-    #[error("the handler's area is not in its memory")]
+    /// The shared memory is outside of the guest's memory.
+    #[error("shared memory of the handler is out of bounds")]
     Area,
-    /// The process does not start.
-    #[error("the handler's process does not start: {0}")]
+    /// The process could not be started.
+    #[error("cannot start the handler's process: {0}")]
     Process(#[from] io::Error),
-    /// The kernel does not confine the process.
-    #[error("the handler's process can't be confined (step {0}): the kernel refuses seccomp")]
+    /// The kernel could not confine the process.
+    #[error("cannot confine the handler's process (step {0}): the kernel refuses seccomp")]
     Confine(u32),
 }
 
-/// A guest with memory of its own.
+/// Guest with memory of its own.
 #[derive(Debug)]
 pub struct Guest(Inner);
 
 #[derive(Debug)]
 enum Inner {
-    Room(room::Room),
+    InProcess(in_process::InProcessGuest),
     Process(process::Process),
 }
 
 impl Guest {
-    /// Starts a guest that has an area of `area_bytes`, with so much of the processor's time for a call.
-    pub fn open(built: &Built, area_bytes: usize, limit: Duration) -> Result<Self, OpenError> {
+    /// Starts a guest with shared memory of `area_bytes`, and a CPU time limit for each call.
+    pub fn open(built: &BuiltGuest, area_bytes: usize, limit: Duration) -> Result<Self, OpenError> {
         Ok(Self(match built.kind {
-            Kind::Wasm => Inner::Room(room::Room::open(&built.file, false, area_bytes, limit)?),
-            Kind::Native => Inner::Room(room::Room::open(&built.file, true, area_bytes, limit)?),
-            Kind::Process => Inner::Process(process::Process::open(&built.file, area_bytes, limit)?),
+            SandboxKind::Wasm => {
+                Inner::InProcess(in_process::InProcessGuest::open(&built.file, false, area_bytes, limit)?)
+            }
+            SandboxKind::Native => {
+                Inner::InProcess(in_process::InProcessGuest::open(&built.file, true, area_bytes, limit)?)
+            }
+            SandboxKind::Process => Inner::Process(process::Process::open(&built.file, area_bytes, limit)?),
         }))
     }
 
-    /// The memory that it shares with its host, between calls.
+    /// Memory shared with the host, to be used between calls.
     pub fn area(&mut self) -> &mut [u8] {
         match &mut self.0 {
-            Inner::Room(room) => room.area(),
+            Inner::InProcess(guest) => guest.area(),
             Inner::Process(process) => process.area(),
         }
     }
 
-    /// Calls it: `pc_enter(entry, argument)`. After a trap it must be restarted.
+    /// Calls `pc_enter(entry, argument)`. After a trap the guest has to be restarted.
     #[inline]
     pub fn enter(&mut self, entry: u32, argument: u32, host: &mut dyn Host) -> Result<(), Trap> {
         match &mut self.0 {
-            Inner::Room(room) => room.enter(entry, argument, host),
+            Inner::InProcess(guest) => guest.enter(entry, argument, host),
             Inner::Process(process) => process.enter(entry, argument, host),
         }
     }
 
-    /// Gives it fresh memory: as it was when it was opened.
+    /// Gives the guest fresh memory, as after [`Self::open`].
     pub fn restart(&mut self) -> Result<(), OpenError> {
         match &mut self.0 {
-            Inner::Room(room) => room.restart(),
+            Inner::InProcess(guest) => guest.restart(),
             Inner::Process(process) => process.restart(),
         }
     }

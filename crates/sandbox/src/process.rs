@@ -1,4 +1,4 @@
-//! A guest in a process of its own (`c/child.c`): two pipes, and messages on them one at a time.
+//! Guest in a process of its own (`c/child.c`), connected by two pipes with one message at a time.
 //!
 //! ```text
 //! host                              guest
@@ -8,8 +8,8 @@
 //!        ◄──────────── DONE, area        or FAULT, or the pipe's end
 //! ```
 //!
-//! The guest may write anything into its pipe: lengths are checked, a message that makes no sense ends it, and nothing is
-//! waited for beyond the call's limit.
+//! The guest may write anything into its pipe: lengths are checked, an invalid message ends the guest, and no wait
+//! exceeds the limit of the call.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -18,8 +18,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use crate::watch::{self, Taken};
-use crate::{Host, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, OpenError, Reason, Trap};
+use crate::time_limit::{self, CpuTimeMeter};
+use crate::{Host, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, OpenError, Trap, TrapReason};
 
 const ENTER: u32 = 1;
 const ANSWER: u32 = 2;
@@ -28,17 +28,18 @@ const ASK: u32 = 4;
 const DONE: u32 = 5;
 const FAULT: u32 = 6;
 const REFUSED: u32 = 7;
-/// `struct message`.
+/// Size of `struct message`.
 const HEAD: usize = 32;
-/// How often the guest's time is looked at while it is waited for.
+/// Interval of the checks of the guest's CPU time during a wait.
 const POLL: Duration = Duration::from_millis(5);
-/// After how many answers a guest's time is looked at, too: one that never stops asking is never waited for.
+/// Number of answers after which the CPU time is also checked, because a guest that makes many host calls is never
+/// waited for.
 const ANSWERS: u32 = 16;
-/// A guest that takes no processor's time and does not answer, for so many looks in a row, five seconds at least, has
-/// ended for us. Where the machine stands still there is one look less, and not one guest.
-const SILENT_LOOKS: u32 = 1000;
+/// Number of consecutive checks (five seconds at least) without CPU time and without an answer after which a guest
+/// counts as dead. While the whole machine stands still there are no checks.
+const SILENT_CHECKS_MAX: u32 = 1000;
 
-/// The process.
+/// Guest process, with the buffer of its shared memory.
 #[derive(Debug)]
 pub(crate) struct Process {
     file: PathBuf,
@@ -54,21 +55,21 @@ struct Running {
     from: ChildStdout,
 }
 
-/// A call's time.
+/// Time limit of a call.
 #[derive(Debug)]
-struct Time {
-    taken: Taken,
+struct CallTime {
+    taken: CpuTimeMeter,
     limit: Duration,
 }
 
-impl Time {
-    /// Looks at what the guest has taken of the processor's time.
+impl CallTime {
+    /// Adds the guest's CPU time since the last check.
     ///
     /// # Errors
-    /// It is over.
-    fn look(&mut self, spent: Duration) -> Result<(), Trap> {
-        if self.taken.look(spent) >= self.limit {
-            return Err(Trap { reason: Reason::Time, at: 0 });
+    /// If the limit is exceeded.
+    fn check(&mut self, spent: Duration) -> Result<(), Trap> {
+        if self.taken.update(spent) >= self.limit {
+            return Err(Trap { reason: TrapReason::Time, at: 0 });
         }
         Ok(())
     }
@@ -121,14 +122,14 @@ impl Process {
     pub(crate) fn enter(&mut self, entry: u32, argument: u32, host: &mut dyn Host) -> Result<(), Trap> {
         let result = self.call(entry, argument, host);
         if result.is_err() {
-            // It answers nobody any more; whatever it still does is of no use.
+            // The process is of no use any more.
             let _ = self.running.child.kill();
         }
         result
     }
 
     fn call(&mut self, entry: u32, argument: u32, host: &mut dyn Host) -> Result<(), Trap> {
-        let mut time = Time { taken: Taken::from(self.running.spent()), limit: self.limit };
+        let mut time = CallTime { taken: CpuTimeMeter::from(self.running.spent()), limit: self.limit };
         let message = Message { kind: ENTER, op: entry, which: argument, ..Message::default() };
         self.running.put(&message.bytes(), &self.area)?;
         let (mut input, mut output) = ([0; INPUT_BYTES_MAX], [0; OUTPUT_BYTES_MAX]);
@@ -146,19 +147,19 @@ impl Process {
                     self.running.put(&answer.bytes(), output)?;
                     answered = answered.wrapping_add(1);
                     if answered.is_multiple_of(ANSWERS) {
-                        time.look(self.running.spent())?;
+                        time.check(self.running.spent())?;
                     }
                 }
                 DONE => return self.running.get(&mut self.area, &mut time),
-                FAULT => return Err(Trap { reason: Reason::from_signal(message.op as i32), at: message.value }),
-                _ => return Err(Trap { reason: Reason::Other, at: 0 }),
+                FAULT => return Err(Trap { reason: TrapReason::from_signal(message.op as i32), at: message.value }),
+                _ => return Err(Trap { reason: TrapReason::Other, at: 0 }),
             }
         }
     }
 }
 
 impl Running {
-    fn message(&mut self, time: &mut Time) -> Result<Message, Trap> {
+    fn message(&mut self, time: &mut CallTime) -> Result<Message, Trap> {
         let mut bytes = [0; HEAD];
         self.get(&mut bytes, time)?;
         Ok(Message::from_bytes(&bytes))
@@ -174,46 +175,46 @@ impl Running {
         } else {
             self.to.write_all(head).and_then(|()| self.to.write_all(rest))
         };
-        all.map_err(|_| self.ended())
+        all.map_err(|_| self.exit_trap())
     }
 
-    /// Reads all of it, unless the guest has taken its time before.
-    fn get(&mut self, to: &mut [u8], time: &mut Time) -> Result<(), Trap> {
+    /// Reads `to` completely, unless the guest exceeds its time limit first.
+    fn get(&mut self, to: &mut [u8], time: &mut CallTime) -> Result<(), Trap> {
         let mut done = 0;
         let (mut silent, mut spent_before) = (0, Duration::MAX);
         while done < to.len() {
             if !readable(&self.from, POLL) {
                 let spent = self.spent();
-                time.look(spent)?;
+                time.check(spent)?;
                 silent = if spent == spent_before { silent + 1 } else { 0 };
                 spent_before = spent;
-                if silent >= SILENT_LOOKS {
-                    return Err(Trap { reason: Reason::Time, at: 0 });
+                if silent >= SILENT_CHECKS_MAX {
+                    return Err(Trap { reason: TrapReason::Time, at: 0 });
                 }
                 continue;
             }
             match self.from.read(&mut to[done..]) {
-                Ok(0) => return Err(self.ended()),
+                Ok(0) => return Err(self.exit_trap()),
                 Ok(got) => done += got,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(self.ended()),
+                Err(_) => return Err(self.exit_trap()),
             }
         }
         Ok(())
     }
 
-    /// The processor's time that it has taken.
+    /// CPU time of the process.
     fn spent(&self) -> Duration {
-        watch::process_time(self.child.id()).unwrap_or_default()
+        time_limit::process_time(self.child.id()).unwrap_or_default()
     }
 
-    /// Why the pipe has ended.
-    fn ended(&mut self) -> Trap {
+    /// Reason for which the pipe has ended.
+    fn exit_trap(&mut self) -> Trap {
         use std::os::unix::process::ExitStatusExt;
         let _ = self.child.kill();
         let signal = self.child.wait().ok().and_then(|status| status.signal());
-        // SIGKILL is seccomp's answer to any other system call, or ours.
-        Trap { reason: signal.map_or(Reason::Other, Reason::from_signal), at: 0 }
+        // SIGKILL is sent by seccomp for a forbidden system call, or by this host.
+        Trap { reason: signal.map_or(TrapReason::Other, TrapReason::from_signal), at: 0 }
     }
 }
 
@@ -230,8 +231,8 @@ fn start(file: &Path, area_bytes: usize) -> Result<(Running, Vec<u8>), OpenError
     let from = child.stdout.take().expect("a pipe was asked for");
     let mut running = Running { child, to, from };
     let ready = running
-        .message(&mut Time { taken: Taken::from(Duration::ZERO), limit: Duration::MAX })
-        .map_err(|_| io::Error::other("it ended at once"))?;
+        .message(&mut CallTime { taken: CpuTimeMeter::from(Duration::ZERO), limit: Duration::MAX })
+        .map_err(|_| io::Error::other("the process ended at once"))?;
     match ready.kind {
         READY if ready.output as usize == area_bytes => Ok((running, vec![0; area_bytes])),
         REFUSED => Err(OpenError::Confine(ready.error)),
@@ -239,13 +240,13 @@ fn start(file: &Path, area_bytes: usize) -> Result<(Running, Vec<u8>), OpenError
     }
 }
 
-/// Starts the program from a thread that never ends: the child dies with the thread that started it, so that none is left
-/// behind, spinning, by a host that was killed.
+/// Starts a process from a thread that never ends, because the child dies with the thread that started it; so a killed
+/// host leaves no guests behind.
 fn spawn(file: &Path) -> io::Result<Child> {
-    type Order = (PathBuf, mpsc::Sender<io::Result<Child>>);
-    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    type SpawnRequest = (PathBuf, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
-        let (orders, taken) = mpsc::channel::<Order>();
+        let (orders, taken) = mpsc::channel::<SpawnRequest>();
         let work = move || {
             for (file, answer) in taken {
                 let child = Command::new(file)
@@ -262,15 +263,15 @@ fn spawn(file: &Path) -> io::Result<Child> {
         orders
     });
     let (answer, child) = mpsc::channel();
-    let gone = |_| io::Error::other("the thread that starts processes is gone");
-    spawner.send((file.to_owned(), answer)).map_err(|_| gone(()))?;
-    child.recv().map_err(|_| gone(()))?
+    let ended = |_| io::Error::other("the spawner thread has ended");
+    spawner.send((file.to_owned(), answer)).map_err(|_| ended(()))?;
+    child.recv().map_err(|_| ended(()))?
 }
 
-/// Whether something can be read within `within`.
+/// Whether the pipe becomes readable within the given time.
 fn readable(from: &ChildStdout, within: Duration) -> bool {
     let mut poll = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, as is said, and its descriptor is open.
+    // SAFETY: the array has one entry, as given, and its descriptor is open.
     #[allow(unsafe_code, reason = "the call is the kernel's")]
     let count = unsafe { libc::poll(&raw mut poll, 1, within.as_millis() as libc::c_int) };
     count > 0

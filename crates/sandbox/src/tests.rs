@@ -1,4 +1,5 @@
-//! Guests that do everything a guest may not, in each room: the call ends with its reason, the host goes on.
+//! Tests of guests that break every rule, in each kind of sandbox: the call ends with the right reason, and the host
+//! continues.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -46,7 +47,7 @@ void pc_enter(uint32_t entry, uint32_t argument)
 }
 "#;
 
-/// Answers with sums, and counts.
+/// Host that answers with sums, and counts the calls.
 #[derive(Default)]
 struct Counting(u32);
 
@@ -58,25 +59,25 @@ impl Host for Counting {
     }
 }
 
-/// Beside the folder of this program, where what was built once stays.
+/// Cache directory beside this test program, so that builds are reused.
 fn cache() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
-    program.ancestors().nth(3).expect("a folder of targets").join("tmp/guests")
+    program.ancestors().nth(3).expect("a target directory").join("tmp/guests")
 }
 
-fn built(kind: Kind) -> Option<Built> {
-    match build(kind, Source { text: GUEST }, &cache()) {
+fn built(kind: SandboxKind) -> Option<BuiltGuest> {
+    match build(kind, GuestSource { text: GUEST }, &cache()) {
         Ok(built) => Some(built),
-        Err(BuildError::Lacking(lacking)) => {
-            assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
-            eprintln!("skipped: {kind:?}: {lacking}");
+        Err(GuestBuildError::MissingTools(missing)) => {
+            assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{missing}");
+            eprintln!("skipped: {kind:?}: {missing}");
             None
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-fn open(built: &Built) -> Guest {
+fn open(built: &BuiltGuest) -> Guest {
     Guest::open(built, 64, LIMIT).expect("a guest")
 }
 
@@ -84,20 +85,20 @@ fn word(guest: &mut Guest, at: usize) -> u32 {
     u32::from_le_bytes(guest.area()[at..at + 4].try_into().unwrap())
 }
 
-/// A call that works shows that the guest is well.
+/// Checks that the guest works, and that its memory is fresh.
 fn is_well(guest: &mut Guest, calls: u32) {
     let mut host = Counting::default();
     guest.area()[..4].copy_from_slice(&40u32.to_le_bytes());
-    guest.enter(0, 2, &mut host).expect("it adds");
+    guest.enter(0, 2, &mut host).expect("a sum");
     assert_eq!(word(guest, 4), 42);
-    guest.enter(8, 0, &mut host).expect("it counts");
-    assert_eq!(word(guest, 4), calls, "its memory is fresh");
+    guest.enter(8, 0, &mut host).expect("a count");
+    assert_eq!(word(guest, 4), calls, "fresh memory");
 }
 
-fn trapped(guest: &mut Guest, built: &Built, entry: u32, argument: u32) -> (Reason, Option<String>) {
+fn trapped(guest: &mut Guest, built: &BuiltGuest, entry: u32, argument: u32) -> (TrapReason, Option<String>) {
     let trap = guest.enter(entry, argument, &mut Counting::default());
     let trap = trap.expect_err(&format!("entry {entry}: a trap"));
-    guest.restart().expect("a fresh one");
+    guest.restart().expect("a restart");
     is_well(guest, 2);
     (trap.reason, built.line(trap.at))
 }
@@ -110,27 +111,27 @@ fn answers(guest: &mut Guest) {
 }
 
 #[test]
-fn a_guest_in_wasm_is_left_with_the_reason_and_the_line() {
-    let Some(built) = built(Kind::Wasm) else { return };
+fn wasm_guest_traps_with_reason_and_line() {
+    let Some(built) = built(SandboxKind::Wasm) else { return };
     let mut guest = open(&built);
     is_well(&mut guest, 2);
     answers(&mut guest);
     for (entry, argument, reason, line) in [
-        (1, 1 << 28, Reason::Bounds, 105),
-        (2, 1, Reason::Divide, 106),
-        (3, 1, Reason::Bounds, 107),
-        (4, 0, Reason::Unreachable, 108),
-        (5, 100_000_000, Reason::Bounds, 0),
-        (6, 0, Reason::Time, 110),
-        (7, 0, Reason::Indirect, 111),
-        (10, 0, Reason::Bounds, 114),
-        (11, 0, Reason::Bounds, 115),
-        (12, 0, Reason::Time, 116),
-        (13, 0, Reason::Bounds, 117),
+        (1, 1 << 28, TrapReason::Bounds, 105),
+        (2, 1, TrapReason::Divide, 106),
+        (3, 1, TrapReason::Bounds, 107),
+        (4, 0, TrapReason::Unreachable, 108),
+        (5, 100_000_000, TrapReason::Bounds, 0),
+        (6, 0, TrapReason::Time, 110),
+        (7, 0, TrapReason::Indirect, 111),
+        (10, 0, TrapReason::Bounds, 114),
+        (11, 0, TrapReason::Bounds, 115),
+        (12, 0, TrapReason::Time, 116),
+        (13, 0, TrapReason::Bounds, 117),
     ] {
         let (got, at) = trapped(&mut guest, &built, entry, argument);
-        assert!(got == reason || (entry == 5 && got == Reason::Stack), "entry {entry}: {got:?}, not {reason:?}");
-        // Between guest and host there is no line.
+        assert!(got == reason || (entry == 5 && got == TrapReason::Stack), "entry {entry}: {got:?}, not {reason:?}");
+        // On the way between guest and host there is no source line.
         if line > 0 && (entry != 12 || at.is_some()) {
             assert_eq!(at, Some(format!("guest.p4c:{line}")), "entry {entry}");
         }
@@ -138,21 +139,21 @@ fn a_guest_in_wasm_is_left_with_the_reason_and_the_line() {
 }
 
 #[test]
-fn a_guest_in_a_process_is_left_with_the_reason_and_the_line() {
-    let Some(built) = built(Kind::Process) else { return };
+fn process_guest_traps_with_reason_and_line() {
+    let Some(built) = built(SandboxKind::Process) else { return };
     let mut guest = open(&built);
     is_well(&mut guest, 2);
     answers(&mut guest);
     for (entry, argument, reason, line) in [
-        (1, 1 << 30, Reason::Bounds, Some("guest.p4c:105")),
-        (2, 1, Reason::Divide, Some("guest.p4c:106")),
-        (3, 1, Reason::Bounds, Some("guest.p4c:107")),
-        (4, 0, Reason::Unreachable, Some("guest.p4c:108")),
-        (5, 100_000_000, Reason::Bounds, None),
-        (6, 0, Reason::Time, None),
-        (11, 0, Reason::Bounds, None),
-        (12, 0, Reason::Time, None),
-        (13, 0, Reason::Unreachable, None),
+        (1, 1 << 30, TrapReason::Bounds, Some("guest.p4c:105")),
+        (2, 1, TrapReason::Divide, Some("guest.p4c:106")),
+        (3, 1, TrapReason::Bounds, Some("guest.p4c:107")),
+        (4, 0, TrapReason::Unreachable, Some("guest.p4c:108")),
+        (5, 100_000_000, TrapReason::Bounds, None),
+        (6, 0, TrapReason::Time, None),
+        (11, 0, TrapReason::Bounds, None),
+        (12, 0, TrapReason::Time, None),
+        (13, 0, TrapReason::Unreachable, None),
     ] {
         let (got, at) = trapped(&mut guest, &built, entry, argument);
         assert_eq!(got, reason, "entry {entry}");
@@ -163,20 +164,20 @@ fn a_guest_in_a_process_is_left_with_the_reason_and_the_line() {
 }
 
 #[test]
-fn a_native_guest_that_faults_or_loops_ends_its_call() {
-    let Some(built) = built(Kind::Native) else { return };
+fn native_guest_traps_on_fault_or_endless_loop() {
+    let Some(built) = built(SandboxKind::Native) else { return };
     let mut guest = open(&built);
     is_well(&mut guest, 2);
     answers(&mut guest);
     for (entry, argument, reason, line) in [
-        (1, 1 << 30, Reason::Bounds, 105),
-        (2, 1, Reason::Divide, 106),
-        (3, 1, Reason::Bounds, 107),
-        (4, 0, Reason::Unreachable, 108),
-        (5, 100_000_000, Reason::Bounds, 0),
-        (6, 0, Reason::Time, 110),
-        (12, 0, Reason::Time, 0),
-        (13, 0, Reason::Bounds, 0),
+        (1, 1 << 30, TrapReason::Bounds, 105),
+        (2, 1, TrapReason::Divide, 106),
+        (3, 1, TrapReason::Bounds, 107),
+        (4, 0, TrapReason::Unreachable, 108),
+        (5, 100_000_000, TrapReason::Bounds, 0),
+        (6, 0, TrapReason::Time, 110),
+        (12, 0, TrapReason::Time, 0),
+        (13, 0, TrapReason::Bounds, 0),
     ] {
         let (got, at) = trapped(&mut guest, &built, entry, argument);
         assert_eq!(got, reason, "entry {entry}");
@@ -186,10 +187,10 @@ fn a_native_guest_that_faults_or_loops_ends_its_call() {
     }
 }
 
-/// Several guests on several threads, some of which loop: none ends another's call.
+/// Several guests on several threads, some of which loop: the end of one call does not affect the others.
 #[test]
-fn a_loop_on_one_thread_ends_on_that_thread_alone() {
-    for kind in [Kind::Wasm, Kind::Native] {
+fn time_limit_ends_only_the_looping_thread() {
+    for kind in [SandboxKind::Wasm, SandboxKind::Native] {
         let Some(built) = built(kind) else { continue };
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -198,11 +199,11 @@ fn a_loop_on_one_thread_ends_on_that_thread_alone() {
                     let mut guest = open(built);
                     for round in 0..5u32 {
                         if thread % 2 == 0 {
-                            assert_eq!(trapped(&mut guest, built, 6, 0).0, Reason::Time);
+                            assert_eq!(trapped(&mut guest, built, 6, 0).0, TrapReason::Time);
                         } else {
                             for step in 0..20_000 {
                                 guest.area()[..4].copy_from_slice(&(round + step).to_le_bytes());
-                                guest.enter(0, 1, &mut Counting::default()).expect("no trap of another's");
+                                guest.enter(0, 1, &mut Counting::default()).expect("no trap by the other guest");
                                 assert_eq!(word(&mut guest, 4), round + step + 1);
                             }
                         }
@@ -214,8 +215,8 @@ fn a_loop_on_one_thread_ends_on_that_thread_alone() {
 }
 
 #[test]
-fn instances_share_no_memory() {
-    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+fn guest_instances_share_no_memory() {
+    for kind in [SandboxKind::Wasm, SandboxKind::Process, SandboxKind::Native] {
         let Some(built) = built(kind) else { continue };
         let (mut one, mut other) = (open(&built), open(&built));
         is_well(&mut one, 2);
@@ -225,82 +226,82 @@ fn instances_share_no_memory() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
-    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+fn compile_errors_name_their_position() {
+    for kind in [SandboxKind::Wasm, SandboxKind::Process, SandboxKind::Native] {
         if built(kind).is_none() {
             continue;
         }
         let wrong = GUEST.replace("area.out = calls", "area.aut = calls");
-        let Err(BuildError::Compile(messages)) = build(kind, Source { text: &wrong }, &cache()) else {
-            panic!("it does not compile")
+        let Err(GuestBuildError::Compile(messages)) = build(kind, GuestSource { text: &wrong }, &cache()) else {
+            panic!("a compile error was expected")
         };
-        let (file, line, _) = messages[0].at.clone().expect("a place");
+        let (file, line, _) = messages[0].at.clone().expect("a position");
         assert_eq!((file.as_str(), line, messages.len()), ("guest.p4c", 112, 1), "{messages:?}");
         assert!(messages[0].text.contains("aut"), "{messages:?}");
-        let lacking = GUEST.replace("area.out = calls", "{ extern int nowhere(int); area.out = nowhere(1); }");
-        let Err(BuildError::Compile(messages)) = build(kind, Source { text: &lacking }, &cache()) else {
-            panic!("it does not link")
+        let missing = GUEST.replace("area.out = calls", "{ extern int nowhere(int); area.out = nowhere(1); }");
+        let Err(GuestBuildError::Compile(messages)) = build(kind, GuestSource { text: &missing }, &cache()) else {
+            panic!("a link error was expected")
         };
-        assert!(messages.iter().any(|m| m.text.contains("`nowhere` is not there")), "{kind:?}: {messages:?}");
+        assert!(messages.iter().any(|m| m.text.contains("undefined symbol `nowhere`")), "{kind:?}: {messages:?}");
     }
 }
 
-/// A guest that asks its host for nothing.
+/// A guest without host calls.
 #[test]
-fn a_guest_may_be_alone() {
+fn guest_without_host_calls_runs() {
     let text = "#include <stdint.h>\nstatic uint32_t area[16]; const uint32_t pc_area_bytes = sizeof area;
         void *pc_area(void) { return area; } void pc_enter(uint32_t a, uint32_t b) { area[0] = a + b; }";
-    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+    for kind in [SandboxKind::Wasm, SandboxKind::Process, SandboxKind::Native] {
         if built(kind).is_none() {
             continue;
         }
-        let mut guest = open(&build(kind, Source { text }, &cache()).expect("it needs nothing"));
+        let mut guest = open(&build(kind, GuestSource { text }, &cache()).expect("a build without host calls"));
         guest.enter(3, 4, &mut Counting::default()).expect("a sum");
         assert_eq!(word(&mut guest, 0), 7);
     }
 }
 
-/// The names that a guest gives to its lines come into C that is compiled for the host.
+/// File names in the guest's `#line` directives appear in C that is compiled for the host.
 #[test]
-fn a_name_of_a_line_is_no_code_of_the_hosts() {
-    // With `\`, an end of line and `"` in it; it sets `PC=1` by the host's libc.
+fn file_name_in_line_directive_is_not_executed() {
+    // A name with `\`, a line break and `"` that would set `PC=1` by the host's libc.
     let name = r#""x\\\n\"\n{ int setenv(const char *, const char *, int); setenv((char[]){80,67,0}, (char[]){49,0}, 1); }\n#define PC""#;
     let text = GUEST.replace("#line 100 \"guest.p4c\"", &format!("#line 100 {name}"));
-    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+    for kind in [SandboxKind::Wasm, SandboxKind::Process, SandboxKind::Native] {
         if built(kind).is_none() {
             continue;
         }
-        let mut guest = open(&build(kind, Source { text: &text }, &cache()).expect("C with a strange name"));
+        let mut guest = open(&build(kind, GuestSource { text: &text }, &cache()).expect("C with a strange name"));
         is_well(&mut guest, 2);
-        assert_eq!(std::env::var_os("PC"), None, "{kind:?}: it ran in the host");
+        assert_eq!(std::env::var_os("PC"), None, "{kind:?}: the name was executed in the host");
     }
 }
 
 #[test]
-fn a_limit_is_of_the_processors_time() {
-    let Some(built) = built(Kind::Wasm) else { return };
+fn time_limit_is_of_cpu_time() {
+    let Some(built) = built(SandboxKind::Wasm) else { return };
     let mut guest = Guest::open(&built, 64, Duration::from_millis(40)).expect("a guest");
-    let began = std::time::Instant::now();
-    assert_eq!(trapped(&mut guest, &built, 6, 0).0, Reason::Time);
-    assert!(began.elapsed() >= Duration::from_millis(40));
+    let started = std::time::Instant::now();
+    assert_eq!(trapped(&mut guest, &built, 6, 0).0, TrapReason::Time);
+    assert!(started.elapsed() >= Duration::from_millis(40));
 }
 
-/// A guest whose host answers at once is never waited for: its time runs all the same.
+/// The time limit also applies to a guest that only makes host calls, which are answered at once.
 #[test]
-fn a_guest_that_never_stops_asking_has_its_time() {
-    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+fn time_limit_applies_to_endless_host_calls() {
+    for kind in [SandboxKind::Wasm, SandboxKind::Process, SandboxKind::Native] {
         let Some(built) = built(kind) else { continue };
         let (mut guest, mut host) = (open(&built), Counting::default());
-        let trap = guest.enter(12, 0, &mut host).expect_err("it never returns");
-        assert_eq!(trap.reason, Reason::Time, "{kind:?}");
-        // Two system calls for each take a process at least 200 ns.
-        assert!(kind != Kind::Process || host.0 <= 100_000, "{} answers in {LIMIT:?}", host.0);
+        let trap = guest.enter(12, 0, &mut host).expect_err("a trap");
+        assert_eq!(trap.reason, TrapReason::Time, "{kind:?}");
+        // A process needs two system calls per host call, at least 200 ns each.
+        assert!(kind != SandboxKind::Process || host.0 <= 100_000, "{} answers in {LIMIT:?}", host.0);
     }
 }
 
-/// Runs `calls` while this thread gets the watcher's signal, `at_once` times and again `apart` later.
-fn in_a_crowd(at_once: usize, apart: Duration, calls: impl FnOnce()) {
-    // SAFETY: it takes nothing and only returns a number.
+/// Runs `calls` while this thread receives the watcher's signal, `at_once` times per burst, with a pause of `apart`.
+fn with_signal_bursts(at_once: usize, pause: Duration, calls: impl FnOnce()) {
+    // SAFETY: the function has no arguments and only returns a number.
     #[allow(unsafe_code, reason = "the call is the kernel's")]
     let thread = unsafe { libc::gettid() };
     let (done, ended) = mpsc::channel::<()>();
@@ -308,14 +309,15 @@ fn in_a_crowd(at_once: usize, apart: Duration, calls: impl FnOnce()) {
         scope.spawn(move || {
             while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
                 for _ in 0..at_once {
-                    // SAFETY: a signal to a thread of this process, ignored unless it ends a guest's call.
+                    // SAFETY: the signal goes to a thread of this process, and is ignored unless it ends a guest's
+                    // call.
                     #[allow(unsafe_code, reason = "the call is the kernel's")]
                     unsafe {
                         libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
                     }
                 }
-                let crowd = Instant::now();
-                while crowd.elapsed() < apart {
+                let burst_end = Instant::now();
+                while burst_end.elapsed() < pause {
                     std::hint::spin_loop();
                 }
             }
@@ -325,16 +327,16 @@ fn in_a_crowd(at_once: usize, apart: Duration, calls: impl FnOnce()) {
     });
 }
 
-/// The watcher's signal, many at once and again and again: calls return, and those that loop are left, as ever. Between
-/// crowds there is time for the guest to go on: signals without an end would take all of it, and its limit with that.
+/// Bursts of the watcher's signal: calls return, and endless loops are ended, as without bursts. Between bursts the
+/// guest gets time to run, which an endless stream of signals would take from its limit.
 #[test]
-fn signals_in_crowds_harm_nobody() {
-    for kind in [Kind::Wasm, Kind::Native] {
+fn bursts_of_signals_do_not_affect_calls() {
+    for kind in [SandboxKind::Wasm, SandboxKind::Native] {
         let Some(built) = built(kind) else { continue };
         let mut guest = open(&built);
-        in_a_crowd(20, Duration::from_micros(50), || {
+        with_signal_bursts(20, Duration::from_micros(50), || {
             for _ in 0..20 {
-                assert_eq!(trapped(&mut guest, &built, 6, 0).0, Reason::Time, "{kind:?}");
+                assert_eq!(trapped(&mut guest, &built, 6, 0).0, TrapReason::Time, "{kind:?}");
                 for step in 0..1000u32 {
                     guest.area()[..4].copy_from_slice(&step.to_le_bytes());
                     guest.enter(0, 1, &mut Counting::default()).expect("no trap");
@@ -345,15 +347,15 @@ fn signals_in_crowds_harm_nobody() {
     }
 }
 
-/// One that comes while the thread is on its way into a guest, or out of it.
+/// Signals that arrive while the thread enters or leaves a guest.
 #[test]
-fn signals_at_the_door_harm_nobody() {
-    for kind in [Kind::Wasm, Kind::Native] {
+fn signals_at_entry_and_exit_do_not_affect_calls() {
+    for kind in [SandboxKind::Wasm, SandboxKind::Native] {
         let Some(built) = built(kind) else { continue };
         let mut guest = open(&built);
-        in_a_crowd(1, Duration::from_micros(5), || {
-            let began = Instant::now();
-            while began.elapsed() < Duration::from_millis(500) {
+        with_signal_bursts(1, Duration::from_micros(5), || {
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_millis(500) {
                 for _ in 0..100 {
                     guest.enter(0, 1, &mut Counting::default()).expect("no trap");
                 }

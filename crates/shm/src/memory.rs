@@ -1,8 +1,7 @@
-//! Memory that processes share: a file without a name.
+//! Memory shared between processes: an anonymous file.
 //!
-//! Its maker seals its size, so nobody can make the mapping of somebody else fall off its end, and takes
-//! all of its pages at once, so that a host short of memory says so here and not later, by a signal. Its
-//! taker believes neither before it has looked.
+//! Its creator seals its size, so that no process can cut off the mapping of another, and allocates all pages at once,
+//! so that a lack of memory is an error here and not a signal later. The receiver checks both.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,38 +10,38 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::fs::{fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 
-/// Its size can't change any more, nor can that.
+/// Seals of the size, and of the seals themselves.
 pub(crate) const SEALS: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
-/// Why memory that another process gave is not mapped.
+/// Error of creating or mapping shared memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// Its size could change.
+    /// The size is not sealed.
     #[error("memory with the seals {got:?}, expected {expected:?}")]
     Unsealed {
-        /// Seals needed.
+        /// Required seals.
         expected: SealFlags,
-        /// Seals there.
+        /// Seals of the memory.
         got: SealFlags,
     },
-    /// It is not as large as it is to be.
+    /// The size is wrong.
     #[error("memory of {got} bytes, expected {expected}")]
     Size {
-        /// What both sides map.
+        /// Expected size, bytes.
         expected: usize,
-        /// Its size.
+        /// Size of the memory, bytes.
         got: i64,
     },
-    /// What the system says.
+    /// Error of the system.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// Makes memory, which takes a moment: all zeros. `name` is what the system's lists of mappings call it.
+/// Creates zeroed memory, which takes a moment. `name` appears in the system's lists of mappings.
 ///
 /// # Errors
-/// When the host has no such memory, or not that much of it.
-pub(crate) fn make(name: &str, bytes: usize) -> Result<OwnedFd, MapError> {
+/// When the host does not have so much shared memory.
+pub(crate) fn create(name: &str, bytes: usize) -> Result<OwnedFd, MapError> {
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let memory = memory.map_err(io::Error::from)?;
     ftruncate(&memory, bytes as u64).map_err(io::Error::from)?;
@@ -51,17 +50,17 @@ pub(crate) fn make(name: &str, bytes: usize) -> Result<OwnedFd, MapError> {
     Ok(memory)
 }
 
-/// Whether this is such memory: sealed, and of the right size.
+/// Checks that memory is sealed and has the right size.
 ///
 /// # Errors
-/// When it isn't.
+/// When it is not.
 pub(crate) fn check(memory: &OwnedFd, bytes: usize) -> Result<(), MapError> {
-    // Anything but memory has no seals to be asked for: an error of the system.
+    // A descriptor of anything else has no seals: the system returns an error.
     let got = fcntl_get_seals(memory).map_err(io::Error::from)?;
     if !got.contains(SEALS) {
         return Err(MapError::Unsealed { expected: SEALS, got });
     }
-    // Huge pages, which may be lacking when they are touched, don't come in this size.
+    // Huge pages, which may be lacking at the first access, do not come in this size.
     let got = fstat(memory).map_err(io::Error::from)?.st_size;
     if usize::try_from(got) != Ok(bytes) {
         return Err(MapError::Size { expected: bytes, got });
@@ -69,10 +68,10 @@ pub(crate) fn check(memory: &OwnedFd, bytes: usize) -> Result<(), MapError> {
     Ok(())
 }
 
-/// Maps all of it.
+/// Maps the whole memory.
 ///
 /// # Errors
-/// What the system says.
+/// Error of the system.
 pub(crate) fn map(memory: impl AsFd, bytes: usize) -> Result<MmapRaw, MapError> {
     Ok(MmapOptions::new().len(bytes).map_raw(&memory.as_fd())?)
 }

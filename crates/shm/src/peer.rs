@@ -1,14 +1,14 @@
-//! The socket between two processes that share memory: by it one gives the memory, each wakes the other,
-//! and each learns that the other is gone.
+//! Socket between two processes that share memory: it transfers the memory, wakes the other process, and reports its
+//! end.
 //!
 //! ```text
-//! maker ── connect, a message and the memory's descriptor ──▶ taker
-//!       ◀────────────────────── welcome ──
-//!       ◀──────────────── a byte: wake up ──▶        its end: the process is gone, however it went
+//! creator ── connect, a message and the memory's descriptor ──▶ receiver
+//!         ◀──────────────────────── ready ──
+//!         ◀──────────────── a byte: wake up ──▶      end of the socket: the process has ended
 //! ```
 //!
-//! It has a name in the abstract namespace, which processes of one network namespace see and nobody has to
-//! clean up. Nothing here waits: what would is an error of kind `WouldBlock`.
+//! The socket has a name in the abstract namespace, which is visible in one network namespace and needs no cleanup. No
+//! call blocks: it fails with `WouldBlock` instead.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,21 +24,21 @@ use rustix::{cmsg_space, net};
 /// Connections that may wait to be accepted; one more is refused.
 const BACKLOG: i32 = 64;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
-/// Wake-ups that are taken in at once. A right peer sends one for each time that it is asked to.
-const BELLS: usize = 256;
-/// The byte that says that the memory is mapped, and the one that wakes.
-const WELCOME: u8 = b'w';
-const BELL: u8 = b'b';
+/// Wake-ups read at once. An honest peer sends one for each time that it is asked to.
+const WAKEUPS_MAX: usize = 256;
+/// Byte that reports the mapped memory, and byte of a wake-up.
+const READY: u8 = b'w';
+const WAKE: u8 = b'b';
 
-/// Where connections come in.
+/// Listener for connections of peers.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct PeerListener(OwnedFd);
 
-impl Listener {
+impl PeerListener {
     /// Listens under a name.
     ///
     /// # Errors
-    /// What the system says; `AddrInUse` when somebody else has the name.
+    /// Errors of the system; `AddrInUse` when another process has the name.
     pub fn bind(name: &[u8]) -> io::Result<Self> {
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
         net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
@@ -46,41 +46,41 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// What the system says; `WouldBlock` when there is none.
-    pub fn accept(&self) -> io::Result<Peer> {
-        Ok(Peer(net::accept_with(&self.0, FLAGS)?))
+    /// Errors of the system; `WouldBlock` when there is none.
+    pub fn accept(&self) -> io::Result<MemoryPeer> {
+        Ok(MemoryPeer(net::accept_with(&self.0, FLAGS)?))
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for PeerListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The other process.
+/// Connection to the other process.
 #[derive(Debug)]
-pub struct Peer(OwnedFd);
+pub struct MemoryPeer(OwnedFd);
 
-impl Peer {
-    /// Connects to whoever listens under a name.
+impl MemoryPeer {
+    /// Connects to the listener of this name.
     ///
     /// # Errors
-    /// What the system says; `ConnectionRefused` when nobody does, here.
+    /// Errors of the system; `ConnectionRefused` when no process of this network namespace listens.
     pub fn connect(name: &[u8]) -> io::Result<Self> {
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
         net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
         Ok(Self(socket))
     }
 
-    /// Sends the first message, and the memory with it.
+    /// Sends the first message with the descriptor of the memory.
     ///
     /// # Errors
-    /// What the system says, or `WriteZero`.
-    pub fn give(&self, message: &[u8], memory: BorrowedFd<'_>) -> io::Result<()> {
+    /// Errors of the system, or `WriteZero`.
+    pub fn send_memory(&self, message: &[u8], memory: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         let descriptors = [memory];
@@ -91,12 +91,12 @@ impl Peer {
         if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Takes both.
+    /// Receives the first message with the descriptor of the memory.
     ///
     /// # Errors
-    /// What the system says; `UnexpectedEof` when the message is of another length, `InvalidData` when
-    /// nothing came with it.
-    pub fn take<const N: usize>(&self) -> io::Result<([u8; N], OwnedFd)> {
+    /// Errors of the system; `UnexpectedEof` when the message has another length, `InvalidData` when it has no
+    /// descriptor.
+    pub fn receive_memory<const N: usize>(&self) -> io::Result<([u8; N], OwnedFd)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
         let mut message = [0; N];
@@ -113,46 +113,46 @@ impl Peer {
         }
     }
 
-    /// Says that the memory is mapped here, too.
+    /// Reports that the memory is mapped.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn welcome(&self) -> io::Result<()> {
-        net::send(&self.0, &[WELCOME], SendFlags::NOSIGNAL)?;
+    /// Errors of the system.
+    pub fn send_ready(&self) -> io::Result<()> {
+        net::send(&self.0, &[READY], SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    /// Whether it has said so.
+    /// Receives the report that the memory is mapped.
     ///
     /// # Errors
-    /// What the system says; `WouldBlock` when it has said nothing yet, `UnexpectedEof` when it is gone.
-    pub fn is_welcome(&self) -> io::Result<()> {
+    /// Errors of the system; `WouldBlock` when it has not arrived, `UnexpectedEof` when the peer has ended.
+    pub fn receive_ready(&self) -> io::Result<()> {
         let mut byte = [0];
         match net::recv(&self.0, &mut byte[..], RecvFlags::empty())? {
-            (1, _) if byte == [WELCOME] => Ok(()),
+            (1, _) if byte == [READY] => Ok(()),
             (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    /// Wakes it.
-    pub fn ring(&self) {
-        // One that is gone will be found so; one that has so many bells unheard is awake.
-        let _ = net::send(&self.0, &[BELL], SendFlags::NOSIGNAL);
+    /// Wakes the peer.
+    pub fn wake(&self) {
+        // An ended peer is detected elsewhere; a peer with a full socket of wake-ups is awake.
+        let _ = net::send(&self.0, &[WAKE], SendFlags::NOSIGNAL);
     }
 
-    /// Hears what bells there are; false when it is gone, or rings as no right one does.
+    /// Reads all pending wake-ups; false when the peer has ended, or sends more than an honest one.
     #[must_use]
-    pub fn hear(&self) -> bool {
-        let mut bells = [0; BELLS];
-        match net::recv(&self.0, &mut bells[..], RecvFlags::empty()) {
-            Ok((got, _)) => (1..BELLS).contains(&got),
+    pub fn drain_wakeups(&self) -> bool {
+        let mut wakeups = [0; WAKEUPS_MAX];
+        match net::recv(&self.0, &mut wakeups[..], RecvFlags::empty()) {
+            Ok((got, _)) => (1..WAKEUPS_MAX).contains(&got),
             Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
         }
     }
 }
 
-impl AsFd for Peer {
+impl AsFd for MemoryPeer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -161,94 +161,94 @@ impl AsFd for Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Map;
+    use crate::RingMap;
 
-    fn connected(name: &str) -> (Peer, Peer) {
+    fn connected(name: &str) -> (MemoryPeer, MemoryPeer) {
         let name = format!("pathcall-test-{}-{name}", std::process::id());
-        let listener = Listener::bind(name.as_bytes()).unwrap();
-        assert_eq!(Listener::bind(name.as_bytes()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let listener = PeerListener::bind(name.as_bytes()).unwrap();
+        assert_eq!(PeerListener::bind(name.as_bytes()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let taker = Peer::connect(name.as_bytes()).unwrap();
-        (listener.accept().unwrap(), taker)
+        let receiver = MemoryPeer::connect(name.as_bytes()).unwrap();
+        (listener.accept().unwrap(), receiver)
     }
 
     #[test]
-    fn the_memory_gets_across() {
-        let (taker, maker) = connected("memory");
-        assert_eq!(taker.take::<5>().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let (_map, memory) = Map::make().unwrap();
-        maker.give(b"hello", memory.as_fd()).unwrap();
-        let (message, memory) = taker.take::<5>().unwrap();
+    fn memory_is_transferred() {
+        let (receiver, creator) = connected("memory");
+        assert_eq!(receiver.receive_memory::<5>().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let (_map, memory) = RingMap::create().unwrap();
+        creator.send_memory(b"hello", memory.as_fd()).unwrap();
+        let (message, memory) = receiver.receive_memory::<5>().unwrap();
         assert_eq!(&message, b"hello");
-        Map::take(memory).unwrap();
-        assert_eq!(maker.is_welcome().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        taker.welcome().unwrap();
-        // Bells that follow at once are not taken with it.
-        taker.ring();
-        maker.is_welcome().unwrap();
-        assert!(maker.hear());
+        RingMap::from_fd(memory).unwrap();
+        assert_eq!(creator.receive_ready().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        receiver.send_ready().unwrap();
+        // Wake-ups that follow at once are not consumed.
+        receiver.wake();
+        creator.receive_ready().unwrap();
+        assert!(creator.drain_wakeups());
     }
 
     #[test]
-    fn anything_else_is_not_taken_for_memory() {
-        let (taker, maker) = connected("else");
-        let (_map, memory) = Map::make().unwrap();
-        maker.ring();
-        assert_eq!(taker.take::<1>().unwrap_err().kind(), io::ErrorKind::InvalidData);
-        maker.give(b"short", memory.as_fd()).unwrap();
-        assert_eq!(taker.take::<6>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        taker.ring();
-        assert_eq!(maker.is_welcome().unwrap_err().kind(), io::ErrorKind::InvalidData);
-        drop(maker);
-        assert_eq!(taker.take::<1>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    fn invalid_messages_are_refused() {
+        let (receiver, creator) = connected("else");
+        let (_map, memory) = RingMap::create().unwrap();
+        creator.wake();
+        assert_eq!(receiver.receive_memory::<1>().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        creator.send_memory(b"short", memory.as_fd()).unwrap();
+        assert_eq!(receiver.receive_memory::<6>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        receiver.wake();
+        assert_eq!(creator.receive_ready().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(creator);
+        assert_eq!(receiver.receive_memory::<1>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn descriptors_that_were_not_asked_for_are_closed() {
-        let (taker, maker) = connected("many");
-        let (_map, memory) = Map::make().unwrap();
+    fn excess_descriptors_are_closed() {
+        let (receiver, creator) = connected("many");
+        let (_map, memory) = RingMap::create().unwrap();
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(8))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         let descriptors = [memory.as_fd(); 8];
         assert!(rights.push(SendAncillaryMessage::ScmRights(&descriptors)));
         let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
-        let ours = || {
+        let open_descriptors = || {
             let held =
                 std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::metadata(fd.ok()?.path()).ok());
             held.filter(|held| std::os::unix::fs::MetadataExt::ino(held) == inode(&memory)).count()
         };
-        let before = ours();
-        net::sendmsg(&maker.0, &[IoSlice::new(b"m")], &mut rights, SendFlags::NOSIGNAL).unwrap();
-        let taken = taker.take::<1>().unwrap();
-        assert_eq!(ours(), before + 1);
+        let before = open_descriptors();
+        net::sendmsg(&creator.0, &[IoSlice::new(b"m")], &mut rights, SendFlags::NOSIGNAL).unwrap();
+        let taken = receiver.receive_memory::<1>().unwrap();
+        assert_eq!(open_descriptors(), before + 1);
         drop(taken);
-        assert_eq!(ours(), before);
+        assert_eq!(open_descriptors(), before);
     }
 
     #[test]
-    fn bells_are_heard_and_so_is_the_end() {
-        let (maker, taker) = connected("bells");
-        assert!(taker.hear(), "nothing is no end");
-        maker.ring();
-        maker.ring();
-        assert!(taker.hear());
-        drop(maker);
-        assert!(!taker.hear());
-        taker.ring();
+    fn wake_ups_and_end_of_peer_are_received() {
+        let (creator, receiver) = connected("wakeups");
+        assert!(receiver.drain_wakeups(), "no wake-up is pending");
+        creator.wake();
+        creator.wake();
+        assert!(receiver.drain_wakeups());
+        drop(creator);
+        assert!(!receiver.drain_wakeups());
+        receiver.wake();
     }
 
     #[test]
-    fn one_that_rings_without_end_is_taken_for_gone() {
-        let (maker, taker) = connected("flood");
-        for _ in 0..=BELLS {
-            maker.ring();
+    fn flood_of_wake_ups_counts_as_end() {
+        let (creator, receiver) = connected("flood");
+        for _ in 0..=WAKEUPS_MAX {
+            creator.wake();
         }
-        assert!(!taker.hear());
+        assert!(!receiver.drain_wakeups());
     }
 
     #[test]
-    fn nobody_listens_there() {
-        let error = Peer::connect(b"pathcall-test-nobody").unwrap_err();
+    fn connect_without_listener_is_refused() {
+        let error = MemoryPeer::connect(b"pathcall-test-nobody").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

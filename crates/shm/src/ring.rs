@@ -1,43 +1,42 @@
-//! A ring of frames for one producer and one consumer that do not trust each other.
+//! Ring of frames for one producer and one consumer that do not trust each other.
 //!
 //! ```text
 //! push ─► words ─► publish ── WRITTEN ──► pop: copied out, then checked ── READ ──► room for push
-//!                     └── is WAITING set? then wake it        wait: sets WAITING, and looks again
+//!                     └── is WAITING set? then wake      arm_wakeup: sets WAITING, and checks again
 //! ```
 //!
-//! A frame is its length in bytes, one word, and its bytes, in words of eight. Positions count words, for
-//! ever. Each side believes only the position that it keeps itself; of the other's it believes what is
-//! possible. Generic over the memory, so that the same code runs between processes, between two threads
-//! of a test, and in a model checker.
+//! A frame is its length in bytes, one word, and its bytes, in words of eight. Positions count words and never wrap.
+//! Each side keeps its own position in private memory; it checks that the other side's position is possible. The code
+//! is generic over the memory, so that it runs between processes, between threads of a test, and in a model checker.
 
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64, Ordering};
 
-/// Words of the cache lines that a processor fetches together: each position has them to itself.
-const LINES: usize = 16;
-/// How far the producer has written, and the consumer read, words.
+/// Words of the cache lines that a processor fetches together: each position has its own.
+const LINE_WORDS: usize = 16;
+/// Positions of the producer and of the consumer, words.
 const WRITTEN: usize = 0;
-const READ: usize = LINES;
+const READ: usize = LINE_WORDS;
 /// Not 0: the consumer waits and is to be woken.
-const WAITING: usize = 2 * LINES;
-/// Words before the frames: three positions, and a place that is free, of each ring.
-const HEAD: usize = 8 * LINES;
+const WAITING: usize = 2 * LINE_WORDS;
+/// Words before the frames: for each ring, three positions and an unused line.
+const HEADER_WORDS: usize = 8 * LINE_WORDS;
 /// Bytes of a word.
-const WORD: usize = size_of::<u64>();
+const WORD_BYTES: usize = size_of::<u64>();
 
-/// A word of shared memory.
-pub trait Word: Send + Sync {
-    /// As [`AtomicU64::load`].
+/// Word of shared memory.
+pub trait RingWord: Send + Sync {
+    /// Loads the word as [`AtomicU64::load`] does.
     fn load(&self, order: Ordering) -> u64;
-    /// As [`AtomicU64::store`].
+    /// Stores the word as [`AtomicU64::store`] does.
     fn store(&self, value: u64, order: Ordering);
-    /// As [`AtomicU64::swap`].
+    /// Swaps the word as [`AtomicU64::swap`] does.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// As [`atomic::fence`].
+    /// Issues a fence as [`atomic::fence`] does.
     fn fence(order: Ordering);
 }
 
-impl Word for AtomicU64 {
+impl RingWord for AtomicU64 {
     #[inline]
     fn load(&self, order: Ordering) -> u64 {
         self.load(order)
@@ -59,55 +58,58 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Memory that both sides have: the positions of two rings, then their frames.
-pub trait Memory {
-    /// What it is made of.
-    type Word: Word;
-    /// All of it.
+/// Memory of both sides: the positions of two rings, then their frames.
+pub trait RingMemory {
+    /// Word of the memory.
+    type Word: RingWord;
+    /// All words of the memory.
     fn words(&self) -> &[Self::Word];
 }
 
-impl<W: Word> Memory for Box<[W]> {
+impl<W: RingWord> RingMemory for Box<[W]> {
     type Word = W;
     fn words(&self) -> &[W] {
         self
     }
 }
 
-/// Which of the two rings a side writes; it reads the other.
+/// Side of a pair of rings: each side writes one ring, and reads the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The one that made the memory.
-    Maker,
-    /// The one that was given it.
-    Taker,
+pub enum RingSide {
+    /// The side that created the memory.
+    Creator,
+    /// The side that received the memory.
+    Receiver,
 }
 
-/// Words of memory for two rings of so many words each, a power of two.
+/// Words of memory for two rings of `capacity` words each, a power of two.
 #[must_use]
 pub const fn words_for(capacity: usize) -> usize {
-    HEAD + 2 * capacity
+    HEADER_WORDS + 2 * capacity
 }
 
-/// One side's ends of both rings in `memory`, which is zero or was used by nobody on this side.
+/// Creates the two ends of one side in `memory`, which must be zero, or unused by this side.
 ///
 /// # Panics
-/// When the memory is not of [`words_for`] some power of two.
+/// When the size of the memory is not [`words_for`] a power of two.
 #[must_use]
-pub fn pair<M: Memory>(memory: Arc<M>, side: Side) -> (Producer<M>, Consumer<M>) {
+pub fn ring_pair<M: RingMemory>(memory: Arc<M>, side: RingSide) -> (Producer<M>, Consumer<M>) {
     let words = memory.words().len();
-    let capacity = words.saturating_sub(HEAD) / 2;
-    assert!(capacity.is_power_of_two() && words == words_for(capacity), "{words} words are no memory of two rings");
-    let own = |of| Place { positions: of * (HEAD / 2), frames: HEAD + of * capacity, capacity };
-    let (out, back) = if side == Side::Maker { (own(0), own(1)) } else { (own(1), own(0)) };
-    let producer = Producer { memory: Arc::clone(&memory), place: out, written: 0, published: 0, read: 0 };
-    (producer, Consumer { memory, place: back, read: 0, released: 0, written: 0, closed: false })
+    let capacity = words.saturating_sub(HEADER_WORDS) / 2;
+    assert!(
+        capacity.is_power_of_two() && words == words_for(capacity),
+        "{words} words are not the memory of two rings"
+    );
+    let own = |of| RingLayout { positions: of * (HEADER_WORDS / 2), frames: HEADER_WORDS + of * capacity, capacity };
+    let (out, back) = if side == RingSide::Creator { (own(0), own(1)) } else { (own(1), own(0)) };
+    let producer = Producer { memory: Arc::clone(&memory), layout: out, written: 0, published: 0, read: 0 };
+    (producer, Consumer { memory, layout: back, read: 0, released: 0, written: 0, closed: false })
 }
 
-/// The other side has written what no right one would.
+/// Invalid data of the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Corrupt {
-    /// A position that can't be.
+pub enum RingCorruption {
+    /// An impossible position.
     #[error("positions {distance} words apart in a ring of {capacity}")]
     Position {
         /// Words from the reading to the writing position.
@@ -115,113 +117,113 @@ pub enum Corrupt {
         /// Words of the ring.
         capacity: u64,
     },
-    /// A frame without a length that a frame may have.
+    /// A frame with an invalid length.
     #[error("a frame of {got} bytes, expected 1 to {expected}")]
     Length {
-        /// The longest that is read.
+        /// Longest frame that is read.
         expected: usize,
-        /// What its first word says.
+        /// Length in its first word.
         got: u64,
     },
-    /// A frame that goes on after the last word that was written.
+    /// A frame that exceeds the written words.
     #[error("a frame of {expected} words, of which {got} are written")]
     Cut {
-        /// Words that its length takes.
+        /// Words of the frame.
         expected: u64,
-        /// Words that are there.
+        /// Words that are written.
         got: u64,
     },
 }
 
-/// Why a frame was not taken.
+/// Error of writing a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The consumer has not made room: a frame is lost, as from a full socket.
+pub enum PushError {
+    /// The ring is full: the frame is lost, as at a full socket.
     #[error("the ring is full")]
     Full,
-    /// Empty, or longer than [`Producer::longest`].
+    /// The frame is empty, or longer than [`Producer::longest`].
     #[error("a frame of {got} bytes, expected 1 to {expected}")]
     Length {
-        /// The longest that is taken.
+        /// Longest frame.
         expected: usize,
-        /// Its length.
+        /// Length of the frame.
         got: usize,
     },
-    /// The other side's fault.
+    /// The other side has corrupted the ring.
     #[error(transparent)]
-    Corrupt(#[from] Corrupt),
+    Corrupt(#[from] RingCorruption),
 }
 
-/// Where a ring is in its memory, words.
+/// Layout of a ring in its memory, words.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RingLayout {
     positions: usize,
     frames: usize,
     capacity: usize,
 }
 
-impl Place {
-    fn position<'m, M: Memory>(&self, memory: &'m M, which: usize) -> &'m M::Word {
+impl RingLayout {
+    fn position<'m, M: RingMemory>(&self, memory: &'m M, which: usize) -> &'m M::Word {
         &memory.words()[self.positions + which]
     }
 
-    /// The `count` words from a position on: as they lie in the memory, in two runs.
-    fn run<'m, M: Memory>(&self, memory: &'m M, from: u64, count: usize) -> (&'m [M::Word], &'m [M::Word]) {
+    /// The `count` words from a position: in two slices, because the ring wraps.
+    fn words_at<'m, M: RingMemory>(&self, memory: &'m M, from: u64, count: usize) -> (&'m [M::Word], &'m [M::Word]) {
         let frames = &memory.words()[self.frames..self.frames + self.capacity];
-        // The low bits of a position are its place.
+        // The low bits of a position are the index.
         let start = from as usize & (self.capacity - 1);
         let first = count.min(self.capacity - start);
         (&frames[start..start + first], &frames[..count - first])
     }
 
-    /// How far the writing position is ahead of the reading one.
-    fn fill(&self, written: u64, read: u64) -> Result<u64, Corrupt> {
+    /// Distance from the reading to the writing position.
+    fn used_words(&self, written: u64, read: u64) -> Result<u64, RingCorruption> {
         let (distance, capacity) = (written.wrapping_sub(read), self.capacity as u64);
-        if distance <= capacity { Ok(distance) } else { Err(Corrupt::Position { distance, capacity }) }
+        if distance <= capacity { Ok(distance) } else { Err(RingCorruption::Position { distance, capacity }) }
     }
 }
 
-/// The end that frames go in by.
+/// Writing end of a ring.
 #[derive(Debug)]
 pub struct Producer<M> {
     memory: Arc<M>,
-    place: Place,
+    layout: RingLayout,
     written: u64,
     published: u64,
-    /// What the consumer said last.
+    /// Last position read from the consumer.
     read: u64,
 }
 
-impl<M: Memory> Producer<M> {
-    /// The memory of both rings.
+impl<M: RingMemory> Producer<M> {
+    /// Returns the memory of both rings.
     #[must_use]
     pub fn into_memory(self) -> Arc<M> {
         self.memory
     }
 
-    /// The longest frame that it takes, bytes: a quarter of the ring.
+    /// Longest frame, bytes: a quarter of the ring.
     #[must_use]
     pub fn longest(&self) -> usize {
-        (self.place.capacity / 4 - 1) * WORD
+        (self.layout.capacity / 4 - 1) * WORD_BYTES
     }
 
-    /// Writes a frame, which the consumer sees when it is [published](Self::publish).
+    /// Writes a frame, which the consumer sees once it is [published](Self::publish).
     ///
     /// # Errors
-    /// [`Refused`]; nothing was written then.
+    /// [`PushError`]; then nothing was written.
     #[inline]
-    pub fn push(&mut self, frame: &[u8]) -> Result<(), Refused> {
+    pub fn push(&mut self, frame: &[u8]) -> Result<(), PushError> {
         if frame.is_empty() || frame.len() > self.longest() {
-            return Err(Refused::Length { expected: self.longest(), got: frame.len() });
+            return Err(PushError::Length { expected: self.longest(), got: frame.len() });
         }
-        let words = 1 + frame.len().div_ceil(WORD);
-        if self.room()? < words as u64 {
-            return Err(Refused::Full);
+        let words = 1 + frame.len().div_ceil(WORD_BYTES);
+        if self.free_words()? < words as u64 {
+            return Err(PushError::Full);
         }
-        let (head, _) = self.place.run(&*self.memory, self.written, 1);
+        let (head, _) = self.layout.words_at(&*self.memory, self.written, 1);
         head[0].store(frame.len() as u64, Ordering::Relaxed);
-        let (first, second) = self.place.run(&*self.memory, self.written + 1, words - 1);
-        let (one, other) = frame.split_at(frame.len().min(first.len() * WORD));
+        let (first, second) = self.layout.words_at(&*self.memory, self.written + 1, words - 1);
+        let (one, other) = frame.split_at(frame.len().min(first.len() * WORD_BYTES));
         write(first, one);
         write(second, other);
         self.written += words as u64;
@@ -230,11 +232,11 @@ impl<M: Memory> Producer<M> {
 
     /// Words written and not published yet.
     #[must_use]
-    pub fn unpublished(&self) -> u64 {
+    pub fn unpublished_words(&self) -> u64 {
         self.written - self.published
     }
 
-    /// Shows the consumer what was pushed; whether it waits, and the caller is to wake it.
+    /// Publishes the written frames; returns whether the consumer waits and the caller has to wake it.
     #[must_use = "a consumer that waits does not look"]
     pub fn publish(&mut self) -> bool {
         if self.published == self.written {
@@ -242,130 +244,130 @@ impl<M: Memory> Producer<M> {
         }
         self.published = self.written;
         self.position(WRITTEN).store(self.written, Ordering::Release);
-        // Either the consumer, which says that it waits and then looks, sees the frames; or this, which
-        // writes them and then looks whether it waits, sees that.
+        // Either the consumer, which sets WAITING and then checks for frames, sees the frames; or this side, which
+        // publishes frames and then checks WAITING, sees the flag.
         M::Word::fence(Ordering::SeqCst);
         let waiting = self.position(WAITING);
         waiting.load(Ordering::Relaxed) != 0 && waiting.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Words that can be written; asks the consumer's position when there seem to be few.
-    fn room(&mut self) -> Result<u64, Corrupt> {
-        let capacity = self.place.capacity as u64;
+    /// Words that can be written; reads the consumer's position when few seem free.
+    fn free_words(&mut self) -> Result<u64, RingCorruption> {
+        let capacity = self.layout.capacity as u64;
         let seen = capacity - (self.written - self.read);
         if seen > capacity / 4 {
             return Ok(seen);
         }
         let read = self.position(READ).load(Ordering::Acquire);
-        // What is not published can't have been read.
-        let fill = self.place.fill(self.written, read)?;
+        // Unpublished words cannot have been read.
+        let fill = self.layout.used_words(self.written, read)?;
         if read.wrapping_sub(self.read) > self.published - self.read {
-            return Err(Corrupt::Position { distance: read.wrapping_sub(self.read), capacity });
+            return Err(RingCorruption::Position { distance: read.wrapping_sub(self.read), capacity });
         }
         self.read = read;
         Ok(capacity - fill)
     }
 
     fn position(&self, which: usize) -> &M::Word {
-        self.place.position(&*self.memory, which)
+        self.layout.position(&*self.memory, which)
     }
 }
 
-/// The end that frames come out by.
+/// Reading end of a ring.
 #[derive(Debug)]
 pub struct Consumer<M> {
     memory: Arc<M>,
-    place: Place,
+    layout: RingLayout,
     read: u64,
     released: u64,
-    /// What the producer said last.
+    /// Last position read from the producer.
     written: u64,
     closed: bool,
 }
 
-impl<M: Memory> Consumer<M> {
-    /// Copies the next frame into `frame`, which bounds its length; how long it is, or `None` when there
-    /// is none. Its bytes are whatever the other side wrote.
+impl<M: RingMemory> Consumer<M> {
+    /// Copies the next frame into `frame`, which limits its length; returns its length, or `None` when there is none.
+    /// The bytes are whatever the other side wrote.
     ///
     /// # Errors
-    /// [`Corrupt`]: the ring is of no use any more.
+    /// [`RingCorruption`]: the ring is unusable.
     #[inline]
-    pub fn pop(&mut self, frame: &mut [u8]) -> Result<Option<usize>, Corrupt> {
+    pub fn pop(&mut self, frame: &mut [u8]) -> Result<Option<usize>, RingCorruption> {
         if self.read == self.written {
             self.release();
             if !self.closed {
-                self.ask()?;
+                self.refresh()?;
             }
             if self.read == self.written {
                 return Ok(None);
             }
         }
-        let there = self.written - self.read;
-        let (head, _) = self.place.run(&*self.memory, self.read, 1);
+        let available = self.written - self.read;
+        let (head, _) = self.layout.words_at(&*self.memory, self.read, 1);
         let got = head[0].load(Ordering::Relaxed);
         let len = usize::try_from(got).ok().filter(|len| (1..=frame.len()).contains(len));
-        let len = len.ok_or(Corrupt::Length { expected: frame.len(), got })?;
-        let words = 1 + len.div_ceil(WORD);
-        if words as u64 > there {
-            return Err(Corrupt::Cut { expected: words as u64, got: there });
+        let len = len.ok_or(RingCorruption::Length { expected: frame.len(), got })?;
+        let words = 1 + len.div_ceil(WORD_BYTES);
+        if words as u64 > available {
+            return Err(RingCorruption::Cut { expected: words as u64, got: available });
         }
-        let (first, second) = self.place.run(&*self.memory, self.read + 1, words - 1);
-        let (one, other) = frame[..len].split_at_mut(len.min(first.len() * WORD));
+        let (first, second) = self.layout.words_at(&*self.memory, self.read + 1, words - 1);
+        let (one, other) = frame[..len].split_at_mut(len.min(first.len() * WORD_BYTES));
         read(first, one);
         read(second, other);
         self.read += words as u64;
-        // The other side sees room well before it runs out of it.
-        if self.read - self.released > self.place.capacity as u64 / 8 {
+        // Release early, so that the other side does not run out of space.
+        if self.read - self.released > self.layout.capacity as u64 / 8 {
             self.release();
         }
         Ok(Some(len))
     }
 
-    /// The producer is gone: takes what there is now, and nothing that is written later.
+    /// Closes the ring after the producer has ended: the present frames can be read, later ones are ignored.
     ///
     /// # Errors
     /// As [`pop`](Self::pop).
-    pub fn close(&mut self) -> Result<(), Corrupt> {
+    pub fn close(&mut self) -> Result<(), RingCorruption> {
         self.closed = true;
-        self.ask()
+        self.refresh()
     }
 
-    /// Whether it is closed.
+    /// Returns whether the ring is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Asks how far the producer has written.
-    fn ask(&mut self) -> Result<(), Corrupt> {
+    /// Reads the producer's position.
+    fn refresh(&mut self) -> Result<(), RingCorruption> {
         let written = self.position(WRITTEN).load(Ordering::Acquire);
-        self.place.fill(written, self.read)?;
+        self.layout.used_words(written, self.read)?;
         self.written = written;
         Ok(())
     }
 
-    /// Whether the ring was at least half full when the producer's position was last asked.
+    /// Returns whether the ring was at least half full when the producer's position was last read.
     #[must_use]
     pub fn is_congested(&self) -> bool {
-        self.written - self.read >= self.place.capacity as u64 / 2
+        self.written - self.read >= self.layout.capacity as u64 / 2
     }
 
-    /// Says that it waits; false if there are frames, or nonsense, after all. The producer wakes it once.
+    /// Asks the producer for one wake-up; false if there are frames, or invalid positions, already.
     #[must_use = "there may be frames"]
-    pub fn wait(&self) -> bool {
-        // An exchange: it comes after the producer's last one, whose zero is not taken for an answer to it.
+    pub fn arm_wakeup(&self) -> bool {
+        // An exchange: it is ordered after the producer's last one, whose zero must not count as its answer.
         self.position(WAITING).swap(1, Ordering::AcqRel);
         // See `Producer::publish`.
         M::Word::fence(Ordering::SeqCst);
         self.read == self.written && self.position(WRITTEN).load(Ordering::Acquire) == self.read
     }
 
-    /// Says that it looks by itself.
-    pub fn look(&self) {
+    /// Disarms the wake-up, because this side polls.
+    pub fn disarm_wakeup(&self) {
         self.position(WAITING).store(0, Ordering::Relaxed);
     }
 
-    /// Gives back the room of what was popped.
+    /// Releases the space of the frames that were read.
     fn release(&mut self) {
         if self.released != self.read {
             self.released = self.read;
@@ -374,34 +376,34 @@ impl<M: Memory> Consumer<M> {
     }
 
     fn position(&self, which: usize) -> &M::Word {
-        self.place.position(&*self.memory, which)
+        self.layout.position(&*self.memory, which)
     }
 }
 
-/// Writes bytes into as many words as they take.
+/// Writes bytes into words.
 #[inline]
-fn write<W: Word>(words: &[W], bytes: &[u8]) {
-    let (whole, rest) = bytes.as_chunks::<WORD>();
-    for (word, bytes) in words.iter().zip(whole) {
+fn write<W: RingWord>(words: &[W], bytes: &[u8]) {
+    let (whole_words, rest) = bytes.as_chunks::<WORD_BYTES>();
+    for (word, bytes) in words.iter().zip(whole_words) {
         word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
     }
     if !rest.is_empty() {
-        let mut last = [0; WORD];
+        let mut last = [0; WORD_BYTES];
         last[..rest.len()].copy_from_slice(rest);
-        words[whole.len()].store(u64::from_ne_bytes(last), Ordering::Relaxed);
+        words[whole_words.len()].store(u64::from_ne_bytes(last), Ordering::Relaxed);
     }
 }
 
-/// Reads bytes out of as many words as they take.
+/// Reads bytes from words.
 #[inline]
-fn read<W: Word>(words: &[W], bytes: &mut [u8]) {
-    let (whole, rest) = bytes.as_chunks_mut::<WORD>();
-    let wholes = whole.len();
-    for (word, bytes) in words.iter().zip(whole) {
+fn read<W: RingWord>(words: &[W], bytes: &mut [u8]) {
+    let (whole_words, rest) = bytes.as_chunks_mut::<WORD_BYTES>();
+    let full = whole_words.len();
+    for (word, bytes) in words.iter().zip(whole_words) {
         *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     }
     if !rest.is_empty() {
-        let last = words[wholes].load(Ordering::Relaxed).to_ne_bytes();
+        let last = words[full].load(Ordering::Relaxed).to_ne_bytes();
         rest.copy_from_slice(&last[..rest.len()]);
     }
 }

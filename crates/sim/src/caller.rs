@@ -1,54 +1,54 @@
-//! A caller: a [`MapClient`] and the script of calls that it is handed.
+//! Caller of the map simulation: a [`MapClient`] with the script of calls that it makes.
 
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
-use pathcall_endpoint::map::{CallError, Key, Operation, Output, Renewal};
+use pathcall_endpoint::map::{CallError, EpochChange, Key, Operation, Output};
 use pathcall_wire::{Instant, TokenKey};
 
-use crate::party::{Decision, Effects, Party, Report};
-use crate::scenario::{CallerPlan, Work};
+use crate::node::{Effects, FrameDecision, NodeReport, SimulatedNode};
+use crate::scenario::{CallerPlan, StepWork};
 
-/// What a step's calls are named: the first, and for a lock the release.
+/// Call id of a step: of its call, or of the release of its locks.
 pub(crate) fn call_id(step: usize, release: bool) -> CallId {
     CallId(step as u64 * 2 + u64::from(release))
 }
 
-/// The step that a call belongs to, and whether it is its release.
+/// Step that a call belongs to, and whether the call is the release of locks.
 pub(crate) fn step_of(call: CallId) -> (usize, bool) {
     ((call.0 / 2) as usize, call.0 % 2 == 1)
 }
 
-/// What a caller does at a time.
+/// Scheduled action of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
-    /// Begins the next step.
+    /// Begin the next step.
     Next,
-    /// Stops waiting for a step's first call.
+    /// Cancel the call of a step.
     Cancel(usize),
-    /// Gives the keys of a lock back.
+    /// Release the locks of a step.
     Release(usize),
 }
 
-/// A caller of one application.
+/// Caller of one application.
 pub(crate) struct Caller<'a> {
     plan: &'a CallerPlan,
     client: Option<MapClient>,
     next_step: usize,
-    /// Calls whose outcome is waited for.
+    /// Calls without an outcome.
     open: Vec<CallId>,
     tasks: BTreeMap<(Instant, u64), Task>,
     tasks_made: u64,
-    /// It was let in, and has not left.
+    /// Whether it has joined and not left.
     member: bool,
     killed: bool,
-    /// It has done all, and no further call comes.
+    /// Whether it closes, as no further call comes.
     closes: bool,
-    /// What it had done when it left.
+    /// Statistics at the time when it left.
     left: Option<ClientStats>,
-    /// Of locks that are held, by step: the session, and the tokens in the order of the step's keys.
+    /// Held locks by step: the session, and the tokens in the order of the step's keys.
     held: BTreeMap<usize, (Option<u32>, Vec<u64>)>,
-    /// The element that it sends by.
+    /// Element that it sends through.
     element: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// It has joined its application and may call; it begins with step `first`.
+    /// Joins the application and begins with step `first`.
     pub(crate) fn join(
         &mut self,
         now: Instant,
@@ -84,17 +84,17 @@ impl<'a> Caller<'a> {
         client.greet();
         (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
-            self.at(now, Task::Next);
+            self.schedule(now, Task::Next);
         }
         self.wake(now, effects);
     }
 
-    /// Whether the controller and the owner take it for one that has joined.
+    /// Whether controller and owner count it as joined.
     pub(crate) fn is_member(&self) -> bool {
         self.member
     }
 
-    /// Its process is killed.
+    /// Kills its process.
     pub(crate) fn kill(&mut self) {
         self.client = None;
         self.tasks.clear();
@@ -105,26 +105,26 @@ impl<'a> Caller<'a> {
         self.killed
     }
 
-    /// It counts as gone.
+    /// Ends its membership.
     pub(crate) fn leave(&mut self) {
         self.member = false;
     }
 
-    /// The element that it sends by.
+    /// Element that it sends through.
     pub(crate) fn element(&self) -> Option<usize> {
         self.element
     }
 
-    /// The epoch has changed.
-    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, element: Option<usize>, effects: &mut Effects) {
+    /// Takes a change of the epoch.
+    pub(crate) fn renew(&mut self, now: Instant, renewal: &EpochChange, element: Option<usize>, effects: &mut Effects) {
         self.element = element;
         if let Some(client) = &mut self.client {
             client.renew(now, renewal);
         }
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
-    /// Whether it believes, by its own clock, that it holds the locks of a step.
+    /// Whether the caller, by its own clock, considers itself the holder of a step's locks.
     pub(crate) fn holds(&self, now: Instant, step: usize) -> bool {
         let session = self.client.as_ref().and_then(|client| client.session(now));
         session.is_some() && self.held.get(&step).is_some_and(|(granted, _)| *granted == session)
@@ -134,14 +134,14 @@ impl<'a> Caller<'a> {
         self.client.as_ref().map(MapClient::stats).or(self.left).unwrap_or_default()
     }
 
-    /// Whether nothing is under way, calls that were cancelled included.
+    /// Whether no call is in progress, cancelled calls included.
     pub(crate) fn is_idle(&self) -> bool {
         self.killed
             || self.left.is_some()
             || self.tasks.is_empty() && self.client.as_ref().is_some_and(MapClient::is_idle)
     }
 
-    fn at(&mut self, when: Instant, task: Task) {
+    fn schedule(&mut self, when: Instant, task: Task) {
         self.tasks_made += 1;
         self.tasks.insert((when, self.tasks_made), task);
     }
@@ -153,7 +153,7 @@ impl<'a> Caller<'a> {
                 let index = self.next_step;
                 self.next_step += 1;
                 if let Some(after) = step.cancel_after {
-                    self.at(now + after, Task::Cancel(index));
+                    self.schedule(now + after, Task::Cancel(index));
                 }
                 self.start(now, call_id(index, false), step.work.operation(), effects);
             }
@@ -161,15 +161,15 @@ impl<'a> Caller<'a> {
                 let id = call_id(step, false);
                 if let Some(open) = self.open.iter().position(|open| *open == id) {
                     self.open.swap_remove(open);
-                    effects.reports.push(Report::Cancelled(id));
+                    effects.reports.push(NodeReport::Cancelled(id));
                     if let Some(client) = &mut self.client {
                         client.cancel(now, id);
                     }
-                    self.at(now + self.plan.steps[step].pause, Task::Next);
+                    self.schedule(now + self.plan.steps[step].pause, Task::Next);
                 }
             }
             Task::Release(step) => {
-                if let Work::Lock { keys, .. } = &self.plan.steps[step].work {
+                if let StepWork::Lock { keys, .. } = &self.plan.steps[step].work {
                     let (_, tokens) = self.held.remove(&step).unwrap_or_default();
                     let operation = Operation::Clear { keys: keys.clone(), tokens };
                     self.start(now, call_id(step, true), operation, effects);
@@ -179,22 +179,22 @@ impl<'a> Caller<'a> {
     }
 
     fn start(&mut self, now: Instant, id: CallId, operation: Operation, effects: &mut Effects) {
-        effects.reports.push(Report::Started(id));
+        effects.reports.push(NodeReport::Started(id));
         self.open.push(id);
         if let Some(client) = &mut self.client {
             client.start(now, id, operation);
         }
     }
 
-    /// The driver's law: after each input poll, then take what has finished; until there is nothing.
-    fn settle(&mut self, now: Instant, effects: &mut Effects) {
+    /// Polls the client and takes its events after every input, as a driver must, until nothing is left to do.
+    fn poll_until_idle(&mut self, now: Instant, effects: &mut Effects) {
         loop {
             if let Some(client) = &mut self.client {
                 client.poll(now, effects);
                 let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
                 for (id, outcome) in finished {
                     self.finished(now, id, &outcome);
-                    effects.reports.push(Report::Finished(id, outcome));
+                    effects.reports.push(NodeReport::Finished(id, outcome));
                 }
             }
             let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) else { break };
@@ -206,7 +206,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Closes when all is done, cancelled calls apart, and leaves when nothing of it is left behind.
+    /// Closes when all steps are done, and leaves when no cancelled call is left.
     fn close(&mut self, now: Instant, effects: &mut Effects) {
         let done = self.tasks.is_empty() && self.open.is_empty() && self.next_step >= self.plan.steps.len();
         let Some(client) = self.client.as_mut().filter(|_| done) else { return };
@@ -216,30 +216,30 @@ impl<'a> Caller<'a> {
         }
         if client.is_idle() {
             self.left = self.client.take().map(|client| client.stats());
-            effects.reports.push(Report::Leaves);
+            effects.reports.push(NodeReport::Leaves);
         }
     }
 
     fn finished(&mut self, now: Instant, id: CallId, outcome: &Result<Output, CallError>) {
-        // What was not asked for is the judge's to see.
+        // The checker reports outcomes of unknown calls.
         let Some(open) = self.open.iter().position(|open| *open == id) else { return };
         self.open.swap_remove(open);
         let (index, release) = step_of(id);
         let step = &self.plan.steps[index];
         match (&step.work, outcome) {
-            (Work::Lock { keys, hold }, Ok(outcome)) if !release => {
+            (StepWork::Lock { keys, hold }, Ok(outcome)) if !release => {
                 if let Output::Locked { tokens, .. } = outcome {
                     let session = self.client.as_ref().and_then(|client| client.session(now));
                     self.held.insert(index, (session, by_key(keys, tokens)));
                 }
-                self.at(now + *hold, Task::Release(index));
+                self.schedule(now + *hold, Task::Release(index));
             }
-            _ => self.at(now + step.pause, Task::Next),
+            _ => self.schedule(now + step.pause, Task::Next),
         }
     }
 }
 
-impl Party for Caller<'_> {
+impl SimulatedNode for Caller<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
         if let Some(client) = &mut self.client {
             let ignored = client.stats().frames_ignored;
@@ -249,11 +249,11 @@ impl Party for Caller<'_> {
             }
             effects.decision = Some(decision(client.stats().frames_ignored == ignored));
         }
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
     fn wake(&mut self, now: Instant, effects: &mut Effects) {
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -263,7 +263,7 @@ impl Party for Caller<'_> {
     }
 }
 
-/// Tokens that came in the order of the keys, in the order in which the keys were named.
+/// Reorders tokens from the sorted order of the keys to the order in which the keys were named.
 pub(crate) fn by_key(keys: &[Key], tokens: &[u64]) -> Vec<u64> {
     let mut sorted: Vec<&Key> = keys.iter().collect();
     sorted.sort();
@@ -271,6 +271,6 @@ pub(crate) fn by_key(keys: &[Key], tokens: &[u64]) -> Vec<u64> {
     keys.iter().filter_map(|key| token(key).copied()).collect()
 }
 
-pub(crate) fn decision(taken: bool) -> Decision {
-    if taken { Decision::Taken } else { Decision::Ignored }
+pub(crate) fn decision(taken: bool) -> FrameDecision {
+    if taken { FrameDecision::Taken } else { FrameDecision::Ignored }
 }

@@ -1,24 +1,28 @@
-//! The element: a [`Program`] with its tables filled as the controller would.
+//! Element of the map simulation: a [`SwitchProgram`] with tables that are configured as the controller would.
 
 use pathcall_endpoint::map::Dest;
-use pathcall_endpoint::map::Outbox;
-use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
+use pathcall_endpoint::map::FrameSink;
+use pathcall_program::{AdmissionError, AdmittedApplication, Endpoint, FrameAction, FrameVerdict, Size, SwitchProgram};
 use pathcall_wire::{Base, Instant};
 
-use crate::party::{Decision, Effects, Party};
-use crate::scenario::{ApplicationPlan, CallerPlan, Memory};
-use crate::switch::Switch;
+use crate::element_program::ElementProgram;
+use crate::node::{Effects, FrameDecision, SimulatedNode};
+use crate::scenario::{ApplicationPlan, CallerPlan, RegisterRange};
 
-/// The element of all applications.
+/// Element of several applications.
 pub(crate) struct Element {
-    switch: Switch,
-    /// Who hears what is for all callers of an application: (gaid, endpoint).
+    switch: ElementProgram,
+    /// Receivers of an application's multicasts: (gaid, endpoint).
     members: Vec<(u32, u32)>,
 }
 
 impl Element {
-    /// An element that knows the owners of these applications, and holds memory for those that have some.
-    pub(crate) fn new(number: usize, switch: Switch, applications: &[ApplicationPlan]) -> Result<Self, TableError> {
+    /// Creates an element that knows the owners of these applications and has memory for those with some.
+    pub(crate) fn new(
+        number: usize,
+        switch: ElementProgram,
+        applications: &[ApplicationPlan],
+    ) -> Result<Self, AdmissionError> {
         let mut element = Self { switch, members: Vec::new() };
         for plan in applications.iter().filter(|plan| plan.element() == number) {
             element.install(plan, plan.memory, plan.epoch)?;
@@ -26,21 +30,21 @@ impl Element {
         Ok(element)
     }
 
-    /// It has lost all that it held.
-    pub(crate) fn forget(&mut self, size: Size) {
-        *self = Self { switch: self.switch.lost(|| Program::new(size)), members: Vec::new() };
+    /// Removes all state.
+    pub(crate) fn clear_state(&mut self, size: Size) {
+        *self = Self { switch: self.switch.lost(|| SwitchProgram::new(size)), members: Vec::new() };
     }
 
-    /// Lets an application in, with memory if it has some.
+    /// Installs an application, with memory if it has some.
     pub(crate) fn install(
         &mut self,
         plan: &ApplicationPlan,
-        memory: Option<Memory>,
+        memory: Option<RegisterRange>,
         epoch: u32,
-    ) -> Result<(), TableError> {
-        self.switch.change(|tables| {
+    ) -> Result<(), AdmissionError> {
+        self.switch.with_tables(|tables| {
             if let Some(memory) = memory {
-                tables.install(Application {
+                tables.install(AdmittedApplication {
                     gaid: plan.gaid,
                     epoch,
                     owner: plan.endpoint,
@@ -56,83 +60,83 @@ impl Element {
         })
     }
 
-    /// Lets a caller's frames in, and what is for all callers out to it.
+    /// Registers a caller: the element admits its frames and sends it multicasts.
     pub(crate) fn register(
         &mut self,
         plan: &ApplicationPlan,
-        memory: Option<Memory>,
+        memory: Option<RegisterRange>,
         caller: &CallerPlan,
-    ) -> Result<(), TableError> {
-        if self.switch.look(|program| program.tables().endpoint(plan.endpoint).is_none()) {
-            // It has just started: the controller will tell it of all that have joined.
+    ) -> Result<(), AdmissionError> {
+        if self.switch.with_program(|program| program.tables().endpoint(plan.endpoint).is_none()) {
+            // The element has just restarted; the controller will register all members again.
             return Ok(());
         }
         let (endpoint, incarnation, gaid) = (caller.endpoint, caller.incarnation, plan.gaid);
         let (slot_base, slots) = (caller.slot_base, caller.flows);
         let entry = Endpoint { endpoint, incarnation, gaid, slot_base, slots };
-        self.switch.change(|tables| tables.set_endpoint(entry))?;
+        self.switch.with_tables(|tables| tables.set_endpoint(entry))?;
         if memory.is_none() {
-            // Not installed: the element passes on what callers send, and is sent nothing for all of them.
+            // Without memory the element forwards the caller's frames and sends no multicasts.
             return Ok(());
         }
         self.members.retain(|(_, endpoint)| *endpoint != caller.endpoint);
         self.members.push((plan.gaid, caller.endpoint));
         let group: Vec<u32> = self.members.iter().filter(|(gaid, _)| *gaid == plan.gaid).map(|(_, e)| *e).collect();
-        self.switch.change(|tables| tables.set_group(plan.gaid, &group))
+        self.switch.with_tables(|tables| tables.set_group(plan.gaid, &group))
     }
 }
 
 impl Element {
-    /// An application has no memory here any more.
+    /// Removes the memory of an application.
     pub(crate) fn remove(&mut self, plan: &ApplicationPlan) {
-        // It may have restarted meanwhile, and not know it.
-        let known = self.switch.change(|tables| tables.remove(plan.gaid).is_ok());
+        // The element may have restarted since, without the application.
+        let known = self.switch.with_tables(|tables| tables.remove(plan.gaid).is_ok());
         self.members.retain(|(gaid, _)| !(known && *gaid == plan.gaid));
     }
 
-    /// Frames refused for their token since it started.
+    /// Number of frames that were dropped for their token since the start.
     pub(crate) fn unauthentic(&self) -> u64 {
-        self.switch.look(|program| program.counters().drop_unauthentic)
+        self.switch.with_program(|program| program.counters().drop_unauthentic)
     }
 
-    /// Whether a frame that passes by is addressed to an endpoint of an application here.
-    pub(crate) fn knows_addressee(&self, frame: &[u8]) -> bool {
+    /// Whether a passing frame is addressed to an endpoint of an application here.
+    pub(crate) fn has_addressee(&self, frame: &[u8]) -> bool {
         let addressee = |base: Base<&[u8]>| {
-            let known = |program: &Program| program.tables().endpoint(base.dst()).map(|endpoint| endpoint.gaid);
-            self.switch.look(known) == Some(base.gaid())
+            let known = |program: &SwitchProgram| program.tables().endpoint(base.dst()).map(|endpoint| endpoint.gaid);
+            self.switch.with_program(known) == Some(base.gaid())
         };
         Base::new_checked(frame).is_ok_and(addressee)
     }
 
-    /// A caller is gone.
+    /// Removes a caller.
     pub(crate) fn release(&mut self, caller: &CallerPlan) {
-        self.switch.change(|tables| tables.remove_endpoint(caller.endpoint));
+        self.switch.with_tables(|tables| tables.remove_endpoint(caller.endpoint));
         self.members.retain(|(_, endpoint)| *endpoint != caller.endpoint);
     }
 }
 
-impl Party for Element {
+impl SimulatedNode for Element {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        let Verdict { action, len } = self.switch.process(now, frame, marked);
-        effects.decision = Some(Decision::Element(action));
+        let FrameVerdict { action, len } = self.switch.process(now, frame, marked);
+        effects.decision = Some(FrameDecision::Element(action));
         let frame = &mut frame[..len];
         match action {
-            Action::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
-            Action::Clone(endpoint) => {
+            FrameAction::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
+            FrameAction::Clone(endpoint) => {
                 effects.send(Dest::Endpoint(endpoint), frame);
-                if let Action::Forward(other) = self.switch.recirculate(frame).action {
+                if let FrameAction::Forward(other) = self.switch.recirculate(frame).action {
                     effects.send(Dest::Endpoint(other), frame);
                 }
             }
-            Action::Multicast(gaid) => self.switch.look(|program| {
+            FrameAction::Multicast(gaid) => self.switch.with_program(|program| {
                 let tables = program.tables();
                 tables.copies(gaid, frame, |member, frame| effects.send(Dest::Endpoint(member), frame));
             }),
-            Action::Drop(_) => {}
+            FrameAction::Drop(_) => {}
         }
     }
 
-    /// An element has no timers.
+    /// Elements have no timers.
     fn wake(&mut self, _now: Instant, _effects: &mut Effects) {}
 
     fn deadline(&self) -> Option<Instant> {

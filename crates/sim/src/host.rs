@@ -1,7 +1,7 @@
-//! A node's machine: its clock, what waits to be read, and whether it runs.
+//! Machine of a node: clock, inbox, pauses.
 //!
-//! Time passes at another rate on every machine, from another origin. A machine that pauses, or is
-//! slow, lets datagrams wait; what finds no room is lost.
+//! Each machine's clock has a rate and an origin of its own. A machine that is paused or slow queues datagrams in its
+//! inbox; a full inbox drops them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use pathcall_wire::Instant;
 
 use crate::network::Datagram;
 
-/// What a machine is like.
+/// Configuration of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPlan {
-    /// Its clock.
+    /// Clock of the machine.
     pub clock: Clock,
-    /// Datagrams that may wait; more are lost.
+    /// Capacity of the inbox in datagrams.
     pub inbox: usize,
-    /// Datagrams waiting from which on an element marks congestion.
+    /// Inbox length from which an element marks congestion.
     pub mark: usize,
-    /// Time that a datagram takes it, until the faults end.
+    /// Time to process a datagram, until the end of the faults.
     pub frame_time: Duration,
-    /// When it stops, and for how long.
+    /// Pauses: start and length.
     pub pauses: Vec<(Instant, Duration)>,
-    /// Whether it looks at its timers before what has come in while it stood still.
+    /// Whether timers run before the inbox after a pause.
     pub timers_first: bool,
 }
 
@@ -40,12 +40,12 @@ impl Default for HostPlan {
     }
 }
 
-/// A clock that counts from an origin of its own, at a rate of its own.
+/// Clock with its own origin and rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
-    /// What it shows at the start.
+    /// Clock reading at the start of the run.
     pub origin: Instant,
-    /// Its nanoseconds in a million true ones.
+    /// Nanoseconds that the clock counts in a million true ones.
     pub rate_ppm: u32,
 }
 
@@ -56,35 +56,35 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// What it shows at a true time.
+    /// Clock reading at a true time.
     #[must_use]
-    pub fn shows(&self, at: Instant) -> Instant {
+    pub fn local_time(&self, at: Instant) -> Instant {
         let passed = u128::from(at.0) * u128::from(self.rate_ppm) / 1_000_000;
         Instant(self.origin.0.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)))
     }
 
-    /// The first true time at which it shows at least `shown`.
+    /// First true time at which the clock reads at least `shown`.
     #[must_use]
-    pub fn reaches(&self, shown: Instant) -> Instant {
+    pub fn world_time(&self, shown: Instant) -> Instant {
         let to_pass = u128::from(shown.0.saturating_sub(self.origin.0)) * 1_000_000;
         Instant(u64::try_from(to_pass.div_ceil(u128::from(self.rate_ppm.max(1)))).unwrap_or(u64::MAX))
     }
 }
 
-/// A machine in a run.
+/// State of a machine during a run.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     pub(crate) plan: HostPlan,
-    /// It does nothing before.
+    /// End of the current pause, or of the processing of a datagram.
     pub(crate) busy_until: Instant,
-    /// Datagrams that wait, in order.
+    /// Received datagrams, in order.
     pub(crate) inbox: VecDeque<Datagram>,
-    /// Whether it is to look at its inbox at a time.
+    /// Whether an inbox event is scheduled.
     pub(crate) looks: bool,
-    /// When it is to be woken.
+    /// Time of the scheduled wake-up.
     pub(crate) alarm: Option<Instant>,
-    /// When it was woken last, and how often at that time.
-    pub(crate) rang: (Instant, u32),
+    /// Time of the last wake-up, and number of wake-ups at that time.
+    pub(crate) last_wake_up: (Instant, u32),
 }
 
 impl Host {
@@ -92,15 +92,15 @@ impl Host {
         Self { plan, ..Self::default() }
     }
 
-    /// Has it stand still.
+    /// Pauses the machine.
     pub(crate) fn stop(&mut self, until: Instant) {
         self.busy_until = self.busy_until.max(until);
     }
 
-    /// Counts a wake; how many there were at this time.
+    /// Counts a wake-up; returns the number of wake-ups at this time.
     pub(crate) fn ring(&mut self, now: Instant) -> u32 {
-        self.rang = (now, if self.rang.0 == now { self.rang.1 + 1 } else { 1 });
-        self.rang.1
+        self.last_wake_up = (now, if self.last_wake_up.0 == now { self.last_wake_up.1 + 1 } else { 1 });
+        self.last_wake_up.1
     }
 }
 
@@ -109,18 +109,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_on_a_clock_has_come_when_it_rings() {
+    fn clock_has_reached_deadline_at_wake_up() {
         for rate_ppm in [900_000, 999_999, 1_000_000, 1_000_001, 1_100_000] {
             let clock = Clock { origin: Instant(77), rate_ppm };
             for shown in [0, 77, 78, 100, 1_000_003, 1 << 40].map(Instant) {
-                let at = clock.reaches(shown);
-                assert!(clock.shows(at) >= shown, "{clock:?} {shown:?}");
+                let at = clock.world_time(shown);
+                assert!(clock.local_time(at) >= shown, "{clock:?} {shown:?}");
                 assert!(
-                    at.0 == 0 || clock.shows(Instant(at.0 - 1)) < shown,
+                    at.0 == 0 || clock.local_time(Instant(at.0 - 1)) < shown,
                     "{clock:?} {shown:?}: not later than it must"
                 );
             }
-            assert_eq!(clock.reaches(Instant(u64::MAX)).0 == u64::MAX, rate_ppm < 1_000_000);
+            assert_eq!(clock.world_time(Instant(u64::MAX)).0 == u64::MAX, rate_ppm < 1_000_000);
         }
     }
 }

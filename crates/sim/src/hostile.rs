@@ -1,22 +1,22 @@
-//! Bytes that no host has sent: damaged frames, forged ones, and junk.
+//! Generator of hostile datagrams: damaged frames, forged frames and random bytes.
 //!
-//! Nothing of it may have an effect, panic or hold up a receiver. Two forgers are at work. One lacks a
-//! name that admits a frame; where frames carry tokens, it has the key all the same, as a caller that
-//! was let in under another incarnation has. The other knows every name and the state of every flow,
-//! and lacks the key: it is at work where frames carry tokens, as it could do anything elsewhere.
+//! A hostile datagram must have no effect, cause no panic and not delay the receiver. There are two kinds of forgers.
+//! The first has no valid identity, but has the key if frames carry tokens, like a caller of another incarnation. The
+//! second knows all identities and the state of every flow, but not the key; it is used only if frames carry tokens,
+//! as it could do anything otherwise.
 
 use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapFrame, MapRepr, TokenKey, W_MAX};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, MAX_FRAME, MapFlags, MapFrame, MapRepr, TokenKey, W_MAX};
 
-use crate::party::Node;
+use crate::node::MapNodeId;
 use crate::random::{Chance, Random};
 use crate::scenario::Scenario;
 
-/// Junk at most; a little more than fits a frame.
+/// Limit on the length of random bytes, a little above the frame limit.
 const JUNK_MAX: u64 = 1_500;
 
-/// What a forger knows of an application.
+/// Identity of an application, as a forger knows it.
 #[derive(Debug, Clone, Copy)]
 struct Application {
     gaid: u32,
@@ -26,12 +26,12 @@ struct Application {
     key: Option<TokenKey>,
 }
 
-/// Makes copies of frames that must not be admitted.
-pub(crate) struct Forger {
+/// Source of frames that must not be admitted.
+pub(crate) struct HostileSender {
     applications: Vec<Application>,
 }
 
-impl Forger {
+impl HostileSender {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let applications = scenario.applications.iter().map(|plan| Application {
             gaid: plan.gaid,
@@ -43,15 +43,15 @@ impl Forger {
         Self { applications: applications.collect() }
     }
 
-    /// Damages a frame: bits flip, or its end is cut off, or more follows. `None` when what comes out
-    /// still is a frame in itself and carries no token, so that only UDP's checksum can tell.
+    /// Damages a frame: flips bits, truncates or extends it. `None` if the result is a valid frame without a token,
+    /// which only the UDP checksum could detect.
     pub(crate) fn damage(&self, random: &mut Random, frame: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = frame.to_vec();
         match random.below(3) {
             0 => bytes.truncate(random.index(bytes.len())),
             1 => bytes.resize(bytes.len() + random.range(1..=64) as usize, random.bits() as u8),
             _ => {
-                // Most of them in the headers, where it matters how they are read.
+                // Mostly in the headers, which are parsed.
                 let within = if random.happens(Chance::percent(80)) { bytes.len().min(72) } else { bytes.len() };
                 for _ in 0..random.range(1..=8) {
                     bytes[random.index(within)] ^= 1 << random.below(8);
@@ -62,8 +62,8 @@ impl Forger {
         (told || MapFrame::new_checked(bytes.as_slice()).is_err()).then_some(bytes)
     }
 
-    /// A frame like this one that must have no effect; or junk.
-    pub(crate) fn forge(&self, random: &mut Random, to: Node, frame: &[u8]) -> Vec<u8> {
+    /// Forges a frame from an overheard one, or returns random bytes.
+    pub(crate) fn forge(&self, random: &mut Random, to: MapNodeId, frame: &[u8]) -> Vec<u8> {
         if MapFrame::new_checked(frame).is_err() || random.happens(Chance::percent(20)) {
             return junk(random);
         }
@@ -71,7 +71,7 @@ impl Forger {
             Some(Application { key: Some(_), .. }) if random.happens(Chance::percent(60)) => {
                 self.unsigned(random, to, frame).unwrap_or_else(|| junk(random))
             }
-            _ => self.misnamed(random, to, frame),
+            _ => self.forge_identity(random, to, frame),
         }
     }
 
@@ -80,24 +80,25 @@ impl Forger {
         self.applications.iter().find(|application| application.gaid == gaid).copied()
     }
 
-    /// A frame like this one, with other lanes, that lacks a name that admits it.
-    fn misnamed(&self, random: &mut Random, to: Node, frame: &[u8]) -> Vec<u8> {
+    /// Forges a frame with other lanes and an invalid identity.
+    fn forge_identity(&self, random: &mut Random, to: MapNodeId, frame: &[u8]) -> Vec<u8> {
         let mut bytes = frame.to_vec();
-        scribble(random, &mut bytes);
+        change_payload(random, &mut bytes);
         let Ok(mut base) = Base::new_checked(bytes.as_mut_slice()) else { return junk(random) };
-        // What goes past the element, and a round's result, is the same in every epoch.
-        let kind = Kind::parse(base.kind());
-        let lasting = base.has(Flags::CROSS) || matches!(kind, Ok(Kind::MapResult | Kind::MapSoft | Kind::MapError));
+        // Frames that bypass the element, and results of a round, are valid in every epoch.
+        let kind = FrameKind::parse(base.kind());
+        let lasting = base.has(Flags::CROSS)
+            || matches!(kind, Ok(FrameKind::MapResult | FrameKind::MapSoft | FrameKind::MapError));
         match random.below(3) {
             0 if !lasting => {
-                // A caller may not have heard of this epoch yet, so that the one before is right there.
-                let before = !matches!(to, Node::Caller(..)) && random.happens(Chance::percent(50));
+                // A caller may not know this epoch yet, so the previous one is valid there.
+                let before = !matches!(to, MapNodeId::Caller(..)) && random.happens(Chance::percent(50));
                 base.set_epoch(if before { base.epoch().wrapping_sub(1) } else { !base.epoch() });
             }
             0 | 1 => {
-                // Who receives checks one of the two; an owner both, of a caller's frame.
+                // A receiver checks one of the two incarnations; an owner checks both, of a caller's frame.
                 let owner = self.applications.iter().any(|application| application.owner == base.src());
-                let both = !matches!(to, Node::Owner(..)) || owner;
+                let both = !matches!(to, MapNodeId::Owner(..)) || owner;
                 let src = random.happens(Chance::percent(50));
                 let mut other = |incarnation| incarnation ^ random.range(1..=u64::from(u32::MAX)) as u32;
                 if both || src {
@@ -114,7 +115,7 @@ impl Forger {
                 let (gaid, epoch, owner) = if others.is_empty() { unknown } else { random.pick(&others) };
                 base.set_gaid(gaid);
                 base.set_epoch(epoch);
-                if !matches!(to, Node::Caller(..)) && kind != Ok(Kind::MapResult) {
+                if !matches!(to, MapNodeId::Caller(..)) && kind != Ok(FrameKind::MapResult) {
                     base.set_dst(owner);
                 }
             }
@@ -122,21 +123,21 @@ impl Forger {
         self.sign(bytes)
     }
 
-    /// The frame with the token that its application, as it names one now, wants; or with none.
+    /// Signs the frame with the key of the application that it names, if that has one.
     fn sign(&self, frame: Vec<u8>) -> Vec<u8> {
         let plain = without_token(&frame);
         let key = self.of(&plain).and_then(|application| application.key);
         let mut room = [0; MAX_FRAME];
-        let signed = key.and_then(|key| key.seal(&plain, &mut room).map(<[u8]>::to_vec));
+        let signed = key.and_then(|key| key.insert_token(&plain, &mut room).map(<[u8]>::to_vec));
         signed.unwrap_or(plain)
     }
 
-    /// A frame in which every name is right and the token is not: like this one with other lanes or
-    /// under a number of the forger's choice, or one of another kind.
-    fn unsigned(&self, random: &mut Random, to: Node, frame: &[u8]) -> Option<Vec<u8>> {
+    /// Forges a frame with a valid identity and an invalid token: other lanes, another sequence number, or another
+    /// kind.
+    fn unsigned(&self, random: &mut Random, to: MapNodeId, frame: &[u8]) -> Option<Vec<u8>> {
         let application = self.of(frame)?;
         let mut bytes = without_token(frame);
-        scribble(random, &mut bytes);
+        change_payload(random, &mut bytes);
         if random.happens(Chance::percent(50)) {
             let mut base = Base::new_checked(bytes.as_mut_slice()).ok()?;
             base.set_seq(base.seq().wrapping_add(random.below(W_MAX.into()) as u32));
@@ -145,10 +146,10 @@ impl Forger {
             bytes = another_kind(random, to, &application, &bytes)?;
         }
         let (mut room, bits) = ([0; MAX_FRAME], random.bits());
-        let guessed = TokenKey::new([bits, !bits]).seal(&bytes, &mut room)?.to_vec();
+        let guessed = TokenKey::new([bits, !bits]).insert_token(&bytes, &mut room)?.to_vec();
         let token = Base::LEN..Base::LEN + TOKEN_LEN;
         Some(match random.below(3) {
-            // None, a guess, or the one of the frame that it knows.
+            // No token, a guessed one, or the one of the overheard frame.
             0 => bytes,
             1 => guessed,
             _ if guessed.len() == frame.len() && guessed[token.end..] == frame[token.end..] => guessed,
@@ -157,8 +158,8 @@ impl Forger {
     }
 }
 
-/// Other lanes, and another payload.
-fn scribble(random: &mut Random, frame: &mut [u8]) {
+/// Changes lanes and payload at random.
+fn change_payload(random: &mut Random, frame: &mut [u8]) {
     let Ok(len) = MapFrame::new_checked(&*frame).map(|frame| frame.lanes().len() + frame.payload().len()) else {
         return;
     };
@@ -171,42 +172,48 @@ fn scribble(random: &mut Random, frame: &mut [u8]) {
     }
 }
 
-/// A frame with the names of this one that says something else to who receives it.
-fn another_kind(random: &mut Random, to: Node, application: &Application, frame: &[u8]) -> Option<Vec<u8>> {
+/// Builds a frame of another kind with the same identity.
+fn another_kind(random: &mut Random, to: MapNodeId, application: &Application, frame: &[u8]) -> Option<Vec<u8>> {
     let frame = MapFrame::new_checked(frame).ok()?;
     let (base, map) = (frame.base().repr(), frame.map().repr());
     let owner = (application.owner, application.incarnation);
     let caller =
         if base.src == application.owner { (base.dst, base.dst_incarnation) } else { (base.src, base.src_incarnation) };
     let kind = match to {
-        Node::Caller(..) => random.pick(&[
-            Kind::MapAck,
-            Kind::MapPairsAck,
-            Kind::MapResult,
-            Kind::MapSoft,
-            Kind::MapHeld,
-            Kind::MapCommit,
-            Kind::MapWithdraw,
-            Kind::MapRefused,
-            Kind::MapError,
+        MapNodeId::Caller(..) => random.pick(&[
+            FrameKind::MapAck,
+            FrameKind::MapPairsAck,
+            FrameKind::MapResult,
+            FrameKind::MapSoft,
+            FrameKind::MapHeld,
+            FrameKind::MapCommit,
+            FrameKind::MapWithdraw,
+            FrameKind::MapRefused,
+            FrameKind::MapError,
         ]),
-        Node::Owner(_) => random.pick(&[Kind::MapFlush, Kind::MapSettled, Kind::MapSilent, Kind::MapClosed]),
-        Node::Element(_) => {
-            random.pick(&[Kind::MapResult, Kind::MapClose, Kind::MapWipe, Kind::MapFree, Kind::MapSoft])
+        MapNodeId::Owner(_) => {
+            random.pick(&[FrameKind::MapFlush, FrameKind::MapSettled, FrameKind::MapSilent, FrameKind::MapClosed])
         }
+        MapNodeId::Element(_) => random.pick(&[
+            FrameKind::MapResult,
+            FrameKind::MapClose,
+            FrameKind::MapWipe,
+            FrameKind::MapFree,
+            FrameKind::MapSoft,
+        ]),
     };
     let (src, dst, flags) = match (to, kind) {
-        (Node::Owner(_), Kind::MapClosed) => (owner, owner, Flags::FROM_SERVER),
-        (Node::Owner(_), _) => (caller, owner, Flags::CROSS),
-        (Node::Element(_), _) => (owner, caller, Flags::FROM_SERVER | Flags::MCAST),
-        (Node::Caller(..), _) => (owner, caller, Flags::FROM_SERVER),
+        (MapNodeId::Owner(_), FrameKind::MapClosed) => (owner, owner, Flags::FROM_SERVER),
+        (MapNodeId::Owner(_), _) => (caller, owner, Flags::CROSS),
+        (MapNodeId::Element(_), _) => (owner, caller, Flags::FROM_SERVER | Flags::MCAST),
+        (MapNodeId::Caller(..), _) => (owner, caller, Flags::FROM_SERVER),
     };
     let result = MapFlags::LINEAR | MapFlags::ROUND | MapFlags::GET | MapFlags::CLEAR;
     let (flags_of_map, lanes) = match kind {
-        Kind::MapResult => (result | map.flags & MapFlags::WIDE, map.lanes),
-        Kind::MapPairsAck => (map.flags, map.lanes),
-        Kind::MapSoft => (MapFlags::BARE | MapFlags::ROUND, 0),
-        Kind::MapSettled => (MapFlags::BARE | MapFlags::CLEAR, 0),
+        FrameKind::MapResult => (result | map.flags & MapFlags::WIDE, map.lanes),
+        FrameKind::MapPairsAck => (map.flags, map.lanes),
+        FrameKind::MapSoft => (MapFlags::BARE | MapFlags::ROUND, 0),
+        FrameKind::MapSettled => (MapFlags::BARE | MapFlags::CLEAR, 0),
         _ => (MapFlags::BARE, 0),
     };
     let base = BaseRepr {
@@ -221,9 +228,9 @@ fn another_kind(random: &mut Random, to: Node, application: &Application, frame:
     let map = MapRepr {
         flags: flags_of_map,
         lanes,
-        // Of an error: which; of what frees locks: whose.
-        index: if kind == Kind::MapError { 1 } else { map.index },
-        threshold: if kind == Kind::MapFree { caller.0 } else { map.threshold },
+        // For an error, its code; for a release of locks, the holder.
+        index: if kind == FrameKind::MapError { 1 } else { map.index },
+        threshold: if kind == FrameKind::MapFree { caller.0 } else { map.threshold },
         ..map
     };
     let mut bytes = vec![0; frame_len(map.flags, map.lanes.into(), map.payload_len.into())];
@@ -231,7 +238,7 @@ fn another_kind(random: &mut Random, to: Node, application: &Application, frame:
     Some(bytes)
 }
 
-/// The frame as it was before it was signed.
+/// Removes the token of a frame.
 fn without_token(frame: &[u8]) -> Vec<u8> {
     let mut bytes = frame.to_vec();
     if Base::new_checked(frame).is_ok_and(|base| base.has(Flags::TOKEN)) {
@@ -242,7 +249,7 @@ fn without_token(frame: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Random bytes, some of which begin as a frame does.
+/// Random bytes, some of them with a frame's first bytes.
 fn junk(random: &mut Random) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..random.below(JUNK_MAX)).map(|_| random.bits() as u8).collect();
     let len = bytes.len() as u16;

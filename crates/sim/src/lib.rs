@@ -1,25 +1,25 @@
-//! A deterministic network that runs the real callers, owners and switch program.
+//! Deterministic simulator of the real callers, owners and switch program on a faulty network.
 //!
-//! One seed is one [`scenario`], one run and one trace: virtual time, an event [`queue`], [`link`]s
-//! that delay, mark, lose, repeat and reorder, and a [`judge`](Failure) that holds every outcome
-//! against a software model.
+//! One seed is one [`scenario`], one run and one trace: virtual time, an event [`queue`], [`link`]s that delay, mark,
+//! lose, repeat and reorder, and a [checker](MapViolation) that compares every outcome with a software model.
 //!
 //! ```text
 //! seed ─► scenario ─► world ─► outcome
 //!                      ├─ callers (MapClient), owners (MapServer), elements (Program)
 //!                      ├─ hosts: clocks that drift, machines that pause or are slow
-//!                      ├─ failing: elements lose all, or are lost to the controller; memory moves, shrinks, goes
-//!                      ├─ killing: callers' processes die, and others take their places
-//!                      ├─ network: links that are cut, change, lose, repeat and reorder; late copies, hostile bytes
-//!                      ├─ windows: the rule of sequence numbers, watched from outside
-//!                      └─ judge: sums, values, locks; each call ends exactly once
+//!                      ├─ failing: elements lose their state, or the controller loses them; memory moves or shrinks
+//!                      ├─ killing: callers' processes die and are replaced
+//!                      ├─ network: links that are cut, change, lose, repeat, reorder; late copies, hostile datagrams
+//!                      ├─ windows: window rule of sequence numbers, checked from outside
+//!                      └─ checker: sums, values, locks; each call ends exactly once
 //! ```
 //!
-//! Other abilities have worlds of their own: [`clone`], [`delegate`], [`function`], [`place`]. In [`all`] they meet.
+//! The other abilities have worlds of their own: [`clone`], [`delegate`], [`function`], [`place`]. [`all`] combines
+//! them.
 //!
-//! [`run`] plays one seed, [`play`] a scenario of one's own, [`sweep`] many seeds on all cores,
-//! [`shrink`] leaves out what a failure does not need, [`cli`] is `pathcall sim`. After the faults end everything
-//! must finish within a bound of virtual time; then late repeats come in, and the values of all keys must be exact.
+//! [`run`] plays one seed, [`play`] a scenario, [`sweep`] many seeds on all cores; [`shrink`] removes what a
+//! violation does not need; [`cli`] is `pathcall sim`. After the end of the faults all calls must end within a bound
+//! of virtual time. Then late repeats are delivered, and the values of all keys must be exact.
 
 #![warn(missing_docs)]
 
@@ -35,23 +35,23 @@ pub mod queue;
 pub mod random;
 pub mod scenario;
 
-mod ability;
-mod around;
 mod caller;
+mod checker;
+mod counts;
 mod element;
+mod element_program;
+mod environment;
 mod hostile;
-mod judge;
+mod minimizer;
 mod network;
+mod node;
+mod nodes;
 mod owner;
 mod panics;
-mod part;
-mod parties;
-mod party;
 mod shrink;
-mod smaller;
+mod simulation;
+mod stepping;
 mod sweep;
-mod switch;
-mod tally;
 mod trace;
 mod windows;
 mod world;
@@ -62,89 +62,94 @@ use std::io::{self, Write};
 use pathcall_endpoint::map::server::ServerStats;
 use pathcall_wire::Instant;
 
-pub use ability::Ability;
-pub use judge::Failure;
-pub use party::Node;
+pub use checker::MapViolation;
+pub use counts::MapCounts;
+pub use node::MapNodeId;
 pub use scenario::{Scenario, generate};
 pub use shrink::shrink;
+pub use simulation::Simulation;
 #[cfg(feature = "mutants")]
-pub use sweep::hunt;
-pub use sweep::{Progress, Report, sweep};
-pub use tally::Tally;
+pub use sweep::find_mutant;
+pub use sweep::{MapReport, Progress, sweep};
 pub use windows::WindowError;
 
-use around::Around;
-use part::Part;
+use environment::Environment;
+use stepping::SteppedRun;
 use trace::{Millis, Trace};
-use world::World;
+use world::MapWorld;
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    /// Its seed.
+pub struct MapOutcome {
+    /// Seed of the run.
     pub seed: u64,
-    /// Differs where runs differ.
+    /// Hash of the run's trace; different runs have different hashes.
     pub trace_hash: u64,
-    /// What was counted.
-    pub tally: Tally,
-    /// What each application's owner counted.
+    /// Counts of the run.
+    pub counts: MapCounts,
+    /// Statistics of each application's owner.
     pub owners: Vec<ServerStats>,
-    /// What was wrong, if anything, and when.
-    pub failure: Option<(Instant, Failure)>,
+    /// First violation and the virtual time of it; `None`: every check passed.
+    pub failure: Option<(Instant, MapViolation)>,
 }
 
-/// A failure with all that is needed to see it again.
+/// Violation with the data that is needed to replay it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// The seed.
+pub struct MapFinding {
+    /// Seed of the run.
     pub seed: u64,
-    /// When it was seen, in virtual time.
+    /// Virtual time of the violation.
     pub at: Instant,
-    /// What was wrong.
-    pub failure: Failure,
+    /// The violation.
+    pub failure: MapViolation,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for MapFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, at, failure } = self;
         write!(f, "seed {seed}, after {} ms: {failure}\n  replay: pathcall sim map --seed {seed}", Millis(*at))
     }
 }
 
-impl Outcome {
-    /// The failure, with all that is needed to see it again.
+impl MapOutcome {
+    /// Violation with the data that is needed to replay it.
     #[must_use]
-    pub fn finding(&self) -> Option<Finding> {
+    pub fn finding(&self) -> Option<MapFinding> {
         let (at, failure) = self.failure.clone()?;
-        Some(Finding { seed: self.seed, at, failure })
+        Some(MapFinding { seed: self.seed, at, failure })
     }
 }
 
 /// Plays the scenario of a seed.
 #[must_use]
-pub fn run(seed: u64) -> Outcome {
+pub fn run(seed: u64) -> MapOutcome {
     play(&generate(seed))
 }
 
 /// Plays a scenario.
 #[must_use]
-pub fn play(scenario: &Scenario) -> Outcome {
-    play_in(scenario, Trace::new(None)).0
+pub fn play(scenario: &Scenario) -> MapOutcome {
+    play_with_trace(scenario, Trace::new(None)).0
 }
 
-/// Plays a scenario and writes what happens, line by line.
+/// Plays a scenario and writes the trace.
 ///
 /// # Errors
-/// When `text` can't be written.
-pub fn play_traced(scenario: &Scenario, text: &mut dyn Write) -> io::Result<Outcome> {
-    let (outcome, trace) = play_in(scenario, Trace::new(Some(text)));
+/// If `text` cannot be written.
+pub fn play_traced(scenario: &Scenario, text: &mut dyn Write) -> io::Result<MapOutcome> {
+    let (outcome, trace) = play_with_trace(scenario, Trace::new(Some(text)));
     trace.and_then(Trace::into_error).map_or(Ok(outcome), Err)
 }
 
-fn play_in<'a>(scenario: &'a Scenario, trace: Trace<'a>) -> (Outcome, Option<Trace<'a>>) {
-    let mut outcome =
-        Outcome { seed: scenario.seed, trace_hash: 0, tally: Tally::default(), owners: Vec::new(), failure: None };
-    let mut world = match World::new(scenario, trace, Around::default()) {
+fn play_with_trace<'a>(scenario: &'a Scenario, trace: Trace<'a>) -> (MapOutcome, Option<Trace<'a>>) {
+    let mut outcome = MapOutcome {
+        seed: scenario.seed,
+        trace_hash: 0,
+        counts: MapCounts::default(),
+        owners: Vec::new(),
+        failure: None,
+    };
+    let mut world = match MapWorld::new(scenario, trace, Environment::default()) {
         Ok(world) => world,
         Err(failure) => {
             outcome.failure = Some((Instant(0), failure));
@@ -153,10 +158,10 @@ fn play_in<'a>(scenario: &'a Scenario, trace: Trace<'a>) -> (Outcome, Option<Tra
     };
     let failure = match panics::catch(|| world.play()) {
         Ok(played) => played.err(),
-        Err(text) => Some(Failure::Panic(text)),
+        Err(text) => Some(MapViolation::Panic(text)),
     };
     outcome.failure = failure.map(|failure| (world.now(), failure));
-    outcome.tally = world.tally();
+    outcome.counts = world.counts();
     outcome.owners = world.server_stats();
     let trace = world.into_trace();
     outcome.trace_hash = trace.hash();

@@ -1,4 +1,4 @@
-//! The command `pathcall-sim`, which `pathcall sim` runs.
+//! Program `pathcall-sim`, which `pathcall sim` starts.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ struct Sim {
 
 fn main() -> ExitCode {
     run_cli(&Sim::parse().args).unwrap_or_else(|error| {
-        eprintln!("pathcall: the output can't be written: {error}");
+        eprintln!("pathcall: cannot write output: {error}");
         ExitCode::FAILURE
     })
 }

@@ -1,48 +1,48 @@
-//! All links, and what is put on them that nobody sent.
+//! Network of the map simulation: all links, late copies and hostile datagrams.
 //!
 //! ```text
 //! frame ─► link ─► arrivals
-//!    ├──► kept, and again after hundreds more on the link (late)
-//!    └──► damaged in place of it, or forged or junk beside it (hostile)
+//!    ├──► stored, and delivered again after hundreds more on the link (late)
+//!    └──► damaged in place of the frame, or forged or random bytes beside it (hostile)
 //! ```
 
 use std::collections::BTreeMap;
 
 use pathcall_wire::Instant;
 
-use crate::hostile::Forger;
-use crate::link::{Arrival, Cut, Fate, Faulty, Link, Loss, Wire};
-use crate::party::Node;
+use crate::hostile::HostileSender;
+use crate::link::{CutLink, FaultyLink, FrameArrival, LinkModel, LinkOutcome, LossCause, Wire};
+use crate::node::MapNodeId;
 use crate::random::{Chance, Random};
 use crate::scenario::Scenario;
 
-/// Copies that a link keeps for later.
+/// Limit on the stored copies of a link.
 const KEPT_MAX: usize = 64;
 
-/// A datagram on its way.
+/// Datagram in transit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Datagram {
     pub(crate) bytes: Vec<u8>,
-    /// It met a congested queue.
+    /// Whether it met a congested queue.
     pub(crate) marked: bool,
-    /// Nobody who takes part has sent it.
+    /// Whether it was sent by no node of the scenario.
     pub(crate) hostile: bool,
 }
 
-/// A datagram that arrives, besides the frame itself.
+/// Datagram that arrives in addition to the frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraDatagram {
     pub(crate) at: Instant,
     pub(crate) datagram: Datagram,
 }
 
-/// One direction of a link, with what it keeps.
-struct Path {
-    link: Box<dyn Link>,
+/// State of one direction of a link.
+struct LinkState {
+    link: Box<dyn LinkModel>,
     random: Random,
-    /// Frames carried.
+    /// Number of frames that the link has carried.
     carried: u64,
-    /// Copies by the number of frames after which they arrive.
+    /// Copies, by the number of frames after which they arrive.
     kept: BTreeMap<u64, Datagram>,
 }
 
@@ -50,75 +50,77 @@ struct Path {
 pub(crate) struct Network<'a> {
     scenario: &'a Scenario,
     random: Random,
-    forger: Forger,
-    paths: BTreeMap<(Node, Node), Path>,
+    forger: HostileSender,
+    links: BTreeMap<(MapNodeId, MapNodeId), LinkState>,
 }
 
 impl<'a> Network<'a> {
     pub(crate) fn new(scenario: &'a Scenario) -> Self {
         let random = Random::new(scenario.seed);
-        Self { scenario, random, forger: Forger::new(scenario), paths: BTreeMap::new() }
+        Self { scenario, random, forger: HostileSender::new(scenario), links: BTreeMap::new() }
     }
 
-    /// Carries a frame: its arrivals, and what else arrives with it.
-    pub(crate) fn carry(
+    /// Carries a frame: appends its arrivals, and other datagrams that arrive with it.
+    pub(crate) fn transmit(
         &mut self,
         now: Instant,
-        (from, to): (Node, Node),
+        (from, to): (MapNodeId, MapNodeId),
         frame: &Datagram,
-        arrivals: &mut Vec<Arrival>,
-        extras: &mut Vec<Extra>,
-    ) -> Fate {
-        let Self { scenario, random, forger, paths } = self;
-        let path = paths.entry((from, to)).or_insert_with(|| Path::new(scenario, from, to, random));
+        arrivals: &mut Vec<FrameArrival>,
+        extras: &mut Vec<ExtraDatagram>,
+    ) -> LinkOutcome {
+        let Self { scenario, random, forger, links } = self;
+        let state = links.entry((from, to)).or_insert_with(|| LinkState::new(scenario, from, to, random));
         let faults = scenario.faults;
-        let mut fate = path.link.carry(now, frame.bytes.len(), arrivals);
-        path.carried += 1;
-        let Some(first) = arrivals.first().copied() else { return fate };
-        while let Some(late) = path.kept.first_entry().filter(|late| *late.key() <= path.carried) {
-            extras.push(Extra { at: first.at, datagram: late.remove() });
+        let mut outcome = state.link.transmit(now, frame.bytes.len(), arrivals);
+        state.carried += 1;
+        let Some(first) = arrivals.first().copied() else { return outcome };
+        while let Some(late) = state.kept.first_entry().filter(|late| *late.key() <= state.carried) {
+            extras.push(ExtraDatagram { at: first.at, datagram: late.remove() });
         }
         if now >= scenario.faults_until || frame.hostile {
-            return fate;
+            return outcome;
         }
-        let random = &mut path.random;
-        if random.happens(faults.late) && path.kept.len() < KEPT_MAX {
-            let after = path.carried + random.range(faults.late_frames / 8..=faults.late_frames);
-            path.kept.insert(after, frame.clone());
+        let random = &mut state.random;
+        if random.happens(faults.late) && state.kept.len() < KEPT_MAX {
+            let after = state.carried + random.range(faults.late_frames / 8..=faults.late_frames);
+            state.kept.insert(after, frame.clone());
         }
         if random.happens(faults.hostile) {
             let hostile = |bytes| Datagram { bytes, marked: false, hostile: true };
             if random.happens(Chance::percent(30)) {
-                // In place of the frame; what its own checks can't tell from a frame, UDP's
-                // checksum does, and nothing arrives.
+                // The damaged frame replaces the original. If only the UDP checksum can detect the damage, nothing
+                // arrives.
                 arrivals.clear();
-                fate.lost = Some(Loss::Damaged);
+                outcome.lost = Some(LossCause::Damaged);
                 let damaged = forger.damage(random, &frame.bytes);
-                extras.extend(damaged.map(|bytes| Extra { at: first.at, datagram: hostile(bytes) }));
+                extras.extend(damaged.map(|bytes| ExtraDatagram { at: first.at, datagram: hostile(bytes) }));
             } else {
-                // Before the frame as well as after it.
+                // The forged frame may arrive before the original or after it.
                 let at = now + random.up_to(first.at.since(now) * 2);
                 let bytes = forger.forge(random, to, &frame.bytes);
-                extras.push(Extra { at, datagram: hostile(bytes) });
+                extras.push(ExtraDatagram { at, datagram: hostile(bytes) });
             }
         }
-        fate
+        outcome
     }
 
-    /// Everything that is kept for later, now.
-    pub(crate) fn release(&mut self) -> Vec<(Node, Datagram)> {
-        let paths = self.paths.iter_mut();
-        paths.flat_map(|((_, to), path)| std::mem::take(&mut path.kept).into_values().map(|late| (*to, late))).collect()
+    /// Takes all stored copies.
+    pub(crate) fn release(&mut self) -> Vec<(MapNodeId, Datagram)> {
+        let links = self.links.iter_mut();
+        links
+            .flat_map(|((_, to), state)| std::mem::take(&mut state.kept).into_values().map(|late| (*to, late)))
+            .collect()
     }
 }
 
-impl Path {
-    fn new(scenario: &Scenario, from: Node, to: Node, random: &mut Random) -> Self {
+impl LinkState {
+    fn new(scenario: &Scenario, from: MapNodeId, to: MapNodeId, random: &mut Random) -> Self {
         let changes = scenario.wire_changes.iter().filter(|change| change.of(from, to));
         let outages = scenario.outages.iter().filter(|outage| outage.of(from, to));
         let wire = Wire::new(scenario.wire, random.fork()).with_changes(changes.map(|change| (change.at, change.wire)));
-        let cut = Cut::new(wire, outages.map(|outage| (outage.since, outage.until)).collect());
-        let link = Box::new(Faulty::new(cut, scenario.faults, scenario.faults_until, random.fork()));
+        let cut = CutLink::new(wire, outages.map(|outage| (outage.since, outage.until)).collect());
+        let link = Box::new(FaultyLink::new(cut, scenario.faults, scenario.faults_until, random.fork()));
         Self { link, random: random.fork(), carried: 0, kept: BTreeMap::new() }
     }
 }

@@ -1,24 +1,26 @@
-//! An owner: a [`MapServer`] in its driver's place.
+//! Owner of the map simulation: a [`MapServer`] without its driver.
 
 use pathcall_endpoint::map::client::ClientConfig;
-use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
-use pathcall_endpoint::map::{Ack, CallError, Grant, Key, Renewal};
+use pathcall_endpoint::map::server::{
+    ElementTerms, Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, ServerStats,
+};
+use pathcall_endpoint::map::{Ack, CallError, EpochChange, Key, RegisterGrant};
 use pathcall_wire::Instant;
 
 use crate::caller::decision;
-use crate::party::{Effects, Party, Report};
-use crate::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose};
-use crate::world::OwnerWord;
+use crate::node::{Effects, NodeReport, SimulatedNode};
+use crate::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange};
+use crate::world::OwnerUpdate;
 
-/// The owner of one application.
+/// Owner of one application.
 pub(crate) struct Owner<'a> {
     plan: &'a ApplicationPlan,
     server: MapServer,
     epoch: u32,
     terms: u64,
-    /// Memory that it has.
-    memory: Option<Memory>,
-    /// The element that it works by, if there is one that serves.
+    /// Memory in the element, if any.
+    memory: Option<RegisterRange>,
+    /// Element that it works with, if one serves it.
     element: Option<usize>,
 }
 
@@ -47,13 +49,13 @@ impl<'a> Owner<'a> {
     }
 
     /// Whether a caller can join now.
-    pub(crate) fn lets_in(&mut self, now: Instant, effects: &mut Effects) -> bool {
-        let lets_in = self.server.lets_in();
-        self.settle(now, effects);
-        lets_in
+    pub(crate) fn can_join(&mut self, now: Instant, effects: &mut Effects) -> bool {
+        let can_join = self.server.can_admit();
+        self.poll_until_idle(now, effects);
+        can_join
     }
 
-    /// Lets a caller in; what it is to know.
+    /// Admits a caller; returns its configuration.
     pub(crate) fn join(&mut self, now: Instant, caller: &CallerPlan) -> Result<ClientConfig, CallError> {
         let joined = self.server.join(now, self.member(caller))?;
         Ok(ClientConfig {
@@ -91,46 +93,45 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Epoch that it works under, if it has memory.
+    /// Epoch of its memory, if it has memory.
     pub(crate) fn epoch_with_memory(&self) -> Option<u32> {
         self.memory.map(|_| self.epoch)
     }
 
-    /// The element that it works by.
+    /// Element that it works with.
     pub(crate) fn element(&self) -> Option<usize> {
         self.element
     }
 
-    /// Its memory is another, or its element has restarted, or is gone.
-    pub(crate) fn renew(&mut self, now: Instant, word: &OwnerWord, effects: &mut Effects) {
-        (self.element, self.epoch, self.memory) = (word.element, word.epoch, word.memory);
+    /// Takes a change of its memory or its element.
+    pub(crate) fn renew(&mut self, now: Instant, update: &OwnerUpdate, effects: &mut Effects) {
+        (self.element, self.epoch, self.memory) = (update.element, update.epoch, update.memory);
         self.terms += 1;
         let reason = "the element failed";
-        let terms = Terms { number: self.terms, epoch: self.epoch, grant: self.memory.map(grant), reason };
+        let terms = ElementTerms { number: self.terms, epoch: self.epoch, grant: self.memory.map(grant), reason };
         self.server.renew(now, terms);
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
-    /// A caller has left, or died.
+    /// Removes a caller that has left, or died.
     pub(crate) fn leave(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
         self.server.leave(now, caller.endpoint);
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
-    /// The element lets in nothing more of a caller that has left.
-    pub(crate) fn gone(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
-        self.server.gone(now, caller.endpoint);
-        self.settle(now, effects);
+    /// Records that the element admits no more frames of a caller that has left.
+    pub(crate) fn finish_departure(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
+        self.server.on_caller_expelled(now, caller.endpoint);
+        self.poll_until_idle(now, effects);
     }
 
-    /// What a caller is to be told of it; `None` when it has not joined.
-    pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<Renewal> {
-        let renewal = self.server.rejoin(self.member(caller))?;
-        Some(Renewal { element: self.sends_by_element(caller, renewal.element), ..renewal })
+    /// Renewal for a caller; `None` if the caller has not joined.
+    pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<EpochChange> {
+        let renewal = self.server.take_epoch_change(self.member(caller))?;
+        Some(EpochChange { element: self.sends_by_element(caller, renewal.element), ..renewal })
     }
 
-    /// Whether a caller's frames go by the element: if there is memory, it is the owner who knows.
-    /// Without, the element passes them on.
+    /// Whether a caller sends through the element. With memory the owner decides; without, the element only forwards.
     fn sends_by_element(&self, caller: &CallerPlan, of_use: bool) -> bool {
         if self.memory.is_some() { of_use } else { caller.by_element && self.element.is_some() }
     }
@@ -139,29 +140,29 @@ impl<'a> Owner<'a> {
         self.server.stats()
     }
 
-    /// Asks for the values of these keys, or of all.
+    /// Queries the values of these keys, or of all.
     pub(crate) fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>, effects: &mut Effects) {
-        effects.reports.push(Report::Asked(id));
+        effects.reports.push(NodeReport::Asked(id));
         self.server.query(now, id, keys);
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
-    fn settle(&mut self, now: Instant, effects: &mut Effects) {
+    fn poll_until_idle(&mut self, now: Instant, effects: &mut Effects) {
         self.server.poll(now, effects);
         while let Some(event) = self.server.next_event() {
             match event {
-                Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
-                Event::ElementSilent | Event::EpochOver => effects.silent |= self.memory.is_some(),
+                Event::Answered(id, outcome) => effects.reports.push(NodeReport::Answered(id, outcome)),
+                Event::ElementSilent | Event::EpochEndRequested => effects.silent |= self.memory.is_some(),
             }
         }
     }
 }
 
-fn grant(memory: Memory) -> Grant {
-    Grant { rows: memory.rows, width: memory.width }
+fn grant(memory: RegisterRange) -> RegisterGrant {
+    RegisterGrant { rows: memory.rows, width: memory.width }
 }
 
-impl Party for Owner<'_> {
+impl SimulatedNode for Owner<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
         let ignored = self.server.stats().frames_ignored;
         match marked {
@@ -169,11 +170,11 @@ impl Party for Owner<'_> {
             false => self.server.handle(now, frame, effects),
         }
         effects.decision = Some(decision(self.server.stats().frames_ignored == ignored));
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
     fn wake(&mut self, now: Instant, effects: &mut Effects) {
-        self.settle(now, effects);
+        self.poll_until_idle(now, effects);
     }
 
     fn deadline(&self) -> Option<Instant> {

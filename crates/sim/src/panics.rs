@@ -1,15 +1,15 @@
-//! Panics of code under test, as text: with their place, and without a page on the terminal each.
+//! Capture of panics of the code under test, as text with the source location and without output on the terminal.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// `Some` while this thread catches panics: what the last one said.
+    /// `Some` while this thread captures panics: text of the last one.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`; what it says when it panics, and where.
+/// Runs `work`; a panic becomes an error with its text and location.
 pub(crate) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -22,7 +22,7 @@ pub(crate) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, String> {
         }));
     });
     CAUGHT.set(Some(String::new()));
-    // What `work` changed is looked at after a panic, but not used any further.
+    // State that `work` changed is only inspected after a panic.
     let done = catch_unwind(AssertUnwindSafe(work));
     let text = CAUGHT.take().unwrap_or_default();
     done.map_err(|_| text)
@@ -33,9 +33,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_place() {
+    fn caught_panic_has_text_and_location() {
         assert_eq!(catch(|| 3), Ok(3));
-        let said = catch(|| panic!("no room")).expect_err("it panics");
-        assert!(said.contains("no room") && said.contains("panics.rs"), "{said}");
+        let message = catch(|| panic!("no room")).expect_err("panic is caught");
+        assert!(message.contains("no room") && message.contains("panics.rs"), "{message}");
     }
 }

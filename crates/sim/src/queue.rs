@@ -1,11 +1,11 @@
-//! What happens next: events by time, and in the order they were put in at one time.
+//! Event queue: events by time, and in the order of insertion at equal times.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use pathcall_wire::Instant;
 
-/// A queue of events in virtual time.
+/// Queue of events in virtual time.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -26,32 +26,32 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// Has `event` happen at `at`.
+    /// Schedules `event` at `at`.
     pub fn push(&mut self, at: Instant, event: E) {
         self.inserted += 1;
         self.heap.push(Entry { at, number: self.inserted, event });
     }
 
-    /// When the next event happens.
+    /// Time of the next event.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    /// What happens next.
+    /// Next event.
     #[must_use]
     pub fn peek(&self) -> Option<&E> {
         self.heap.peek().map(|entry| &entry.event)
     }
 
-    /// Has what happens next happen at `at`, behind all that happens then.
+    /// Moves the next event to `at`, behind all events at that time.
     pub fn postpone(&mut self, at: Instant) {
         if let Some((_, event)) = self.pop() {
             self.push(at, event);
         }
     }
 
-    /// Takes the next event out.
+    /// Removes the next event.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }
@@ -64,7 +64,7 @@ impl<E> Extend<(Instant, E)> for EventQueue<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// The earliest is the greatest: the standard heap gives out the greatest.
+    /// The earliest is the greatest, because the standard heap returns the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_in_the_order_put_in() {
+    fn events_are_ordered_by_time_then_insertion() {
         let mut queue = EventQueue::default();
         for (at, event) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(Instant(at), event);

@@ -1,7 +1,7 @@
-//! The one source of chance: a seeded generator whose output is the same on every machine.
+//! Seeded random generator whose output is the same on every machine.
 //!
-//! Each part of a run (every link, the scenario) has a generator of its own, forked from the
-//! seed's, so that a change in one does not shift what the others draw.
+//! Each part of a run (every link, the scenario) has a generator of its own, forked from the seed's. A change in one
+//! part does not shift the numbers of the others.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use rand::{Rng, SeedableRng};
 pub struct Chance(pub u32);
 
 impl Chance {
-    /// So many out of a hundred.
+    /// Chance of `percent` out of 100.
     #[must_use]
     pub const fn percent(percent: u32) -> Self {
         Self(percent * 10_000)
     }
 }
 
-/// A seeded generator.
+/// Seeded random generator.
 #[derive(Debug, Clone)]
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The generator of this seed.
+    /// Creates the generator of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// An independent generator.
+    /// Creates an independent generator.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.bits())
@@ -43,9 +43,9 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A number below `n`; 0 when `n` is 0. Ours, not `rand`'s, which may change with its version.
+    /// A number below `n`; 0 when `n` is 0. Own code, as `rand`'s may change with its version.
     pub fn below(&mut self, n: u64) -> u64 {
-        // The bias of at most n / 2^64 is of no consequence here.
+        // The bias of at most n / 2^64 is negligible here.
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
@@ -54,12 +54,12 @@ impl Random {
         range.start() + self.below(range.end() - range.start() + 1)
     }
 
-    /// Evenly between 0 and 1, never 1.
+    /// A number in 0..1, uniformly.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// How long it takes until something happens that happens once in `mean` on average, whatever happened before.
+    /// Exponentially distributed time with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -(1.0 - self.unit()).ln() * mean
     }
@@ -69,25 +69,25 @@ impl Random {
         self.below(len as u64) as usize
     }
 
-    /// One of these, evenly.
+    /// One of these, uniformly.
     ///
     /// # Panics
-    /// When there are none.
+    /// If there are none.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
 
-    /// Whether it happens.
+    /// Whether an event with this chance happens.
     pub fn happens(&mut self, chance: Chance) -> bool {
         self.below(1_000_000) < u64::from(chance.0)
     }
 
-    /// A time up to this long.
+    /// A time up to `longest`.
     pub fn up_to(&mut self, longest: Duration) -> Duration {
         Duration::from_nanos(self.below(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX).saturating_add(1)))
     }
 
-    /// A random order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.index(i + 1));
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_fixed_for_ever() {
-        // As xoshiro256++, seeded by SplitMix64, gives them in another implementation.
+    fn random_numbers_match_published_values() {
+        // Reference values of another implementation of xoshiro256++, seeded by SplitMix64.
         let mut random = Random::new(1);
         let drawn: Vec<u64> = (0..4).map(|_| random.below(1000)).collect();
         assert_eq!(drawn, [811, 747, 100, 746]);

@@ -1,6 +1,6 @@
-//! The smallest scenario that still fails as one did: without whatever the failure does not need.
+//! Shrinking of a scenario: removal of everything that the violation does not need.
 //!
-//! Calls in which all callers take part are left out at all of them.
+//! Calls in which all callers take part are removed at all of them.
 
 use std::mem::discriminant;
 use std::ops::Range;
@@ -8,41 +8,41 @@ use std::ops::Range;
 use pathcall_endpoint::map::Operation;
 
 use crate::link::Faults;
-use crate::scenario::{Purpose, Work};
-use crate::smaller::{Fails, Smaller};
-use crate::{Node, Scenario, play};
+use crate::minimizer::{FailureTest, Minimizer};
+use crate::scenario::{Purpose, StepWork};
+use crate::{MapNodeId, Scenario, play};
 
-/// Runs at most.
+/// Limit on the runs.
 const RUNS_MAX: u32 = 3_000;
 
-/// The smallest scenario found that fails as this one does; `None` when this one does not fail.
+/// Shrinks a scenario to the smallest one with the same kind of violation; `None` if the scenario has none.
 #[must_use]
 pub fn shrink(scenario: &Scenario) -> Option<Scenario> {
     let failure = discriminant(&play(scenario).failure?.1);
     let alike = |scenario: &Scenario| play(scenario).failure.is_some_and(|(_, f)| discriminant(&f) == failure);
-    Some(smallest(scenario, &mut &alike))
+    Some(shrink_plan(scenario, &mut &alike))
 }
 
-/// The smallest scenario found of which `fails` says that it fails as this one does.
-pub(crate) fn smallest(scenario: &Scenario, fails: Fails<'_, Scenario>) -> Scenario {
-    let mut smaller = Smaller::new(scenario, RUNS_MAX, fails);
+/// Shrinks a scenario to the smallest one for which `fails` returns true.
+pub(crate) fn shrink_plan(scenario: &Scenario, fails: FailureTest<'_, Scenario>) -> Scenario {
+    let mut smaller = Minimizer::new(scenario, RUNS_MAX, fails);
     for change in CHANGES {
-        smaller.attempt(change);
+        smaller.try_change(change);
     }
     while pass(&mut smaller) {}
     smaller.best
 }
 
-/// A list in a scenario of which some may be left out.
+/// List in a scenario from which elements may be removed.
 #[derive(Debug, Clone, Copy)]
-enum List {
+enum ScenarioList {
     Failures,
     Moves,
     Outages,
     Detours,
     WireChanges,
-    Pauses(Node),
-    /// Of an application.
+    Pauses(MapNodeId),
+    /// Queries of an application.
     Queries(usize),
     /// Calls of an application in which all callers take part.
     Rounds(usize),
@@ -52,7 +52,7 @@ enum List {
     Pairs(usize, usize, usize),
 }
 
-/// Changes that leave out one thing.
+/// Changes that remove one feature.
 const CHANGES: [fn(&mut Scenario); 14] = [
     |scenario| scenario.faults = Faults::default(),
     |scenario| scenario.faults.loss = Default::default(),
@@ -72,49 +72,55 @@ const CHANGES: [fn(&mut Scenario); 14] = [
     },
     |scenario| {
         for plan in &mut scenario.applications {
-            // A successor is the last of the callers.
+            // A replacement is the last of the callers.
             if let Some(before) = plan.callers.pop_if(|caller| caller.succeeds.is_some()).and_then(|c| c.succeeds) {
-                plan.callers[before].dies = None;
+                plan.callers[before].crash = None;
             }
         }
     },
 ];
 
-/// Tries to leave out each part once; whether something could be.
-fn pass(smaller: &mut Smaller<'_, Scenario>) -> bool {
+/// Tries to remove each element once; whether any was removed.
+fn pass(smaller: &mut Minimizer<'_, Scenario>) -> bool {
     let mut any = false;
     for application in 0..smaller.best.applications.len() {
-        any |= smaller.attempt(|scenario| {
+        any |= smaller.try_change(|scenario| {
             let plan = &mut scenario.applications[application];
             plan.queries.clear();
             plan.callers.iter_mut().for_each(|caller| caller.steps.clear());
         });
     }
     for list in lists(&smaller.best) {
-        any |= smaller.leave_out(|scenario| list.len(scenario), |scenario, part| list.leave_out(scenario, part));
+        any |= smaller.shorten_list(|scenario| list.len(scenario), |scenario, part| list.remove(scenario, part));
     }
     any
 }
 
-/// The lists of a scenario, the larger things first.
-fn lists(scenario: &Scenario) -> Vec<List> {
-    let mut lists = vec![List::Failures, List::Moves, List::Outages, List::Detours, List::WireChanges];
-    lists.extend(scenario.hosts.keys().map(|node| List::Pauses(*node)));
+/// Lists of a scenario, the larger ones first.
+fn lists(scenario: &Scenario) -> Vec<ScenarioList> {
+    let mut lists = vec![
+        ScenarioList::Failures,
+        ScenarioList::Moves,
+        ScenarioList::Outages,
+        ScenarioList::Detours,
+        ScenarioList::WireChanges,
+    ];
+    lists.extend(scenario.hosts.keys().map(|node| ScenarioList::Pauses(*node)));
     for (index, plan) in scenario.applications.iter().enumerate() {
-        lists.push(List::Queries(index));
+        lists.push(ScenarioList::Queries(index));
         if matches!(plan.purpose, Purpose::Sum | Purpose::Count { .. }) {
-            lists.push(List::Rounds(index));
+            lists.push(ScenarioList::Rounds(index));
             continue;
         }
         for (number, caller) in plan.callers.iter().enumerate() {
-            lists.push(List::Steps(index, number));
-            lists.extend((0..caller.steps.len()).map(|step| List::Pairs(index, number, step)));
+            lists.push(ScenarioList::Steps(index, number));
+            lists.extend((0..caller.steps.len()).map(|step| ScenarioList::Pairs(index, number, step)));
         }
     }
     lists
 }
 
-impl List {
+impl ScenarioList {
     fn len(self, scenario: &Scenario) -> usize {
         let plan = |index: usize| &scenario.applications[index];
         match self {
@@ -130,15 +136,15 @@ impl List {
             Self::Pairs(index, number, step) => {
                 let caller = plan(index).callers.get(number);
                 match caller.and_then(|caller| caller.steps.get(step)).map(|step| &step.work) {
-                    Some(Work::Call(Operation::Add { pairs, .. })) => pairs.len(),
+                    Some(StepWork::Call(Operation::Add { pairs, .. })) => pairs.len(),
                     _ => 0,
                 }
             }
         }
     }
 
-    /// Leaves out a part of it.
-    fn leave_out(self, scenario: &mut Scenario, part: Range<usize>) {
+    /// Removes a range of the list.
+    fn remove(self, scenario: &mut Scenario, part: Range<usize>) {
         match self {
             Self::Failures => drop(scenario.failures.drain(part)),
             Self::Moves => drop(scenario.moves.drain(part)),
@@ -162,7 +168,7 @@ impl List {
             }
             Self::Pairs(index, number, step) => {
                 let work = &mut scenario.applications[index].callers[number].steps[step].work;
-                if let Work::Call(Operation::Add { pairs, .. }) = work {
+                if let StepWork::Call(Operation::Add { pairs, .. }) = work {
                     pairs.drain(part);
                 }
             }

@@ -1,4 +1,4 @@
-//! Many seeds, on all cores.
+//! Sweep over many seeds on all cores.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,46 +6,46 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::tally::Tally;
-use crate::{Finding, Outcome, run};
+use crate::counts::MapCounts;
+use crate::{MapFinding, MapOutcome, run};
 
-/// Findings that are kept; after so many the sweep ends early.
+/// Number of findings after which a sweep ends.
 pub(crate) const FINDINGS_MAX: usize = 10;
 
-/// What became of many seeds.
+/// Result of a sweep over many seeds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Seeds played.
+pub struct MapReport {
+    /// Number of seeds that were played.
     pub seeds: u64,
-    /// Sums of their counts.
-    pub tally: Tally,
-    /// Differs where any run differs.
+    /// Sums of the counts of all runs.
+    pub counts: MapCounts,
+    /// Combined hash of all traces.
     pub trace_hash: u64,
-    /// What was wrong, by seed. The sweep ends after the first few.
-    pub findings: Vec<Finding>,
-    /// Time it took.
+    /// Violations, in the order of their seeds. The sweep ends after the first few.
+    pub findings: Vec<MapFinding>,
+    /// Wall-clock time of the sweep.
     pub wall_time: Duration,
 }
 
-/// How far a sweep is.
+/// Progress of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Seeds played.
+    /// Number of seeds that were played.
     pub done: u64,
-    /// Seeds to be played.
+    /// Number of seeds to play.
     pub of: u64,
-    /// Findings so far.
+    /// Number of findings so far.
     pub findings: usize,
 }
 
-/// Plays `count` seeds from `first_seed` on, on all cores. `progress` is called after each.
-pub fn sweep(first_seed: u64, count: u64, progress: impl FnMut(Progress)) -> Report {
+/// Plays `count` seeds from `first_seed` on, on all cores; calls `progress` after each.
+pub fn sweep(first_seed: u64, count: u64, progress: impl FnMut(Progress)) -> MapReport {
     sweep_by(run, first_seed, count, FINDINGS_MAX, progress)
 }
 
-/// Plays seeds with a mistake in the code under test, until one shows it.
+/// Plays seeds with a mutant planted in the code under test, until the checker reports a violation.
 #[cfg(feature = "mutants")]
-pub fn hunt(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> Report {
+pub fn find_mutant(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> MapReport {
     let planted = |seed| {
         pathcall_wire::mutant::plant(Some(mutant));
         run(seed)
@@ -54,13 +54,13 @@ pub fn hunt(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> Repor
 }
 
 fn sweep_by(
-    play: impl Fn(u64) -> Outcome + Sync,
+    play: impl Fn(u64) -> MapOutcome + Sync,
     first_seed: u64,
     count: u64,
     findings_max: usize,
     mut progress: impl FnMut(Progress),
-) -> Report {
-    let mut report = Report::default();
+) -> MapReport {
+    let mut report = MapReport::default();
     report.wall_time = spread(first_seed, count, play, |outcome| {
         report.add(&outcome);
         progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
@@ -70,8 +70,8 @@ fn sweep_by(
     report
 }
 
-/// Plays seeds on all cores and has `take` look at what became of each, in any order, while it returns true; the
-/// time it took.
+/// Plays seeds on all cores and passes each result to `take`, in any order, while `take` returns true; returns the
+/// time taken.
 pub(crate) fn spread<T: Send>(
     first_seed: u64,
     count: u64,
@@ -104,11 +104,11 @@ pub(crate) fn spread<T: Send>(
     started.elapsed()
 }
 
-impl Report {
-    fn add(&mut self, outcome: &Outcome) {
+impl MapReport {
+    fn add(&mut self, outcome: &MapOutcome) {
         self.seeds += 1;
-        self.tally += outcome.tally;
-        // Seeds end in any order: what is kept must not depend on it.
+        self.counts += outcome.counts;
+        // Seeds end in any order, so the combined hash must not depend on the order.
         self.trace_hash ^= outcome.trace_hash.rotate_left((outcome.seed % 64) as u32);
         self.findings.extend(outcome.finding());
     }

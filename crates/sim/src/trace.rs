@@ -1,22 +1,22 @@
-//! What happened: always as one number, and as text when somebody wants to read it.
+//! Trace of a run: a hash of all events, and text if requested.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use pathcall_endpoint::map::Renewal;
+use pathcall_endpoint::map::EpochChange;
 use pathcall_wire::{Flags, Instant, MapFlags, MapFrame};
 
-use crate::link::{Arrival, Fate, Loss};
+use crate::link::{FrameArrival, LinkOutcome, LossCause};
 use crate::network::Datagram;
-use crate::party::{Decision, Node, Report};
-use crate::scenario::{ElementFailure, Memory};
+use crate::node::{FrameDecision, MapNodeId, NodeReport};
+use crate::scenario::{ElementFailure, RegisterRange};
 
-/// Takes note of all that happens in a run.
+/// Recorder of all events of a run.
 pub(crate) struct Trace<'a> {
     hash: u64,
     text: Option<&'a mut dyn Write>,
-    /// The first error of writing the text; nothing is written after it.
+    /// First error of writing the text; no text is written after it.
     broken: Option<io::Error>,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Trace<'a> {
         Self { hash: 0, text, broken: None }
     }
 
-    /// A number that differs between different runs: for telling them apart, no more.
+    /// Hash that differs between different runs; used only to compare runs.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
@@ -34,74 +34,76 @@ impl<'a> Trace<'a> {
         self.broken
     }
 
-    /// A frame left a node by a link.
+    /// Records a frame that a node sends over a link.
     pub(crate) fn sent(
         &mut self,
         now: Instant,
-        (from, to): (Node, Node),
+        (from, to): (MapNodeId, MapNodeId),
         frame: &Datagram,
-        fate: Fate,
-        arrivals: &[Arrival],
+        outcome: LinkOutcome,
+        arrivals: &[FrameArrival],
     ) {
         self.mix(now.0);
         for arrival in arrivals {
             self.mix(arrival.at.0 << 1 | u64::from(arrival.marked));
         }
-        self.line(now, from, || format!("send {} → {to}{}", Frame(&frame.bytes), Carried { now, fate, arrivals }));
+        self.line(now, from, || {
+            format!("send {} → {to}{}", FrameSummary(&frame.bytes), CarriedFrame { now, outcome, arrivals })
+        });
     }
 
-    /// An owner goes on without its element.
-    pub(crate) fn suspended(&mut self, now: Instant, owner: Node) {
+    /// Records that an owner continues without its element.
+    pub(crate) fn suspended(&mut self, now: Instant, owner: MapNodeId) {
         self.mix(now.0);
         self.line(now, owner, || "GOES ON without the element, which is silent".to_owned());
     }
 
-    /// An application's memory is another.
-    pub(crate) fn moved(&mut self, now: Instant, owner: Node, memory: Option<Memory>) {
+    /// Records a change of an application's memory.
+    pub(crate) fn moved(&mut self, now: Instant, owner: MapNodeId, memory: Option<RegisterRange>) {
         self.mix(now.0);
         self.line(now, owner, || format!("MOVES to {memory:?}"));
     }
 
-    /// A frame came to a node, which has taken it.
-    pub(crate) fn arrived(&mut self, now: Instant, at: Node, datagram: &Datagram) {
+    /// Records a frame that a node receives.
+    pub(crate) fn arrived(&mut self, now: Instant, at: MapNodeId, datagram: &Datagram) {
         self.mix(now.0);
         self.mix_bytes(&datagram.bytes);
         let hostile = if datagram.hostile { "HOSTILE " } else { "" };
-        self.line(now, at, || format!("got  {hostile}{}", Frame(&datagram.bytes)));
+        self.line(now, at, || format!("got  {hostile}{}", FrameSummary(&datagram.bytes)));
     }
 
-    /// A datagram came to a node whose machine has no room for it.
-    pub(crate) fn no_room(&mut self, now: Instant, at: Node, bytes: &[u8]) {
-        self.line(now, at, || format!("LOST (inbox full) {}", Frame(bytes)));
+    /// Records a datagram that a full inbox dropped.
+    pub(crate) fn inbox_full(&mut self, now: Instant, at: MapNodeId, bytes: &[u8]) {
+        self.line(now, at, || format!("LOST (inbox full) {}", FrameSummary(bytes)));
     }
 
-    /// A node's process is killed.
-    pub(crate) fn killed(&mut self, now: Instant, node: Node) {
+    /// Records the death of a node's process.
+    pub(crate) fn killed(&mut self, now: Instant, node: MapNodeId) {
         self.line(now, node, || "KILLED".to_owned());
     }
 
-    /// A node's machine stands still.
-    pub(crate) fn paused(&mut self, now: Instant, node: Node, time: Duration) {
+    /// Records a pause of a node's machine.
+    pub(crate) fn paused(&mut self, now: Instant, node: MapNodeId, time: Duration) {
         self.line(now, node, || format!("STANDS STILL for {time:?}"));
     }
 
-    /// What the node did with it.
-    pub(crate) fn decided(&mut self, now: Instant, at: Node, decision: Decision) {
-        if decision != Decision::Taken {
+    /// Records a node's decision on a frame.
+    pub(crate) fn decided(&mut self, now: Instant, at: MapNodeId, decision: FrameDecision) {
+        if decision != FrameDecision::Taken {
             self.line(now, at, || format!("     └ {decision:?}"));
         }
     }
 
-    /// The element fails.
+    /// Records a failure of an element.
     pub(crate) fn failed(&mut self, now: Instant, failure: ElementFailure) {
         self.mix(now.0);
-        self.line(now, Node::Element(failure.element), || format!("FAILS {failure:?}"));
+        self.line(now, MapNodeId::Element(failure.element), || format!("FAILS {failure:?}"));
     }
 
-    /// The controller's word comes.
-    pub(crate) fn told(&mut self, now: Instant, to: Node, renewal: &Renewal) {
+    /// Records a renewal that arrives at a caller.
+    pub(crate) fn renewal(&mut self, now: Instant, to: MapNodeId, renewal: &EpochChange) {
         self.mix(now.0);
-        let Renewal { epoch, element, committed, applied, .. } = renewal;
+        let EpochChange { epoch, element, committed, applied, .. } = renewal;
         let text = || {
             let known = applied.iter().filter(|applied| applied.seq > 0).count();
             format!("told epoch {epoch}, element {element}, committed {committed}, {known} frames on record")
@@ -109,8 +111,8 @@ impl<'a> Trace<'a> {
         self.line(now, to, text);
     }
 
-    /// A host's report.
-    pub(crate) fn reported(&mut self, now: Instant, by: Node, report: &Report) {
+    /// Records the report of a host.
+    pub(crate) fn reported(&mut self, now: Instant, by: MapNodeId, report: &NodeReport) {
         self.mix(now.0);
         self.line(now, by, || {
             let mut text = format!("{report:?}");
@@ -122,7 +124,7 @@ impl<'a> Trace<'a> {
         });
     }
 
-    fn line(&mut self, now: Instant, node: Node, what: impl FnOnce() -> String) {
+    fn line(&mut self, now: Instant, node: MapNodeId, what: impl FnOnce() -> String) {
         let Some(text) = &mut self.text else { return };
         if self.broken.is_none() {
             self.broken = writeln!(text, "{:>12} {node:<13} {}", Millis(now), what()).err();
@@ -143,7 +145,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// A time in milliseconds, to the nanosecond.
+/// Time in milliseconds, to the nanosecond.
 pub(crate) struct Millis(pub(crate) Instant);
 
 impl fmt::Display for Millis {
@@ -152,19 +154,19 @@ impl fmt::Display for Millis {
     }
 }
 
-struct Carried<'a> {
+struct CarriedFrame<'a> {
     now: Instant,
-    fate: Fate,
-    arrivals: &'a [Arrival],
+    outcome: LinkOutcome,
+    arrivals: &'a [FrameArrival],
 }
 
-impl fmt::Display for Carried<'_> {
+impl fmt::Display for CarriedFrame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.fate.lost {
-            Some(Loss::Chance) => f.write_str(" LOST")?,
-            Some(Loss::QueueFull) => f.write_str(" LOST (queue full)")?,
-            Some(Loss::Cut) => f.write_str(" LOST (link cut)")?,
-            Some(Loss::Damaged) => f.write_str(" LOST (damaged)")?,
+        match self.outcome.lost {
+            Some(LossCause::Chance) => f.write_str(" LOST")?,
+            Some(LossCause::QueueFull) => f.write_str(" LOST (queue full)")?,
+            Some(LossCause::Cut) => f.write_str(" LOST (link cut)")?,
+            Some(LossCause::Damaged) => f.write_str(" LOST (damaged)")?,
             None => {}
         }
         for (i, arrival) in self.arrivals.iter().enumerate() {
@@ -172,14 +174,14 @@ impl fmt::Display for Carried<'_> {
             write!(f, "{} {after:?}", if i == 0 { " in" } else { " AGAIN in" })?;
             f.write_str(if arrival.marked { " (marked)" } else { "" })?;
         }
-        f.write_str(if self.fate.delayed { " HELD BACK" } else { "" })
+        f.write_str(if self.outcome.delayed { " HELD BACK" } else { "" })
     }
 }
 
-/// A frame's main fields.
-pub(crate) struct Frame<'a>(pub(crate) &'a [u8]);
+/// Main fields of a frame.
+pub(crate) struct FrameSummary<'a>(pub(crate) &'a [u8]);
 
-impl fmt::Display for Frame<'_> {
+impl fmt::Display for FrameSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frame = match MapFrame::new_checked(self.0) {
             Ok(frame) => frame,

@@ -1,135 +1,135 @@
-//! The rule that the element's repeat filter rests on, watched from outside.
+//! Check of the window rule that the element's repeat filter depends on.
 //!
-//! A sender keeps `seq < oldest unacknowledged + w_max` in each flow (NetRPC §5.1). So a place of
-//! the filter is never taken by a newer number while the older one at that place still waits for
-//! its answer: an older one that arrives then is a late repeat, and may be dropped.
+//! A sender keeps `seq < oldest unacknowledged + w_max` in each flow (NetRPC §5.1). So a newer number never takes a
+//! place of the filter while the older number at that place still waits for its answer. An older frame that arrives
+//! afterwards is a late repeat, and may be dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, W_MAX};
+use pathcall_wire::{Base, Flags, FrameKind, MapFlags, MapFrame, W_MAX};
 
-/// A sender that broke the rule.
+/// Violation of the window rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// A new number does not follow the last one.
     #[error("endpoint {endpoint} slot {slot}: sequence {seq} is sent after {last}")]
     Skipped {
-        /// The sender.
+        /// Endpoint id of the sender.
         endpoint: u32,
-        /// Its flow.
+        /// Slot of the flow.
         slot: u32,
-        /// The new number.
+        /// New sequence number.
         seq: u32,
-        /// The greatest before.
+        /// Largest sequence number before.
         last: u32,
     },
-    /// A new number is too far ahead.
+    /// A new number is beyond the window.
     #[error("endpoint {endpoint} slot {slot}: sequence {seq} is sent while {oldest} is not acknowledged")]
     Ahead {
-        /// The sender.
+        /// Endpoint id of the sender.
         endpoint: u32,
-        /// Its flow.
+        /// Slot of the flow.
         slot: u32,
-        /// The new number.
+        /// New sequence number.
         seq: u32,
-        /// The oldest without answer.
+        /// Oldest unacknowledged sequence number.
         oldest: u32,
     },
-    /// The element takes a frame for stale whose sender still needs it.
+    /// The element treats a frame as stale that its sender still needs.
     #[error(
-        "endpoint {endpoint} slot {slot}: at the element {newer} has the place of {seq}, which is not acknowledged"
+        "endpoint {endpoint} slot {slot}: sequence {seq} is not acknowledged, but {newer} has its place at the element"
     )]
     Overtaken {
-        /// The sender.
+        /// Endpoint id of the sender.
         endpoint: u32,
-        /// Its flow.
+        /// Slot of the flow.
         slot: u32,
-        /// The number that arrives.
+        /// Sequence number that arrives.
         seq: u32,
-        /// The number that the element has met at its place.
+        /// Newer sequence number at its place.
         newer: u32,
     },
 }
 
-/// One flow, from outside.
+/// Observed state of one flow.
 #[derive(Default)]
-struct Watch {
+struct FlowWindow {
     last: u32,
     unacknowledged: BTreeSet<u32>,
-    /// Numbers by the (row, round) that their answer names.
+    /// Sequence numbers by the (row, round) that their answer names.
     rounds: BTreeMap<(u32, u32), u32>,
-    /// What each element has met, by element and place.
+    /// Largest sequence number at each element, by element and place.
     met: BTreeMap<(usize, u32), u32>,
 }
 
-/// All flows of all callers, by endpoint and number of the flow.
+/// Flows of all callers, by endpoint id and flow number.
 #[derive(Default)]
 pub(crate) struct Windows {
-    flows: BTreeMap<(u32, u32), Watch>,
-    /// Callers' first slots: what a frame by the element counts its slot from.
+    flows: BTreeMap<(u32, u32), FlowWindow>,
+    /// First slots of the callers; frames through the element count their slots from these.
     slot_bases: BTreeMap<u32, u32>,
 }
 
 impl Windows {
-    /// Of callers with these first slots.
+    /// Creates the check for callers with these first slots.
     pub(crate) fn new(slot_bases: impl Iterator<Item = (u32, u32)>) -> Self {
         Self { flows: BTreeMap::new(), slot_bases: slot_bases.collect() }
     }
 
-    /// A caller has been told of another epoch: what is in flight goes other ways.
+    /// Records a new epoch of a caller: frames in flight take other routes.
     pub(crate) fn renewed(&mut self, endpoint: u32) {
-        for (_, watch) in self.flows.range_mut((endpoint, 0)..=(endpoint, u32::MAX)) {
-            watch.unacknowledged.clear();
-            watch.met.clear();
+        for (_, window) in self.flows.range_mut((endpoint, 0)..=(endpoint, u32::MAX)) {
+            window.unacknowledged.clear();
+            window.met.clear();
         }
     }
 
-    /// The flow that a frame of, or to, this caller names.
+    /// Flow of a frame that this caller sends or receives.
     fn flow(&self, endpoint: u32, base: &Base<&[u8]>) -> (u32, u32) {
         let first = if base.has(Flags::CROSS) { 0 } else { self.slot_bases.get(&endpoint).copied().unwrap_or(0) };
         (endpoint, base.slot().wrapping_sub(first))
     }
 
-    /// A caller sends a frame.
+    /// Checks a frame that a caller sends.
     pub(crate) fn sent(&mut self, bytes: &[u8]) -> Result<(), WindowError> {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
         let (base, map) = (frame.base(), frame.map());
         let seq = base.seq();
         let (endpoint, slot) = self.flow(base.src(), &base);
-        let watch = self.flows.entry((endpoint, slot)).or_default();
-        if seq <= watch.last {
+        let window = self.flows.entry((endpoint, slot)).or_default();
+        if seq <= window.last {
             return Ok(());
         }
-        if seq != watch.last + 1 {
-            return Err(WindowError::Skipped { endpoint, slot, seq, last: watch.last });
+        if seq != window.last + 1 {
+            return Err(WindowError::Skipped { endpoint, slot, seq, last: window.last });
         }
-        if let Some(&oldest) = watch.unacknowledged.first()
+        if let Some(&oldest) = window.unacknowledged.first()
             && seq >= oldest + W_MAX
         {
             return Err(WindowError::Ahead { endpoint, slot, seq, oldest });
         }
-        watch.last = seq;
-        watch.unacknowledged.insert(seq);
+        window.last = seq;
+        window.unacknowledged.insert(seq);
         if map.has(MapFlags::ROUND) {
-            watch.rounds.insert((map.index(), base.round()), seq);
+            window.rounds.insert((map.index(), base.round()), seq);
         }
         Ok(())
     }
 
-    /// A frame comes to a caller.
+    /// Records a frame that a caller receives.
     pub(crate) fn delivered(&mut self, to: u32, bytes: &[u8]) {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return };
         let base = frame.base();
         match frame.kind() {
-            // What the element refuses, it refuses for ever.
-            Kind::MapAck | Kind::MapPairsAck | Kind::MapRefused => {
+            // A refusal by the element is final.
+            FrameKind::MapAck | FrameKind::MapPairsAck | FrameKind::MapRefused => {
                 self.acknowledge(self.flow(to, &base), base.seq());
             }
-            Kind::MapResult => {
+            FrameKind::MapResult => {
                 let round = (frame.map().index(), base.round());
-                for watch in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, watch)| watch) {
-                    if let Some(seq) = watch.rounds.remove(&round) {
-                        watch.unacknowledged.remove(&seq);
+                for window in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, window)| window) {
+                    if let Some(seq) = window.rounds.remove(&round) {
+                        window.unacknowledged.remove(&seq);
                     }
                 }
             }
@@ -138,24 +138,24 @@ impl Windows {
     }
 
     fn acknowledge(&mut self, flow: (u32, u32), seq: u32) {
-        if let Some(watch) = self.flows.get_mut(&flow) {
-            watch.unacknowledged.remove(&seq);
+        if let Some(window) = self.flows.get_mut(&flow) {
+            window.unacknowledged.remove(&seq);
         }
     }
 
-    /// A frame comes to an element.
+    /// Checks a frame that arrives at an element.
     pub(crate) fn at_element(&mut self, element: usize, bytes: &[u8]) -> Result<(), WindowError> {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
         let base = frame.base();
         let seq = base.seq();
         let (endpoint, slot) = self.flow(base.src(), &base);
-        let Some(watch) = self.flows.get_mut(&(endpoint, slot)).filter(|_| !base.has(Flags::FROM_SERVER)) else {
+        let Some(window) = self.flows.get_mut(&(endpoint, slot)).filter(|_| !base.has(Flags::FROM_SERVER)) else {
             return Ok(());
         };
-        let met = watch.met.entry((element, seq % W_MAX)).or_default();
+        let met = window.met.entry((element, seq % W_MAX)).or_default();
         let newer = *met;
         *met = newer.max(seq);
-        if seq < newer && watch.unacknowledged.contains(&seq) {
+        if seq < newer && window.unacknowledged.contains(&seq) {
             return Err(WindowError::Overtaken { endpoint, slot, seq, newer });
         }
         Ok(())
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn frame(kind: Kind, seq: u32) -> Vec<u8> {
+    fn frame(kind: FrameKind, seq: u32) -> Vec<u8> {
         let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
         let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
         emit(&BaseRepr { src: 7, slot: 3, seq, ..BaseRepr::new(kind) }, &map, &mut bytes);
@@ -177,27 +177,27 @@ mod tests {
     }
 
     #[test]
-    fn a_number_a_window_ahead_of_the_oldest_is_seen() {
+    fn number_beyond_window_is_violation() {
         let mut windows = Windows::default();
         for seq in 1..=256 {
-            windows.sent(&frame(Kind::MapData, seq)).expect("inside the window");
+            windows.sent(&frame(FrameKind::MapData, seq)).expect("frame is inside the window");
         }
         let ahead = WindowError::Ahead { endpoint: 7, slot: 3, seq: 257, oldest: 1 };
-        assert_eq!(windows.sent(&frame(Kind::MapData, 257)), Err(ahead));
-        windows.delivered(7, &frame(Kind::MapAck, 1));
-        windows.sent(&frame(Kind::MapData, 257)).expect("1 is acknowledged");
+        assert_eq!(windows.sent(&frame(FrameKind::MapData, 257)), Err(ahead));
+        windows.delivered(7, &frame(FrameKind::MapAck, 1));
+        windows.sent(&frame(FrameKind::MapData, 257)).expect("1 is acknowledged");
         let skipped = WindowError::Skipped { endpoint: 7, slot: 3, seq: 259, last: 257 };
-        assert_eq!(windows.sent(&frame(Kind::MapData, 259)), Err(skipped));
+        assert_eq!(windows.sent(&frame(FrameKind::MapData, 259)), Err(skipped));
     }
 
     #[test]
-    fn a_stale_frame_matters_only_while_it_waits_for_its_answer() {
+    fn stale_frame_is_violation_only_while_unacknowledged() {
         let mut windows = Windows::default();
-        windows.sent(&frame(Kind::MapData, 1)).expect("the first");
-        windows.at_element(0, &frame(Kind::MapData, 257)).expect("newer");
+        windows.sent(&frame(FrameKind::MapData, 1)).expect("the first");
+        windows.at_element(0, &frame(FrameKind::MapData, 257)).expect("newer");
         let overtaken = WindowError::Overtaken { endpoint: 7, slot: 3, seq: 1, newer: 257 };
-        assert_eq!(windows.at_element(0, &frame(Kind::MapData, 1)), Err(overtaken));
-        windows.delivered(7, &frame(Kind::MapAck, 1));
-        windows.at_element(0, &frame(Kind::MapData, 1)).expect("a late repeat");
+        assert_eq!(windows.at_element(0, &frame(FrameKind::MapData, 1)), Err(overtaken));
+        windows.delivered(7, &frame(FrameKind::MapAck, 1));
+        windows.at_element(0, &frame(FrameKind::MapData, 1)).expect("a late repeat");
     }
 }

@@ -1,10 +1,10 @@
-//! Of each ability that is simulated: what a seed gives is the same each time, on whichever core.
+//! Reproducibility of the simulations of all abilities: a seed gives the same result on every core.
 
 use std::fmt::Debug;
 
-use pathcall_sim::{Ability, all, clone, delegate, function};
+use pathcall_sim::{Simulation, all, clone, delegate, function};
 
-fn the_same_seed_twice_gives_the_same_trace<A: Ability<Tally: PartialEq, Wrong: PartialEq + Debug>>() {
+fn same_seed_gives_same_trace<A: Simulation<Counts: PartialEq, Violation: PartialEq + Debug>>() {
     for seed in 1..=12 {
         let plan = A::generate(seed);
         let (one, other) = (A::play_traced(&plan), A::play_traced(&plan));
@@ -14,38 +14,38 @@ fn the_same_seed_twice_gives_the_same_trace<A: Ability<Tally: PartialEq, Wrong: 
     }
 }
 
-fn a_sweep_does_not_depend_on_which_core_plays_what<A: Ability<Tally: PartialEq, Wrong: PartialEq + Debug>>() {
+fn sweep_result_does_not_depend_on_scheduling<A: Simulation<Counts: PartialEq, Violation: PartialEq + Debug>>() {
     let (one, other) = (A::sweep(7, 10, drop), A::sweep(7, 10, drop));
     assert_eq!((one.seeds, one.trace_hash), (other.seeds, other.trace_hash), "{}", A::NAME);
     assert!(
-        one.tally == other.tally && one.findings == other.findings,
+        one.counts == other.counts && one.findings == other.findings,
         "{}: {:?} {:?}",
         A::NAME,
-        one.tally,
-        other.tally
+        one.counts,
+        other.counts
     );
 }
 
 #[test]
-fn of_clone_the_same_seed_twice_gives_the_same_trace() {
-    the_same_seed_twice_gives_the_same_trace::<clone::Sim>();
-    a_sweep_does_not_depend_on_which_core_plays_what::<clone::Sim>();
+fn clone_runs_are_reproducible() {
+    same_seed_gives_same_trace::<clone::CloneSimulation>();
+    sweep_result_does_not_depend_on_scheduling::<clone::CloneSimulation>();
 }
 
 #[test]
-fn of_delegate_the_same_seed_twice_gives_the_same_trace() {
-    the_same_seed_twice_gives_the_same_trace::<delegate::Sim>();
-    a_sweep_does_not_depend_on_which_core_plays_what::<delegate::Sim>();
+fn delegate_runs_are_reproducible() {
+    same_seed_gives_same_trace::<delegate::DelegateSimulation>();
+    sweep_result_does_not_depend_on_scheduling::<delegate::DelegateSimulation>();
 }
 
 #[test]
-fn of_function_the_same_seed_twice_gives_the_same_trace() {
-    the_same_seed_twice_gives_the_same_trace::<function::Sim>();
-    a_sweep_does_not_depend_on_which_core_plays_what::<function::Sim>();
+fn function_runs_are_reproducible() {
+    same_seed_gives_same_trace::<function::FunctionSimulation>();
+    sweep_result_does_not_depend_on_scheduling::<function::FunctionSimulation>();
 }
 
 #[test]
-fn of_all_the_same_seed_twice_gives_the_same_trace() {
-    the_same_seed_twice_gives_the_same_trace::<all::Sim>();
-    a_sweep_does_not_depend_on_which_core_plays_what::<all::Sim>();
+fn combined_runs_are_reproducible() {
+    same_seed_gives_same_trace::<all::CombinedSimulation>();
+    sweep_result_does_not_depend_on_scheduling::<all::CombinedSimulation>();
 }

@@ -1,17 +1,18 @@
-//! Mistakes planted in one ability, or in how several share an element, one at a time: each is caught where all play.
+//! Mutants of one ability, or of the sharing of an element, planted one at a time: the combined simulation catches
+//! each.
 
 use crate::planted;
-use pathcall_sim::all::Sim;
-use pathcall_sim::{Ability, clone, hunt};
+use pathcall_sim::all::CombinedSimulation;
+use pathcall_sim::{Simulation, clone, find_mutant};
 use pathcall_wire::{Mutant, mutant};
 
-/// Seeds within which every mistake shows.
+/// Number of seeds within which every mutant is caught.
 const SEEDS: u64 = 400;
 
-/// One that shows seldom, with a seed that showed it.
+/// Mutants that few seeds catch, with a seed that does.
 const RARE: [(Mutant, u64); 1] = [(Mutant::TogetherSlotsReset, 214)];
 
-/// Some of each ability, which its own simulation catches, too.
+/// Mutants of each ability that its own simulation catches, too.
 const OF_PARTS: [Mutant; 10] = [
     Mutant::ElementRepeats,
     Mutant::ElementEpoch,
@@ -26,29 +27,32 @@ const OF_PARTS: [Mutant; 10] = [
 ];
 
 #[test]
-fn mistakes_of_each_part_are_caught() {
-    planted::each_is_caught::<Sim>(OF_PARTS, SEEDS, &[]);
+fn part_mutants_are_caught() {
+    planted::expect_each_caught::<CombinedSimulation>(OF_PARTS, SEEDS, &[]);
 }
 
 #[test]
-fn mistakes_that_take_several_abilities_are_caught_here() {
-    planted::each_is_caught::<Sim>(Mutant::TOGETHER.iter().copied(), SEEDS, &RARE);
+fn combined_mutants_are_caught_by_combined_simulation() {
+    planted::expect_each_caught::<CombinedSimulation>(Mutant::TOGETHER.iter().copied(), SEEDS, &RARE);
 }
 
 #[test]
-fn and_nowhere_else() {
+fn combined_mutants_are_not_caught_by_single_simulations() {
     for &mutant in Mutant::TOGETHER {
-        let (of_map, of_clone) = (hunt(mutant, 1, 100).findings, clone::Sim::hunt(mutant, 1, 100).findings);
-        assert!(of_map.is_empty() && of_clone.is_empty(), "{mutant:?} shows in one ability alone");
+        let (of_map, of_clone) =
+            (find_mutant(mutant, 1, 100).findings, clone::CloneSimulation::find_mutant(mutant, 1, 100).findings);
+        assert!(of_map.is_empty() && of_clone.is_empty(), "{mutant:?} is caught in one ability alone");
     }
 }
 
 #[test]
-fn what_fails_is_shrunk_to_the_parts_that_it_takes() {
+fn failing_plan_is_shrunk_to_needed_parts() {
     mutant::plant(Some(Mutant::TogetherPoolsForgotten));
-    let plan =
-        (1..SEEDS).map(Sim::generate).find(|plan| Sim::play(plan).failure.is_some()).expect("some seed shows it");
-    let smallest = Sim::shrink(&plan).expect("it fails");
+    let plan = (1..SEEDS)
+        .map(CombinedSimulation::generate)
+        .find(|plan| CombinedSimulation::play(plan).failure.is_some())
+        .expect("a seed that shows the mutant");
+    let smallest = CombinedSimulation::shrink(&plan).expect("plan fails");
     assert!(smallest.map.is_some() && smallest.clone.is_some(), "{smallest:#?}");
     assert!(smallest.delegate.is_none() && smallest.function.is_none() && smallest.place.is_none(), "{smallest:#?}");
     assert!(smallest.pauses.is_empty() && smallest.cuts.is_empty(), "{smallest:#?}");

@@ -1,21 +1,21 @@
-//! Every result of clone is right.
+//! Sweep over seeds of the clone simulation.
 
-use pathcall_sim::Ability;
-use pathcall_sim::clone::Sim;
+use pathcall_sim::Simulation;
+use pathcall_sim::clone::CloneSimulation;
 
 #[test]
-fn every_result_is_right() {
-    let report = Sim::sweep(100_000, 150, drop);
+fn sweep_finds_no_violation() {
+    let report = CloneSimulation::sweep(100_000, 150, drop);
     assert!(report.findings.is_empty(), "{}", report.findings[0]);
-    // That it was no quiet network.
-    let tally = report.tally;
-    assert!(tally.answered > 1_000 && tally.failed > 10 && tally.cloned > 100, "{tally:?}");
-    assert!(tally.clones_dropped > 0 && tally.filtered > 50 && tally.redundant > 0, "{tally:?}");
-    assert!(tally.resent > 100 && tally.refused > 0 && tally.silent > 0, "{tally:?}");
-    assert!(tally.lost > 0 && tally.repeated > 0 && tally.forged > 0 && tally.incidents > 10, "{tally:?}");
+    // Faults have happened.
+    let counts = report.counts;
+    assert!(counts.answered > 1_000 && counts.failed > 10 && counts.cloned > 100, "{counts:?}");
+    assert!(counts.clones_dropped > 0 && counts.filtered > 50 && counts.redundant > 0, "{counts:?}");
+    assert!(counts.resent > 100 && counts.refused > 0 && counts.silent > 0, "{counts:?}");
+    assert!(counts.lost > 0 && counts.repeated > 0 && counts.forged > 0 && counts.incidents > 10, "{counts:?}");
 }
 
 #[test]
-fn what_does_not_fail_is_not_shrunk() {
-    assert_eq!(Sim::shrink(&Sim::generate(1)), None);
+fn passing_plan_is_not_shrunk() {
+    assert_eq!(CloneSimulation::shrink(&CloneSimulation::generate(1)), None);
 }

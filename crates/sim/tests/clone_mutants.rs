@@ -1,18 +1,18 @@
-//! Mistakes planted in clone, one at a time: each is caught.
+//! Mutants of clone, planted one at a time: the simulation catches each.
 
 use crate::planted;
-use pathcall_sim::Ability;
-use pathcall_sim::clone::Sim;
+use pathcall_sim::Simulation;
+use pathcall_sim::clone::CloneSimulation;
 use pathcall_wire::{Mutant, mutant};
 
-/// Seeds within which every mistake shows.
+/// Number of seeds within which every mutant is caught.
 const SEEDS: u64 = 2_000;
 
-/// Those that show seldom, with seeds that showed them.
+/// Mutants that few seeds catch, with seeds that do.
 const RARE: [(Mutant, u64); 2] = [(Mutant::CloneCancelStale, 179), (Mutant::CloneFailureFiltered, 106)];
 
-/// Those of the element that show here. The others cost repeats and load, which callers make good: the comparison
-/// of executions catches them.
+/// Mutants of the element that this simulation catches. The others only cause repeats and load, which callers
+/// compensate; the comparison of executions catches them.
 const OF_ELEMENT: [Mutant; 9] = [
     Mutant::CloneShadowKept,
     Mutant::CloneUnfiltered,
@@ -26,16 +26,22 @@ const OF_ELEMENT: [Mutant; 9] = [
 ];
 
 #[test]
-fn every_planted_mistake_is_caught() {
-    planted::each_is_caught::<Sim>(Mutant::CLONE_HOSTS.iter().chain(&OF_ELEMENT).copied(), SEEDS, &RARE);
+fn every_mutant_is_caught() {
+    planted::expect_each_caught::<CloneSimulation>(
+        Mutant::CLONE_HOSTS.iter().chain(&OF_ELEMENT).copied(),
+        SEEDS,
+        &RARE,
+    );
 }
 
 #[test]
-fn what_fails_is_shrunk() {
+fn failing_plan_is_shrunk() {
     mutant::plant(Some(Mutant::CloneAnsweredTwice));
-    let plan =
-        (1..SEEDS).map(Sim::generate).find(|plan| Sim::play(plan).failure.is_some()).expect("some seed shows it");
-    let smallest = Sim::shrink(&plan).expect("it fails");
+    let plan = (1..SEEDS)
+        .map(CloneSimulation::generate)
+        .find(|plan| CloneSimulation::play(plan).failure.is_some())
+        .expect("a seed that shows the mutant");
+    let smallest = CloneSimulation::shrink(&plan).expect("plan fails");
     assert!(smallest.calls.len() <= 2 && smallest.incidents.len() <= 1, "{smallest:#?}");
     mutant::plant(None);
 }

@@ -1,28 +1,30 @@
-//! Mistakes planted in delegate, one at a time: each is caught.
+//! Mutants of delegate, planted one at a time: the simulation catches each.
 
 use crate::planted;
-use pathcall_sim::Ability;
-use pathcall_sim::delegate::Sim;
+use pathcall_sim::Simulation;
+use pathcall_sim::delegate::DelegateSimulation;
 use pathcall_wire::{Mutant, mutant};
 
-/// Seeds within which every mistake shows.
+/// Number of seeds within which every mutant is caught.
 const SEEDS: u64 = 2_000;
 
-/// One that shows seldom, with a seed that showed it.
+/// Mutant that few seeds catch, with a seed that does.
 const RARE: [(Mutant, u64); 1] = [(Mutant::DelegateGcTooSoon, 167)];
 
 #[test]
-fn every_planted_mistake_is_caught() {
-    planted::each_is_caught::<Sim>(Mutant::DELEGATE.iter().copied(), SEEDS, &RARE);
+fn every_mutant_is_caught() {
+    planted::expect_each_caught::<DelegateSimulation>(Mutant::DELEGATE.iter().copied(), SEEDS, &RARE);
 }
 
 #[test]
-fn what_fails_is_shrunk() {
+fn failing_plan_is_shrunk() {
     mutant::plant(Some(Mutant::DELEGATE[0]));
-    let plan =
-        (1..SEEDS).map(Sim::generate).find(|plan| Sim::play(plan).failure.is_some()).expect("some seed shows it");
-    let smallest = Sim::shrink(&plan).expect("it fails");
-    assert!(Sim::play(&smallest).failure.is_some());
+    let plan = (1..SEEDS)
+        .map(DelegateSimulation::generate)
+        .find(|plan| DelegateSimulation::play(plan).failure.is_some())
+        .expect("a seed that shows the mutant");
+    let smallest = DelegateSimulation::shrink(&plan).expect("plan fails");
+    assert!(DelegateSimulation::play(&smallest).failure.is_some());
     let (before, after) = (plan.calls.len(), smallest.calls.len());
     assert!(after <= 2 && after < before, "{before} calls, then {after}");
     mutant::plant(None);

@@ -1,21 +1,21 @@
-//! Every result of function is right.
+//! Sweep over seeds of the function simulation.
 
-use pathcall_sim::Ability;
-use pathcall_sim::function::Sim;
+use pathcall_sim::Simulation;
+use pathcall_sim::function::FunctionSimulation;
 
 #[test]
-fn every_result_is_right() {
-    let report = Sim::sweep(100_000, 150, drop);
+fn sweep_finds_no_violation() {
+    let report = FunctionSimulation::sweep(100_000, 150, drop);
     assert!(report.findings.is_empty(), "{}", report.findings[0]);
-    // That it was no quiet network.
-    let tally = report.tally;
-    assert!(tally.out > 100_000 && tally.in_element > 20_000 && tally.lost > 1_000, "{tally:?}");
-    assert!(tally.placed > 1_000 && tally.replaced > 100 && tally.recalled > 100, "{tally:?}");
-    assert!(tally.groups > 100 && tally.deaths > 10 && tally.drains > 10, "{tally:?}");
-    assert!(tally.repeated > 100 && tally.refused > 100 && tally.reordered > 1_000, "{tally:?}");
+    // Faults have happened.
+    let counts = report.counts;
+    assert!(counts.out > 100_000 && counts.in_element > 20_000 && counts.lost > 1_000, "{counts:?}");
+    assert!(counts.placed > 1_000 && counts.replaced > 100 && counts.recalled > 100, "{counts:?}");
+    assert!(counts.groups > 100 && counts.deaths > 10 && counts.drains > 10, "{counts:?}");
+    assert!(counts.repeated > 100 && counts.refused > 100 && counts.reordered > 1_000, "{counts:?}");
 }
 
 #[test]
-fn what_was_lost_on_its_way_keeps_no_entry() {
-    assert_eq!(Sim::run(21_801).failure, None);
+fn lost_packet_keeps_no_entry() {
+    assert_eq!(FunctionSimulation::run(21_801).failure, None);
 }

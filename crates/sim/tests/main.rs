@@ -1,4 +1,4 @@
-//! Seeds of all simulations, and mistakes planted in what they play.
+//! Tests of the simulator: seeds of all simulations, and mutants in the code under test.
 
 mod abilities;
 mod all;

@@ -1,23 +1,23 @@
-//! Every result of place is right.
+//! Sweep over seeds of the place simulation.
 
-use pathcall_sim::Ability;
-use pathcall_sim::place::Sim;
+use pathcall_sim::Simulation;
+use pathcall_sim::place::PlaceSimulation;
 
 #[test]
-fn every_result_is_right() {
-    let report = Sim::sweep(100_000, 300, drop);
+fn sweep_finds_no_violation() {
+    let report = PlaceSimulation::sweep(100_000, 300, drop);
     assert!(report.findings.is_empty(), "{}", report.findings[0]);
-    // That it was no quiet machine.
-    let tally = report.tally;
-    assert!(tally.answered > 100_000 && tally.given_up > 100 && tally.abandoned > 50, "{tally:?}");
-    assert!(tally.waited > 500 && tally.full > 1_000 && tally.followed > 300, "{tally:?}");
-    assert!(tally.lost > 100 && tally.overdue > 50 && tally.failed > 500, "{tally:?}");
-    assert!(tally.left > 50 && tally.probes > 500 && tally.changes > 1_000, "{tally:?}");
+    // Faults have happened.
+    let counts = report.counts;
+    assert!(counts.answered > 100_000 && counts.given_up > 100 && counts.abandoned > 50, "{counts:?}");
+    assert!(counts.waited > 500 && counts.full > 1_000 && counts.followed > 300, "{counts:?}");
+    assert!(counts.lost > 100 && counts.overdue > 50 && counts.failed > 500, "{counts:?}");
+    assert!(counts.left > 50 && counts.probes > 500 && counts.changes > 1_000, "{counts:?}");
 }
 
 #[test]
-fn a_seed_is_one_run() {
-    let (one, other) = (Sim::run(7), Sim::run(7));
-    assert_eq!((one.trace_hash, one.tally), (other.trace_hash, other.tally));
-    assert_ne!(one.trace_hash, Sim::run(8).trace_hash);
+fn place_runs_are_reproducible() {
+    let (one, other) = (PlaceSimulation::run(7), PlaceSimulation::run(7));
+    assert_eq!((one.trace_hash, one.counts), (other.trace_hash, other.counts));
+    assert_ne!(one.trace_hash, PlaceSimulation::run(8).trace_hash);
 }

@@ -1,20 +1,20 @@
-//! How much of what callers send reaches the server, counted exactly on a network without faults.
+//! Lane bytes that reach the server, counted exactly on a network without faults.
 
 use std::time::Duration;
 
-use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::{Ack, ClearPolicy, Modify, Operation};
 use pathcall_program::Size;
-use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
-use pathcall_sim::{Outcome, play};
+use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange, Scenario, Step};
+use pathcall_sim::{MapOutcome, play};
 use pathcall_wire::Instant;
 
 const LENGTHS: [usize; 4] = [1, 256, 1000, 5000];
 
-/// `workers` callers that sum arrays of all [`LENGTHS`], by an element or without one.
+/// Scenario of `workers` callers that sum arrays of all [`LENGTHS`], with or without an element.
 fn sums(workers: u32, element: bool) -> Scenario {
-    let memory = Memory { element: 0, row_base: 0, rows: 8, lane_base: 0, width: 256 };
+    let memory = RegisterRange { element: 0, row_base: 0, rows: 8, lane_base: 0, width: 256 };
     let long = Duration::from_secs(10);
     let operation = |worker: u32, len: usize| Operation::Sum {
         lanes: (0..len as i64).map(|lane| lane * 31 + i64::from(worker)).collect(),
@@ -29,7 +29,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
         registered: element,
         by_element: element,
         joins: Instant(0),
-        dies: None,
+        crash: None,
         leaves: None,
         succeeds: None,
         outstanding: 2,
@@ -44,15 +44,15 @@ fn sums(workers: u32, element: bool) -> Scenario {
             endpoint: 1,
             incarnation: 1,
             token_key: None,
-            lease: LEASE,
+            lease: DEFAULT_LEASE,
             memory: element.then_some(memory),
             width: 256,
             eviction: None,
             purpose: Purpose::Sum,
             ack: Ack::Element,
             clear: ClearPolicy::Copy,
-            doom: None,
-            timing: Timing {
+            expected_error: None,
+            timing: FlowTiming {
                 rto_min: long,
                 rto_initial: long,
                 rto_max: long,
@@ -69,31 +69,31 @@ fn sums(workers: u32, element: bool) -> Scenario {
     }
 }
 
-fn played(scenario: &Scenario) -> Outcome {
+fn played(scenario: &Scenario) -> MapOutcome {
     let outcome = play(scenario);
     assert_eq!(outcome.failure, None);
-    assert_eq!(outcome.tally.retransmits, 0);
+    assert_eq!(outcome.counts.retransmits, 0);
     outcome
 }
 
 #[test]
-fn the_server_gets_one_nth_of_the_lane_bytes_that_n_workers_send() {
+fn server_receives_lane_bytes_of_one_worker_with_element() {
     let bytes: usize = LENGTHS.iter().map(|len| len * 4).sum();
     for workers in 1..=8u32 {
         let outcome = played(&sums(workers, true));
-        assert_eq!(outcome.tally.lane_bytes_sent, bytes as u64 * u64::from(workers), "{workers} workers");
+        assert_eq!(outcome.counts.lane_bytes_sent, bytes as u64 * u64::from(workers), "{workers} workers");
         assert_eq!(outcome.owners[0].lane_bytes_received, bytes as u64, "{workers} workers");
         assert_eq!(outcome.owners[0].rounds_software, 0, "{workers} workers");
-        assert_eq!(outcome.tally.lanes_software, 0, "{workers} workers");
+        assert_eq!(outcome.counts.lanes_software, 0, "{workers} workers");
     }
 }
 
 #[test]
-fn without_an_element_the_server_gets_all_of_them() {
+fn server_receives_all_lane_bytes_without_element() {
     for workers in 1..=8 {
         let outcome = played(&sums(workers, false));
-        assert_eq!(outcome.owners[0].lane_bytes_received, outcome.tally.lane_bytes_sent, "{workers} workers");
+        assert_eq!(outcome.owners[0].lane_bytes_received, outcome.counts.lane_bytes_sent, "{workers} workers");
         assert_eq!(outcome.owners[0].rounds_element, 0, "{workers} workers");
-        assert_eq!(outcome.tally.lanes_element, 0, "{workers} workers");
+        assert_eq!(outcome.counts.lanes_element, 0, "{workers} workers");
     }
 }

@@ -1,4 +1,4 @@
-//! Applications as processes: what they say, what their results hash to, their servers.
+//! Application processes: commands, outputs, result digests and servers.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -7,28 +7,28 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use crate::loopback;
 use crate::process::program;
 
-/// Command of a program: by its path, or by its name where `cargo test` builds it beside the tests.
+/// Command of a program: by its path, or by the name under which `cargo test` builds it beside the tests.
 ///
 /// # Panics
-/// When it was not built.
+/// Panics if the program was not built.
 pub fn command(application: &str) -> Command {
     if Path::new(application).is_absolute() { Command::new(application) } else { Command::new(program(application)) }
 }
 
-/// What an application says on its standard output when all went well, and on its standard error when not.
+/// Runs an application. Returns its standard output on success, its standard error on failure.
 ///
 /// # Panics
-/// When it does not start, or says what is no text.
+/// Panics if the application does not start or its output is not UTF-8.
 pub fn says(application: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = command(application).args(arguments).output().expect("it starts");
+    let output = command(application).args(arguments).output().expect("the program starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// The digest in the report of a run that goes well; `--json` is among its arguments.
+/// Digest in the report of a successful run; `arguments` contain `--json`.
 ///
 /// # Panics
-/// When it does not go well, or reports none.
+/// Panics if the run fails or reports no digest.
 #[must_use]
 pub fn digest(application: &str, arguments: &[&str]) -> String {
     let report = says(application, arguments).unwrap_or_else(|why| panic!("{application}: {why}"));
@@ -36,81 +36,82 @@ pub fn digest(application: &str, arguments: &[&str]) -> String {
     digest.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
-/// Addresses of this host that nobody else has: for TCP and for UDP.
+/// Unique addresses of this host: for TCP and for UDP.
 #[must_use]
 pub fn addresses(count: usize) -> Vec<String> {
     (0..count).map(|_| loopback::own().to_string()).collect()
 }
 
-/// A process that is killed, as by `kill -9`, with its test.
+/// Process that is killed on drop, as by `kill -9`.
 #[derive(Debug)]
-pub struct Running {
+pub struct ApplicationProcess {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
-impl Running {
-    /// Starts it; what it says is kept for the test.
+impl ApplicationProcess {
+    /// Starts the process and captures its standard output.
     ///
     /// # Panics
-    /// When it does not start.
+    /// Panics if the process does not start.
     pub fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
+        let mut child = command.spawn().expect("the program starts");
         let out = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, out }
     }
 
-    /// The next line that it says, when it does; empty at its end.
+    /// Waits for the next line of output; empty at the end.
     ///
     /// # Panics
-    /// When it says what is no text.
+    /// Panics if the output is not UTF-8.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("text");
         line.trim_end().to_owned()
     }
 
-    /// Whether it has not ended yet.
+    /// True until the process has ended.
     ///
     /// # Panics
-    /// Never: it is a child of this process.
+    /// Never: the process is a child of this process.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Waits for its end: how it ended, what else it said, and what on its standard error, if that was piped.
+    /// Waits for the end. Returns the exit status, the remaining output, and the standard error if it was piped.
     ///
     /// # Panics
-    /// When it says what is no text.
+    /// Panics if the output is not UTF-8.
     pub fn end(mut self) -> (ExitStatus, String, String) {
         let (mut rest, mut why) = (String::new(), String::new());
         self.out.read_to_string(&mut rest).expect("text");
-        if let Some(mut said) = self.child.stderr.take() {
-            said.read_to_string(&mut why).expect("text");
+        if let Some(mut printed) = self.child.stderr.take() {
+            printed.read_to_string(&mut why).expect("text");
         }
         (self.child.wait().expect("a child"), rest, why)
     }
 }
 
-impl Drop for Running {
+impl Drop for ApplicationProcess {
     fn drop(&mut self) {
-        // It may have ended before.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `serve --name NAME --servers LIST MORE` of an application for each name, ready; and the list.
+/// Starts `serve --name NAME --servers LIST MORE` of an application for each name, and waits until all are ready.
+/// Returns the processes and the list.
 ///
 /// # Panics
-/// When one does not start, or does not say that it is ready.
-pub fn servers(application: &str, names: &[&str], more: &[&str]) -> (Vec<Running>, String) {
+/// Panics if a server does not start or does not report that it is ready.
+pub fn servers(application: &str, names: &[&str], more: &[&str]) -> (Vec<ApplicationProcess>, String) {
     let list: Vec<String> = names.iter().zip(addresses(names.len())).map(|(name, at)| format!("{name}={at}")).collect();
     let list = list.join(",");
     let start = |name: &&str| {
         let arguments = ["serve", "--name", name, "--servers", &list];
-        let mut server = Running::start(command(application).args(arguments).args(more));
+        let mut server = ApplicationProcess::start(command(application).args(arguments).args(more));
         let ready = server.line();
         assert!(ready.starts_with("ready http://127."), "{name}: {ready:?}");
         server

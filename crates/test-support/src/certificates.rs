@@ -1,23 +1,23 @@
-//! Certificates for tests: an authority, and leaves of it for roles and names.
+//! Certificates for tests: an authority that signs leaves for roles and names.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pathcall_auth::{Access, Credentials, Identity, Role, Rules, Security};
+use pathcall_auth::{AccessTable, Credentials, Identity, IdentityRules, PartyRole, Security};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
-/// The trust domain of its certificates.
+/// Trust domain of the certificates.
 pub const DOMAIN: &str = "test";
 
-/// Signs certificates.
+/// Certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key, each in PEM.
+/// Certificate with its key, each in PEM.
 #[derive(Debug, Clone)]
 pub struct Leaf {
-    /// The certificate.
+    /// Certificate in PEM.
     pub certificate: String,
-    /// Its key.
+    /// Private key in PEM.
     pub key: String,
 }
 
@@ -28,7 +28,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// One that nobody trusts yet.
+    /// Creates a new authority.
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
@@ -37,19 +37,19 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("an authority"))
     }
 
-    /// Its certificate, which others trust, in PEM.
+    /// Certificate of the authority in PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// A certificate that says a role and a name.
+    /// Issues a certificate with a role and a name.
     #[must_use]
-    pub fn leaf(&self, role: Role, name: &str) -> Leaf {
+    pub fn leaf(&self, role: PartyRole, name: &str) -> Leaf {
         self.signed(&[&Identity::new(role, name).uri(DOMAIN)], &[], Duration::from_secs(86_400))
     }
 
-    /// A certificate of these URIs, and of these DNS names and addresses, good for so long from an hour ago.
+    /// Issues a certificate with these URIs, DNS names and addresses, valid for `lifetime` from an hour ago.
     #[must_use]
     pub fn signed(&self, uris: &[&str], names: &[&str], lifetime: Duration) -> Leaf {
         let key = KeyPair::generate().expect("a key");
@@ -62,29 +62,30 @@ impl Authority {
         Leaf { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// Credentials of one with this role and name.
+    /// Credentials with this role and name.
     #[must_use]
-    pub fn credentials(&self, role: Role, name: &str) -> Credentials {
+    pub fn credentials(&self, role: PartyRole, name: &str) -> Credentials {
         let Leaf { certificate, key } = self.leaf(role, name);
-        Credentials::pem(&self.pem(), &certificate, &key, Rules::default()).expect("credentials")
+        Credentials::pem(&self.pem(), &certificate, &key, IdentityRules::default()).expect("credentials")
     }
 
-    /// Who shows that certificate, and lets each role do what it needs.
+    /// Security configuration with such credentials, which grants each role what it needs.
     #[must_use]
-    pub fn security(&self, role: Role, name: &str) -> Security {
-        Security::new(self.credentials(role, name), Access::default())
+    pub fn security(&self, role: PartyRole, name: &str) -> Security {
+        Security::new(self.credentials(role, name), AccessTable::default())
     }
 
-    /// Writes the authorities, `ca.pem`, and a leaf with its key, `NAME.pem`, into a folder, and reads them from there.
+    /// Writes the authority's certificate, `ca.pem`, and a leaf with its key, `NAME.pem`, into a folder, and reads
+    /// credentials from there.
     #[must_use]
-    pub fn files(&self, folder: &Path, role: Role, name: &str) -> Credentials {
+    pub fn files(&self, folder: &Path, role: PartyRole, name: &str) -> Credentials {
         self.write(folder, role, name);
         let (authorities, certificate) = (folder.join("ca.pem"), folder.join(format!("{name}.pem")));
-        Credentials::files(authorities, &certificate, &certificate, Rules::default()).expect("credentials")
+        Credentials::files(authorities, &certificate, &certificate, IdentityRules::default()).expect("credentials")
     }
 
-    /// Writes the files anew, with other keys, each at once.
-    pub fn write(&self, folder: &Path, role: Role, name: &str) {
+    /// Replaces the files by new ones with other keys, each atomically.
+    pub fn write(&self, folder: &Path, role: PartyRole, name: &str) {
         let Leaf { certificate, key } = self.leaf(role, name);
         for (name, text) in [("ca".to_owned(), self.pem()), (name.to_owned(), certificate + &key)] {
             let (file, beside) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.new")));

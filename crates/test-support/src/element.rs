@@ -1,4 +1,4 @@
-//! A controller and an element in the test's own process.
+//! Controller and element in the test's process.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,11 +9,11 @@ use crate::store::TIMING;
 
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Has `test` run beside a controller and an element that it knows, in this process; `test` is told where the
-/// controller is, and may block.
+/// Runs `test` beside a controller and a registered element in this process. `test` gets the URL of the controller, and
+/// may block.
 ///
 /// # Panics
-/// When they don't start, and as `test` does.
+/// Panics if they don't start, or if `test` panics.
 pub async fn by_element<T: Send + 'static>(test: impl FnOnce(&str) -> T + Send + 'static) -> T {
     let listener = pathcall_control::bind(FREE).await.expect("a free port");
     let config = pathcall_control::Config::default().timing(TIMING).keep_alive(HANG);
@@ -21,7 +21,7 @@ pub async fn by_element<T: Send + 'static>(test: impl FnOnce(&str) -> T + Send +
     let config = pathcall_element::Config::default().data(FREE).control(FREE).controller(Some(controller.url()));
     let element = pathcall_element::run(config).await.expect("runs");
     let known = |registration: &Registration| matches!(registration, Registration::Known { .. });
-    element.registration().wait_for(known).await.expect("the controller knows it");
+    element.registration().wait_for(known).await.expect("the element is registered");
     let url = controller.url();
     let done = tokio::task::spawn_blocking(move || test(&url)).await.expect("the test passes");
     element.shutdown().await;

@@ -1,4 +1,4 @@
-//! Programs of the workspace as processes that a test starts, waits for and kills.
+//! Processes of the workspace's programs, which a test starts, waits for and kills.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::HANG;
 
-/// Between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A process that is killed when it is dropped, as by `kill -9`.
+/// Process that is killed on drop, as by `kill -9`.
 pub struct Process(pub Child);
 
 impl Process {
-    /// Starts one that says when it is ready: the line.
+    /// Starts a program and waits for its `ready` line, which is returned.
     pub fn ready(command: &mut Command) -> (Self, String) {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it is built");
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the program is built");
         let stdout = child.stdout.take().expect("piped");
         let process = Self(child);
         let mut ready = String::new();
@@ -28,42 +28,42 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.0.kill().and_then(|()| self.0.wait());
     }
 }
 
-/// A program of the workspace, which `cargo test --workspace` builds beside the tests.
+/// Path of a program of the workspace, which `cargo test --workspace` builds beside the tests.
 ///
 /// # Panics
-/// When it was not built.
+/// Panics if the program was not built.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test is a program");
-    let folder = test.parent().and_then(Path::parent).expect("tests lie in `deps`");
+    let folder = test.parent().and_then(Path::parent).expect("tests are in `deps`");
     let program = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     assert!(program.is_file(), "{}: build it first: cargo build --bin {name}", program.display());
     program
 }
 
-/// The command `pathcall`.
+/// Command `pathcall`.
 pub fn pathcall() -> Command {
     Command::new(program("pathcall"))
 }
 
-/// Waits until it is so, for [`HANG`] at most.
-pub fn until<T>(what: &str, so: impl FnMut() -> Option<T>) -> T {
-    until_within(HANG, what, so)
+/// Waits until `condition` returns a value, for at most [`HANG`].
+pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    until_within(HANG, what, condition)
 }
 
-/// Waits until it is so, for `limit` at most.
-pub fn until_within<T>(limit: Duration, what: &str, mut so: impl FnMut() -> Option<T>) -> T {
+/// Waits until `condition` returns a value, for at most `limit`.
+pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
-        if let Some(found) = so() {
+        if let Some(found) = condition() {
             return found;
         }
         assert!(began.elapsed() < limit, "{what}");
-        // What other processes say of themselves is asked for: nobody tells when it changes.
+        // The state of other processes is polled: there are no notifications.
         std::thread::sleep(PAUSE);
     }
 }

@@ -1,4 +1,4 @@
-//! Server with handlers that say what they saw, on a port of its own.
+//! Test server with handlers that record their calls, on its own port.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,36 +15,36 @@ use crate::stubs::words_server::{Words, WordsServer};
 use crate::stubs::{AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted};
 use pathcall_proto::types::{FpArray, IntfpMap, StrintMap};
 use pathcall_proto::v1::JoinRequest;
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::Channel;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Pause between two looks at a condition.
+/// Pause between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a note must say for its handler never to answer.
+/// Text of a note whose handler never answers.
 pub const FOR_EVER: &str = "for ever";
 
-/// What the handlers share with the tests.
+/// Events that the handlers share with the tests.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct HandlerEvents {
     /// Calls of any handler.
     pub calls: AtomicU32,
-    /// Told when a handler starts that never answers.
+    /// Notified when a handler that never answers has started.
     pub stuck: Notify,
-    /// Told when one of those is dropped.
+    /// Notified when such a handler was dropped.
     pub dropped: Notify,
 }
 
-impl Seen {
+impl HandlerEvents {
     pub fn calls(&self) -> u32 {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Returns at once, unless `text` says otherwise.
+    /// Returns at once, unless `text` is a command.
     async fn handle(self: &Arc<Self>, text: &str) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if text == FOR_EVER {
@@ -55,7 +55,7 @@ impl Seen {
     }
 }
 
-struct DropGuard(Arc<Seen>);
+struct DropGuard(Arc<HandlerEvents>);
 
 impl Drop for DropGuard {
     fn drop(&mut self) {
@@ -64,12 +64,12 @@ impl Drop for DropGuard {
 }
 
 #[derive(Debug, Clone)]
-pub struct Handlers(pub Arc<Seen>);
+pub struct TestHandlers(pub Arc<HandlerEvents>);
 
 type Notes = Pin<Box<dyn Stream<Item = Result<Note, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl Training for Handlers {
+impl Training for TestHandlers {
     type WatchStream = Notes;
     type ChatStream = Notes;
 
@@ -81,7 +81,7 @@ impl Training for Handlers {
         }
         let layer = request.layer.unwrap_or_default();
         Ok(Response::new(AgtrGrad {
-            // Not the handler's to say.
+            // The channel overwrites this value.
             tensor: Some(FpArray { data: vec![1e9] }),
             worker: format!("{} {}", request.worker, layer.name),
             bias: request.bias,
@@ -94,7 +94,7 @@ impl Training for Handlers {
         Ok(Response::new(request.into_inner()))
     }
 
-    /// Three notes, then the end, or nothing more.
+    /// Sends three notes, then ends or hangs.
     async fn watch(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
         let note = request.into_inner();
         self.0.handle("").await;
@@ -118,7 +118,7 @@ impl Training for Handlers {
 }
 
 #[tonic::async_trait]
-impl Words for Handlers {
+impl Words for TestHandlers {
     async fn reduce(&self, request: Request<Counts>) -> Result<Response<Said>, Status> {
         let Counts { kvs, text } = request.into_inner();
         self.0.handle(&text).await;
@@ -145,7 +145,7 @@ impl Words for Handlers {
 }
 
 #[tonic::async_trait]
-impl Locks for Handlers {
+impl Locks for TestHandlers {
     async fn lock(&self, request: Request<Names>) -> Result<Response<Said>, Status> {
         let text = request.into_inner().text;
         self.0.handle(&text).await;
@@ -172,41 +172,41 @@ impl Locks for Handlers {
 }
 
 #[tonic::async_trait]
-impl Rounds for Handlers {
+impl Rounds for TestHandlers {
     async fn add(&self, _: Request<Part>) -> Result<Response<Total>, Status> {
         self.0.handle("").await;
         Ok(Response::new(Total::default()))
     }
 }
 
-/// A running server.
-pub struct Running {
+/// Running server.
+pub struct TestServer {
     pub address: SocketAddr,
-    pub pathcall: Server,
-    pub seen: Arc<Seen>,
+    pub pathcall: pathcall_rpc::Layer,
+    pub seen: Arc<HandlerEvents>,
     stop: oneshot::Sender<()>,
     served: tokio::task::JoinHandle<()>,
 }
 
-impl Running {
+impl TestServer {
     pub async fn start() -> Self {
-        Self::start_with(Server::builder(&PATHCALL).build().await.unwrap(), 0).await
+        Self::start_with(pathcall_rpc::Layer::builder(&PATHCALL).build().await.unwrap(), 0).await
     }
 
-    pub async fn start_with(pathcall: Server, port: u16) -> Self {
+    pub async fn start_with(pathcall: pathcall_rpc::Layer, port: u16) -> Self {
         Self::start_at(pathcall, ([127, 0, 0, 1], port).into()).await
     }
 
-    /// One that may come back at its address has that to itself ([`crate::loopback::own`]).
-    pub async fn start_at(pathcall: Server, address: SocketAddr) -> Self {
+    /// Starts a server; one that is restarted at its address needs a unique one ([`crate::loopback::own`]).
+    pub async fn start_at(pathcall: pathcall_rpc::Layer, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Arc::<Seen>::default();
+        let seen = Arc::<HandlerEvents>::default();
         let (stop, stopped) = oneshot::channel::<()>();
         let closing = pathcall.clone();
-        let handlers = Handlers(Arc::clone(&seen));
+        let handlers = TestHandlers(Arc::clone(&seen));
         let server = tonic::transport::Server::builder()
-            .layer(pathcall.layer())
+            .layer(pathcall.clone())
             .add_service(TrainingServer::new(handlers.clone()).max_encoding_message_size(usize::MAX))
             .add_service(WordsServer::new(handlers.clone()))
             .add_service(LocksServer::new(handlers.clone()))
@@ -234,12 +234,12 @@ impl Running {
     }
 }
 
-/// The same services without the layer.
-pub async fn start_plain() -> (SocketAddr, Arc<Seen>) {
+/// Starts the same services without Pathcall's layer.
+pub async fn start_plain() -> (SocketAddr, Arc<HandlerEvents>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let seen = Arc::<Seen>::default();
-    let handlers = Handlers(Arc::clone(&seen));
+    let seen = Arc::<HandlerEvents>::default();
+    let handlers = TestHandlers(Arc::clone(&seen));
     let server = tonic::transport::Server::builder()
         .add_service(TrainingServer::new(handlers.clone()))
         .add_service(WordsServer::new(handlers))
@@ -274,10 +274,10 @@ pub fn note(text: &str) -> Note {
     Note { text: text.into() }
 }
 
-/// A request of a caller without Pathcall's channel to join the application of the method with this path.
+/// Request of a caller without Pathcall's channel to join the application of the method with this path.
 ///
 /// # Panics
-/// When there is no such method.
+/// Panics if there is no such method.
 pub fn join(path: &str) -> JoinRequest {
     let method = PATHCALL.methods.iter().find(|method| method.path == path).expect("a method");
     JoinRequest {
@@ -290,22 +290,22 @@ pub fn join(path: &str) -> JoinRequest {
     }
 }
 
-/// A request that is to be answered within `millis`.
+/// Request with a time-out of `millis`.
 pub fn within<T>(millis: u64, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(Duration::from_millis(millis));
     request
 }
 
-/// Waits until a condition that other tasks bring about holds; each turn lets them run.
+/// Waits until a condition holds that other tasks establish; each turn lets them run.
 ///
 /// # Panics
-/// When it never does.
+/// Panics if the condition does not hold in time.
 pub async fn until(mut condition: impl FnMut() -> bool) {
     let holds = async {
         while !condition() {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(HANG, holds).await.expect("the condition holds in the end");
+    tokio::time::timeout(HANG, holds).await.expect("the condition holds in time");
 }

@@ -1,4 +1,4 @@
-//! Servers of a pool, each in a runtime of its own, so that it can end as a process does.
+//! Servers of a pool, each in its own runtime, so that it can end like a killed process.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::stubs::store_client::StoreClient;
 use crate::stubs::store_server::{Store, StoreServer};
 use crate::stubs::{Note, PATHCALL};
-use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_control::{Config, Handle, LeaseTiming, StoreLocation};
 use pathcall_proto::manifest::Manifest;
 use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::{Channel, Layer};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, watch};
@@ -25,14 +25,15 @@ use tonic::{Code, Request, Response, Status};
 use crate::HANG;
 use crate::service::{note, until};
 
-/// The cloned methods alone: an application, which the others make, has one server.
+/// Manifest with the cloned methods only: the other methods form an application, which has one server.
 pub static STORE: Manifest =
     Manifest { methods: &[], delegated: &[], cloned: PATHCALL.cloned, placed: &[], descriptor: PATHCALL.descriptor };
 
-/// No lease runs out, and no element is given up, on a machine that stands still: who is gone ends its connection.
-pub const TIMING: Timing = Timing { grace: HANG, restart_grace: HANG, confirm: HANG };
+/// Timing with which no lease expires and no element is dropped on a machine that stands still: a party that is gone
+/// ends its connection.
+pub const TIMING: LeaseTiming = LeaseTiming { grace: HANG, restart_grace: HANG, confirm: HANG };
 
-/// Ways to make a call that the method's own options do not ask for.
+/// Clone options besides those of the methods.
 #[must_use]
 pub fn ways() -> [CloneOptions; 6] {
     let random = CloneOptions { clone: false, ..CloneOptions::default() };
@@ -42,34 +43,34 @@ pub fn ways() -> [CloneOptions; 6] {
         CloneOptions { balance: Balance::RoundRobin, ..random },
         CloneOptions { balance: Balance::Shortest, ..random },
         CloneOptions { hedge, ..random },
-        CloneOptions { twice: true, ..random },
+        CloneOptions { send_to_two: true, ..random },
         CloneOptions { balance: Balance::Shortest, ..CloneOptions::default() },
     ]
 }
 
-/// What a server's handlers share with the tests.
+/// Events that a server's handlers share with the tests.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// Calls that may be done twice, and calls that may not.
+pub struct StoreEvents {
+    /// Calls of idempotent methods, and of other methods.
     pub gets: AtomicU64,
     pub puts: AtomicU64,
-    /// Told when a handler has begun that is held, and when one of these was dropped.
+    /// Notified when a held handler has started, and when one was dropped.
     pub began: Notify,
     pub dropped: Notify,
-    /// Handlers of "held" wait as long as it is closed.
+    /// Gate of the "held" handlers, which wait while it is closed.
     pub gate: watch::Sender<bool>,
-    /// How much time these were told to have, as gRPC says it.
+    /// Time-outs that calls carried, in gRPC's format.
     pub left: Mutex<Vec<String>>,
 }
 
-/// Its own texts are commands.
+/// Handler whose requests contain commands.
 #[derive(Debug, Clone)]
-pub struct Handler {
+pub struct StoreHandler {
     name: String,
-    kept: Arc<Kept>,
+    kept: Arc<StoreEvents>,
 }
 
-struct OnDrop(Arc<Kept>);
+struct OnDrop(Arc<StoreEvents>);
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
@@ -77,7 +78,7 @@ impl Drop for OnDrop {
     }
 }
 
-impl Handler {
+impl StoreHandler {
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), kept: Arc::default() }
     }
@@ -96,7 +97,7 @@ impl Handler {
             }
             ("refuse", name) if name == self.name => return Err(Status::aborted("not here")),
             ("deny", _) => return Err(Status::permission_denied("nowhere")),
-            // Silently: to print where it was takes longer than a call waits until it is sent again.
+            // Without printing a backtrace, which takes longer than a call waits before it is repeated.
             ("panic", _) => std::panic::resume_unwind(Box::new("as told")),
             ("left", _) => left.unwrap_or_default(),
             ("held", _) => {
@@ -119,7 +120,7 @@ impl Handler {
 }
 
 #[tonic::async_trait]
-impl Store for Handler {
+impl Store for StoreHandler {
     async fn get(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.answer(request).await
     }
@@ -141,44 +142,48 @@ impl Store for Handler {
     }
 }
 
-/// A server of a pool; dropping it ends it as a killed process ends.
-pub struct Member {
+/// Server of a pool; dropping it ends it like a killed process.
+pub struct PoolServer {
     pub address: SocketAddr,
-    pub kept: Arc<Kept>,
-    pub pathcall: Server,
+    pub kept: Arc<StoreEvents>,
+    pub pathcall: Layer,
     process: Option<Runtime>,
 }
 
-impl Member {
-    /// Joins the pool of the controller.
-    pub async fn start(controller: &str, change: fn(Options) -> Options) -> Self {
+impl PoolServer {
+    /// Starts a server in the pool of the controller.
+    pub async fn start(controller: &str, change: fn(LayerBuilder) -> LayerBuilder) -> Self {
         Self::start_with(controller, None, change).await
     }
 
-    /// The same, and callers come by TLS.
-    pub async fn start_with(controller: &str, tls: Option<ServerTlsConfig>, change: fn(Options) -> Options) -> Self {
+    /// Starts a server that callers reach by TLS.
+    pub async fn start_with(
+        controller: &str,
+        tls: Option<ServerTlsConfig>,
+        change: fn(LayerBuilder) -> LayerBuilder,
+    ) -> Self {
         Self::start_of(&STORE, controller, tls, change).await
     }
 
-    /// The same, with this manifest.
+    /// Starts a server with this manifest.
     pub async fn start_of(
         manifest: &'static Manifest,
         controller: &str,
         tls: Option<ServerTlsConfig>,
-        change: fn(Options) -> Options,
+        change: fn(LayerBuilder) -> LayerBuilder,
     ) -> Self {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
-        let handler = Handler::new(&address.to_string());
+        let handler = StoreHandler::new(&address.to_string());
         let kept = Arc::clone(&handler.kept);
-        let options = Server::builder(manifest)
+        let options = Layer::builder(manifest)
             .controller(controller)
             .advertise(format!("{}://{address}", if tls.is_some() { "https" } else { "http" }))
             .data_address("127.0.0.1:0".parse().unwrap());
         let build = change(options).build();
         let pathcall = process.spawn(build).await.unwrap().unwrap();
-        let layer = pathcall.layer();
+        let layer = pathcall.clone();
         let server = async move {
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             let service = StoreServer::new(handler).max_decoding_message_size(usize::MAX);
@@ -196,9 +201,9 @@ impl Member {
         format!("http://{}", self.address)
     }
 
-    /// Servers that it knows of.
+    /// Number of known servers of the pool.
     pub fn servers(&self) -> usize {
-        self.pathcall.pool_stats().expect("it has a pool").servers
+        self.pathcall.pool_stats().expect("the server has a pool").servers
     }
 
     pub fn gets(&self) -> u64 {
@@ -220,43 +225,48 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for PoolServer {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-pub type Options = pathcall_rpc::server::Builder;
+pub type LayerBuilder = pathcall_rpc::layer::Builder;
 
-/// A controller and the servers of one pool.
-pub struct Pool {
+/// Controller and the servers of one pool.
+pub struct TestPool {
     pub controller: Option<Handle>,
     pub url: String,
-    pub members: Vec<Member>,
+    pub members: Vec<PoolServer>,
 }
 
-impl Pool {
+impl TestPool {
     pub async fn start(servers: usize) -> Self {
-        Self::start_with(servers, Place::Memory, |options| options).await
+        Self::start_with(servers, StoreLocation::Memory, |options| options).await
     }
 
-    pub async fn start_with(servers: usize, store: Place, change: fn(Options) -> Options) -> Self {
+    pub async fn start_with(servers: usize, store: StoreLocation, change: fn(LayerBuilder) -> LayerBuilder) -> Self {
         Self::start_at(([127, 0, 0, 1], 0).into(), servers, store, change).await
     }
 
-    /// One whose controller may come back at its address has that to itself ([`crate::loopback::own`]).
-    pub async fn start_at(address: SocketAddr, servers: usize, store: Place, change: fn(Options) -> Options) -> Self {
+    /// Starts a pool; a controller that is restarted at its address needs a unique one ([`crate::loopback::own`]).
+    pub async fn start_at(
+        address: SocketAddr,
+        servers: usize,
+        store: StoreLocation,
+        change: fn(LayerBuilder) -> LayerBuilder,
+    ) -> Self {
         let controller = controller(address, store).await;
         let url = controller.url();
         let mut pool = Self { controller: Some(controller), url, members: Vec::new() };
         for _ in 0..servers {
-            pool.members.push(Member::start(&pool.url, change).await);
+            pool.members.push(PoolServer::start(&pool.url, change).await);
         }
         pool.settled().await;
         pool
     }
 
-    /// Waits until all members know of each other, and of nobody else.
+    /// Waits until all servers know each other, and no other ones.
     pub async fn settled(&self) {
         let all = self.members.len();
         until(|| self.members.iter().all(|member| member.servers() == all)).await;
@@ -271,17 +281,17 @@ impl Pool {
     }
 }
 
-pub async fn controller(address: SocketAddr, store: Place) -> Handle {
+pub async fn controller(address: SocketAddr, store: StoreLocation) -> Handle {
     controller_with(address, store, TIMING).await
 }
 
-pub async fn controller_with(address: SocketAddr, store: Place, timing: Timing) -> Handle {
+pub async fn controller_with(address: SocketAddr, store: StoreLocation, timing: LeaseTiming) -> Handle {
     let listener = pathcall_control::bind(address).await.unwrap();
     let config = Config::default().store(store).timing(timing).keep_alive(HANG);
     pathcall_control::serve(listener, config).await.unwrap()
 }
 
-/// Makes so many calls at once; each must be answered as it was asked.
+/// Makes `count` concurrent calls; each must get its answer.
 pub async fn calls(client: &StoreClient<Channel>, count: usize) {
     let mut tasks = JoinSet::new();
     for call in 0..count {
@@ -295,7 +305,7 @@ pub async fn calls(client: &StoreClient<Channel>, count: usize) {
     timeout(HANG, tasks.join_all()).await.expect("all are answered");
 }
 
-/// A time as gRPC says those of a second to a minute and a half.
+/// Parses a time-out in gRPC's format, from a second to a minute and a half.
 pub fn micros(timeout: &str) -> u64 {
     timeout.strip_suffix('u').and_then(|micros| micros.parse().ok()).unwrap_or_else(|| panic!("{timeout:?}"))
 }

@@ -1,4 +1,4 @@
-//! Stubs that the tests of `pathcall-rpc` call through: what the generators write for `rpctest.proto` and `rounds.proto`.
+//! Generated stubs of `rpctest.proto` and `rounds.proto`.
 #![allow(unreachable_pub, missing_docs, clippy::all)]
 
 tonic::include_proto!("rpctest");

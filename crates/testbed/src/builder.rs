@@ -1,21 +1,21 @@
-//! Builds a bed: what is asked for in, a [`Testbed`] out.
+//! Builder of testbeds.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::bed::Testbed;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName, Plan, check_bed_name};
-use crate::profile::{Delay, Profile, Rate, Share};
+use crate::plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName, TestbedPlan, check_bed_name};
+use crate::profile::{FrameShare, LinkDelay, LinkProfile, LinkRate};
 use crate::relay::Relay;
+use crate::testbed::Testbed;
 use crate::xdp::{Action, Program};
 use crate::{script, tool};
 
-/// Least that IPv4 promises to carry; below it, veth takes what IP does not.
+/// Smallest packet size that IPv4 guarantees; below it, veth carries packets that IP does not.
 const MTU_MIN: u32 = 576;
 const MTU_MAX: u32 = 65535;
 
-/// What to build: hosts around one element on bare links, unless it is told otherwise.
+/// Parameters of a testbed. Default: two hosts at one element, on bare links.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), pathcall_testbed::Error> {
@@ -30,99 +30,99 @@ pub struct Builder {
     hosts: usize,
     elements: usize,
     mtu: u32,
-    profile: Profile,
-    /// Links that are not like the others, by host.
-    special: Vec<(usize, Profile)>,
+    profile: LinkProfile,
+    /// Links with another profile than the rest, by host.
+    special: Vec<(usize, LinkProfile)>,
 }
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        // A process may have several beds at once, and there may be several such processes.
+        // One process may have several testbeds, and several processes may have testbeds.
         static BUILT: AtomicU32 = AtomicU32::new(0);
         let name = format!("p{}n{}", std::process::id(), BUILT.fetch_add(1, Ordering::Relaxed));
         let (hosts, elements, mtu) = (2, 1, MTU_DEFAULT);
-        Self { name, hosts, elements, mtu, profile: Profile::default(), special: Vec::new() }
+        Self { name, hosts, elements, mtu, profile: LinkProfile::default(), special: Vec::new() }
     }
 
-    /// Lower-case letters and digits; one that no other bed has, unless given.
+    /// Sets the name: lower-case letters and digits. Default: a unique name.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// Hosts, up to [`HOSTS_MAX`]; 2, unless given.
+    /// Sets the number of hosts, up to [`HOSTS_MAX`]. Default: 2.
     #[must_use]
     pub fn hosts(self, hosts: usize) -> Self {
         Self { hosts, ..self }
     }
 
-    /// Elements, up to [`ELEMENTS_MAX`], joined by a link; 1, unless given.
+    /// Sets the number of elements, up to [`ELEMENTS_MAX`], joined by a link. Default: 1.
     #[must_use]
     pub fn elements(self, elements: usize) -> Self {
         Self { elements, ..self }
     }
 
-    /// Bytes of an IP packet; [`MTU_DEFAULT`], unless given. An XDP program that does not say that it takes
-    /// frames in parts (`xdp.frags`) is refused by veth above some 3,500.
+    /// Sets the bytes of an IP packet. Default: [`MTU_DEFAULT`]. Above about 3,500, veth refuses XDP programs without
+    /// multi-buffer support (`xdp.frags`).
     #[must_use]
     pub fn mtu(self, mtu: u32) -> Self {
         Self { mtu, ..self }
     }
 
-    /// What all links are like.
+    /// Sets the profile of all links.
     #[must_use]
-    pub fn profile(self, profile: Profile) -> Self {
+    pub fn profile(self, profile: LinkProfile) -> Self {
         Self { profile, ..self }
     }
 
-    /// What the link of host `k`, counted from 1, is like, if not as the others.
+    /// Sets the profile of the link of host `k`, counted from 1.
     #[must_use]
-    pub fn link(mut self, k: usize, profile: Profile) -> Self {
+    pub fn link(mut self, k: usize, profile: LinkProfile) -> Self {
         self.special.push((k, profile));
         self
     }
 
-    /// Bits a second of all links, in each direction: `1gbit`.
+    /// Sets the rate of all links, in bits per second in each direction, as in `1gbit`.
     ///
     /// # Errors
-    /// When the word is no rate.
+    /// Returns an error if `rate` is invalid.
     pub fn rate(mut self, rate: &str) -> Result<Self, Error> {
-        self.profile.rate = Some(rate.parse::<Rate>()?);
+        self.profile.rate = Some(rate.parse::<LinkRate>()?);
         Ok(self)
     }
 
-    /// Share of frames that get lost on each link: `0.1%`.
+    /// Sets the share of frames that each link loses, as in `0.1%`.
     ///
     /// # Errors
-    /// When the word is no share.
+    /// Returns an error if `loss` is invalid.
     pub fn loss(mut self, loss: &str) -> Result<Self, Error> {
-        self.profile.loss = loss.parse::<Share>()?;
+        self.profile.loss = loss.parse::<FrameShare>()?;
         Ok(self)
     }
 
-    /// How long a frame takes on each link: `5ms`.
+    /// Sets the delay of a frame on each link, as in `5ms`.
     ///
     /// # Errors
-    /// When the word is no delay.
+    /// Returns an error if `delay` is invalid.
     pub fn delay(mut self, delay: &str) -> Result<Self, Error> {
-        self.profile.delay = delay.parse::<Delay>()?;
+        self.profile.delay = delay.parse::<LinkDelay>()?;
         Ok(self)
     }
 
-    /// Has all links pass a wire, also those that have no property: see [`Profile::wired`].
+    /// Adds a wire to all links, also to those without properties: see [`LinkProfile::wired`].
     #[must_use]
     pub fn wired(mut self) -> Self {
         self.profile.wired = true;
         self
     }
 
-    /// Builds it.
+    /// Builds the testbed.
     ///
-    /// The bed is taken down when the value is dropped, and also when this process ends in any other way.
+    /// The testbed is taken down when the value is dropped, and also when this process ends in any other way.
     ///
     /// # Errors
-    /// Without root, when a program or something of the kernel is lacking, when the name is taken, and
-    /// when a number is out of range. Nothing is left then.
+    /// Returns an error without root, if a program or a kernel feature is missing, if the name is taken, or if a number
+    /// is out of range. Nothing is left behind.
     pub fn up(self) -> Result<Testbed, Error> {
         let plan = self.plan()?;
         tool::check()?;
@@ -133,7 +133,7 @@ impl Builder {
         Ok(Testbed::new(plan, relay, guard))
     }
 
-    fn plan(self) -> Result<Plan, Error> {
+    fn plan(self) -> Result<TestbedPlan, Error> {
         let Self { name, hosts, elements, mtu, profile, special } = self;
         check_bed_name(&name)?;
         if !(1..=HOSTS_MAX).contains(&hosts) {
@@ -146,15 +146,15 @@ impl Builder {
             return Err(Error::Mtu { got: mtu });
         }
         let mut links = vec![profile; hosts];
-        let idle = |link: &Profile| link.reorder.is_some() && !link.delay.is_some();
+        let idle = |link: &LinkProfile| link.reorder.is_some() && !link.delay.is_some();
         if idle(&profile) || special.iter().any(|(_, link)| idle(link)) {
-            return Err(Error::NothingToOvertake);
+            return Err(Error::ReorderWithoutDelay);
         }
         for (k, profile) in special {
             let link = k.checked_sub(1).and_then(|at| links.get_mut(at));
             *link.ok_or_else(|| no_host(&name, k, hosts))? = profile;
         }
-        Ok(Plan { bed: name, links, elements, chain: profile, mtu })
+        Ok(TestbedPlan { bed: name, links, elements, chain: profile, mtu })
     }
 }
 
@@ -162,9 +162,9 @@ fn no_host(bed: &str, k: usize, hosts: usize) -> Error {
     Error::NoNode { bed: bed.to_owned(), got: NodeName::Host(k).to_string(), has: format!("h1 to h{hosts}") }
 }
 
-/// Makes the first namespace, which only one process can, and from then on has a guard.
-fn claim(plan: &Plan, namespaces: &[String]) -> Result<Guard, Error> {
-    let taken = || Ok::<_, Error>(crate::bed::beds()?.contains_key(&plan.bed));
+/// Creates the first namespace, which only one process can, and starts the guard.
+fn claim(plan: &TestbedPlan, namespaces: &[String]) -> Result<Guard, Error> {
+    let taken = || Ok::<_, Error>(crate::testbed::list_testbeds()?.contains_key(&plan.bed));
     let already = || Error::AlreadyUp { bed: plan.bed.clone() };
     if taken()? {
         return Err(already());
@@ -174,14 +174,14 @@ fn claim(plan: &Plan, namespaces: &[String]) -> Result<Guard, Error> {
     match tool::ip(&plan.bed, &format!("netns add {first}\n")) {
         Ok(()) => Ok(guard),
         Err(error) => {
-            // What is there, if anything, is somebody else's.
+            // Existing namespaces belong to another process.
             guard.dismiss();
             Err(if taken()? { already() } else { error })
         }
     }
 }
 
-fn build(plan: &Plan) -> Result<(), Error> {
+fn build(plan: &TestbedPlan) -> Result<(), Error> {
     let pass = Program::new(Action::Pass)?;
     tool::ip(&plan.bed, &script::links(plan))?;
     for node in plan.nodes() {
@@ -192,6 +192,6 @@ fn build(plan: &Plan) -> Result<(), Error> {
         };
         tool::shell(&node.namespace(&plan.bed), &script)?;
     }
-    let settle = script::settle(script::ALL);
-    plan.nodes().try_for_each(|node| tool::shell(&node.namespace(&plan.bed), &settle))
+    let await_interfaces = script::await_interfaces(script::ALL);
+    plan.nodes().try_for_each(|node| tool::shell(&node.namespace(&plan.bed), &await_interfaces))
 }

@@ -1,125 +1,125 @@
-//! Why a testbed does not come up, or can't be used.
+//! Errors of testbeds.
 
 use std::io;
 
 use crate::plan::{ELEMENTS_MAX, HOSTS_MAX};
-use crate::profile::WordError;
+use crate::profile::LinkValueError;
 
-/// Why a testbed does not come up, or can't be used: one line each.
+/// Reason for which a testbed can't be built or used, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Namespaces are root's.
+    /// Network namespaces need root.
     #[error("a testbed needs root (it makes network namespaces): run this with sudo")]
     NotRoot,
-    /// This root may less than others: in a container, most often.
+    /// Root lacks capabilities, as in most containers.
     #[error("a testbed needs a root with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN")]
-    NotAllowed,
-    /// A program that is used is not installed.
+    MissingCapabilities,
+    /// A required program is not installed.
     #[error("{program} is missing: apt-get install {package}")]
     Missing {
-        /// As it is called.
+        /// Name of the program.
         program: &'static str,
-        /// Where Debian has it.
+        /// Debian package of the program.
         package: &'static str,
     },
-    /// The name would not do in the names of namespaces.
-    #[error("testbed name {got:?}: expected 1 to 20 lower-case letters and digits")]
-    BedName {
-        /// What was asked for.
+    /// The name is not usable in names of namespaces.
+    #[error("invalid testbed name {got:?} (1 to 20 lower-case letters and digits)")]
+    InvalidTestbedName {
+        /// Requested name.
         got: String,
     },
-    /// A rate or a share that is none.
+    /// Invalid value of a link property.
     #[error(transparent)]
-    Word(#[from] WordError),
-    /// Too many hosts, or none.
-    #[error("{got} hosts: expected 1 to {HOSTS_MAX}")]
+    Word(#[from] LinkValueError),
+    /// The number of hosts is out of range.
+    #[error("invalid number of hosts {got} (1 to {HOSTS_MAX})")]
     Hosts {
-        /// What was asked for.
+        /// Requested number.
         got: usize,
     },
-    /// Too many elements, or none.
-    #[error("{got} elements: expected 1 to {ELEMENTS_MAX}")]
+    /// The number of elements is out of range.
+    #[error("invalid number of elements {got} (1 to {ELEMENTS_MAX})")]
     Elements {
-        /// What was asked for.
+        /// Requested number.
         got: usize,
     },
-    /// Too small for IPv4 with everything that Pathcall sends, or larger than veth's.
-    #[error("MTU of {got} bytes: expected 576 to 65535")]
+    /// The MTU is too small for Pathcall over IPv4, or larger than veth's.
+    #[error("invalid MTU {got} (576 to 65535 bytes)")]
     Mtu {
-        /// What was asked for, in bytes.
+        /// Requested MTU in bytes.
         got: u32,
     },
-    /// Frames are reordered by not delaying some.
-    #[error("frames overtake others only where there is a delay")]
-    NothingToOvertake,
+    /// Reordering needs a delay: reordered frames are those without delay.
+    #[error("reordering needs a delay: set --delay as well")]
+    ReorderWithoutDelay,
     /// The name is taken.
-    #[error("testbed {bed} is up already; to take it down: pathcall testbed down --name {bed}")]
+    #[error("testbed {bed} exists already: take it down with pathcall testbed down --name {bed}")]
     AlreadyUp {
-        /// Its name.
+        /// Name of the testbed.
         bed: String,
     },
-    /// It can't be left alone.
-    #[error("testbed {bed} delays frames, for which it needs the process that has built it")]
+    /// The testbed can't outlive its owner.
+    #[error("testbed {bed} delays frames, which needs the process that built it")]
     NeedsOwner {
-        /// Its name.
+        /// Name of the testbed.
         bed: String,
     },
-    /// There is no such testbed.
-    #[error("there is no testbed {bed}; to build it: pathcall testbed up --name {bed}")]
+    /// No testbed has this name.
+    #[error("testbed {bed} does not exist: build it with pathcall testbed up --name {bed}")]
     NotUp {
-        /// Its name.
+        /// Name of the testbed.
         bed: String,
     },
     /// The testbed has no such node.
-    #[error("testbed {bed} has no {got}: it has {has}")]
+    #[error("testbed {bed} has no node {got} (it has {has})")]
     NoNode {
-        /// Its name.
+        /// Name of the testbed.
         bed: String,
-        /// What was asked for.
+        /// Requested node.
         got: String,
-        /// What is there.
+        /// Existing nodes.
         has: String,
     },
-    /// A link without a middle can't be cut.
-    #[error("the link of {link} in testbed {bed} is bare: give it a property, or --wired")]
+    /// A link without a wire can't be cut.
+    #[error("the link of {link} in testbed {bed} has no wire: build the testbed with --wired or a link property")]
     Bare {
-        /// The testbed.
+        /// Name of the testbed.
         bed: String,
-        /// The host.
+        /// Host of the link.
         link: String,
     },
-    /// A node's name that is none.
-    #[error("node {got:?}: expected a host's number, as in 1 or h1, or an element's name, e1 or e2")]
+    /// Invalid name of a node.
+    #[error("invalid node {got:?} (a host as in 1 or h1, or an element as in e1 or e2)")]
     NodeName {
-        /// What was asked for.
+        /// Requested node.
         got: String,
     },
-    /// A program that was run says that something can't be done.
-    #[error("{program} failed on {place}: {said}")]
+    /// A program reported an error.
+    #[error("{program} failed on {place}: {reason}")]
     Tool {
-        /// The program.
+        /// Name of the program.
         program: &'static str,
-        /// Namespace or bed that it worked on.
+        /// Namespace or testbed of the operation.
         place: String,
-        /// Its last words.
-        said: String,
+        /// Last error output of the program.
+        reason: String,
     },
-    /// What a program printed can't be read.
-    #[error("{program} printed what can't be read: expected {expected}, got {got:?}")]
+    /// The output of a program can't be parsed.
+    #[error("unexpected output of {program}: expected {expected}, got {got:?}")]
     Output {
-        /// The program.
+        /// Name of the program.
         program: &'static str,
-        /// What was looked for.
+        /// Expected content.
         expected: String,
-        /// The beginning of what came.
+        /// Beginning of the output.
         got: String,
     },
-    /// The system refuses something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// The reason.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -1,11 +1,11 @@
-//! Sees to it that nothing stays behind, whatever becomes of the process that has built a bed.
+//! Guard process of a testbed: deletes the testbed when its owner ends in any way.
 //!
-//! The guard is a shell that waits for the end of a pipe whose other end the owner holds. When the owner
-//! closes it, or ends in whichever way (Ctrl-C, a panic, `kill -9`), the guard ends all processes in the
-//! bed's namespaces and deletes these, and with them all their interfaces, rules and queues.
+//! The guard is a shell that waits for the end of a pipe whose other end the owner holds. When the owner closes the
+//! pipe, or ends in any way (Ctrl-C, a panic, `kill -9`), the guard ends all processes in the testbed's namespaces and
+//! deletes the namespaces with all their interfaces, rules and queues.
 //!
-//! The guard holds a listening socket, named after the bed, as long as it runs. Nobody answers there, but whoever has
-//! connected is told by its end that the guard touches nothing any more, and the bed's name is free.
+//! While it runs, the guard holds a listening socket named after the testbed. No connection is accepted there; the end
+//! of the socket tells connected processes that the guard has finished and the testbed's name is free.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -18,10 +18,11 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::tool;
 
-/// It gives a process that can't be killed five seconds.
+/// Longest wait for a guard, which gives a process that can't be killed five seconds.
 const GUARD_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Arguments are namespaces. A process that can't be killed (it hangs in the kernel) is given five seconds.
+/// Shell script that deletes the namespaces in its arguments. A process that can't be killed (hanging in the kernel)
+/// gets five seconds.
 const TEAR_DOWN: &str = r#"
 tear_down() {
   for ns in "$@"; do
@@ -42,8 +43,8 @@ tear_down() {
 }
 "#;
 
-/// A word on the pipe means that the bed is to stay, or that its owner takes it down. Without one, the owner
-/// has ended, and a program that it had started to build the bed may build on for a moment.
+/// Shell script that waits for the owner. A line on the pipe means that the testbed is to stay, or that its owner takes
+/// it down. Without a line, the owner has died, and a program that it had started may still build for a moment.
 const WAIT: &str = r#"
 trap '' INT TERM HUP PIPE
 if read -r word; then
@@ -59,14 +60,14 @@ tear_down "$@"
 exit ${failed:-0}
 "#;
 
-/// Deletes namespaces when it is dropped, at the latest.
+/// Guard of a testbed, which deletes the namespaces on drop at the latest.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shell: Option<Child>,
 }
 
 impl Guard {
-    /// Waits from now on, after the guard of a bed that had the name before.
+    /// Starts the guard, after the guard of an earlier testbed of this name has ended.
     pub(crate) fn start(bed: &str, namespaces: &[String]) -> Result<Self, Error> {
         let failed = || Error::io("starting the guard of the testbed");
         let held = match held(bed).and_then(|at| UnixListener::bind_addr(&at)) {
@@ -81,16 +82,16 @@ impl Guard {
         };
         let mut command = tool::command("sh");
         command.args(["-c", &[TEAR_DOWN, WAIT, FINISH].concat(), "pathcall-testbed-guard"]).args(namespaces);
-        // Of its own group, so that Ctrl-C does not reach it.
+        // Separate process group, so that Ctrl-C does not reach the guard.
         command.process_group(0).stdin(Stdio::piped()).stdout(OwnedFd::from(held)).stderr(Stdio::piped());
         let shell = command.spawn().map_err(failed())?;
         Ok(Self { shell: Some(shell) })
     }
 
-    /// Leaves everything as it is.
+    /// Ends the guard without deleting anything.
     pub(crate) fn dismiss(mut self) {
         let Some(mut shell) = self.shell.take() else { return };
-        // It reads this, or has been killed: either way it touches nothing.
+        // The guard reads this line or has been killed: either way it deletes nothing.
         let _ = tell(&mut shell, "keep\n");
         let _ = shell.wait();
     }
@@ -102,14 +103,14 @@ impl Guard {
 
     fn end(&mut self, bed: &str) -> Result<(), Error> {
         let Some(mut shell) = self.shell.take() else { return Ok(()) };
-        // One that has been killed does not hear it; its status says so.
+        // A killed guard does not read this line; its exit status shows it.
         let _ = tell(&mut shell, "down\n");
         let output = shell.wait_with_output().map_err(Error::io("waiting for the guard of the testbed"))?;
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        Err(Error::Tool { program: "taking it down", place: bed.to_owned(), said })
+        let reason = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        Err(Error::Tool { program: "taking it down", place: bed.to_owned(), reason })
     }
 }
 
@@ -121,12 +122,12 @@ impl Drop for Guard {
     }
 }
 
-/// The last word.
+/// Writes the final line to the guard.
 fn tell(shell: &mut Child, word: &str) -> io::Result<()> {
     shell.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(word.as_bytes()))
 }
 
-/// Deletes the namespaces of a bed whose owner is gone, or has left it.
+/// Deletes the namespaces of a testbed whose owner is gone or has left it.
 pub(crate) fn tear_down(bed: &str, namespaces: &[String]) -> Result<(), Error> {
     let mut command = tool::command("sh");
     command.args(["-c", &[TEAR_DOWN, FINISH].concat(), "pathcall-testbed-down"]).args(namespaces);
@@ -135,15 +136,15 @@ pub(crate) fn tear_down(bed: &str, namespaces: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the guard of a bed holds.
+/// Name of the guard's listening socket.
 fn held(bed: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("pathcall-testbed-{bed}"))
 }
 
-/// Returns when no guard of the bed runs, or after some seconds: its owner may be there still.
+/// Waits until no guard of the testbed runs, or for some seconds if its owner still exists.
 fn wait_for_guard(bed: &str) {
     let Ok(mut guard) = held(bed).and_then(|at| UnixStream::connect_addr(&at)) else { return };
     let _ = guard.set_read_timeout(Some(GUARD_ENDS_WITHIN));
-    // It says nothing: this is its end, or the time is over.
+    // The guard sends nothing: the read returns at its end or on time-out.
     let _ = guard.read(&mut [0]);
 }

@@ -1,4 +1,4 @@
-//! A link of a bed that is up: what it carried, what befell that, and its cable, to be taken out.
+//! Link of a running testbed: traffic and fault counters, and cutting the cable.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -6,61 +6,61 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::bed::{enter, namespace_file};
 use crate::error::Error;
 use crate::plan::{
     CHAIN, CHAIN_FAR_SIDE, CHAIN_INTERFACE, CHAIN_SIDE, DOWN, HOST_INTERFACE, NodeName, UP, element_side, host_side,
 };
+use crate::testbed::{enter, namespace_file};
 use crate::{script, tool};
 
-/// The link of a host, or the one between two elements.
+/// Link of a host, or link between the two elements.
 #[derive(Debug, Clone)]
-pub struct Link {
+pub struct TestbedLink {
     bed: String,
-    /// The host; of the chain, the first element.
+    /// Host; of the chain, the first element.
     near: NodeName,
-    /// Its interface.
+    /// Interface of that node.
     interface: String,
-    /// The wire's interface towards it, but for a bare link.
+    /// Interface of the wire towards that node; `None` on a bare link.
     inner: Option<String>,
-    /// The wire's other interface, if there is a wire.
+    /// Other interface of the wire; unused on a bare link.
     outer: String,
-    /// As counters call it.
+    /// Name of the cable in counters.
     cable: String,
 }
 
-/// What the near end of a link sent and received.
+/// Traffic at the near end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
-    /// From the host towards its element, before anything got lost.
-    pub up: Counts,
-    /// What arrived at the host.
-    pub down: Counts,
+    /// From the host towards its element, before any loss.
+    pub up: FrameCounts,
+    /// Frames that arrived at the host.
+    pub down: FrameCounts,
 }
 
-/// Frames, and their bytes with Ethernet headers.
+/// Number of frames, and their bytes with Ethernet headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Counts {
+pub struct FrameCounts {
     pub frames: u64,
     pub bytes: u64,
 }
 
-/// Frames of a wire in one direction, by what befell them; a frame may be marked and repeated.
+/// Faults of a wire in one direction; a frame may be both marked and repeated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// Lost at random. What a full queue loses is counted by [`Link::overflowed`].
+pub struct LinkFaults {
+    /// Lost at random. [`TestbedLink::overflowed`] counts frames lost to a full queue.
     pub lost: u64,
     /// Marked "congestion experienced".
     pub marked: u64,
-    /// Sent on twice.
+    /// Delivered twice.
     pub repeated: u64,
-    /// Sent on, copies not counted.
+    /// Delivered, without the copies.
     pub passed: u64,
 }
 
-impl Link {
-    /// `wired` says whether the link passes a wire, if that is known.
+impl TestbedLink {
+    /// `wired`: the link has a wire, if known.
     pub(crate) fn of_host(bed: &str, k: usize, wired: Option<bool>) -> Result<Self, Error> {
         let near = NodeName::Host(k);
         let mut link = Self {
@@ -79,7 +79,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Between the elements.
+    /// Link between the elements.
     pub(crate) fn chain(bed: &str) -> Self {
         let near = NodeName::Element(1);
         let (interface, inner) = (CHAIN_INTERFACE.to_owned(), Some(CHAIN_SIDE.to_owned()));
@@ -87,45 +87,45 @@ impl Link {
         Self { bed: bed.to_owned(), near, interface, inner, outer, cable: CHAIN.to_owned() }
     }
 
-    /// What the host's interface has sent and received since the bed is up.
+    /// Traffic of the host's interface since the testbed is up.
     ///
-    /// Exact, but for one case: on a bare link, each frame that an XDP program sends back or redirects to the
-    /// host counts as one Ethernet header too long.
+    /// Exact, with one exception: on a bare link, each frame that an XDP program reflects or redirects to the host is
+    /// counted with one extra Ethernet header.
     ///
     /// # Errors
-    /// When the bed is gone.
+    /// Returns an error if the testbed is gone.
     pub fn traffic(&self) -> Result<Traffic, Error> {
         let namespace = self.near.namespace(&self.bed);
         let value = json(&namespace, "ip", &["-json", "-statistics", "link", "show", "dev", &self.interface])?;
-        // veth counts a frame where it arrives, without its Ethernet header, if the end it arrives at polls
-        // (GRO is on, or an XDP program there), as all ends do.
+        // veth counts a frame on arrival, without its Ethernet header, if the receiving end polls (GRO is on, or an XDP
+        // program is attached), as all ends do here.
         let count = |direction: &str| {
             let counts = &value[0]["stats64"][direction];
             let number = |what: &str| number("ip", &counts[what], what);
             let (frames, bytes) = (number("packets")?, number("bytes")?);
-            Ok::<_, Error>(Counts { frames, bytes: bytes + frames * u64::from(script::ETHERNET_BYTES) })
+            Ok::<_, Error>(FrameCounts { frames, bytes: bytes + frames * u64::from(script::ETHERNET_BYTES) })
         };
         Ok(Traffic { up: count("tx")?, down: count("rx")? })
     }
 
-    /// Takes the cable out at the host: its interface has no carrier, and nothing crosses.
+    /// Unplugs the cable at the host: its interface has no carrier, and no frame crosses.
     ///
     /// # Errors
-    /// When the link is bare, or the bed gone.
+    /// Returns an error if the link is bare or the testbed is gone.
     pub fn cut(&self) -> Result<(), Error> {
         self.set("down")
     }
 
-    /// Puts the cable back: addresses, neighbours and programs are as before. Waits until the ends have noticed.
+    /// Plugs the cable in: addresses, neighbours and programs are as before. Waits until both ends have a carrier.
     ///
     /// # Errors
-    /// When the link is bare, or the bed gone.
+    /// Returns an error if the link is bare or the testbed is gone.
     pub fn mend(&self) -> Result<(), Error> {
         self.set("up")?;
         let ends = [(self.near, Some(&self.interface)), (NodeName::Wire, self.inner.as_ref())];
         for (node, interface) in ends {
-            let settle = interface.map(|name| script::settle(name)).unwrap_or_default();
-            tool::shell(&node.namespace(&self.bed), &settle)?;
+            let await_interfaces = interface.map(|name| script::await_interfaces(name)).unwrap_or_default();
+            tool::shell(&node.namespace(&self.bed), &await_interfaces)?;
         }
         Ok(())
     }
@@ -144,10 +144,10 @@ impl Link {
         script::counter(&self.cable, direction, what)
     }
 
-    /// Frames that found the queue for the link's rate full, *up* and *down*; nothing on a bare link.
+    /// Frames dropped by a full queue of the link's rate, *up* and *down*; `None` on a bare link.
     ///
     /// # Errors
-    /// When the bed is gone.
+    /// Returns an error if the testbed is gone.
     pub fn overflowed(&self) -> Result<Option<(u64, u64)>, Error> {
         let Some(near) = &self.inner else { return Ok(None) };
         let namespace = NodeName::Wire.namespace(&self.bed);
@@ -155,15 +155,15 @@ impl Link {
             let value = json(&namespace, "tc", &["-json", "-statistics", "qdisc", "show", "dev", interface, "root"])?;
             number("tc", &value[0]["drops"], "drops")
         };
-        // What goes to the far end waits there.
+        // Frames to the far end queue there.
         Ok(Some((dropped(&self.outer)?, dropped(near)?)))
     }
 
-    /// What the wire did to frames *up* and to frames *down*; nothing on a bare link.
+    /// Faults of the wire for frames *up* and *down*; `None` on a bare link.
     ///
     /// # Errors
-    /// When the bed is gone.
-    pub fn faults(&self) -> Result<Option<(Faults, Faults)>, Error> {
+    /// Returns an error if the testbed is gone.
+    pub fn faults(&self) -> Result<Option<(LinkFaults, LinkFaults)>, Error> {
         if self.inner.is_none() {
             return Ok(None);
         }
@@ -176,13 +176,18 @@ impl Link {
                 counters.get(&name).copied().ok_or_else(missing)
             };
             let (lost, marked) = (count(script::LOST)?, count(script::MARKED)?);
-            Ok::<_, Error>(Faults { lost, marked, repeated: count(script::REPEATED)?, passed: count(script::PASSED)? })
+            Ok::<_, Error>(LinkFaults {
+                lost,
+                marked,
+                repeated: count(script::REPEATED)?,
+                passed: count(script::PASSED)?,
+            })
         };
         Ok(Some((faults(UP)?, faults(DOWN)?)))
     }
 }
 
-/// The frames that a bed's wire has counted.
+/// All counters of a testbed's wire.
 fn counters(bed: &str) -> Result<BTreeMap<String, u64>, Error> {
     let namespace = NodeName::Wire.namespace(bed);
     let value = json(&namespace, "nft", &["-j", "list", "counters", "table", "netdev", script::TABLE])?;
@@ -194,14 +199,14 @@ fn counters(bed: &str) -> Result<BTreeMap<String, u64>, Error> {
     counters.map(read).collect()
 }
 
-/// What a program says in a namespace. It gets there by a thread, which is done in no time: `ip netns exec` takes
-/// tens of milliseconds, for file systems that are not needed here.
+/// Parses the JSON output of a program in a namespace. A thread enters the namespace: `ip netns exec` would take tens
+/// of milliseconds for file systems that are not needed here.
 fn json(namespace: &str, program: &'static str, arguments: &[&str]) -> Result<Value, Error> {
-    let said = || {
+    let run = || {
         enter(&namespace_file(namespace))?;
         tool::output(program, namespace, tool::command(program).args(arguments))
     };
-    let text = thread::scope(|scope| scope.spawn(said).join().unwrap_or_else(|panic| resume_unwind(panic)))?;
+    let text = thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|panic| resume_unwind(panic)))?;
     serde_json::from_str(&text).map_err(|error| Error::Output {
         program,
         expected: format!("JSON ({error})"),

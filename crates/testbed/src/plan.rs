@@ -1,4 +1,4 @@
-//! Who is where: names of namespaces and interfaces, IP and MAC addresses, all from a few numbers.
+//! Plan of a testbed: names of namespaces and interfaces, IP and MAC addresses, derived from a few numbers.
 //!
 //! | what | namespace | address |
 //! |---|---|---|
@@ -15,90 +15,90 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use crate::error::Error;
-use crate::profile::Profile;
+use crate::profile::LinkProfile;
 
-/// Hosts of a bed.
+/// Limit of hosts of a testbed.
 pub const HOSTS_MAX: usize = 64;
-/// Elements of a bed.
+/// Limit of elements of a testbed.
 pub const ELEMENTS_MAX: usize = 2;
-/// Bytes of an IP packet.
+/// Default bytes of an IP packet.
 pub const MTU_DEFAULT: u32 = 1500;
-/// The interface of a host.
+/// Interface of a host.
 pub(crate) const HOST_INTERFACE: &str = "eth0";
-/// The link between two elements, the first one's interface on it, and the wire's towards that.
+/// Link between two elements: its name, the first element's interface, and the wire's interface towards that.
 pub(crate) const CHAIN: &str = "chain";
 pub(crate) const CHAIN_INTERFACE: &str = "e2";
 pub(crate) const CHAIN_SIDE: &str = "chain-e1";
-/// The wire's towards the second one.
+/// Wire's interface towards the second element.
 pub(crate) const CHAIN_FAR_SIDE: &str = "chain-e2";
 
 const BED_NAME_MAX: usize = 20;
-/// What the names of all namespaces begin with.
+/// Prefix of the names of all namespaces.
 const PREFIX: &str = "pc-";
 
-/// A host, an element, or the middle of the links.
+/// Host, element, or the namespace of the wires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeName {
-    /// Counted from 1.
+    /// Number of the element, from 1.
     Element(usize),
-    /// Counted from 1.
+    /// Number of the host, from 1.
     Host(usize),
-    /// Where links that are not bare have their middle.
+    /// Namespace with the middles of all links that are not bare.
     Wire,
 }
 
-/// A bed, worked out.
+/// Complete description of a testbed.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct TestbedPlan {
     pub(crate) bed: String,
-    /// Links of hosts, in their order.
-    pub(crate) links: Vec<Profile>,
+    /// Links of hosts, in order.
+    pub(crate) links: Vec<LinkProfile>,
     pub(crate) elements: usize,
-    /// The link between the elements.
-    pub(crate) chain: Profile,
+    /// Link between the elements.
+    pub(crate) chain: LinkProfile,
     pub(crate) mtu: u32,
 }
 
-/// The wire's interface towards host `k`.
+/// Wire's interface towards host `k`.
 pub(crate) fn host_side(k: usize) -> String {
     format!("h{k}-host")
 }
 
-/// The wire's interface towards the element of host `k`.
+/// Wire's interface towards the element of host `k`.
 pub(crate) fn element_side(k: usize) -> String {
     format!("h{k}-element")
 }
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct CableEnd {
     pub(crate) node: NodeName,
     pub(crate) interface: String,
     pub(crate) address: Ipv4Addr,
     pub(crate) mac: String,
 }
 
-/// A link with all its interfaces.
+/// Link with all its interfaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Cable {
-    /// `h1`, or `chain`.
+    /// Name of the link: `h1`, or `chain`.
     pub(crate) name: String,
-    /// The host; of the chain, the first element.
-    pub(crate) near: End,
-    /// The element; of the chain, the second one.
-    pub(crate) far: End,
-    pub(crate) profile: Profile,
-    /// Interfaces of the wire, towards near and far; none on a bare link.
+    /// Host; of the chain, the first element.
+    pub(crate) near: CableEnd,
+    /// Element; of the chain, the second one.
+    pub(crate) far: CableEnd,
+    pub(crate) profile: LinkProfile,
+    /// Interfaces of the wire, towards near and far; `None` on a bare link.
     pub(crate) middle: Option<(String, String)>,
 }
 
-/// From the near end of a link to the far one: to the element.
+/// Direction from the near end of a link to the far end: to the element.
 pub(crate) const UP: &str = "up";
-/// From the far end to the near one: from the element.
+/// Direction from the far end to the near end: from the element.
 pub(crate) const DOWN: &str = "down";
 
-/// Where frames of a link in one direction wait: they go out by `inlet`, arrive at `outlet` and come to
-/// whoever reads the character device of `tap`; what is written there comes in by `inlet`.
+/// Path on which frames of one direction are delayed: they leave by `inlet`, arrive at `outlet`, and are read from the
+/// character device of `tap`; frames written to the device return by `inlet`.
 #[derive(Debug, Clone)]
 pub(crate) struct Detour {
     pub(crate) inlet: String,
@@ -107,41 +107,41 @@ pub(crate) struct Detour {
 }
 
 impl Cable {
-    /// None where frames are not delayed.
+    /// Detour of a direction; `None` where frames are not delayed.
     pub(crate) fn detour(&self, direction: &str) -> Option<Detour> {
         let name = |end: &str| format!("{}-{direction}-{end}", self.name);
         self.profile.delay.is_some().then(|| Detour { inlet: name("in"), outlet: name("out"), tap: name("tap") })
     }
 }
 
-impl Plan {
+impl TestbedPlan {
     /// Every link; the one between elements last.
     pub(crate) fn cables(&self) -> impl Iterator<Item = Cable> {
         let hosts = self.links.iter().enumerate().map(|(at, profile)| {
             let k = at + 1;
-            let near = End::new(NodeName::Host(k), HOST_INTERFACE, k, 2);
-            let far = End::new(self.home(k), &format!("h{k}"), k, 1);
+            let near = CableEnd::new(NodeName::Host(k), HOST_INTERFACE, k, 2);
+            let far = CableEnd::new(self.home(k), &format!("h{k}"), k, 1);
             let middle = (!profile.is_bare()).then(|| (host_side(k), element_side(k)));
             Cable { name: format!("h{k}"), near, far, profile: *profile, middle }
         });
         let chain = (self.elements == 2).then(|| Cable {
             name: CHAIN.to_owned(),
-            near: End::new(NodeName::Element(1), CHAIN_INTERFACE, CHAIN_NET, 1),
-            far: End::new(NodeName::Element(2), "e1", CHAIN_NET, 2),
+            near: CableEnd::new(NodeName::Element(1), CHAIN_INTERFACE, CHAIN_NET, 1),
+            far: CableEnd::new(NodeName::Element(2), "e1", CHAIN_NET, 2),
             profile: self.chain,
-            // Never bare: a veth pair whose ends both carry programs of elements would have no end left for
-            // the program that reflected frames need where they arrive.
+            // Never bare: both ends of a single veth pair would carry programs of elements, and reflected frames need a
+            // pass program at the receiving end.
             middle: Some((CHAIN_SIDE.to_owned(), CHAIN_FAR_SIDE.to_owned())),
         });
         hosts.chain(chain)
     }
 
-    /// The element that host `k` is at.
+    /// Element of host `k`.
     pub(crate) fn home(&self, k: usize) -> NodeName {
         NodeName::Element(if self.elements == 1 { 1 } else { 2 - k % 2 })
     }
 
-    /// Every namespace; the first is an element's.
+    /// Every node; the first is an element.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeName> {
         let elements = (1..=self.elements).map(NodeName::Element);
         let wire = self.cables().any(|cable| cable.middle.is_some()).then_some(NodeName::Wire);
@@ -149,20 +149,20 @@ impl Plan {
     }
 }
 
-/// The third byte of the addresses between elements.
+/// Third byte of the addresses between elements.
 const CHAIN_NET: usize = 255;
 
-impl End {
+impl CableEnd {
     fn new(node: NodeName, interface: &str, net: usize, host: u8) -> Self {
         let net = u8::try_from(net).expect("at most HOSTS_MAX hosts");
-        // Locally administered; "PC" in the middle.
+        // Locally administered address, with "PC" in the middle.
         let mac = format!("02:50:43:00:{net:02x}:{host:02x}");
         Self { node, interface: interface.to_owned(), address: Ipv4Addr::new(10, 77, net, host), mac }
     }
 }
 
 impl NodeName {
-    /// Its address that everybody in the bed reaches; the wire has none.
+    /// Address that all nodes of the testbed can reach; a wire has none.
     pub(crate) fn address(self) -> Option<Ipv4Addr> {
         match self {
             Self::Element(n) => Some(Ipv4Addr::new(10, 77, 0, u8::try_from(n).ok()?)),
@@ -171,33 +171,33 @@ impl NodeName {
         }
     }
 
-    /// Whether programs run there: it is no wire.
+    /// True if programs can run on the node: it is not a wire.
     #[must_use]
     pub fn has_address(self) -> bool {
         self.address().is_some()
     }
 
-    /// Whether it is a host.
+    /// True for a host.
     #[must_use]
     pub fn is_host(self) -> bool {
         self.host().is_some()
     }
 
-    /// Its number, if it is a host.
+    /// Number of the host; `None` for other nodes.
     pub(crate) fn host(self) -> Option<usize> {
         if let Self::Host(k) = self { Some(k) } else { None }
     }
 
-    /// Its namespace in this bed.
+    /// Namespace of the node in this testbed.
     pub(crate) fn namespace(self, bed: &str) -> String {
         format!("{PREFIX}{bed}-{self}")
     }
 
-    /// The bed and node that a namespace belongs to, if to any.
+    /// Testbed and node of a namespace; `None` for other namespaces.
     pub(crate) fn of_namespace(name: &str) -> Option<(&str, Self)> {
         let (bed, node) = name.strip_prefix(PREFIX)?.split_once('-')?;
         let node = if node == "w" { Self::Wire } else { node.parse().ok()? };
-        // Only what `namespace` makes: no leading zeros, no number alone.
+        // Only names that `namespace` makes: no leading zeros, no number alone.
         (check_bed_name(bed).is_ok() && node.namespace(bed) == name).then_some((bed, node))
     }
 }
@@ -212,7 +212,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// `3` and `h3` are host 3, `e1` is the first element.
+/// Parses `3` and `h3` as host 3, `e1` as the first element.
 impl FromStr for NodeName {
     type Err = Error;
 
@@ -226,13 +226,13 @@ impl FromStr for NodeName {
     }
 }
 
-/// Refuses what would not do in a namespace's name, or would be taken for another bed's.
+/// Refuses names that do not fit in a namespace's name or could be confused with another testbed's.
 pub(crate) fn check_bed_name(name: &str) -> Result<(), Error> {
     let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if plain && (1..=BED_NAME_MAX).contains(&name.len()) {
         Ok(())
     } else {
-        Err(Error::BedName { got: name.to_owned() })
+        Err(Error::InvalidTestbedName { got: name.to_owned() })
     }
 }
 
@@ -242,18 +242,18 @@ mod tests {
 
     use super::*;
 
-    fn plan(hosts: usize, elements: usize) -> Plan {
-        Plan {
+    fn plan(hosts: usize, elements: usize) -> TestbedPlan {
+        TestbedPlan {
             bed: "b".to_owned(),
-            links: vec![Profile::default(); hosts],
+            links: vec![LinkProfile::default(); hosts],
             elements,
-            chain: Profile::default(),
+            chain: LinkProfile::default(),
             mtu: MTU_DEFAULT,
         }
     }
 
     #[test]
-    fn addresses_interfaces_and_namespaces_are_unique_in_the_largest_bed() {
+    fn names_and_addresses_are_unique_in_largest_testbed() {
         let mut plan = plan(HOSTS_MAX, ELEMENTS_MAX);
         let delay = "1ms".parse().unwrap();
         plan.links.iter_mut().chain([&mut plan.chain]).for_each(|link| link.delay = delay);
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(addresses.len(), count + ELEMENTS_MAX);
         assert_eq!(ends().map(|end| &end.mac).collect::<BTreeSet<_>>().len(), count);
         assert_eq!(ends().map(|end| (end.node, &end.interface)).collect::<BTreeSet<_>>().len(), count);
-        // The kernel's limit.
+        // Limit of the kernel.
         assert!(ends().all(|end| end.interface.len() <= 15));
         let detours = cables.iter().filter_map(|cable| cable.detour(DOWN)).flat_map(|d| [d.inlet, d.outlet, d.tap]);
         assert_eq!(detours.filter(|interface| interface.len() <= 15).count(), 3 * (HOSTS_MAX + 1));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_dealt_to_two_elements_in_turn() {
+    fn hosts_alternate_between_two_elements() {
         let home = |elements, k| plan(4, elements).home(k);
         assert_eq!([1, 2, 3, 4].map(|k| home(1, k)), [NodeName::Element(1); 4]);
         let (first, second) = (NodeName::Element(1), NodeName::Element(2));
@@ -284,13 +284,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bed_of_bare_links_has_no_wire() {
+    fn testbed_of_bare_links_has_no_wire() {
         assert!(!plan(2, 1).nodes().any(|node| node == NodeName::Wire));
         assert!(plan(2, 2).nodes().any(|node| node == NodeName::Wire));
     }
 
     #[test]
-    fn a_namespace_says_whose_it_is() {
+    fn namespace_name_round_trips() {
         for node in [NodeName::Element(1), NodeName::Host(64), NodeName::Wire] {
             assert_eq!(NodeName::of_namespace(&node.namespace("bed7")), Some(("bed7", node)));
         }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_named_by_number_or_letter() {
+    fn node_names_are_parsed() {
         assert_eq!("3".parse::<NodeName>().unwrap(), NodeName::Host(3));
         assert_eq!("h3".parse::<NodeName>().unwrap(), NodeName::Host(3));
         assert_eq!("e2".parse::<NodeName>().unwrap(), NodeName::Element(2));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn bed_names_are_plain() {
+    fn testbed_names_are_validated() {
         assert!(check_bed_name("bed2").is_ok());
         for name in ["", "Bed", "a-b", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {
             assert!(check_bed_name(name).is_err(), "{name}");

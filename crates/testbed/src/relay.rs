@@ -1,12 +1,12 @@
-//! Fixed delays and reordering, which no queue of the kernel's may be there for: frames are read from a
-//! device in the wire, held, and written back to it.
+//! Delay and reordering of frames in user space, since no suitable kernel queue may be available: threads read frames
+//! from a device in the wire, hold them, and write them back.
 //!
 //! ```text
 //!   near ─► rules ─► inlet ═veth═ outlet ─► tap ─► reader ─► queue ─► writer ─► tap ─► outlet ═ inlet ─► far
 //! ```
 //!
-//! A direction of a link has two threads. The reader notes when each frame is due; the writer waits for
-//! that. A frame that is to overtake others is written by the reader, at once.
+//! Each direction of a link has two threads. The reader records when each frame is due; the writer waits until then.
+//! The reader writes reordered frames at once.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,16 +23,16 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::plan::{DOWN, NodeName, Plan, UP};
-use crate::profile::{Profile, Share};
+use crate::plan::{DOWN, NodeName, TestbedPlan, UP};
+use crate::profile::{FrameShare, LinkProfile};
 use crate::tool;
 
-/// Memory for frames that one direction of a link holds; with more, its device's queue overflows.
+/// Memory for held frames of one direction; beyond it, the device's queue overflows.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// Beside a packet: its Ethernet header, and the header that the device puts before it.
+/// Headers beside a packet: Ethernet, and the device's own header.
 const HEADERS_BYTES: usize = 14 + 12;
 
-/// Threads that delay frames, until it is dropped.
+/// Threads that delay frames; dropping the value ends them.
 #[derive(Debug)]
 pub(crate) struct Relay {
     over: Arc<AtomicBool>,
@@ -44,24 +44,24 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct Direction {
     tap: File,
-    /// All is to end: for who has always something to do.
+    /// Stop flag, for threads that never wait.
     over: Arc<AtomicBool>,
-    /// Readable then: for who waits.
+    /// Readable after the stop, for threads that wait.
     stop: PipeReader,
-    profile: Profile,
+    profile: LinkProfile,
     frame_bytes_max: usize,
 }
 
-/// A frame and when it is due.
-struct Held {
+/// Frame with its due time.
+struct HeldFrame {
     due: Instant,
     bytes: usize,
     frame: Vec<u8>,
 }
 
 impl Relay {
-    /// Begins; none where nothing is delayed.
-    pub(crate) fn start(plan: &Plan) -> Result<Option<Self>, Error> {
+    /// Starts the threads; `None` where no link has a delay.
+    pub(crate) fn start(plan: &TestbedPlan) -> Result<Option<Self>, Error> {
         let mut delayed = Vec::new();
         for cable in plan.cables() {
             let detours = [UP, DOWN].into_iter().filter_map(|direction| cable.detour(direction));
@@ -103,25 +103,25 @@ impl Drop for Relay {
         self.over.store(true, Ordering::Relaxed);
         drop(self.stop.take());
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
 }
 
 impl Direction {
-    /// Takes frames in until it is to stop, or the device is gone.
-    fn read(&self, hold: &SyncSender<Held>, spare: &Receiver<Vec<u8>>) {
+    /// Reads frames until it is stopped or the device is gone.
+    fn read(&self, hold: &SyncSender<HeldFrame>, spare: &Receiver<Vec<u8>>) {
         let mut chance = Chance::new(self.profile.reorder);
         let mut frame = vec![0; self.frame_bytes_max];
         while !self.is_over() {
             match (&self.tap).read(&mut frame) {
-                Ok(bytes) if chance.strikes() => self.send(&frame[..bytes]),
+                Ok(bytes) if chance.happens() => self.send(&frame[..bytes]),
                 Ok(bytes) => {
                     let next = spare.try_recv().unwrap_or_else(|_| vec![0; self.frame_bytes_max]);
                     let frame = std::mem::replace(&mut frame, next);
                     let due = Instant::now() + self.profile.delay.duration();
-                    if hold.send(Held { due, bytes, frame }).is_err() {
+                    if hold.send(HeldFrame { due, bytes, frame }).is_err() {
                         return;
                     }
                 }
@@ -136,9 +136,9 @@ impl Direction {
         }
     }
 
-    /// Sends frames on when they are due.
-    fn write(&self, held: &Receiver<Held>, give_back: &Sender<Vec<u8>>) {
-        while let Ok(Held { due, bytes, frame }) = held.recv() {
+    /// Sends frames when they are due.
+    fn write(&self, held: &Receiver<HeldFrame>, give_back: &Sender<Vec<u8>>) {
+        while let Ok(HeldFrame { due, bytes, frame }) = held.recv() {
             if self.is_over() || due > Instant::now() && !self.wait(Some(due)) {
                 return;
             }
@@ -152,7 +152,7 @@ impl Direction {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Waits until something is due, or else for a frame, whatever signals come; false when all is to end.
+    /// Waits until `due`, or for a frame, also across signals. Returns false when the relay stops.
     fn wait(&self, due: Option<Instant>) -> bool {
         let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.tap, PollFlags::IN)];
         let fds = if due.is_some() { &mut fds[..1] } else { &mut fds[..] };
@@ -166,30 +166,30 @@ impl Direction {
         }
     }
 
-    /// A frame that the device does not take is lost, as on any link.
+    /// Sends a frame; a frame that the device refuses is lost, as on any link.
     fn send(&self, frame: &[u8]) {
         let _ = (&self.tap).write(frame);
     }
 }
 
-/// Strikes a share of the times it is asked.
+/// Random choice with a fixed probability.
 struct Chance {
-    share: Share,
+    share: FrameShare,
     state: u64,
 }
 
 impl Chance {
-    fn new(share: Share) -> Self {
+    fn new(share: FrameShare) -> Self {
         Self { share, state: RandomState::new().hash_one(0) }
     }
 
-    fn strikes(&mut self) -> bool {
+    fn happens(&mut self) -> bool {
         // SplitMix64.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        mixed % u64::from(Share::ALL.millionths()) < u64::from(self.share.millionths())
+        mixed % u64::from(FrameShare::ALL.millionths()) < u64::from(self.share.millionths())
     }
 }
 
@@ -206,7 +206,7 @@ fn devices(namespace: &str) -> Result<BTreeMap<String, (u32, u32)>, Error> {
     Ok(text.lines().filter_map(device).collect())
 }
 
-/// Opens a character device by its numbers: names in `/dev` are the same in all namespaces, and clash.
+/// Opens a character device by its numbers: names in `/dev` are shared by all namespaces, and clash.
 fn open(bed: &str, (major, minor): (u32, u32)) -> Result<File, Error> {
     let doing = "opening a device of the testbed";
     let path = format!("/dev/pathcall-{bed}-{minor}");
@@ -225,13 +225,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_that_always_has_something_to_do_ends_with_the_bed() {
-        for reorder in [Share::default(), Share::ALL] {
+    fn busy_relay_ends_with_testbed() {
+        for reorder in [FrameShare::default(), FrameShare::ALL] {
             let (stop, stopped) = std::io::pipe().unwrap();
             let mut relay = Relay { over: Arc::default(), stop: Some(stopped), threads: Vec::new() };
-            // There is one frame more whenever it looks, and each is overdue when its turn comes.
+            // The device always has a further frame, and each frame is overdue when its turn comes.
             let tap = File::options().read(true).write(true).open("/dev/zero").unwrap();
-            let profile = Profile { reorder, ..Profile::default() };
+            let profile = LinkProfile { reorder, ..LinkProfile::default() };
             let over = Arc::clone(&relay.over);
             relay.begin(Direction { tap, over, stop, profile, frame_bytes_max: 1500 }).unwrap();
             thread::sleep(Duration::from_millis(100));

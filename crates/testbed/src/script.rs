@@ -1,50 +1,50 @@
-//! A [`Plan`] in the words of `ip`, `tc`, `nft` and `ethtool`: text out, nothing run.
+//! Scripts of a [`TestbedPlan`] for `ip`, `tc`, `nft` and `ethtool`. Only text is generated here.
 //!
-//! First [`links`], for `ip -batch`: namespaces and veth pairs between them. Then in each namespace a
-//! shell's script: [`host`], [`element`], [`wire`]; and in each once more, [`settle`].
+//! The first script is [`links`], for `ip -batch`: namespaces and the veth pairs between them. Then each namespace runs
+//! a shell script, [`host`], [`element`] or [`wire`], and finally [`await_interfaces`].
 
 use std::fmt::Write;
 
-use crate::plan::{Cable, DOWN, Detour, End, NodeName, Plan, UP};
-use crate::profile::{Profile, Rate, Share};
+use crate::plan::{Cable, CableEnd, DOWN, Detour, NodeName, TestbedPlan, UP};
+use crate::profile::{FrameShare, LinkProfile, LinkRate};
 use crate::xdp::SECTION;
 
-/// The table of a wire's rules, of the family `netdev`.
+/// Table of a wire's rules, of the family `netdev`.
 pub(crate) const TABLE: &str = "wire";
-/// Names of counters end like this.
+/// Suffixes of counter names.
 pub(crate) const LOST: &str = "lost";
 pub(crate) const MARKED: &str = "marked";
 pub(crate) const REPEATED: &str = "repeated";
 pub(crate) const PASSED: &str = "passed";
 
-/// Number of the first interface of a bed.
+/// Index of the first interface of a testbed.
 const FIRST_INDEX: u32 = 1000;
 /// Bytes of an Ethernet header, which rates and queues count.
 pub(crate) const ETHERNET_BYTES: u32 = 14;
-/// Full frames that wait for a rate, unless the profile says otherwise.
+/// Default queue length in full frames, on links with a rate.
 const QUEUE_FRAMES: u32 = 256;
-/// Frames that wait where there is no rate.
+/// Queue length in frames on links without a rate.
 const QUEUE_FRAMES_UNSHAPED: u32 = 4096;
-/// Frames that wait for the thread that delays them.
+/// Frames that queue for the thread that delays them.
 const DETOUR_FRAMES: u32 = 4096;
-/// The rate's bucket holds what it lets through in this time, so that a timer may be so late.
+/// Burst of the token bucket in milliseconds of the rate, which tolerates late timers.
 const BURST_MS: u64 = 1;
-/// It holds no fewer full frames than this.
+/// Least burst of the token bucket, in full frames.
 const BURST_FRAMES: u32 = 4;
 
-/// Of the rate, in percent, at which the queue that frames are marked by is reckoned to shrink.
+/// Percentage of the rate at which the computed queue for marks drains.
 const MARK_RATE_PERCENT: u64 = 95;
-/// A full frame takes so many tokens of those that the rate gives; shorter ones, a token for each such part.
+/// Tokens of a full frame; a shorter frame takes one token for each 32nd part of that length.
 const MARK_TOKENS: u32 = 32;
-/// Frames that can be marked.
+/// Match of frames that can be marked.
 const BEARS_MARK: &str = "ip ecn { ect0, ect1 } ";
 
-/// All interfaces but `lo`, for [`settle`].
+/// All interfaces but `lo`, for [`await_interfaces`].
 pub(crate) const ALL: &str = "[!l]*";
 
-/// In each namespace at last: waits, for a minute at most, until interfaces have noticed that their other
-/// ends are up. The kernel attends to that when it gets to it, and drops what is sent before.
-pub(crate) fn settle(interfaces: &str) -> String {
+/// Last script of each namespace: waits, for a minute at most, until interfaces have detected that their other ends are
+/// up. The kernel does this asynchronously, and drops frames sent before.
+pub(crate) fn await_interfaces(interfaces: &str) -> String {
     format!(
         r#"
 for interface in /sys/class/net/{interfaces}; do
@@ -61,22 +61,22 @@ ip link set dev lo up
     )
 }
 
-/// All namespaces but the first, and all links.
-pub(crate) fn links(plan: &Plan) -> String {
+/// Script that creates all namespaces but the first, and all links.
+pub(crate) fn links(plan: &TestbedPlan) -> String {
     let mut lines = String::new();
     let namespace = |node: NodeName| node.namespace(&plan.bed);
     for node in plan.nodes().skip(1) {
         put(&mut lines, format_args!("netns add {}", namespace(node)));
     }
-    // The kernel is slow to notice that an interface is up whose other end has the same number, as first
-    // interfaces of namespaces have: each gets a number of its own.
+    // Each interface gets a unique index: the kernel is slow to detect that an interface is up whose peer has the same
+    // index, as first interfaces of namespaces have.
     let mut index = FIRST_INDEX..;
     let mut numbered = |name: &str, node: NodeName| {
         let index = index.next().unwrap_or_default();
         format!("name {name} index {index} netns {} mtu {}", namespace(node), plan.mtu)
     };
     for cable in plan.cables() {
-        let mut end = |end: &End| format!("{} address {}", numbered(&end.interface, end.node), end.mac);
+        let mut end = |end: &CableEnd| format!("{} address {}", numbered(&end.interface, end.node), end.mac);
         let (near, far) = (end(&cable.near), end(&cable.far));
         let mut pair = |one: &str, other: &str| put(&mut lines, format_args!("link add {one} type veth peer {other}"));
         match &cable.middle {
@@ -90,13 +90,13 @@ pub(crate) fn links(plan: &Plan) -> String {
     lines
 }
 
-/// In host `k`'s namespace; `pass` is the path of the XDP program that lets all pass.
-pub(crate) fn host(plan: &Plan, k: usize, pass: &str) -> String {
-    let mut script = quiet();
+/// Script of host `k`'s namespace; `pass` is the path of the XDP program that passes all frames.
+pub(crate) fn host(plan: &TestbedPlan, k: usize, pass: &str) -> String {
+    let mut script = script_header();
     for cable in plan.cables().filter(|cable| cable.near.node == NodeName::Host(k)) {
         script.push_str(&up(&cable.near, &cable.far));
         if cable.middle.is_none() {
-            script.push_str(&passing(&cable.near.interface, pass));
+            script.push_str(&attach_pass_program(&cable.near.interface, pass));
         } else {
             script.push_str(&wait(&cable.near.interface));
         }
@@ -105,10 +105,10 @@ pub(crate) fn host(plan: &Plan, k: usize, pass: &str) -> String {
     script
 }
 
-/// In an element's namespace.
-pub(crate) fn element(plan: &Plan, n: usize) -> String {
+/// Script of an element's namespace.
+pub(crate) fn element(plan: &TestbedPlan, n: usize) -> String {
     let own = NodeName::Element(n);
-    let mut script = quiet();
+    let mut script = script_header();
     script.push_str("echo 1 > /proc/sys/net/ipv4/ip_forward\n");
     if let Some(address) = own.address() {
         put(&mut script, format_args!("ip addr add {address}/32 dev lo"));
@@ -124,7 +124,7 @@ pub(crate) fn element(plan: &Plan, n: usize) -> String {
             script.push_str(&wait(&cable.near.interface));
         }
     }
-    // Everybody at the other element is reached through it.
+    // Nodes at the other element are reached through it.
     for chain in plan.cables().filter(|cable| matches!(cable.near.node, NodeName::Element(_))) {
         let (here, there) = if n == 1 { (chain.near, chain.far) } else { (chain.far, chain.near) };
         let hosts = (1..=plan.links.len()).filter(|k| plan.home(*k) == there.node).map(NodeName::Host);
@@ -135,16 +135,16 @@ pub(crate) fn element(plan: &Plan, n: usize) -> String {
     script
 }
 
-/// In the middle of the links.
-pub(crate) fn wire(plan: &Plan, pass: &str) -> String {
-    let mut script = quiet();
+/// Script of the wires' namespace.
+pub(crate) fn wire(plan: &TestbedPlan, pass: &str) -> String {
+    let mut script = script_header();
     let (mut counters, mut chains) = (String::new(), String::new());
     for cable in plan.cables() {
         let Some((near, far)) = &cable.middle else { continue };
         for (interface, end) in [(near, &cable.near), (far, &cable.far)] {
             single_frames(&mut script, interface);
             if matches!(end.node, NodeName::Element(_)) {
-                script.push_str(&passing(interface, pass));
+                script.push_str(&attach_pass_program(interface, pass));
             }
             match cable.profile.rate {
                 Some(rate) => script.push_str(&limit(interface, rate, &cable.profile, plan.mtu)),
@@ -153,7 +153,7 @@ pub(crate) fn wire(plan: &Plan, pass: &str) -> String {
         }
         for (direction, from, to) in [(UP, near, far), (DOWN, far, near)] {
             if let Some(detour) = cable.detour(direction) {
-                detoured(&mut script, &detour, plan.mtu);
+                detour_script(&mut script, &detour, plan.mtu);
             }
             rules((&mut counters, &mut chains), &cable, plan.mtu, (direction, from, to));
         }
@@ -162,12 +162,12 @@ pub(crate) fn wire(plan: &Plan, pass: &str) -> String {
     script
 }
 
-/// The counter of what befell frames of a link in a direction.
+/// Name of the counter of a link's event in one direction.
 pub(crate) fn counter(cable: &str, direction: &str, what: &str) -> String {
     format!("{cable}_{direction}_{what}")
 }
 
-/// What comes in at `from` goes out at `to`, but for faults.
+/// Rules that forward frames from `from` to `to` and apply the faults.
 fn rules(
     (counters, chains): (&mut String, &mut String),
     cable: &Cable,
@@ -180,9 +180,9 @@ fn rules(
     }
     put(chains, format_args!("  chain {}_{direction} {{", cable.name));
     put(chains, format_args!("    type filter hook ingress device \"{from}\" priority 0;"));
-    let rule = |chains: &mut String, share: Share, only: &str, what: &str, verdict: &str| {
+    let rule = |chains: &mut String, share: FrameShare, only: &str, what: &str, verdict: &str| {
         if share.is_some() {
-            let chance = format!("numgen random mod {} < {}", Share::ALL.millionths(), share.millionths());
+            let chance = format!("numgen random mod {} < {}", FrameShare::ALL.millionths(), share.millionths());
             let count = counter(&cable.name, direction, what);
             put(chains, format_args!("    {only}{chance} counter name \"{count}\" {verdict}"));
         }
@@ -204,22 +204,22 @@ fn rules(
     }
 }
 
-/// Frames are marked that find no token. A limit of bytes would let pass what the rate gives in a second first;
-/// one of packets has just the burst that it is given, and each rule that names it takes a packet's token.
-fn marks(limits: &mut String, chains: &mut String, (rate, bytes, mtu): (Rate, u32, u32), over: &str, count: &str) {
+/// Rules that mark frames without a token. A byte limit would first pass one second of the rate; a packet limit has
+/// exactly its burst, and each matching rule takes one packet's token.
+fn marks(limits: &mut String, chains: &mut String, (rate, bytes, mtu): (LinkRate, u32, u32), over: &str, count: &str) {
     let frame = mtu + ETHERNET_BYTES;
     let token = frame.div_ceil(MARK_TOKENS);
     let (tokens, burst) = (rate.bits() / 8 * MARK_RATE_PERCENT / 100 / u64::from(token), (bytes / token).max(1));
     put(limits, format_args!("  limit {over} {{ rate over {}/second burst {burst} packets }}", tokens.max(1)));
-    // The nearest number of tokens to a frame's length; rules count it without the Ethernet header.
+    // Nearest number of tokens to a frame's length; rules count the length without the Ethernet header.
     for above in (0..MARK_TOKENS).map(|n| (n * token + token / 2).saturating_sub(ETHERNET_BYTES)) {
         let takes = format!("meta length > {above} limit name \"{over}\"");
         put(chains, format_args!("    {takes} {BEARS_MARK}counter name \"{count}\" ip ecn set ce"));
     }
 }
 
-/// A veth pair to send frames away by, and a device at its end to read them from.
-fn detoured(script: &mut String, detour: &Detour, mtu: u32) {
+/// Script that creates the veth pair of a detour, and the device at its end.
+fn detour_script(script: &mut String, detour: &Detour, mtu: u32) {
     let Detour { inlet, outlet, tap } = detour;
     put(script, format_args!("ip link add name {inlet} mtu {mtu} type veth peer name {outlet} mtu {mtu}"));
     put(
@@ -233,21 +233,21 @@ fn detoured(script: &mut String, detour: &Detour, mtu: u32) {
     put(script, format_args!("ip link set dev {tap} up"));
 }
 
-/// Frames wait where the other end is slower, so that none but those meant to get lost (from Linux 6.16 on).
+/// Buffers frames for a slower receiver, so that only intended losses occur (from Linux 6.16 on).
 fn wait(interface: &str) -> String {
     format!("tc qdisc add dev {interface} root pfifo limit {QUEUE_FRAMES_UNSHAPED}\n")
 }
 
-/// Frames leave at the rate, through a queue of bounded length.
-fn limit(interface: &str, rate: Rate, profile: &Profile, mtu: u32) -> String {
+/// Shapes frames to the rate, through a queue of bounded length.
+fn limit(interface: &str, rate: LinkRate, profile: &LinkProfile, mtu: u32) -> String {
     let frame = mtu + ETHERNET_BYTES;
     let queue = profile.queue_bytes.unwrap_or(frame.saturating_mul(QUEUE_FRAMES)).max(frame);
     let burst = (rate.bits() / 8 * BURST_MS / 1000).max(u64::from(frame * BURST_FRAMES));
     format!("tc qdisc add dev {interface} root tbf rate {}bit burst {burst} limit {queue}\n", rate.bits())
 }
 
-/// An end of a link, ready; its peer is known for good, since a program may eat what asks for it.
-fn up(end: &End, peer: &End) -> String {
+/// Configures an end of a link; its peer is a permanent neighbour, since a program may drop ARP requests.
+fn up(end: &CableEnd, peer: &CableEnd) -> String {
     let mut script = String::new();
     let interface = &end.interface;
     whole_frames(&mut script, interface);
@@ -258,8 +258,8 @@ fn up(end: &End, peer: &End) -> String {
     script
 }
 
-/// An interface of the wire. It polls, as every end does, but its frames stay single: rules, rate and counts
-/// are for frames.
+/// Configures an interface of the wire. It polls, like every end, but does not merge frames: rules, rate and counters
+/// are per frame.
 fn single_frames(script: &mut String, interface: &str) {
     whole_frames(script, interface);
     put(script, format_args!("ip link set dev {interface} gro_max_size 1"));
@@ -267,21 +267,21 @@ fn single_frames(script: &mut String, interface: &str) {
     put(script, format_args!("ip link set dev {interface} up"));
 }
 
-/// Complete checksums and no batches: what a program at the other end sends on must be good as it is.
+/// Disables checksum offload and batches: frames that a program at the other end forwards must be valid.
 fn whole_frames(script: &mut String, interface: &str) {
     put(script, format_args!("ethtool -K {interface} tx off"));
 }
 
-/// The program that lets everything pass, where an element's frames arrive.
-fn passing(interface: &str, pass: &str) -> String {
+/// Attaches the pass program, where an element's frames arrive.
+fn attach_pass_program(interface: &str, pass: &str) -> String {
     format!("ip link set dev {interface} xdpdrv obj {pass} sec {SECTION}\n")
 }
 
-/// What every script begins with. No IPv6: its housekeeping would be counted among the frames.
-fn quiet() -> String {
+/// Beginning of every script. IPv6 is disabled, because its housekeeping frames would be counted.
+fn script_header() -> String {
     let mut script = String::new();
     for which in ["all", "default"] {
-        // There is none of it where the kernel was booted without IPv6.
+        // The file is missing on kernels booted without IPv6.
         let file = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
         put(&mut script, format_args!("if [ -e {file} ]; then echo 1 > {file}; fi"));
     }
@@ -299,34 +299,34 @@ mod tests {
     use super::*;
     use crate::plan::MTU_DEFAULT;
 
-    fn plan(profile: Profile) -> Plan {
-        Plan { bed: "b".to_owned(), links: vec![profile], elements: 1, chain: profile, mtu: MTU_DEFAULT }
+    fn plan(profile: LinkProfile) -> TestbedPlan {
+        TestbedPlan { bed: "b".to_owned(), links: vec![profile], elements: 1, chain: profile, mtu: MTU_DEFAULT }
     }
 
     #[test]
-    fn a_bare_link_is_one_pair_and_a_wire_makes_it_two() {
+    fn bare_link_has_one_pair_and_wire_two() {
         assert_eq!(
-            links(&plan(Profile::default())),
+            links(&plan(LinkProfile::default())),
             "netns add pc-b-h1\n\
              link add name eth0 index 1000 netns pc-b-h1 mtu 1500 address 02:50:43:00:01:02 \
              type veth peer name h1 index 1001 netns pc-b-e1 mtu 1500 address 02:50:43:00:01:01\n"
         );
-        let wired = links(&plan(Profile { wired: true, ..Profile::default() }));
+        let wired = links(&plan(LinkProfile { wired: true, ..LinkProfile::default() }));
         let ends: Vec<&str> = wired.lines().filter_map(|line| line.split(" peer name ").nth(1)).collect();
         let wire = "netns pc-b-w mtu 1500";
         assert_eq!(ends, [format!("h1-host index 1002 {wire}"), format!("h1-element index 1003 {wire}")]);
     }
 
     #[test]
-    fn a_wire_loses_marks_and_repeats_before_it_delays_and_shapes() {
+    fn wire_applies_faults_before_delay_and_rate() {
         let word = |word: &str| word.parse().unwrap();
-        let profile = Profile {
+        let profile = LinkProfile {
             rate: Some("8mbit".parse().unwrap()),
             loss: word("1%"),
             repeat: word("0.5%"),
             ce: word("2%"),
             delay: "1ms".parse().unwrap(),
-            ..Profile::default()
+            ..LinkProfile::default()
         };
         let script = wire(&plan(profile), "/pass");
         let up = "  chain h1_up {\n    \
@@ -338,17 +338,18 @@ mod tests {
             chain h1_up_late {\n    \
             type filter hook ingress device \"h1-up-in\" priority 0; fwd to \"h1-element\";\n  }\n";
         assert!(script.contains(up), "{script}");
-        // A full frame is 1514 bytes; the rate lets 1000 through in a millisecond.
+        // A full frame has 1514 bytes; the rate passes 1000 bytes per millisecond.
         let shaped = ["host", "element"]
             .map(|end| format!("tc qdisc add dev h1-{end} root tbf rate 8000000bit burst 6056 limit 387584\n"));
         assert!(shaped.iter().all(|line| script.contains(line)), "{script}");
         assert!(script.contains("ip link set dev h1-element xdpdrv obj /pass sec xdp.frags\n"), "{script}");
-        assert!(!script.contains("dev h1-host xdpdrv"), "no element is there: {script}");
+        assert!(!script.contains("dev h1-host xdpdrv"), "pass program on the host's side: {script}");
     }
 
     #[test]
-    fn a_full_frame_takes_32_tokens_of_95_percent_of_the_rate() {
-        let profile = Profile { rate: Some("8mbit".parse().unwrap()), mark_bytes: Some(48_000), ..Profile::default() };
+    fn full_frame_takes_32_mark_tokens() {
+        let profile =
+            LinkProfile { rate: Some("8mbit".parse().unwrap()), mark_bytes: Some(48_000), ..LinkProfile::default() };
         let script = wire(&plan(profile), "/pass");
         // 48 bytes each.
         assert!(script.contains("  limit h1_up_over { rate over 19791/second burst 1000 packets }\n"), "{script}");

@@ -1,8 +1,7 @@
-//! XDP programs that do one thing with every frame, as object files for `ip link set … xdpdrv obj`.
+//! Minimal XDP programs with one action for every frame, as object files for `ip link set … xdpdrv obj`.
 //!
-//! veth takes frames that an XDP program at its other end sends back (`XDP_TX`) only where an XDP program
-//! is at this end too: one that lets everything pass. Two instructions do; written out here, they need no
-//! compiler.
+//! veth accepts frames that an XDP program at its peer reflects (`XDP_TX`) only if it has an XDP program itself: one
+//! that passes all frames. Such a program has two instructions; encoded here by hand, it needs no compiler.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,15 +9,15 @@ use std::os::fd::AsRawFd;
 use crate::error::Error;
 use crate::tool;
 
-/// The section: `frags`, or frames above some 3,500 bytes could not come in (Linux 5.18).
+/// Name of the section: `frags`, so that frames above about 3,500 bytes can pass (Linux 5.18).
 pub(crate) const SECTION: &str = "xdp.frags";
 
-/// What is done with a frame.
+/// Action of a program.
 #[derive(Debug, Clone, Copy)]
 #[repr(i32)]
 pub(crate) enum Action {
     Pass = 2,
-    /// Back through the interface that it came in by.
+    /// Reflect the frame through its interface.
     #[cfg(test)]
     Tx = 3,
 }
@@ -29,7 +28,7 @@ const HEADER_BYTES: usize = 64;
 const SECTION_HEADER_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
 
-/// An object, as a file without a name.
+/// Object file, without a name.
 #[derive(Debug)]
 pub(crate) struct Program(File);
 
@@ -38,13 +37,13 @@ impl Program {
         Ok(Self(tool::memory_file("pathcall-xdp", &object(action))?))
     }
 
-    /// Where other processes of this user find it while it lives.
+    /// Path for other processes of this user, valid while the file is open.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
-/// A relocatable ELF file with one function in the section of its program type.
+/// Relocatable ELF file with one function in the section of its program type.
 fn object(action: Action) -> Vec<u8> {
     // `r0 = action; exit`, each as opcode, registers, offset and immediate.
     let program: [(u8, u8, u16, i32); 2] = [(0xb7, 0, 0, action as i32), (0x95, 0, 0, 0)];
@@ -101,7 +100,7 @@ fn header(section_headers_at: u64) -> Vec<u8> {
     // No entry point and no program headers.
     header.extend([0, 0, section_headers_at].iter().flat_map(|word| word.to_ne_bytes()));
     header.extend(0_u32.to_ne_bytes());
-    // Sizes and counts of headers; the sections' names are in section 1.
+    // Sizes and counts of headers; the names of sections are in section 1.
     let halves = [HEADER_BYTES as u16, 0, 0, SECTION_HEADER_BYTES as u16, SECTION_NAMES.len() as u16, 1];
     header.extend(halves.iter().flat_map(|half| half.to_ne_bytes()));
     header
@@ -132,11 +131,11 @@ mod tests {
     use super::*;
     use crate::{Testbed, root_tests};
 
-    /// What an element's program sends back arrives at the host's interface, by every kind of link.
+    /// Frames that an element's program reflects arrive at the host's interface, on every kind of link.
     #[test]
-    fn frames_that_a_program_sends_back_arrive() {
+    fn reflected_frames_arrive() {
         const FRAMES: u64 = 100;
-        if !root_tests("frames_that_a_program_sends_back_arrive") {
+        if !root_tests("reflected_frames_arrive") {
             return;
         }
         let plain = || Testbed::builder().hosts(1);
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_lie_where_the_headers_say() {
+    fn elf_headers_match_layout() {
         let object = object(Action::Pass);
         assert_eq!(header(0).len(), HEADER_BYTES);
         assert_eq!(section([0; 4], 0, 0, 0, [0; 2]).len(), SECTION_HEADER_BYTES);

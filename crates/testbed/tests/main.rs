@@ -1,5 +1,5 @@
-//! Testbeds: real beds, their queues, and the command that builds them. They need root.
+//! Tests of testbeds, their queues, and the command. Need root.
 
-mod beds;
 mod command;
 mod queues;
+mod testbeds;

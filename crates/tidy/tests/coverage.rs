@@ -1,12 +1,12 @@
-//! `docs/coverage.md` says what `docs/coverage/*.toml` do, and all that these name is there.
-//! `UPDATE=1` writes the page anew.
+//! Checks of `docs/coverage.md`: the page matches `docs/coverage/*.toml`, and all items named there exist. `UPDATE=1`
+//! regenerates the page.
 
 use std::collections::BTreeSet;
 
 use crate::support::{coverage, figures, tree};
 
 #[test]
-fn what_is_said_of_the_papers_is_there() {
+fn coverage_files_name_existing_items() {
     let papers = coverage::papers().unwrap_or_else(|wrong| panic!("{wrong}"));
     let tracked: BTreeSet<String> = tree::tracked().into_iter().collect();
     let known: BTreeSet<String> = figures::of_the_bench().into_keys().collect();
@@ -15,13 +15,13 @@ fn what_is_said_of_the_papers_is_there() {
 }
 
 #[test]
-fn the_page_is_made_of_it() {
+fn coverage_page_is_current() {
     let papers = coverage::papers().unwrap_or_else(|wrong| panic!("{wrong}"));
     tree::is_page("docs/coverage.md", &coverage::page(&papers));
 }
 
 #[test]
-fn every_figure_of_a_paper_is_named_by_one() {
+fn coverage_names_every_figure() {
     let papers = coverage::papers().unwrap_or_else(|wrong| panic!("{wrong}"));
     let named: BTreeSet<&String> = papers.iter().flat_map(|paper| &paper.parts).flat_map(|part| &part.bench).collect();
     let of_papers = ["netrpc-", "netclone-fig", "function-fig", "function-table", "leo-", "dpc-fig", "dpc-table"];
@@ -32,8 +32,8 @@ fn every_figure_of_a_paper_is_named_by_one() {
 }
 
 #[test]
-fn what_is_not_there_is_found_out() {
-    let said = r#"
+fn missing_items_are_reported() {
+    let text = r#"
         system = "S"
         title = "T"
         ability = "a"
@@ -43,24 +43,24 @@ fn what_is_not_there_is_found_out() {
         what = "w"
         state = "covered"
         code = ["crates/tidy/tests/support/coverage.rs#Paper", "crates/tidy/tests/support/coverage.rs#Nothing_of_this_name", "crates/none"]
-        tests = ["crates/tidy/tests/coverage.rs::what_is_not_there_is_found_out", "crates/tidy/tests/coverage.rs::tracked"]
+        tests = ["crates/tidy/tests/coverage.rs::missing_items_are_reported", "crates/tidy/tests/coverage.rs::tracked"]
         bench = ["no-such-figure"]
         [[part]]
         at = "§1"
         what = "again, and without a reason"
         state = "not-yet"
     "#;
-    let paper: coverage::Paper = toml::from_str(said).expect("a paper");
+    let paper: coverage::Paper = toml::from_str(text).expect("a paper");
     let tracked = tree::tracked()
         .into_iter()
         .chain(["crates/tidy/tests/support/coverage.rs", "crates/tidy/tests/coverage.rs"].map(String::from));
     let wrong = coverage::mistakes(&paper, &tracked.collect(), &BTreeSet::new());
-    let said = |what: &str| assert!(wrong.iter().any(|line| line.contains(what)), "{what}: {wrong:#?}");
-    said("does not define Nothing_of_this_name");
-    said("no file crates/none");
-    said("has no test tracked");
-    said("no figure no-such-figure");
-    said("is there twice");
-    said("too little");
+    let reports = |what: &str| assert!(wrong.iter().any(|line| line.contains(what)), "{what}: {wrong:#?}");
+    reports("does not define Nothing_of_this_name");
+    reports("no file crates/none");
+    reports("has no test tracked");
+    reports("no figure no-such-figure");
+    reports("is there twice");
+    reports("too little");
     assert_eq!(wrong.len(), 6, "{wrong:#?}");
 }

@@ -1,12 +1,12 @@
-//! `docs/errors.md` quotes what the sources say, and says something of every error that users meet.
+//! Checks of `docs/errors.md`: the page quotes the sources, and lists every error that users can get.
 
-use crate::support::messages::{bare, literals, quoted, said};
+use crate::support::messages::{bare, error_messages, literals, quoted};
 use crate::support::tree::read;
 
-/// Files whose errors no user meets, with the reason.
-const UNMET: [(&str, &str); 2] = [
-    ("crates/shm/src/memory.rs", "a peer whose memory is refused is sent frames by UDP, and counted"),
-    ("crates/shm/src/ring.rs", "a ring that its peer has damaged is given up, frames go by UDP"),
+/// Files with errors that no user gets, with the reason.
+const INTERNAL_ERRORS: [(&str, &str); 2] = [
+    ("crates/shm/src/memory.rs", "frames of a peer with invalid memory use UDP, and the peer is counted"),
+    ("crates/shm/src/ring.rs", "a ring that its peer has damaged is closed, frames use UDP"),
 ];
 
 fn page() -> String {
@@ -14,7 +14,7 @@ fn page() -> String {
 }
 
 #[test]
-fn what_is_quoted_is_said() {
+fn quoted_messages_exist_in_sources() {
     let literals = literals();
     let quoted = quoted(&page());
     assert!(quoted.len() > 300, "{} messages", quoted.len());
@@ -23,31 +23,34 @@ fn what_is_quoted_is_said() {
         .map(|row| row.text.as_str())
         .filter(|text| {
             bare(text).chars().filter(|c| c.is_alphabetic()).count() < 4
-                || !literals.iter().any(|said| said.contains(bare(text)))
+                || !literals.iter().any(|literal| literal.contains(bare(text)))
         })
         .collect();
-    assert!(wrong.is_empty(), "no source says:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "no source has:\n{}", wrong.join("\n"));
     let bare: Vec<&str> = quoted.iter().filter(|row| row.beside.is_empty()).map(|row| row.text.as_str()).collect();
-    assert!(bare.is_empty(), "nothing stands beside:\n{}", bare.join("\n"));
+    assert!(bare.is_empty(), "rows without explanation:\n{}", bare.join("\n"));
 }
 
 #[test]
-fn every_error_is_on_the_page() {
+fn every_error_is_on_page() {
     let quoted = quoted(&page());
     let mut missing = Vec::new();
-    let all = said();
+    let all = error_messages();
     assert!(all.len() > 300, "{} errors", all.len());
-    for said in all {
-        let text = bare(&said.text);
+    for message in all {
+        let text = bare(&message.text);
         let words = text.chars().filter(|c| c.is_alphabetic()).count();
-        if words < 4 || UNMET.iter().any(|(file, _)| said.file.starts_with(file)) {
+        if words < 4 || INTERNAL_ERRORS.iter().any(|(file, _)| message.file.starts_with(file)) {
             continue;
         }
         let rows: Vec<_> = quoted.iter().filter(|row| bare(&row.text) == text).collect();
-        match &said.code {
-            _ if rows.is_empty() => missing.push(format!("{}: {:?}, {:?}", said.file, said.text, said.code)),
+        match &message.code {
+            _ if rows.is_empty() => missing.push(format!("{}: {:?}, {:?}", message.file, message.text, message.code)),
             Some(code) if !rows.iter().any(|row| row.beside.contains(code.as_str())) => {
-                missing.push(format!("{}: {:?} is {code}, the page says {:?}", said.file, said.text, rows[0].beside));
+                missing.push(format!(
+                    "{}: {:?} is {code}, the page says {:?}",
+                    message.file, message.text, rows[0].beside
+                ));
             }
             _ => {}
         }
@@ -56,7 +59,7 @@ fn every_error_is_on_the_page() {
 }
 
 #[test]
-fn every_reason_why_frames_are_dropped_is_on_the_page() {
+fn every_drop_reason_is_on_page() {
     let counters = read("crates/program/src/counters.rs").expect("the counters");
     let reasons: Vec<String> = counters
         .lines()

@@ -1,4 +1,4 @@
-//! House style, and pages that can't go stale.
+//! Checks of the house style, and of pages derived from other files.
 
 mod coverage;
 mod errors;
@@ -6,3 +6,4 @@ mod figures;
 mod support;
 mod targets;
 mod tidy;
+mod words;

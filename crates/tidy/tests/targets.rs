@@ -1,4 +1,4 @@
-//! Targets of packages: what is built for tests has some, and what has tests is built for them.
+//! Checks of package targets: targets with tests are built for tests, and others are not.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use toml::{Table, Value};
 
 use crate::support::tree::{read, tracked};
 
-/// Where a crate names its test targets, a file that is of none would never be run.
+/// Where a crate lists its test targets, a file outside of them would never be run.
 #[test]
-fn every_test_file_is_of_a_target() {
+fn every_test_file_belongs_to_target() {
     let files = tracked();
     for manifest in files.iter().filter(|file| file.ends_with("/Cargo.toml")) {
-        let folder = manifest.strip_suffix("/Cargo.toml").expect("it ends so");
+        let folder = manifest.strip_suffix("/Cargo.toml").expect("the manifest's name");
         let text = read(manifest).expect("a manifest");
         if !text.contains("autotests = false") {
             continue;
@@ -33,21 +33,21 @@ fn every_test_file_is_of_a_target() {
     }
 }
 
-/// What marks tests in a source.
-const TESTS: [&str; 4] = ["[test]", "::test]", "cfg(test", "(test,"];
-/// What may follow the fence of a block that rustdoc runs.
-const RUN: [&str; 6] = ["", "rust", "no_run", "should_panic", "compile_fail", "ignore"];
+/// Markers of tests in a source.
+const TEST_MARKERS: [&str; 4] = ["[test]", "::test]", "cfg(test", "(test,"];
+/// Attributes after the fence of a block that rustdoc runs.
+const RUN_FENCES: [&str; 6] = ["", "rust", "no_run", "should_panic", "compile_fail", "ignore"];
 
-/// A library or program of a package.
+/// Library or program of a package.
 struct Target {
     manifest: String,
     root: String,
     library: bool,
-    /// Whether it is built for unit tests.
+    /// Built for unit tests.
     test: bool,
-    /// Whether rustdoc runs the blocks of its documentation.
+    /// rustdoc runs the blocks of its documentation.
     doctest: bool,
-    /// Its sources.
+    /// Source files.
     files: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ impl Target {
     }
 
     fn has_tests(&self) -> bool {
-        self.any(|text| TESTS.iter().any(|mark| text.contains(mark)))
+        self.any(|text| TEST_MARKERS.iter().any(|mark| text.contains(mark)))
     }
 
     fn has_doc_tests(&self) -> bool {
@@ -65,7 +65,7 @@ impl Target {
     }
 }
 
-/// Whether the documentation in a source has a block that rustdoc runs.
+/// True if the documentation in a source has a block that rustdoc runs.
 fn has_doc_tests(text: &str) -> bool {
     let docs = text.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -74,7 +74,7 @@ fn has_doc_tests(text: &str) -> bool {
     let mut inside = false;
     for after in docs.filter_map(|line| line.trim_start().strip_prefix("```")) {
         inside = !inside;
-        if inside && after.split([',', ' ']).all(|word| RUN.contains(&word)) {
+        if inside && after.split([',', ' ']).all(|word| RUN_FENCES.contains(&word)) {
             return true;
         }
     }
@@ -119,7 +119,7 @@ fn targets(folders: &[&str]) -> Vec<Target> {
     all
 }
 
-/// A source and those of the modules that it declares.
+/// Source file with the files of the modules that it declares.
 fn modules(file: &str, tracked: &BTreeSet<String>, all: &mut BTreeSet<String>) {
     let (Some(text), true) = (read(file), all.insert(file.to_owned())) else { return };
     let (folder, name) = file.rsplit_once('/').expect("a folder");
@@ -137,31 +137,31 @@ fn modules(file: &str, tracked: &BTreeSet<String>, all: &mut BTreeSet<String>) {
     }
 }
 
-/// Where packages of either workspace are.
-const ALL: [&str; 4] = ["apps/", "crates/", "examples/", "papers/"];
+/// Folders of the packages of both workspaces.
+const PACKAGE_FOLDERS: [&str; 4] = ["apps/", "crates/", "examples/", "papers/"];
 
-/// A library that is built for tests which it does not have is built twice for nothing.
+/// A library without tests that is built for tests is built twice for nothing.
 #[test]
-fn target_without_tests_says_so() {
-    let wrong = targets(&ALL).into_iter().filter(|target| target.test && !target.has_tests());
+fn target_without_tests_disables_them() {
+    let wrong = targets(&PACKAGE_FOLDERS).into_iter().filter(|target| target.test && !target.has_tests());
     let wrong: Vec<String> =
         wrong.map(|Target { manifest, root, .. }| format!("{manifest}: test = false, as {root} has none")).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Tests of a target that says that it has none would never be run.
+/// Tests of a target with `test = false` would never be run.
 #[test]
-fn target_that_says_it_has_no_tests_has_none() {
-    let wrong = targets(&ALL).into_iter().filter(|target| !target.test && target.has_tests());
+fn target_with_disabled_tests_has_none() {
+    let wrong = targets(&PACKAGE_FOLDERS).into_iter().filter(|target| !target.test && target.has_tests());
     let wrong: Vec<String> =
         wrong.map(|Target { manifest, root, .. }| format!("{root} has tests, which {manifest} turns off")).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Looking for blocks to run takes as long as building a library; and a block that is not run goes stale.
+/// Searching a library for blocks takes as long as building it, and a block that is not run goes stale.
 #[test]
-fn library_says_whether_its_documentation_is_run() {
-    let libraries = targets(&ALL).into_iter().filter(|target| target.library);
+fn library_declares_doctest() {
+    let libraries = targets(&PACKAGE_FOLDERS).into_iter().filter(|target| target.library);
     let wrong = libraries.filter(|target| target.doctest != target.has_doc_tests());
     let wrong: Vec<String> =
         wrong.map(|target| format!("{}: doctest = {}", target.manifest, target.has_doc_tests())).collect();
@@ -169,7 +169,7 @@ fn library_says_whether_its_documentation_is_run() {
 }
 
 #[test]
-fn block_of_rust_is_a_doc_test() {
+fn rust_block_is_doc_test() {
     for (doc, runs) in [
         ("/// ```\n/// let x = 1;\n/// ```", true),
         ("//! ```rust,no_run\n//! main();\n//! ```", true),

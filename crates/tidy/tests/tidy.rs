@@ -1,12 +1,12 @@
-//! Style that the build enforces: size and opening of files, banned calls, linked pages, one-way arrows.
+//! Checks of the style: size and opening of files, banned calls, linked pages, and layering of crates.
 
 use crate::support::tree::{read, tracked, words};
 
-/// A file should fit the head.
+/// Limit of lines of a file, so that a reader can keep it in mind.
 const LINES_MAX: usize = 420;
-/// Longer ones, with the reason.
-const LONG: [(&str, &str); 1] = [("crates/wire/src/mutant.rs", "one list: a mistake that is not in it is not planted")];
-/// Crates that each crate may use, lowest first: the house's one-way arrows.
+/// Longer files, with the reason.
+const LONG_FILES: [(&str, &str); 1] = [("crates/wire/src/mutant.rs", "the complete list of mutants")];
+/// Crates that each crate may use, lowest layer first.
 const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("shm", &[]),
@@ -34,17 +34,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("pathcall", &["proto", "auth", "rpc"]),
     ("demo", &["console", "place", "plot", "testbed"]),
 ];
-/// The command, which stands on all of them, and what only tests use.
-const TOPS: [&str; 4] = ["cli", "fuzzing", "test-support", "tutorials"];
+/// Crates above all layers: the command, and crates that only tests use.
+const TOP_CRATES: [&str; 4] = ["cli", "fuzzing", "test-support", "tutorials"];
 
 #[test]
-fn files_are_short_and_say_what_they_are() {
+fn files_are_short_and_open_with_docs() {
     let mut wrong = Vec::new();
     for file in tracked().iter().filter(|f| f.ends_with(".rs") && !f.contains("/golden/") && !f.contains("/generated/"))
     {
         let Some(text) = read(file) else { continue };
         let lines = text.lines().count();
-        if lines > LINES_MAX && !LONG.iter().any(|(name, _)| name == file) {
+        if lines > LINES_MAX && !LONG_FILES.iter().any(|(name, _)| name == file) {
             wrong.push(format!("{file}: {lines} lines, at most {LINES_MAX}"));
         }
         let tests = file.ends_with("tests.rs") || file.contains("/tests/");
@@ -71,7 +71,7 @@ fn pages_are_linked() {
 }
 
 #[test]
-fn arrows_point_one_way() {
+fn crate_layers_point_one_way() {
     for (n, (name, allowed)) in LAYERS.iter().enumerate() {
         for used in *allowed {
             assert!(LAYERS[..n].iter().any(|(lower, _)| lower == used), "{used} has to stand before {name}");
@@ -83,7 +83,7 @@ fn arrows_point_one_way() {
             assert!(allowed.contains(&used), "crates/{name} must not use crates/{used}");
         }
     }
-    let known = |name: &str| TOPS.contains(&name) || LAYERS.iter().any(|(layer, _)| *layer == name);
+    let known = |name: &str| TOP_CRATES.contains(&name) || LAYERS.iter().any(|(layer, _)| *layer == name);
     for file in tracked() {
         let Some(name) = file.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
             continue;
@@ -93,7 +93,7 @@ fn arrows_point_one_way() {
 }
 
 #[test]
-fn the_product_does_not_use_the_papers_workspace() {
+fn product_does_not_use_papers_workspace() {
     for file in tracked().iter().filter(|file| file.ends_with("Cargo.toml") && !file.starts_with("papers/")) {
         let text = read(file).expect("a manifest");
         let uses = text.lines().any(|line| line.contains("papers/") && line.contains("path ="));
@@ -112,16 +112,16 @@ fn every_workspace_dependency_is_used() {
         for line in rest.lines().skip(1).take_while(|line| !line.starts_with('[')) {
             let Some((name, _)) = line.split_once(" = ") else { continue };
             let used = [format!("\n{name}.workspace"), format!("\n{name} = {{ workspace")];
-            assert!(used.iter().any(|u| manifests.contains(u)), "{workspace}: {name} is used by nobody");
+            assert!(used.iter().any(|u| manifests.contains(u)), "{workspace}: {name} is unused");
         }
     }
 }
 
-/// What code that is generated when a package is built uses.
+/// Dependencies of code that is generated when a package is built.
 const GENERATED: [&str; 2] = ["prost", "tonic-prost"];
 
 #[test]
-fn every_dependency_of_a_package_is_used_there() {
+fn every_package_dependency_is_used() {
     let tracked = tracked();
     let mut unused = Vec::new();
     for manifest in tracked.iter().filter(|f| f.ends_with("/Cargo.toml")) {
@@ -137,10 +137,10 @@ fn every_dependency_of_a_package_is_used_there() {
             }
         }
     }
-    assert!(unused.is_empty(), "nobody uses\n{}", unused.join("\n"));
+    assert!(unused.is_empty(), "unused dependencies:\n{}", unused.join("\n"));
 }
 
-/// What a source takes from other packages by `#[path = "…"]`.
+/// Sources that a file includes from other packages by `#[path = "…"]`.
 fn included(file: &str, text: &str) -> String {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let paths = text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next());

@@ -1,4 +1,4 @@
-//! Each tutorial followed from its first command to its last; and that none is left out.
+//! Tests that follow each tutorial from the first command to the last.
 
 mod reader;
 
@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use pathcall_testbed::root_tests;
-use reader::{Reader, clone, command, has_xdp, skipped};
+use reader::{TutorialReader, command, has_xdp, repository, skipped};
 
-/// Follows a page on a testbed of its own, as root, with the kernel's element.
-fn on_testbed(name: &str, follow: impl FnOnce(Reader)) {
+/// Follows a page on its own testbed, as root, with the element in the kernel.
+fn on_testbed(name: &str, follow: impl FnOnce(TutorialReader)) {
     if !root_tests(&format!("{name}.md")) {
         return;
     }
@@ -19,10 +19,10 @@ fn on_testbed(name: &str, follow: impl FnOnce(Reader)) {
     }
     let bed = format!("tut{name}{}", std::process::id());
     let _leftover = Leftover(&pathcall, &bed);
-    follow(Reader::new().shared_network().variable("PATHCALL_TESTBED", &bed));
+    follow(TutorialReader::new().shared_network().variable("PATHCALL_TESTBED", &bed));
 }
 
-/// A page that was not followed to its end leaves a testbed.
+/// Testbed that a page leaves if it was not followed to its end.
 struct Leftover<'a>(&'a Path, &'a str);
 
 impl Drop for Leftover<'_> {
@@ -32,43 +32,43 @@ impl Drop for Leftover<'_> {
 }
 
 #[test]
-fn sums_are_made_on_the_way() {
-    Reader::new().example("map").program("visits").follow("filter");
+fn filter_tutorial_works() {
+    TutorialReader::new().example("map").program("visits").follow("filter");
 }
 
 #[test]
-fn calls_of_a_service_are_cloned() {
-    Reader::new().example("clone").program("greeter").follow("clone");
+fn clone_tutorial_works() {
+    TutorialReader::new().example("clone").program("greeter").follow("clone");
 }
 
 #[test]
-fn a_call_takes_three_hops() {
-    Reader::new().example("delegate").program("docs").follow("delegate");
+fn delegate_tutorial_works() {
+    TutorialReader::new().example("delegate").program("docs").follow("delegate");
 }
 
 #[test]
-fn a_host_chooses_who_answers() {
-    Reader::new().example("place").program("digests").follow("place");
+fn place_tutorial_works() {
+    TutorialReader::new().example("place").program("digests").follow("place");
 }
 
 #[test]
-fn a_function_runs_over_a_capture_and_live() {
+fn function_tutorial_works() {
     on_testbed("function", |reader| reader.example("function").follow("function"));
 }
 
 #[test]
-fn an_element_in_the_kernel_is_broken_and_comes_back() {
+fn xdp_tutorial_works() {
     on_testbed("xdp", |reader| reader.beside("kv").follow("xdp"));
 }
 
 #[test]
-fn parties_show_certificates() {
-    Reader::new().follow("secure");
+fn secure_tutorial_works() {
+    TutorialReader::new().follow("secure");
 }
 
 #[test]
-fn every_page_is_followed() {
-    let folder = clone().join("docs/tutorials");
+fn every_tutorial_has_test() {
+    let folder = repository().join("docs/tutorials");
     let own = include_str!("main.rs");
     let mut pages = 0;
     for entry in std::fs::read_dir(&folder).expect("the tutorials") {
@@ -78,5 +78,5 @@ fn every_page_is_followed() {
         assert!(own.contains(&call), "{name}.md is followed by no test");
         pages += 1;
     }
-    assert!(pages > 2, "where are the tutorials?");
+    assert!(pages > 2, "no tutorials found");
 }

@@ -1,4 +1,4 @@
-//! The base header: what every frame starts with.
+//! Base header at the start of each frame.
 
 use crate::Error;
 use crate::header::header;
@@ -20,7 +20,7 @@ header! {
     magic (set_magic): u16, 0;
     /// [`VERSION`].
     version (set_version): u8, 2;
-    /// A [`Kind`].
+    /// Number of a [`FrameKind`].
     kind (set_kind): u8, 3;
     /// [`Flags`].
     flags (set_flags): u16, 4;
@@ -30,103 +30,103 @@ header! {
     gaid (set_gaid): u32, 8;
     /// Epoch of the application's registers.
     epoch (set_epoch): u32, 12;
-    /// Endpoint that sends.
+    /// Sending endpoint.
     src (set_src): u32, 16;
     /// Incarnation of the sending endpoint.
     src_incarnation (set_src_incarnation): u32, 20;
-    /// Endpoint that is addressed.
+    /// Addressed endpoint.
     dst (set_dst): u32, 24;
-    /// Incarnation of the addressed endpoint; 0 when the sender does not know it.
+    /// Incarnation of the addressed endpoint; 0 if the sender does not know it.
     dst_incarnation (set_dst_incarnation): u32, 28;
     /// Flow slot on the element: the state register of reliable transmission, SRRT (NetRPC App. B.1).
     slot (set_slot): u32, 32;
-    /// Sequence number in the flow, counted from 1 and never wrapped within an incarnation.
+    /// Sequence number in the flow, from 1. It does not wrap within an incarnation.
     seq (set_seq): u32, 36;
     /// Round of a linear frame (from 1), generation of a keyed one.
     round (set_round): u32, 40;
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Caller to server: lanes to be worked on by the element.
+pub enum FrameKind {
+    /// Caller to server: lanes for the element.
     MapData = 1,
-    /// To the caller: its frame took effect; the bitmap names lanes that overflowed and did not.
+    /// To the caller: its frame took effect, except the lanes in the bitmap, which overflowed.
     MapAck = 2,
-    /// Server to callers: sums of a round; the element clears the round in passing.
+    /// Server to callers: sums of a round. The element clears the round when it forwards the frame.
     MapResult = 3,
-    /// To the caller: its contribution is held, the round waits for others.
+    /// To the caller: its contribution is stored, and the round waits for other workers.
     MapHeld = 4,
-    /// Server to callers: this round is summed in software; send it past the element.
+    /// Server to callers: the server sums this round; send contributions past the element.
     MapSoft = 5,
-    /// Server to element: reflect the lanes of a register row.
+    /// Server to element: return the values of a register row.
     MapRead = 6,
-    /// Element to server: the answer to [`Kind::MapRead`].
+    /// Element to server: answer to [`FrameKind::MapRead`].
     MapValues = 7,
-    /// Server to caller: the call can't be done; the payload says why.
+    /// Server to caller: the call failed; `index` is the error number.
     MapError = 8,
     /// Caller to server: whole keys for the software path ([`crate::pairs`]).
     MapPairs = 9,
-    /// Server to caller: the answer to [`Kind::MapPairs`], entry by entry.
+    /// Server to caller: answer to [`FrameKind::MapPairs`], entry by entry.
     MapPairsAck = 10,
-    /// Server to element: close generation `round`; from now on frames carry mapping version `index`.
+    /// Server to element: close generation `round`, and accept mapping version `index` after it.
     MapClose = 11,
-    /// Element to server: generation `round` is open, under mapping version `index`.
+    /// Element to server: generation `round` is open, with mapping version `index`.
     MapClosed = 12,
-    /// Server to element: what of flow slot `index` was applied, and when.
+    /// Server to element: return the record of applied frames of flow slot `index`.
     MapPlaces = 13,
-    /// Element to server: the answer to [`Kind::MapPlaces`].
+    /// Element to server: answer to [`FrameKind::MapPlaces`].
     MapRecord = 14,
-    /// Server to element: generation `round` is the server's; zero row `index` of it.
+    /// Server to element: generation `round` is committed; clear row `index` of its bank.
     MapWipe = 15,
-    /// Element to server: the answer to [`Kind::MapWipe`].
+    /// Element to server: answer to [`FrameKind::MapWipe`].
     MapWiped = 16,
-    /// Server to callers: generations up to `round` are the server's.
+    /// Server to callers: generations up to `round` are committed.
     MapCommit = 17,
-    /// Caller to server: make generation `round` yours.
+    /// Caller to server: commit generation `round`.
     MapFlush = 18,
-    /// Caller to server: what an ended epoch had held of mine is done again.
+    /// Caller to server: all additions that an ended epoch lost are repeated.
     MapSettled = 19,
-    /// Element to caller: not applied, now or ever; the mapping version is `round`.
+    /// Element to caller: the frame will never be applied; the mapping version is `round`.
     MapRefused = 20,
-    /// Caller to server: the element does not answer me.
+    /// Caller to server: the element does not answer.
     MapSilent = 21,
-    /// Server to element: lock `index` is free if endpoint `threshold` has it by the acquiring `tag`;
-    /// its count of grants is at least `round`.
+    /// Server to element: free lock `index` if endpoint `threshold` holds it with tag `tag`; raise its grant count to
+    /// at least `round`.
     MapFree = 22,
-    /// Element to server: the answer to [`Kind::MapFree`]. Who had it is in `slot`, by which acquiring
-    /// in `para`; `round` counts its grants.
+    /// Element to server: answer to [`FrameKind::MapFree`]. `slot` is the endpoint that held the lock, `para` its tag,
+    /// `round` the number of grants.
     MapFreed = 23,
-    /// Server to callers: the registers in the payload hold other keys from mapping version `round` on.
+    /// Server to callers: the registers in the payload belong to other keys from mapping version `round` on.
     MapWithdraw = 24,
-    /// Server to element: no ballot takes row `index` any more, its votes are the server's to count.
+    /// Server to element: do not count ballots in row `index` any more; the server counts them.
     MapMove = 26,
-    /// Element to server: the answer to [`Kind::MapMove`].
+    /// Element to server: answer to [`FrameKind::MapMove`].
     MapMoved = 27,
-    /// Caller to server: lend me locks in session `tag`; `round` counts these requests.
+    /// Caller to server: request for a lock lease in session `tag`; `round` is the number of the request.
     MapLease = 28,
-    /// Server to caller: the answer to [`Kind::MapLease`]; `tag` is 0 if locks can't be lent yet,
-    /// and under CLEAR not in this session any more.
+    /// Server to caller: answer to [`FrameKind::MapLease`]. `tag` is 0 if no lease is possible yet; with CLEAR, the
+    /// session has ended.
     MapLent = 29,
-    /// Caller to server: do you hear me? The answer is a [`Kind::MapAck`], whose `round` is 1 if an element
-    /// has admitted the question on its way. With `round` 1: one has admitted such an answer, too.
+    /// Caller to server: greeting. The answer is a [`FrameKind::MapAck`]; its `round` is 1 if an element on the route
+    /// admitted the greeting. A greeting with `round` 1 says that an element admitted such an answer.
     MapHello = 30,
-    /// Caller to a pool of servers: a call, which the element steers and may clone (NetClone: REQ).
+    /// Caller to a pool of servers: request, which the element steers and may clone (NetClone: REQ).
     CloneRequest = 32,
-    /// Server to caller: the answer (NetClone: RESP).
+    /// Server to caller: response (NetClone: RESP).
     CloneReply = 33,
-    /// Caller to a pool: the call that server `sid` has answered need not be begun elsewhere.
+    /// Caller to a pool: server `sid` has answered the call; other servers need not start it.
     CloneCancel = 34,
-    /// Server to caller: your call is here and not yet answered.
+    /// Server to caller: the server has the call and has not answered it yet.
     CloneWorking = 35,
 }
 
-impl Kind {
-    /// The kind with this number.
+impl FrameKind {
+    /// Kind with this number.
     ///
     /// # Errors
-    /// [`Error::Value`] when there is none.
+    /// [`Error::Value`] if the number is unknown.
     pub const fn parse(value: u8) -> Result<Self, Error> {
         Ok(match value {
             1 => Self::MapData,
@@ -166,7 +166,7 @@ impl Kind {
         })
     }
 
-    /// Whether a [`crate::CloneHeader`] follows the base header; otherwise a map header.
+    /// Whether a [`crate::CloneHeader`] follows the base header, not a map header.
     #[inline]
     #[must_use]
     pub const fn is_clone(self) -> bool {
@@ -181,23 +181,23 @@ pub struct Flags;
 impl Flags {
     /// Flip bit: `((seq - 1) / w_max) % 2` (NetRPC §5.1).
     pub const FLIP: u16 = 1 << 0;
-    /// Congestion was met on the way.
+    /// Congestion on the route.
     pub const ECN: u16 = 1 << 1;
-    /// From the server (NetRPC's isSA).
+    /// Sent by the server (NetRPC: isSA).
     pub const FROM_SERVER: u16 = 1 << 2;
-    /// To every caller of the application (isMcast).
+    /// Multicast to all callers of the application (NetRPC: isMcast).
     pub const MCAST: u16 = 1 << 3;
-    /// Past the element, untouched, to the server (isCross).
+    /// Past the element to the server, unchanged (NetRPC: isCross).
     pub const CROSS: u16 = 1 << 4;
     /// A token follows the base header.
     pub const TOKEN: u16 = 1 << 5;
-    /// No element has admitted the frame: it is untouched. An element says so of what it refuses; a sender of what
-    /// one on the way may admit, which then takes it off.
+    /// No element has admitted the frame. An element sets this flag on a frame that it refuses. A sender sets it on a
+    /// frame that an element on the route may admit; this element then clears the flag.
     pub const NOT_ADMITTED: u16 = 1 << 6;
 }
 
-/// The flip bit of a sequence number, as a flag. Ours count from 1, the paper's from 0, so that
-/// every place's first frame carries 0.
+/// Flip bit of a sequence number, as a flag. Sequence numbers count from 1 here and from 0 in the paper, so the first
+/// frame at each window position has flip bit 0.
 #[inline]
 #[must_use]
 pub const fn flip(seq: u32) -> u16 {
@@ -205,10 +205,10 @@ pub const fn flip(seq: u32) -> u16 {
 }
 
 impl<T: AsRef<[u8]>> Base<T> {
-    /// A view of `bytes`, checked: long enough, ours, a known kind, and exactly as long as it says.
+    /// Checked view of `bytes`: magic, version, known kind, and a length field equal to the number of bytes.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// First violation found.
     pub fn new_checked(bytes: T) -> Result<Self, Error> {
         let got = bytes.as_ref().len();
         if got < Base::LEN {
@@ -221,7 +221,7 @@ impl<T: AsRef<[u8]>> Base<T> {
         if view.version() != VERSION {
             return Err(Error::Version(view.version()));
         }
-        Kind::parse(view.kind())?;
+        FrameKind::parse(view.kind())?;
         let expected = usize::from(view.length());
         if expected != got {
             return Err(Error::Length { expected, got });
@@ -232,7 +232,7 @@ impl<T: AsRef<[u8]>> Base<T> {
         Ok(view)
     }
 
-    /// A view of bytes that a frame view has checked already.
+    /// View of bytes that a frame view has checked already.
     #[inline]
     pub(crate) const fn unchecked(bytes: T) -> Self {
         Self(bytes)
@@ -245,14 +245,14 @@ impl<T: AsRef<[u8]>> Base<T> {
         self.flags() & flag == flag
     }
 
-    /// Bytes before the ability header: this header and the token, if there is one.
+    /// Bytes before the ability header: base header and token, if any.
     #[inline]
     #[must_use]
     pub fn header_len(&self) -> usize {
         Base::LEN + if self.has(Flags::TOKEN) { TOKEN_LEN } else { 0 }
     }
 
-    /// The authentication token, if the frame carries one.
+    /// Authentication token, if the frame carries one.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         let bytes = self.0.as_ref().get(Base::LEN..)?.first_chunk::<TOKEN_LEN>()?;
@@ -261,9 +261,9 @@ impl<T: AsRef<[u8]>> Base<T> {
 }
 
 impl BaseRepr {
-    /// A header of `kind` with magic and version set and everything else zero.
+    /// Header of `kind` with magic and version; all other fields are zero.
     #[must_use]
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: FrameKind) -> Self {
         Self { magic: MAGIC, version: VERSION, kind: kind as u8, ..Self::default() }
     }
 }

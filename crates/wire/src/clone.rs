@@ -1,17 +1,17 @@
-//! The clone header (NetClone Fig. 3, §3.7; RackSched's load in its STATE).
+//! Clone header of requests and responses (NetClone Fig. 3, §3.7; STATE carries RackSched's load).
 //!
 //! ```text
 //! base │ header 32 B │ payload: this part of the request or the reply
 //! ```
 //!
-//! A call is named by its caller's endpoint, the base header's `seq` and the attempt; the base header's
-//! `epoch` is the version of the group table that `grp` was drawn under. TYPE is the base header's kind.
+//! The caller's endpoint, the base header's `seq` and the attempt identify a request. The base header's `epoch` is the
+//! version of the group table that the caller used to choose `grp`. TYPE is the kind in the base header.
 
 use core::num::NonZeroU16;
 
 use crate::base::{Base, BaseRepr};
 use crate::header::header;
-use crate::{Error, Kind, TokenKey};
+use crate::{Error, FrameKind, TokenKey};
 
 header! {
     /// View of the clone header; the payload follows.
@@ -19,32 +19,32 @@ header! {
     /// Values of a clone header.
     repr CloneRepr;
     length 32;
-    /// REQ_ID: what the fingerprint of an answer is made of. 0 in a request that the element is to number;
-    /// of several frames, or sent again, they carry their caller's ([`caller_id`]).
+    /// REQ_ID: input of the response filter's fingerprint. 0 in a request that the element numbers. A request of
+    /// several frames, or one that is sent again, has an id that its caller chose ([`caller_id`]).
     req_id (set_req_id): u64, 0;
-    /// GRP: an ordered pair of servers, drawn by the caller.
+    /// GRP: ordered pair of servers, drawn by the caller.
     grp (set_grp): u32, 8;
-    /// SID: which of the pool's servers answers; in a request on its second pass, which gets the clone.
+    /// SID: server that answers; in a recirculated request, server that gets the clone.
     sid (set_sid): u16, 12;
-    /// STATE: requests that wait in the server's queue, 0: it is idle. Of replies.
+    /// STATE, in replies: length of the server's queue; 0 if the server is idle.
     state (set_state): u16, 14;
     /// CLO: 0 not cloned, [`ORIGINAL`] or [`CLONE`].
     clo (set_clo): u8, 16;
-    /// IDX: which of the filter tables the answers meet, drawn by the caller.
+    /// IDX: filter table for the answers, drawn by the caller.
     idx (set_idx): u8, 17;
-    /// The element that decided; 0: none yet. Another one passes the frame on as it is.
+    /// Element that made the decision; 0: no decision yet. Other elements forward the frame unchanged.
     switch_id (set_switch_id): u16, 18;
-    /// How often the call was sent before.
+    /// Number of earlier transmissions of the call.
     attempt (set_attempt): u8, 20;
     /// [`CloneFlags`].
     flags (set_flags): u8, 21;
-    /// Which part of the request or reply this is, from 0.
+    /// Index of this part of the request or reply, from 0.
     part (set_part): u16, 22;
-    /// How many parts it has, from 1.
+    /// Number of parts, at least 1.
     parts (set_parts): u16, 24;
     /// Length of the payload in bytes.
     payload_len (set_payload_len): u16, 26;
-    /// Of a request: microseconds after which its caller would like to hear that it is being worked on.
+    /// In requests: time in microseconds after which the caller expects a notice that the server works on the request.
     patience (set_patience): u32, 28;
 }
 
@@ -52,40 +52,40 @@ header! {
 pub const ORIGINAL: u8 = 1;
 /// CLO of the clone, and of its answer.
 pub const CLONE: u8 = 2;
-/// Payload of a part, but for the last: what fits a frame that carries a token.
+/// Payload bytes of each part except the last: as many as fit a frame with a token.
 pub const PART: usize = crate::MAX_UNSIGNED - Base::LEN - CloneHeader::LEN;
-/// Parts of a request or a reply at most; longer ones go by HTTP/2.
+/// Maximum number of parts of a request or a reply; longer ones use HTTP/2.
 pub const MAX_PARTS: usize = 64;
-/// Servers of a pool at most.
+/// Maximum number of servers of a pool.
 pub const MAX_SERVERS: usize = 64;
 
-/// Bits of the clone header's `flags`: what the caller allows, and what an answer is.
+/// Bits of the clone header's `flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneFlags;
 
 impl CloneFlags {
     /// The request may be cloned.
     pub const CLONE: u8 = 1 << 0;
-    /// If it is not cloned, it goes to the shorter of the pair's queues (RackSched, NetClone §3.7), else to
-    /// the pair's first server.
+    /// If the request is not cloned, it goes to the server with the shorter queue of the pair (RackSched, NetClone
+    /// §3.7); without this flag, to the first server of the pair.
     pub const SHORTEST: u8 = 1 << 1;
-    /// To the addressed server, whatever the group says.
+    /// To the addressed server, regardless of the group.
     pub const DIRECT: u8 = 1 << 2;
-    /// Of an answer: its server could not do it, and another may (gRPC A6). It has no CLO, so that no element takes
-    /// it for the answer; `CLONE` says that the request had one.
+    /// In answers: the server failed, and another server may succeed (gRPC A6). CLO is 0, so that no element filters
+    /// the good answer; `CLONE` says that the request had a clone.
     pub const FAILED: u8 = 1 << 3;
-    /// All flags there are.
+    /// All defined flags.
     pub const ALL: u8 = Self::CLONE | Self::SHORTEST | Self::DIRECT | Self::FAILED;
 }
 
-/// Number of ordered pairs of `servers`: the groups there are to draw from (NetClone §3.3). A single server
-/// is a pair with itself, and never gets a clone.
+/// Number of groups, the ordered pairs of `servers` (NetClone §3.3). A single server forms a pair with itself and
+/// never gets a clone.
 #[must_use]
 pub const fn groups(servers: usize) -> u32 {
     (if servers == 1 { 1 } else { servers * servers.saturating_sub(1) }) as u32
 }
 
-/// The pair of group `grp` of `servers`; `None`: there is no such group.
+/// Pair of servers of group `grp`; `None` if there is no such group.
 #[must_use]
 pub const fn pair(grp: u32, servers: usize) -> Option<(u16, u16)> {
     if grp >= groups(servers) {
@@ -99,27 +99,26 @@ pub const fn pair(grp: u32, servers: usize) -> Option<(u16, u16)> {
     Some((first as u16, (if other < first { other } else { other + 1 }) as u16))
 }
 
-/// Bit of a REQ_ID that a caller gave; without it the id is an element's number.
+/// Bit of a REQ_ID that the caller chose; without it, the element chose the id.
 pub const CALLER_ID: u64 = 1 << 63;
-/// Where the caller's endpoint stands in such an id, and how much of it.
+/// Position and mask of the caller's endpoint in a REQ_ID.
 const CALLER_SHIFT: u32 = 40;
 const CALLER_MASK: u64 = 0x7f_ffff;
 
-/// The id that a caller gives a request of several frames or one that it sends again (§3.7): of no other
-/// attempt or call. Bit 63 tells it from an element's numbers.
+/// REQ_ID that a caller gives to a request of several frames or to a repeated request (§3.7). It is unique for call and
+/// attempt. Bit 63 distinguishes it from ids of an element.
 #[must_use]
 pub const fn caller_id(endpoint: u32, seq: u32, attempt: u8) -> u64 {
     CALLER_ID | (endpoint as u64 & CALLER_MASK) << CALLER_SHIFT | (seq as u64) << 8 | attempt as u64
 }
 
-/// Whether this is an id that the endpoint could have given: an element takes none that another gives in
-/// its name.
+/// Whether the endpoint may have chosen this id. An element drops a request with an id of another endpoint.
 #[must_use]
 pub const fn is_id_of(req_id: u64, endpoint: u32) -> bool {
     req_id >> CALLER_SHIFT == caller_id(endpoint, 0, 0) >> CALLER_SHIFT
 }
 
-/// An element's number, from 1, as its frames carry it: in 16 bits, and never 0.
+/// Number of an element in 16 bits, never 0.
 #[must_use]
 pub const fn switch_id(element: u32) -> NonZeroU16 {
     let id = element.wrapping_sub(1) % u16::MAX as u32 + 1;
@@ -129,7 +128,7 @@ pub const fn switch_id(element: u32) -> NonZeroU16 {
     }
 }
 
-/// A whole clone frame, checked: base header, clone header, payload.
+/// Checked clone frame: base header, clone header, payload.
 #[derive(Debug, Clone, Copy)]
 pub struct CloneFrame<T> {
     bytes: T,
@@ -137,23 +136,23 @@ pub struct CloneFrame<T> {
     start: usize,
 }
 
-/// Whether bytes that came say that they are a clone frame: which view is to check them.
+/// Whether the kind byte is that of a clone frame. It decides which view checks the bytes.
 #[inline]
 #[must_use]
 pub fn is_clone(bytes: &[u8]) -> bool {
     const KIND: usize = 3;
-    bytes.get(KIND).is_some_and(|&kind| Kind::parse(kind).is_ok_and(Kind::is_clone))
+    bytes.get(KIND).is_some_and(|&kind| FrameKind::parse(kind).is_ok_and(FrameKind::is_clone))
 }
 
 impl<T: AsRef<[u8]>> CloneFrame<T> {
-    /// A view of `bytes`, after which no accessor panics.
+    /// Checked view of `bytes`; no accessor panics after it.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// First violation found.
     pub fn new_checked(bytes: T) -> Result<Self, Error> {
         let got = bytes.as_ref().len();
         let base = Base::new_checked(bytes.as_ref())?;
-        if !Kind::parse(base.kind()).is_ok_and(Kind::is_clone) {
+        if !FrameKind::parse(base.kind()).is_ok_and(FrameKind::is_clone) {
             return Err(Error::Value { field: "kind", value: base.kind().into() });
         }
         let start = base.header_len();
@@ -183,7 +182,7 @@ impl<T: AsRef<[u8]>> CloneFrame<T> {
         Ok(frame)
     }
 
-    /// The whole frame.
+    /// All bytes of the frame.
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -204,14 +203,14 @@ impl<T: AsRef<[u8]>> CloneFrame<T> {
         CloneHeader(self.bytes.as_ref()[self.start..].first_chunk().expect("checked by new_checked"))
     }
 
-    /// What the frame is.
+    /// Kind of the frame.
     #[inline]
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        Kind::parse(self.base().kind()).expect("checked by new_checked")
+    pub fn kind(&self) -> FrameKind {
+        FrameKind::parse(self.base().kind()).expect("checked by new_checked")
     }
 
-    /// This part of the request or the reply.
+    /// Payload: one part of the request or the reply.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &[u8] {
@@ -220,25 +219,25 @@ impl<T: AsRef<[u8]>> CloneFrame<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> CloneFrame<T> {
-    /// The base header, to be changed. Magic, version, kind, length and the token flag stay.
+    /// Mutable base header. The caller must not change magic, version, kind, length and the token flag.
     #[inline]
     pub fn base_mut(&mut self) -> Base<&mut [u8]> {
         Base::unchecked(self.bytes.as_mut())
     }
 
-    /// The clone header, to be changed. Parts and payload length stay.
+    /// Mutable clone header. The caller must not change parts and payload length.
     #[inline]
     pub fn head_mut(&mut self) -> CloneHeader<&mut [u8; CloneHeader::LEN]> {
         CloneHeader(self.bytes.as_mut()[self.start..].first_chunk_mut().expect("checked by new_checked"))
     }
 
-    /// Puts the token into the place for it, anew after a change; a frame without one stays as it is.
+    /// Computes the token again after a change; a frame without a token stays unchanged.
     pub fn sign(&mut self, key: &TokenKey) {
         key.sign(self.bytes.as_mut());
     }
 }
 
-/// Writes a frame without a token into `out`, its lengths filled in; how long it is.
+/// Writes a frame without a token into `out`, computes its length fields, and returns its length.
 ///
 /// # Panics
 /// When `out` is too short or the payload longer than [`PART`].
@@ -261,22 +260,22 @@ mod tests {
 
     fn frame(repr: &CloneRepr, payload: &[u8]) -> std::vec::Vec<u8> {
         let mut bytes = vec![0; crate::MAX_FRAME];
-        let len = emit(&BaseRepr::new(Kind::CloneRequest), repr, payload, &mut bytes);
+        let len = emit(&BaseRepr::new(FrameKind::CloneRequest), repr, payload, &mut bytes);
         bytes.truncate(len);
         bytes
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn clone_frame_round_trips() {
         let repr = CloneRepr { req_id: 7, grp: 3, clo: CLONE, part: 1, parts: 2, ..CloneRepr::default() };
         let bytes = frame(&repr, b"end");
-        let frame = CloneFrame::new_checked(&bytes).expect("a frame");
+        let frame = CloneFrame::new_checked(&bytes).expect("valid frame");
         assert_eq!(frame.head().repr(), CloneRepr { payload_len: 3, ..repr });
-        assert_eq!((frame.kind(), frame.payload()), (Kind::CloneRequest, &b"end"[..]));
+        assert_eq!((frame.kind(), frame.payload()), (FrameKind::CloneRequest, &b"end"[..]));
     }
 
     #[test]
-    fn what_no_sender_writes_is_refused() {
+    fn invalid_clone_fields_are_rejected() {
         let of = |repr: CloneRepr| CloneFrame::new_checked(frame(&repr, b"")).map(drop);
         let fine = CloneRepr { parts: 1, ..CloneRepr::default() };
         assert_eq!(of(fine), Ok(()));
@@ -286,12 +285,12 @@ mod tests {
         assert_eq!(of(CloneRepr { parts: 65, ..fine }), Err(Error::Value { field: "parts", value: 65 }));
         assert_eq!(of(CloneRepr { part: 1, ..fine }), Err(Error::Value { field: "part", value: 1 }));
         let mut bytes = frame(&fine, b"");
-        bytes[3] = Kind::MapData as u8;
+        bytes[3] = FrameKind::MapData as u8;
         assert_eq!(CloneFrame::new_checked(&bytes).map(drop), Err(Error::Value { field: "kind", value: 1 }));
     }
 
     #[test]
-    fn groups_are_the_ordered_pairs() {
+    fn groups_are_all_ordered_pairs() {
         for servers in 2..=MAX_SERVERS {
             let pairs: HashSet<_> = (0..groups(servers)).filter_map(|grp| pair(grp, servers)).collect();
             assert_eq!(pairs.len(), servers * (servers - 1));
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_says_whose_it_is() {
+    fn caller_id_identifies_its_endpoint() {
         for (seq, attempt) in [(0, 0), (1, 2), (u32::MAX, u8::MAX)] {
             let id = caller_id(7, seq, attempt);
             assert_eq!((is_id_of(id, 7), is_id_of(id, 8), is_id_of(id & !CALLER_ID, 7)), (true, false, false));
@@ -311,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn every_element_has_a_switch_id() {
+    fn switch_id_is_never_zero() {
         let ids = [1, 2, u16::MAX.into(), u32::from(u16::MAX) + 1, 0, u32::MAX].map(|element| switch_id(element).get());
         assert_eq!(ids, [1, 2, u16::MAX, 1, 1, u16::MAX]);
     }
 
     #[test]
-    fn a_part_fits_every_link() {
+    fn full_part_with_token_fits_max_frame() {
         assert_eq!(Base::LEN + crate::base::TOKEN_LEN + CloneHeader::LEN + PART, crate::MAX_FRAME);
     }
 }

@@ -1,40 +1,40 @@
-//! What an element and the servers of a network function say to each other (CLIP §IV-B).
+//! Header between an element and the servers of a network function (CLIP §IV-B).
 //!
 //! ```text
-//! Ethernet 14 B │ header 8 B │ parameters │ carried │ options │ the packet as it came, from its first byte
+//! Ethernet 14 B │ header 8 B │ parameters │ carried │ options │ original packet, from its first byte
 //! ```
 //!
-//! The Ethernet header in front has [`REQUEST`] or [`RESPONSE`] as its type; the server answers in place and turns it
-//! round. Parameters, carried values and options are the function's own: a compiler lays them out, whole bytes and
-//! a multiple of four together; a request's parameters and a response's take the same place.
+//! The EtherType of the outer Ethernet header is [`REQUEST`] or [`RESPONSE`]. The server writes the response into the
+//! request and swaps the addresses. The compiler of the function defines the layout of parameters, carried values and
+//! options: whole bytes, together a multiple of four. Parameters of request and response have the same position.
 
 use crate::Error;
 use crate::header::header;
 
-/// EtherType of a request: IEEE's first for local experiments.
+/// EtherType of a request: IEEE local experimental EtherType 1.
 pub const REQUEST: u16 = 0x88b5;
-/// EtherType of a response: IEEE's second.
+/// EtherType of a response: IEEE local experimental EtherType 2.
 pub const RESPONSE: u16 = 0x88b6;
-/// The version of the header.
+/// Version of the header.
 pub const VERSION: u8 = 1;
 /// Length of the fixed part of the header.
 pub const HEADER: usize = FunctionHeader::LEN;
-/// Length of the Ethernet header in front.
+/// Length of the outer Ethernet header.
 pub const ETHERNET: usize = 14;
-/// Where its EtherType stands.
+/// Offset of the EtherType in the Ethernet header.
 const ETHER_TYPE: usize = 12;
 
 header! {
-    /// View of the header's fixed part, behind the Ethernet header.
+    /// View of the header's fixed part, after the Ethernet header.
     view FunctionHeader;
     /// Values of the header's fixed part.
     repr FunctionRepr;
     length 8;
-    /// The EtherType of the packet as it came.
+    /// EtherType of the original packet.
     load_type (set_load_type): u16, 0;
-    /// Which function: an element may carry several.
+    /// Id of the function; an element may run several.
     function (set_function): u16, 2;
-    /// The cell that guards the order of the packet's flow (§V-A).
+    /// Cell that guards the packet order of the flow (§V-A).
     guard (set_guard): u16, 4;
     /// [`FunctionFlags`].
     flags (set_flags): u8, 6;
@@ -47,26 +47,26 @@ header! {
 pub struct FunctionFlags;
 
 impl FunctionFlags {
-    /// In a response: the handler ended the packet; the element only takes note that it is back.
+    /// In a response: the handler consumed the packet; the element only records its return.
     pub const ENDED: u8 = 1 << 0;
-    /// All flags there are.
+    /// All defined flags.
     pub const ALL: u8 = Self::ENDED;
 }
 
-/// A request or a response, checked.
+/// Checked request or response.
 #[derive(Debug, Clone, Copy)]
 pub struct FunctionFrame<T> {
     bytes: T,
-    /// Length of the whole header behind the Ethernet header.
+    /// Length of the whole header after the Ethernet header.
     header: usize,
 }
 
 impl<T: AsRef<[u8]>> FunctionFrame<T> {
-    /// A view of `bytes`, of a function whose header has `header` bytes, the fixed part included; after this no
-    /// accessor panics.
+    /// Checked view of `bytes` for a function whose header has `header` bytes, fixed part included. No accessor panics
+    /// after it.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// First violation found.
     pub fn new_checked(bytes: T, header: usize) -> Result<Self, Error> {
         let header = header.max(FunctionHeader::LEN);
         let (expected, got) = (ETHERNET + header, bytes.as_ref().len());
@@ -95,14 +95,14 @@ impl<T: AsRef<[u8]>> FunctionFrame<T> {
         u16::from_be_bytes([bytes[ETHER_TYPE], bytes[ETHER_TYPE + 1]])
     }
 
-    /// The fixed part.
+    /// Fixed part of the header.
     #[inline]
     #[must_use]
     pub fn head(&self) -> FunctionHeader<&[u8]> {
         FunctionHeader(&self.bytes.as_ref()[ETHERNET..])
     }
 
-    /// The whole header behind the Ethernet header: fixed part, parameters, carried values, options.
+    /// Whole header after the Ethernet header: fixed part, parameters, carried values, options.
     #[inline]
     #[must_use]
     pub fn header(&self) -> &[u8] {
@@ -116,7 +116,7 @@ impl<T: AsRef<[u8]>> FunctionFrame<T> {
         &self.bytes.as_ref()[ETHERNET + FunctionHeader::LEN..ETHERNET + self.header]
     }
 
-    /// The packet as it came.
+    /// Original packet.
     #[inline]
     #[must_use]
     pub fn packet(&self) -> &[u8] {
@@ -125,25 +125,25 @@ impl<T: AsRef<[u8]>> FunctionFrame<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> FunctionFrame<T> {
-    /// The fixed part, to be changed.
+    /// Mutable fixed part.
     #[inline]
     pub fn head_mut(&mut self) -> FunctionHeader<&mut [u8]> {
         FunctionHeader(&mut self.bytes.as_mut()[ETHERNET..])
     }
 
-    /// The whole header, to be changed. Version and function stay.
+    /// Mutable header. The caller must not change version and function.
     #[inline]
     pub fn header_mut(&mut self) -> &mut [u8] {
         &mut self.bytes.as_mut()[ETHERNET..ETHERNET + self.header]
     }
 
-    /// Parameters, carried values and options, to be changed.
+    /// Mutable parameters, carried values and options.
     #[inline]
     pub fn values_mut(&mut self) -> &mut [u8] {
         &mut self.bytes.as_mut()[ETHERNET + FunctionHeader::LEN..ETHERNET + self.header]
     }
 
-    /// Makes it a response to whom it came from.
+    /// Turns the request into a response to its sender.
     #[inline]
     pub fn turn(&mut self) {
         let (to, from) = self.bytes.as_mut()[..ETHER_TYPE].split_at_mut(6);
@@ -152,7 +152,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> FunctionFrame<T> {
     }
 }
 
-/// Writes a request's front into `out`: Ethernet header, fixed part, zeros for the rest of `header` bytes.
+/// Writes the headers of a request into `out`: Ethernet header, fixed part, and zeros up to `header` bytes.
 ///
 /// # Panics
 /// When `out` is shorter than that.
@@ -183,11 +183,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_emitted_is_parsed(load_type: u16, function: u16, guard: u16, ended: bool) {
+        fn function_header_round_trips(load_type: u16, function: u16, guard: u16, ended: bool) {
             let flags = if ended { FunctionFlags::ENDED } else { 0 };
             let head = FunctionRepr { load_type, function, guard, flags, version: VERSION };
             let mut bytes = frame(&head);
-            let parsed = FunctionFrame::new_checked(&mut bytes[..], HEADER).expect("a frame");
+            let parsed = FunctionFrame::new_checked(&mut bytes[..], HEADER).expect("valid frame");
             prop_assert_eq!(parsed.head().repr(), head);
             prop_assert_eq!(parsed.ether_type(), REQUEST);
             prop_assert_eq!(parsed.values(), &[0; HEADER - 8]);
@@ -195,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64), header in 0usize..48) {
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64), header in 0usize..48) {
             if let Ok(mut frame) = FunctionFrame::new_checked(bytes.clone(), header) {
                 frame.turn();
                 frame.values_mut().fill(1);
@@ -205,18 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_back() {
+    fn response_swaps_ethernet_addresses() {
         let head = FunctionRepr { version: VERSION, ..FunctionRepr::default() };
         let mut bytes = frame(&head);
-        FunctionFrame::new_checked(&mut bytes[..], HEADER).expect("a frame").turn();
+        FunctionFrame::new_checked(&mut bytes[..], HEADER).expect("valid frame").turn();
         assert_eq!(bytes[..14], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 0x88, 0xb6]);
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn parse_error_names_the_violation() {
         let head = FunctionRepr { version: VERSION, ..FunctionRepr::default() };
         let whole = frame(&head);
-        let error = |bytes: &[u8]| FunctionFrame::new_checked(bytes, HEADER).map(|_| ()).expect_err("wrong");
+        let error = |bytes: &[u8]| FunctionFrame::new_checked(bytes, HEADER).map(|_| ()).expect_err("invalid frame");
         assert_eq!(error(&whole[..33]), Error::Short { expected: 34, got: 33 });
         assert_eq!(error(&frame(&FunctionRepr { version: 2, ..head })), Error::Version(2));
         assert_eq!(error(&frame(&FunctionRepr { flags: 2, ..head })), Error::Value { field: "flags", value: 2 });

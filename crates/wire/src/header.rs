@@ -1,9 +1,9 @@
-//! One list of fields makes a view, a plain struct and a layout table.
+//! Macro `header!`: makes a view, a plain struct and a layout table from one list of fields.
 
-/// A field of a header: what the C and P4 descriptions are held to.
+/// Field of a header. The C and P4 headers are generated from these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSpec {
-    /// Name, the same in every language.
+    /// Name, the same in all languages.
     pub name: &'static str,
     /// Byte offset from the start of the header.
     pub offset: usize,
@@ -30,7 +30,7 @@ macro_rules! header {
         impl $view<()> {
             /// Length in bytes.
             pub const LEN: usize = $len;
-            /// Every field with its place, in order.
+            /// Fields with their offsets, in order.
             pub const LAYOUT: &'static [crate::FieldSpec] = &[ $( crate::FieldSpec {
                 name: stringify!($field), offset: $off, len: core::mem::size_of::<$ty>(),
             }, )* ];
@@ -47,7 +47,7 @@ macro_rules! header {
             #[inline] #[must_use]
             pub fn repr(&self) -> $repr {
                 let bytes: &[u8] = self.0.as_ref();
-                // One look at the length, not one for each field.
+                // One bounds check for all fields.
                 let view = $view(bytes.first_chunk::<$len>().expect("checked by new_checked"));
                 $repr { $( $field: view.$field(), )* }
             }

@@ -1,4 +1,4 @@
-//! Frames as they travel: typed views over bytes, big-endian, fixed layout, no I/O, no allocation.
+//! Wire format of Pathcall: typed views of frames over bytes, big-endian, fixed layout, no I/O, no allocation.
 //!
 //! ```text
 //! UDP │ base 44 B │ token 8 B, if flagged │ map 28 B │ bitmap │ lanes │ payload
@@ -6,18 +6,21 @@
 //! Ethernet │ function 8 B │ parameters, carried values, options │ a packet
 //! ```
 //!
-//! In the order a frame is met: [`base`] says who sends what to whom under which admission;
-//! [`token`] proves it; [`map`] is the header of the five map primitives with its lanes (NetRPC
-//! Fig. 14), [`clone`] that of calls which the element steers (NetClone Fig. 3); [`pairs`] is the payload
-//! that carries whole keys to the software path. [`time`] is the clock's type that every state machine is
-//! handed. [`link`] is what links say to each other beneath the frames. [`delegate`] has the messages of
-//! calls that servers pass on, which transports carry whole; [`function`] is what stands before a packet between an
-//! element and the servers of a network function (CLIP §IV-B); [`messages`] is what one of these transports
-//! says over UDP; [`place`] says how long a server's host had a request (LEO Fig. 7).
+//! Modules, in the order in which a receiver reads a frame:
+//! * [`base`]: base header with source, destination, application, epoch and sequence number.
+//! * [`token`]: authentication token of a frame.
+//! * [`map`]: header and lanes of the five map primitives (NetRPC Fig. 14).
+//! * [`clone`]: header of calls that the element steers and clones (NetClone Fig. 3).
+//! * [`pairs`]: payload with whole keys for the software path.
 //!
-//! Each header is described once, by the `header!` macro: the view, the plain struct beside it
-//! (its `Repr`) and the layout table that the C and P4 headers are held to come from one list.
-//! A view is made by `new_checked`, after which no accessor panics, whatever the bytes.
+//! Other formats: [`delegate`] has the messages of delegated calls, [`messages`] the frames of the UDP transport that
+//! carries them, [`link`] the negotiation of shared memory, [`function`] the header before a packet between an element
+//! and the servers of a network function (CLIP §IV-B), [`place`] the time that a request spent in the server's host
+//! (LEO Fig. 7). [`policy`] has the options of methods that all parties share. [`time`] is the clock type of all state machines.
+//!
+//! The `header!` macro describes each header once. It makes three things from one list of fields: the view, the plain
+//! struct (`Repr`) and the layout table. The C and P4 headers are generated from the layout table.
+//! `new_checked` makes a view; after that no accessor panics, for any bytes.
 
 #![no_std]
 #![warn(missing_docs)]
@@ -34,13 +37,14 @@ pub mod messages;
 pub mod mutant;
 pub mod pairs;
 pub mod place;
+pub mod policy;
 pub mod time;
 pub mod token;
 
-pub use base::{Base, BaseRepr, Flags, Kind};
+pub use base::{Base, BaseRepr, Flags, FrameKind};
 pub use clone::{CloneFlags, CloneFrame, CloneHeader, CloneRepr};
 pub use header::FieldSpec;
-pub use map::{MapFlags, MapFrame, MapHeader, MapRepr, OpType, Target};
+pub use map::{ForwardTarget, MapFlags, MapFrame, MapHeader, MapRepr, OpType};
 pub use mutant::Mutant;
 pub use time::Instant;
 pub use token::TokenKey;
@@ -51,48 +55,48 @@ pub const W_MAX: u32 = 256;
 pub const LINEAR_LANES: usize = 256;
 /// Key/value pairs of a keyed frame: one register array per position (NetRPC App. B.1).
 pub const KEYED_LANES: usize = 32;
-/// Lanes of a keyed application's row: its registers in two banks, one for each of two generations.
+/// Lanes of a row of a keyed application: two banks of registers, one for each open generation.
 pub const KEYED_WIDTH: usize = 2 * KEYED_LANES;
-/// Places of a flow slot that one [`Kind::MapRecord`] tells of: numbers, generations, masks.
+/// Window positions of a flow slot in one [`FrameKind::MapRecord`]: sequence numbers, generations, masks.
 pub const RECORD_PLACES: usize = 64;
 /// Largest frame that every link of the default profile carries: a 1,400-byte MTU less IPv4 and UDP.
 pub const MAX_FRAME: usize = 1372;
-/// Largest frame without a token: one that still fits when it gets one.
+/// Largest frame without a token. It still fits after a token is inserted.
 pub const MAX_UNSIGNED: usize = MAX_FRAME - base::TOKEN_LEN;
-/// Workers of one SyncAgtr application that an element can tell apart.
+/// Maximum number of workers of one SyncAgtr application.
 pub const MAX_WORKERS: usize = 64;
 
-/// Why bytes are not a frame.
+/// Error of the frame parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Fewer bytes than the header needs.
     #[error("frame too short: expected at least {expected} bytes, got {got}")]
     Short {
-        /// Bytes needed.
+        /// Required bytes.
         expected: usize,
-        /// Bytes there.
+        /// Received bytes.
         got: usize,
     },
-    /// The length field and the bytes disagree.
+    /// The length field differs from the number of bytes.
     #[error("frame length: expected {expected} bytes, got {got}")]
     Length {
-        /// What the headers add up to.
+        /// Length that the headers give.
         expected: usize,
-        /// What came.
+        /// Received bytes.
         got: usize,
     },
-    /// The first bytes are not ours.
+    /// The first bytes are not the magic number of Pathcall.
     #[error("not a Pathcall frame: magic {0:#06x}")]
     Magic(u16),
-    /// A version this build does not speak.
+    /// Version that this build does not support.
     #[error("frame version {0}, expected 1")]
     Version(u8),
-    /// A field holds a value without meaning.
-    #[error("{field} has no meaning with value {value}")]
+    /// Value of a field is invalid.
+    #[error("invalid {field}: {value}")]
     Value {
         /// Name of the field.
         field: &'static str,
-        /// What it held.
+        /// Value of the field.
         value: u64,
     },
 }

@@ -1,14 +1,14 @@
-//! What links say to each other beneath the frames: two processes of one host agree on shared memory.
+//! Link messages: negotiation of shared memory between two processes of one host.
 //!
 //! ```text
 //! endpoint ── hello, from its UDP address ──▶ element
-//!          ◀── offer, to that address: a door, and a token for it ──
-//!          ── join, by the door: what was offered, and memory ──▶      (a unix socket)
+//!          ◀── offer, to that address: name of a listener, and a token ──
+//!          ── join, at the listener: the offer, and memory ──▶         (a unix socket)
 //! ```
 //!
-//! Whoever names an address in a join proves by the token that frames to the address come to it: it was
-//! sent there, and the element's [`Secret`] makes it of the address and the time, so that nothing need be
-//! kept for those that never join. An offer is as long as its hello: nobody gains by a wrong sender.
+//! The token in a join proves that its sender receives frames at the address: the element sent the token there. The
+//! element computes tokens from address and time with its [`LinkSecret`], so it stores nothing for endpoints that never
+//! join. An offer is as long as its hello, so a forged sender address causes no amplification.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,15 +18,15 @@ use siphasher::sip::SipHasher24;
 use crate::Error;
 use crate::header::header;
 
-/// First two bytes of a link's message: "PL".
+/// First two bytes of a link message: "PL".
 pub const MAGIC: u16 = 0x504c;
-/// Version of the messages and of the memory that they lead to.
+/// Version of the messages and of the layout of the shared memory.
 pub const VERSION: u8 = 1;
 
 header! {
-    /// View of a link's message.
+    /// View of a link message.
     view Link;
-    /// Values of a link's message.
+    /// Values of a link message.
     repr LinkRepr;
     length 56;
     /// [`MAGIC`].
@@ -35,37 +35,37 @@ header! {
     version (set_version): u8, 2;
     /// A [`LinkKind`].
     kind (set_kind): u8, 3;
-    /// Port of the address that the hello came from.
+    /// Port of the source address of the hello.
     port (set_port): u16, 4;
     /// 0.
     reserved (set_reserved): u16, 6;
-    /// IP address that the hello came from; an IPv4 address as IPv6 maps it.
+    /// Source IP address of the hello; IPv4 addresses are mapped to IPv6.
     ip (set_ip): u128, 8;
-    /// Drawn for the hello: an offer that answers none is none.
+    /// Random number of the hello; an offer without the nonce of a hello is invalid.
     nonce (set_nonce): u64, 24;
-    /// Name of the door.
-    door (set_door): u128, 32;
-    /// That the address is its sender's, see [`Secret`].
+    /// Name of the listener, an abstract Unix socket.
+    listener (set_listener): u128, 32;
+    /// Proof that the address belongs to the sender, see [`LinkSecret`].
     token (set_token): u64, 48;
 }
 
-/// What a link's message is.
+/// Kind of a link message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LinkKind {
-    /// Is there shared memory between us?
+    /// Request for an offer of shared memory.
     Hello = 1,
-    /// There is: come by this door.
+    /// Offer of shared memory at a listener.
     Offer = 2,
-    /// Here I am.
+    /// Acceptance of an offer, with the memory.
     Join = 3,
 }
 
 impl<T: AsRef<[u8]>> Link<T> {
-    /// A view of `bytes`, if they are a link's message of this version, to the byte.
+    /// Checked view of `bytes`: a link message of this version with the exact length.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// First violation found.
     pub fn new_checked(bytes: T) -> Result<Self, Error> {
         let (expected, got) = (Link::LEN, bytes.as_ref().len());
         if got != expected {
@@ -85,9 +85,9 @@ impl<T: AsRef<[u8]>> Link<T> {
         Ok(view)
     }
 
-    /// The address that the hello came from, as its receiver saw it.
+    /// Source address of the hello, as its receiver observed it.
     #[must_use]
-    pub fn seen(&self) -> SocketAddr {
+    pub fn observed_address(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V6(Ipv6Addr::from_bits(self.ip())).to_canonical(), self.port())
     }
 }
@@ -104,36 +104,36 @@ impl LinkKind {
 }
 
 impl LinkRepr {
-    /// A hello.
+    /// Hello with this nonce.
     #[must_use]
     pub fn hello(nonce: u64) -> Self {
         Self { magic: MAGIC, version: VERSION, kind: LinkKind::Hello as u8, nonce, ..Self::default() }
     }
 
-    /// The offer to a hello that came from `seen`.
+    /// Offer that answers a hello from `observed`.
     #[must_use]
-    pub fn offer(nonce: u64, seen: SocketAddr, door: u128, token: u64) -> Self {
-        let ip = match seen.ip() {
+    pub fn offer(nonce: u64, observed: SocketAddr, listener: u128, token: u64) -> Self {
+        let ip = match observed.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        let (ip, port) = (ip.to_bits(), seen.port());
-        Self { kind: LinkKind::Offer as u8, ip, port, door, token, ..Self::hello(nonce) }
+        let (ip, port) = (ip.to_bits(), observed.port());
+        Self { kind: LinkKind::Offer as u8, ip, port, listener, token, ..Self::hello(nonce) }
     }
 
-    /// The join that takes an offer up.
+    /// Join that accepts this offer.
     #[must_use]
     pub fn join(self) -> Self {
         Self { kind: LinkKind::Join as u8, ..self }
     }
 
-    /// Whether it is of this kind.
+    /// Whether the message is of this kind.
     #[must_use]
     pub fn is(&self, kind: LinkKind) -> bool {
         self.kind == kind as u8
     }
 
-    /// Its bytes.
+    /// Encoded message.
     #[must_use]
     pub fn bytes(&self) -> [u8; Link::LEN] {
         let mut bytes = [0; Link::LEN];
@@ -142,31 +142,30 @@ impl LinkRepr {
     }
 }
 
-/// Makes and knows the tokens of one element: SipHash-2-4 of an address and a time, under a key that
-/// nobody else has. `Debug` does not show it.
+/// Secret key of one element for address tokens: SipHash-2-4 of an address and a period. `Debug` does not show the key.
 #[derive(Clone, Copy)]
-pub struct Secret([u64; 2]);
+pub struct LinkSecret([u64; 2]);
 
-impl core::fmt::Debug for Secret {
+impl core::fmt::Debug for LinkSecret {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Secret(secret)")
+        f.write_str("LinkSecret(secret)")
     }
 }
 
-impl Secret {
-    /// The secret of these two words, drawn at random.
+impl LinkSecret {
+    /// Secret from two random words.
     #[must_use]
     pub const fn new(words: [u64; 2]) -> Self {
         Self(words)
     }
 
-    /// A hash function that is the same everywhere, for whoever has to agree with others.
+    /// Hash function with a fixed key, for values that several processes must agree on.
     #[must_use]
     pub fn hasher() -> impl Hasher {
         SipHasher24::new_with_keys(0, 0)
     }
 
-    /// The token of an address in a `period`: a port may be another process's in the period after next.
+    /// Token of an address in a `period`. Tokens expire, since a port may belong to another process later.
     #[must_use]
     pub fn token(&self, of: SocketAddr, period: u64) -> u64 {
         let LinkRepr { ip, port, .. } = LinkRepr::offer(0, of, 0, 0);
@@ -177,9 +176,9 @@ impl Secret {
         hasher.finish()
     }
 
-    /// Whether a token was made of the address in this period or the last.
+    /// Whether the token is valid for the address in this period or the previous one.
     #[must_use]
-    pub fn knows(&self, token: u64, of: SocketAddr, period: u64) -> bool {
+    pub fn accepts(&self, token: u64, of: SocketAddr, period: u64) -> bool {
         token == self.token(of, period) || period > 0 && token == self.token(of, period - 1)
     }
 }

@@ -1,4 +1,4 @@
-//! The map header and its lanes (NetRPC Fig. 14 and App. B.1).
+//! Map header and lanes (NetRPC Fig. 14 and App. B.1).
 //!
 //! ```text
 //! linear  │ header │ bitmap ⌈n/32⌉ × u32 │ value i32 × n (i64 when WIDE)    │ payload
@@ -6,17 +6,16 @@
 //! bare    │ header │ bitmap ⌈n/32⌉ × u32 │                                  │ payload
 //! ```
 //!
-//! The i-th lane belongs to the i-th register array. Going to the server, bit i of the bitmap says
-//! that the element works on lane i; in an acknowledgement it says that lane i overflowed and was
-//! left out.
+//! Lane i uses register array i. In a frame to the server, bit i of the bitmap selects lane i for the element. In an
+//! acknowledgement, bit i says that lane i overflowed and was not applied.
 
 mod op;
 
 use crate::base::{Base, BaseRepr};
 use crate::header::header;
-use crate::{Error, Kind};
+use crate::{Error, FrameKind};
 
-pub use op::{OpType, Target};
+pub use op::{ForwardTarget, OpType};
 
 header! {
     /// View of the map header; bitmap, lanes and payload follow.
@@ -24,33 +23,33 @@ header! {
     /// Values of a map header.
     repr MapRepr;
     length 28;
-    /// An [`OpType`]: `Stream.modify` of every lane.
+    /// [`OpType`] of `Stream.modify`, applied to each lane.
     op (set_op): u8, 0;
-    /// A [`Target`]: where `CntFwd` forwards to.
+    /// [`ForwardTarget`] of `CntFwd`.
     to (set_to): u8, 1;
     /// [`MapFlags`].
     flags (set_flags): u16, 2;
     /// Number of lanes.
     lanes (set_lanes): u16, 4;
-    /// Position of the first lane in its row; not 0 only in WIDE frames, which carry a row in parts.
+    /// Position of the first lane in its row; nonzero only in WIDE frames, which carry a part of a row.
     first_lane (set_first_lane): u16, 6;
     /// Operand of `op`.
     para (set_para): i32, 8;
-    /// Linear: register row. Keyed: counter of `CntFwd`.
+    /// Linear frames: register row. Keyed frames: counter of `CntFwd`.
     index (set_index): u32, 12;
-    /// `CntFwd` forwards when the counter reaches this; 0: always.
+    /// Counter value at which `CntFwd` forwards; 0: always.
     threshold (set_threshold): u32, 16;
-    /// Which of the threshold workers sends: its bit in the round's worker bitmap.
+    /// Index of the sending worker: its bit in the worker bitmap of the round.
     worker (set_worker): u16, 20;
     /// Length of the payload in bytes.
     payload_len (set_payload_len): u16, 22;
-    /// What all contributions to a round must agree on: a hash of the place in the call and its length.
-    /// Locks in the element: names the acquiring, so that nothing but its own release frees it, in
-    /// [`LOCK_TAG`]. Locks at the server: the session that they are lent under.
+    /// Sums: hash of position and length of the call, equal in all contributions to a round. Locks in the element: id
+    /// of the acquisition within [`LOCK_TAG`], so that only its own release frees the lock. Locks at the server:
+    /// session of the lease.
     tag (set_tag): u32, 24;
 }
 
-/// Bits of the map header's `flags`: the primitives asked for, and what became of them.
+/// Bits of the map header's `flags`: requested primitives and their outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapFlags;
 
@@ -59,46 +58,46 @@ impl MapFlags {
     pub const OVERFLOW: u16 = 1 << 0;
     /// `CntFwd` (isCnf).
     pub const COUNT: u16 = 1 << 1;
-    /// `Map.clear` (isClr). In a worker's part of a round: policy *shadow* (NetRPC §5.2.2). The first part of a later
-    /// round clears the row, and the part that reaches the threshold becomes the result.
+    /// `Map.clear` (isClr). In a contribution to a round: clear policy *shadow* (NetRPC §5.2.2). The first contribution
+    /// to a later round clears the row, and the contribution that reaches the threshold becomes the result.
     pub const CLEAR: u16 = 1 << 2;
     /// `Map.addTo`.
     pub const ADD: u16 = 1 << 3;
     /// `Map.get`.
     pub const GET: u16 = 1 << 4;
-    /// Lanes are a row of registers from `index`; otherwise each names its row.
+    /// Lanes are the registers of row `index`; without this flag, each lane has its own row number.
     pub const LINEAR: u16 = 1 << 5;
-    /// Linear lanes are 64 bits wide: only between hosts.
+    /// Linear lanes have 64 bits; only between hosts.
     pub const WIDE: u16 = 1 << 6;
-    /// No lane data: the bitmap only.
+    /// Bitmap only, no lanes.
     pub const BARE: u16 = 1 << 7;
-    /// The frame takes part in a round: `round`, `worker` and `tag` count.
+    /// The frame belongs to a round; `round`, `worker` and `tag` are valid.
     pub const ROUND: u16 = 1 << 8;
     /// Set by the element: the threshold is reached and the lanes are the sums.
     pub const REACHED: u16 = 1 << 9;
-    /// Set by the element: the round is over there; the server answers from its backup.
+    /// Set by the element: the round is complete in the element; the server answers from its backup.
     pub const OLD: u16 = 1 << 10;
-    /// Set by the element: it could not take the frame (round ahead, or tag differs); the server must.
+    /// Set by the element: the element could not process the frame (later round or different tag); the server must.
     pub const DIVERTED: u16 = 1 << 11;
-    /// Keyed lanes carry logical addresses for the server, not rows.
+    /// Keyed lanes contain logical addresses for the server, not rows.
     pub const LOGICAL: u16 = 1 << 12;
 
-    /// Set by the element: somebody else holds the lock. Trying again takes a new number.
+    /// Set by the element: another caller holds the lock. A new attempt needs a new sequence number.
     pub const DENIED: u16 = 1 << 13;
-    /// The caller holds this lock by an element whose epoch has ended, and holds it still.
+    /// Claim: the caller still holds this lock, granted by an element whose epoch has ended.
     pub const CLAIM: u16 = 1 << 14;
-    /// The caller stands in line for this lock; with CLEAR it leaves the line.
+    /// The caller joins the queue of this lock; with CLEAR it leaves the queue.
     pub const WAIT: u16 = 1 << 15;
 
-    /// What only an element may say: cleared from frames that come from a host.
+    /// Flags that only an element may set; it clears them in frames from hosts.
     pub const ELEMENT_ONLY: u16 = Self::REACHED | Self::OLD | Self::DIVERTED | Self::DENIED;
 }
 
-/// Bits of `tag` that name an acquiring; those above are the element's.
+/// Bits of `tag` for the id of an acquisition; the element uses the upper bits.
 pub const LOCK_TAG: u32 = (1 << 30) - 1;
-/// In a lock's register, beside the tag: somebody was denied it.
+/// Bit of a lock register, above the tag: the element denied the lock to another caller.
 pub const LOCK_WANTED: u32 = 1 << 31;
-/// The same: its holder has given it back, and it is the server's to give to those who wait.
+/// Bit of a lock register, above the tag: the holder released the lock, and the server grants it to waiting callers.
 pub const LOCK_PARKED: u32 = 1 << 30;
 
 impl<T: AsRef<[u8]>> MapHeader<T> {
@@ -109,7 +108,7 @@ impl<T: AsRef<[u8]>> MapHeader<T> {
         self.flags() & flag == flag
     }
 
-    /// Bytes of one lane; 0 in a bare frame.
+    /// Length of one lane in bytes; 0 in a bare frame.
     #[inline]
     #[must_use]
     pub fn lane_len(&self) -> usize {
@@ -117,7 +116,7 @@ impl<T: AsRef<[u8]>> MapHeader<T> {
     }
 }
 
-/// Bytes of one lane under these flags.
+/// Length of one lane in bytes with these flags.
 #[inline]
 #[must_use]
 pub const fn lane_len(flags: u16) -> usize {
@@ -130,14 +129,14 @@ pub const fn lane_len(flags: u16) -> usize {
     }
 }
 
-/// 32-bit words of the bitmap of `lanes` lanes.
+/// Number of 32-bit words in the bitmap of `lanes` lanes.
 #[inline]
 #[must_use]
 pub const fn bitmap_words(lanes: usize) -> usize {
     lanes.div_ceil(32)
 }
 
-/// A whole map frame, checked: base header, map header, bitmap, lanes, payload.
+/// Checked map frame: base header, map header, bitmap, lanes, payload.
 #[derive(Debug, Clone, Copy)]
 pub struct MapFrame<T> {
     bytes: T,
@@ -146,14 +145,14 @@ pub struct MapFrame<T> {
 }
 
 impl<T: AsRef<[u8]>> MapFrame<T> {
-    /// A view of `bytes`, after which no accessor panics.
+    /// Checked view of `bytes`; no accessor panics after it.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// First violation found.
     pub fn new_checked(bytes: T) -> Result<Self, Error> {
         let got = bytes.as_ref().len();
         let base = Base::new_checked(bytes.as_ref())?;
-        if Kind::parse(base.kind())?.is_clone() {
+        if FrameKind::parse(base.kind())?.is_clone() {
             return Err(Error::Value { field: "kind", value: base.kind().into() });
         }
         let start = base.header_len();
@@ -164,7 +163,7 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         let frame = Self { bytes, start };
         let map = frame.map();
         OpType::parse(map.op())?;
-        Target::parse(map.to())?;
+        ForwardTarget::parse(map.to())?;
         let lanes = usize::from(map.lanes());
         let expected = expected + bitmap_words(lanes) * 4 + lanes * map.lane_len() + usize::from(map.payload_len());
         if got != expected {
@@ -173,7 +172,7 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         Ok(frame)
     }
 
-    /// The whole frame.
+    /// All bytes of the frame.
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -194,25 +193,25 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         MapHeader(self.bytes.as_ref()[self.start..].first_chunk().expect("checked by new_checked"))
     }
 
-    /// What the frame is.
+    /// Kind of the frame.
     #[inline]
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        Kind::parse(self.base().kind()).expect("checked by new_checked")
+    pub fn kind(&self) -> FrameKind {
+        FrameKind::parse(self.base().kind()).expect("checked by new_checked")
     }
 
-    /// The operator of `Stream.modify`.
+    /// Operator of `Stream.modify`.
     #[inline]
     #[must_use]
     pub fn op(&self) -> OpType {
         OpType::parse(self.map().op()).expect("checked by new_checked")
     }
 
-    /// Where `CntFwd` forwards to.
+    /// Target of `CntFwd`.
     #[inline]
     #[must_use]
-    pub fn target(&self) -> Target {
-        Target::parse(self.map().to()).expect("checked by new_checked")
+    pub fn target(&self) -> ForwardTarget {
+        ForwardTarget::parse(self.map().to()).expect("checked by new_checked")
     }
 
     /// Number of lanes.
@@ -234,7 +233,7 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         self.lanes_at() + self.lane_count() * self.map().lane_len()
     }
 
-    /// Word `i` of the bitmap: lanes `32 i ..`, lane `32 i` in the lowest bit; 0 past the end.
+    /// Word `i` of the bitmap. Lane `32 i` has the lowest bit; words after the end are 0.
     #[inline]
     #[must_use]
     pub fn bitmap(&self, i: usize) -> u32 {
@@ -244,21 +243,21 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         be_u32(self.bytes.as_ref(), self.bitmap_at() + i * 4)
     }
 
-    /// Whether lane `i` is marked in the bitmap.
+    /// Whether the bit of lane `i` is set in the bitmap.
     #[inline]
     #[must_use]
     pub fn marked(&self, i: usize) -> bool {
         self.bitmap(i / 32) >> (i % 32) & 1 == 1
     }
 
-    /// The bytes of all lanes, as they stand in the frame.
+    /// Encoded lanes.
     #[inline]
     #[must_use]
     pub fn lanes(&self) -> &[u8] {
         &self.bytes.as_ref()[self.lanes_at()..self.payload_at()]
     }
 
-    /// Linear lane `i`, whatever its width; `None` past the end or in another form.
+    /// Value of linear lane `i` of either width; `None` after the end or in a keyed or bare frame.
     #[inline]
     #[must_use]
     pub fn linear(&self, i: usize) -> Option<i64> {
@@ -275,7 +274,7 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         }
     }
 
-    /// Keyed lane `i`: row (or logical address) and value; `None` past the end or in another form.
+    /// Row (or logical address) and value of keyed lane `i`; `None` after the end or in a linear or bare frame.
     #[inline]
     #[must_use]
     pub fn keyed(&self, i: usize) -> Option<(u32, i32)> {
@@ -287,7 +286,7 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         Some((be_u32(lane, 0), be_u32(lane, 4).cast_signed()))
     }
 
-    /// What follows the lanes.
+    /// Payload after the lanes.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &[u8] {
@@ -296,20 +295,20 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> MapFrame<T> {
-    /// The base header, to be written.
+    /// Mutable base header.
     #[inline]
     pub fn base_mut(&mut self) -> Base<&mut [u8]> {
         Base::unchecked(self.bytes.as_mut())
     }
 
-    /// The map header, to be written. Lengths and form are not to be changed through it.
+    /// Mutable map header. The caller must not change lengths and lane format.
     #[inline]
     pub fn map_mut(&mut self) -> MapHeader<&mut [u8]> {
         let start = self.start;
         MapHeader(&mut self.bytes.as_mut()[start..])
     }
 
-    /// Bitmap bytes and lane bytes, to be written.
+    /// Mutable bitmap and mutable lanes.
     #[inline]
     pub fn bitmap_and_lanes_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let (bitmap, lanes, end) = (self.bitmap_at(), self.lanes_at(), self.payload_at());
@@ -323,7 +322,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> MapFrame<T> {
         self.bitmap_and_lanes_mut().0[at..at + 4].copy_from_slice(&word.to_be_bytes());
     }
 
-    /// Makes the frame bare, keeping headers and bitmap, dropping lanes and payload; returns its new length.
+    /// Removes lanes and payload; headers and bitmap stay. Returns the new length.
     pub fn strip(&mut self) -> usize {
         let len = self.lanes_at();
         let mut map = self.map_mut();
@@ -335,17 +334,17 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> MapFrame<T> {
     }
 }
 
-/// Length of a frame without token that holds this.
+/// Length of a frame without token, with this number of lanes and payload bytes.
 #[must_use]
 pub const fn frame_len(flags: u16, lanes: usize, payload: usize) -> usize {
     Base::LEN + MapHeader::LEN + bitmap_words(lanes) * 4 + lanes * lane_len(flags) + payload
 }
 
-/// Writes headers and a zeroed bitmap and lanes into `out`; lengths are filled in from `map` and
-/// the frame is returned as a view, ready for its lanes.
+/// Writes the headers, a zero bitmap and zero lanes into `out`, and computes the length fields from `map`. Returns a
+/// view through which the caller fills the lanes.
 ///
 /// # Panics
-/// When `out` is not exactly [`frame_len`] long, or that does not fit a frame.
+/// If the length of `out` is not [`frame_len`], or exceeds the length field.
 pub fn emit<'a>(base: &BaseRepr, map: &MapRepr, out: &'a mut [u8]) -> MapFrame<&'a mut [u8]> {
     let expected = frame_len(map.flags, usize::from(map.lanes), usize::from(map.payload_len));
     assert_eq!(out.len(), expected, "buffer for a frame");
@@ -357,7 +356,7 @@ pub fn emit<'a>(base: &BaseRepr, map: &MapRepr, out: &'a mut [u8]) -> MapFrame<&
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> MapFrame<T> {
-    /// The payload, to be written.
+    /// Mutable payload.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let at = self.payload_at();
         &mut self.bytes.as_mut()[at..]
@@ -366,7 +365,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> MapFrame<T> {
     /// Writes keyed lane `i`.
     ///
     /// # Panics
-    /// When there is no such lane.
+    /// If there is no such lane.
     #[inline]
     pub fn set_keyed(&mut self, i: usize, row: u32, value: i32) {
         let lane = &mut self.bitmap_and_lanes_mut().1[i * 8..i * 8 + 8];

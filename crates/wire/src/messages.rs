@@ -1,18 +1,18 @@
-//! Messages of any length over UDP: what two nodes say to each other beneath them.
+//! Frames of the message transport: messages of any length between two nodes, over UDP.
 //!
 //! ```text
 //! sender ── hello: node, session ──▶ receiver
-//!        ◀── welcome: node, session, key ──        to that address: who has the key gets frames there
-//!        ── part: key, number; of a message ──▶    as many as it takes, within the flow's window
+//!        ◀── welcome: node, session, key ──        to that address: the key proves that it receives frames
+//!        ── part: key, number; of a message ──▶    all parts, within the flow's window
 //!        ◀── acks: session, numbers ──
-//!        ◀── gone: key ──                          it has no such session, any more
+//!        ◀── gone: key ──                          the receiver does not have the session
 //! ```
 //!
-//! A session is one way. Its sender draws its number anew whenever it begins one, and a receiver that has
-//! started anew knows none: so no part is ever taken for one of another session, and a message arrives at most
-//! once, whatever restarts. A welcome is as long as its hello: nobody gains by a wrong sender.
+//! A session has one direction. The sender draws a random number for each session, and a restarted receiver has no
+//! sessions. So the receiver never assigns a part to a wrong session, and a message arrives at most once, even after
+//! restarts. A welcome is as long as its hello, so a forged sender address causes no amplification.
 //!
-//! Nodes have a key or none, and each of their frames a token at its end, or none: [`token`].
+//! If the nodes share a key, each frame has a token at its end, see [`token`].
 
 pub mod token;
 
@@ -20,46 +20,47 @@ use crate::Error;
 use crate::base::TOKEN_LEN;
 use crate::header::header;
 
-/// First two bytes: "PM".
+/// First two bytes of a frame: "PM".
 pub const MAGIC: u16 = 0x504d;
 /// Version of these frames.
 pub const VERSION: u8 = 1;
-/// Bytes of a message in each part, but for the last.
+/// Message bytes in each part except the last.
 pub const PART: usize = 1344;
-/// The same of parts with tokens.
+/// Message bytes in each part with a token, except the last.
 pub const SIGNED_PART: usize = PART - TOKEN_LEN;
-/// Bit of a frame's kind: a token follows all else.
+/// Bit of a frame's kind: the frame ends with a token.
 pub const TOKEN: u8 = 0x80;
-/// Acknowledgements of one frame at most.
+/// Maximum number of acknowledgements in one frame.
 pub const ACKS_MAX: usize = 64;
 
 header! {
-    /// View of a hello, a welcome or a gone.
+    /// View of a hello, welcome or gone.
     view Greeting;
-    /// Values of a hello, a welcome or a gone.
+    /// Values of a hello, welcome or gone.
     repr GreetingRepr;
     length 32;
     /// [`MAGIC`].
     magic (set_magic): u16, 0;
     /// [`VERSION`].
     version (set_version): u8, 2;
-    /// A [`MessageKind`].
+    /// Number of a [`MessageKind`].
     kind (set_kind): u8, 3;
     /// 0.
     reserved (set_reserved): u32, 4;
-    /// The node that says it.
+    /// Sending node.
     node (set_node): u64, 8;
-    /// Drawn by the sender of messages for this session. In a hello of a connection by TCP: drawn for this connection,
-    /// by one who has a key; 0: it has none.
+    /// Random number of the session, chosen by the sender of messages. In a hello on a TCP connection: random number of
+    /// this connection, or 0 if the sender has no key.
     session (set_session): u64, 16;
-    /// Drawn by their receiver; 0 in a hello, and of a connection the port that its sender listens at.
+    /// Random key of the session, chosen by the receiver of messages; 0 in a hello. In a hello on a TCP connection:
+    /// port at which the sender listens.
     key (set_key): u64, 24;
 }
 
 header! {
-    /// View of what is before the bytes of a part.
+    /// View of the header of a part.
     view Part;
-    /// Values of what is before the bytes of a part.
+    /// Values of the header of a part.
     repr PartRepr;
     length 28;
     /// [`MAGIC`].
@@ -68,22 +69,22 @@ header! {
     version (set_version): u8, 2;
     /// [`MessageKind::Part`].
     kind (set_kind): u8, 3;
-    /// The receiver's key of the session.
+    /// Receiver's key of the session.
     key (set_key): u64, 4;
-    /// Number in the session's flow, from 1.
+    /// Sequence number in the session's flow, from 1.
     seq (set_seq): u32, 12;
-    /// Which message of the session.
+    /// Number of the message in the session.
     message (set_message): u32, 16;
-    /// Where in the message these bytes belong: a multiple of [`PART`], or of [`SIGNED_PART`] in a frame with a token.
+    /// Offset of the bytes in the message: a multiple of [`PART`], or of [`SIGNED_PART`] in a frame with a token.
     offset (set_offset): u32, 20;
-    /// Bytes of the message.
+    /// Length of the message.
     total (set_total): u32, 24;
 }
 
 header! {
-    /// View of what is before the numbers of acknowledged parts, 4 bytes each.
+    /// View of the header of acknowledgements; the sequence numbers follow, 4 bytes each.
     view Acks;
-    /// Values of what is before the numbers of acknowledged parts, 4 bytes each.
+    /// Values of the header of acknowledgements.
     repr AcksRepr;
     length 20;
     /// [`MAGIC`].
@@ -92,48 +93,48 @@ header! {
     version (set_version): u8, 2;
     /// [`MessageKind::Acks`].
     kind (set_kind): u8, 3;
-    /// The sender's number of the session.
+    /// Sender's number of the session.
     session (set_session): u64, 4;
-    /// Which of the parts met congestion on their way: bit `i` for the `i`th number.
+    /// Congestion marks: bit `i` for sequence number `i` of this frame.
     marked (set_marked): u64, 12;
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageKind {
-    /// I should like to send you messages.
+    /// Request for a session.
     Hello = 1,
-    /// Do.
+    /// Acceptance of a session.
     Welcome = 2,
-    /// A part of a message.
+    /// Part of a message.
     Part = 3,
-    /// These parts have come.
+    /// Acknowledgement of parts.
     Acks = 4,
-    /// I know nothing of that session.
+    /// Notice that the receiver does not have the session.
     Gone = 5,
 }
 
-/// A frame, checked.
+/// Checked frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageFrame<'a> {
-    /// A hello.
+    /// Request for a session.
     Hello(GreetingRepr),
-    /// A welcome.
+    /// Acceptance of a session.
     Welcome(GreetingRepr),
-    /// A part, and its bytes: as many as its place in the message has.
+    /// Header and bytes of a part.
     Part(PartRepr, &'a [u8]),
-    /// Numbers of parts, and whether each met congestion.
+    /// Header of acknowledgements, and the acknowledged sequence numbers.
     Acks(AcksRepr, &'a [[u8; 4]]),
-    /// A gone.
+    /// Notice that the receiver does not have the session.
     Gone(GreetingRepr),
 }
 
 impl<'a> MessageFrame<'a> {
-    /// The frame of these bytes, without its token if it has one: whether that is right is for [`token::admits`] to say.
+    /// Parses a frame. The token is not checked here, see [`token::admits`].
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// First violation found.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let Some(&[m0, m1, version, kind]) = bytes.first_chunk() else {
             return Err(Error::Short { expected: 4, got: bytes.len() });
@@ -200,13 +201,13 @@ fn exactly(expected: usize, got: usize) -> Result<(), Error> {
 }
 
 impl GreetingRepr {
-    /// A greeting of this kind.
+    /// Greeting of this kind.
     #[must_use]
     pub fn new(kind: MessageKind, node: u64, session: u64, key: u64) -> Self {
         Self { magic: MAGIC, version: VERSION, kind: kind as u8, reserved: 0, node, session, key }
     }
 
-    /// Its bytes.
+    /// Encoded greeting.
     #[must_use]
     pub fn bytes(&self) -> [u8; Greeting::LEN] {
         let mut bytes = [0; Greeting::LEN];
@@ -216,13 +217,13 @@ impl GreetingRepr {
 }
 
 impl PartRepr {
-    /// A part of a message of `total` bytes.
+    /// Header of a part of a message of `total` bytes.
     #[must_use]
     pub fn new(key: u64, seq: u32, message: u32, offset: u32, total: u32) -> Self {
         Self { magic: MAGIC, version: VERSION, kind: MessageKind::Part as u8, key, seq, message, offset, total }
     }
 
-    /// Bytes of the message that it has, where parts have `longest` at most.
+    /// Message bytes in this part, if each part has at most `longest`.
     #[must_use]
     pub fn bytes(&self, longest: usize) -> usize {
         longest.min(self.total.saturating_sub(self.offset) as usize)
@@ -230,7 +231,7 @@ impl PartRepr {
 }
 
 impl AcksRepr {
-    /// Acknowledgements of parts of a session.
+    /// Header of acknowledgements for a session.
     #[must_use]
     pub fn new(session: u64, marked: u64) -> Self {
         Self { magic: MAGIC, version: VERSION, kind: MessageKind::Acks as u8, session, marked }
@@ -245,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn message_frames_round_trip() {
         let hello = GreetingRepr::new(MessageKind::Hello, 7, 8, 0);
         assert_eq!(MessageFrame::parse(&hello.bytes()), Ok(MessageFrame::Hello(hello)));
         let part = PartRepr::new(9, 1, 2, PART as u32, PART as u32 + 3);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_sender_writes_is_refused() {
+    fn invalid_message_frames_are_rejected() {
         let of = |part: PartRepr, len: usize| {
             let mut bytes = vec![0; Part::LEN + len];
             part.emit(&mut bytes);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_fits_every_link() {
+    fn full_part_fits_max_frame() {
         assert_eq!(Part::LEN + PART, crate::MAX_FRAME);
         assert_eq!(Part::LEN + SIGNED_PART + TOKEN_LEN, crate::MAX_FRAME);
     }

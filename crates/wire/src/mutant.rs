@@ -1,9 +1,9 @@
-//! Mistakes that a test plants in the code, one at a time, to see that the simulator catches each.
+//! Mutants: mistakes that a test plants in the code, one at a time, so that the simulator has to find each.
 //!
-//! A decisive line asks [`on`] whether its mistake is to be made. Only builds with the feature
-//! `mutants` can say yes; in all others [`on`] is a constant and nothing of this is left.
+//! Code with a mutant calls [`on`]. Only builds with the feature `mutants` can plant a mutant; otherwise [`on`] is
+//! constantly false.
 
-/// Declares the mistakes and the list of them.
+/// Declares the mutants and their lists.
 macro_rules! mutants {
     (
         map { $( $(#[$doc:meta])* $name:ident, )* }
@@ -16,7 +16,7 @@ macro_rules! mutants {
         place { $( $(#[$place_doc:meta])* $place:ident, )* }
         together { $( $(#[$together_doc:meta])* $together:ident, )* }
     ) => {
-        /// A mistake: what the code then does wrong.
+        /// Mistake that a test can plant.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Mutant {
             $( $(#[$doc])* $name, )*
@@ -31,23 +31,23 @@ macro_rules! mutants {
         }
 
         impl Mutant {
-            /// All of *map*.
+            /// Mutants of *map*.
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
-            /// All of *delegate*.
+            /// Mutants of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
-            /// All of *clone* in the element.
+            /// Mutants of *clone* in the element.
             pub const CLONE: &'static [Self] = &[ $( Self::$clone, )* ];
-            /// All of *clone* in hosts: callers, workers.
+            /// Mutants of *clone* in callers and workers.
             pub const CLONE_HOSTS: &'static [Self] = &[ $( Self::$hosts, )* ];
-            /// All of flows whose receivers acknowledge at once.
+            /// Mutants of flows whose receivers acknowledge at once.
             pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
-            /// All of *function*.
+            /// Mutants of *function*.
             pub const FUNCTION: &'static [Self] = &[ $( Self::$function, )* ];
-            /// Of *function*, in parts that the simulator has not: whole functions show them.
+            /// Mutants of *function* outside the simulator; tests with whole functions find them.
             pub const HELD: &'static [Self] = &[ $( Self::$held, )* ];
-            /// All of *place*.
+            /// Mutants of *place*.
             pub const PLACE: &'static [Self] = &[ $( Self::$place, )* ];
-            /// Of several abilities on one element: none of them shows them alone.
+            /// Mutants that only show with several abilities on one element.
             pub const TOGETHER: &'static [Self] = &[ $( Self::$together, )* ];
         }
     };
@@ -55,369 +55,370 @@ macro_rules! mutants {
 
 mutants! {
     map {
-        /// The element takes every frame for new.
+        /// The element treats each frame as new.
         ElementRepeats,
-        /// The element takes a repeat that is a window late for the last frame of its place.
+        /// The element treats a repeat that is a window late as the last frame of its window position.
         ElementLateRepeats,
-        /// The element adds a worker's part each time that it comes.
+        /// The element adds each copy of a worker's contribution.
         ElementWorkers,
-        /// The element works on frames of any epoch.
+        /// The element accepts frames of any epoch.
         ElementEpoch,
-        /// The element works on frames of any incarnation.
+        /// The element accepts frames of any incarnation.
         ElementIncarnation,
-        /// The element works on frames of endpoints of other applications.
+        /// The element accepts frames of endpoints of other applications.
         ElementApplication,
-        /// The element does not look at tokens.
+        /// The element does not check tokens.
         ElementToken,
-        /// The element looks at a frame's token when its work is done.
+        /// The element checks the token after it has applied the frame.
         ElementTokenLate,
-        /// The element sums whatever shares a row, what it is part of aside.
+        /// The element adds contributions to a row without a check of their tags.
         ElementTag,
-        /// The element forgets a round's count once it has forwarded the sums, before the server has them.
+        /// The element clears a round's counter when it forwards the sums, before the server has stored them.
         ClearBeforeBackup,
-        /// The element clears on a result of an older round.
+        /// The element clears a row on the result of an older round.
         ClearOnOldResult,
-        /// The element adds to what a row that clears itself held of its last round.
+        /// The element does not clear a row at the first contribution to the next round (*shadow*).
         LastRoundAdded,
-        /// A worker takes an element's lane at the end of its range for a sum.
+        /// A worker accepts a saturated lane of the element as a sum.
         ShadowSaturated,
-        /// A worker does not hand out sums that only workers have.
+        /// A worker does not send requested sums that only workers have.
         ShadowForgotten,
-        /// The server lets a worker begin where it guesses that the others stand.
+        /// The server guesses the start chunk of a joining worker.
         ShadowGuessed,
-        /// The element has a register stay at the end of its range and says nothing.
+        /// The element saturates a register and does not report the overflow.
         ClampOverflow,
-        /// The element does not say again, on a repeat, which lanes overflowed.
+        /// The element does not report overflowed lanes in the answer to a repeat.
         OverflowSaidOnce,
-        /// The element adds to a generation that is closed, while the server reads it.
+        /// The element adds to a closed generation while the server reads it.
         HarvestUnfrozen,
-        /// The element wipes a bank for a generation that it held long before.
+        /// The element clears a bank on a late request for an older generation.
         WipeOldGeneration,
-        /// The element keeps what it has when the server has made it its own.
+        /// The element does not clear a committed bank.
         WipeForgotten,
-        /// The server takes every frame for new.
+        /// The server treats each frame as new.
         ServerRepeats,
-        /// The server adds a worker's part of a software round each time that it comes.
+        /// The server adds each copy of a worker's contribution to a software round.
         ServerWorkers,
-        /// The server takes frames of any epoch.
+        /// The server accepts frames of any epoch.
         ServerEpoch,
-        /// The server takes frames of any incarnation.
+        /// The server accepts frames of any incarnation.
         ServerIncarnation,
-        /// The server does not look at tokens.
+        /// The server does not check tokens.
         ServerToken,
-        /// The server does not answer a question about a round that is over.
+        /// The server does not answer a late frame of a complete round.
         DropBackup,
-        /// The server answers a worker's question about a round that it had no part in.
+        /// The server sends the result of a round to a worker without a contribution to it.
         BackupForAnybody,
-        /// The server does not announce rounds that were begun while there was no element.
+        /// The server does not announce software rounds that began without an element.
         BegunUnannounced,
-        /// The server takes an element's lane at the end of its range for a sum.
+        /// The server accepts a saturated lane of the element as a sum.
         SaturatedKept,
-        /// The server announces a software round once.
+        /// The server announces a software round only once.
         AnnounceOnce,
-        /// The server acknowledges lanes before it knows whether it can add them.
+        /// The server acknowledges lanes that it could not add.
         AckBeforeAdd,
-        /// The server does not say again, on a repeat, which pairs it refused.
+        /// The server does not report refused pairs in the answer to a repeat.
         RefusalSaidOnce,
-        /// The server does not answer a lock that another holds.
+        /// The server does not answer a request for a lock that another caller holds.
         DropDenied,
-        /// The server lets a repeat take a lock that the first copy was denied.
+        /// The server grants a lock to a repeat of a denied frame.
         RepeatTakesLock,
-        /// The server answers a query from a reading that began before it.
+        /// The server answers a query from a harvest that began before the query.
         QueryFromOlderReading,
-        /// The server tells callers that a generation is committed which is not.
+        /// The server announces the commit of a generation too early.
         CommitTooSoon,
-        /// The server does not tell a caller which of its frames an ended epoch's commits hold.
+        /// The server does not send a caller the record of its committed frames of an ended epoch.
         RecordIgnored,
-        /// The server does not tell a caller up to where an ended epoch was committed.
+        /// The server does not send a caller the last committed generation of an ended epoch.
         CommitsForgotten,
-        /// The server answers a query before callers have repeated what an ended epoch had.
+        /// The server answers a query before callers have repeated the lost additions of an ended epoch.
         QueryUnsettled,
-        /// The server counts what a register held for the key that gets it, not for the one that had it.
+        /// The server adds a register's value to the key that gets the register, not to the key that had it.
         EvictAtOnce,
-        /// The server gives registers to other keys under the mapping version that callers have.
+        /// The server gives registers to other keys without a new mapping version.
         EvictUnversioned,
-        /// The server asks for a register row once.
+        /// The server requests a register row only once.
         ReadOnce,
-        /// The client numbers new frames however old the oldest unacknowledged one is.
+        /// The client sends new frames without regard to the oldest unacknowledged frame.
         WindowUnbounded,
-        /// The client never asks again about what is held.
+        /// The client never asks again about a held frame.
         HeldNeverProbed,
-        /// The client takes a row's result whatever its round.
+        /// The client accepts a result of any round for a row.
         ResultOfAnyRound,
-        /// The client takes what is held for done.
+        /// The client treats a held frame as done.
         HeldIsDone,
-        /// The client takes several locks in the order in which they were named.
+        /// The client acquires several locks in the order of the call, not of the keys.
         LocksUnordered,
-        /// The client asks for several locks at once, in several frames.
+        /// The client requests several locks at once, in several frames.
         LocksAtOnce,
-        /// The client forgets what the element acknowledged, though the server does not have it.
+        /// The client forgets additions that the element acknowledged and the server has not committed.
         ForgetUncommitted,
-        /// The client closes and does not say that it leaves nothing behind.
-        LeavesUnsaid,
-        /// The client hears of no other epoch while it closes.
+        /// The client closes without the notice that it leaves nothing uncommitted.
+        LeavesNotSent,
+        /// The client ignores changes of epoch while it closes.
         RenewalsUnheardInClosing,
-        /// The client reports what must be acknowledged by the server when the element has it.
+        /// The client reports a call with `ack: server` as done when the element has it.
         AckTooSoon,
-        /// The client repeats all that an ended epoch had, the committed included.
+        /// The client repeats committed additions of an ended epoch, too.
         RepeatCommitted,
-        /// The client says on a repeat that it was packed by the mapping of now.
+        /// The client writes the current mapping version into a repeat, not the version of the first copy.
         MappingRestamped,
-        /// The client goes on by the registers that were withdrawn.
+        /// The client keeps using withdrawn registers.
         WithdrawnKept,
-        /// The client keeps a lock that was granted after its caller gave up.
+        /// The client keeps a lock that was granted to a cancelled call.
         CancelledLockKept,
-        /// The element counts a vote each time that it comes.
+        /// The element counts each copy of a vote.
         VoteRepeats,
-        /// The element counts a vote for whatever ballot has the row.
+        /// The element counts a vote for any ballot in the row.
         VoteForAnother,
-        /// The element says that a ballot is decided before the server has recorded it.
+        /// The element reports a decision before the server has recorded it.
         DecidedUnrecorded,
-        /// The element does not count how often a ballot was cleared.
+        /// The element does not count the clearings of a ballot.
         ClearsUncounted,
-        /// The server takes every vote that finds the threshold reached for the one that decides.
+        /// The server treats each vote after the threshold as the deciding one.
         DecidedTwice,
-        /// The server adds a claim of votes each time that it comes.
+        /// The server adds each copy of a claim of votes.
         ClaimTwice,
-        /// The server counts claimed votes of a ballot that was cleared since.
+        /// The server counts claimed votes of a ballot that was cleared since then.
         ClaimOfCleared,
-        /// The server counts votes before callers have claimed what an ended epoch had.
+        /// The server counts votes before callers have claimed the votes of an ended epoch.
         VotesUnsettled,
-        /// The server lets the element count ballots that it has votes of itself.
+        /// The server lets the element count ballots of which the server has votes.
         RowsNotMoved,
-        /// The server does not say again, on a repeat, that the element counts a key.
+        /// The server does not repeat `Moved` in the answer to a repeat.
         MovedSaidOnce,
-        /// The server does not say again, on a repeat, that a vote has decided its ballot.
+        /// The server does not report the decision in the answer to a repeat of the deciding vote.
         WonSaidOnce,
-        /// The client forgets a vote that the element has acknowledged.
+        /// The client does not claim a vote that the element acknowledged.
         VoteForgotten,
-        /// The client gives a vote on its way another number when the epoch changes.
+        /// The client gives an unacknowledged vote a new sequence number when the epoch changes.
         VoteRenumbered,
-        /// The client believes that it holds locks although their lease has run out.
+        /// The client treats locks as held after the end of their lease.
         LeaseNotChecked,
-        /// The client counts its lease as the server does: with clocks that drift it ends later there.
+        /// The client counts the whole lease, without a margin for clock drift.
         LeaseWithoutDrift,
-        /// The client takes a grant of an earlier session for one of this.
+        /// The client accepts a grant of an earlier session.
         GrantOfOldSession,
-        /// A release frees the lock, whichever grant it names.
+        /// A release with any fencing token frees the lock.
         ReleaseOfAnyToken,
-        /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
+        /// Fencing tokens restart in each epoch, without the epoch's bits.
         TokenResetByEpoch,
-        /// The element goes on with its own count of grants after the server has granted the lock.
+        /// The element does not raise its grant count after grants by the server.
         GrantsNotRaised,
-        /// The server never takes a lock from a holder that is silent.
+        /// The server never ends the lease of a silent holder.
         LeaseForEver,
-        /// The client takes frames that are addressed to another incarnation.
+        /// The client accepts frames for another incarnation.
         ClientIncarnation,
-        /// The client does not look at tokens.
+        /// The client does not check tokens.
         ClientToken,
-        /// The server sums what no element has admitted, though its next copy may meet one.
+        /// The server sums a contribution that no element admitted, although an element may admit its next copy.
         BareSummed,
-        /// The client does not say of what an element on the way is to work on that none has.
+        /// The client does not set `NOT_ADMITTED` on frames for an element on the route.
         InlineUnmarked,
     }
     delegate {
-        /// The server works on a request each time that it comes.
+        /// The server executes each copy of a request.
         DelegateRepeats,
-        /// Messages are taken from nodes that say they are another.
+        /// Messages with a forged node id are accepted.
         DelegateStrangerHeard,
-        /// The server forgets what it did before the caller can be done asking for it.
+        /// The server deletes the record of an execution before the caller has stopped asking for it.
         DelegateGcTooSoon,
-        /// A ping does not make the server keep what it did.
+        /// A ping does not extend the lifetime of the record.
         DelegatePingKeepsNot,
-        /// The server does not pass on the manifest of the request before.
+        /// The server does not forward the manifest of the previous request.
         DelegateManifestDropped,
-        /// The server makes its manifest of what it has sent by its second message.
+        /// The server makes the manifest at its second message, before the execution ends.
         DelegateManifestEarly,
-        /// A request that is all that its predecessor led to does not inherit its branch.
+        /// A request that is the only message of its predecessor does not inherit the branch.
         DelegateChainRenamed,
-        /// A handler's error ends its request as if it had finished.
+        /// A handler's error completes the request.
         DelegateErrorCompletes,
-        /// The server goes on working on what was aborted.
+        /// The server continues aborted executions.
         DelegateAbortIgnored,
-        /// The server does not say that it has aborted.
-        DelegateAbortUnsaid,
-        /// The server begins requests of calls that were aborted.
+        /// The server does not report an abort.
+        DelegateAbortNotSent,
+        /// The server starts requests of aborted calls.
         DelegateLateBegun,
-        /// The caller says that all calls before one have ended.
+        /// The caller reports calls in progress as ended.
         DelegateEndedTooSoon,
-        /// The caller takes a call for complete when all requests are done, whatever came of them.
+        /// The caller reports a call complete when all requests are done, without a count of the responses.
         DelegateResponsesUncounted,
-        /// The caller takes a response each time that it comes.
+        /// The caller delivers each copy of a response.
         DelegateResponseTwice,
-        /// The caller tells nobody that a call has failed.
+        /// The caller does not report the failure of a call.
         DelegateFailureUntold,
-        /// The caller waits for ever for what nobody confirms.
+        /// The caller waits without limit for an unconfirmed request.
         DelegateNeverFails,
-        /// The caller waits for ever for a response that was sent.
+        /// The caller waits without limit for a lost response.
         DelegateLossUnnoticed,
-        /// The caller takes a handler that gets nowhere for one that works.
+        /// The caller ignores that a handler is stalled.
         DelegateStallIgnored,
-        /// The caller grants no more than the first replies.
+        /// The caller grants only the first replies.
         DelegateGrantForgotten,
-        /// The server does not say that a long request is on its way to it.
-        DelegateArrivingUnsaid,
+        /// The server does not report that a long request is arriving.
+        DelegateArrivingNotSent,
     }
     clone {
-        /// The element does not note a server's state in the shadow of its table.
+        /// The element does not update the shadow copy of the server-state table.
         CloneShadowKept,
-        /// The element keeps what it has filtered: the next call with such an id is filtered, too.
+        /// The element does not clear a filter entry after use: the next call with the same fingerprint is filtered,
+        /// too.
         CloneFilterKept,
         /// The element filters no answer.
         CloneUnfiltered,
-        /// The element filters a part of an answer because it has passed another part of it.
+        /// The element filters a part of an answer because it forwarded another part of the same answer.
         ClonePartsFiltered,
-        /// The element lets parts of both answers pass.
+        /// The element forwards parts of both answers.
         CloneAnswersMixed,
-        /// The element clones although a server is busy.
+        /// The element clones a request although a server is busy.
         CloneWhileBusy,
-        /// The element clones what its caller does not want cloned.
+        /// The element clones a request whose caller does not allow it.
         CloneUnasked,
-        /// The element decides about each part of a request anew.
+        /// The element makes a separate decision for each part of a request.
         ClonePartsDecided,
-        /// The element drops requests whose group is of another version of the table.
+        /// The element drops requests of another version of the group table.
         CloneStaleDropped,
-        /// The element passes on a cancel of another version of the table: to a server that may be any.
+        /// The element forwards a cancel of another version of the group table, possibly to a wrong server.
         CloneCancelStale,
-        /// The element believes a host that a request was cloned already.
+        /// The element trusts a CLO field that a host set.
         CloneBelieved,
-        /// The element works on what another element has decided.
+        /// The element processes a request that another element has decided on.
         CloneSwitchIgnored,
-        /// The element takes an answer in the name of another server.
+        /// The element accepts an answer with the SID of another server.
         CloneSidUnchecked,
-        /// The element lets a caller number requests in another's name.
+        /// The element accepts a REQ_ID of another caller.
         CloneIdUnchecked,
-        /// The element sends a request to the longer of two queues.
+        /// The element sends a request to the server with the longer queue.
         CloneLongest,
-        /// The element steers what is addressed to one server.
+        /// The element steers a request that is addressed to one server.
         CloneDirectSteered,
     }
     clone_hosts {
-        /// The caller tells of every answer to a call.
+        /// The caller reports each answer to a call.
         CloneAnsweredTwice,
-        /// The caller puts parts of several answers together.
+        /// The caller combines parts of different answers.
         CloneAnswerPatched,
-        /// The caller takes answers for another incarnation.
+        /// The caller accepts answers for another incarnation.
         CloneIncarnation,
-        /// The caller lets calls be cloned that may take effect only once.
+        /// The caller allows clones of calls that are not idempotent.
         CloneAnyCall,
-        /// The caller sends calls again that may take effect only once.
+        /// The caller repeats calls that are not idempotent.
         CloneAnyRepeated,
-        /// The caller sends no call a second time.
+        /// The caller never repeats a call.
         CloneNeverRepeated,
-        /// The caller waits for ever.
+        /// The caller never times out.
         CloneNeverFails,
-        /// The caller sends as many extra requests as it likes.
+        /// The caller ignores the hedge budget.
         CloneBudgetIgnored,
-        /// The caller pays for calls of every kind from one purse.
+        /// The caller uses one hedge budget for all methods.
         ClonePursesShared,
-        /// The caller takes a failure for the answer that another server may do better than.
+        /// The caller reports a failure although another server may succeed.
         CloneFailureTaken,
-        /// The server has the element remember a failure as the call's answer.
+        /// The server sends a failure in a form that the element's response filter records.
         CloneFailureFiltered,
-        /// The caller goes on by way of an element that is silent.
+        /// The caller keeps using a silent element.
         CloneSilenceUnnoticed,
-        /// The caller never tries an element again that was silent.
+        /// The caller never tries a silent element again.
         CloneSilenceForEver,
-        /// The server works on every copy of a request.
+        /// The server executes each copy of a request.
         CloneWorkedTwice,
-        /// The server queues clones although others wait.
+        /// The server queues clones although other requests wait.
         CloneQueuedBusy,
-        /// The server queues whatever comes.
+        /// The server's queue has no limit.
         CloneQueueUnbounded,
-        /// The server keeps for ever what has come in part.
+        /// The server never deletes incomplete requests.
         ClonePartialKept,
     }
     flow {
-        /// Nothing is sent again before its time-out if nothing is acknowledged.
+        /// The last item in flight is not probed before its timeout.
         FlowEndNotProbed,
-        /// What later ones have overtaken waits for its time-out, or until many have.
+        /// An item that later items have overtaken waits for its timeout, or until many have overtaken it.
         FlowOvertakenWaits,
     }
     function {
-        /// The group before is forgotten although servers have flows of it.
+        /// The previous group is deleted although servers have flows of it.
         FunctionOldGroupForgotten,
-        /// A third version comes while flows need the first.
+        /// A third group version is installed while flows need the first.
         FunctionThirdVersion,
-        /// The server takes whatever values of registers a request carries.
+        /// The server accepts any register values in a request.
         FunctionTurnIgnored,
-        /// The server does not say that it has changed what the element has.
-        FunctionChangeUnsaid,
-        /// Hits count although packets of the flow are at a server.
+        /// The server does not report that it changed values in the element.
+        FunctionChangeNotReported,
+        /// The element serves packets of a flow while earlier packets of the flow are at a server.
         FunctionOvertakes,
-        /// A removed entry's values stay in the element.
+        /// Values of a removed entry stay in the element.
         FunctionValuesKept,
-        /// A prefix goes into the element although longer ones lie beneath it.
+        /// A prefix is placed in the element although it covers longer prefixes.
         FunctionPrefixUncleared,
-        /// What is added beneath a prefix in the element is added before it has left.
+        /// A longer prefix is added before the prefix that covers it has left the element.
         FunctionAddedAtOnce,
-        /// Values are given to another server before the one that has them has returned them.
+        /// Values are given to another server before the previous server has returned them.
         FunctionRangeShared,
-        /// The server does not count the packets that it worked on, so an older value may seem the newest.
+        /// The server does not count its packets, so an older value may seem the newest.
         FunctionTurnKept,
-        /// Values that came before their entry are used with it.
+        /// Values that arrived before their entry are used.
         FunctionEarlyValues,
-        /// A response that came before is taken once more.
+        /// A repeated response is accepted.
         FunctionRepeatsTaken,
-        /// A request that came before is worked on once more.
+        /// A repeated request is executed.
         FunctionRepeatsWorkedOn,
-        /// What is left of a flow whose packets go elsewhere may go into the element.
+        /// Remaining values of a flow whose packets go to another server may be placed in the element.
         FunctionAstrayKept,
-        /// The last response to come back is taken for the newest.
+        /// The response that arrives last is treated as the newest.
         FunctionLastNewest,
     }
     held {
         /// The element does not count the packets that it sends to servers.
         HeldUncounted,
-        /// The element does not remember which flows came with a group.
+        /// The element does not record the flows of a group.
         HeldUnremembered,
-        /// A server does not say that its variables alone know of flows.
+        /// A server does not report flows that only its variables know.
         HeldUnlistedForgotten,
-        /// The values of registers that a server answers with are another entry's.
+        /// A server answers with the register values of another entry.
         HeldOtherCell,
     }
     place {
-        /// A request goes although one before it, of its address or message, is on its way.
+        /// A request starts although an earlier request of the same address or message is in flight.
         PlaceOvertakes,
-        /// Reads pass writes.
+        /// Reads overtake writes.
         PlaceReadsPass,
-        /// A request follows one onto another path.
+        /// A request follows its predecessor onto a different path.
         PlaceFollowsAnywhere,
-        /// A request follows one that may be lost with others on its path.
+        /// A request follows a predecessor on a path that may lose both.
         PlaceFollowsBroken,
-        /// What follows one that failed goes before it.
+        /// A request overtakes its failed predecessor.
         PlaceFailedPassed,
-        /// Who waits is forgotten.
+        /// A waiting request is never started.
         PlaceNeverReleased,
-        /// A request that failed is forgotten.
+        /// A failed request is dropped.
         PlaceFailedForgotten,
-        /// A request is sent again as often as it fails.
+        /// A failed request is repeated without limit.
         PlaceTriesForEver,
-        /// A request that was given up keeps its place.
+        /// An abandoned request keeps its slot.
         PlaceGivenUpKept,
-        /// What follows one that was given up does not wait until that is over.
+        /// A request does not wait for the end of its abandoned predecessor.
         PlaceGivenUpPassed,
-        /// Outcomes of requests that have ended are taken for those of the ones in their places.
+        /// Outcomes of ended requests are assigned to the requests that reuse their slots.
         PlaceOldTicket,
-        /// What was abandoned stays in flight.
+        /// An abandoned request stays in flight.
         PlaceAbandonedKept,
-        /// More seems to be queued than is in flight.
+        /// The estimated queue is longer than the requests in flight.
         PlaceUnclamped,
-        /// A path that fails is not left.
+        /// A failing path is not avoided.
         PlaceFailedKept,
-        /// A path that is slow is taken for one that is not.
+        /// A slow path is treated as a fast one.
         PlaceSlowKept,
-        /// A path that was left is never tried again.
+        /// An avoided path is never tried again.
         PlaceNeverProbed,
     }
     together {
-        /// The element forgets its pools when an application is installed.
+        /// The element deletes its pools when an application is installed.
         TogetherPoolsForgotten,
-        /// The element gives the registers of calls back when an application leaves, though it has pools.
+        /// The element releases the registers of calls when an application leaves, although it has pools.
         TogetherCallsReleased,
-        /// An endpoint that has no flow slots starts the first slot anew, whosever that is.
+        /// An endpoint without flow slots resets the first slot, which belongs to another endpoint.
         TogetherSlotsReset,
-        /// The element steers a call that names an application as if it named a pool.
+        /// The element steers a call that names an application as if the application were a pool.
         TogetherApplicationSteered,
     }
 }
@@ -434,12 +435,12 @@ mod planted {
         static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
     }
 
-    /// Plants a mistake in this thread, or none.
+    /// Plants a mutant in this thread, or removes it.
     pub fn plant(mutant: Option<Mutant>) {
         PLANTED.set(mutant);
     }
 
-    /// Whether this mistake is to be made.
+    /// Whether this mutant is planted.
     #[must_use]
     pub fn on(mutant: Mutant) -> bool {
         PLANTED.get() == Some(mutant)
@@ -449,7 +450,7 @@ mod planted {
 #[cfg(feature = "mutants")]
 pub use planted::{on, plant};
 
-/// Whether this mistake is to be made: never, in this build.
+/// Whether this mutant is planted: never, in this build.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 #[must_use]

@@ -1,56 +1,55 @@
-//! Whole keys for the software path: payload of `MapPairs` and of its answer.
+//! Payload of `MapPairs` and of its answer: whole keys for the software path.
 //!
 //! ```text
 //! request entry │ key length u16 │ key │ value i64 │
 //! answer entry  │ status u8 │ lane u8 │ row u32 │ value i64 │     in the request's order
 //! ```
 //!
-//! A key is a tag byte and its bytes: `s` and UTF-8, `i` and a big-endian i64, or `n` and the
-//! big-endian u64 by which the server knows a string that is longer than a frame carries.
+//! A key is a tag byte and its bytes: `s` and UTF-8; `i` and a big-endian i64; or `n` and a big-endian u64, the number
+//! that the server assigned to a string too long for a frame.
 
-/// Longest key that a frame carries, with its tag.
+/// Maximum length of a key in a frame, with its tag.
 pub const MAX_KEY: usize = 1024;
-/// Entries of one frame: so many that their answer fits a frame as well.
+/// Maximum number of entries in a frame, such that the answer also fits a frame.
 pub const MAX_ENTRIES: usize = 80;
-/// Longest key, with its tag, that a ballot in the element has: its register keeps it whole.
+/// Maximum length of a key, with its tag, for a ballot in the element: the register stores the whole key.
 pub const MAX_BALLOT_KEY: usize = 32;
-/// Bytes of an answer entry.
+/// Length of an answer entry.
 pub const ANSWER_LEN: usize = 14;
 
-/// Bytes of a request entry with a key of this length.
+/// Length of a request entry with a key of this length.
 #[must_use]
 pub const fn entry_len(key: usize) -> usize {
     2 + key + 8
 }
 
-/// What the server says of one entry.
+/// Status of one entry in the server's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Status {
-    /// Done; the key has no place of its own: send the whole key again next time.
+pub enum PairStatus {
+    /// Done; the key has no logical address: send the whole key the next time.
     Whole = 0,
-    /// Done; from now on the key's logical address will do.
+    /// Done; the caller may use the key's logical address from now on.
     Logical = 1,
-    /// Done; the element holds the key at `lane`, `row`.
+    /// Done; the key has the register `lane`, `row` in the element.
     Mapped = 2,
-    /// Test-and-set: somebody else holds it (NOTES: an answer, not a silence).
+    /// Test-and-set: another caller holds the lock.
     Denied = 3,
-    /// Counted; the threshold is not reached yet. Of a ballot: ask again, the vote is not needed again.
+    /// Counted; the threshold is not reached yet. For a ballot: ask again; the vote itself is counted.
     Held = 4,
-    /// Not done: the sum would leave 64 bits.
+    /// Not done: the sum would exceed 64 bits.
     Overflow = 5,
     /// Not done: the server's table of keys is full.
     Full = 6,
-    /// Not done: the element counts this key. `row` is the number of rows that it does so in; 0: ask
-    /// again later, under a new number.
+    /// Not done: the element counts this key. `row` is the number of rows for ballots in the element; 0: ask again
+    /// later, with a new sequence number.
     Moved = 7,
-    /// Test-and-set: somebody else holds it, and the frame stands in line: an answer follows when it
-    /// is its turn.
-    InLine = 9,
+    /// Test-and-set: another caller holds the lock, and the frame is in the queue. An answer follows with the grant.
+    Queued = 9,
 }
 
-impl Status {
-    /// The status with this number, if there is one.
+impl PairStatus {
+    /// Status with this number, if any.
     #[must_use]
     pub const fn parse(value: u8) -> Option<Self> {
         Some(match value {
@@ -62,26 +61,26 @@ impl Status {
             5 => Self::Overflow,
             6 => Self::Full,
             7 => Self::Moved,
-            9 => Self::InLine,
+            9 => Self::Queued,
             _ => return None,
         })
     }
 }
 
-/// One entry of an answer.
+/// Entry of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
-    /// What became of it.
-    pub status: Status,
-    /// Position in the row, when mapped.
+pub struct PairAnswer {
+    /// Outcome of the entry.
+    pub status: PairStatus,
+    /// Lane of the register, if mapped.
     pub lane: u8,
-    /// Register row, when mapped.
+    /// Row of the register, if mapped.
     pub row: u32,
-    /// The value after the operation, when asked for.
+    /// Value after the operation, if requested.
     pub value: i64,
 }
 
-/// Appends a request entry; returns the rest of the buffer, `None` when it does not fit.
+/// Writes a request entry. Returns the rest of the buffer, or `None` if the entry does not fit.
 pub fn put<'a>(out: &'a mut [u8], key: &[u8], value: i64) -> Option<&'a mut [u8]> {
     let len = u16::try_from(key.len()).ok().filter(|n| usize::from(*n) <= MAX_KEY)?;
     let (entry, rest) = out.split_at_mut_checked(entry_len(key.len()))?;
@@ -91,8 +90,8 @@ pub fn put<'a>(out: &'a mut [u8], key: &[u8], value: i64) -> Option<&'a mut [u8]
     Some(rest)
 }
 
-/// Appends an answer entry; returns the rest of the buffer, `None` when it does not fit.
-pub fn put_answer<'a>(out: &'a mut [u8], answer: &Answer) -> Option<&'a mut [u8]> {
+/// Writes an answer entry. Returns the rest of the buffer, or `None` if the entry does not fit.
+pub fn put_answer<'a>(out: &'a mut [u8], answer: &PairAnswer) -> Option<&'a mut [u8]> {
     let (entry, rest) = out.split_at_mut_checked(ANSWER_LEN)?;
     entry[0] = answer.status as u8;
     entry[1] = answer.lane;
@@ -101,27 +100,27 @@ pub fn put_answer<'a>(out: &'a mut [u8], answer: &Answer) -> Option<&'a mut [u8]
     Some(rest)
 }
 
-/// The request entries of a payload; stops at the first malformed one.
+/// Iterator over the request entries of a payload; it stops at the first malformed entry.
 #[must_use]
-pub const fn entries(payload: &[u8]) -> Entries<'_> {
-    Entries { rest: payload }
+pub const fn entries(payload: &[u8]) -> PairEntries<'_> {
+    PairEntries { rest: payload }
 }
 
 /// Iterator over request entries.
 #[derive(Debug, Clone)]
-pub struct Entries<'a> {
+pub struct PairEntries<'a> {
     rest: &'a [u8],
 }
 
-impl Entries<'_> {
-    /// Whether everything up to the end was well formed: to be asked after the last entry.
+impl PairEntries<'_> {
+    /// Whether the payload is consumed: true after the last entry of a well-formed payload.
     #[must_use]
     pub const fn is_exhausted(&self) -> bool {
         self.rest.is_empty()
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for PairEntries<'a> {
     type Item = (&'a [u8], i64);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -137,12 +136,12 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The answer entries of a payload; stops at the first malformed one.
-pub fn answers(payload: &[u8]) -> impl Iterator<Item = Answer> + '_ {
+/// Iterator over the answer entries of a payload; it stops at the first malformed entry.
+pub fn answers(payload: &[u8]) -> impl Iterator<Item = PairAnswer> + '_ {
     payload.chunks_exact(ANSWER_LEN).map_while(|entry| {
         let (head, value) = entry.split_last_chunk::<8>()?;
-        Some(Answer {
-            status: Status::parse(head[0])?,
+        Some(PairAnswer {
+            status: PairStatus::parse(head[0])?,
             lane: head[1],
             row: u32::from_be_bytes(*head[2..].first_chunk()?),
             value: i64::from_be_bytes(*value),

@@ -1,14 +1,14 @@
-//! Time as the state machines know it: handed in, never read.
+//! Clock type of the state machines. Drivers pass the time in; no state machine reads a clock.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// Nanoseconds since an origin that the driver chose.
+/// Point in time: nanoseconds since an origin that the driver chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// Time passed since `earlier`, zero if it is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,15 +1,15 @@
-//! The authentication token: a frame comes from one who knows the application's key, unchanged.
+//! Authentication token of a frame: proof that its sender has the application's key and that the frame is unchanged.
 //!
 //! ```text
-//! base header │ token u64 │ all that follows
-//!             └ SipHash-2-4 (key, all that follows ‖ base header)
+//! base header │ token u64 │ rest of the frame
+//!             └ SipHash-2-4 (key, rest of the frame ‖ base header)
 //! ```
 //!
-//! A whole frame is covered but for the token itself. The base header is hashed last, so that copies of
-//! a multicast, which differ in nothing else, share the work ([`TokenKey::copies`]). Whoever changes a
-//! frame on its way signs it anew. Nothing here allocates, or panics on any bytes.
+//! The token covers the whole frame except itself. The base header is hashed last: multicast copies differ in the base
+//! header only, so they share the hash of the rest ([`TokenKey::copy_signer`]). An element that changes a frame signs
+//! it again. This module does not allocate, and no bytes make it panic.
 //!
-//! An application has a key or none, and its frames a token or none: [`admits`] is the one rule.
+//! Frames have a token exactly if the application has a key; [`admits`] checks this rule.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -18,9 +18,9 @@ use siphasher::sip::SipHasher24;
 
 use crate::base::{Base, Flags, TOKEN_LEN};
 
-/// Where the token stands.
+/// Offset of the token.
 const TOKEN_AT: usize = Base::LEN;
-/// Where what follows it begins.
+/// Offset of the rest of the frame.
 const REST_AT: usize = Base::LEN + TOKEN_LEN;
 
 /// An application's 128-bit key. `Debug` does not show it.
@@ -33,9 +33,8 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Whether a frame may be worked on in an application with this key, or with none: it carries the
-/// right token, or none where there is none to carry. To be asked before anything else is made of
-/// the frame, and before any of its bits are changed.
+/// Whether a frame of an application with this key may be processed. With a key, the frame must have the right token;
+/// without a key, it must have none. Check this before any other use of the frame and before any change of it.
 #[inline]
 #[must_use]
 pub fn admits(key: Option<&TokenKey>, frame: &[u8]) -> bool {
@@ -46,42 +45,42 @@ pub fn admits(key: Option<&TokenKey>, frame: &[u8]) -> bool {
 }
 
 impl TokenKey {
-    /// The key of these two words, SipHash's k0 and k1.
+    /// Key from two words, SipHash's k0 and k1.
     #[must_use]
     pub const fn new(words: [u64; 2]) -> Self {
         Self(words)
     }
 
-    /// Its two words: for whoever hands it out.
+    /// Words of the key, for distribution.
     #[must_use]
     pub const fn words(self) -> [u64; 2] {
         self.0
     }
 
-    /// Whether the frame carries the token that its bytes call for.
+    /// Whether the frame has the right token.
     #[must_use]
     pub fn has_signed(&self, frame: &[u8]) -> bool {
-        // One comparison of whole words: its time says nothing of where they differ.
+        // Comparison of whole words: its duration does not depend on the position of a difference.
         has_token(frame) && token_of(frame).is_some_and(|token| token == self.over(frame).token(frame))
     }
 
-    /// Puts the token into a frame that has a place for it, anew after a change.
+    /// Computes the token of a frame with a token field, for example after a change of the frame.
     ///
-    /// A frame without a place is left as it is: false.
+    /// Returns false if the frame has no token field; the frame stays unchanged.
     pub fn sign(&self, frame: &mut [u8]) -> bool {
-        self.copies(frame).sign(frame);
+        self.copy_signer(frame).sign(frame);
         has_token(frame)
     }
 
-    /// What copies of this frame share that differ in the base header alone.
+    /// Signer for copies of this frame that differ in the base header only.
     #[must_use]
-    pub fn copies(&self, frame: &[u8]) -> Copies {
+    pub fn copy_signer(&self, frame: &[u8]) -> CopySigner {
         self.over(frame)
     }
 
-    /// Writes into `out` the frame with a place for its token and the token in it; what was written.
-    /// `None` when `out` or a frame's length field has no room for it.
-    pub fn seal<'a>(&self, frame: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
+    /// Writes the frame with its token into `out`, and returns the written bytes. `None` if the result does not fit
+    /// `out` or the length field.
+    pub fn insert_token<'a>(&self, frame: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
         let (head, rest) = frame.split_at_checked(TOKEN_AT)?;
         let out = out.get_mut(..frame.len() + TOKEN_LEN)?;
         out[..TOKEN_AT].copy_from_slice(head);
@@ -95,31 +94,31 @@ impl TokenKey {
         Some(out)
     }
 
-    /// What makes tokens of frames that are no applications'.
+    /// Hash function with this key, for tokens of other formats.
     pub(crate) fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_keys(self.0[0], self.0[1])
     }
 
-    fn over(&self, frame: &[u8]) -> Copies {
+    fn over(&self, frame: &[u8]) -> CopySigner {
         let mut hasher = self.hasher();
         hasher.write(frame.get(REST_AT..).unwrap_or_default());
-        Copies(hasher)
+        CopySigner(hasher)
     }
 }
 
-/// Signs copies of one frame that differ in the base header alone.
+/// Signer for copies of one frame that differ in the base header only.
 #[derive(Clone, Copy)]
-pub struct Copies(SipHasher24);
+pub struct CopySigner(SipHasher24);
 
-impl fmt::Debug for Copies {
+impl fmt::Debug for CopySigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its state tells the key.
-        f.write_str("Copies(secret)")
+        // The state would reveal the key.
+        f.write_str("CopySigner(secret)")
     }
 }
 
-impl Copies {
-    /// Puts the token into the place for it, if there is one.
+impl CopySigner {
+    /// Writes the token into the token field, if the copy has one.
     pub fn sign(&self, copy: &mut [u8]) {
         let token = self.token(copy);
         if has_token(copy)
@@ -135,7 +134,7 @@ impl Copies {
     }
 }
 
-/// Whether the frame has a place for a token.
+/// Whether the frame has a token field.
 #[inline]
 fn has_token(frame: &[u8]) -> bool {
     frame.len() >= REST_AT && Base::unchecked(frame).has(Flags::TOKEN)
@@ -150,8 +149,8 @@ fn token_of(frame: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Outputs of the authors' SipHash-2-4 for the inputs 00 01 02 …, of 44 bytes and more (`vectors.h`
-    /// of the reference code): what a base header alone makes, and one with up to 19 bytes before it.
+    /// Outputs of the authors' SipHash-2-4 for the inputs 00 01 02 … of 44 to 63 bytes (`vectors.h` of the reference
+    /// code): a base header with 0 to 19 bytes before it.
     const REFERENCE: [u64; 20] = [
         0xf935_451d_e4f2_1df2,
         0xa953_8f04_1975_5787,
@@ -176,15 +175,15 @@ mod tests {
     ];
 
     #[test]
-    fn tokens_are_those_of_the_reference_code() {
+    fn tokens_match_siphash_reference_vectors() {
         let key = TokenKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
         for (rest, expected) in REFERENCE.into_iter().enumerate() {
-            // The input is what follows the token, then the base header.
+            // Input of the hash: bytes after the token, then the base header.
             let mut frame = [0xff; REST_AT + REFERENCE.len()];
             frame[REST_AT..].iter_mut().zip(0..).take(rest).for_each(|(byte, input)| *byte = input);
             frame[..TOKEN_AT].iter_mut().zip(rest as u8..).for_each(|(byte, input)| *byte = input);
             let frame = &frame[..REST_AT + rest];
-            assert_eq!(key.copies(frame).token(frame), expected, "{rest} bytes after the token");
+            assert_eq!(key.copy_signer(frame).token(frame), expected, "{rest} bytes after the token");
         }
     }
 }

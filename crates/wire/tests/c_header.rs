@@ -1,18 +1,18 @@
-//! The C header of the kernel's program says what this crate says: it is made from it.
+//! Generator of the C header `bpf/wire.h` for the XDP program, and test that the file is up to date.
 //!
-//! `UPDATE=1 cargo test -p pathcall-wire --test main c_header` writes it anew.
+//! `UPDATE=1 cargo test -p pathcall-wire --test main c_header` writes the file.
 
 use std::fmt::Write;
 
-use crate::common::{hold, variants};
+use crate::common::{compare_or_update, variants};
 
 use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
 use pathcall_wire::clone::{CALLER_ID, CLONE, MAX_PARTS, MAX_SERVERS, ORIGINAL};
 use pathcall_wire::map::{LOCK_PARKED, LOCK_TAG, LOCK_WANTED};
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
 use pathcall_wire::{
-    Base, CloneFlags, CloneHeader, FieldSpec, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MAX_FRAME,
-    MAX_WORKERS, MapFlags, MapHeader, OpType, RECORD_PLACES, Target, W_MAX,
+    Base, CloneFlags, CloneHeader, FieldSpec, Flags, ForwardTarget, FrameKind, KEYED_LANES, KEYED_WIDTH, LINEAR_LANES,
+    MAX_FRAME, MAX_WORKERS, MapFlags, MapHeader, OpType, RECORD_PLACES, W_MAX,
 };
 
 /// `struct name { … }` of a header whose fields follow each other without gaps.
@@ -35,7 +35,7 @@ fn layout(name: &str, fields: &[FieldSpec], len: usize) -> String {
     text + "} __attribute__((packed));\n\n"
 }
 
-/// An enumeration of constants, with a prefix.
+/// C enumeration of constants, with a prefix.
 fn constants(prefix: &str, values: &[(String, u64)]) -> String {
     let lines: String = values.iter().map(|(name, value)| format!("\t{prefix}_{name} = {value:#x},\n")).collect();
     format!("enum {{\n{lines}}};\n\n")
@@ -71,15 +71,16 @@ fn header() -> String {
         let suffix = if u32::try_from(value).is_ok() { "" } else { "ULL" };
         writeln!(text, "#define PC_{name} {value:#x}{suffix}").expect("text");
     }
-    let kinds = variants(|value| Kind::parse(value).ok());
+    let kinds = variants(|value| FrameKind::parse(value).ok());
     let bits = |clone: bool| {
-        let of = variants(|value| Kind::parse(value).ok().filter(|kind| kind.is_clone() == clone));
+        let of = variants(|value| FrameKind::parse(value).ok().filter(|kind| kind.is_clone() == clone));
         of.iter().fold(0, |bits: u64, (_, kind)| bits | 1 << kind)
     };
     let (map, clone) = (bits(false), bits(true));
     writeln!(text, "/* Bit n: kind n has this ability's header. */").expect("text");
     writeln!(text, "#define PC_KINDS_MAP {map:#x}ULL\n#define PC_KINDS_CLONE {clone:#x}ULL").expect("text");
-    let (ops, targets) = (variants(|value| OpType::parse(value).ok()), variants(|value| Target::parse(value).ok()));
+    let (ops, targets) =
+        (variants(|value| OpType::parse(value).ok()), variants(|value| ForwardTarget::parse(value).ok()));
     for (name, values) in [("OPS", &ops), ("TARGETS", &targets)] {
         assert!(values.iter().map(|(_, value)| *value).eq(0..values.len() as u64), "{name} have no gaps");
         writeln!(text, "#define PC_{name} {:#x}", values.len()).expect("text");
@@ -103,6 +104,6 @@ fn header() -> String {
 }
 
 #[test]
-fn the_c_header_is_made_from_this_crate() {
-    hold("bpf/wire.h", &header(), "c_header");
+fn c_header_is_up_to_date() {
+    compare_or_update("bpf/wire.h", &header(), "c_header");
 }

@@ -1,9 +1,9 @@
-//! Frames of calls: what is written is read, and no bytes make an accessor panic.
+//! Clone frames: round trips, and accessors that never panic.
 
 use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::clone::{self, CLONE, MAX_PARTS, PART};
 use pathcall_wire::{
-    Base, BaseRepr, CloneFlags, CloneFrame, CloneHeader, CloneRepr, Flags, Kind, MAX_FRAME, MapFrame, TokenKey,
+    Base, BaseRepr, CloneFlags, CloneFrame, CloneHeader, CloneRepr, Flags, FrameKind, MAX_FRAME, MapFrame, TokenKey,
 };
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn base_repr() -> impl Strategy<Value = BaseRepr> {
         slot: w[6],
         seq: w[7],
         round: w[8],
-        ..BaseRepr::new(Kind::parse(kind).expect("one of a call"))
+        ..BaseRepr::new(FrameKind::parse(kind).expect("kind of a clone frame"))
     })
 }
 
@@ -44,7 +44,7 @@ fn clone_repr() -> impl Strategy<Value = CloneRepr> {
     )
 }
 
-/// Every accessor; whether it is a frame.
+/// Calls all accessors. Returns whether the bytes are a valid frame.
 fn touch_everything(bytes: &mut [u8]) -> bool {
     let Ok(mut frame) = CloneFrame::new_checked(bytes) else { return false };
     let head = frame.head().repr();
@@ -53,24 +53,24 @@ fn touch_everything(bytes: &mut [u8]) -> bool {
     assert!(head.part < head.parts && usize::from(head.parts) <= MAX_PARTS && head.clo <= CLONE);
     frame.head_mut().set_req_id(1);
     frame.sign(&TokenKey::new([1, 2]));
-    assert!(MapFrame::new_checked(frame.as_bytes()).is_err(), "a frame has one ability");
+    assert!(MapFrame::new_checked(frame.as_bytes()).is_err(), "a clone frame is no map frame");
     true
 }
 
 proptest! {
     #[test]
-    fn what_is_emitted_is_parsed(base in base_repr(), head in clone_repr(), payload in proptest::collection::vec(any::<u8>(), 0..=PART)) {
+    fn clone_frame_round_trips_with_and_without_token(base in base_repr(), head in clone_repr(), payload in proptest::collection::vec(any::<u8>(), 0..=PART)) {
         let mut bytes = [0; MAX_FRAME];
         let len = clone::emit(&base, &head, &payload, &mut bytes);
-        let frame = CloneFrame::new_checked(&bytes[..len]).expect("a frame");
+        let frame = CloneFrame::new_checked(&bytes[..len]).expect("valid frame");
         prop_assert_eq!(frame.base().repr(), BaseRepr { length: len as u16, ..base });
         prop_assert_eq!(frame.head().repr(), CloneRepr { payload_len: payload.len() as u16, ..head });
         prop_assert_eq!(frame.payload(), &payload[..]);
-        // A token moves what follows.
+        // A token moves the clone header and the payload.
         let key = TokenKey::new([3, 4]);
         let mut room = [0; MAX_FRAME];
-        let sealed = key.seal(&bytes[..len], &mut room).expect("there is room for every part");
-        let signed = CloneFrame::new_checked(sealed).expect("a frame");
+        let sealed = key.insert_token(&bytes[..len], &mut room).expect("enough space");
+        let signed = CloneFrame::new_checked(sealed).expect("valid frame");
         prop_assert_eq!((signed.payload(), signed.head().repr()), (frame.payload(), frame.head().repr()));
         prop_assert_eq!(sealed.len(), Base::LEN + TOKEN_LEN + CloneHeader::LEN + payload.len());
         prop_assert!(touch_everything(&mut bytes[..len]));

@@ -1,10 +1,10 @@
-//! Round trips, hostile bytes and exact sizes of every header.
+//! Map frames and pairs: round trips, hostile bytes and exact sizes.
 
 use pathcall_wire::base::{self, TOKEN_LEN};
 use pathcall_wire::map::{self, frame_len};
-use pathcall_wire::pairs::{self, Answer, Status};
+use pathcall_wire::pairs::{self, PairAnswer, PairStatus};
 use pathcall_wire::{
-    Base, BaseRepr, Error, Flags, Kind, LINEAR_LANES, MAX_UNSIGNED, MapFlags, MapFrame, MapHeader, MapRepr, OpType,
+    Base, BaseRepr, Error, Flags, FrameKind, LINEAR_LANES, MAX_UNSIGNED, MapFlags, MapFrame, MapHeader, MapRepr, OpType,
 };
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn base_repr() -> impl Strategy<Value = BaseRepr> {
         slot: w[6],
         seq: w[7],
         round: w[8],
-        ..BaseRepr::new(Kind::parse(kind).expect("in range"))
+        ..BaseRepr::new(FrameKind::parse(kind).expect("in range"))
     })
 }
 
@@ -44,11 +44,11 @@ fn map_repr() -> impl Strategy<Value = MapRepr> {
 
 proptest! {
     #[test]
-    fn what_is_emitted_is_parsed(base in base_repr(), map in map_repr()) {
+    fn map_frame_round_trips(base in base_repr(), map in map_repr()) {
         let len = frame_len(map.flags, map.lanes.into(), map.payload_len.into());
         let mut bytes = vec![0xff; len];
         map::emit(&base, &map, &mut bytes);
-        let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+        let frame = MapFrame::new_checked(&bytes[..]).expect("valid frame");
         prop_assert_eq!(frame.map().repr(), map);
         prop_assert_eq!(BaseRepr { length: 0, ..frame.base().repr() }, base);
         prop_assert_eq!(usize::from(frame.base().length()), len);
@@ -81,7 +81,7 @@ proptest! {
         let mut buffer = vec![0u8; 2000];
         let mut rest = &mut buffer[..];
         for (key, value) in &list {
-            rest = pairs::put(rest, key, *value).expect("room");
+            rest = pairs::put(rest, key, *value).expect("enough space");
         }
         let left = rest.len();
         let used = buffer.len() - left;
@@ -106,10 +106,10 @@ fn touch_everything(bytes: &mut [u8]) {
 }
 
 #[test]
-fn a_stripped_frame_parses_again() {
+fn stripped_frame_keeps_headers_and_bitmap() {
     let map = MapRepr { flags: MapFlags::ADD, lanes: 32, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 32, 0)];
-    let mut frame = map::emit(&BaseRepr::new(Kind::MapData), &map, &mut bytes);
+    let mut frame = map::emit(&BaseRepr::new(FrameKind::MapData), &map, &mut bytes);
     frame.set_bitmap(0, 0xdead_beef);
     let len = frame.strip();
     let frame = MapFrame::new_checked(&bytes[..len]).expect("stripped");
@@ -118,7 +118,7 @@ fn a_stripped_frame_parses_again() {
 }
 
 #[test]
-fn sizes_fit_the_profile() {
+fn frame_sizes_fit_default_profile() {
     assert!(frame_len(MapFlags::LINEAR, LINEAR_LANES, 0) <= MAX_UNSIGNED);
     assert!(frame_len(0, 32, 0) <= 400);
     let answers = frame_len(MapFlags::BARE, 0, pairs::MAX_ENTRIES * pairs::ANSWER_LEN);
@@ -139,10 +139,10 @@ fn layout_tables_have_no_gap_and_no_overlap() {
 }
 
 #[test]
-fn a_token_moves_the_map_header() {
+fn map_header_follows_token() {
     let mut bytes = vec![0; Base::LEN + TOKEN_LEN + MapHeader::LEN];
     let length = u16::try_from(bytes.len()).expect("small");
-    BaseRepr { flags: Flags::TOKEN, length, ..BaseRepr::new(Kind::MapHeld) }.emit(&mut bytes);
+    BaseRepr { flags: Flags::TOKEN, length, ..BaseRepr::new(FrameKind::MapHeld) }.emit(&mut bytes);
     bytes[Base::LEN..Base::LEN + TOKEN_LEN].copy_from_slice(&7u64.to_be_bytes());
     MapRepr { index: 9, ..MapRepr::default() }.emit(&mut bytes[Base::LEN + TOKEN_LEN..]);
     let frame = MapFrame::new_checked(&bytes[..]).expect("token frame");
@@ -150,18 +150,18 @@ fn a_token_moves_the_map_header() {
 }
 
 #[test]
-fn errors_say_what_was_expected() {
+fn base_parse_error_names_expected_value() {
     let mut bytes = vec![0; Base::LEN];
     assert_eq!(Base::new_checked(&bytes[..3]).err(), Some(Error::Short { expected: 44, got: 3 }));
     assert_eq!(Base::new_checked(&bytes).err(), Some(Error::Magic(0)));
-    BaseRepr::new(Kind::MapAck).emit(&mut bytes);
+    BaseRepr::new(FrameKind::MapAck).emit(&mut bytes);
     assert_eq!(Base::new_checked(&bytes).err(), Some(Error::Length { expected: 0, got: 44 }));
     bytes[3] = 0;
     assert_eq!(Base::new_checked(&bytes).err(), Some(Error::Value { field: "kind", value: 0 }));
 }
 
 #[test]
-fn operators_are_those_of_table_8() {
+fn operators_match_netrpc_table_8() {
     let cases = [
         (OpType::Nop, 5, 3, 5),
         (OpType::Max, 5, 9, 9),
@@ -185,17 +185,17 @@ fn operators_are_those_of_table_8() {
 }
 
 #[test]
-fn flip_changes_once_a_window() {
+fn flip_bit_changes_with_each_window() {
     assert_eq!((base::flip(1), base::flip(256), base::flip(257), base::flip(512), base::flip(513)), (0, 0, 1, 1, 0));
 }
 
 #[test]
-fn answers_round_trip() {
-    let answer = Answer { status: Status::Mapped, lane: 31, row: 77, value: -5 };
+fn answer_entries_round_trip() {
+    let answer = PairAnswer { status: PairStatus::Mapped, lane: 31, row: 77, value: -5 };
     let mut bytes = [0; 28];
-    let rest = pairs::put_answer(&mut bytes, &answer).expect("room");
-    pairs::put_answer(rest, &Answer { status: Status::Full, ..answer }).expect("room");
-    assert_eq!(pairs::answers(&bytes).map(|a| a.status).collect::<Vec<_>>(), [Status::Mapped, Status::Full]);
+    let rest = pairs::put_answer(&mut bytes, &answer).expect("enough space");
+    pairs::put_answer(rest, &PairAnswer { status: PairStatus::Full, ..answer }).expect("enough space");
+    assert_eq!(pairs::answers(&bytes).map(|a| a.status).collect::<Vec<_>>(), [PairStatus::Mapped, PairStatus::Full]);
     bytes[14] = 99;
     assert_eq!(pairs::answers(&bytes).next(), Some(answer));
     assert_eq!(pairs::answers(&bytes).count(), 1);

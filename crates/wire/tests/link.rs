@@ -1,16 +1,16 @@
-//! Messages of links: bytes and back, whatever is wrong with them, and tokens.
+//! Link messages: round trips, parse errors and address tokens.
 
 use std::net::SocketAddr;
 
 use pathcall_wire::Error;
-use pathcall_wire::link::{Link, LinkKind, LinkRepr, MAGIC, Secret};
+use pathcall_wire::link::{Link, LinkKind, LinkRepr, LinkSecret, MAGIC};
 use proptest::prelude::*;
 
 fn addresses() -> impl Strategy<Value = SocketAddr> {
     let ip = prop_oneof![
         any::<[u8; 4]>().prop_map(std::net::IpAddr::from),
         any::<[u8; 16]>().prop_map(|ip| {
-            // What maps an IPv4 address is one.
+            // A mapped IPv4 address is the same address.
             std::net::IpAddr::from(ip).to_canonical()
         })
     ];
@@ -19,40 +19,40 @@ fn addresses() -> impl Strategy<Value = SocketAddr> {
 
 proptest! {
     #[test]
-    fn an_offer_comes_back_as_it_was_sent(
-        nonce: u64, seen in addresses(), door: u128, token: u64
+    fn link_offer_round_trips(
+        nonce: u64, seen in addresses(), listener: u128, token: u64
     ) {
-        let offer = LinkRepr::offer(nonce, seen, door, token);
+        let offer = LinkRepr::offer(nonce, seen, listener, token);
         let bytes = offer.bytes();
         let view = Link::new_checked(&bytes).unwrap();
-        prop_assert_eq!((view.repr(), view.seen()), (offer, seen));
+        prop_assert_eq!((view.repr(), view.observed_address()), (offer, seen));
         prop_assert!(view.repr().is(LinkKind::Offer) && view.repr().join().is(LinkKind::Join));
     }
 
     #[test]
-    fn other_bytes_are_no_message(mut bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+    fn invalid_link_bytes_are_rejected_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         prop_assert!(Link::new_checked(&bytes).is_err());
         bytes.resize(Link::LEN, 0);
         bytes[..2].copy_from_slice(&MAGIC.to_be_bytes());
-        // No panic, whatever the rest.
-        let _ = Link::new_checked(&bytes).map(|view| view.seen());
+        // Must not panic.
+        let _ = Link::new_checked(&bytes).map(|view| view.observed_address());
     }
 
     #[test]
-    fn a_token_is_of_one_address_for_two_periods(
+    fn address_token_is_valid_for_two_periods(
         words: [u64; 2], one in addresses(), other in addresses(), period in 1_u64..1 << 40
     ) {
-        let secret = Secret::new(words);
+        let secret = LinkSecret::new(words);
         let token = secret.token(one, period);
-        prop_assert!(secret.knows(token, one, period) && secret.knows(token, one, period + 1));
-        prop_assert!(!secret.knows(token, one, period + 2) && !secret.knows(token, one, period - 1));
-        prop_assert!(one == other || !secret.knows(token, other, period));
-        prop_assert!(!Secret::new([words[0], !words[1]]).knows(token, one, period));
+        prop_assert!(secret.accepts(token, one, period) && secret.accepts(token, one, period + 1));
+        prop_assert!(!secret.accepts(token, one, period + 2) && !secret.accepts(token, one, period - 1));
+        prop_assert!(one == other || !secret.accepts(token, other, period));
+        prop_assert!(!LinkSecret::new([words[0], !words[1]]).accepts(token, one, period));
     }
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn link_parse_error_names_the_violation() {
     let right = LinkRepr::hello(7).bytes();
     Link::new_checked(&right).unwrap();
     let with = |at: usize, value| {

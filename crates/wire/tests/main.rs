@@ -1,4 +1,4 @@
-//! Frames: layouts, round trips, damaged bytes, and the headers for C and P4.
+//! Tests of the wire format: layouts, round trips, damaged bytes, and the generated headers for C and P4.
 
 #[macro_use]
 mod common;

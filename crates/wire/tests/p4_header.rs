@@ -1,17 +1,17 @@
-//! The headers and constants of the P4 program are made from this crate.
+//! Generator of the P4 headers `p4/wire.p4`, and test that the file is up to date.
 //!
-//! `UPDATE=1 cargo test -p pathcall-wire --test main p4_header` writes `p4/wire.p4` anew.
+//! `UPDATE=1 cargo test -p pathcall-wire --test main p4_header` writes the file.
 
 use std::fmt::Write;
 
-use crate::common::{hold, variants};
+use crate::common::{compare_or_update, variants};
 use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
 use pathcall_wire::clone::{CALLER_ID, CLONE, MAX_PARTS, ORIGINAL};
 use pathcall_wire::map::{LOCK_PARKED, LOCK_TAG, LOCK_WANTED};
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
 use pathcall_wire::{
-    Base, CloneFlags, CloneHeader, FieldSpec, Flags, KEYED_LANES, KEYED_WIDTH, Kind, MAX_WORKERS, MapFlags, MapHeader,
-    OpType, Target,
+    Base, CloneFlags, CloneHeader, FieldSpec, Flags, ForwardTarget, FrameKind, KEYED_LANES, KEYED_WIDTH, MAX_WORKERS,
+    MapFlags, MapHeader, OpType,
 };
 
 /// `header name { … }` of a header whose fields follow each other without gaps.
@@ -27,7 +27,7 @@ fn layout(name: &str, fields: &[FieldSpec], len: usize) -> String {
     text + "}\n\n"
 }
 
-/// Constants of so many bits.
+/// P4 constants with this number of bits.
 fn constants(bits: u32, prefix: &str, values: &[(String, u64)]) -> String {
     let lines: String =
         values.iter().map(|(name, value)| format!("const bit<{bits}> {prefix}_{name} = {value:#x};\n")).collect();
@@ -39,7 +39,8 @@ fn headers() -> String {
         "/* SPDX-License-Identifier: Apache-2.0 */\n/* Frames as they travel. Made from crates/wire by its test \
          p4_header; not to be edited. */\n\n",
     );
-    let (ops, targets) = (variants(|value| OpType::parse(value).ok()), variants(|value| Target::parse(value).ok()));
+    let (ops, targets) =
+        (variants(|value| OpType::parse(value).ok()), variants(|value| ForwardTarget::parse(value).ok()));
     let sized = [
         (16, "MAGIC", u64::from(MAGIC)),
         (8, "VERSION", u64::from(VERSION)),
@@ -68,7 +69,7 @@ fn headers() -> String {
     text += &layout("base_t", Base::LAYOUT, Base::LEN);
     text += &layout("map_t", MapHeader::LAYOUT, MapHeader::LEN);
     text += &layout("call_t", CloneHeader::LAYOUT, CloneHeader::LEN);
-    text += &constants(8, "PC_KIND", &variants(|value| Kind::parse(value).ok()));
+    text += &constants(8, "PC_KIND", &variants(|value| FrameKind::parse(value).ok()));
     text += &constants(16, "PC_FLAG", &named!(Flags: FLIP ECN FROM_SERVER MCAST CROSS TOKEN NOT_ADMITTED));
     text += &constants(
         16,
@@ -84,6 +85,6 @@ fn headers() -> String {
 }
 
 #[test]
-fn the_p4_headers_are_made_from_this_crate() {
-    hold("p4/wire.p4", &headers(), "p4_header");
+fn p4_headers_are_up_to_date() {
+    compare_or_update("p4/wire.p4", &headers(), "p4_header");
 }

@@ -1,4 +1,4 @@
-//! Interfaces: their numbers, and programs at them.
+//! Interfaces: their indices, and the attachment of programs.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,39 +8,39 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::Error;
 
-/// How the program is attached to an interface.
+/// Attachment mode of an XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver.
+pub enum AttachMode {
+    /// Native mode: in the driver.
     Native,
-    /// Behind it, where every packet is in a buffer of its own already.
+    /// Generic mode: behind the driver, where every packet has a socket buffer already.
     Generic,
 }
 
-/// Attaches a program to an interface, in its driver if that can, otherwise behind it.
+/// Attaches a program to an interface, in native mode if the driver supports it, else in generic mode.
 ///
 /// # Errors
-/// [`Error::NoInterface`], [`Error::Occupied`], or what the kernel says.
-pub(crate) fn attach_to(program: &ProgramMut<'_>, interface: &str) -> Result<(Link, Mode), Error> {
+/// [`Error::NoInterface`], [`Error::Occupied`], or errors of the kernel.
+pub(crate) fn attach_to(program: &ProgramMut<'_>, interface: &str) -> Result<(Link, AttachMode), Error> {
     let ifindex = index_of(interface)?;
     let query = |doing| Xdp::new(program.as_fd()).query(ifindex, XdpFlags::NONE).map_err(Error::kernel(doing));
-    let before = query("asking what the interface carries")?;
+    let before = query("reading the XDP program of the interface")?;
     if before.prog_id != 0 {
         return Err(Error::Occupied { interface: interface.to_owned(), id: before.prog_id });
     }
     let link = program.attach_xdp(ifindex).map_err(Error::kernel("attaching the XDP program"))?;
     /// `XDP_ATTACHED_DRV`.
     const IN_DRIVER: u8 = 1;
-    let native = query("asking how the program is attached")?.attach_mode == IN_DRIVER;
-    Ok((link, if native { Mode::Native } else { Mode::Generic }))
+    let native = query("reading the attachment mode")?.attach_mode == IN_DRIVER;
+    Ok((link, if native { AttachMode::Native } else { AttachMode::Generic }))
 }
 
-/// The kernel's number of an interface.
+/// Index of an interface.
 ///
 /// # Errors
-/// [`Error::NoInterface`], or what the system says.
+/// [`Error::NoInterface`], or errors of the system.
 pub(crate) fn index_of(interface: &str) -> Result<i32, Error> {
-    let system = |source: rustix::io::Errno| Error::System { doing: "asking for an interface", source: source.into() };
+    let system = |source: rustix::io::Errno| Error::System { doing: "looking up an interface", source: source.into() };
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(system)?;
     match netdevice::name_to_index(&any, interface) {
         Ok(index) => Ok(index as i32),

@@ -1,29 +1,29 @@
-//! How many instructions the program has, by the file of each stage: read from the compiled object.
+//! Instruction counts of the program by source file, read from the compiled object.
 //!
 //! ```text
-//! switch.bpf.o ─► sections ─► .BTF.ext: from which line an instruction is ─► by file, of frames' program
+//! switch.bpf.o ─► sections ─► .BTF.ext: line of each instruction ─► count by file, of frames' program
 //! ```
 //!
-//! What counts is what the compiler wrote, before the kernel replaces calls by its own instructions: the
-//! same on every machine with the same compiler.
+//! The counts are of the compiler's output, before the kernel replaces calls by its own instructions, so they are equal
+//! on every machine with the same compiler.
 
 use std::collections::BTreeMap;
 
 use crate::Error;
 use crate::kernel::SWITCH;
 
-/// The compiler that the program was built with, as it calls itself.
+/// Version line of the compiler that built the program.
 pub const COMPILER: &str = env!("PATHCALL_XDP_COMPILER");
 
 /// Bytes of an instruction.
 const INSTRUCTION: u32 = 8;
-/// The file of what the loader runs, not frames.
+/// File of the control programs, which process no frames.
 const LOADERS: &str = "control.h";
 
-/// Instructions of the program by file of `bpf/`, the largest first; without those that no frame runs.
+/// Instructions of the program by file of `bpf/`, largest first, without the control programs.
 ///
 /// # Errors
-/// [`Error::Missing`] when the object is none of clang's.
+/// [`Error::Missing`] if the object was not compiled by clang.
 pub fn instructions() -> Result<Vec<(String, u32)>, Error> {
     let mut files = BTreeMap::<String, u32>::new();
     for ((file, _), count) in Object(SWITCH).instructions().ok_or(Error::Missing("line numbers"))? {
@@ -35,7 +35,7 @@ pub fn instructions() -> Result<Vec<(String, u32)>, Error> {
     Ok(files)
 }
 
-/// Instructions of an object by line of its source; `None` when it is none of clang's.
+/// Instructions of an object by source line; `None` if the object was not compiled by clang.
 pub(crate) fn by_line(object: &[u8]) -> Option<BTreeMap<u32, u32>> {
     let mut lines = BTreeMap::new();
     for ((_, line), count) in Object(object).instructions()? {
@@ -44,10 +44,10 @@ pub(crate) fn by_line(object: &[u8]) -> Option<BTreeMap<u32, u32>> {
     Some(lines)
 }
 
-/// A compiled object: ELF of 64 bits in the machine's byte order.
+/// Compiled object: 64-bit ELF in the machine's byte order.
 struct Object<'a>(&'a [u8]);
 
-/// Where a section is: offset and length in bytes.
+/// Section of the object.
 #[derive(Clone, Copy)]
 struct Section<'a> {
     name: &'a str,
@@ -55,7 +55,7 @@ struct Section<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Section headers: `Elf64_Ehdr`, `Elf64_Shdr`.
+    /// Sections by the headers `Elf64_Ehdr` and `Elf64_Shdr`.
     fn sections(&self) -> Option<Vec<Section<'a>>> {
         let table = usize::try_from(u64_at(self.0, 0x28)?).ok()?;
         let (each, count, names) = (u16_at(self.0, 0x3a)?, u16_at(self.0, 0x3c)?, u16_at(self.0, 0x3e)?);
@@ -69,11 +69,11 @@ impl<'a> Object<'a> {
             let header = header(i)?;
             Some(Section { name: text_at(names, u32_at(header, 0)?)?, bytes: bytes(header)? })
         };
-        // Sections without bytes in the file have no place in it either.
+        // Sections without bytes in the file (`SHT_NOBITS`) have no range in the file.
         Some((0..count).filter_map(section).collect())
     }
 
-    /// `.BTF` and `.BTF.ext` (the kernel's Documentation/bpf/btf.rst): lines of each code section, by file and line.
+    /// Instructions by file and line, from `.BTF` and `.BTF.ext` (the kernel's Documentation/bpf/btf.rst).
     fn instructions(&self) -> Option<BTreeMap<(String, u32), u32>> {
         let sections = self.sections()?;
         let section = |name: &str| sections.iter().find(|section| section.name == name).map(|section| section.bytes);
@@ -90,7 +90,7 @@ impl<'a> Object<'a> {
             let (records, rest) = lines[8..].split_at_checked(count * record)?;
             lines = rest;
             let end = section(name)?.len() as u32;
-            // The line is above the column's 10 bits.
+            // The line is in the bits above the column's 10 bits.
             let start = |line| Some((u32_at(line, 0)?, u32_at(line, 4)?, u32_at(line, 12)? >> 10));
             let mut starts: Vec<(u32, u32, u32)> = records.chunks_exact(record).map(start).collect::<Option<_>>()?;
             starts.sort_by_key(|(at, ..)| *at);
@@ -117,7 +117,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The text that begins there and ends with a zero.
+/// NUL-terminated text at an offset.
 fn text_at(bytes: &[u8], at: u32) -> Option<&str> {
     let bytes = bytes.get(at as usize..)?;
     let len = bytes.iter().position(|byte| *byte == 0)?;
@@ -128,9 +128,9 @@ fn text_at(bytes: &[u8], at: u32) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// All code is some file's: what is counted is what there is.
+    /// The counts by file and line add up to all instructions.
     #[test]
-    fn each_instruction_is_counted_once() {
+    fn instruction_counts_cover_all_code() {
         let object = Object(SWITCH);
         let programs = |name: &str| [".text", "syscall"].contains(&name) || name.starts_with("xdp");
         let code = |section: &&Section<'_>| programs(section.name);

@@ -1,94 +1,94 @@
-//! What can go wrong between the loader and the kernel.
+//! Errors of the loader and the kernel.
 
 use std::io;
 
-/// Why the kernel's program can't do what it was asked to.
+/// Error of the kernel's program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The user may not load programs.
     #[error("no permission to load the XDP program: run as root, or with CAP_BPF and CAP_NET_ADMIN")]
     Permission,
-    /// There is no such interface.
+    /// No interface has this name.
     #[error("there is no interface {0} here (`ip link` names them)")]
     NoInterface(String),
-    /// The interface has a program already, which is left alone.
+    /// The interface has an XDP program already, which stays attached.
     #[error(
         "interface {interface} carries XDP program {id} already: detach it first (`ip link set {interface} xdp off`)"
     )]
     Occupied {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// The kernel's number of the program.
+        /// Kernel's id of the program.
         id: u32,
     },
-    /// The interface does not carry all frames.
+    /// The MTU of the interface is too small for frames.
     #[error(
         "interface {interface} has an MTU of {mtu} bytes, frames take {least}: `ip link set {interface} mtu {least}`"
     )]
     Mtu {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// Largest packet that it carries, bytes.
+        /// MTU of the interface, bytes.
         mtu: u32,
-        /// Largest packet that a frame takes.
+        /// Least MTU for frames, bytes.
         least: u32,
     },
     /// The register arrays are too large.
-    #[error("{what}: {wanted} are too many for the kernel, it takes {max} at most")]
+    #[error("too many {what} for the kernel: {wanted} (at most {max})")]
     Size {
         /// Rows, lanes or slots.
         what: &'static str,
-        /// How many were asked for.
+        /// Requested number.
         wanted: usize,
-        /// How many there may be.
+        /// Largest possible number.
         max: usize,
     },
-    /// There is no room for one more application.
+    /// The table of applications is full.
     #[error("the element's table of applications is full: {0} at most")]
     Applications(usize),
-    /// More pools than there is room for.
+    /// The table of pools is full.
     #[error("the XDP program has room for {0} pools of servers")]
     Pools(usize),
-    /// A row is wider than the program takes.
+    /// A row is too wide for the program.
     #[error("application {gaid} has rows of {width} lanes: the XDP program takes {max} at most")]
     Width {
-        /// The application.
+        /// Application with the row.
         gaid: u32,
-        /// Lanes of its rows.
+        /// Lanes of a row.
         width: u32,
-        /// The most there may be.
+        /// Most lanes of a row.
         max: u32,
     },
-    /// A control program in the kernel has found what its caller should have kept from it.
+    /// A control program in the kernel rejected a request that the caller should not have made.
     #[error("the kernel's program refused to {0}")]
     Refused(&'static str),
-    /// The object lacks something: it was built from other sources.
+    /// The object lacks a program or map, so it was built from other sources.
     #[error("the XDP program has no {0}")]
     Missing(&'static str),
-    /// What the kernel says.
+    /// A call to the kernel failed.
     #[error("{doing}: {source}")]
     Kernel {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// Its answer.
+        /// Error of libbpf.
         source: libbpf_rs::Error,
     },
-    /// What the system says.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// Its answer.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the machine lacks something that the program needs: whoever asked for it can do nothing
-    /// about it, and user space works all the same.
+    /// Whether the machine lacks something that the program needs (permission, for example), so that user space does
+    /// the work instead.
     #[must_use]
-    pub fn is_lack(&self) -> bool {
+    pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Kernel { .. } | Self::Refused(_) | Self::Missing(_))
     }
 

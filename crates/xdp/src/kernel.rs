@@ -1,99 +1,99 @@
-//! The loaded program: its maps, its control programs, and where it is attached.
+//! Loaded switch program: its maps, its control programs, and its attachments.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
-use pathcall_program::{Application, CloneSize, Endpoint, Pool, Size};
+use pathcall_program::{AdmittedApplication, AdmittedPool, CloneSize, Endpoint, Size};
 
 use crate::attach::{attach_to, index_of};
 use crate::group::Group;
 use crate::layout::{self, APPLICATION_WORDS, POOL_WORDS, Words};
-use crate::read::Row;
-use crate::{Error, Mode};
+use crate::read::RowRegisters;
+use crate::{AttachMode, Error};
 
-/// The program, as it was compiled.
+/// Compiled object of the program.
 pub(crate) const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
-/// Applications that the program has room for (`bpf/tables.h`).
+/// Most applications (`bpf/tables.h`).
 const APPLICATIONS_MAX: usize = 1024;
-/// Widest row that the program takes.
+/// Most lanes of a row.
 const WIDTH_MAX: u32 = 256;
-/// Places of a flow slot.
+/// Repeat-filter entries of a flow slot.
 pub(crate) const PLACES: usize = 256;
-/// Bytes of a place.
+/// Bytes of a repeat-filter entry.
 const PLACE_BYTES: usize = 16;
 /// Bytes of a fingerprint, and of a cloned request.
 const FINGERPRINT_BYTES: usize = 24;
-/// Pools that the program has room for (`bpf/tables.h`).
+/// Most pools (`bpf/tables.h`).
 pub(crate) const POOLS_MAX: usize = 64;
-/// An interface that carries every frame of the default profile: `MAX_FRAME` behind IPv4 and UDP.
+/// Least MTU for every frame of the default profile: `MAX_FRAME` with IPv4 and UDP headers.
 const MTU_MIN: u32 = 1400;
-/// Largest register array, bytes: what the verifier can bound.
+/// Largest register array, bytes: the bound that the verifier accepts.
 const ARRAY_BYTES_MAX: usize = 1 << 29;
 
-/// What the program is loaded with.
+/// Settings of the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// Register arrays.
+    /// Sizes of the register arrays.
     pub size: Size,
-    /// Those of calls to pools.
+    /// Sizes of the register arrays for calls to pools.
     pub clones: CloneSize,
     /// UDP port of frames.
     pub data_port: u16,
-    /// UDP port of frames that user space is to send on.
+    /// UDP port of frames that user space forwards.
     pub slow_port: u16,
-    /// Whether frames are routed, and changes wait for those that are under way; otherwise they leave as they are
-    /// addressed, for tests.
+    /// Whether frames are routed, and changes wait for frames in flight; without it, for tests, frames leave as
+    /// addressed.
     pub routed: bool,
-    /// Whether those are worked on, too, that are addressed to endpoints and pass by here.
+    /// Inline mode: whether frames addressed to endpoints are processed as well.
     pub inlined: bool,
 }
 
-/// What is kept of an application.
+/// Installed application.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Installed {
-    pub(crate) application: Application,
-    /// Of its counters.
+pub(crate) struct InstalledApplication {
+    pub(crate) application: AdmittedApplication,
+    /// Index of its counters.
     pub(crate) index: u32,
 }
 
-/// The program in the kernel. Dropping it detaches it and frees its registers.
+/// Switch program in the kernel; its drop detaches the program and frees its registers.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct KernelSwitch {
     object: Object,
     links: Vec<Link>,
-    /// Those that it is attached to, by number.
+    /// Indices of the interfaces that the program is attached to.
     pub(crate) interfaces: Vec<u32>,
-    /// The address that frames for the element are sent to.
-    pub(crate) own: Option<Ipv4Addr>,
+    /// Address of the element, to which frames are sent.
+    pub(crate) own_address: Option<Ipv4Addr>,
     pub(crate) config: Config,
-    pub(crate) applications: HashMap<u32, Installed>,
+    pub(crate) applications: HashMap<u32, InstalledApplication>,
     pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
     pub(crate) groups: HashMap<u32, Group>,
-    pub(crate) pools: HashMap<u32, Placed>,
+    pub(crate) pools: HashMap<u32, InstalledPool>,
     free: Vec<u32>,
 }
 
-/// What is kept of a pool.
+/// Installed pool.
 #[derive(Debug)]
-pub(crate) struct Placed {
-    pub(crate) pool: Pool,
+pub(crate) struct InstalledPool {
+    pub(crate) pool: AdmittedPool,
     pub(crate) place: u32,
-    /// Entries of `pairs`: tables by which clones leave.
+    /// Entries of `pairs`: tables of interfaces for clones.
     pub(crate) paired: Vec<u32>,
 }
 
-impl Kernel {
-    /// Loads the program, attached to nothing.
+impl KernelSwitch {
+    /// Loads the program, attached to no interface.
     ///
     /// # Errors
-    /// [`Error`]: no permission, no room, or what the kernel says.
+    /// No permission, no room, or errors of the kernel.
     pub fn load(config: &Config) -> Result<Self, Error> {
         Self::load_object(SWITCH, config, 0)
     }
 
-    /// Loads a build of the program; `mistake`: what one for tests does wrong (`bpf/planted.h`).
+    /// Loads an object of the program; `mistake`: mistake of a test build (`bpf/planted.h`).
     pub(crate) fn load_object(object: &[u8], config: &Config, mistake: u32) -> Result<Self, Error> {
         let Size { rows, lanes, slots } = config.size;
         let array = |what, wanted: usize, bytes: usize| {
@@ -102,7 +102,7 @@ impl Kernel {
         };
         let lane_bytes = array("lanes", lanes + WIDTH_MAX as usize, 4)?;
         let place_bytes = array("slots", slots, PLACES * PLACE_BYTES)?;
-        array("rows", rows, size_of::<Row>())?;
+        array("rows", rows, size_of::<RowRegisters>())?;
         let CloneSize { pools, requests, filters, slots: fingerprints } = config.clones;
         if pools > POOLS_MAX {
             return Err(Error::Size { what: "pools", wanted: pools, max: POOLS_MAX });
@@ -111,7 +111,7 @@ impl Kernel {
             array("fingerprints", filters * fingerprints, FINGERPRINT_BYTES)? / FINGERPRINT_BYTES as u32;
         let request_count = array("cloned requests", requests, FINGERPRINT_BYTES)? / FINGERPRINT_BYTES as u32;
 
-        // What goes wrong is said once, by whoever called.
+        // The caller reports errors, so libbpf prints nothing.
         libbpf_rs::set_print(None);
         let mut open =
             ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
@@ -148,28 +148,28 @@ impl Kernel {
         let free = (0..APPLICATIONS_MAX as u32).rev().collect();
         let (applications, endpoints, groups, pools) = Default::default();
         let (links, interfaces, config) = (Vec::new(), Vec::new(), *config);
-        Ok(Self { object, links, interfaces, own: None, config, applications, endpoints, groups, pools, free })
+        Ok(Self { object, links, interfaces, own_address: None, config, applications, endpoints, groups, pools, free })
     }
 
-    /// Attaches the program to an interface, in its driver if that can, otherwise behind it. It stays
-    /// there for as long as this lives.
+    /// Attaches the program to an interface, in native mode if the driver supports it, else in generic mode, until this
+    /// is dropped.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::Occupied`], or what the kernel says.
-    pub fn attach(&mut self, interface: &str) -> Result<Mode, Error> {
+    /// [`Error::NoInterface`], [`Error::Occupied`], or errors of the kernel.
+    pub fn attach(&mut self, interface: &str) -> Result<AttachMode, Error> {
         self.connect(interface)?;
         let (link, mode) = attach_to(&self.program("element")?, interface)?;
         self.links.push(link);
         Ok(mode)
     }
 
-    /// Has it take frames of an interface that a root program is attached to, which calls it.
+    /// Accepts frames of an interface to which a root program is attached, which calls this program.
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Mtu`].
     pub fn connect(&mut self, interface: &str) -> Result<(), Error> {
         let mtu = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu"));
-        // Where the system does not say, frames that do not fit are lost and counted there.
+        // If the system does not report the MTU, frames that do not fit are lost and counted at the interface.
         if let Some(mtu) = mtu.ok().and_then(|mtu| mtu.trim().parse().ok()).filter(|mtu| *mtu < MTU_MIN) {
             return Err(Error::Mtu { interface: interface.to_owned(), mtu, least: MTU_MIN });
         }
@@ -177,26 +177,26 @@ impl Kernel {
         Ok(())
     }
 
-    /// Says to which address frames for the element are sent; before, and to all others, none are.
+    /// Sets the address to which frames for the element are sent; without it no packet is a frame.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn own(&mut self, ip: Ipv4Addr) -> Result<(), Error> {
-        self.own = Some(ip);
+    /// Errors of the kernel.
+    pub fn set_element_address(&mut self, ip: Ipv4Addr) -> Result<(), Error> {
+        self.own_address = Some(ip);
         self.put(".data.own", &0_u32.to_ne_bytes(), &ip.octets())
     }
 
-    /// Installs an application: what [`pathcall_program::Tables::install`] has taken. One that is refused is not
-    /// there any more, if it was.
+    /// Installs an application, as accepted by [`pathcall_program::AdmissionTables::install`]. An application that is
+    /// refused is removed.
     ///
     /// # Errors
-    /// [`Error::Width`], [`Error::Applications`], or what the kernel says.
-    pub fn install(&mut self, application: &Application) -> Result<(), Error> {
-        let done = self.enter(application);
-        self.or_remove(application.gaid, done)
+    /// [`Error::Width`], [`Error::Applications`], or errors of the kernel.
+    pub fn install(&mut self, application: &AdmittedApplication) -> Result<(), Error> {
+        let done = self.write_application(application);
+        self.remove_on_error(application.gaid, done)
     }
 
-    fn enter(&mut self, application: &Application) -> Result<(), Error> {
+    fn write_application(&mut self, application: &AdmittedApplication) -> Result<(), Error> {
         let gaid = application.gaid;
         if application.width > WIDTH_MAX {
             return Err(Error::Width { gaid, width: application.width, max: WIDTH_MAX });
@@ -208,35 +208,36 @@ impl Kernel {
                 let index = *self.free.last().ok_or(Error::Applications(APPLICATIONS_MAX))?;
                 self.zero_counters(index)?;
                 self.free.pop();
-                self.applications.insert(gaid, Installed { application: *application, index });
+                self.applications.insert(gaid, InstalledApplication { application: *application, index });
                 index
             }
         };
-        let same = known
-            .is_some_and(|known| known.application == Application { owner: known.application.owner, ..*application });
+        let same = known.is_some_and(|known| {
+            known.application == AdmittedApplication { owner: known.application.owner, ..*application }
+        });
         if !same {
             if known.is_some() {
-                self.take("applications", &gaid.to_ne_bytes())?;
+                self.delete("applications", &gaid.to_ne_bytes())?;
             }
             self.wait()?;
             self.reset_rows(application, true)?;
         }
         self.put("applications", &gaid.to_ne_bytes(), layout::application(application, index).bytes())?;
-        self.applications.insert(gaid, Installed { application: *application, index });
+        self.applications.insert(gaid, InstalledApplication { application: *application, index });
         Ok(())
     }
 
-    /// Takes an application or a pool out, with its endpoints; unknown ones are fine. What the kernel does not let go
-    /// is known for as long as it is there: it can be asked for again.
+    /// Removes an application or a pool with its endpoints; unknown ids are ignored. An entry that the kernel fails to
+    /// remove stays known, so that the removal can be repeated.
     ///
     /// # Errors
-    /// What the kernel says, the first time.
+    /// The first error of the kernel.
     pub fn remove(&mut self, gaid: u32) -> Result<(), Error> {
         let known = self.has(gaid);
-        let mut done = self.ungroup(gaid).map(|()| drop(self.groups.remove(&gaid)));
+        let mut done = self.remove_group_copies(gaid).map(|()| drop(self.groups.remove(&gaid)));
         done = done.and(self.remove_pool(gaid));
-        if let Some(Installed { index, .. }) = self.applications.get(&gaid).copied() {
-            let taken = self.take("applications", &gaid.to_ne_bytes());
+        if let Some(InstalledApplication { index, .. }) = self.applications.get(&gaid).copied() {
+            let taken = self.delete("applications", &gaid.to_ne_bytes());
             if taken.is_ok() {
                 self.applications.remove(&gaid);
                 self.free.push(index);
@@ -250,85 +251,87 @@ impl Kernel {
         if known { done.and(self.wait()) } else { done }
     }
 
-    /// Takes out what could not be done whole.
-    pub(crate) fn or_remove(&mut self, gaid: u32, done: Result<(), Error>) -> Result<(), Error> {
+    /// Removes an application or pool whose change failed half-way.
+    pub(crate) fn remove_on_error(&mut self, gaid: u32, done: Result<(), Error>) -> Result<(), Error> {
         done.inspect_err(|_| {
-            // What stopped the change is the reason that is told.
+            // The error of the change is reported, not that of the removal.
             let _ = self.remove(gaid);
         })
     }
 
-    /// Zeroes an application's registers but for its generation; unknown ones are fine. Meanwhile it is not there and
-    /// its frames are not admitted, so that none finds some rows zeroed and others not.
+    /// Zeroes an application's registers except its generation; unknown ids are ignored. Frames are not admitted
+    /// meanwhile, so that none finds only some of the rows zeroed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn reset(&mut self, gaid: u32) -> Result<(), Error> {
-        let Some(Installed { application, index }) = self.applications.get(&gaid).copied() else { return Ok(()) };
-        self.take("applications", &gaid.to_ne_bytes())?;
+        let Some(InstalledApplication { application, index }) = self.applications.get(&gaid).copied() else {
+            return Ok(());
+        };
+        self.delete("applications", &gaid.to_ne_bytes())?;
         let done = self.wait().and_then(|()| self.reset_rows(&application, false));
         self.put("applications", &gaid.to_ne_bytes(), layout::application(&application, index).bytes())?;
         done
     }
 
-    /// Admits an endpoint, and says where it is: what [`pathcall_program::Tables::set_endpoint`] has taken.
+    /// Admits an endpoint at an address, as accepted by [`pathcall_program::AdmissionTables::set_endpoint`].
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn set_endpoint(&mut self, endpoint: &Endpoint, addr: SocketAddrV4) -> Result<(), Error> {
         let id = endpoint.endpoint.to_ne_bytes();
         self.leave_groups(endpoint.endpoint, Some(endpoint.gaid))?;
         let known = self.endpoints.get(&endpoint.endpoint).copied();
         if known.is_none_or(|(known, _)| known != *endpoint) {
-            self.forget_endpoint(endpoint.endpoint)?;
+            self.delete_endpoint(endpoint.endpoint)?;
             self.wait()?;
             let request = &mut Words::of(&[endpoint.slot_base, endpoint.slots]);
-            self.control("reset_slots", request, "start slots anew")?;
+            self.control("reset_slots", request, "reset flow slots")?;
         }
         let server = self.server_of(endpoint);
         self.put("endpoints", &id, layout::endpoint(endpoint, addr, server).bytes())?;
         self.endpoints.insert(endpoint.endpoint, (*endpoint, addr));
         if server > 0 {
-            self.begin_server(endpoint, known.is_none_or(|(known, _)| known != *endpoint))?;
+            self.enter_server(endpoint, known.is_none_or(|(known, _)| known != *endpoint))?;
         }
         match self.groups.get(&endpoint.gaid) {
-            Some(group) if group.has(endpoint.endpoint) => self.regroup(endpoint.gaid),
+            Some(group) if group.has(endpoint.endpoint) => self.update_group_copies(endpoint.gaid),
             _ => Ok(()),
         }
     }
 
-    /// Takes an endpoint out; unknown ones are fine.
+    /// Removes an endpoint; unknown ids are ignored.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
         let left = self.leave_groups(endpoint, None);
-        left.and(self.forget_endpoint(endpoint))
+        left.and(self.delete_endpoint(endpoint))
     }
 
-    fn forget_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
+    fn delete_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
         if self.endpoints.contains_key(&endpoint) {
-            self.take("endpoints", &endpoint.to_ne_bytes())?;
+            self.delete("endpoints", &endpoint.to_ne_bytes())?;
             self.endpoints.remove(&endpoint);
         }
         Ok(())
     }
 
-    /// The index of an application's counters.
+    /// Index of an application's counters.
     pub(crate) fn index_of(&self, gaid: u32) -> Option<u32> {
         Some(self.applications.get(&gaid)?.index)
     }
 
-    /// Whether the application is installed here.
+    /// Whether the application is installed.
     #[must_use]
     pub fn has(&self, gaid: u32) -> bool {
         self.applications.contains_key(&gaid) || self.pools.contains_key(&gaid)
     }
 
-    fn reset_rows(&self, application: &Application, generations: bool) -> Result<(), Error> {
-        let Application { row_base, rows, lane_base, width, .. } = *application;
+    fn reset_rows(&self, application: &AdmittedApplication, generations: bool) -> Result<(), Error> {
+        let AdmittedApplication { row_base, rows, lane_base, width, .. } = *application;
         let request = &mut Words::of(&[row_base, rows, lane_base, width, generations.into()]);
-        self.control("reset_rows", request, "start rows anew")
+        self.control("reset_rows", request, "reset rows")
     }
 
     pub(crate) fn zero_pool_counters(&self, place: u32) -> Result<(), Error> {
@@ -347,7 +350,7 @@ impl Kernel {
         libbpf_rs::num_possible_cpus().map_err(Error::kernel("counting processors"))
     }
 
-    /// Returns when no frame is under way any more that was admitted by what the tables held before.
+    /// Waits until no frame is in flight that was admitted by the tables before the last change.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         if !self.config.routed {
             return Ok(());
@@ -356,7 +359,7 @@ impl Kernel {
         self.put("grace", &0_u32.to_ne_bytes(), &inner.to_ne_bytes())
     }
 
-    /// Runs a control program; it says 0 when it has done what it was asked to.
+    /// Runs a control program, which returns 0 on success.
     pub(crate) fn control(&self, name: &'static str, request: &mut Words, what: &'static str) -> Result<(), Error> {
         let input = ProgramInput { context_in: Some(request.bytes_mut()), ..ProgramInput::default() };
         let output = self.program(name)?.test_run(input).map_err(Error::kernel("running a control program"))?;
@@ -375,8 +378,8 @@ impl Kernel {
         self.map(map)?.update(key, value, MapFlags::ANY).map_err(Error::kernel("changing a table"))
     }
 
-    /// Takes an entry out; one that never came in is out already.
-    pub(crate) fn take(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
+    /// Removes an entry of a map; a missing entry is ignored.
+    pub(crate) fn delete(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
         match self.map(map)?.delete(key) {
             Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
             done => done.map_err(Error::kernel("changing a table")),

@@ -1,11 +1,11 @@
-//! The C structures of `bpf/tables.h`, `counters.h` and `control.h` as bytes: all of 32- and 64-bit
-//! words in the machine's order, without gaps but those said here.
+//! Byte layout of the C structures of `bpf/tables.h`, `counters.h` and `control.h`: 32- and 64-bit words in the
+//! machine's byte order, without padding except where noted.
 
 use std::net::SocketAddrV4;
 
-use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, PoolCounters};
+use pathcall_program::{AdmittedApplication, ApplicationCounters, Counters, Endpoint, PoolCounters};
 
-/// Words, one after the other.
+/// Sequence of words.
 #[derive(Debug, Default)]
 pub(crate) struct Words(Vec<u8>);
 
@@ -23,9 +23,9 @@ impl Words {
     }
 }
 
-/// `struct application`; `index`: of its counters.
-pub(crate) fn application(application: &Application, index: u32) -> Words {
-    let Application { epoch, owner, row_base, rows, lane_base, width, .. } = *application;
+/// `struct application`; `index`: index of its counters.
+pub(crate) fn application(application: &AdmittedApplication, index: u32) -> Words {
+    let AdmittedApplication { epoch, owner, row_base, rows, lane_base, width, .. } = *application;
     Words::of(&[epoch, owner, row_base, rows, lane_base, width, index])
 }
 
@@ -37,12 +37,12 @@ pub(crate) fn endpoint(endpoint: &Endpoint, addr: SocketAddrV4, server: u32) -> 
     Words::of(&[incarnation, gaid, slot_base, slots, ip, u32::from_ne_bytes([high, low, 0, 0]), server])
 }
 
-/// Reads words back.
+/// Parses words.
 pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }
 
-/// The sum over processors of structures of 64-bit counters.
+/// Sums over processors of structures of 64-bit counters.
 pub(crate) fn sums<const N: usize>(processors: &[Vec<u8>]) -> [u64; N] {
     let mut sums = [0_u64; N];
     for one in processors {
@@ -53,17 +53,17 @@ pub(crate) fn sums<const N: usize>(processors: &[Vec<u8>]) -> [u64; N] {
     sums
 }
 
-/// Counters of `struct element_counters`.
+/// Number of counters in `struct element_counters`.
 pub(crate) const ELEMENT_COUNTERS: usize = 14;
-/// Counters of `struct application_counters`.
+/// Number of counters in `struct application_counters`.
 pub(crate) const APPLICATION_COUNTERS: usize = 20;
-/// `struct application_counters` in 64-bit words: the time of the last frame follows the counters.
+/// Size of `struct application_counters` in 64-bit words: the time of the last frame follows the counters.
 pub(crate) const APPLICATION_WORDS: usize = APPLICATION_COUNTERS + 1;
 
-/// `struct pool_counters` in 64-bit words: the time of the last frame follows the counters.
+/// Size of `struct pool_counters` in 64-bit words: the time of the last frame follows the counters.
 pub(crate) const POOL_WORDS: usize = 14;
 
-/// The program's counters; what of them the reference has, too.
+/// Element counters that the reference has as well.
 pub(crate) fn element_counters(c: &[u64; ELEMENT_COUNTERS]) -> Counters {
     Counters {
         frames_in: c[0],
@@ -79,7 +79,7 @@ pub(crate) fn element_counters(c: &[u64; ELEMENT_COUNTERS]) -> Counters {
     }
 }
 
-/// An application's counters.
+/// Counters of an application.
 pub(crate) fn application_counters(c: &[u64; APPLICATION_WORDS]) -> ApplicationCounters {
     ApplicationCounters {
         admitted: c[0],
@@ -105,7 +105,7 @@ pub(crate) fn application_counters(c: &[u64; APPLICATION_WORDS]) -> ApplicationC
     }
 }
 
-/// A pool's counters.
+/// Counters of a pool.
 pub(crate) fn pool_counters(c: &[u64; POOL_WORDS]) -> PoolCounters {
     PoolCounters {
         admitted: c[0],

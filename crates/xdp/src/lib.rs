@@ -1,18 +1,16 @@
-//! The switch program in the kernel: loads `bpf/`, attaches it to interfaces (XDP), and changes its
-//! tables.
+//! Switch program in the kernel: loads `bpf/`, attaches it to interfaces (XDP), and changes its tables.
 //!
 //! ```text
-//! element ── install, set_endpoint, … ─▶ Kernel ── maps, control programs ─▶ ┌────────────┐
+//! element ── install, set_endpoint, … ─▶ KernelSwitch ── maps, control programs ─▶ ┌────────────┐
 //!                                                                  frames ─▶ │ bpf/ (XDP) │ ─▶ frames
 //! frames that came another way ── run ─▶        ── BPF_PROG_RUN ───────────▶ └────────────┘
 //! ```
 //!
-//! Nothing here decides what a change of the tables may be: whoever calls has asked
-//! [`pathcall_program::Tables`] first, and tells the kernel what they have taken. A change is in force
-//! for every frame when the call returns: where registers start anew, frames of the last holder have
-//! left the program by then.
+//! The caller asks [`pathcall_program::AdmissionTables`] for each change of the tables first, and then passes on what
+//! was accepted; nothing is checked here. A change is in force for every frame when the call returns. Where registers
+//! are reset, frames of their last holder have left the program by then.
 //!
-//! Without the feature `kernel` there is [`AVAILABLE`] alone: it takes clang and libbpf to build.
+//! Without the feature `kernel` there is only [`AVAILABLE`], because clang and libbpf are needed to build the rest.
 
 #![warn(missing_docs)]
 
@@ -46,23 +44,23 @@ mod read;
 #[cfg(feature = "kernel")]
 mod run;
 #[cfg(feature = "kernel")]
-mod typical;
+mod typical_frames;
 
 #[cfg(feature = "kernel")]
-pub use attach::Mode;
+pub use attach::AttachMode;
 #[cfg(feature = "kernel")]
 pub use error::Error;
 #[cfg(feature = "kernel")]
-pub use kernel::{Config, Kernel};
+pub use kernel::{Config, KernelSwitch};
 #[cfg(feature = "kernel")]
-pub use objects::Objects;
+pub use objects::BpfObjects;
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_CLONE, SLOW_FORWARD, SLOW_MULTICAST};
 #[cfg(feature = "kernel")]
-pub use pool::Slot;
+pub use pool::CloneTableSlot;
 #[cfg(feature = "kernel")]
-pub use read::{Element, Place, Row};
+pub use read::{KernelCounters, RepeatFilterWords, RowRegisters};
 #[cfg(feature = "kernel")]
-pub use run::Ran;
+pub use run::RunResult;
 #[cfg(feature = "kernel")]
-pub use typical::Typical;
+pub use typical_frames::TypicalFrame;

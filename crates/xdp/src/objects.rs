@@ -1,23 +1,23 @@
-//! What there is of BPF in this kernel.
+//! BPF objects in this kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
 
-/// The objects of BPF that this kernel has, by their numbers, whoever made them: what is left of an element that was
-/// killed shows here. A number is given once.
+/// Ids of all BPF objects in this kernel, whoever made them, to find those left by an element that was killed. The
+/// kernel does not reuse ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Objects {
+pub struct BpfObjects {
     /// Programs.
     pub programs: BTreeSet<u32>,
     /// Maps, with their names.
     pub maps: BTreeMap<u32, String>,
-    /// Links between programs and what they are attached to.
+    /// Links between programs and their attachment points.
     pub links: BTreeSet<u32>,
 }
 
-impl Objects {
-    /// Those of now. Takes root: without it there seem to be none.
+impl BpfObjects {
+    /// Lists the current objects. Needs root: without it the lists are empty.
     #[must_use]
     pub fn now() -> Self {
         Self {

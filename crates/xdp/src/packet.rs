@@ -1,30 +1,29 @@
-//! A frame in its packet, as the kernel's program sees it: Ethernet, IPv4, UDP.
+//! Packet of a frame as the kernel's program sees it: Ethernet, IPv4, UDP.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Bytes before the frame.
 pub(crate) const FRAME_AT: usize = 14 + 20 + 8;
-/// Source port of a frame that user space is to send on to the endpoint it is addressed to (`enum slow`).
+/// Source port of a frame that user space forwards to the addressed endpoint (`enum slow`).
 pub const SLOW_FORWARD: u16 = 1;
-/// Source port of a frame that user space is to send to its application's group.
+/// Source port of a frame that user space sends to its application's group.
 pub const SLOW_MULTICAST: u16 = 2;
-/// Source port of a request that user space is to send on as it is addressed, and then to take through its
-/// second pass.
+/// Source port of a request that user space forwards as addressed, and then processes in its second pass.
 pub const SLOW_CLONE: u16 = 3;
 
-/// Where a packet comes from and goes to.
+/// Addresses of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Its source.
+    /// Source address.
     pub from: SocketAddrV4,
-    /// Its destination.
+    /// Destination address.
     pub to: SocketAddrV4,
-    /// "Congestion experienced".
+    /// ECN mark "congestion experienced".
     pub congested: bool,
 }
 
 impl Packet {
-    /// Writes the packet that carries `frame` into `out`. Its UDP checksum is 0: none.
+    /// Writes a packet with `frame` into `out`; its UDP checksum is 0 (none).
     pub fn emit(&self, frame: &[u8], out: &mut Vec<u8>) {
         let len = |headers: usize| u16::try_from(headers + frame.len()).unwrap_or(u16::MAX).to_be_bytes();
         out.clear();
@@ -44,7 +43,7 @@ impl Packet {
         out.extend(frame);
     }
 
-    /// The addresses of a packet that [`emit`](Self::emit) could have written, and its frame.
+    /// Parses a packet in the form that [`emit`](Self::emit) writes; returns its addresses and its frame.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (headers, frame) = bytes.split_at_checked(FRAME_AT)?;
@@ -62,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_what_it_says() {
+    fn packet_encoding_round_trips() {
         let addr = |last, port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port);
         let packet = Packet { from: addr(1, 7), to: addr(2, 7702), congested: true };
         let mut bytes = Vec::new();
         packet.emit(b"frame", &mut bytes);
         assert_eq!(Packet::parse(&bytes), Some((packet, &b"frame"[..])));
         let sum: u32 = bytes[14..34].as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of the header");
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "checksum of the IP header");
         assert_eq!(Packet::parse(&bytes[..41]), None);
     }
 }

@@ -1,12 +1,12 @@
-//! The program with mistakes in it, of which a test has it make one (`bpf/planted.h`).
+//! Test build of the program with planted mistakes (`bpf/planted.h`).
 
-use crate::{Config, Error, Kernel};
+use crate::{Config, Error, KernelSwitch};
 
-/// It has all mistakes, and makes the one that it is told to.
+/// Program that has all mistakes, and makes the selected one.
 const PLANTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/planted.bpf.o"));
 
-impl Kernel {
-    /// Loads the program with a mistake in it, by its number in `bpf/planted.h`, attached to nothing.
+impl KernelSwitch {
+    /// Loads the program with a mistake, by its number in `bpf/planted.h`, attached to no interface.
     ///
     /// # Errors
     /// As [`load`](Self::load).

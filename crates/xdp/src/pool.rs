@@ -1,10 +1,10 @@
-//! Pools of servers: their tables in the kernel, and what calls have left in its registers.
+//! Pools of servers: their tables in the kernel, and the state of calls in the kernel's registers.
 //!
 //! ```text
 //! install_pool ─▶ servers, loads, pairs of interfaces ─▶ pool ─▶ frames
 //! ```
 //!
-//! While a pool's servers change it is not there for some milliseconds: user space works on its frames.
+//! While the servers of a pool change, the pool is removed for some milliseconds, and user space processes its frames.
 
 use std::collections::HashMap;
 use std::num::NonZeroU16;
@@ -12,41 +12,41 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libbpf_rs::MapFlags;
-use pathcall_program::{Endpoint, Pool, PoolCounters};
+use pathcall_program::{AdmittedPool, Endpoint, PoolCounters};
 use pathcall_wire::clone::MAX_SERVERS;
 
-use crate::kernel::{POOLS_MAX, Placed};
+use crate::kernel::{InstalledPool, POOLS_MAX};
 use crate::layout::{self, POOL_WORDS, Words};
-use crate::{Error, Kernel};
+use crate::{Error, KernelSwitch};
 
-/// Servers of a pool whose clones are made in the kernel (`PAIRED_MAX` in `bpf/pools.h`).
+/// Most servers of a pool whose clones are made in the kernel (`PAIRED_MAX` in `bpf/pools.h`).
 const PAIRED_MAX: usize = 16;
-/// The arrays of loads, by how they are named there.
+/// Names of the arrays of loads.
 const LOADS: [&str; 2] = [".data.loads", ".data.shadows"];
 
-/// A slot of the table of cloned requests or of fingerprints: id, pool, and which servers, or which one.
+/// Slot of the table of cloned requests or of a filter table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Slot {
-    /// The request's id; 0: the slot is free.
+pub struct CloneTableSlot {
+    /// Id of the request; 0: the slot is free.
     pub req_id: u64,
-    /// Its pool.
+    /// Pool of the request.
     pub gaid: u32,
-    /// `enum decision`, or a SID.
+    /// `enum decision`, or the id of a server in the pool (SID).
     pub what: u32,
 }
 
-impl Kernel {
-    /// Installs a pool, or changes its servers: what [`pathcall_program::Tables::install_pool`] has taken. One that is
-    /// refused is not there any more, if it was.
+impl KernelSwitch {
+    /// Installs a pool, or changes its servers, as accepted by [`pathcall_program::AdmissionTables::install_pool`]. A
+    /// pool that is refused is removed.
     ///
     /// # Errors
-    /// [`Error::Pools`], or what the kernel says.
-    pub fn install_pool(&mut self, pool: &Pool) -> Result<(), Error> {
-        let done = self.enter_pool(pool);
-        self.or_remove(pool.gaid, done)
+    /// [`Error::Pools`], or errors of the kernel.
+    pub fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), Error> {
+        let done = self.write_pool(pool);
+        self.remove_on_error(pool.gaid, done)
     }
 
-    fn enter_pool(&mut self, pool: &Pool) -> Result<(), Error> {
+    fn write_pool(&mut self, pool: &AdmittedPool) -> Result<(), Error> {
         let gaid = pool.gaid;
         let (place, before) = match self.pools.get(&gaid) {
             Some(placed) => (placed.place, placed.pool.servers.clone()),
@@ -58,12 +58,12 @@ impl Kernel {
             }
         };
         if self.pools.contains_key(&gaid) && before != pool.servers {
-            self.take("pools", &gaid.to_ne_bytes())?;
+            self.delete("pools", &gaid.to_ne_bytes())?;
             self.wait()?;
         }
-        self.rearrange(place, &before, &pool.servers)?;
-        self.unpair(gaid)?;
-        self.pools.insert(gaid, Placed { pool: pool.clone(), place, paired: Vec::new() });
+        self.move_loads(place, &before, &pool.servers)?;
+        self.remove_pairs(gaid)?;
+        self.pools.insert(gaid, InstalledPool { pool: pool.clone(), place, paired: Vec::new() });
         for endpoint in before.iter().chain(&pool.servers) {
             if let Some((entry, addr)) = self.endpoints.get(endpoint).copied()
                 && entry.gaid == gaid
@@ -72,58 +72,57 @@ impl Kernel {
                 self.put("endpoints", &endpoint.to_ne_bytes(), layout::endpoint(&entry, addr, server).bytes())?;
             }
         }
-        self.pair(gaid)?;
+        self.install_pairs(gaid)?;
         let count = pool.servers.len() as u32;
         self.put("pools", &gaid.to_ne_bytes(), Words::of(&[pool.version, count, place]).bytes())
     }
 
-    /// Takes a pool out, if there is one.
+    /// Removes a pool, if it is installed.
     pub(crate) fn remove_pool(&mut self, gaid: u32) -> Result<(), Error> {
         if !self.pools.contains_key(&gaid) {
             return Ok(());
         }
-        self.take("pools", &gaid.to_ne_bytes())?;
-        self.unpair(gaid)?;
+        self.delete("pools", &gaid.to_ne_bytes())?;
+        self.remove_pairs(gaid)?;
         self.pools.remove(&gaid);
         if self.pools.is_empty() {
             self.wait()?;
-            self.control("reset_calls", &mut Words::of(&[0, 0]), "forget calls")?;
+            self.control("reset_calls", &mut Words::of(&[0, 0]), "reset the state of calls")?;
         }
         Ok(())
     }
 
-    /// Says by which id the element is known among others on a call's path.
+    /// Sets the id of the element among the elements on a call's path.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), Error> {
         self.put(".data.switch_id", &0_u32.to_ne_bytes(), &u32::from(switch_id.get()).to_ne_bytes())
     }
 
-    /// Says after which number requests are numbered on.
+    /// Sets the number after which requests are numbered.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn number_after(&mut self, last: u64) -> Result<(), Error> {
+    /// Errors of the kernel.
+    pub fn set_last_number(&mut self, last: u64) -> Result<(), Error> {
         self.put(".data.number", &0_u32.to_ne_bytes(), &last.to_ne_bytes())
     }
 
-    /// The last number that was given.
+    /// Last request number that was assigned.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn last_number(&self) -> Result<u64, Error> {
         let bytes = self.get(".data.number", &0_u32.to_ne_bytes(), MapFlags::ANY)?;
         Ok(u64::from_ne_bytes(*bytes.first_chunk().ok_or(Error::Missing("number"))?))
     }
 
-    /// Every pool by its id: when its last admitted frame came, on the clock of `CLOCK_MONOTONIC`, and its
-    /// counters.
+    /// Reads all pools: id, time of the last admitted frame by `CLOCK_MONOTONIC`, counters.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn pools(&self) -> Result<Vec<(u32, Option<Duration>, PoolCounters)>, Error> {
-        let of = |(gaid, placed): (&u32, &Placed)| {
+        let of = |(gaid, placed): (&u32, &InstalledPool)| {
             let processors = self.get_all("pool_counters", placed.place)?;
             let last = |one: &Vec<u8>| layout::sums::<POOL_WORDS>(std::slice::from_ref(one))[POOL_WORDS - 1];
             let last = processors.iter().map(last).max().filter(|ns| *ns > 0).map(Duration::from_nanos);
@@ -132,50 +131,50 @@ impl Kernel {
         self.pools.iter().map(of).collect()
     }
 
-    /// The loads of a pool's servers, and their shadows; empty where there is none.
+    /// Reads the loads of a pool's servers, and their shadow copies; empty for an unknown pool.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn loads(&self, gaid: u32) -> Result<[Vec<u16>; 2], Error> {
-        let Some(Placed { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
+        let Some(InstalledPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
         let (at, count) = (*place as usize * MAX_SERVERS, pool.servers.len());
         let read = |array| Ok(self.all_loads(array)?[at..at + count].to_vec());
         Ok([read(LOADS[0])?, read(LOADS[1])?])
     }
 
-    /// A slot of the table of cloned requests.
+    /// Reads a slot of the table of cloned requests.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn read_request(&self, at: u32) -> Result<Slot, Error> {
+    /// Errors of the kernel.
+    pub fn read_request(&self, at: u32) -> Result<CloneTableSlot, Error> {
         self.read_slot_of("requests", at)
     }
 
-    /// A slot of the filter tables, one after the other.
+    /// Reads a slot of the filter tables, which are numbered in sequence.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn read_fingerprint(&self, at: u32) -> Result<Slot, Error> {
+    /// Errors of the kernel.
+    pub fn read_fingerprint(&self, at: u32) -> Result<CloneTableSlot, Error> {
         self.read_slot_of("filters", at)
     }
 
-    fn read_slot_of(&self, map: &'static str, at: u32) -> Result<Slot, Error> {
+    fn read_slot_of(&self, map: &'static str, at: u32) -> Result<CloneTableSlot, Error> {
         let words = layout::words(&self.get(map, &at.to_ne_bytes(), MapFlags::LOCK)?);
         let &[_, gaid, low, high, what, _] = &words[..] else { return Err(Error::Missing(map)) };
         let req_id = Words::of(&[low, high]);
         let req_id = u64::from_ne_bytes(*req_id.bytes().first_chunk().ok_or(Error::Missing(map))?);
-        Ok(Slot { req_id, gaid, what })
+        Ok(CloneTableSlot { req_id, gaid, what })
     }
 
-    /// A server's SID in the pool that it belongs to, counted from 1; 0: it is none.
+    /// Id of a server in its pool (SID), counted from 1; 0 for an endpoint that is not a server.
     pub(crate) fn server_of(&self, endpoint: &Endpoint) -> u32 {
         let pool = self.pools.get(&endpoint.gaid).map(|placed| &placed.pool);
         pool.and_then(|pool| pool.servers.iter().position(|server| *server == endpoint.endpoint))
             .map_or(0, |sid| sid as u32 + 1)
     }
 
-    /// An endpoint that is a server is entered: one that is `new` has nothing waiting.
-    pub(crate) fn begin_server(&mut self, endpoint: &Endpoint, new: bool) -> Result<(), Error> {
+    /// Enters an endpoint that is a server; a `new` server has an empty queue.
+    pub(crate) fn enter_server(&mut self, endpoint: &Endpoint, new: bool) -> Result<(), Error> {
         let sid = self.server_of(endpoint) as usize - 1;
         let Some(place) = self.pools.get(&endpoint.gaid).map(|placed| placed.place as usize) else { return Ok(()) };
         if new {
@@ -185,11 +184,11 @@ impl Kernel {
                 self.put_loads(array, &all)?;
             }
         }
-        self.pair(endpoint.gaid)
+        self.install_pairs(endpoint.gaid)
     }
 
-    /// Takes loads to their servers' new places. A word that comes meanwhile may be lost: the next is right again.
-    fn rearrange(&self, place: u32, before: &[u32], after: &[u32]) -> Result<(), Error> {
+    /// Moves loads to the new positions of their servers. A concurrent report may be lost; the next one corrects it.
+    fn move_loads(&self, place: u32, before: &[u32], after: &[u32]) -> Result<(), Error> {
         let at = place as usize * MAX_SERVERS;
         if before != after {
             for array in LOADS {
@@ -205,30 +204,30 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has the kernel make a pool's clones, if each of its servers is behind an interface of its own.
-    fn pair(&mut self, gaid: u32) -> Result<(), Error> {
-        self.unpair(gaid)?;
-        let Some(Placed { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(()) };
-        let mut behind = HashMap::new();
+    /// Makes a pool's clones in the kernel, if each server is behind an interface of its own.
+    fn install_pairs(&mut self, gaid: u32) -> Result<(), Error> {
+        self.remove_pairs(gaid)?;
+        let Some(InstalledPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(()) };
+        let mut sid_by_interface = HashMap::new();
         let mut interfaces = Vec::new();
         for (sid, server) in pool.servers.iter().enumerate() {
             let ifindex = match (self.endpoints.get(server), self.interfaces.first()) {
-                (Some((_, addr)), Some(ingress)) => self.way_of(*ingress, *addr)?,
+                (Some((_, addr)), Some(ingress)) => self.egress_interface(*ingress, *addr)?,
                 _ => 0,
             };
             let at = *place * MAX_SERVERS as u32 + sid as u32;
             self.put("servers", &at.to_ne_bytes(), Words::of(&[*server, ifindex]).bytes())?;
-            behind.insert(ifindex, sid);
+            sid_by_interface.insert(ifindex, sid);
             interfaces.push(ifindex);
         }
-        let own = behind.len() == interfaces.len() && !behind.contains_key(&0);
-        if !own || !(2..=PAIRED_MAX).contains(&interfaces.len()) {
+        let separate = sid_by_interface.len() == interfaces.len() && !sid_by_interface.contains_key(&0);
+        if !separate || !(2..=PAIRED_MAX).contains(&interfaces.len()) {
             return Ok(());
         }
         let place = *place;
         for (second, other) in interfaces.iter().enumerate() {
             for (first, one) in interfaces[..second].iter().enumerate() {
-                let map = self.table_of([*one, *other])?;
+                let map = self.create_interface_table([*one, *other])?;
                 let pair = (place * PAIRED_MAX as u32 + first as u32) * PAIRED_MAX as u32 + second as u32;
                 self.put("pairs", &pair.to_ne_bytes(), &map.as_fd().as_raw_fd().to_ne_bytes())?;
                 self.pools.entry(gaid).and_modify(|placed| placed.paired.push(pair));
@@ -237,11 +236,11 @@ impl Kernel {
         self.put("cloned_here", &place.to_ne_bytes(), &1_u32.to_ne_bytes())
     }
 
-    /// Leaves a pool's clones to user space, and nothing by which the kernel made them.
-    fn unpair(&mut self, gaid: u32) -> Result<(), Error> {
-        let Some(Placed { place, paired, .. }) = self.pools.get(&gaid) else { return Ok(()) };
+    /// Leaves a pool's clones to user space, and removes the tables by which the kernel made them.
+    fn remove_pairs(&mut self, gaid: u32) -> Result<(), Error> {
+        let Some(InstalledPool { place, paired, .. }) = self.pools.get(&gaid) else { return Ok(()) };
         self.put("cloned_here", &place.to_ne_bytes(), &0_u32.to_ne_bytes())?;
-        paired.iter().try_for_each(|pair| self.take("pairs", &pair.to_ne_bytes()))?;
+        paired.iter().try_for_each(|pair| self.delete("pairs", &pair.to_ne_bytes()))?;
         self.pools.entry(gaid).and_modify(|placed| placed.paired.clear());
         Ok(())
     }

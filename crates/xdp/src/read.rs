@@ -1,76 +1,76 @@
-//! Registers and counters read back: what `bpf/control.h` puts into its window, and maps.
+//! Reads of registers and counters: the window that `bpf/control.h` fills, and maps.
 
 use std::time::Duration;
 
 use libbpf_rs::MapFlags;
-use pathcall_program::{Application, ApplicationCounters, Counters};
+use pathcall_program::{AdmittedApplication, ApplicationCounters, Counters};
 
-use crate::kernel::{Installed, PLACES};
+use crate::kernel::{InstalledApplication, PLACES};
 use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
-use crate::{Error, Kernel};
+use crate::{Error, KernelSwitch};
 
-/// Registers that one reading shows (`bpf/control.h`).
+/// Registers of one reading (`bpf/control.h`).
 const WINDOW: u32 = 4096;
 
-/// A row's registers but its lanes: `struct row` in `bpf/tables.h`, without its lock.
+/// Registers of a row except its lanes: `struct row` in `bpf/tables.h`, without its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct RowRegisters {
     /// Generation: open, committed, version.
     pub generation: [u32; 3],
     /// Round.
     pub round: u32,
-    /// What contributions agree on.
+    /// Tag that all contributions to the round share.
     pub tag: u32,
-    /// Who has contributed.
+    /// Bitmap of the workers that have contributed.
     pub workers: u64,
-    /// The sticky mark.
+    /// Sticky congestion mark.
     pub ecn: bool,
-    /// `CntFwd`'s counter.
+    /// Counter of `CntFwd`.
     pub count: u32,
-    /// Lock: owner and its acquiring.
+    /// Lock: its owner, and the tag of the owner's acquisition.
     pub lock: [u32; 2],
-    /// How often it was granted.
+    /// Number of grants of the lock.
     pub grants: u32,
-    /// Ballot: length of its key.
+    /// Length of the ballot's key.
     pub key_len: u32,
-    /// Its key.
+    /// Key of the ballot.
     pub key: [u8; 32],
-    /// The server counts what comes.
+    /// Whether the server counts the votes.
     pub moved: bool,
-    /// The server has recorded that the threshold was reached.
+    /// Whether the server has recorded that the threshold was reached.
     pub decided: bool,
-    /// Votes.
+    /// Number of votes.
     pub votes: u32,
-    /// How often it was cleared.
+    /// Number of clears of the ballot.
     pub ballot_round: u32,
 }
 
-/// A place of the repeat filter: number, generation, mask.
-pub type Place = [u32; 3];
+/// Entry of the repeat filter: number, generation, mask.
+pub type RepeatFilterWords = [u32; 3];
 
-/// Element-wide counters, and those that only the kernel's program has.
+/// Element-wide counters, with those that only the kernel's program has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Element {
-    /// As the reference counts.
+pub struct KernelCounters {
+    /// Counters that the reference has as well.
     pub counters: Counters,
     /// Frames with a wrong checksum.
     pub drop_checksum: u64,
     /// Frames left to user space.
     pub passed: u64,
-    /// Frames that left by user space.
+    /// Frames sent by user space.
     pub slow: u64,
-    /// Frames in that were addressed to an endpoint and passed by.
+    /// Received frames that were addressed to an endpoint (inline mode).
     pub passing: u64,
 }
 
-impl Kernel {
-    /// Lane registers of an application's rows, `width` to a row.
+impl KernelSwitch {
+    /// Reads lane registers of an application's rows, `width` per row.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, Error> {
         let Some(installed) = self.applications.get(&gaid) else { return Ok(Vec::new()) };
-        let Application { lane_base, width, .. } = installed.application;
+        let AdmittedApplication { lane_base, width, .. } = installed.application;
         let (first, count) = (lane_base + row * width, count * width);
         let mut lanes = Vec::with_capacity(count as usize);
         for at in (0..count).step_by(WINDOW as usize) {
@@ -82,26 +82,26 @@ impl Kernel {
         Ok(lanes)
     }
 
-    /// The places of a flow slot.
+    /// Reads the repeat-filter entries of a flow slot.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn read_slot(&self, slot: u32) -> Result<Vec<Place>, Error> {
+    /// Errors of the kernel.
+    pub fn read_slot(&self, slot: u32) -> Result<Vec<RepeatFilterWords>, Error> {
         let request = &mut Words::of(&[slot * PLACES as u32, PLACES as u32]);
         self.control("read_places", request, "read places")?;
         Ok(self.window(3 * PLACES as u32)?.as_chunks().0.to_vec())
     }
 
-    /// A row, counted from the element's first.
+    /// Reads a row, by its number in the element.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn read_row(&self, row: u32) -> Result<Row, Error> {
+    /// Errors of the kernel.
+    pub fn read_row(&self, row: u32) -> Result<RowRegisters, Error> {
         let bytes = self.get("rows", &row.to_ne_bytes(), MapFlags::LOCK)?;
         let w = layout::words(&bytes);
         let mut key = [0; 32];
         key.copy_from_slice(&bytes[56..88]);
-        Ok(Row {
+        Ok(RowRegisters {
             generation: [w[1], w[2], w[3]],
             round: w[4],
             tag: w[5],
@@ -119,23 +119,22 @@ impl Kernel {
         })
     }
 
-    /// Element-wide counters.
+    /// Reads the element-wide counters.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn counters(&self) -> Result<Element, Error> {
+    /// Errors of the kernel.
+    pub fn counters(&self) -> Result<KernelCounters, Error> {
         let c: [u64; ELEMENT_COUNTERS] = layout::sums(&self.get_all("element_counters", 0)?);
         let [.., drop_checksum, passed, slow, passing] = c;
-        Ok(Element { counters: layout::element_counters(&c), drop_checksum, passed, slow, passing })
+        Ok(KernelCounters { counters: layout::element_counters(&c), drop_checksum, passed, slow, passing })
     }
 
-    /// Every application with its counters, and when its last admitted frame came, on the clock of
-    /// `CLOCK_MONOTONIC`.
+    /// Reads the counters of every application, and the time of its last admitted frame by `CLOCK_MONOTONIC`.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn applications(&self) -> Result<Vec<(Application, Option<Duration>, ApplicationCounters)>, Error> {
-        let of = |installed: &Installed| {
+    /// Errors of the kernel.
+    pub fn applications(&self) -> Result<Vec<(AdmittedApplication, Option<Duration>, ApplicationCounters)>, Error> {
+        let of = |installed: &InstalledApplication| {
             let processors = self.get_all("application_counters", installed.index)?;
             let c: [u64; APPLICATION_WORDS] = layout::sums(&processors);
             let last = processors

@@ -1,68 +1,68 @@
-//! Packets through the program one by one, past the driver (`BPF_PROG_RUN`).
+//! Single packets through the program, without a driver (`BPF_PROG_RUN`).
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use libbpf_rs::ProgramInput;
-use pathcall_wire::{Base, Kind};
+use pathcall_wire::{Base, FrameKind};
 
 use crate::layout::{self, Words};
 use crate::packet::{Packet, SLOW_CLONE, SLOW_MULTICAST};
-use crate::{Error, Kernel};
+use crate::{Error, KernelSwitch};
 
-/// What became of a packet that [`Kernel::run`] was given.
+/// Result of [`KernelSwitch::run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ran {
-    /// It goes out: addresses, frame.
+pub enum RunResult {
+    /// The packet leaves: addresses and frame.
     Out(Packet, Vec<u8>),
-    /// User space is to send it on: its source port says how.
+    /// User space forwards the packet, as its source port says.
     Slow(Packet, Vec<u8>),
-    /// It is none of the program's.
+    /// The packet is not for the program.
     Passed,
-    /// It went no further.
+    /// The packet was dropped.
     Dropped,
 }
 
-impl Kernel {
-    /// Takes a packet through the program (`BPF_PROG_RUN`): for frames that came by another way, and for
-    /// tests. `buffer` is where it comes out. Copies are made at interfaces, which it does not come to: what the
-    /// program would have copied is [`Ran::Slow`].
+impl KernelSwitch {
+    /// Runs a packet through the program (`BPF_PROG_RUN`): for frames that arrived by another way, and for tests.
+    /// `buffer` receives the output. Copies are made at interfaces only, so a packet that would be copied is
+    /// [`RunResult::Slow`].
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
+    /// Errors of the kernel.
+    pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<RunResult, Error> {
         Ok(self.run_timed(packet, buffer)?.0)
     }
 
-    /// The same, and how long the program took by the kernel's clock. Only one run at a time can be measured:
-    /// the kernel gives each next one what the last has made of the packet.
+    /// [`Self::run`] with the program's time by the kernel's clock. Only one run at a time can be measured, because the
+    /// kernel repeats a run on the result of the one before.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn run_timed(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Ran, Duration), Error> {
+    /// Errors of the kernel.
+    pub fn run_timed(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(RunResult, Duration), Error> {
         let (action, took) = self.run_once(packet, buffer)?;
         let slow = |packet: &Packet, given: &[u8]| {
             Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
         };
         let ran = match (action, Packet::parse(buffer)) {
             (Action::Out, Some((addresses, frame))) => match self.to_be_copied(&addresses, frame) {
-                Some(up) => Ran::Slow(up, frame.to_vec()),
-                None => Ran::Out(addresses, frame.to_vec()),
+                Some(up) => RunResult::Slow(up, frame.to_vec()),
+                None => RunResult::Out(addresses, frame.to_vec()),
             },
             (Action::Pass, Some((addresses, frame))) if slow(&addresses, packet) => {
-                Ran::Slow(addresses, frame.to_vec())
+                RunResult::Slow(addresses, frame.to_vec())
             }
-            (Action::Pass, _) => Ran::Passed,
-            _ => Ran::Dropped,
+            (Action::Pass, _) => RunResult::Passed,
+            _ => RunResult::Dropped,
         };
         Ok((ran, took))
     }
 
-    /// The addresses of a packet as `hand_up` would have left them (`bpf/egress.h`), if it is to be copied by `copy`: it
-    /// is still addressed to the element, then.
+    /// Addresses of a packet that the program marked to be copied and that is still addressed to the element, in the
+    /// form that `hand_up` would have written (`bpf/egress.h`).
     fn to_be_copied(&self, addresses: &Packet, frame: &[u8]) -> Option<Packet> {
-        let own = self.own.filter(|own| addresses.to == SocketAddrV4::new(*own, self.config.data_port))?;
-        let request = Base::new_checked(frame).is_ok_and(|base| base.kind() == Kind::CloneRequest as u8);
+        let own = self.own_address.filter(|own| addresses.to == SocketAddrV4::new(*own, self.config.data_port))?;
+        let request = Base::new_checked(frame).is_ok_and(|base| base.kind() == FrameKind::CloneRequest as u8);
         let from = SocketAddrV4::new(*addresses.from.ip(), if request { SLOW_CLONE } else { SLOW_MULTICAST });
         Some(Packet { from, to: SocketAddrV4::new(own, self.config.slow_port), congested: false })
     }
@@ -89,7 +89,7 @@ impl Kernel {
     }
 }
 
-/// What the program returns (`enum xdp_action`).
+/// Result of the program (`enum xdp_action`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Drop,

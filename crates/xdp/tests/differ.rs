@@ -1,46 +1,48 @@
-//! The program in the kernel does what the reference does: the same frames out, the same registers.
+//! Differential tests of the kernel's program and the reference: equal frames out, equal registers.
 //!
-//! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure. `FRAMES=n` plays so many.
+//! Needs root; with `PATHCALL_ROOT_TESTS=1` missing permission is a failure. `FRAMES=n` sets the number of frames.
 
 use std::path::Path;
 
 use crate::common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::corpus::Case;
-use pathcall_conformance::generate::{Options, SIZE};
-use pathcall_xdp::{Config, Kernel};
+use pathcall_conformance::generate::{GeneratorOptions, SIZE};
+use pathcall_xdp::{Config, KernelSwitch};
 
-/// Frames that are compared if not told otherwise.
+/// Default number of compared frames.
 const FRAMES: u64 = 1_000_000;
-/// Of those that pass by: all of the work is the same.
+/// Number of compared frames in inline mode, where the work is the same.
 const INLINE_FRAMES: u64 = 300_000;
 
 #[test]
-fn a_million_random_frames_make_no_difference() {
-    let Some(kernel) = loaded(Kernel::load(&config(SIZE))) else { return };
+fn program_matches_reference_on_random_frames() {
+    let Some(kernel) = loaded(KernelSwitch::load(&config(SIZE))) else { return };
     let mut tested = Tested::of(kernel, SIZE);
     let frames = std::env::var("FRAMES").map_or(FRAMES, |frames| frames.parse().expect("a number"));
-    let played = campaign(&mut pathcall_conformance::program(SIZE), &mut tested, 1, frames, Options::default());
+    let played =
+        campaign(&mut pathcall_conformance::program(SIZE), &mut tested, 1, frames, GeneratorOptions::default());
     let played = played.unwrap_or_else(|difference| panic!("{difference}"));
     assert!(played >= frames);
 }
 
 #[test]
-fn nor_where_frames_pass_by_on_their_way_to_their_endpoints() {
-    let Some(kernel) = loaded(Kernel::load(&Config { inlined: true, ..config(SIZE) })) else { return };
+fn inline_pipeline_matches_reference_on_random_frames() {
+    let Some(kernel) = loaded(KernelSwitch::load(&Config { inlined: true, ..config(SIZE) })) else { return };
     let mut tested = Tested::inlined(kernel, SIZE);
-    let played = campaign(&mut pathcall_conformance::program(SIZE), &mut tested, 1, INLINE_FRAMES, Options::default());
+    let played =
+        campaign(&mut pathcall_conformance::program(SIZE), &mut tested, 1, INLINE_FRAMES, GeneratorOptions::default());
     let played = played.unwrap_or_else(|difference| panic!("{difference}"));
     assert!(played >= INLINE_FRAMES);
 }
 
 #[test]
-fn the_corpus_is_done_as_the_reference_did_it() {
+fn program_matches_reference_on_corpus() {
     the_corpus_is_done(false);
 }
 
 #[test]
-fn the_corpus_is_done_in_passing() {
+fn inline_program_matches_reference_on_corpus() {
     the_corpus_is_done(true);
 }
 
@@ -54,11 +56,11 @@ fn the_corpus_is_done(inlined: bool) {
         }
         let text = std::fs::read_to_string(&path).expect("a file");
         let case = Case::from_text(&text).unwrap_or_else(|wrong| panic!("{}: {wrong}", path.display()));
-        // Applications whose frames carry tokens are user space's.
+        // Frames with tokens are processed in user space.
         if case.has_tokens() {
             continue;
         }
-        let Some(kernel) = loaded(Kernel::load(&Config { inlined, ..config(case.memory) })) else { return };
+        let Some(kernel) = loaded(KernelSwitch::load(&Config { inlined, ..config(case.memory) })) else { return };
         let mut tested = if inlined { Tested::inlined(kernel, case.memory) } else { Tested::of(kernel, case.memory) };
         case.replay(&mut tested).unwrap_or_else(|mismatch| panic!("{}: {mismatch}", path.display()));
         files += 1;

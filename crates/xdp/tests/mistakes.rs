@@ -1,22 +1,21 @@
-//! Mistakes that a test plants in the program, one at a time, to see that the comparison with the
-//! reference finds each: `bpf/planted.h`. Names are those of `pathcall_wire::Mutant` where the
-//! reference makes the same one.
+//! Planted mistakes of the kernel's program (`bpf/planted.h`), one at a time, each of which the comparison with the
+//! reference has to find. Names are those of `pathcall_wire::Mutant` where the reference has the same mistake.
 
 macro_rules! mistakes {
     ($( $file:literal: $( $(#[$doc:meta])* $name:ident, )* )*) => {
-        /// A mistake: what the program then does wrong.
+        /// Mistake: the wrong behaviour of the program.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u32)]
         pub enum Mistake {
-            /// None is made.
+            /// No mistake.
             None,
             $( $( $(#[$doc])* $name, )* )*
-            /// It locks no row. Only frames on two processors at once show it.
+            /// Locks no row. Only simultaneous frames on two processors show it.
             Unlocked,
         }
 
         impl Mistake {
-            /// All that frames one after the other show, and the files that they are in.
+            /// Mistakes that sequential frames show, with their files.
             pub const ALL: &'static [(&'static str, Self)] = &[ $( $( ($file, Self::$name), )* )* ];
         }
     };
@@ -24,152 +23,152 @@ macro_rules! mistakes {
 
 mistakes! {
     "admit.h":
-    /// It works on frames of any epoch.
+    /// Processes frames of any epoch.
     ElementEpoch,
-    /// It works on frames of any incarnation.
+    /// Processes frames of any incarnation.
     ElementIncarnation,
-    /// It works on frames of endpoints of other applications.
+    /// Processes frames of endpoints of other applications.
     ElementApplication,
-    /// It works on frames in any flow slot.
+    /// Processes frames in any flow slot.
     ElementSlot,
     "context.h":
-    /// It believes a sender what only an element may say.
+    /// Accepts from senders flags that only an element may set.
     SenderBelieved,
     "generation.h":
-    /// It wipes a bank for a generation that it held long before.
+    /// Wipes a bank for a generation that the bank held long before.
     WipeOldGeneration,
-    /// It keeps the version of the mapping when a generation is closed.
+    /// Keeps the version of the mapping when a generation is closed.
     VersionKept,
     "once.h":
-    /// It takes every frame for new.
+    /// Takes every frame for new.
     ElementRepeats,
-    /// It takes a repeat that is a window late for new.
+    /// Takes a repeat that is a window late for new.
     ElementLateRepeats,
-    /// It applies what is packed by another mapping.
+    /// Applies pairs of another mapping.
     RefusedApplied,
     "round.h":
-    /// It adds a worker's part each time that it comes.
+    /// Adds every repeat of a worker's part.
     ElementWorkers,
-    /// It sums whatever shares a row, what it is part of aside.
+    /// Sums parts of different sums that share a row.
     ElementTag,
-    /// It forgets the mark of a round when the next part is not marked.
+    /// Loses the congestion mark of a round when the next part is not marked.
     MarkForgotten,
-    /// It clears on a result of an older round.
+    /// Clears a row on the result of an older round.
     ClearOnOldResult,
     "linear.h":
-    /// It adds to what a row that clears itself held of its last round.
+    /// Adds to the sums of the last round in a row that clears itself.
     LastRoundAdded,
     "count.h":
-    /// It forgets a round's count once it has forwarded the sums.
+    /// Resets a round's count once the sums are forwarded.
     ClearBeforeBackup,
-    /// It counts a frame each time that it comes.
+    /// Counts repeats of a frame.
     CountRepeats,
-    /// It has every frame above the threshold say that it reached it.
+    /// Marks every frame above the threshold as the one that reached it.
     ReachedTwice,
     "lock.h":
-    /// It takes a lock back from who does not have it.
+    /// Accepts the release of a lock by a caller that does not hold it.
     ReleaseOfAnyOwner,
-    /// It does not note that another wants a lock.
+    /// Does not record that another caller wants a lock.
     WantedForgotten,
-    /// It goes on with its own count of grants.
+    /// Continues with the element's own count of grants.
     GrantsNotRaised,
     "ballot.h":
-    /// It counts a vote each time that it comes.
+    /// Counts repeats of a vote.
     VoteRepeats,
-    /// It counts a vote for whatever ballot has the row.
+    /// Counts a vote for another ballot in the row.
     VoteForAnother,
-    /// It says that a ballot is decided before the server has recorded it.
+    /// Reports a ballot as decided before the server has recorded the decision.
     DecidedUnrecorded,
-    /// It does not count how often a ballot was cleared.
+    /// Does not count the clears of a ballot.
     ClearsUncounted,
     "lanes.h":
-    /// It lets a sum beyond the range of a register begin at its other end.
+    /// Wraps a sum that overflows a register.
     LanesWrap,
-    /// It shifts by 32 as by 0.
+    /// Shifts by 32 as by 0.
     ShiftModulo,
-    /// It zeroes all lanes but the first.
+    /// Does not zero the first lane.
     FirstLaneKept,
     "map.h":
-    /// It has a register stay at the end of its range and says nothing.
+    /// Saturates an overflowing register without a flag.
     ClampOverflow,
-    /// It adds pairs each time that they come.
+    /// Adds repeats of pairs.
     PairsRepeats,
-    /// It modifies pairs that are not its own.
+    /// Modifies pairs that are not marked for the element.
     UnmarkedModified,
     "keyed.h":
-    /// It adds to a generation that is closed.
+    /// Adds to a closed generation.
     HarvestUnfrozen,
-    /// It does not say again, on a repeat, which pairs overflowed.
+    /// Omits the overflow flags on a repeat.
     OverflowSaidOnce,
-    /// It keeps what it has when the server has made it its own.
+    /// Keeps the values after the server's harvest.
     WipeForgotten,
     "emit.h":
-    /// It answers with all that came.
+    /// Answers with the lanes that should be stripped.
     StripForgotten,
-    /// It answers in the name of another incarnation.
+    /// Answers with the wrong incarnation.
     IncarnationKept,
-    /// It marks the last lanes of a frame one off.
+    /// Shifts the marks of the last lanes by one.
     MarksShifted,
     "number.h":
-    /// It lets a caller number requests in another's name.
+    /// Accepts request ids of another caller.
     IdUnchecked,
     "group.h":
-    /// It takes the first pair for whatever group is of another version.
+    /// Uses the first pair for a group of another version.
     StaleClamped,
-    /// It passes on a cancel of another version of the table.
+    /// Forwards a cancel of another version of the table.
     CancelStale,
     "load.h":
-    /// It does not note a server's state in the shadow of its table.
+    /// Does not write a server's state to the shadow copy of the table.
     ShadowKept,
-    /// It clones what its caller does not want cloned.
+    /// Clones requests whose caller does not permit clones.
     CloneUnasked,
-    /// It clones although a server is busy.
+    /// Clones although a server is busy.
     CloneWhileBusy,
-    /// It prefers the second of two queues that are alike.
+    /// Prefers the second of two queues of the same length.
     TieToSecond,
     "request.h":
-    /// It does not look up what the first part of a request has left.
+    /// Does not look up the decision for the first part of a request.
     PartsForgotten,
     "address.h":
-    /// It takes any endpoint for a server that a request is addressed to.
+    /// Accepts any endpoint as the server of a directly addressed request.
     DirectToAnybody,
     "filter.h":
-    /// It filters no answer.
+    /// Filters no answer.
     Unfiltered,
-    /// It lets parts of both answers pass.
+    /// Lets parts of both answers pass.
     AnswersMixed,
-    /// It keeps what it has filtered.
+    /// Keeps the filter entry after filtering the slower answer.
     FilterKept,
     "clone.h":
-    /// It takes an answer in the name of another server.
+    /// Accepts an answer in the name of another server.
     SidUnchecked,
-    /// It believes a host that a request was cloned already.
+    /// Trusts a host's flag that a request was cloned already.
     HostBelieved,
-    /// It steers what is addressed to one server.
+    /// Steers requests that are addressed to one server.
     DirectSteered,
-    /// It works on what another element has decided.
+    /// Processes requests that another element has decided.
     SwitchIgnored,
     "egress.h":
-    /// It leaves the packet as long as it was.
+    /// Leaves the packet at its old length.
     TailKept,
-    /// It adds the old checksum into the new.
+    /// Adds the old checksum to the new one.
     SumOfBefore,
-    /// It sends the mark of congestion on in the IP header.
+    /// Forwards the congestion mark in the IP header.
     MarkPassedOn,
 }
 
-/// The two lists are one: a number means the same to both sides.
+/// The list here and the list in the header have the same order, so that numbers agree.
 #[test]
-fn mistakes_are_those_of_the_header() {
+fn mistake_list_matches_header() {
     let header = include_str!("../bpf/planted.h");
     let names = header.lines().filter_map(|line| line.trim().strip_suffix(',')).skip(1);
     let plain = |name: &str| name.replace('_', "").to_lowercase();
-    let theirs: Vec<_> = names.map(plain).collect();
-    let ours: Vec<_> = Mistake::ALL
+    let expected: Vec<_> = names.map(plain).collect();
+    let listed: Vec<_> = Mistake::ALL
         .iter()
         .map(|(_, mistake)| mistake)
         .chain([&Mistake::Unlocked])
         .map(|mistake| plain(&format!("{mistake:?}")))
         .collect();
-    assert_eq!(ours, theirs);
+    assert_eq!(listed, expected);
 }

@@ -1,4 +1,4 @@
-//! Greetings by whichever server is sooner.
+//! Example of cloned calls: the faster of two servers answers.
 
 use std::error::Error;
 
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
-    let pathcall = pathcall::Server::builder(&pb::PATHCALL) // +
+    let pathcall = pathcall::Layer::builder(&pb::PATHCALL) // +
         .controller("http://127.0.0.1:7700")
         .advertise(format!("http://{address}"))
         .build()
@@ -40,7 +40,7 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     let incoming = TcpIncoming::bind(address.parse()?)?.with_nodelay(Some(true));
     println!("serving at {address}");
     tonic::transport::Server::builder()
-        .layer(pathcall.layer()) // +
+        .layer(pathcall.clone()) // +
         .add_service(GreeterServer::new(Handler))
         .serve_with_incoming(incoming)
         .await?;

@@ -1,8 +1,8 @@
-//! Documents, found over three servers.
+//! Example of a delegated call: a search for documents over three servers.
 
 use std::error::Error;
 
-use pathcall::delegate::{Call, Handlers, Trace};
+use pathcall::delegate::{DelegatedCall, Handlers, PendingTrace};
 use tonic::{Request, Status};
 
 mod pb {
@@ -31,9 +31,9 @@ async fn serve(name: &str) -> Result<(), Box<dyn Error>> {
         _ => Handlers::new().handle::<DocsFetch, _, _>(fetch),
     };
     let serving = handlers.controller("http://127.0.0.1:7700", name).start().await?;
-    serving.directory().has(&name.into()).await; // from here on others find it
+    serving.directory().wait_for(&name.into()).await; // from here on, others can find the server
     println!("{name} at {}", serving.address());
-    let pathcall = pathcall::Server::builder(&pb::PATHCALL).handlers(serving).build().await?;
+    let pathcall = pathcall::Layer::builder(&pb::PATHCALL).handlers(serving).build().await?;
     match name {
         "front" => Ok(pathcall.serve("127.0.0.1:50051".parse()?).await?),
         _ => std::future::pending().await,
@@ -41,15 +41,15 @@ async fn serve(name: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// The front passes each word on to the index.
-async fn find(query: Query, call: Call<Doc>) -> Result<(), Status> {
+async fn find(query: Query, call: DelegatedCall<Doc>) -> Result<(), Status> {
     for word in query.text.split_whitespace() {
         call.delegate::<DocsLookUp>("index", &Word { word: word.to_lowercase() })?;
     }
     Ok(())
 }
 
-/// The index passes each document that has the word on to the store.
-async fn look_up(Word { word }: Word, call: Call<Doc>) -> Result<(), Status> {
+/// The index passes each matching document on to the store.
+async fn look_up(Word { word }: Word, call: DelegatedCall<Doc>) -> Result<(), Status> {
     for (id, title) in TITLES.iter().enumerate() {
         if title.to_lowercase().contains(&word) {
             call.delegate::<DocsFetch>("store", &Id { id: id as u32 })?;
@@ -58,8 +58,8 @@ async fn look_up(Word { word }: Word, call: Call<Doc>) -> Result<(), Status> {
     Ok(())
 }
 
-/// The store replies to the caller.
-async fn fetch(Id { id }: Id, call: Call<Doc>) -> Result<(), Status> {
+/// The store replies directly to the caller.
+async fn fetch(Id { id }: Id, call: DelegatedCall<Doc>) -> Result<(), Status> {
     let title = TITLES.get(id as usize).ok_or_else(|| Status::not_found(format!("no document {id}")))?;
     call.reply(Doc { title: (*title).to_owned() }).await
 }
@@ -67,7 +67,7 @@ async fn fetch(Id { id }: Id, call: Call<Doc>) -> Result<(), Status> {
 async fn ask(text: &str) -> Result<(), Box<dyn Error>> {
     let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
     let mut request = Request::new(Query { text: text.to_owned() });
-    let trace = Trace::of(&mut request);
+    let trace = PendingTrace::of(&mut request);
     let mut docs = DocsClient::new(channel).find(request).await?.into_inner();
     while let Some(doc) = docs.message().await? {
         println!("{}", doc.title);

@@ -1,4 +1,4 @@
-//! Visits of pages, summed on their way.
+//! Example of a map: page visits that are summed in the network.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-    let pathcall = pathcall::Server::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
+    let pathcall = pathcall::Layer::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
     let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?.with_nodelay(Some(true));
     println!("serving");
     tonic::transport::Server::builder()
-        .layer(pathcall.layer())
+        .layer(pathcall.clone())
         .add_service(VisitsServer::new(Handler))
         .serve_with_incoming(incoming)
         .await?;

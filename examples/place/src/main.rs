@@ -1,9 +1,9 @@
-//! Digests, by the processor or by an accelerator.
+//! Example of paths inside a host: digests by the processor or by an accelerator.
 
 use std::error::Error;
 use std::time::Duration;
 
-use pathcall::place::{Hardware, Placing, ROLE};
+use pathcall::place::{Hardware, PlaceOptions, ROLE};
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
@@ -14,7 +14,7 @@ use pb::digests_client::DigestsClient;
 use pb::digests_server::{Digests, DigestsServer};
 use pb::{Chunk, Sum};
 
-/// One for each role. Both add bytes up; in place of a device, time passes.
+/// Handler for one role. Both add bytes; a delay stands for a device.
 struct Part(Duration);
 
 #[tonic::async_trait]
@@ -38,12 +38,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn serve(host: &str) -> Result<(), Box<dyn Error>> {
     let hardware = Hardware::parse(host, &std::fs::read_to_string(host)?)?;
     let accelerator = DigestsServer::new(Part(Duration::from_millis(20)));
-    let placing = Placing::new(hardware).acc(accelerator).door("digests.sock");
-    let pathcall = pathcall::Server::builder(&pb::PATHCALL).place(placing).build().await?;
+    let placing = PlaceOptions::new(hardware).acc(accelerator).admin_socket("digests.sock");
+    let pathcall = pathcall::Layer::builder(&pb::PATHCALL).place(placing).build().await?;
     let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?.with_nodelay(Some(true));
     println!("serving");
     tonic::transport::Server::builder()
-        .layer(pathcall.layer())
+        .layer(pathcall.clone())
         .add_service(DigestsServer::new(Part(Duration::from_millis(2))))
         .serve_with_incoming(incoming)
         .await?;

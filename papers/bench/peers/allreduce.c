@@ -1,7 +1,7 @@
-/* All ranks sum arrays of 32-bit integers, again and again; rank 0 prints the seconds of each.
+/* Repeated all-reduce of arrays of 32-bit integers; rank 0 prints the seconds of each.
  * Usage: allreduce VALUES CALLS
  *
- * The peer of the figure `testbed-allreduce`, which compiles it with the mpicc that it finds. */
+ * Peer of the figure `testbed-allreduce`, which compiles this file with mpicc. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	for (int i = 0; i < values; i++)
 		part[i] = i % 1009;
-	/* The first one connects, and does not count. */
+	/* The first call connects, and is not measured. */
 	for (int call = 0; call <= calls; call++) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		double began = MPI_Wtime();

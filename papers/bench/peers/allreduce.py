@@ -1,4 +1,4 @@
-"""All ranks sum tensors of 32-bit integers by Gloo, again and again; rank 0 prints the seconds of each.
+"""Repeated all-reduce of tensors of 32-bit integers by Gloo; rank 0 prints the seconds of each.
 
 Usage: allreduce.py RANK RANKS ADDRESS PORT VALUES CALLS
 
@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 rank, ranks, values, calls = (int(sys.argv[i]) for i in (1, 2, 5, 6))
-# More ranks than processors: a pool of threads for each would only be in the way.
+# There are more ranks than processors, so one thread per rank.
 torch.set_num_threads(1)
-# Who waits for one that has failed gives up.
+# Timeout for failed ranks.
 dist.init_process_group(
     "gloo",
     init_method=f"tcp://{sys.argv[3]}:{sys.argv[4]}",
@@ -25,7 +25,7 @@ dist.init_process_group(
     timeout=timedelta(seconds=120),
 )
 part = torch.arange(values, dtype=torch.int32) % 1009
-# The first one connects, and does not count.
+# The first call connects, and is not measured.
 for call in range(calls + 1):
     sums = part.clone()
     dist.barrier()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets for what is in the middle of two namespaces, and ends for them. `generate` is run by BPF_PROG_TEST_RUN with
- * live frames: it writes the headers of the next packet of `packets` into a frame, over and over, and sends it.
+/* Generator and receiver of packets through the middle of two namespaces. BPF_PROG_TEST_RUN runs `generate` with live
+ * frames: it writes the headers of the next packet of `packets` into a frame and sends the frame, repeatedly.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct headers);
 } packets SEC(".maps");
 
-/* How many of them there are, a power of two; by which interface they leave. */
+/* Number of packets, a power of two; outgoing interface. */
 struct sending {
 	__u32 count;
 	__u32 interface;

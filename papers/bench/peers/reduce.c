@@ -1,13 +1,13 @@
-/* All ranks sum arrays of 32-bit floats, again and again; rank 0 prints the bytes and seconds of each.
+/* Repeated all-reduce of arrays of 32-bit floats; rank 0 prints the bytes and seconds of each.
  * Usage: reduce BYTES CALLS [BYTES CALLS ...]
  *
- * The peer of the figure `leo-fig12`, which compiles it with the mpicc that it finds. */
+ * Peer of the figure `leo-fig12`, which compiles this file with mpicc. */
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What rank `rank` has at `i` before call `call`. */
+/* Input value `i` of rank `rank` in call `call`. */
 static float value(int rank, long i, int call)
 {
 	return (float)((i * 7 + rank * 131 + call) % 2003) * 0.37f;
@@ -18,7 +18,7 @@ static void sum(long values, int calls, int rank, int ranks)
 	float *part = malloc(sizeof(float) * values), *sums = malloc(sizeof(float) * values);
 	if (values <= 0 || !part || !sums)
 		MPI_Abort(MPI_COMM_WORLD, 2);
-	/* The first one connects and touches the memory, and does not count. */
+	/* The first call connects and touches the memory, and is not measured. */
 	for (int call = 0; call <= calls; call++) {
 		for (long i = 0; i < values; i++)
 			part[i] = value(rank, i, call);

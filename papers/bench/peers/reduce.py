@@ -1,4 +1,4 @@
-"""All ranks sum tensors of 32-bit floats by Gloo, again and again; rank 0 prints the bytes and seconds of each.
+"""Repeated all-reduce of tensors of 32-bit floats by Gloo; rank 0 prints the bytes and seconds of each.
 
 Usage: reduce.py RANK RANKS ADDRESS PORT BYTES CALLS [BYTES CALLS ...]
 
@@ -16,12 +16,12 @@ import torch.distributed as dist
 
 rank, ranks = int(sys.argv[1]), int(sys.argv[2])
 sizes = [int(arg) for arg in sys.argv[5:]]
-# More threads than ranks would only be in the way, and a processor for each rank is as others have it.
+# One thread and one processor per rank, as in the other programs.
 torch.set_num_threads(1)
 cpus = sorted(os.sched_getaffinity(0))
 if len(cpus) >= ranks:
     os.sched_setaffinity(0, {cpus[rank]})
-# Who waits for one that has failed gives up.
+# Timeout for failed ranks.
 dist.init_process_group(
     "gloo",
     init_method=f"tcp://{sys.argv[3]}:{sys.argv[4]}",
@@ -37,7 +37,7 @@ def values(of, count, call):
 
 for size, calls in zip(sizes[::2], sizes[1::2]):
     count = size // 4
-    # The first one connects and touches the memory, and does not count.
+    # The first call connects and touches the memory, and is not measured.
     for call in range(calls + 1):
         sums = values(rank, count, call)
         dist.barrier()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Source NAT as somebody writes it who writes XDP: the fast path of functions/snat.p4c. One look-up, addresses and
- * ports changed, checksums with them (RFC 1624); what has no entry, and what a server has to see, goes up to the host.
+/* Source NAT written by hand for XDP: the fast path of functions/snat.p4c. One look-up, rewrite of addresses, ports and
+ * checksums (RFC 1624). Packets without an entry, and packets for a server, go up to the host.
  *
- * With ACCOUNTED it also keeps the books that a function's element keeps for placement: each flow counted in a sketch
- * of two rows, the window's flows and packets, whether a packet of the flow is at a server, how often an entry was used.
+ * With ACCOUNTED it also maintains the counters of a function's element for placement: a sketch of flows with two rows,
+ * flows and packets of the window, packets of a flow at a server, and uses of entries.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -23,7 +23,7 @@
 #define PORT_INSIDE 0
 #define PORT_OUTSIDE 1
 
-/* linux/icmp.h takes half of libc with it. */
+/* linux/icmp.h includes many headers of libc. */
 #define ICMP_ECHOREPLY 0
 #define ICMP_ECHO 8
 
@@ -55,7 +55,7 @@ struct to {
 	__u32 number;
 	__u32 mode;
 #else
-	/* Entries that nothing hits grow old. */
+	/* Set by each hit, so that unused entries expire. */
 	__u32 used;
 #endif
 };
@@ -96,7 +96,7 @@ static __always_inline void count(__u32 verdict)
 		*cell += 1;
 }
 
-/* A checksum after what it covers has changed by `change`, a sum of words of both in one's complement. */
+/* Updates a checksum after a change of its data by `change`, a one's complement sum of old and new words. */
 static __always_inline __u16 changed(__u16 sum, __u64 change)
 {
 	change += (__u16)~sum;
@@ -130,7 +130,7 @@ ARRAY(flying, struct flying, CELLS);
 ARRAY(row0, __u32, 2 * COLUMNS);
 ARRAY(row1, __u32, 2 * COLUMNS);
 ARRAY(met, __u16, CELLS);
-/* Packets, flows of windows. */
+/* Packets and flows of windows. */
 ARRAY(totals, __u64, 2);
 ARRAY(threshold, __u32, 1);
 ARRAY(gone, __u8, 4 * ENTRIES);
@@ -156,7 +156,7 @@ static __always_inline __u32 hash_of(const struct key *key)
 	return word >> 32;
 }
 
-/* One packet more of its column in this window: how many that are. */
+/* Counts a packet in its column; returns the count in this window. */
 static __always_inline __u32 one_more(void *row, __u32 column, __u32 window)
 {
 	__u32 *cell = at(row, (window & 1) * COLUMNS + (column & (COLUMNS - 1)));
@@ -168,7 +168,7 @@ static __always_inline __u32 one_more(void *row, __u32 column, __u32 window)
 	return *cell & 0xffffff;
 }
 
-/* Counts a flow; whether a packet of it is at a server. */
+/* Counts a flow; returns whether one of its packets is at a server. */
 static __always_inline int account(const struct key *key)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -248,7 +248,7 @@ int snat(struct xdp_md *xdp)
 		count(UNTOUCHED);
 		return bpf_redirect_map(&ports, PORT_OUTSIDE, XDP_DROP);
 	}
-	/* Fragments, and what begins or ends a connection, are a server's. */
+	/* Fragments, and the start and end of connections, go to a server. */
 	if (ip->frag_off & bpf_htons(0x3fff))
 		goto upwards;
 	l4 = (void *)ip + ip->ihl * 4;
@@ -299,7 +299,7 @@ int snat(struct xdp_md *xdp)
 	change = (__u64)(__u32)~old_addr + to->addr;
 	ip->check = changed(ip->check, change);
 	*addr = to->addr;
-	/* An echo's checksum does not cover addresses. */
+	/* The checksum of an echo does not cover addresses. */
 	if (ip->protocol == IPPROTO_ICMP)
 		change = 0;
 	change += (__u16)~old_port + to->port;

@@ -1,26 +1,26 @@
-//! `element-rate`: frames a second through an element, beside a bare UDP reflector on the same link:
-//! same frames, same batching, same generator. What is between the two is the program.
+//! `element-rate`: frames per second through an element, compared with a bare UDP reflector on the same link: same
+//! frames, same batching, same generator. The difference is the switch program.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use pathcall_element::Config;
-use pathcall_endpoint::driver::link::{Link, Looking};
+use pathcall_endpoint::driver::link::{Link, PollMode};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
 use tokio::runtime::Runtime;
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::traffic::{ENDPOINTS, GAID, Shape, WINDOW, WORKER};
+use crate::traffic::{ENDPOINTS, FrameShape, GAID, WINDOW, WORKER};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "element-rate", about: "frames through an element on a UDP link, by one generator", run };
 
 const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// Longest wait for a frame that must come: loopback loses none at this load.
-const STUCK: Duration = Duration::from_secs(2);
-/// One turn.
+/// Timeout for a frame that must arrive: the loopback loses none at this load.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
+/// Length of one turn.
 const TIME: Duration = Duration::from_millis(700);
 const TIME_QUICK: Duration = Duration::from_millis(50);
 
@@ -29,7 +29,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     // The generator's own thread polls its socket.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let reflector = reflector()?;
-    for (shape, expected) in Shape::ALL.into_iter().zip([0.5, 0.3]) {
+    for (shape, expected) in FrameShape::ALL.into_iter().zip([0.5, 0.3]) {
         let element = runtime.block_on(pathcall_element::run(Config::default().data(FREE).control(FREE)))?;
         let mut through = Generator::new(&runtime, shape, element.data_addr())?;
         runtime.block_on(install(&element, shape, through.link.local_addr()))?;
@@ -46,7 +46,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// A thread that sends every frame back; it ends with the process.
+/// Starts a thread that returns every frame; it ends with the process.
 pub(crate) fn reflector() -> Result<SocketAddr> {
     let (bound, binding) = std::sync::mpsc::channel();
     let work = move || -> Result<()> {
@@ -56,7 +56,7 @@ pub(crate) fn reflector() -> Result<SocketAddr> {
             bound.send(link.local_addr())?;
             loop {
                 link.readable().await?;
-                link.exchange(Looking::IfReady, |out, from, _, frame| out.queue(from, frame))?;
+                link.exchange(PollMode::IfReady, |out, from, _, frame| out.queue(from, frame))?;
                 link.flush();
             }
         })
@@ -69,21 +69,21 @@ pub(crate) fn reflector() -> Result<SocketAddr> {
     binding.recv().context("the reflector did not start")
 }
 
-/// Keeps a window of frames going through `target`.
+/// Generator that keeps a window of frames in flight through `target`.
 pub(crate) struct Generator {
     pub(crate) link: Link,
     target: SocketAddr,
-    /// What goes out at the start of a turn: at first the first frames, later what came last.
+    /// Frames to send at the start of a turn: the first frames, or the last ones received.
     ready: Vec<Vec<u8>>,
 }
 
 impl Generator {
-    pub(crate) fn new(runtime: &Runtime, shape: Shape, target: SocketAddr) -> Result<Self> {
+    pub(crate) fn new(runtime: &Runtime, shape: FrameShape, target: SocketAddr) -> Result<Self> {
         let _inside = runtime.enter();
         Ok(Self { link: Link::bind(FREE)?, target, ready: (0..WINDOW).map(|row| shape.first(row)).collect() })
     }
 
-    /// The rate at which frames come back; `next` makes the next frame of each.
+    /// Rate of returning frames; `next` turns each frame into its successor.
     pub(crate) async fn turn(&mut self, time: Duration, next: impl Fn(&mut [u8])) -> Result<[f64; 1]> {
         let Self { link, target, ready } = self;
         ready.drain(..).for_each(|frame| link.queue(*target, &frame));
@@ -91,8 +91,8 @@ impl Generator {
         let began = Instant::now();
         let mut frames = 0;
         while began.elapsed() < time {
-            tokio::time::timeout(STUCK, link.readable()).await.context("frames were lost")??;
-            frames += link.exchange(Looking::IfReady, |out, _, _, frame| {
+            tokio::time::timeout(FRAME_TIMEOUT, link.readable()).await.context("frames were lost")??;
+            frames += link.exchange(PollMode::IfReady, |out, _, _, frame| {
                 next(frame);
                 out.queue(*target, frame);
             })?;
@@ -101,7 +101,7 @@ impl Generator {
         let took = began.elapsed();
         // The window rests until the next turn.
         while ready.len() < WINDOW as usize {
-            tokio::time::timeout(STUCK, link.readable()).await.context("frames were lost")??;
+            tokio::time::timeout(FRAME_TIMEOUT, link.readable()).await.context("frames were lost")??;
             link.recv(|_, _, frame| {
                 next(frame);
                 ready.push(frame.to_vec());
@@ -111,11 +111,12 @@ impl Generator {
     }
 }
 
-/// Makes the hosts known to the element, all at one address.
-async fn install(element: &pathcall_element::Handle, shape: Shape, generator: SocketAddr) -> Result<()> {
+/// Registers the hosts in the element, all at one address.
+async fn install(element: &pathcall_element::Handle, shape: FrameShape, generator: SocketAddr) -> Result<()> {
     let boot_id = element.boot_id();
     let mut control = ElementClient::connect(format!("http://{}", element.control_addr())).await?;
-    let pathcall_program::Application { gaid, epoch, owner, row_base, rows, lane_base, width } = shape.application();
+    let pathcall_program::AdmittedApplication { gaid, epoch, owner, row_base, rows, lane_base, width } =
+        shape.application();
     let token_key = None;
     let application = ElementApplication { gaid, epoch, owner, row_base, rows, lane_base, width, token_key };
     control.install(InstallRequest { boot_id, application: Some(application) }).await?;

@@ -1,13 +1,13 @@
-//! `function-fig10`: how long packets take, by strategy (CLIP Fig. 10), in virtual time: the real controller's choice, and
-//! queues of servers as for [`table1`](crate::function_table1).
+//! `function-fig10`: latency of packets by strategy (CLIP Fig. 10), in virtual time: the real controller's placement,
+//! and queues of servers as for [`table1`](crate::function_table1).
 
 use anyhow::Result;
-use pathcall_function::place::Strategy;
-use pathcall_models::function::Costs;
+use pathcall_function::place::PlacementStrategy;
+use pathcall_models::function::PacketCosts;
 
 use crate::function::placed;
 use crate::function_table1::{ALPHA, ROOM, ROWS};
-use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
+use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "function-fig10", about: "simulated: latency's distribution by strategy", run };
@@ -15,26 +15,26 @@ pub(crate) const FIGURE: Figure =
 const WORDS: &str = "The paper (§VII-B, Fig. 10): \"the latency for 90% of flows (for EM) and 37% of flows (for LPM) is below 8 μs \
     for strategy-T and strategy-H, which is a significant contribution to latency improvement. Furthermore, there is an \
     improvement in tail latency.\"";
-/// Below so many microseconds are the paper's shares of the packets.
+/// Latency limit of the paper's shares of packets, in microseconds.
 const BELOW_US: f64 = 8.0;
 const SHARES: [f64; 2] = [90.0, 37.0];
 const PACKETS: usize = 200_000;
 const PACKETS_QUICK: usize = 20_000;
-/// Points of a line.
+/// Points per line.
 const POINTS: usize = 100;
 
 fn run(bench: &mut Bench) -> Result<()> {
     let mut panels = Vec::new();
     for ((title, kind, mean, deviation, _), paper) in ROWS.into_iter().zip(SHARES) {
-        let costs = Costs::calibrated(mean, deviation);
+        let costs = PacketCosts::calibrated(mean, deviation);
         let mut lines = Vec::new();
-        for strategy in Strategy::ALL {
+        for strategy in PlacementStrategy::ALL {
             let runs = placed(bench, kind, strategy, ALPHA, Some(ROOM));
             let packets = bench.size(PACKETS, PACKETS_QUICK);
             let times = |(seed, hits): (u64, f64)| sorted(&costs, hits, seed, packets);
             let all: Vec<Vec<f64>> = (1..).zip(runs.iter().map(|run| run.hits)).map(times).collect();
-            lines.push(Line { name: strategy.to_string(), points: points(&all[0]) });
-            if matches!(strategy, Strategy::Threshold | Strategy::Heap) {
+            lines.push(PlotLine { name: strategy.to_string(), points: points(&all[0]) });
+            if matches!(strategy, PlacementStrategy::Threshold | PlacementStrategy::Heap) {
                 let below = |times: &Vec<f64>| {
                     times.partition_point(|time| *time < BELOW_US) as f64 / times.len() as f64 * 100.0
                 };
@@ -50,13 +50,13 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn sorted(costs: &Costs, hits: f64, seed: u64, packets: usize) -> Vec<f64> {
+fn sorted(costs: &PacketCosts, hits: f64, seed: u64, packets: usize) -> Vec<f64> {
     let mut times: Vec<f64> = costs.times(hits, seed).take(packets).collect();
     times.sort_by(f64::total_cmp);
     times
 }
 
-/// Which share of the packets has come by which time.
+/// Cumulative distribution of the times.
 fn points(times: &[f64]) -> Vec<(f64, f64)> {
     let point = |i: usize| (times[i * (times.len() - 1) / POINTS], i as f64 * 100.0 / POINTS as f64);
     (0..=POINTS).map(point).collect()

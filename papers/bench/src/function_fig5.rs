@@ -1,5 +1,5 @@
-//! `function-fig5`: how many packets a server that does nothing passes on, over their length (CLIP Fig. 5), beside the
-//! element's part of the work: measured in memory, see `work`.
+//! `function-fig5`: throughput of a server without work over the packet length (CLIP Fig. 5), and of the element's
+//! part: measured in memory, see `packet_cost`.
 
 use anyhow::Result;
 
@@ -18,7 +18,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 
 #[cfg(not(feature = "xdp"))]
 fn run(bench: &mut Bench) -> Result<()> {
-    bench.says("not made: the bench was built without XDP (XDP=1)");
+    bench.print_note("not made: the bench was built without XDP (XDP=1)");
     Ok(())
 }
 
@@ -29,27 +29,28 @@ mod measured {
     use anyhow::Result;
 
     use crate::function::frames::Mix;
-    use crate::function::work::{Ready, permitted};
-    use crate::harness::{Bench, Better, Line, Metric, Panel, Panels};
+    use crate::function::packet_cost::{LoadedFunction, xdp_available};
+    use crate::harness::{Bench, Better, Metric, Panel, Panels, PlotLine};
 
     const WORDS: &str = "The paper (§VII-B, Fig. 5): \"As the packet size increases, a higher throughput in Gbps is attained. \
         This trend is attributed to the nature of software-based processing, which operates on a packet-by-packet basis and \
-        can process a fixed number of packets per second.\" Here a server gets frames from memory, \
-        and a handler that does nothing runs in its sandbox for each; the element's part is the request and the response.";
+        can process a fixed number of packets per second.\" \
+        Here a server reads frames from memory and runs an empty handler in its sandbox for each; the element's part is \
+        request and response.";
     const LENGTHS: [usize; 6] = [64, 128, 256, 512, 1024, 1500];
 
     pub(super) fn run(bench: &mut Bench) -> Result<()> {
-        if !permitted(bench) {
+        if !xdp_available(bench) {
             return Ok(());
         }
-        let ready = Ready::forward()?;
-        let rig = RefCell::new(ready.rig()?);
+        let ready = LoadedFunction::forward()?;
+        let parts = RefCell::new(ready.parts()?);
         let names = ["the element's part", "a server"];
-        let mut lines: Vec<Line> = names.map(|name| Line { name: name.to_owned(), points: Vec::new() }).into();
+        let mut lines: Vec<PlotLine> = names.map(|name| PlotLine { name: name.to_owned(), points: Vec::new() }).into();
         let quick = bench.size(false, true);
         for length in LENGTHS {
             let mix = Mix { name: "", lengths: [(length, 100), (length, 0), (length, 0), (length, 0)] };
-            let load = ready.load(bench, &mut rig.borrow_mut(), ready.frames(&mix))?;
+            let load = ready.load(bench, &mut parts.borrow_mut(), ready.frames(&mix))?;
             let bits = length as f64 * 8.0;
             let last = RefCell::new([0.0; 2]);
             let rate = |which: usize, took_ns: f64| {
@@ -59,9 +60,9 @@ mod measured {
             let metric = Metric::new(format!("{length} B: a server"), "the element's part", "Gbit/s", Better::Higher);
             bench.compare(
                 [metric],
-                || rate(1, rig.borrow_mut().remote(quick, &load)?.server),
+                || rate(1, parts.borrow_mut().remote(quick, &load)?.server),
                 || {
-                    let remote = rig.borrow_mut().remote(quick, &load)?;
+                    let remote = parts.borrow_mut().remote(quick, &load)?;
                     rate(0, remote.request + remote.response)
                 },
             )?;

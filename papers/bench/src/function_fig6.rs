@@ -1,58 +1,59 @@
-//! `function-fig6`: the group of servers changes, and no packet is lost (CLIP Fig. 6): SNAT, in virtual time, with the real
-//! element (the interpreter), servers and controller. A lost packet, or a flow whose address changed, fails the figure.
+//! `function-fig6`: change of the server group without packet loss (CLIP Fig. 6): SNAT in virtual time, with the real
+//! element (the interpreter), servers and controller. A lost packet, or a flow with a changed address, fails the
+//! figure.
 //!
 //! ```text
 //! set 1  ├──────────────────────────┤             group {1} until 15 s, then {2}
-//! set 2  ├────────────────────────────────────┤   flows that were there stay with server 1
-//! set 3, 4           ├────────────────────────┤   new ones go to server 2
+//! set 2  ├────────────────────────────────────┤   existing flows stay with server 1
+//! set 3, 4           ├────────────────────────┤   new flows go to server 2
 //! ```
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use pathcall_function::exec::Output;
-use pathcall_function::place::{self, Strategy};
+use pathcall_function::place::{self, PlacementStrategy};
 use pathcall_function::run::{Config, System};
 
-use crate::function::frames::{Flow, is_right, udp};
-use crate::function::parts::{Function, PORT_IN};
-use crate::harness::{Bench, Better, Curves, Figure, Line, Metric};
+use crate::function::frames::{Flow, has_correct_checksums, udp};
+use crate::function::parts::{CompiledFunction, PORT_IN};
+use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "function-fig6", about: "simulated: the group of servers changes under traffic", run };
 
-/// Of four hosts: a host's flows go to one server.
+/// Flows of a set, from four hosts. Flows of one host use one server.
 const FLOWS_OF_SET: usize = 64;
-/// When each set's flows begin and end, seconds (§VII-B).
+/// Start and end of each set's flows, seconds (§VII-B).
 const SETS: [(u64, u64); 4] = [(1, 31), (1, 40), (16, 40), (16, 40)];
 const CHANGE_S: u64 = 15;
 const END_S: u64 = 40;
-/// Packets a second of a set; the paper's are a million.
+/// Packets per second of a set; the paper has a million.
 const RATE: u64 = 1000;
 const RATE_QUICK: u64 = 100;
 const LOOK_EVERY_US: u64 = 500_000;
-/// Way to a server or back (§VII-B: 9 µs there and back).
-const WAY_US: u64 = 5;
+/// Latency to a server or back (§VII-B: 9 µs round trip).
+const SERVER_LATENCY_US: u64 = 5;
 
-/// What has left: how many, and what each flow's source became.
+/// Packets that have left: count, and rewritten source of each flow.
 #[derive(Default)]
-struct Left {
+struct Departures {
     packets: u64,
     sources: BTreeMap<u16, [u8; 6]>,
     changed: u64,
     lost: u64,
 }
 
-impl Left {
+impl Departures {
     fn take(&mut self, output: Output<'_>) {
         match output {
             Output::Packet { bytes, .. } => {
-                // The destination's port says which flow it is.
+                // The destination port identifies the flow.
                 let flow = u16::from_be_bytes([bytes[36], bytes[37]]);
                 let source = [bytes[26], bytes[27], bytes[28], bytes[29], bytes[34], bytes[35]];
                 self.packets += 1;
                 let known = *self.sources.entry(flow).or_insert(source);
-                self.changed += u64::from(known != source || !is_right(bytes));
+                self.changed += u64::from(known != source || !has_correct_checksums(bytes));
             }
             Output::Dropped(_) => self.lost += 1,
             Output::Digest { .. } => {}
@@ -62,21 +63,22 @@ impl Left {
 
 fn run(bench: &mut Bench) -> Result<()> {
     let rate = bench.size(RATE, RATE_QUICK);
-    let function = Function::read("snat", 1024)?;
+    let function = CompiledFunction::read("snat", 1024)?;
     let element = pathcall_function::interp::Interpreter::new(&function.split.element)?;
     let handlers = vec![function.handler()?, function.handler()?];
-    let place = place::Config { strategy: Strategy::None, ..place::Config::default() };
+    let place = place::Config { strategy: PlacementStrategy::None, ..place::Config::default() };
     let config = Config { place, ..Config::default() };
-    let mut system = System::new(function.split.clone(), element, handlers, 1, &config, |_| WAY_US);
-    let (mut left, mut sent, mut served) = (Left::default(), 0, Vec::new());
-    let mut lines: Vec<Line> =
-        ["server 1", "server 2", "all that left"].map(|name| Line { name: name.to_owned(), points: Vec::new() }).into();
+    let mut system = System::new(function.split.clone(), element, handlers, 1, &config, |_| SERVER_LATENCY_US);
+    let (mut left, mut sent, mut served) = (Departures::default(), 0, Vec::new());
+    let mut lines: Vec<PlotLine> = ["server 1", "server 2", "all that left"]
+        .map(|name| PlotLine { name: name.to_owned(), points: Vec::new() })
+        .into();
     let (mut before, mut changed) = ([0; 3], false);
     let gap_us = 1_000_000 / rate;
     for now_us in (0..END_S * 1_000_000).step_by(gap_us as usize) {
         if now_us >= CHANGE_S * 1_000_000 && !changed {
             system.advance(now_us, &mut |output| left.take(output));
-            system.want(vec![1]);
+            system.set_wanted(vec![1]);
             changed = true;
         }
         for (set, (from, to)) in SETS.into_iter().enumerate() {
@@ -100,7 +102,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     }
     system.finish(&mut |output| left.take(output));
     ensure!(left.lost == 0 && left.packets == sent, "{} of {sent} packets left", left.packets);
-    ensure!(left.changed == 0, "{} packets had another source than their flow", left.changed);
+    ensure!(left.changed == 0, "{} packets have a wrong source", left.changed);
 
     let all = |name: &str, unit| Metric::new(name, "all", unit, Better::Higher).expect(1.0);
     bench.row(all("packets that left, of those that came", "packets"), &[left.packets as f64], &[sent as f64]);

@@ -1,7 +1,7 @@
-//! `function-fig7`: which flows each strategy chooses (CLIP Fig. 7), in virtual time with the real controller.
+//! `function-fig7`: flows selected by each strategy (CLIP Fig. 7), in virtual time with the real controller.
 
 use anyhow::Result;
-use pathcall_models::function::Match;
+use pathcall_models::function::MatchKind;
 
 use crate::function::selection;
 use crate::harness::{Bench, Figure, Panels};
@@ -15,7 +15,8 @@ const WORDS: &str = "The paper (§VII-B, Fig. 7): \"Strategy-T selects fewer flo
     element works on itself are not reported again.";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let panels = vec![selection(bench, Match::Exact, "exact"), selection(bench, Match::Longest, "longest prefix")];
+    let panels =
+        vec![selection(bench, MatchKind::Exact, "exact"), selection(bench, MatchKind::Longest, "longest prefix")];
     bench.show_panels(Panels { name: "selection", words: WORDS, panels });
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `function-fig8`: throughput by strategy, exact match (CLIP Fig. 8), in virtual time with the real controller.
 
 use anyhow::Result;
-use pathcall_models::function::Match;
+use pathcall_models::function::MatchKind;
 
 use crate::function::throughput;
 use crate::harness::{Bench, Figure, Panels};
@@ -14,7 +14,7 @@ const WORDS: &str = "The paper (§VII-B, Fig. 8): \"Strategy-R helps improve per
     processing burden on servers.\" Assumed: two servers of six million packets a second each, 37.5 million are sent.";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let panels = vec![throughput(bench, Match::Exact, "exact")];
+    let panels = vec![throughput(bench, MatchKind::Exact, "exact")];
     bench.show_panels(Panels { name: "throughput", words: WORDS, panels });
     Ok(())
 }

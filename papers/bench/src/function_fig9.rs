@@ -1,7 +1,7 @@
 //! `function-fig9`: throughput by strategy, longest prefix match (CLIP Fig. 9), in virtual time with the real controller.
 
 use anyhow::Result;
-use pathcall_models::function::Match;
+use pathcall_models::function::MatchKind;
 
 use crate::function::throughput;
 use crate::harness::{Bench, Figure, Panels};
@@ -14,7 +14,7 @@ const WORDS: &str = "The paper (§VII-B, Fig. 9): \"Unlike EM, LPM still leaves 
     24 bits), two servers of six million packets a second each, 37.5 million are sent.";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let panels = vec![throughput(bench, Match::Longest, "longest prefix")];
+    let panels = vec![throughput(bench, MatchKind::Longest, "longest prefix")];
     bench.show_panels(Panels { name: "throughput", words: WORDS, panels });
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! `function-table1`: mean latency by strategy (CLIP Table I), in virtual time: the real controller's choice, and queues
-//! of servers that take as long as the paper's when all packets go there.
+//! `function-table1`: mean latency by strategy (CLIP Table I), in virtual time: the real controller's placement, and
+//! queues of servers with the paper's latency if all packets go there.
 
 use anyhow::Result;
-use pathcall_function::place::Strategy;
-use pathcall_models::function::{Costs, Match};
+use pathcall_function::place::PlacementStrategy;
+use pathcall_models::function::{MatchKind, PacketCosts};
 
 use crate::function::placed;
 use crate::harness::{Bench, Better, Figure, Metric};
@@ -12,29 +12,31 @@ pub(crate) const FIGURE: Figure =
     Figure { name: "function-table1", about: "simulated: latency of exact and longest-prefix match, by strategy", run };
 
 pub(crate) const ALPHA: f64 = 0.9;
-/// The table's room: at α = 0.9 the paper's threshold leaves a tenth of the packets to servers (Fig. 10).
+/// Room of the table: at α = 0.9 the paper's threshold leaves a tenth of the packets to servers (Fig. 10).
 pub(crate) const ROOM: f64 = 0.65;
 
-/// The paper's rows: all by servers, its spread, and by threshold as a share of that.
-pub(crate) const ROWS: [(&str, Match, f64, f64, f64); 2] =
-    [("exact", Match::Exact, 17.92, 5.94, 1.0 - 0.847), ("longest prefix", Match::Longest, 18.92, 5.77, 1.0 - 0.483)];
+/// The paper's rows: latency through servers, its deviation, and latency by threshold as a share of the first.
+pub(crate) const ROWS: [(&str, MatchKind, f64, f64, f64); 2] = [
+    ("exact", MatchKind::Exact, 17.92, 5.94, 1.0 - 0.847),
+    ("longest prefix", MatchKind::Longest, 18.92, 5.77, 1.0 - 0.483),
+];
 
 fn run(bench: &mut Bench) -> Result<()> {
     for (title, kind, mean, deviation, floor) in ROWS {
-        let costs = Costs::calibrated(mean, deviation);
-        let all = latency(bench, &costs, kind, Strategy::None);
-        for strategy in [Strategy::Random, Strategy::Threshold, Strategy::Heap] {
+        let costs = PacketCosts::calibrated(mean, deviation);
+        let all = latency(bench, &costs, kind, PlacementStrategy::None);
+        for strategy in [PlacementStrategy::Random, PlacementStrategy::Threshold, PlacementStrategy::Heap] {
             let ours = latency(bench, &costs, kind, strategy);
             let metric = Metric::new(format!("{title}, {strategy}: mean latency"), "servers only", "us", Better::Lower);
-            let metric = if strategy == Strategy::Threshold { metric.expect(floor) } else { metric };
+            let metric = if strategy == PlacementStrategy::Threshold { metric.expect(floor) } else { metric };
             bench.row(metric, &ours, &all);
         }
     }
     Ok(())
 }
 
-/// Mean latencies, seed by seed, microseconds.
-fn latency(bench: &Bench, costs: &Costs, kind: Match, strategy: Strategy) -> Vec<f64> {
+/// Mean latencies per seed, microseconds.
+fn latency(bench: &Bench, costs: &PacketCosts, kind: MatchKind, strategy: PlacementStrategy) -> Vec<f64> {
     let measured = placed(bench, kind, strategy, ALPHA, Some(ROOM));
     (1..).zip(&measured).map(|(seed, one)| costs.latency(one.hits, seed).mean_us).collect()
 }

@@ -1,8 +1,8 @@
-//! `function-table2`: a server's mirrored tables and its handler alone (CLIP, Table II's mirrored rows): look-ups on a real
-//! table of routes, operations on tables, and what a call of a handler costs in each room.
+//! `function-table2`: a server's mirrored tables and its handler alone (CLIP, Table II's mirrored rows): look-ups in a
+//! real routing table, table updates, and the cost of a handler call in each sandbox.
 //!
-//! Routes are those of [`routes`]. Addresses are uniform over prefixes, and random in them; or drawn from 65,536 such by
-//! Zipf's law.
+//! Routes are those of [`routes`]. Addresses are uniform over prefixes and random within them; or drawn from 65,536
+//! such addresses by Zipf's law.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -11,10 +11,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use pathcall_function::ir::Match;
 use pathcall_function::mirror::lpm::Lpm;
-use pathcall_sandbox::{Guest, Host, Kind, LIMIT, Source, build};
+use pathcall_sandbox::{Guest, GuestSource, Host, LIMIT, SandboxKind, build};
 use prefix_trie::PrefixMap;
 
-use crate::function::routes::{self, Prefix, Random, Zipf, addresses};
+use crate::function::routes::{self, Prefix, XorShift, Zipf, addresses};
 use crate::function::thread_time;
 use crate::harness::{Bench, Better, Figure, Metric};
 
@@ -26,32 +26,32 @@ pub(crate) const FIGURE: Figure = Figure {
 
 const LOOKUPS: usize = 1 << 22;
 const LOOKUPS_QUICK: usize = 1 << 16;
-/// Addresses that are looked up together.
+/// Addresses of one batched look-up.
 const BURST: usize = 64;
-/// Millions a second.
+/// Target in millions of look-ups per second.
 const ASKED: f64 = 50.0;
-/// Entries of one turn of operations, as in the paper's `Insert-1k`.
+/// Entries per turn of updates, as in the paper's `Insert-1k`.
 const OPERATIONS: usize = 1000;
 
 fn run(bench: &mut Bench) -> Result<()> {
     let prefixes = routes::table(bench);
     let lookups = bench.size(LOOKUPS, LOOKUPS_QUICK);
     let addresses = addresses(&prefixes, lookups);
-    look_ups(bench, &prefixes, &addresses)?;
-    changes(bench, &prefixes)?;
-    calls(bench)
+    lookup_rows(bench, &prefixes, &addresses)?;
+    update_rows(bench, &prefixes)?;
+    call_rows(bench)
 }
 
-/// Ours beside what is asked, one read of an array for each address, which nothing that depends on 24 bits of it can beat,
-/// and a trie; addresses one by one, each look-up on its own, and many at once.
-fn look_ups(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result<()> {
+/// Rows of look-ups: compared with the target, with one array read per address (the limit of any structure indexed by
+/// 24 bits), and with a trie; one address at a time, independent look-ups, and batches.
+fn lookup_rows(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result<()> {
     let mut trie = PrefixMap::<(u32, u8), u32>::new();
     prefixes.iter().zip(0..).for_each(|(prefix, id)| _ = trie.insert(*prefix, id));
     let in_trie = |address: u32| trie.get_lpm(&(address, 32)).map(|(_, id)| *id);
-    let popular = by_zipf(addresses);
+    let popular = zipf_order(addresses);
     for (name, exact) in [("routes", &[][..]), ("routes of a tenant", &[7, 0])] {
         let lpm = filled(prefixes, exact)?;
-        let view = lpm.view(exact).context("the group is there")?;
+        let view = lpm.view(exact).context("exact group not found")?;
         let mut array = Vec::with_capacity(1 << 24);
         pathcall_sandbox::large_pages(&mut array);
         array.extend((0..1u32 << 24).map(|top| view.lookup(top << 8).unwrap_or(0)));
@@ -59,7 +59,10 @@ fn look_ups(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result
         view.lookup_all(addresses, &mut found);
         for (address, found) in addresses.iter().zip(&found).step_by(97) {
             let right = in_trie(*address);
-            ensure!(lpm.lookup(exact, (*address).into()) == right && *found == right, "two answers for {address:#x}");
+            ensure!(
+                lpm.lookup(exact, (*address).into()) == right && *found == right,
+                "different answers for {address:#x}"
+            );
         }
         for (pattern, addresses) in [("uniform", addresses), ("Zipf 0.99", &popular)] {
             let metric =
@@ -80,7 +83,7 @@ fn look_ups(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result
                 || Ok([rate(&addresses[..addresses.len() / 8], |address| in_trie(address).unwrap_or(0))]),
             )?;
         }
-        // As another thread looks up, while a writer may write.
+        // Look-ups of another thread, concurrent with a writer.
         if let Some(reader) = lpm.reader() {
             let metric = Metric::new(
                 format!("{name}, uniform, one by one, beside a writer"),
@@ -98,14 +101,14 @@ fn look_ups(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result
     Ok(())
 }
 
-/// The same addresses in such an order that few of them come again and again.
-fn by_zipf(addresses: &[u32]) -> Vec<u32> {
+/// The same addresses, reordered so that few of them recur often.
+fn zipf_order(addresses: &[u32]) -> Vec<u32> {
     let zipf = Zipf::new(addresses.len().min(1 << 16), 0.99);
-    let mut random = Random(3);
+    let mut random = XorShift(3);
     addresses.iter().map(|_| addresses[zipf.draw(&mut random)]).collect()
 }
 
-/// Millions a second.
+/// Millions of look-ups per second.
 fn rate(addresses: &[u32], look_up: impl Fn(u32) -> u32) -> f64 {
     let began = thread_time();
     let sum = addresses.iter().fold(0u64, |sum, address| sum.wrapping_add(look_up(*address).into()));
@@ -113,7 +116,7 @@ fn rate(addresses: &[u32], look_up: impl Fn(u32) -> u32) -> f64 {
     addresses.len() as f64 / (thread_time() - began).as_secs_f64() / 1e6
 }
 
-/// Millions a second, so many together as a burst of packets has.
+/// Millions of look-ups per second, in batches of the size of a packet burst.
 fn at_once(addresses: &[u32], look_up: impl Fn(&[u32], &mut [Option<u32>])) -> f64 {
     let mut found = [None; BURST];
     let began = thread_time();
@@ -124,8 +127,8 @@ fn at_once(addresses: &[u32], look_up: impl Fn(&[u32], &mut [Option<u32>])) -> f
     addresses.len() as f64 / (thread_time() - began).as_secs_f64() / 1e6
 }
 
-/// A thousand prefixes go and come back, among all others.
-fn changes(bench: &mut Bench, prefixes: &[Prefix]) -> Result<()> {
+/// Rows of updates: a thousand prefixes are removed and inserted, among all others.
+fn update_rows(bench: &mut Bench, prefixes: &[Prefix]) -> Result<()> {
     let chosen: Vec<(Prefix, u32)> =
         prefixes.iter().copied().zip(0..).step_by(prefixes.len() / OPERATIONS).take(OPERATIONS).collect();
     let mut lpm = filled(prefixes, &[])?;
@@ -146,7 +149,7 @@ fn changes(bench: &mut Bench, prefixes: &[Prefix]) -> Result<()> {
             })
         },
     )?;
-    // The exact part of a table, beside the standard library's map.
+    // Exact part of a table, compared with the standard library's map.
     let mut groups = Lpm::new(32, 1 << 20, true);
     let mut map: HashMap<[u8; 8], u32> = HashMap::new();
     let key = |prefix: Prefix| (u64::from(prefix.0) << 8 | u64::from(prefix.1)).to_le_bytes();
@@ -171,7 +174,7 @@ fn changes(bench: &mut Bench, prefixes: &[Prefix]) -> Result<()> {
     )
 }
 
-/// Microseconds an entry: to delete, to insert.
+/// Microseconds per entry: deletion, insertion.
 fn timed(chosen: &[(Prefix, u32)], mut change: impl FnMut(Prefix, u32, bool) -> bool) -> Result<[f64; 2]> {
     let mut took_us = [0.0; 2];
     for (took_us, insert) in took_us.iter_mut().zip([false, true]) {
@@ -183,16 +186,17 @@ fn timed(chosen: &[(Prefix, u32)], mut change: impl FnMut(Prefix, u32, bool) -> 
     Ok(took_us)
 }
 
-/// A call that does next to nothing, and one that asks its host once: each room beside the bare one.
-fn calls(bench: &mut Bench) -> Result<()> {
+/// Rows of handler calls: a nearly empty call, and a call with one host call; each sandbox compared with a bare call.
+fn call_rows(bench: &mut Bench) -> Result<()> {
     let cache = pathcall_function::handler::cache_dir();
-    let open = |kind| -> Result<Guest> { Ok(Guest::open(&build(kind, Source { text: GUEST }, &cache)?, 64, LIMIT)?) };
+    let open =
+        |kind| -> Result<Guest> { Ok(Guest::open(&build(kind, GuestSource { text: GUEST }, &cache)?, 64, LIMIT)?) };
     for (entry, what) in [(0, "a call"), (1, "a call that asks its host")] {
-        for (kind, calls) in [(Kind::Wasm, 1 << 20), (Kind::Process, 1 << 10)] {
-            let (mut guest, mut native) = match (open(kind), open(Kind::Native)) {
+        for (kind, calls) in [(SandboxKind::Wasm, 1 << 20), (SandboxKind::Process, 1 << 10)] {
+            let (mut guest, mut native) = match (open(kind), open(SandboxKind::Native)) {
                 (Ok(guest), Ok(native)) => (guest, native),
                 (guest, native) => {
-                    bench.says(&format!("no {kind}: {:#}", guest.and(native).unwrap_err()));
+                    bench.print_note(&format!("no {kind}: {:#}", guest.and(native).unwrap_err()));
                     continue;
                 }
             };

@@ -1,5 +1,5 @@
-//! `function-table4`: what the generated parts take of an element (CLIP Table IV), as the compiler sizes them by default; and
-//! what of each function its user has written, beside what is generated.
+//! `function-table4`: resources of the generated parts in an element (CLIP Table IV), with the compiler's default
+//! sizes; and lines of each function that its user has written, compared with the generated ones.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use pathcall_function::emit::{p4, xdp};
 use pathcall_function::ir::Program;
 
-use crate::function::parts::Function;
+use crate::function::parts::CompiledFunction;
 use crate::harness::{Bench, Better, Figure, Metric};
 
 pub(crate) const FIGURE: Figure = Figure {
@@ -16,13 +16,13 @@ pub(crate) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Entries of an element's mirrored tables, as the paper's for its resources are few.
+/// Entries of an element's mirrored tables; few, as for the paper's resources.
 const ENTRIES: u32 = 1024;
-/// Lines that a function of the paper's may take (the bound, 150).
+/// Maximum lines of one of the paper's functions.
 const LINES: f64 = 150.0;
 
-/// Modules as the paper has them: tables and registers by the beginnings of their names. What keeps order and hands values
-/// over is ours alone.
+/// Modules of the paper, with name prefixes of their tables and registers. The modules for ordering and for value
+/// transfer exist only here.
 const MODULES: [(&str, &[&str]); 4] = [
     ("selecting", &["pc.sketch", "pc.met", "pc.totals", "pc.threshold"]),
     ("scalability", &["pc.filter", "pc.groups", "pc.group", "pc.owner"]),
@@ -32,20 +32,20 @@ const MODULES: [(&str, &[&str]); 4] = [
 
 fn run(bench: &mut Bench) -> Result<()> {
     for (name, title) in [("snat", "SNAT"), ("fib", "FIB"), ("trd", "TRD")] {
-        let function = Function::read(name, ENTRIES)?;
+        let function = CompiledFunction::read(name, ENTRIES)?;
         memory(bench, title, &function);
         lines(bench, title, name, &function)?;
     }
     Ok(())
 }
 
-/// Bits of registers, and of tables' keys and arguments, beside the whole element's.
-fn memory(bench: &mut Bench, title: &str, function: &Function) {
+/// Bits of registers, and of tables' keys and arguments, relative to the whole element.
+fn memory(bench: &mut Bench, title: &str, function: &CompiledFunction) {
     let element = &function.split.element;
     let all = kib(element, &|_| true);
     for (module, names) in MODULES {
         let of_module = |name: &str| {
-            // `pc.groups` and `pc.group` are both whole names; arrays of a kind are numbered.
+            // `pc.groups` and `pc.group` are both full names; arrays of a kind are numbered.
             names.iter().any(|begin| name.strip_prefix(begin).is_some_and(|rest| rest.len() <= 2 && rest != "s"))
         };
         let metric = Metric::new(format!("{title}: {module}, memory"), "the element", "KiB", Better::Lower);
@@ -70,12 +70,12 @@ fn kib(program: &Program, wanted: &dyn Fn(&str) -> bool) -> f64 {
     (registers + tables.sum::<u64>()) as f64 / 8.0 / 1024.0
 }
 
-/// Lines with something in them that is no comment.
-fn lines(bench: &mut Bench, title: &str, name: &str, function: &Function) -> Result<()> {
+/// Lines of code, without comments and empty lines.
+fn lines(bench: &mut Bench, title: &str, name: &str, function: &CompiledFunction) -> Result<()> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../functions").join(format!("{name}.p4c"));
     let written = count(&std::fs::read_to_string(&path).with_context(|| path.display().to_string())?);
     let element = &function.split.element;
-    let generated = count(&xdp::emit(element, xdp::Options { storage: xdp::Storage::of(element) })?.text)
+    let generated = count(&xdp::emit(element, xdp::EmitOptions { storage: xdp::Storage::of(element) })?.text)
         + count(&p4::emit(element)?);
     let metric = |peer| Metric::new(format!("{title}: lines that the user writes"), peer, "lines", Better::Lower);
     bench.row(metric("at most").expect(1.0), &[written], &[LINES]);

@@ -1,21 +1,22 @@
-//! `leo-fig10`: files that a distributed file system compresses, sends and decompresses in a second, over the cores of
+//! `leo-fig10`: files per second that a distributed file system compresses, sends and decompresses, over the cores of
 //! both hosts (LEO Fig. 10), in virtual time with the real selector.
 
 use anyhow::Result;
-use pathcall_models::place::beds;
+use pathcall_models::place::testbeds;
 
-use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
+use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, throughput};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "leo-fig10", about: "simulated: a distributed file system's throughput over cores", run };
 
-/// A file takes so long to compress (§V-B).
+/// Compression time of a file (§V-B).
 const CPU_S: f64 = 0.89e-3;
 const ACC_S: f64 = 2.18e-3;
-/// The least that the paper gains over either.
+/// Least gain of the paper over either device.
 const GAIN: f64 = 1.19;
-/// With more cores the accelerator has less to add than that: (8 / 0.89 + 1 / 2.18) / (8 / 0.89) = 1.05.
+/// Maximum cores for this gain; with more cores the accelerator contributes less: (8 / 0.89 + 1 / 2.18) / (8 / 0.89) =
+/// 1.05.
 const CORES_GAIN_MAX: u32 = 2;
 const CORES: [u32; 4] = [1, 2, 4, 8];
 /// Megabytes of a file, of 2^20 bytes each.
@@ -26,9 +27,9 @@ const WORDS: &str = "The paper (§V-B, Fig. 10): \"DOCA performs the worst becau
     increases.\" Assumed: a core decompresses a file in 0.22 ms; compressing is what takes longest.";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let mut lines = [LEO, ALL_ACC, ALL_CPU].map(|(name, _)| Line { name: name.to_owned(), points: Vec::new() });
+    let mut lines = [LEO, ALL_ACC, ALL_CPU].map(|(name, _)| PlotLine { name: name.to_owned(), points: Vec::new() });
     for cores in CORES {
-        let setting = beds::dfs(cores);
+        let setting = testbeds::dfs(cores);
         let of = |policy| throughput(bench, &setting, policy, WINDOW);
         let all =
             [LEO, ALL_ACC, ALL_CPU].map(of).map(|rates| rates.iter().map(|rate| rate * FILE_MIB).collect::<Vec<_>>());

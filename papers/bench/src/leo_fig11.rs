@@ -1,19 +1,19 @@
-//! `leo-fig11`: reads of elastic block storage in a second, over the cores of both hosts (LEO Fig. 11), in virtual time
+//! `leo-fig11`: reads per second of elastic block storage, over the cores of both hosts (LEO Fig. 11), in virtual time
 //! with the real selector, on on-path hosts.
 
 use anyhow::Result;
-use pathcall_models::place::beds;
+use pathcall_models::place::testbeds;
 
-use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
-use crate::leo::{ALL_ACC, ALL_CPU, LEO, MIGRATION, Named, throughput};
+use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::leo::{ALL_ACC, ALL_CPU, LEO, MIGRATION, NamedPolicy, throughput};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "leo-fig11", about: "simulated: elastic block storage's reads a second over cores", run };
 
-const POLICIES: [Named; 4] = [LEO, MIGRATION, ALL_ACC, ALL_CPU];
+const POLICIES: [NamedPolicy; 4] = [LEO, MIGRATION, ALL_ACC, ALL_CPU];
 const CORES: [u32; 4] = [1, 2, 4, 8];
 const WINDOW: usize = 128;
-/// The least that the paper gains, and by what a read is counted there: gigabits, or reads.
+/// Least gain of the paper, and unit of its reads: gigabits, or reads.
 const SIZES: [(&str, bool, f64, &str); 2] =
     [("64 KiB reads", true, 1.14, "Gbit/s"), ("4 KiB reads", false, 1.1, "reads/s")];
 /// Gigabits of a read of 64 KiB.
@@ -31,9 +31,9 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn plot(bench: &mut Bench, &(title, large, gain, unit): &(&str, bool, f64, &'static str)) -> Panel {
-    let mut lines = POLICIES.map(|(name, _)| Line { name: name.to_owned(), points: Vec::new() });
+    let mut lines = POLICIES.map(|(name, _)| PlotLine { name: name.to_owned(), points: Vec::new() });
     for cores in CORES {
-        let setting = beds::ebs(cores, large);
+        let setting = testbeds::ebs(cores, large);
         let scale = if large { LARGE_GBIT } else { 1.0 };
         let of = |policy| throughput(bench, &setting, policy, WINDOW);
         let all = POLICIES.map(of).map(|rates| rates.iter().map(|rate| rate * scale).collect::<Vec<_>>());

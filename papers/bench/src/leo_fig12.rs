@@ -1,17 +1,17 @@
-//! `leo-fig12`: all-reduce in one host, 32-bit floats, 2 ranks and 4, over the bytes of an array, beside OpenMPI and
-//! Gloo in the same run; and beside a loop that sums as much in one process, in two threads: the limit.
+//! `leo-fig12`: all-reduce in one host, 32-bit floats, 2 and 4 ranks, over the bytes of an array, compared with OpenMPI
+//! and Gloo in the same run; and with the limit: a loop that computes the same sums in one process, in two threads.
 //!
-//! Ranks are processes; each fills its array before each call, as a training step would. Ours have it in memory of all
-//! ranks (*registered*) or in their own (*private*), and work in place; OpenMPI's have one to read and one to write, by
-//! which it is faster; all check each result. A time is that of the slowest rank, from a barrier on; a turn's value is
-//! the median of its calls.
+//! Ranks are processes. Each rank fills its array before each call, as a training step does. Our ranks have the array
+//! in shared memory (*registered*) or in their own (*private*), and work in place. OpenMPI's ranks have one array to
+//! read and one to write, which is faster. All ranks check each result. The time of a call is that of the slowest rank,
+//! from a barrier on; the value of a turn is the median of its calls.
 
 use anyhow::Result;
 
-use crate::bed::gloo::Gloo;
-use crate::bed::mpi::Mpi;
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::reduce;
+use crate::testbed::gloo::Gloo;
+use crate::testbed::mpi::Mpi;
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "leo-fig12",
@@ -29,10 +29,10 @@ const BYTES: [(usize, &str); SIZES] = [
     (64 << 20, "64 MB"),
 ];
 const BYTES_QUICK: usize = 4 << 10;
-/// Of a turn and size.
+/// Total bytes per turn and size.
 const TRAFFIC: usize = 256 << 20;
 const CALLS: (usize, usize) = (5, 300);
-/// Beside OpenMPI, two ranks: with registered arrays from 1 to 16 MB, and with private ones anywhere.
+/// Expected ratios to OpenMPI with two ranks: registered arrays from 1 to 16 MB, and private arrays of any size.
 const REGISTERED: f64 = 0.5;
 const REGISTERED_FROM: usize = 1 << 20;
 const REGISTERED_TO: usize = 16 << 20;
@@ -61,7 +61,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     for (name, found) in found {
         match found {
             Ok(peer) => peers.push((name, peer)),
-            Err(error) => bench.says(&format!("no rows beside {name}: {error:#}")),
+            Err(error) => bench.print_note(&format!("no rows beside {name}: {error:#}")),
         }
     }
     let sizes = BYTES.map(|(bytes, _)| {
@@ -70,7 +70,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     });
     for registered in [true, false] {
         let limit = |metric: Metric, _| metric.peer_is_limit();
-        let bare = || Ok(sizes.map(|(bytes, calls)| reduce::bare(bytes, calls)));
+        let bare = || Ok(sizes.map(|(bytes, calls)| reduce::two_thread_limit(bytes, calls)));
         bench.compare(
             metrics(2, registered, "a bare loop", limit),
             || reduce::medians(&reduce::turn(2, registered, &sizes)?, &sizes),
@@ -80,14 +80,14 @@ fn run(bench: &mut Bench) -> Result<()> {
     for ranks in [2, 4] {
         for registered in [true, false] {
             for (name, peer) in &peers {
-                beside(bench, ranks, registered, &sizes, (name, peer))?;
+                compare_row(bench, ranks, registered, &sizes, (name, peer))?;
             }
         }
     }
     Ok(())
 }
 
-/// One for each size.
+/// Metric of each size.
 fn metrics(ranks: usize, registered: bool, peer: &str, more: impl Fn(Metric, usize) -> Metric) -> [Metric; SIZES] {
     let how = if registered { "registered" } else { "private" };
     BYTES.map(|(bytes, size)| {
@@ -95,7 +95,7 @@ fn metrics(ranks: usize, registered: bool, peer: &str, more: impl Fn(Metric, usi
     })
 }
 
-fn beside(
+fn compare_row(
     bench: &mut Bench,
     ranks: usize,
     registered: bool,
@@ -113,6 +113,6 @@ fn beside(
     bench.compare(
         metrics(ranks, registered, name, expected),
         || reduce::medians(&reduce::turn(ranks, registered, sizes)?, sizes),
-        || reduce::medians(&reduce::printed(&peer.local(ranks, &args)?)?, sizes),
+        || reduce::medians(&reduce::parse_output(&peer.local(ranks, &args)?)?, sizes),
     )
 }

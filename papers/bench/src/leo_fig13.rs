@@ -1,18 +1,18 @@
-//! `leo-fig13`: the selector beside two greedy ones, a shortest queue, and the exact optimum that knows all requests in
-//! advance (LEO Fig. 13): throughput at a latency limit, how often paths change, and how soon a slow device is left. In
+//! `leo-fig13`: the selector compared with two greedy ones, a shortest queue, and the exact optimum with knowledge of
+//! all requests (LEO Fig. 13): throughput at a latency limit, number of path changes, and reaction to a slow device. In
 //! virtual time, on off-path hosts.
 
 use anyhow::{Context, Result};
-use pathcall_models::place::beds::{self, Ycsb};
-use pathcall_models::place::{Arrivals, Run, Setting, Spell, Trouble, measure};
+use pathcall_models::place::testbeds::{self, Ycsb};
+use pathcall_models::place::{Arrivals, PlaceRun, PlaceSetup, StationFault, StationFaultKind, measure};
 use pathcall_place::model::NodeRole;
-use pathcall_place::path::Side;
+use pathcall_place::path::PathSide;
 use pathcall_place::{PathId, Resource};
 use pathcall_wire::Instant;
 
 use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels};
 use crate::leo::{
-    AS_PRINTED, GREEDY_E2E, GREEDY_INTRA, LEO, MESSAGES, MESSAGES_QUICK, MIGRATION, Named, OPTIMUM, SHORTEST,
+    AS_PRINTED, GREEDY_E2E, GREEDY_INTRA, LEO, MESSAGES, MESSAGES_QUICK, MIGRATION, NamedPolicy, OPTIMUM, SHORTEST,
     latencies, run as once, seeds, within,
 };
 use crate::leo_fig9::{LIMIT_US, MOST};
@@ -23,14 +23,14 @@ pub(crate) const FIGURE: Figure = Figure {
     run,
 };
 
-/// What is asked beside each: the paper's gains over the greedy ones lie between 1.18 and 2.17.
-const PEERS: [(Named, Option<f64>); 5] =
+/// Expected ratios to the peers: the paper's gains over the greedy ones lie between 1.18 and 2.17.
+const PEERS: [(NamedPolicy, Option<f64>); 5] =
     [(GREEDY_E2E, Some(1.18)), (GREEDY_INTRA, Some(1.18)), (SHORTEST, None), (AS_PRINTED, None), (OPTIMUM, Some(0.97))];
-/// A load at which the better path does all.
+/// Load at which the better path suffices.
 const CALM: f64 = 0.25;
-/// Changes of path where the network varies, beside where it does not: no more.
+/// Maximum ratio of path changes with a varying network to those with a constant one.
 const STABLE: f64 = 1.1;
-/// A device becomes so many times as slow, and gets no more than its new share after so many requests.
+/// Factors by which a device becomes slower, and number of requests until it is down to its new share.
 const SLOWER: [u32; 2] = [10, 100];
 const REACTION: f64 = 100.0;
 const WORDS: &str = "The paper (§V-C, Fig. 13): \"Greedy-E2E performs the worst as it can misselect paths due to network fluctuation \
@@ -40,18 +40,18 @@ const WORDS: &str = "The paper (§V-C, Fig. 13): \"Greedy-E2E performs the worst
 fn run(bench: &mut Bench) -> Result<()> {
     let mut panels = Vec::new();
     for (title, workload) in [("YCSB-C", Ycsb::C), ("YCSB-B", Ycsb::B)] {
-        let setting = beds::kvs(workload);
+        let setting = testbeds::kvs(workload);
         panels.push(plot(bench, title, &setting));
     }
-    let setting = beds::kvs(Ycsb::C);
-    changes(bench, &setting);
-    reaction(bench, &setting)?;
+    let setting = testbeds::kvs(Ycsb::C);
+    change_rows(bench, &setting);
+    reaction_rows(bench, &setting)?;
     bench.show_panels(Panels { name: "latency", words: WORDS, panels });
     Ok(())
 }
 
 /// Throughput at the latency limit.
-fn plot(bench: &mut Bench, title: &str, setting: &Setting) -> Panel {
+fn plot(bench: &mut Bench, title: &str, setting: &PlaceSetup) -> Panel {
     let leo = within(bench, setting, LEO, LIMIT_US, MOST);
     for (peer, expected) in PEERS {
         let theirs = within(bench, setting, peer, LIMIT_US, MOST);
@@ -63,18 +63,18 @@ fn plot(bench: &mut Bench, title: &str, setting: &Setting) -> Panel {
     latencies(bench, setting, title, &policies, MOST)
 }
 
-/// How often a request takes another path than the one before it, at a load at which one path bears all: with a network
-/// whose delay varies, beside one whose delay is always the mean of that.
-fn changes(bench: &mut Bench, setting: &Setting) {
+/// Rows of path changes, at a load at which one path suffices: a network with varying delay, compared with a network
+/// whose delay is constantly the mean.
+fn change_rows(bench: &mut Bench, setting: &PlaceSetup) {
     let mut still = setting.clone();
-    let (from, to) = still.between.network_ns;
-    still.between.network_ns = ((from + to) / 2, (from + to) / 2);
+    let (from, to) = still.network.network_ns;
+    still.network.network_ns = ((from + to) / 2, (from + to) / 2);
     for ((name, policy), expected) in
         [(LEO, Some(STABLE)), (GREEDY_E2E, None), (GREEDY_INTRA, None), (MIGRATION, None), (SHORTEST, None)]
     {
-        let of = |setting: &Setting| -> Vec<f64> {
+        let of = |setting: &PlaceSetup| -> Vec<f64> {
             let run = |seed| once(bench, setting, policy, Arrivals::Poisson(CALM * MOST), seed);
-            // One in a thousand is as good as none.
+            // One change in a thousand requests is negligible.
             seeds(bench).map(|seed| run(seed).changes_in_thousand().max(1.0)).collect()
         };
         let (varying, constant) = (of(setting), of(&still));
@@ -84,9 +84,9 @@ fn changes(bench: &mut Bench, setting: &Setting) {
     }
 }
 
-/// How many requests take a device that has become slow.
-fn reaction(bench: &mut Bench, setting: &Setting) -> Result<()> {
-    let answers = |resource: &Resource| resource.side == Side::Responder && resource.node == Some(NodeRole::Acc);
+/// Rows of requests that still take a device after it has become slow.
+fn reaction_rows(bench: &mut Bench, setting: &PlaceSetup) -> Result<()> {
+    let answers = |resource: &Resource| resource.side == PathSide::Responder && resource.node == Some(NodeRole::Acc);
     let station = setting.paths.resources.iter().position(answers).context("no accelerator answers")?;
     let path =
         setting.paths.paths.iter().position(|path| path.hops.iter().any(|hop| usize::from(hop.resource.0) == station));
@@ -97,9 +97,11 @@ fn reaction(bench: &mut Bench, setting: &Setting) -> Result<()> {
             let one = |seed| {
                 // From the middle of the run on.
                 let from = (messages as f64 / 2.0 / rate * 1e9) as u64;
-                let spell = Spell { from: Instant(from), until: Instant(u64::MAX), what: Trouble::Slow(times) };
-                let run = Run::new(policy, Arrivals::Poisson(rate), messages, seed);
-                measure(setting, &Run { spells: vec![(station, spell)], ..run }).settles(from, path) as f64
+                let fault =
+                    StationFault { from: Instant(from), until: Instant(u64::MAX), what: StationFaultKind::Slow(times) };
+                let run = PlaceRun::new(policy, Arrivals::Poisson(rate), messages, seed);
+                measure(setting, &PlaceRun { faults: vec![(station, fault)], ..run }).requests_until_settled(from, path)
+                    as f64
             };
             seeds.clone().map(one).collect()
         };

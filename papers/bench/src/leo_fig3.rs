@@ -1,8 +1,8 @@
-//! `leo-fig3`: what a server's cores and its card do together (LEO Fig. 3), in virtual time: 16 cores of 23.0 million
-//! requests a second in all, a card's 24 of 71.8 million, the real selector, and nothing between it and them.
+//! `leo-fig3`: combined throughput of a server's cores and its card (LEO Fig. 3), in virtual time: 16 cores with 23.0
+//! million requests per second in total, 24 cores of a card with 71.8 million, the real selector, and no network.
 
 use anyhow::Result;
-use pathcall_models::place::beds;
+use pathcall_models::place::testbeds;
 
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::leo::{ALL_ACC, ALL_CPU, IN_TURN, LEO, throughput};
@@ -10,16 +10,16 @@ use crate::leo::{ALL_ACC, ALL_CPU, IN_TURN, LEO, throughput};
 pub(crate) const FIGURE: Figure =
     Figure { name: "leo-fig3", about: "simulated: requests a second of a server with CPU, with card, with both", run };
 
-/// What the paper's server and card do (§II-B, after Xenic).
+/// Requests per second of the paper's server and card (§II-B, after Xenic).
 const CPU: f64 = 23.0e6;
 const CARD: f64 = 71.8e6;
-/// Requests under way: enough for all slots, and queues.
+/// Requests in progress: enough for all slots and queues.
 const WINDOW: usize = 160;
-/// Of what both can do together.
+/// Expected share of the combined capacity.
 const SHARE: f64 = 0.97;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let setting = beds::server();
+    let setting = testbeds::server();
     let [cpu, card, both, turns] =
         [ALL_CPU, ALL_ACC, LEO, IN_TURN].map(|policy| throughput(bench, &setting, policy, WINDOW));
     let alone = |case: &str, paper| {

@@ -1,8 +1,8 @@
-//! `leo-fig9`: a key-value store's median latency over load, and what load it sustains (LEO Fig. 9), in virtual time with
-//! the real selector, on off-path hosts.
+//! `leo-fig9`: median latency over load and sustained load of a key-value store (LEO Fig. 9), in virtual time with the
+//! real selector, on off-path hosts.
 
 use anyhow::Result;
-use pathcall_models::place::beds::{self, Ycsb};
+use pathcall_models::place::testbeds::{self, Ycsb};
 
 use crate::harness::{Bench, Figure, Panel, Panels};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, latencies, row, within};
@@ -13,12 +13,11 @@ pub(crate) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Workloads, and what the paper gains over accelerator and CPU.
+/// Workloads, with the paper's gains over accelerator and CPU.
 const WORKLOADS: [(&str, Ycsb, f64, f64); 2] = [("YCSB-C", Ycsb::C, 1.2, 2.0), ("YCSB-B", Ycsb::B, 1.2, 2.0)];
-/// Half of the requests are answered within this: four times the network and what two trips take in the hosts, and as
-/// much as a half again.
+/// Limit of the median latency: four times the network delay, plus 1.5 times the time of two trips in the hosts.
 pub(crate) const LIMIT_US: f64 = 45.0;
-/// What CPU and accelerator can do together.
+/// Combined capacity of CPU and accelerator.
 pub(crate) const MOST: f64 = 8.5e6;
 const WORDS: &str = "The paper (§V-B, Fig. 9): \"LEO delivers 1.2–2× higher sustainable throughput over its counterparts, […] \
     LEO exhibits stably low median latency with the increasing of the offered load.\" With PUTs, \"both LEO and its variant \
@@ -32,7 +31,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn plot(bench: &mut Bench, &(title, workload, over_acc, over_cpu): &(&str, Ycsb, f64, f64)) -> Panel {
-    let setting = beds::kvs(workload);
+    let setting = testbeds::kvs(workload);
     let [leo, acc, cpu] = [LEO, ALL_ACC, ALL_CPU].map(|policy| within(bench, &setting, policy, LIMIT_US, MOST));
     let case = format!("{title}: median within {LIMIT_US} us");
     row(bench, &*case, (&leo, &acc), ALL_ACC.0, "requests/s", Some(over_acc));

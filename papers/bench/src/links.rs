@@ -1,6 +1,6 @@
-//! `links`: a frame there and back between two threads, and frames a second: by memory that both share,
-//! by UDP in batches, by UDP frame by frame, each beside what is best of its kind; and a lock through an
-//! element, by memory and by UDP.
+//! `links`: round trip of a frame between two threads, and frames per second: by shared memory, by batched UDP and by
+//! single UDP datagrams, each compared with the limit of its kind; and a lock through an element, by shared memory and
+//! by UDP.
 
 mod reflector;
 
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use pathcall_element::Config;
-use pathcall_endpoint::driver::link::{Link, Looking, Sharing};
-use pathcall_shm::{Consumer, Map, Producer, Side, pair};
+use pathcall_endpoint::driver::link::{Link, PollMode, SharingRole};
+use pathcall_shm::{Consumer, Producer, RingMap, RingSide, ring_pair};
 use tokio::runtime::Runtime;
 
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::{FREE, Network, percentiles, runtime};
-use crate::round_trip::{CALLER_CPU, ELEMENT_CPU, LOOK, Pinned, pathcall};
+use crate::round_trip::{CALLER_CPU, ELEMENT_CPU, POLL_TIME, Pinned, pathcall};
 use reflector::{Gate, Reflector};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "links", about: "frames between two threads, by shared memory and by UDP", run };
 
-/// A frame of 32 keyed pairs.
+/// Frame with 32 keyed pairs.
 const FRAME: [u8; 332] = [7; 332];
-/// Frames that are on their way at once, where the rate is measured.
+/// Frames in flight in measurements of the rate.
 const WINDOW: usize = 64;
 const TRIPS: usize = 20_000;
 const TRIPS_QUICK: usize = 200;
@@ -32,8 +32,8 @@ const TIME: Duration = Duration::from_millis(700);
 const TIME_QUICK: Duration = Duration::from_millis(20);
 const CALLS: usize = 2000;
 const CALLS_QUICK: usize = 20;
-/// A look in vain for so long has lost its frame.
-const STUCK: Duration = Duration::from_secs(2);
+/// Polling time after which a frame counts as lost.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn run(bench: &mut Bench) -> Result<()> {
     round_trips(bench)?;
@@ -48,18 +48,18 @@ fn round_trips(bench: &mut Bench) -> Result<()> {
         ["p50", "p99"].map(|share| Metric::new(format!("{case}, {share}"), peer, "us", Better::Lower))
     };
     let limit = |metrics: [Metric; 2]| metrics.map(Metric::peer_is_limit);
-    let (mut ring, mut udp) = (Ends::start(Road::Memory, true)?, Ends::start(Road::Udp, true)?);
+    let (mut ring, mut udp) = (LinkPair::start(Medium::Memory, true)?, LinkPair::start(Medium::Udp, true)?);
     let case = "there and back by memory, looking";
-    let mut bare = Bare::start()?;
+    let mut bare = BareRings::start()?;
     bench.compare(limit(columns(case, "bare ring")), || ring.round_trips(trips), || bare.round_trips(trips))?;
     drop(bare);
     bench.compare(columns(case, "UDP, looking"), || ring.round_trips(trips), || udp.round_trips(trips))?;
     drop(ring);
-    let mut socket = Socket::start()?;
+    let mut socket = SocketPair::start()?;
     let case = "there and back by UDP, looking";
     bench.compare(limit(columns(case, "bare socket")), || udp.round_trips(trips), || socket.round_trips(trips))?;
     drop((udp, socket));
-    let (mut ring, mut udp) = (Ends::start(Road::Memory, false)?, Ends::start(Road::Udp, false)?);
+    let (mut ring, mut udp) = (LinkPair::start(Medium::Memory, false)?, LinkPair::start(Medium::Udp, false)?);
     let case = "there and back by memory, waiting";
     bench.compare(columns(case, "UDP, waiting"), || ring.round_trips(trips), || udp.round_trips(trips))
 }
@@ -69,14 +69,14 @@ fn rates(bench: &mut Bench) -> Result<()> {
     let _pinned = Pinned::to(CALLER_CPU)?;
     let metric = |case: &str, peer: &str| Metric::new(case, peer, "frames/s", Better::Higher);
     let case = "through a reflector by memory";
-    let mut ring = Ends::start(Road::Memory, true)?;
-    let mut bare = Bare::start()?;
+    let mut ring = LinkPair::start(Medium::Memory, true)?;
+    let mut bare = BareRings::start()?;
     bench.compare([metric(case, "bare ring").peer_is_limit()], || ring.rate(time), || bare.rate(time))?;
     drop(bare);
-    let mut udp = Ends::start(Road::Udp, true)?;
+    let mut udp = LinkPair::start(Medium::Udp, true)?;
     bench.compare([metric(case, "UDP in batches")], || ring.rate(time), || udp.rate(time))?;
     drop(ring);
-    let mut socket = Socket::start()?;
+    let mut socket = SocketPair::start()?;
     let case = "through a reflector by UDP in batches";
     bench.compare([metric(case, "UDP frame by frame")], || udp.rate(time), || socket.rate(time))
 }
@@ -91,8 +91,8 @@ fn locks(bench: &mut Bench) -> Result<()> {
             runtime.block_on(Network::start_with(element))
         };
         let _pinned = if busy { Some(Pinned::to(CALLER_CPU)?) } else { None };
-        let look = if busy { LOOK } else { Duration::ZERO };
-        // One element at a time: two that poll would share a processor.
+        let look = if busy { POLL_TIME } else { Duration::ZERO };
+        // One element at a time: two polling elements would share a processor.
         let turn = |shared_memory| -> Result<[f64; 2]> {
             let network = network(shared_memory)?;
             let mut team = runtime.block_on(pathcall(&network, look))?;
@@ -110,37 +110,37 @@ fn locks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// What frames go by.
+/// Medium of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Road {
+enum Medium {
     Memory,
     Udp,
 }
 
-/// A link, and one that reflects what it sends.
-struct Ends {
+/// Link with its reflector.
+struct LinkPair {
     runtime: Runtime,
     link: Link,
     to: SocketAddr,
-    looking: bool,
+    polling: bool,
     reflector: Reflector,
 }
 
-impl Ends {
-    fn start(road: Road, looking: bool) -> Result<Self> {
+impl LinkPair {
+    fn start(medium: Medium, polling: bool) -> Result<Self> {
         let (bound, binding) = std::sync::mpsc::channel();
         let reflector = Reflector::start(move |gate| {
             let runtime = io_runtime()?;
             runtime.block_on(async {
                 let mut link = Link::bind(FREE)?;
-                if road == Road::Memory {
-                    link.share_memory(Sharing::Offer)?;
+                if medium == Medium::Memory {
+                    link.share_memory(SharingRole::Offer)?;
                 }
                 bound.send(link.local_addr())?;
                 while gate.opens() {
-                    let how = if looking { Looking::Anyway } else { Looking::IfReady };
-                    if !looking {
-                        // It is told to stop between two frames.
+                    let how = if polling { PollMode::Always } else { PollMode::IfReady };
+                    if !polling {
+                        // The gate may close between two frames.
                         let _ = tokio::time::timeout(Duration::from_millis(10), link.readable()).await;
                     }
                     link.exchange(how, |out, from, _, frame| out.queue(from, frame))?;
@@ -153,22 +153,22 @@ impl Ends {
         let runtime = io_runtime()?;
         let _inside = runtime.enter();
         let mut link = Link::bind(FREE)?;
-        if road == Road::Memory {
-            link.share_memory(Sharing::Seek)?;
-            link.seek(pathcall_wire::Instant(0), Some(to));
+        if medium == Medium::Memory {
+            link.share_memory(SharingRole::Request)?;
+            link.request_memory(pathcall_wire::Instant(0), Some(to));
             let (began, _turn) = (Instant::now(), reflector.turn());
             while link.memory_peers().count() == 0 {
-                ensure!(began.elapsed() < STUCK, "no memory is shared");
+                ensure!(began.elapsed() < FRAME_TIMEOUT, "shared memory was not negotiated");
                 runtime.block_on(link.readable())?;
                 link.recv(|_, _, _| ())?;
             }
         }
         drop(_inside);
-        Ok(Self { runtime, link, to, looking, reflector })
+        Ok(Self { runtime, link, to, polling, reflector })
     }
 
     fn round_trips(&mut self, trips: usize) -> Result<[f64; 2]> {
-        let Self { runtime, link, to, looking, reflector } = self;
+        let Self { runtime, link, to, polling, reflector } = self;
         let _turn = reflector.turn();
         runtime.block_on(async {
             let mut took = Vec::with_capacity(trips);
@@ -177,16 +177,16 @@ impl Ends {
                 link.queue(*to, &FRAME);
                 link.flush();
                 loop {
-                    let back = if *looking {
-                        link.exchange(Looking::Anyway, |_, _, _, _| ())?
+                    let back = if *polling {
+                        link.exchange(PollMode::Always, |_, _, _, _| ())?
                     } else {
-                        tokio::time::timeout(STUCK, link.readable()).await.context("a frame was lost")??;
+                        tokio::time::timeout(FRAME_TIMEOUT, link.readable()).await.context("a frame was lost")??;
                         link.recv(|_, _, _| ())?
                     };
                     if back > 0 {
                         break;
                     }
-                    ensure!(began.elapsed() < STUCK, "a frame was lost");
+                    ensure!(began.elapsed() < FRAME_TIMEOUT, "a frame was lost");
                 }
                 took.push(began.elapsed());
             }
@@ -200,12 +200,12 @@ impl Ends {
         rate(time, |send| {
             (0..send).for_each(|_| link.queue(*to, &FRAME));
             link.flush();
-            Ok(link.exchange(Looking::Anyway, |_, _, _, _| ())?)
+            Ok(link.exchange(PollMode::Always, |_, _, _, _| ())?)
         })
     }
 }
 
-/// Frames that come back in a second. `turn` sends so many, and says how many have come.
+/// Rate of returning frames per second. `turn` sends up to the given number of frames, and returns the number received.
 fn rate(time: Duration, mut turn: impl FnMut(usize) -> Result<usize>) -> Result<[f64; 1]> {
     let began = Instant::now();
     let (mut send, mut under_way, mut frames, mut last) = (WINDOW, 0, 0_usize, began);
@@ -216,7 +216,7 @@ fn rate(time: Duration, mut turn: impl FnMut(usize) -> Result<usize>) -> Result<
         frames += back;
         let now = Instant::now();
         last = if back > 0 { now } else { last };
-        ensure!(now - last < STUCK, "{under_way} frames were lost");
+        ensure!(now - last < FRAME_TIMEOUT, "{under_way} frames were lost");
         send = if began.elapsed() < time { back } else { 0 };
     }
     Ok([frames as f64 / began.elapsed().as_secs_f64()])
@@ -226,15 +226,15 @@ fn io_runtime() -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-type Rings = (Producer<Map>, Consumer<Map>);
+type Rings = (Producer<RingMap>, Consumer<RingMap>);
 
-/// Two rings with nothing beside them.
-struct Bare {
+/// Pair of rings without a link.
+struct BareRings {
     rings: Rings,
     reflector: Reflector,
 }
 
-/// Sends back what comes.
+/// Returns received frames.
 fn reflect_ring((mut producer, mut consumer): Rings, gate: &Gate) -> Result<()> {
     let mut frame = [0; 2048];
     while gate.opens() {
@@ -245,18 +245,19 @@ fn reflect_ring((mut producer, mut consumer): Rings, gate: &Gate) -> Result<()> 
             producer.push(&frame[..len])?;
             reflected += 1;
         }
-        // Nobody waits here.
+        // The peer does not wait for notifications.
         let _ = producer.publish();
     }
     Ok(())
 }
 
-impl Bare {
+impl BareRings {
     fn start() -> Result<Self> {
-        let (made, memory) = Map::make()?;
-        let taken = Map::take(memory)?;
-        let rings = pair(Arc::new(made), Side::Maker);
-        let reflector = Reflector::start(move |gate| reflect_ring(pair(Arc::new(taken), Side::Taker), gate));
+        let (made, memory) = RingMap::create()?;
+        let taken = RingMap::from_fd(memory)?;
+        let rings = ring_pair(Arc::new(made), RingSide::Creator);
+        let reflector =
+            Reflector::start(move |gate| reflect_ring(ring_pair(Arc::new(taken), RingSide::Receiver), gate));
         Ok(Self { rings, reflector })
     }
 
@@ -295,13 +296,13 @@ impl Bare {
     }
 }
 
-/// A socket, and one that reflects what it sends, each datagram by a call of its own.
-struct Socket {
+/// Socket with its reflector, with one system call per datagram.
+struct SocketPair {
     socket: UdpSocket,
     reflector: Reflector,
 }
 
-impl Socket {
+impl SocketPair {
     fn start() -> Result<Self> {
         let [socket, other] = [UdpSocket::bind(FREE)?, UdpSocket::bind(FREE)?];
         for (one, to) in [(&socket, &other), (&other, &socket)] {
@@ -328,7 +329,7 @@ impl Socket {
             let began = Instant::now();
             self.socket.send(&FRAME)?;
             while receive(&self.socket, &mut frame)?.is_none() {
-                ensure!(began.elapsed() < STUCK, "a frame was lost");
+                ensure!(began.elapsed() < FRAME_TIMEOUT, "a frame was lost");
             }
             took.push(began.elapsed());
         }
@@ -347,7 +348,7 @@ impl Socket {
     }
 }
 
-/// The next datagram, if there is one.
+/// Next datagram, if any.
 fn receive(socket: &UdpSocket, frame: &mut [u8]) -> Result<Option<usize>> {
     match socket.recv(frame) {
         Ok(len) => Ok(Some(len)),

@@ -1,14 +1,13 @@
-//! The bench: every figure prints ours beside a peer, measured in turn.
+//! Benchmark program: every figure compares ours with a peer, measured in turn.
 //!
 //! ```text
 //! figures (one file each) ─► harness (turns, medians) ─► table on stdout, JSON and SVG under target/
 //! ```
 //!
-//! `make bench` makes all figures, `make bench FIGURE=name` one. See `docs/bench.md` for what each
-//! shows. In the order of the paths they measure: the switch program alone, links, an element on a link,
-//! calls through stubs, calls between hosts of a testbed; then calls that servers pass on.
+//! `make bench` makes all figures, `make bench FIGURE=name` one; `docs/bench.md` describes them. Order of the figures:
+//! the switch program alone, links, an element on a link, calls through stubs, calls between hosts of a testbed,
+//! delegated calls.
 
-mod bed;
 mod dpc;
 mod element_rate;
 mod function;
@@ -64,6 +63,7 @@ mod reduce;
 mod round_trip;
 mod small;
 mod stubs;
+mod testbed;
 mod testbed_allreduce;
 mod testbed_function;
 mod testbed_goodput;
@@ -77,11 +77,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
+use harness::{Bench, BenchSettings, Figure, REPS, REPS_QUICK, Side};
 use pathcall_models::clone::Scheme;
 
-/// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate*
-/// come after them.
+/// Figures of *map*, *clone*, *function* and *place*, in order; the figures of *delegate* follow.
 const FIGURES: [Figure; 51] = [
     program_frame::FIGURE,
     links::FIGURE,
@@ -136,44 +135,44 @@ const FIGURES: [Figure; 51] = [
     place_transfer::FIGURE,
 ];
 
-/// Makes figures: ours beside a peer.
+/// Makes figures that compare Pathcall with peers.
 #[derive(Debug, Parser)]
 #[command(name = "pathcall-bench")]
 struct Args {
-    /// Figures to make; all of them, unless named
+    /// Figures to make; by default all
     figures: Vec<String>,
-    /// Name the figures
+    /// List the figures
     #[arg(long)]
     list: bool,
-    /// Few and short turns: only to see that the figures can be made
+    /// Few and short turns: only test that the figures can be made
     #[arg(long)]
     quick: bool,
-    /// Turns of each side
+    /// Turns per side
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     reps: Option<u16>,
-    /// Only comparisons with this in their name, as the turns print it
+    /// Only comparisons with this text in their name, as printed by the turns
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
     /// Run one side only, for a profiler: no table and no files
     #[arg(long, value_name = "SIDE")]
     only: Option<Side>,
-    /// Only these ways of steering calls, where a figure compares several: random, round-robin, jsq, hedging, c-clone,
-    /// laedge, netclone, netclone+jsq
+    /// Only these schemes, in figures that compare several: random, round-robin, jsq, hedging, c-clone, laedge,
+    /// netclone, netclone+jsq
     #[arg(long = "scheme", value_name = "NAME", value_delimiter = ',')]
     schemes: Vec<Scheme>,
-    /// Make so many calls of one hop, with --only, and nothing else: for whoever counts their instructions
+    /// Only make this number of calls of one hop, with --only, to count their instructions
     #[arg(long, value_name = "CALLS", requires = "only", hide = true)]
     one_hop: Option<usize>,
-    /// How --one-hop calls
+    /// Interface of the calls of --one-hop
     #[arg(long, value_name = "FACE", default_value = "nodes", hide = true)]
-    by: dpc::Face,
-    /// Be a rank of `leo-fig12`, and nothing else
+    by: dpc::CallInterface,
+    /// Only run as a rank of `leo-fig12`
     #[arg(long, value_name = "JOB", hide = true)]
     reduce_as: Option<String>,
-    /// Be the other process of `place-transfer`, and nothing else
+    /// Only run as the other process of `place-transfer`
     #[arg(long, hide = true)]
     own_memory: bool,
-    /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
+    /// Directory of the results: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "../target")]
     out: PathBuf,
 }
@@ -197,26 +196,27 @@ fn run(args: &Args) -> Result<()> {
         return dpc::one_hop(args.by, side, calls);
     }
     if let Some(job) = &args.reduce_as {
-        return reduce::rank::Job::from_args(job)?.run();
+        return reduce::rank::RankJob::from_args(job)?.run();
     }
     if args.own_memory {
-        return place_transfer::own();
+        return place_transfer::serve_memory();
     }
     let chosen = choose(&args.figures)?;
     let (numbers, pictures) = (args.out.join("bench"), args.out.join("figures"));
     for directory in [&numbers, &pictures] {
-        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create directory {}", directory.display()))?;
     }
     let reps = args.reps.map_or(if args.quick { REPS_QUICK } else { REPS }, usize::from);
     let (case, schemes) = (args.case.clone(), args.schemes.clone());
     let settings =
-        Settings { reps, reps_asked: args.reps.is_some(), quick: args.quick, case, only: args.only, schemes };
+        BenchSettings { reps, reps_asked: args.reps.is_some(), quick: args.quick, case, only: args.only, schemes };
     let mut failed = Vec::new();
     for figure in chosen {
         let begun = Instant::now();
         let made = make(&figure, &settings, &numbers, &pictures);
         eprintln!("{} took {:.0} s", figure.name, begun.elapsed().as_secs_f64());
-        // The others are worth having, too.
+        // A failed figure does not stop the others.
         if let Err(error) = made {
             eprintln!("pathcall-bench: figure {}: {error:#}", figure.name);
             failed.push(figure.name);
@@ -226,8 +226,8 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Makes a figure, and says and writes what came of it.
-fn make(figure: &Figure, settings: &Settings, numbers: &Path, pictures: &Path) -> Result<()> {
+/// Makes a figure, prints its table and writes its files.
+fn make(figure: &Figure, settings: &BenchSettings, numbers: &Path, pictures: &Path) -> Result<()> {
     let mut bench = Bench::new(figure.name, settings.clone());
     (figure.run)(&mut bench)?;
     let (rows, curves, panels) = bench.finish();
@@ -245,14 +245,14 @@ fn figures() -> impl Iterator<Item = Figure> {
     FIGURES.into_iter().chain(dpc::FIGURES)
 }
 
-/// The figures of these names; all, for none.
+/// Figures with these names; all if `names` is empty.
 fn choose(names: &[String]) -> Result<Vec<Figure>> {
     if names.is_empty() {
         return Ok(figures().collect());
     }
     let find = |name: &String| match figures().find(|figure| figure.name == name) {
         Some(figure) => Ok(figure),
-        None => bail!("there is no figure {name:?}; --list names them"),
+        None => bail!("unknown figure {name:?}; --list shows all figures"),
     };
     names.iter().map(find).collect()
 }

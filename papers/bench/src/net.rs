@@ -1,5 +1,5 @@
-//! What figures of calls run on: controller and element as `pathcall up` starts them, services with
-//! and without Pathcall, and the time that all of it takes of the processors.
+//! Environment of figures of calls: controller and element as in `pathcall up`, services with and without Pathcall, and
+//! processor times.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,17 +21,17 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// HTTP/2 windows of the plain peers: a message never waits for its receiver's permission.
+/// HTTP/2 windows of the plain peers, which are never exhausted.
 const HTTP2_WINDOW: u32 = 64 << 20;
-/// HTTP/2 frames of the plain peers.
+/// HTTP/2 frame size of the plain peers.
 const HTTP2_FRAME: u32 = 1 << 20;
 
-/// The runtime that all parties of a figure share.
+/// Runtime shared by all parties of a figure.
 pub(crate) fn runtime() -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// A controller and an element that know each other, on free ports.
+/// Controller and element, connected to each other, on free ports.
 pub(crate) struct Network {
     controller: pathcall_control::Handle,
     element: pathcall_element::Handle,
@@ -42,7 +42,7 @@ impl Network {
         Self::start_with(pathcall_element::Config::default()).await
     }
 
-    /// With such an element.
+    /// Starts a network with this configuration of the element.
     pub(crate) async fn start_with(element: pathcall_element::Config) -> Result<Self> {
         let listener = pathcall_control::bind(FREE).await?;
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
@@ -50,7 +50,7 @@ impl Network {
         let element = pathcall_element::run(config).await?;
         let mut registration = element.registration();
         let known = registration.wait_for(|registration| matches!(registration, Registration::Known { .. }));
-        known.await.context("the element did not get to its controller")?;
+        known.await.context("the element did not connect to its controller")?;
         Ok(Self { controller, element })
     }
 
@@ -64,7 +64,7 @@ impl Network {
     }
 }
 
-/// A service that tonic can route to.
+/// Service for tonic's router.
 pub(crate) trait Grpc:
     Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
     + NamedService
@@ -85,12 +85,12 @@ impl<S> Grpc for S where
 {
 }
 
-/// Serves without Pathcall; the service's address.
+/// Serves without Pathcall; returns the URL.
 pub(crate) async fn serve_plain(service: impl Grpc) -> Result<String> {
     serve_plain_at(FREE, service).await
 }
 
-/// The same at an address of its own.
+/// Serves without Pathcall at a given address.
 pub(crate) async fn serve_plain_at(address: SocketAddr, service: impl Grpc) -> Result<String> {
     let (incoming, url) = listen(address).await?;
     let server = tonic::transport::Server::builder()
@@ -110,32 +110,32 @@ pub(crate) async fn connect_plain(url: &str) -> Result<Channel> {
     Ok(endpoint.connect().await?)
 }
 
-/// A service with Pathcall's layer around it.
-pub(crate) struct Served {
+/// Service with Pathcall's layer.
+pub(crate) struct PathcallService {
     pub(crate) url: String,
-    pub(crate) owner: pathcall::Server,
+    pub(crate) owner: pathcall::Layer,
 }
 
-/// Serves with Pathcall: by the network's element, or in software without a network.
+/// Serves with Pathcall: through the network's element, or in software without a network.
 pub(crate) async fn serve(
     manifest: &'static Manifest,
     network: Option<&Network>,
     rows: u32,
     service: impl Grpc,
-) -> Result<Served> {
+) -> Result<PathcallService> {
     serve_at(FREE, manifest, network.map(Network::url), rows, service).await
 }
 
-/// The same at an address of its own; in software without a controller.
+/// Serves with Pathcall at a given address; in software without a controller.
 pub(crate) async fn serve_at(
     address: SocketAddr,
     manifest: &'static Manifest,
     controller: Option<String>,
     rows: u32,
     service: impl Grpc,
-) -> Result<Served> {
+) -> Result<PathcallService> {
     let (incoming, url) = listen(address).await?;
-    let mut builder = pathcall::Server::builder(manifest).advertise(&url).memory(rows);
+    let mut builder = pathcall::Layer::builder(manifest).advertise(&url).memory(rows);
     if let Some(controller) = &controller {
         builder = builder.controller(controller);
     }
@@ -143,12 +143,13 @@ pub(crate) async fn serve_at(
     if let Some(controller) = controller {
         all_have_memory(controller).await?;
     }
-    let server = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
+    let server = tonic::transport::Server::builder().layer(owner.clone()).add_service(service);
     tokio::spawn(server.serve_with_incoming(incoming));
-    Ok(Served { url, owner })
+    Ok(PathcallService { url, owner })
 }
 
-/// What has no memory of an element is worked on in software: a figure would show something else than it says.
+/// Checks that each application has memory in an element: otherwise the server would do its work in software, and the
+/// figure would be wrong.
 async fn all_have_memory(controller: String) -> Result<()> {
     let mut client = ControllerClient::connect(controller).await?;
     let applications = client.status(StatusRequest {}).await?.into_inner().applications;
@@ -159,48 +160,48 @@ async fn all_have_memory(controller: String) -> Result<()> {
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpIncoming, String)> {
-    let listener = TcpListener::bind(address).await.context("no port for a server")?;
+    let listener = TcpListener::bind(address).await.context("cannot bind a server's port")?;
     let url = format!("http://{}", listener.local_addr()?);
     Ok((TcpIncoming::from(listener).with_nodelay(Some(true)), url))
 }
 
-/// Time on the clock, and on all processors together.
-pub(crate) struct Watch {
+/// Stopwatch of wall time, and of processor time of all threads.
+pub(crate) struct Stopwatch {
     began: Instant,
     cpu: Duration,
 }
 
-impl Watch {
+impl Stopwatch {
     pub(crate) fn start() -> Self {
         Self { began: Instant::now(), cpu: cpu() }
     }
 
-    /// Microseconds of all processors since the start, for each of so many calls.
+    /// Microseconds of processor time since the start, per call.
     pub(crate) fn cpu_us(&self, calls: usize) -> f64 {
         self.read().1.as_secs_f64() * 1e6 / calls as f64
     }
 
-    /// Both, since the start.
+    /// Wall time and processor time since the start.
     pub(crate) fn read(&self) -> (Duration, Duration) {
         (self.began.elapsed(), cpu().saturating_sub(self.cpu))
     }
 }
 
-/// What all threads of this process have used, in user and kernel mode.
+/// Processor time of all threads of this process, in user and kernel mode.
 fn cpu() -> Duration {
     duration(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// What this thread has used.
+/// Processor time of this thread.
 pub(crate) fn thread_cpu() -> Duration {
     duration(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// What another process has used: the system counts it in hundredths of seconds.
+/// Processor time of another process, with a resolution of 10 ms.
 pub(crate) fn process_cpu(process: u32) -> Result<Duration> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-    // The name, in parentheses, may have anything in it; user and system time are the 14th and 15th field.
+    // The name, in parentheses, may contain any character; user and system time are the 14th and 15th field.
     let (_, fields) = text.rsplit_once(')').with_context(|| format!("{path}: no name"))?;
     let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     let ticks: u64 = ticks.sum::<Result<u64, _>>().with_context(|| format!("{path}: no times"))?;

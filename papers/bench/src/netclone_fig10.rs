@@ -1,8 +1,8 @@
-//! `netclone-fig10`: with RackSched's shorter queue (NetClone Fig. 10), in virtual time: six servers of 15 workers, or
-//! three of 15 and three of 8.
+//! `netclone-fig10`: combination with RackSched's shorter queue (NetClone Fig. 10), in virtual time: six servers of 15
+//! workers, or three of 15 and three of 8.
 
 use anyhow::Result;
-use pathcall_models::clone::Bed;
+use pathcall_models::clone::CloneTestbed;
 use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Figure, Panels};
@@ -20,13 +20,13 @@ const WORDS: &str = "The paper (§5.4, Fig. 10): \"NetClone with RackSched achie
 
 fn run(bench: &mut Bench) -> Result<()> {
     let mut panels = Vec::new();
-    let unlike = Bed { workers: [15, 8].repeat(3), ..Bed::default() };
-    for (servers, bed, unlike) in [("alike", paper(), false), ("unlike", unlike, true)] {
+    let unlike = CloneTestbed { workers: [15, 8].repeat(3), ..CloneTestbed::default() };
+    for (servers, testbed, unlike) in [("alike", paper(), false), ("unlike", unlike, true)] {
         for (name, workload) in [exp(HIGH), bimodal(HIGH)] {
             let title = format!("servers {servers}, {name}");
-            let case = Case { title, bed: bed.clone(), workload, schemes: &SCHEMES };
+            let case = Case { title, testbed: testbed.clone(), workload, schemes: &SCHEMES };
             let curves = Curves::of(bench, &case);
-            // Of servers that are unlike, both together are meant to be at least as good as either alone.
+            // With unequal servers, the combination should be at least as good as either scheme alone.
             let expected = unlike.then_some(1.0);
             curves.improvement(bench, Scheme::CloneShortest, Scheme::Clone, expected);
             curves.improvement(bench, Scheme::CloneShortest, Scheme::Shortest, expected);

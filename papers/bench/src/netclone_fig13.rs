@@ -1,10 +1,10 @@
-//! `netclone-fig13`: how far an empty queue can be trusted as a sign of an idle server (NetClone Fig. 13), in virtual
-//! time: how often queues are empty, and what cloning gains at a load of 0.9, run by run.
+//! `netclone-fig13`: empty queues as a sign of idle servers (NetClone Fig. 13), in virtual time: share of empty queues,
+//! and gain of cloning at a load of 0.9, per run.
 
 use anyhow::Result;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
+use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
 use crate::netclone::model::{self, HIGH as JITTER, exp, paper};
 
 pub(crate) const FIGURE: Figure =
@@ -12,7 +12,7 @@ pub(crate) const FIGURE: Figure =
 
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 const HIGH: f64 = 0.9;
-/// The paper's runs.
+/// Number of runs in the paper.
 const RUNS: u64 = 10;
 const CALLS: usize = 40_000;
 const CALLS_QUICK: usize = 2000;
@@ -22,11 +22,11 @@ const WORDS: &str = "The paper (§5.6.1, Fig. 13): \"The portion of empty queues
     baseline even at very high loads.\"";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let (bed, (name, workload), calls) = (paper(), exp(JITTER), bench.size(CALLS, CALLS_QUICK));
-    let at = |scheme, load, seed| model::at(&bed, workload, scheme, load, calls, seed);
+    let (testbed, (name, workload), calls) = (paper(), exp(JITTER), bench.size(CALLS, CALLS_QUICK));
+    let at = |scheme, load, seed| model::at(&testbed, workload, scheme, load, calls, seed);
     let line = |scheme: Scheme| {
         let points = LOADS.iter().map(|load| (*load, at(scheme, *load, 1).empty * 100.0));
-        Line { name: scheme.name().to_owned(), points: points.collect() }
+        PlotLine { name: scheme.name().to_owned(), points: points.collect() }
     };
     let empty = [Scheme::Random, Scheme::Clone].map(line);
 
@@ -38,7 +38,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     bench.row(metric("standard deviation"), &[deviation(&ours)], &[deviation(&random)]);
     let by_run = |name: &str, p99: &[f64]| {
         let points = p99.iter().enumerate().map(|(i, us)| (i as f64 + 1.0, *us)).collect();
-        Line { name: name.to_owned(), points }
+        PlotLine { name: name.to_owned(), points }
     };
     let panels = vec![
         Panel {

@@ -1,8 +1,8 @@
-//! `netclone-fig15`: without the filter that stops slower answers (NetClone Fig. 15), in virtual time. A host takes a
-//! while for every answer that comes, wanted or not.
+//! `netclone-fig15`: without the response filter (NetClone Fig. 15), in virtual time. A host spends time on every
+//! received answer, useful or not.
 
 use anyhow::Result;
-use pathcall_models::clone::Bed;
+use pathcall_models::clone::CloneTestbed;
 use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Better, Figure, Metric, Panels};
@@ -13,7 +13,7 @@ pub(crate) const FIGURE: Figure =
     Figure { name: "netclone-fig15", about: "simulated: latency over load without the filter of answers", run };
 
 const SCHEMES: [Scheme; 2] = [Scheme::Random, Scheme::Clone];
-/// Of the calls' answers, those that reach a caller that has one: hardly any.
+/// Maximum share of second answers received by callers.
 const REDUNDANT: f64 = 0.001;
 const WORDS: &str = "The paper (§5.6.3, Fig. 15): \"At low loads, redundant responses barely harm performance since the client \
     has enough capability to handle redundancy. However, as the system load grows, the latency gets worse. The performance is \
@@ -22,8 +22,8 @@ const WORDS: &str = "The paper (§5.6.3, Fig. 15): \"At low loads, redundant res
 fn run(bench: &mut Bench) -> Result<()> {
     let (name, workload) = exp(HIGH);
     let case = |how: &str, filter| {
-        let bed = Bed { filter, ..paper() };
-        Case { title: format!("{name}, {how}"), bed, workload, schemes: &SCHEMES }
+        let testbed = CloneTestbed { filter, ..paper() };
+        Case { title: format!("{name}, {how}"), testbed, workload, schemes: &SCHEMES }
     };
     let (with, without) = (case("with the filter", true), case("without it", false));
     let (with, without) = (Curves::of(bench, &with), Curves::of(bench, &without));

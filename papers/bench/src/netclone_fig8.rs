@@ -1,5 +1,5 @@
-//! `netclone-fig8`: beside C-Clone and LÆDGE (NetClone Fig. 8), in virtual time: five servers of 15 workers, and a
-//! sixth machine that is LÆDGE's coordinator.
+//! `netclone-fig8`: comparison with C-Clone and LÆDGE (NetClone Fig. 8), in virtual time: five servers of 15 workers,
+//! and a sixth machine for LÆDGE's coordinator.
 
 use anyhow::Result;
 use pathcall_models::clone::Scheme;
@@ -19,9 +19,9 @@ const WORDS: &str = "The paper (§5.3.1, Fig. 8): \"NetClone provides high throu
 
 fn run(bench: &mut Bench) -> Result<()> {
     let (name, workload) = exp(HIGH);
-    let case = Case { title: name.to_owned(), bed: rack(SERVERS), workload, schemes: &SCHEMES };
+    let case = Case { title: name.to_owned(), testbed: rack(SERVERS), workload, schemes: &SCHEMES };
     let curves = Curves::of(bench, &case);
-    // More than those of others: at least as much, said as a ratio.
+    // The paper's ceiling is higher than the others': an expected ratio of at least 1.
     curves.ceiling(bench, Scheme::Clone, Scheme::Coordinator, Some(1.0));
     curves.ceiling(bench, Scheme::Clone, Scheme::ClientClone, Some(1.0));
     curves.ceiling(bench, Scheme::Clone, Scheme::Random, None);

@@ -20,7 +20,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     for servers in [2, 4, 6] {
         let (name, workload) = exp(HIGH);
         let title = format!("{servers} servers, {name}");
-        let case = Case { title, bed: rack(servers), workload, schemes: &SCHEMES };
+        let case = Case { title, testbed: rack(servers), workload, schemes: &SCHEMES };
         let curves = Curves::of(bench, &case);
         curves.improvement(bench, Scheme::Clone, Scheme::Random, None);
         curves.ceiling(bench, Scheme::Clone, Scheme::Random, Some(CEILING));

@@ -1,78 +1,81 @@
-//! `netclone-real`: latency over load and ceilings in real time, between hosts of a testbed, or on the loopback where
-//! there can be none: the real ends and the real program over UDP, servers that wait for milliseconds instead of
-//! working. What Fig. 7, 8 and 10 show at the scale of microseconds, with every scheme there is.
+//! `netclone-real`: latency over load and throughput ceilings in real time, between hosts of a testbed, or on the
+//! loopback without a testbed: the real endpoints and the real switch program over UDP, with servers that sleep for
+//! milliseconds instead of working. Covers Fig. 7, 8 and 10 at a larger time scale, with every scheme.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use apps_load::{Jitter, Plan, Service};
-use pathcall_endpoint::clone::Budget;
+use apps_load::{Jitter, LoadPlan, Service};
+use pathcall_endpoint::clone::HedgeBudgetConfig;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
+use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
 use crate::netclone::CEILING;
-use crate::netclone::real::{Bed, Ground, Load, Seen, Waits};
+use crate::netclone::real::{RackHosts, RackLoad, RackResults, RealRack, WaitDistribution};
 use crate::netclone::stores::REDUNDANT;
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netclone-real", about: "in real time, waits of milliseconds: latency over load, ceilings", run };
 
-/// The paper's times, 200 times as long.
+/// Service times of the paper, 200 times as long.
 const EXP: Service = Service::Exponential(Duration::from_millis(5));
 const BIMODAL: Service = Service::Bimodal(Duration::from_millis(5), Duration::from_millis(50));
 const SERVERS: usize = 6;
 const WORKERS: usize = 4;
 const LOADS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 const LOADS_QUICK: [f64; 1] = [0.3];
-/// More than servers can do. Queues grow for all of the time, so nobody is without work, and nobody gives up.
+/// Overload as a share of the capacity. Queues grow during the whole run, so all workers are busy, and no call reaches
+/// its deadline.
 const OVERLOAD: f64 = 1.15;
 const CEILING_TIME: Duration = Duration::from_secs(6);
 const CEILING_DEADLINE: Duration = Duration::from_secs(60);
 const TIME: Duration = Duration::from_secs(3);
 const TIME_QUICK: Duration = Duration::from_millis(150);
 const WARM: Duration = Duration::from_millis(200);
-/// Where schemes stand beside random.
+/// Load of the rows that compare schemes with random.
 const LOAD_OF_ROWS: f64 = 0.3;
-/// Extra requests that may be sent for each call.
+/// Extra requests per call.
 const BUDGET: f64 = 1.0;
 const WORDS: &str = "The paper (§5.2, §5.3.1): \"C-Clone shows limited throughput in all figures due to its static request cloning.\" \
     \"NetClone achieves low tail latency while maintaining similar throughput to the baseline.\" \"LÆDGE performs even worse than \
-    C-Clone since it relies on a CPU-based coordinator.\" Here servers wait for milliseconds, so that no coordinator is \
-    short of processors: what it takes of one is a row.";
+    C-Clone since it relies on a CPU-based coordinator.\" \
+    Here servers wait for milliseconds, so that the coordinator's processor is no bottleneck; its processor time \
+    is a row.";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let ground = Ground::of(bench, SERVERS);
+    let hosts = RackHosts::of(bench, SERVERS);
     let mut panels = Vec::new();
     for (name, service) in [("Exp(5 ms)", EXP), ("Bimodal(5 ms, 50 ms)", BIMODAL)] {
-        let bed = Bed { servers: SERVERS, workers: WORKERS, waits: Waits { service, jitter: Jitter::HIGH } };
-        panels.push(curves(bench, &ground, name, &bed)?);
-        beside_random(bench, &ground, name, &bed)?;
-        ceilings(bench, &ground, name, &bed)?;
+        let rack =
+            RealRack { servers: SERVERS, workers: WORKERS, waits: WaitDistribution { service, jitter: Jitter::HIGH } };
+        panels.push(curves(bench, &hosts, name, &rack)?);
+        rows_against_random(bench, &hosts, name, &rack)?;
+        ceiling_rows(bench, &hosts, name, &rack)?;
     }
     bench.show_panels(Panels { name: "latency", words: WORDS, panels });
     Ok(())
 }
 
-/// 99th percentiles of each scheme over load, a run each.
-fn curves(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result<Panel> {
+/// 99th percentiles of each scheme over load, one run each.
+fn curves(bench: &mut Bench, hosts: &RackHosts, name: &str, rack: &RealRack) -> Result<Panel> {
     let loads = bench.size(&LOADS[..], &LOADS_QUICK);
     let mut lines = Vec::new();
     for scheme in bench.schemes() {
-        bench.says(&format!("{name}: {scheme}"));
+        bench.print_note(&format!("{name}: {scheme}"));
         let point = |load: &f64| {
-            let seen = bed.run(ground, Load::new(scheme, budget(), plan(bed, *load, time(bench), 1)))?;
-            Ok((seen.answers.rate(), p(&seen, 0.99)))
+            let results = rack.run(hosts, RackLoad::new(scheme, budget(), plan(rack, *load, time(bench), 1)))?;
+            Ok((results.answers.rate(), latency_ms(&results, 0.99)))
         };
         let points = loads.iter().map(point).collect::<Result<_>>()?;
-        lines.push(Line { name: scheme.name().to_owned(), points });
+        lines.push(PlotLine { name: scheme.name().to_owned(), points });
     }
     let (x, y) = ("calls answered a second", "p99, ms");
     Ok(Panel { title: name.to_owned(), x, y, logarithmic: true, lines })
 }
 
-/// Rows: each scheme beside random, at a load at which processors are idle.
-fn beside_random(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result<()> {
+/// Rows of each scheme compared with random, at a load with idle processors.
+fn rows_against_random(bench: &mut Bench, hosts: &RackHosts, name: &str, rack: &RealRack) -> Result<()> {
     for scheme in bench.schemes().into_iter().filter(|scheme| *scheme != Scheme::Random) {
         let of = |what: &str, unit| {
             let case = format!("{name}, load {LOAD_OF_ROWS}: {scheme}, {what}");
@@ -83,13 +86,20 @@ fn beside_random(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> R
             [of("p99", "ms"), of("p50", "ms"), extra, of("redundant answers", "%"), of("processors busy", "%")];
         let time = time(bench);
         let turn = |scheme, seed: &Cell<u64>| {
-            let seen = bed.run(ground, Load::new(scheme, budget(), plan(bed, LOAD_OF_ROWS, time, next(seed))))?;
-            seen.answers.all()?;
-            let extra = seen.extra();
-            let Budget { burst, per_second, .. } = budget();
-            let bursts = (burst + per_second * (WARM + time).as_secs_f64()) / seen.answers.stats.calls.max(1) as f64;
+            let results =
+                rack.run(hosts, RackLoad::new(scheme, budget(), plan(rack, LOAD_OF_ROWS, time, next_seed(seed))))?;
+            results.answers.all()?;
+            let extra = results.extra();
+            let HedgeBudgetConfig { burst, per_second, .. } = budget();
+            let bursts = (burst + per_second * (WARM + time).as_secs_f64()) / results.answers.stats.calls.max(1) as f64;
             ensure!(extra <= BUDGET + bursts, "{extra} extra requests a call, not {BUDGET} and bursts of {bursts}");
-            Ok([p(&seen, 0.99), p(&seen, 0.5), extra, seen.redundant() * 100.0, seen.busy * 100.0])
+            Ok([
+                latency_ms(&results, 0.99),
+                latency_ms(&results, 0.5),
+                extra,
+                results.redundant() * 100.0,
+                results.busy * 100.0,
+            ])
         };
         // Both sides of a turn have the same arrivals.
         let seeds = [Cell::default(), Cell::default()];
@@ -102,8 +112,8 @@ fn beside_random(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> R
     Ok(())
 }
 
-/// Rows: what is answered where more is asked than can be, and what that takes of what is in the middle.
-fn ceilings(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result<()> {
+/// Rows of the throughput ceiling under overload, and of the middle's processor time.
+fn ceiling_rows(bench: &mut Bench, hosts: &RackHosts, name: &str, rack: &RealRack) -> Result<()> {
     let others = [(Scheme::Random, CEILING), (Scheme::ClientClone, 1.0), (Scheme::Coordinator, 1.0)];
     let wanted = bench.schemes();
     for (other, expected) in others.into_iter().filter(|(other, _)| wanted.contains(other)) {
@@ -114,16 +124,16 @@ fn ceilings(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result
         let middle = of("processor time in the middle", "us/call", Better::Lower);
         let time = bench.size(CEILING_TIME, TIME_QUICK);
         let turn = |scheme, seed: &Cell<u64>| {
-            let load = Load::new(scheme, budget(), plan(bed, OVERLOAD, time, next(seed)));
-            let seen = bed.run(ground, Load { deadline: CEILING_DEADLINE, waits: false, ..load })?;
-            Ok([seen.answers.rate(), seen.middle_us()])
+            let load = RackLoad::new(scheme, budget(), plan(rack, OVERLOAD, time, next_seed(seed)));
+            let results = rack.run(hosts, RackLoad { deadline: CEILING_DEADLINE, waits: false, ..load })?;
+            Ok([results.answers.rate(), results.middle_us()])
         };
         let seeds = [Cell::default(), Cell::default()];
         let (ours, theirs) = (|| turn(Scheme::Clone, &seeds[0]), || turn(other, &seeds[1]));
         if other == Scheme::Coordinator {
             bench.compare([ceiling, middle], ours, theirs)?;
         } else {
-            // Nothing goes by the middle there.
+            // Random calls do not pass the middle.
             let rate = |[rate, _]: [f64; 2]| [rate];
             bench.compare([ceiling], || ours().map(rate), || theirs().map(rate))?;
         }
@@ -131,26 +141,26 @@ fn ceilings(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result
     Ok(())
 }
 
-fn plan(bed: &Bed, load: f64, measured: Duration, seed: u64) -> Plan {
-    Plan { rate: bed.capacity() * load, warm: WARM, measured, in_flight_max: 100_000, seed }
+fn plan(rack: &RealRack, load: f64, measured: Duration, seed: u64) -> LoadPlan {
+    LoadPlan { rate: rack.capacity() * load, warm: WARM, measured, in_flight_max: 100_000, seed }
 }
 
-fn budget() -> Budget {
-    // Bursts are paid for by calls before them.
-    Budget { share: BUDGET, ..Budget::default() }
+fn budget() -> HedgeBudgetConfig {
+    // Calls of earlier turns fill the burst budget.
+    HedgeBudgetConfig { share: BUDGET, ..HedgeBudgetConfig::default() }
 }
 
 fn time(bench: &Bench) -> Duration {
     bench.size(TIME, TIME_QUICK)
 }
 
-/// Counts from 1.
-fn next(seed: &Cell<u64>) -> u64 {
+/// Next seed, counted from 1.
+fn next_seed(seed: &Cell<u64>) -> u64 {
     seed.set(seed.get() + 1);
     seed.get()
 }
 
-/// In milliseconds, of calls that were answered.
-fn p(seen: &Seen, share: f64) -> f64 {
-    seen.answers.latencies.quantile(share).as_secs_f64() * 1e3
+/// Latency quantile of answered calls in milliseconds.
+fn latency_ms(results: &RackResults, share: f64) -> f64 {
+    results.answers.latencies.quantile(share).as_secs_f64() * 1e3
 }

@@ -1,8 +1,8 @@
-//! `netrpc-async`: counts of words from two clients (AsyncAgtr, NetRPC §6.3): the bytes that reach the
-//! server for each count, and the counts a second, with an element, without one, and with plain tonic.
+//! `netrpc-async`: word counts of two clients (AsyncAgtr, NetRPC §6.3): bytes received by the server per count, and
+//! counts per second, with an element, without one, and with plain tonic.
 //!
-//! A turn ends with a query of all words, whose result is checked: what it takes the server to get
-//! the values out of the element is in the bytes, and not in the rate.
+//! A turn ends with a query of all words, whose result is checked: the bytes include the transfer of the values from
+//! the element to the server, the rate does not.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,14 +26,14 @@ pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-async", about: "AsyncAgtr: words counted through stubs, by two clients", run };
 
 const CLIENTS: usize = 2;
-/// Different words.
+/// Number of different words.
 const WORDS: usize = 4_000;
-/// Words of a call.
+/// Words per call.
 const BATCH: usize = 1_000;
-/// Calls of a client in a turn.
+/// Calls of a client per turn.
 const CALLS: usize = 100;
 const CALLS_QUICK: usize = 4;
-const ROWS: u32 = pathcall::server::ROWS;
+const ROWS: u32 = pathcall::layer::DEFAULT_ROWS;
 
 fn run(bench: &mut Bench) -> Result<()> {
     let calls = bench.size(CALLS, CALLS_QUICK);
@@ -54,11 +54,11 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Clients and what their server has received.
+/// Clients, with the bytes received by their server.
 struct Team<S> {
     stubs: Vec<S>,
     received: Box<dyn Fn() -> u64>,
-    /// Turns so far: what the counts must be.
+    /// Number of turns, which determines the expected counts.
     turns: usize,
 }
 
@@ -83,7 +83,7 @@ async fn plain() -> Result<Team<WordsClient<tonic::transport::Channel>>> {
     Ok(Team { stubs, received: Box::new(move || counter.bytes.load(Ordering::Relaxed)), turns: 0 })
 }
 
-impl<S: Client> Team<S> {
+impl<S: CountClient> Team<S> {
     fn turn(&mut self, runtime: &Runtime, calls: usize) -> Result<[f64; 2]> {
         let before = (self.received)();
         let batches: Vec<HashMap<String, i64>> = (0..calls).map(batch).collect();
@@ -103,7 +103,7 @@ impl<S: Client> Team<S> {
                 self.stubs.push(done??);
             }
             let took = began.elapsed();
-            let stub = self.stubs.first_mut().context("there are clients")?;
+            let stub = self.stubs.first_mut().context("no clients")?;
             anyhow::Ok((took, stub.all().await?))
         })?;
         self.turns += 1;
@@ -117,23 +117,23 @@ impl<S: Client> Team<S> {
     }
 }
 
-/// The words of a call: a window that moves through all of them.
+/// Words of a call: a window that moves over all words.
 pub(crate) fn batch(call: usize) -> HashMap<String, i64> {
     let word = |i: usize| (format!("word-{}", (call * BATCH / 2 + i) % WORDS), 1 + (i % 7) as i64);
     (0..BATCH).map(word).collect()
 }
 
-/// One client's stub.
-pub(crate) trait Client: Send + 'static {
+/// Stub of one client.
+pub(crate) trait CountClient: Send + 'static {
     /// Adds counts.
     fn count(&mut self, map: HashMap<String, i64>) -> impl Future<Output = Result<()>> + Send;
-    /// All counts.
+    /// Reads all counts.
     fn all(&mut self) -> impl Future<Output = Result<HashMap<String, i64>>> + Send;
 }
 
 macro_rules! clients {
     ($($channel:ty),+) => {
-        $(impl Client for WordsClient<$channel> {
+        $(impl CountClient for WordsClient<$channel> {
             async fn count(&mut self, map: HashMap<String, i64>) -> Result<()> {
                 self.reduce(Counts { counts: Some(StrintMap { map }) }).await?;
                 Ok(())
@@ -148,7 +148,7 @@ macro_rules! clients {
 
 clients!(pathcall::Channel, tonic::transport::Channel);
 
-/// Counts where Pathcall does not.
+/// Counter for runs without Pathcall.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counter {
     counts: Arc<Mutex<HashMap<String, i64>>>,

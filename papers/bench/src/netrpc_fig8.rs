@@ -1,52 +1,52 @@
-//! `netrpc-fig8`: two applications on one shared link (NetRPC Fig. 8): how soon the second has its share, how
-//! equal the shares are, and how much of the link both have.
+//! `netrpc-fig8`: two applications on one shared link (NetRPC Fig. 8): convergence time of the second one, fairness,
+//! and total throughput.
 //!
-//! One sums arrays, the other counts under keys, from the same two hosts; the second starts later. Links mark
-//! where their queue is long, as the paper's switch does, and senders heed that. The peer is TCP on links of
-//! the same kind, which heeds the marks as well: two applications of a stream from each of the two hosts.
+//! One sums arrays, the other adds values by key, from the same two hosts; the second starts later. Links mark frames
+//! when their queue is long, as the paper's switch does, and senders react. The peer is TCP on equal links, which
+//! reacts to the marks as well: two applications with one stream from each of the two hosts.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pathcall_testbed::{Profile, Testbed};
+use pathcall_testbed::{LinkProfile, Testbed};
 
-use crate::bed::by_hand::Terms;
-use crate::bed::pair::{CALLERS, Course, HOSTS, Pair, Sample};
-use crate::bed::tcp::{ON_LINK, Streams};
-use crate::bed::{Hop, Stage, mbits, stands};
-use crate::harness::{Bench, Better, Curves, Figure, Line, Metric};
+use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine};
+use crate::testbed::endpoint_app::FlowTerms;
+use crate::testbed::pair::{CALLERS, HOSTS, Pair, Sample, Schedule};
+use crate::testbed::tcp::{ON_LINK, Streams};
+use crate::testbed::{ElementTestbed, Hop, mbits, testbed_available};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-fig8", about: "two applications on one shared link, of which the second starts later", run };
 
 pub(crate) const RATE: &str = "50mbit";
-/// Bytes that may wait for the rate, for 31 ms, and those that wait before frames are marked: a sixth.
+/// Queue of a link in bytes, 31 ms at its rate, and threshold for marks: a sixth.
 const QUEUE_BYTES: u32 = 192 << 10;
 const MARK_BYTES: u32 = 32 << 10;
-const COURSE: Course =
-    Course { lead: Duration::from_secs(1), both: Duration::from_secs(3), step: Duration::from_millis(20) };
-const COURSE_QUICK: Course =
-    Course { lead: Duration::from_millis(100), both: Duration::from_millis(400), step: Duration::from_millis(20) };
-/// Rates are means over so many steps: 100 ms.
+const SCHEDULE: Schedule =
+    Schedule { lead: Duration::from_secs(1), both: Duration::from_secs(3), step: Duration::from_millis(20) };
+const SCHEDULE_QUICK: Schedule =
+    Schedule { lead: Duration::from_millis(100), both: Duration::from_millis(400), step: Duration::from_millis(20) };
+/// Steps of the moving average of rates: 100 ms.
 const STEPS: usize = 5;
-/// Of the time that both are there, the last part shows what they come to.
+/// Last part of the shared time, in which the rates are settled.
 const SETTLED: f64 = 0.5;
-/// An application has come to its share when its rate is so near to it.
-const NEAR: f64 = 0.2;
-/// Of the link, both together (the paper: 77 to 89 %).
+/// Maximum relative distance of a settled rate from its share.
+const TOLERANCE: f64 = 0.2;
+/// Expected share of the link for both together (the paper: 77 to 89 %).
 const SHARE: f64 = 0.77;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
-    let course = bench.size(COURSE, COURSE_QUICK);
+    let schedule = bench.size(SCHEDULE, SCHEDULE_QUICK);
     let link = mbits(RATE)?;
-    let stage = |hop| Stage::start(Testbed::builder().hosts(HOSTS).profile(profile()?), hop);
-    let bed = stage(Hop::User)?;
-    let pair = Pair::start(&bed, Terms::default())?;
-    let streams = Streams::start(stage(Hop::Nothing)?)?;
+    let stage = |hop| ElementTestbed::start(Testbed::builder().hosts(HOSTS).profile(profile()?), hop);
+    let testbed = stage(Hop::User)?;
+    let pair = Pair::start(&testbed, FlowTerms::default())?;
+    let streams = Streams::start(stage(Hop::NoElement)?)?;
     let metrics = [
         Metric::new("throughput of both", "the link", "Mbit/s", Better::Higher).peer_is_limit().expect(SHARE),
         Metric::new("throughput of both", "TCP", "Mbit/s", Better::Higher).limit(link),
@@ -58,17 +58,17 @@ fn run(bench: &mut Bench) -> Result<()> {
     bench.compare(
         metrics,
         || {
-            // All that an application sends goes by one link of each host; that of TCP, by the server's.
-            let samples = pair.run(course, |_| Ok(()))?;
-            let frames = Seen::of(&samples, course, |sent| sent.frames)?;
-            let seen = Seen::of(&samples, course, |sent| sent.bytes / CALLERS as f64)?;
+            // All bytes of an application pass one link of each host; those of TCP pass the server's link.
+            let samples = pair.run(schedule, |_| Ok(()))?;
+            let frames = Convergence::of(&samples, schedule, |sent| sent.frames)?;
+            let seen = Convergence::of(&samples, schedule, |sent| sent.bytes / CALLERS as f64)?;
             let row = [seen.total(), seen.total(), seen.jain(), frames.jain(), seen.converged_ms];
             last.replace(Some(seen));
             Ok(row)
         },
         || {
-            // Its frames are of one length.
-            let seen = Seen::of(&streams.run(course)?, course, |bytes| bytes * ON_LINK)?;
+            // Frames of TCP have equal lengths.
+            let seen = Convergence::of(&streams.run(schedule)?, schedule, |bytes| bytes * ON_LINK)?;
             let row = [link, seen.total(), seen.jain(), seen.jain(), seen.converged_ms];
             last_peer.replace(Some(seen));
             Ok(row)
@@ -87,23 +87,23 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// Links of both figures of congestion.
-pub(crate) fn profile() -> Result<Profile> {
+pub(crate) fn profile() -> Result<LinkProfile> {
     let rate = Some(RATE.parse()?);
-    Ok(Profile { rate, queue_bytes: Some(QUEUE_BYTES), mark_bytes: Some(MARK_BYTES), ..Profile::default() })
+    Ok(LinkProfile { rate, queue_bytes: Some(QUEUE_BYTES), mark_bytes: Some(MARK_BYTES), ..LinkProfile::default() })
 }
 
-/// What a turn has shown.
-struct Seen {
-    /// Seconds, and the rates of both, in Mbit/s if what is sampled is bytes.
+/// Results of a turn.
+struct Convergence {
+    /// Seconds, with the rates of both applications, in Mbit/s if bytes are sampled.
     rates: Vec<(f64, [f64; 2])>,
-    /// What they come to.
+    /// Settled rates.
     settled: [f64; 2],
     converged_ms: f64,
 }
 
-impl Seen {
-    fn of<T: Copy>(samples: &[Sample<T>], course: Course, sent: impl Fn(T) -> f64) -> Result<Self> {
-        let (lead, both) = (course.lead.as_secs_f64(), course.both.as_secs_f64());
+impl Convergence {
+    fn of<T: Copy>(samples: &[Sample<T>], schedule: Schedule, sent: impl Fn(T) -> f64) -> Result<Self> {
+        let (lead, both) = (schedule.lead.as_secs_f64(), schedule.both.as_secs_f64());
         let rate = |window: &[Sample<T>]| {
             let (first, last) = (window.first()?, window.last()?);
             let (from, to) = (first.at.as_secs_f64(), last.at.as_secs_f64());
@@ -114,8 +114,8 @@ impl Seen {
         let settling = lead + both * (1.0 - SETTLED);
         let at = samples.iter().position(|sample| sample.at.as_secs_f64() >= settling).context("too few samples")?;
         let (.., settled) = rate(&samples[at..]).context("too few samples")?;
-        let near = |rates: [f64; 2]| [0, 1].iter().all(|i| (rates[*i] / settled[*i] - 1.0).abs() <= NEAR);
-        // By the end of the first 100 ms that have the shares: never sooner than that.
+        let near = |rates: [f64; 2]| [0, 1].iter().all(|i| (rates[*i] / settled[*i] - 1.0).abs() <= TOLERANCE);
+        // End of the first 100 ms with settled rates.
         let converged = windows().find(|(from, _, rates)| *from >= lead && near(*rates));
         let converged_ms = converged.map_or(both, |(_, to, _)| to - lead) * 1e3;
         let rates = windows().map(|(_, to, rates)| (to, rates)).collect();
@@ -126,14 +126,14 @@ impl Seen {
         self.settled.iter().sum()
     }
 
-    /// 1 where shares are equal, a half where one has all (Jain, 1984).
+    /// Jain's fairness index: 1 for equal shares, one half if one application has everything (Jain, 1984).
     fn jain(&self) -> f64 {
         let [one, other] = self.settled;
         (one + other).powi(2) / (2.0 * (one * one + other * other))
     }
 
-    fn lines(&self, names: [&str; 2]) -> Vec<Line> {
-        let line = |i: usize| Line {
+    fn lines(&self, names: [&str; 2]) -> Vec<PlotLine> {
+        let line = |i: usize| PlotLine {
             name: names[i].to_owned(),
             points: self.rates.iter().map(|(at, rates)| (*at, rates[i])).collect(),
         };

@@ -1,8 +1,8 @@
-//! `netrpc-sync`: arrays of several workers summed (SyncAgtr, NetRPC §6.3), through unchanged stubs
-//! and an element, beside plain tonic whose handler sums, with prost's codec of arrays and with ours,
-//! and beside the same stubs without an element: the server sums in software. Clear policy *shadow* beside *copy*.
+//! `netrpc-sync`: sums of the arrays of several workers (SyncAgtr, NetRPC §6.3), through unchanged stubs and an
+//! element, compared with plain tonic whose handler sums, with prost's codec of arrays and with ours, and with the same
+//! stubs without an element, where the server sums in software. Clear policy *shadow* compared with *copy*.
 //!
-//! All parties share one process and its processors; what they use together is a row of its own.
+//! All parties share one process and its processors; their total processor time is a separate row.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::net::{Network, Served, Watch, connect_plain, runtime, serve, serve_plain};
+use crate::net::{Network, PathcallService, Stopwatch, connect_plain, runtime, serve, serve_plain};
 use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::sums_client::SumsClient;
 use crate::stubs::pb::sums_server::SumsServer;
@@ -21,18 +21,18 @@ use crate::stubs::{Adder, Summer, shadows, stock};
 pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-sync", about: "SyncAgtr: arrays of several workers summed through stubs", run };
 
-/// Values of an array, calls of a turn, and what is expected beside plain tonic.
+/// Values per array, calls per turn, and expected ratio to plain tonic.
 const SIZES: [(usize, usize, f64); 2] = [(64 << 10, 40, 3.0), (1 << 20, 4, 2.5)];
-/// Rows that the application asks for: pathcall's default.
-const ROWS: u32 = pathcall::server::ROWS;
+/// Rows of the application: Pathcall's default.
+const ROWS: u32 = pathcall::layer::DEFAULT_ROWS;
 
 fn run(bench: &mut Bench) -> Result<()> {
     let runtime = runtime()?;
     for workers in [2, 4] {
         for (values, calls, expected) in SIZES {
             let calls = bench.size(calls, 1);
-            let job = Job { workers, values, calls };
-            // An element for each: their memory is as much as one has.
+            let job = SumJob { workers, values, calls };
+            // One element per application, because each application needs an element's whole memory.
             let networks = [runtime.block_on(Network::start())?, runtime.block_on(Network::start())?];
             let service = || SumsServer::new(Adder::default());
             let with_element = runtime.block_on(serve(&PATHCALL, Some(&networks[0]), ROWS, service()))?;
@@ -58,15 +58,15 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 #[derive(Clone, Copy)]
-struct Job {
+struct SumJob {
     workers: usize,
     values: usize,
     calls: usize,
 }
 
-/// The workers of a job, connected.
+/// Connected workers of a job.
 struct Team<S> {
-    job: Job,
+    job: SumJob,
     stubs: Vec<S>,
 }
 
@@ -76,7 +76,7 @@ fn metrics(case: &str, peer: &str, expected: Option<f64>) -> [Metric; 2] {
     [rate, Metric::new(format!("{case}, CPU of all"), peer, "ns/sum", Better::Lower)]
 }
 
-impl Job {
+impl SumJob {
     fn case(&self) -> String {
         let size =
             if self.values >= 1 << 20 { format!("{}M", self.values >> 20) } else { format!("{}k", self.values >> 10) };
@@ -87,7 +87,7 @@ impl Job {
         metrics(&self.case(), peer, expected)
     }
 
-    async fn pathcall(self, served: &Served) -> Result<Team<SumsClient<pathcall::Channel>>> {
+    async fn pathcall(self, served: &PathcallService) -> Result<Team<SumsClient<pathcall::Channel>>> {
         let mut stubs = Vec::new();
         for _ in 0..self.workers {
             let channel = pathcall::Channel::connect(served.url.clone(), &PATHCALL).await?;
@@ -96,7 +96,7 @@ impl Job {
         Ok(Team { job: self, stubs })
     }
 
-    async fn shadow(self, served: &Served) -> Result<Team<ShadowsClient<pathcall::Channel>>> {
+    async fn shadow(self, served: &PathcallService) -> Result<Team<ShadowsClient<pathcall::Channel>>> {
         let mut stubs = Vec::new();
         for _ in 0..self.workers {
             let channel = pathcall::Channel::connect(served.url.clone(), &shadows::PATHCALL).await?;
@@ -128,24 +128,24 @@ impl Job {
 }
 
 impl<S: Summer + Sync> Team<S> {
-    /// All workers make their calls; the sums that are made a second, and their processor time.
+    /// Runs the calls of all workers; returns sums per second and processor time.
     fn turn(&mut self, runtime: &Runtime) -> Result<[f64; 2]> {
-        let Job { workers, values, calls } = self.job;
+        let SumJob { workers, values, calls } = self.job;
         let part: Vec<f64> = (0..values).map(value).collect();
-        // A call takes its array: what it is given is made before the clock starts.
+        // A call consumes its array, so arrays are created before the clock starts.
         let shares: Vec<Vec<Vec<f64>>> = (0..workers).map(|_| vec![part.clone(); calls]).collect();
         let expected: Arc<Vec<f64>> = Arc::new(part.iter().map(|value| workers as f64 * value).collect());
         let stubs = std::mem::take(&mut self.stubs);
         runtime
             .block_on(async {
-                let watch = Watch::start();
+                let watch = Stopwatch::start();
                 let mut running = JoinSet::new();
                 for (mut stub, share) in stubs.into_iter().zip(shares) {
                     let expected = expected.clone();
                     running.spawn(async move {
                         for part in share {
                             let sums = stub.sum(workers, part).await?;
-                            // Not kept: memory for all results at once is not what is measured.
+                            // Results are dropped, because memory for all of them would distort the measurement.
                             ensure!(sums == *expected, "wrong sums of {workers} workers");
                         }
                         anyhow::Ok(stub)
@@ -162,7 +162,7 @@ impl<S: Summer + Sync> Team<S> {
     }
 }
 
-/// A value that doubles and three decimal places hold exactly, as they do its sums.
+/// Value that doubles and three decimal places represent exactly, like its sums.
 fn value(index: usize) -> f64 {
     (index % 1009) as f64 * 0.125
 }

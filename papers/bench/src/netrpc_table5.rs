@@ -1,11 +1,11 @@
 //! `netrpc-table5`: the rows of NetRPC Table 5 that no other figure has: monitoring (KeyValue), where agents count
-//! packets by flow. *Monitor delay*: how long a report takes. *Packets counted*: what two agents get done on the
-//! processors that all share. *Packet processing capacity*: what whoever counts, server and element, could take of
-//! agents with processors of their own: packets for each second of its processor time.
+//! packets by flow. *Monitor delay*: latency of a report. *Packets counted*: throughput of two agents on the shared
+//! processors. *Packet processing capacity*: throughput of server and element without the agents' part: packets per
+//! second of their processor time.
 //!
-//! A report names the flows of a thousand packets, as `apps/monitor` does, with how many each has had: flows as
-//! unequal as in a network (Zipf). On bare links between hosts. There the element in the kernel has no processor: it
-//! runs in the agents' time, as a switch runs in nobody's.
+//! A report contains the flows of a thousand packets, as in `apps/monitor`, with the count of each: flow sizes follow
+//! Zipf's law. The hosts have bare links. The element in the kernel has no processor of its own there: it runs in the
+//! agents' time.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,62 +13,62 @@ use std::time::Instant;
 use anyhow::Result;
 use pathcall_testbed::Testbed;
 
-use crate::bed::callers::Callers;
-use crate::bed::{Hop, Stage, has_xdp, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::net::{Watch, percentiles};
-use crate::netrpc_async::{Client, Counter};
+use crate::net::{Stopwatch, percentiles};
+use crate::netrpc_async::{CountClient, Counter};
 use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::words_client::WordsClient;
 use crate::stubs::pb::words_server::WordsServer;
+use crate::testbed::callers::Callers;
+use crate::testbed::{ElementTestbed, Hop, has_xdp, testbed_available};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-table5", about: "packets counted by flow: delay of a report, and packets a second", run };
 
-/// Packets of a report.
+/// Packets per report.
 const PACKETS: usize = 1000;
-/// Different flows.
+/// Number of different flows.
 const FLOWS: f64 = 4000.0;
-/// Different reports.
+/// Number of different reports.
 const REPORTS: usize = 16;
 const CALLS: usize = 200;
 const CALLS_QUICK: usize = 20;
-/// Agents that report at once, to have as much counted as can be.
+/// Concurrent agents, which saturate the counters.
 const AGENTS: usize = 2;
-/// The paper's delay beside software's: 3.52 ms and 4.05 ms.
+/// The paper's delay relative to software: 3.52 ms and 4.05 ms.
 const DELAY: f64 = 0.87;
-/// Its capacity beside software's: more than ten times.
+/// The paper's capacity relative to software: more than ten times.
 const CAPACITY: f64 = 10.0;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
-    let mut hops = vec![Hop::User, Hop::Nothing];
+    let mut hops = vec![Hop::User, Hop::NoElement];
     if has_xdp(bench) {
         hops.insert(0, Hop::Xdp);
     }
     let calls = bench.size(CALLS, CALLS_QUICK);
     for agents in [1, AGENTS] {
-        let stage = |hop| Stage::start(Testbed::builder().hosts(1 + agents), hop);
-        let bare = stage(Hop::Nothing)?;
+        let stage = |hop| ElementTestbed::start(Testbed::builder().hosts(1 + agents), hop);
+        let bare = stage(Hop::NoElement)?;
         let service = || WordsServer::new(Counter::default());
         let tonic = Callers::plain(&bare, agents, service(), WordsClient::new)?;
         for hop in &hops {
             let stage = stage(*hop)?;
-            let parts = (&PATHCALL, pathcall::server::ROWS);
+            let parts = (&PATHCALL, pathcall::layer::DEFAULT_ROWS);
             let ours = Callers::pathcall(&stage, parts, agents, service(), WordsClient::new)?;
             if agents == 1 {
                 bench.compare(delay(*hop), || report(&ours, calls), || report(&tonic, calls))?;
             } else {
-                bench.compare(capacity(*hop), || flood(&ours, calls), || flood(&tonic, calls))?;
+                bench.compare(capacity(*hop), || closed_loop(&ours, calls), || closed_loop(&tonic, calls))?;
             }
         }
     }
     Ok(())
 }
 
-/// What is meant to be reached is so by the best element.
+/// Adds the expected ratio for the best element.
 fn expect(metric: Metric, hop: Hop, ratio: f64) -> Metric {
     if hop == Hop::Xdp { metric.expect(ratio) } else { metric }
 }
@@ -88,12 +88,12 @@ fn capacity(hop: Hop) -> [Metric; 3] {
     ]
 }
 
-/// Median and 99th percentile of a report, of which the first tenth warms up, and the time of all processors for
-/// one. In microseconds.
-fn report<S: Client + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
+/// Median and 99th percentile of a report, without the first tenth, and processor time of all parties per report. In
+/// microseconds.
+fn report<S: CountClient + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
     let reports = reports();
     let (done, took) = std::sync::mpsc::channel();
-    let watch = Watch::start();
+    let watch = Stopwatch::start();
     agent.each(move |mut stub| {
         let (reports, done) = (reports.clone(), done.clone());
         async move {
@@ -101,7 +101,7 @@ fn report<S: Client + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f64; 3
                 let report = report.clone();
                 let began = Instant::now();
                 stub.count(report).await?;
-                // Who takes it outlives this.
+                // The receiver outlives this task.
                 let _ = done.send(began.elapsed());
             }
             Ok(())
@@ -113,11 +113,11 @@ fn report<S: Client + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f64; 3
     Ok([p50, p99, cpu])
 }
 
-/// Of agents that report again when they were answered: packets a second, nanoseconds of all processors for each,
-/// and packets for a second of the processors but for the agents' part.
-fn flood<S: Client + Clone>(agents: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
+/// Closed loop of agents: packets per second, nanoseconds of all processors per packet, and packets per second of
+/// processor time without the agents' part.
+fn closed_loop<S: CountClient + Clone>(agents: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
     let (reports, before) = (reports(), agents.cpu()?);
-    let watch = Watch::start();
+    let watch = Stopwatch::start();
     agents.each(move |mut stub| {
         let reports = reports.clone();
         async move {
@@ -133,7 +133,7 @@ fn flood<S: Client + Clone>(agents: &Callers<S>, calls: usize) -> Result<[f64; 3
     Ok([packets / took.as_secs_f64(), cpu.as_nanos() as f64 / packets, packets / counting.as_secs_f64()])
 }
 
-/// Flows of a thousand packets each, with their packets.
+/// Flows of a thousand packets each, with their packet counts.
 fn reports() -> Vec<HashMap<String, i64>> {
     let mut random = 1_u64;
     let mut unit = || {

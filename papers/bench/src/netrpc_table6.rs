@@ -1,14 +1,14 @@
-//! `netrpc-table6`: two workers' arrays by clear policy (NetRPC Table 6): how long a round takes, and goodput, with
-//! *shadow* beside *copy*. With shadow the element answers by itself, and has two rows in place of one.
+//! `netrpc-table6`: sums of two workers' arrays by clear policy (NetRPC Table 6): latency of a round, and goodput, with
+//! *shadow* compared with *copy*. With *shadow* the element answers alone, and needs two rows instead of one.
 
 use anyhow::Result;
 use pathcall_endpoint::map::ClearPolicy;
 use pathcall_testbed::Testbed;
 use pathcall_wire::LINEAR_LANES;
 
-use crate::bed::workers::Workers;
-use crate::bed::{Hop, Stage, has_xdp, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
+use crate::testbed::workers::Workers;
+use crate::testbed::{ElementTestbed, Hop, has_xdp, testbed_available};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-table6", about: "rounds and goodput of two workers, by clear policy", run };
@@ -16,15 +16,15 @@ pub(crate) const FIGURE: Figure =
 const WORKERS: usize = 2;
 const VALUES: usize = 1 << 18;
 const VALUES_QUICK: usize = 1 << 12;
-/// Calls of a turn that measures goodput, and of one that measures single rounds.
+/// Calls of a turn for goodput, and of a turn for single rounds.
 const CALLS: usize = 4;
 const ROUNDS: usize = 2_000;
 const ROUNDS_QUICK: usize = 20;
-/// The paper's latencies: 24 us beside 74 us.
+/// Ratio of the paper's latencies: 24 µs and 74 µs.
 const FASTER: f64 = 0.32;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
     let mut hops = vec![Hop::User];
@@ -34,7 +34,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let (values, calls) = (bench.size(VALUES, VALUES_QUICK), bench.size(CALLS, 1));
     let rounds = bench.size(ROUNDS, ROUNDS_QUICK);
     for hop in hops {
-        let (shadow, copy) = (Setting::start(hop, ClearPolicy::Shadow)?, Setting::start(hop, ClearPolicy::Copy)?);
+        let (shadow, copy) = (SumSetup::start(hop, ClearPolicy::Shadow)?, SumSetup::start(hop, ClearPolicy::Copy)?);
         let metric = |what: &str, unit, better| Metric::new(format!("{what}, {}", hop.name()), "copy", unit, better);
         let round = metric("shadow: a round of 256 values", "us", Better::Lower).expect(FASTER);
         bench.compare([round], || shadow.round(rounds), || copy.round(rounds))?;
@@ -44,25 +44,25 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Two workers and their server on a bed of their own.
-struct Setting {
+/// Two workers and their server on their own testbed.
+struct SumSetup {
     workers: Workers,
-    /// Under them.
-    _stage: Stage,
+    /// Stage of the workers; dropped last.
+    _stage: ElementTestbed,
 }
 
-impl Setting {
+impl SumSetup {
     fn start(hop: Hop, clear: ClearPolicy) -> Result<Self> {
-        let stage = Stage::start(Testbed::builder().hosts(Workers::hosts(WORKERS)), hop)?;
+        let stage = ElementTestbed::start(Testbed::builder().hosts(Workers::hosts(WORKERS)), hop)?;
         Ok(Self { workers: Workers::clearing(&stage, WORKERS, clear)?, _stage: stage })
     }
 
-    /// Microseconds of one, the next begun when it is done.
+    /// Microseconds per round, in sequence.
     fn round(&self, rounds: usize) -> Result<[f64; 1]> {
         Ok([self.workers.turn(LINEAR_LANES, rounds)?.as_secs_f64() * 1e6])
     }
 
-    /// Mbit/s of each worker's values.
+    /// Goodput of each worker's values in Mbit/s.
     fn goodput(&self, values: usize, calls: usize) -> Result<[f64; 1]> {
         let took = self.workers.turn(values, calls)?;
         Ok([(values * size_of::<i32>()) as f64 * 8.0 / took.as_secs_f64() / 1e6])

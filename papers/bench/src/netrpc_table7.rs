@@ -1,9 +1,9 @@
-//! `netrpc-table7`: several applications at once on one element (NetRPC Table 7): what all of them get
-//! done together, and how long a call takes when they offer the same load in total.
+//! `netrpc-table7`: several concurrent applications on one element (NetRPC Table 7): total throughput, and latency of a
+//! call at the same total load.
 //!
-//! Each application sums arrays of two workers. The rate is that of closed loops; the latency is
-//! taken at a fixed rate well below it, from when a call was meant to be sent. On the loopback the processors
-//! are the limit; on a testbed, where there is root, the links.
+//! Each application sums arrays of two workers. The throughput is that of closed loops. The latency is measured at a
+//! fixed rate well below the throughput, from the scheduled start of a call. On the loopback the processors are the
+//! limit; on a testbed, which needs root, the links are.
 
 use std::time::{Duration, Instant};
 
@@ -15,47 +15,46 @@ use tokio::task::JoinSet;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic_prost::ProstCodec;
 
-use crate::bed::callers::Callers;
-use crate::bed::{Hop, Stage, has_xdp, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::{Network, runtime, serve};
 use crate::stubs::Adder;
 use crate::stubs::many::{PATHCALL, Part, Sum};
 use crate::stubs::pb::sums_server::SumsServer;
+use crate::testbed::callers::Callers;
+use crate::testbed::{ElementTestbed, Hop, has_xdp, testbed_available};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-table7", about: "1, 4 and 20 applications at once on one element", run };
 
 const WORKERS: usize = 2;
-/// Of the links of a testbed.
+/// Rate of the links of a testbed.
 const RATE: &str = "100mbit";
-/// What others are held against.
+/// Number of applications in the baseline.
 const BASE: usize = 4;
 const VALUES: usize = 16 << 10;
-/// Calls of a closed loop's turn, of all applications together.
+/// Calls of a turn in closed loops, of all applications together.
 const CALLS: usize = 200;
-/// The same on links: so many that what the flows learn of a link that is suddenly shared by more of them
-/// weighs little.
+/// Calls of a turn on links: enough for the flows' adaptation to a newly shared link to be negligible.
 const CALLS_ON_LINKS: usize = 800;
 /// Calls at a fixed rate.
 const CALLS_PACED: usize = 100;
 const CALLS_QUICK: usize = 20;
-/// Pause between the calls of a paced turn, of all applications together.
+/// Interval between the calls of a paced turn, of all applications together.
 const PACE: Duration = Duration::from_millis(10);
-/// Rows of an application: twenty fit the element's default memory.
+/// Rows per application: twenty applications fit the element's default memory.
 const ROWS: u32 = 128;
 
 fn run(bench: &mut Bench) -> Result<()> {
     let (calls, paced) = (bench.size(CALLS, CALLS_QUICK), bench.size(CALLS_PACED, CALLS_QUICK));
     let runtime = runtime()?;
     let network = runtime.block_on(Network::start())?;
-    // No call gets to a handler: any service will do.
+    // No call reaches a handler, so the service does not matter.
     let served = runtime.block_on(serve(&PATHCALL, Some(&network), ROWS, SumsServer::new(Adder::default())))?;
     let mut channels = Vec::new();
     for _ in 0..WORKERS {
         channels.push(runtime.block_on(pathcall::Channel::connect(served.url.clone(), &PATHCALL))?);
     }
-    let load = Load { runtime: &runtime, channels };
+    let load = SumWorkers { runtime: &runtime, channels };
     let peer = format!("{BASE} applications");
     for (applications, rate, latency) in [(1, None, None), (20, Some(0.95), Some(1.2))] {
         let case = |what: &str| format!("{applications} at once, {what}");
@@ -73,19 +72,19 @@ fn run(bench: &mut Bench) -> Result<()> {
     on_links(bench)
 }
 
-/// The same closed loops where the links are the limit, not the processors.
+/// Closed loops with the links as the limit.
 fn on_links(bench: &mut Bench) -> Result<()> {
     let calls = bench.size(CALLS_ON_LINKS, CALLS_QUICK);
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
     let hop = if has_xdp(bench) { Hop::Xdp } else { Hop::User };
-    let stage = Stage::start(Testbed::builder().hosts(1 + WORKERS).rate(RATE)?, hop)?;
+    let stage = ElementTestbed::start(Testbed::builder().hosts(1 + WORKERS).rate(RATE)?, hop)?;
     let service = SumsServer::new(Adder::default());
     let callers = Callers::pathcall(&stage, (&PATHCALL, ROWS), WORKERS, service, |channel| channel)?;
     let rate = |applications: usize| {
         let began = Instant::now();
-        callers.each(move |channel| loops(channel, applications, calls))?;
+        callers.each(move |channel| closed_loops(channel, applications, calls))?;
         let sums = calls / applications * applications * VALUES;
         Ok([sums as f64 / began.elapsed().as_secs_f64()])
     };
@@ -99,7 +98,7 @@ fn on_links(bench: &mut Bench) -> Result<()> {
 }
 
 /// One worker's part of closed loops.
-async fn loops(channel: pathcall::Channel, applications: usize, calls: usize) -> Result<()> {
+async fn closed_loops(channel: pathcall::Channel, applications: usize, calls: usize) -> Result<()> {
     let mut running = JoinSet::new();
     for application in 1..=applications {
         let channel = channel.clone();
@@ -116,20 +115,20 @@ async fn loops(channel: pathcall::Channel, applications: usize, calls: usize) ->
     Ok(())
 }
 
-struct Load<'a> {
+struct SumWorkers<'a> {
     runtime: &'a Runtime,
-    /// One a worker; both are in all applications.
+    /// One channel per worker; both are members of all applications.
     channels: Vec<pathcall::Channel>,
 }
 
-impl Load<'_> {
-    /// Sums a second of all applications, each of which calls again when it was answered.
+impl SumWorkers<'_> {
+    /// Sums per second of all applications in closed loops.
     fn closed(&self, applications: usize, calls: usize) -> Result<[f64; 1]> {
         self.runtime.block_on(async {
             let began = Instant::now();
             let mut running = JoinSet::new();
             for channel in &self.channels {
-                running.spawn(loops(channel.clone(), applications, calls));
+                running.spawn(closed_loops(channel.clone(), applications, calls));
             }
             while let Some(done) = running.join_next().await {
                 done??;
@@ -139,8 +138,7 @@ impl Load<'_> {
         })
     }
 
-    /// Median and 99th percentile, in microseconds, of calls that are sent at fixed times, one
-    /// application after the other.
+    /// Median and 99th percentile, in microseconds, of calls at fixed times, one application after the other.
     fn paced(&self, applications: usize, calls: usize) -> Result<[f64; 2]> {
         self.runtime.block_on(async {
             let began = Instant::now();

@@ -1,12 +1,13 @@
-//! `place-select`: what it costs to choose a path for a request and to learn from its outcome (LEO §III-B2: 1.5 us), with
-//! the paper's applications, beside what may be spent, and beside taking turns, which chooses nothing and keeps the same order.
+//! `place-select`: cost of a path selection including the processing of its outcome (LEO §III-B2: 1.5 µs), with the
+//! paper's applications, compared with a target, and with round robin, which keeps the same order of requests.
 
 use std::hint::black_box;
 
 use anyhow::{Context, Result};
 use pathcall_place::model::Preset;
 use pathcall_place::{
-    Application, Config, Decision, Hardware, KindId, Outcome, Paths, Released, Request, Selector, Strategy, Ticket,
+    Application, Config, Decision, Hardware, KindId, Paths, Released, RequestOutcome, SelectionRequest,
+    SelectionStrategy, Selector, Ticket,
 };
 use pathcall_wire::Instant;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,16 +17,16 @@ use crate::harness::{Bench, Better, Figure, Metric};
 pub(crate) const FIGURE: Figure =
     Figure { name: "place-select", about: "place's selector alone, in memory: time per request", run };
 
-/// What a request may cost.
+/// Target cost of a request.
 const AT_MOST_NS: f64 = 100.0;
-/// Requests of a turn.
+/// Requests per turn.
 const REQUESTS: u64 = 1_000_000;
 const REQUESTS_QUICK: u64 = 5_000;
 /// Requests in flight.
 const WINDOW: usize = 64;
 /// Time between two requests.
 const GAP_NS: u64 = 400;
-/// Addresses, some of which meet.
+/// Number of addresses, so that some requests have equal addresses.
 const ADDRESSES: u64 = 1_000;
 
 const APPLICATIONS: [(&str, &str); 3] = [
@@ -40,18 +41,18 @@ fn run(bench: &mut Bench) -> Result<()> {
         let hardware = Hardware::preset(Preset::OnPath);
         let application = Application::parse(file, text)?;
         let paths = Paths::of(&hardware, &hardware, &application)?;
-        let kind = paths.kinds.first().context("a type of request")?;
+        let kind = paths.kinds.first().context("unknown request type")?;
         let case = format!("{} of {}, {} paths", kind.name, application.name, kind.count);
         let metric = |peer: &str| Metric::new(&case, peer, "ns/request", Better::Lower);
-        let leo = || Ok([turn(&paths, Strategy::Leo, requests)]);
+        let leo = || Ok([turn(&paths, SelectionStrategy::Leo, requests)]);
         bench.compare([metric("at most").expect(1.0)], leo, || Ok([AT_MOST_NS]))?;
-        bench.compare([metric("taking turns")], leo, || Ok([turn(&paths, Strategy::RoundRobin, requests)]))?;
+        bench.compare([metric("taking turns")], leo, || Ok([turn(&paths, SelectionStrategy::RoundRobin, requests)]))?;
     }
     Ok(())
 }
 
-/// Nanoseconds of the processor for one request, from its choice to its outcome.
-fn turn(paths: &Paths, strategy: Strategy, requests: u64) -> f64 {
+/// Nanoseconds of processor time per request, from its selection to its outcome.
+fn turn(paths: &Paths, strategy: SelectionStrategy, requests: u64) -> f64 {
     let mut selector = Selector::new(paths, strategy, Config::default());
     let mut flying: Vec<Ticket> = Vec::with_capacity(WINDOW + 1);
     let traverse_ns = paths.paths[0].traverse_ns;
@@ -61,23 +62,23 @@ fn turn(paths: &Paths, strategy: Strategy, requests: u64) -> f64 {
         if flying.len() >= WINDOW {
             let ticket = flying.swap_remove(n as usize % WINDOW);
             let intra_ns = Some(traverse_ns + n % (traverse_ns / 2).max(1));
-            selector.done(now, ticket, Outcome::Done { intra_ns, total_ns: 2 * traverse_ns });
+            selector.done(now, ticket, RequestOutcome::Done { intra_ns, total_ns: 2 * traverse_ns });
             while let Some(released) = selector.poll(now) {
-                if let Released::Go(go) = released {
-                    flying.push(go.ticket);
+                if let Released::Send(dispatch) = released {
+                    flying.push(dispatch.ticket);
                 }
             }
         }
         let address = n.wrapping_mul(0x9e37_79b9) % ADDRESSES;
-        let request = Request { kind: KindId(0), address, message: address };
-        if let Decision::Go(go) = black_box(selector.select(now, black_box(&request))) {
-            flying.push(go.ticket);
+        let request = SelectionRequest { kind: KindId(0), address, message: address };
+        if let Decision::Send(dispatch) = black_box(selector.select(now, black_box(&request))) {
+            flying.push(dispatch.ticket);
         }
     }
     (processor_ns() - began) as f64 / requests as f64
 }
 
-/// Time of the processor that this thread has had.
+/// Processor time of this thread.
 fn processor_ns() -> i64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -1,6 +1,6 @@
-//! `program-frame`: nanoseconds of the switch program per frame, beside the least that anything can
-//! do with a frame: check it and copy it. And with tokens on the frames, beside itself without; frames of calls
-//! beside one that is passed on; and, where it is built in (feature `xdp`), the program in the kernel beside it.
+//! `program-frame`: nanoseconds of the switch program per frame, compared with the minimum work on a frame: check and
+//! copy. Frames with tokens, compared with frames without; frames of calls, compared with a forwarded frame; and, with
+//! feature `xdp`, the program in the kernel.
 
 mod calls;
 
@@ -8,44 +8,44 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use pathcall_program::{Action, Program, Size};
+use pathcall_program::{FrameAction, Size, SwitchProgram};
 use pathcall_wire::{MAX_FRAME, MapFrame, TokenKey};
 
-use calls::{Calls, Passing};
+use calls::{Calls, Treatment};
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::traffic::{ENDPOINTS, GAID, Shape, WINDOW, WORKER, with_token, without_token};
+use crate::traffic::{ENDPOINTS, FrameShape, GAID, WINDOW, WORKER, with_token, without_token};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "program-frame", about: "the switch program alone, in memory: time per frame", run };
 
-/// Windows of frames in one turn.
+/// Windows of frames per turn.
 const WINDOWS: u64 = 2_000;
 const WINDOWS_QUICK: u64 = 20;
-/// Signs frames where they carry tokens; any will do.
+/// Key for frames with tokens; any value.
 const KEY: TokenKey = TokenKey::new([1, 2]);
 
 fn run(bench: &mut Bench) -> Result<()> {
     let windows = bench.size(WINDOWS, WINDOWS_QUICK);
-    for shape in Shape::ALL {
-        let (mut switch, mut bare) = (Switch::new(shape, None)?, Bare::new(shape));
+    for shape in FrameShape::ALL {
+        let (mut switch, mut bare) = (Switch::new(shape, None)?, CheckAndCopy::new(shape));
         let metric = Metric::new(shape.name(), "check and copy", "ns/frame", Better::Lower).peer_is_limit();
         bench.compare([metric], || switch.turn(windows), || bare.turn(windows))?;
     }
-    for shape in Shape::ALL {
+    for shape in FrameShape::ALL {
         let (mut signed, mut plain) = (Switch::new(shape, Some(KEY))?, Switch::new(shape, None)?);
         (signed.delivers, plain.delivers) = (true, true);
         let case = format!("{} and a token", shape.name());
         let metric = Metric::new(case, "without tokens", "ns/frame", Better::Lower);
         bench.compare([metric], || signed.turn(windows), || plain.turn(windows))?;
     }
-    for passing in Passing::CALLS {
-        let (mut calls, mut passed) = (Calls::new(passing)?, Calls::new(Passing::Crossing)?);
-        let metric = Metric::new(passing.name(), Passing::Crossing.name(), "ns/frame", Better::Lower);
+    for treatment in Treatment::CALLS {
+        let (mut calls, mut passed) = (Calls::new(treatment)?, Calls::new(Treatment::Forwarded)?);
+        let metric = Metric::new(treatment.name(), Treatment::Forwarded.name(), "ns/frame", Better::Lower);
         bench.compare([metric], || calls.turn(windows), || passed.turn(windows))?;
     }
     #[cfg(feature = "xdp")]
-    for shape in Shape::ALL {
+    for shape in FrameShape::ALL {
         let (mut kernel, mut reference) = (kernel::Switch::new(shape)?, Switch::new(shape, None)?);
         let case = format!("{}, in the kernel", shape.name());
         let metric = Metric::new(case, "the reference in user space", "ns/frame", Better::Lower);
@@ -54,19 +54,19 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The program in a loop with hosts that answer at once.
+/// Switch program in a loop with hosts that answer immediately.
 struct Switch {
-    shape: Shape,
-    program: Program,
+    shape: FrameShape,
+    program: SwitchProgram,
     frames: Vec<Vec<u8>>,
     key: Option<TokenKey>,
-    /// Whether a multicast is copied for whom it is for, which is where it is signed.
+    /// True if multicast frames are copied per receiver, which is where they are signed.
     delivers: bool,
 }
 
 impl Switch {
-    fn new(shape: Shape, key: Option<TokenKey>) -> Result<Self> {
-        let mut program = Program::new(Size::default());
+    fn new(shape: FrameShape, key: Option<TokenKey>) -> Result<Self> {
+        let mut program = SwitchProgram::new(Size::default());
         let tables = program.tables_mut();
         tables.install(shape.application())?;
         tables.authenticate(GAID, key)?;
@@ -85,15 +85,15 @@ impl Switch {
             for frame in &mut self.frames {
                 let verdict = self.program.process(pathcall_wire::Instant(1), black_box(frame), false);
                 match verdict.action {
-                    Action::Drop(_) => bail!("a frame was dropped: {verdict:?}"),
-                    Action::Multicast(gaid) if self.delivers => {
+                    FrameAction::Drop(_) => bail!("a frame was dropped: {verdict:?}"),
+                    FrameAction::Multicast(gaid) if self.delivers => {
                         self.program.tables().copies(gaid, frame, |_, copy| _ = black_box(copy));
                     }
-                    Action::Multicast(_) | Action::Forward(_) | Action::Clone(_) => {}
+                    FrameAction::Multicast(_) | FrameAction::Forward(_) | FrameAction::Clone(_) => {}
                 }
             }
             took_ns += began.elapsed().as_nanos();
-            // What the hosts do is not the program's.
+            // Restores the frames: the hosts' work is not measured.
             for frame in &mut self.frames {
                 ensure!(self.key.is_none_or(|key| key.has_signed(frame)), "a frame left without its token");
                 let mut plain = without_token(std::mem::take(frame));
@@ -105,14 +105,14 @@ impl Switch {
     }
 }
 
-/// Checks each frame and copies it, and nothing more.
-struct Bare {
+/// Minimum work: checks each frame and copies it.
+struct CheckAndCopy {
     frames: Vec<Vec<u8>>,
     out: [u8; MAX_FRAME],
 }
 
-impl Bare {
-    fn new(shape: Shape) -> Self {
+impl CheckAndCopy {
+    fn new(shape: FrameShape) -> Self {
         Self { frames: (0..WINDOW).map(|row| shape.first(row)).collect(), out: [0; MAX_FRAME] }
     }
 
@@ -130,36 +130,36 @@ impl Bare {
     }
 }
 
-/// The program in the kernel, by the kernel's clock: with the packet's checksums, without driver and route.
+/// Program in the kernel, by the kernel's clock: with checksums of the packet, without driver and routing.
 #[cfg(feature = "xdp")]
 mod kernel {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
     use anyhow::{Result, bail};
     use pathcall_program::{CloneSize, Size};
-    use pathcall_xdp::{Config, Kernel, Packet, Ran};
+    use pathcall_xdp::{Config, KernelSwitch, Packet, RunResult};
 
-    use crate::traffic::{ENDPOINTS, Shape, WINDOW};
+    use crate::traffic::{ENDPOINTS, FrameShape, WINDOW};
 
     const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
     const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
 
-    /// In a loop with hosts that answer at once.
+    /// Kernel program in a loop with hosts that answer immediately.
     pub(super) struct Switch {
-        shape: Shape,
-        kernel: Kernel,
+        shape: FrameShape,
+        kernel: KernelSwitch,
         frames: Vec<Vec<u8>>,
         packet: Vec<u8>,
         out: Vec<u8>,
     }
 
     impl Switch {
-        pub(super) fn new(shape: Shape) -> Result<Self> {
+        pub(super) fn new(shape: FrameShape) -> Result<Self> {
             let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
             let (size, clones) = (Size::default(), CloneSize::default());
             let mut kernel =
-                Kernel::load(&Config { size, clones, data_port, slow_port, routed: false, inlined: false })?;
-            kernel.own(*ELEMENT.ip())?;
+                KernelSwitch::load(&Config { size, clones, data_port, slow_port, routed: false, inlined: false })?;
+            kernel.set_element_address(*ELEMENT.ip())?;
             kernel.install(&shape.application())?;
             for endpoint in ENDPOINTS {
                 kernel.set_endpoint(&endpoint, SENDER)?;
@@ -176,8 +176,8 @@ mod kernel {
                     let (ran, took) = self.kernel.run_timed(&self.packet, &mut self.out)?;
                     took_ns += took.as_nanos();
                     match ran {
-                        Ran::Out(_, left) | Ran::Slow(_, left) => *frame = left,
-                        Ran::Passed | Ran::Dropped => bail!("a frame did not leave: {ran:?}"),
+                        RunResult::Out(_, left) | RunResult::Slow(_, left) => *frame = left,
+                        RunResult::Passed | RunResult::Dropped => bail!("a frame did not leave: {ran:?}"),
                     }
                     self.shape.next(frame);
                 }

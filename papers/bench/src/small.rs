@@ -1,5 +1,4 @@
-//! Locks and votes through stubs: what a caller does, and the handler that does the work where Pathcall
-//! does not.
+//! Locks and votes through stubs: the callers, and the handler for runs without Pathcall.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +12,21 @@ use crate::stubs::pb::small_client::SmallClient;
 use crate::stubs::pb::small_server::Small;
 use crate::stubs::pb::{Done, Names};
 
-/// One caller's stub.
-pub(crate) trait Caller {
+/// Stub of one caller.
+pub(crate) trait LockVoteCaller {
     /// Takes a lock.
     async fn take(&mut self, name: &str) -> Result<()>;
-    /// Gives it back.
+    /// Releases a lock.
     async fn give(&mut self, name: &str) -> Result<()>;
     /// Votes, and waits for the decision.
     async fn cast(&mut self, name: &str) -> Result<()>;
-    /// Votes where no turn's votes decide, until the vote is counted.
+    /// Votes below the threshold, and waits until the vote is counted.
     async fn count(&mut self, name: &str) -> Result<()>;
 }
 
 macro_rules! callers {
     ($($channel:ty),+) => {
-        $(impl Caller for SmallClient<$channel> {
+        $(impl LockVoteCaller for SmallClient<$channel> {
             async fn take(&mut self, name: &str) -> Result<()> {
                 self.lock(names(name)).await?;
                 Ok(())
@@ -57,22 +56,22 @@ fn names(name: &str) -> Names {
     Names { names: Some(StrintMap { map: [(name.to_owned(), 1)].into() }) }
 }
 
-/// Keeps locks and counts votes where Pathcall does not.
+/// Handler of locks and votes for runs without Pathcall.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Keeper {
-    held: Arc<Mutex<HashSet<String>>>,
+pub(crate) struct LockVoteHandler {
+    locked: Arc<Mutex<HashSet<String>>>,
     /// Ballots that wait for the second vote.
     open: Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>,
-    /// Votes that decide nothing yet.
+    /// Votes below the threshold.
     counted: Arc<Mutex<HashMap<String, u64>>>,
 }
 
 #[tonic::async_trait]
-impl Small for Keeper {
+impl Small for LockVoteHandler {
     async fn lock(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
-            if !held.insert(name) {
+            if !locked.insert(name) {
                 return Err(Status::failed_precondition("the lock is held"));
             }
         }
@@ -80,9 +79,9 @@ impl Small for Keeper {
     }
 
     async fn release(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         for name in request.into_inner().names.unwrap_or_default().map.keys() {
-            held.remove(name);
+            locked.remove(name);
         }
         Ok(Response::new(Done {}))
     }
@@ -92,7 +91,7 @@ impl Small for Keeper {
             let second = {
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 match open.remove(&name) {
-                    // A voter that has gone needs no answer.
+                    // A disconnected voter needs no answer.
                     Some(first) => {
                         let _ = first.send(());
                         None

@@ -1,4 +1,4 @@
-//! Stubs of the figures' services, and the handlers that do the work where Pathcall does not.
+//! Stubs of the figures' services, and the handlers for runs without Pathcall.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,8 +22,8 @@ pub(crate) mod stock {
     include!(concat!(env!("OUT_DIR"), "/stock.rs"));
 }
 
-/// Sums the arrays of as many calls as there are workers, and answers all of them: in plain gRPC,
-/// the handler's work. The first array is the accumulator, so nothing is copied that need not be.
+/// Handler that sums the arrays of all workers and answers their calls, in plain gRPC. The first array is the
+/// accumulator, which avoids a copy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Adder(Arc<Mutex<Round>>);
 
@@ -47,7 +47,7 @@ impl Adder {
             if round.waiting.len() + 1 == workers {
                 let Round { sums, waiting } = std::mem::take(&mut *round);
                 for reply in waiting {
-                    // A caller that has gone needs no answer.
+                    // A disconnected caller needs no answer.
                     let _ = reply.send(sums.clone());
                 }
                 return Ok(sums);
@@ -60,9 +60,9 @@ impl Adder {
     }
 }
 
-/// One worker's stub, with whatever channel and codec.
+/// Stub of one worker, for any channel and codec.
 pub(crate) trait Summer: Send + 'static {
-    /// Adds an array to the others' and returns the sums.
+    /// Adds an array to the arrays of the other workers; returns the sums.
     fn sum(&mut self, workers: usize, values: Vec<f64>) -> impl Future<Output = Result<Vec<f64>>> + Send;
 }
 
@@ -93,7 +93,7 @@ macro_rules! sums {
                     2 => self.two(part).await?,
                     4 => self.four(part).await?,
                     8 => self.eight(part).await?,
-                    _ => anyhow::bail!("no method for {workers} workers"),
+                    _ => anyhow::bail!("unsupported number of workers: {workers}"),
                 };
                 Ok(sum.into_inner().values.unwrap_or_default().data)
             }
@@ -103,14 +103,14 @@ macro_rules! sums {
 
 sums!(pb, FpArray, Channel, pathcall::Channel);
 
-// The element answers these: they reach no handler.
+// The element answers these calls, so no handler exists.
 impl Summer for shadows::shadows_client::ShadowsClient<pathcall::Channel> {
     async fn sum(&mut self, workers: usize, data: Vec<f64>) -> Result<Vec<f64>> {
         let part = shadows::Part { values: Some(FpArray { data }) };
         let sum = match workers {
             2 => self.two(part).await?,
             4 => self.four(part).await?,
-            _ => anyhow::bail!("no method for {workers} workers"),
+            _ => anyhow::bail!("unsupported number of workers: {workers}"),
         };
         Ok(sum.into_inner().values.unwrap_or_default().data)
     }

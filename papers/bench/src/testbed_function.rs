@@ -1,5 +1,5 @@
-//! `testbed-function`: SNAT and routes in XDP between two namespaces, beside nftables and the kernel's routes there, in packets
-//! a second of the processor's time that the middle takes: see `ground`.
+//! `testbed-function`: SNAT and routes in XDP between two namespaces, compared with nftables and the kernel's routes,
+//! in packets per second of the middle's processor time: see `namespace_pair`.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 
 #[cfg(not(feature = "xdp"))]
 fn run(bench: &mut Bench) -> Result<()> {
-    bench.says("not made: the bench was built without XDP (XDP=1)");
+    bench.print_note("not made: the bench was built without XDP (XDP=1)");
     Ok(())
 }
 
@@ -24,21 +24,21 @@ mod measured {
     use anyhow::{Context, Result, ensure};
     use pathcall_testbed::Testbed;
 
-    use crate::function::frames::{FRAME_MAX, is_right};
-    use crate::function::ground::Ground;
+    use crate::function::frames::{FRAME_MAX, has_correct_checksums};
+    use crate::function::namespace_pair::NamespacePair;
+    use crate::function::packet_cost::{FLOWS, FLOWS_QUICK, LoadedFunction, POOL};
     use crate::function::parts::HOP;
     use crate::function::routes::{self, Prefix};
-    use crate::function::work::{FLOWS, FLOWS_QUICK, POOL, Ready};
     use crate::harness::{Bench, Better, Metric};
 
-    /// Ours beside nftables, packets for the same time of the processor.
+    /// Expected ratio of packets per processor time to nftables.
     const FLOOR: f64 = 3.0;
-    /// Frames of a turn.
+    /// Frames per turn.
     const PACKETS: u32 = 1 << 20;
     const PACKETS_QUICK: u32 = 1 << 14;
     const LENGTHS: [usize; 2] = [60, FRAME_MAX];
     const ROUTES_QUICK: usize = 20_000;
-    /// Packets that are looked at.
+    /// Packets that are checked.
     const LOOKED_AT: usize = 64;
     const NFTABLES: &str = "ip route add 198.51.100.0/24 via 10.77.2.2 dev h2
 nft -f - <<'END'
@@ -53,7 +53,7 @@ END
 
     pub(super) fn run(bench: &mut Bench) -> Result<()> {
         if let Err(error) = Testbed::builder().hosts(2).up() {
-            bench.says(&format!("not made: {error}"));
+            bench.print_note(&format!("not made: {error}"));
             return Ok(());
         }
         for length in LENGTHS {
@@ -65,14 +65,14 @@ END
     }
 
     fn snat(bench: &mut Bench, length: usize) -> Result<()> {
-        let ready = Ready::pooled(bench.size(FLOWS, FLOWS_QUICK))?;
-        let ours = Ground::new(ready.flows(), length)?.element(ready.by_interfaces()?)?;
-        let theirs = Ground::new(ready.flows(), length)?.kernel(NFTABLES)?;
+        let ready = LoadedFunction::pooled(bench.size(FLOWS, FLOWS_QUICK))?;
+        let ours = NamespacePair::new(ready.flows(), length)?.element(ready.by_interfaces()?)?;
+        let theirs = NamespacePair::new(ready.flows(), length)?.kernel(NFTABLES)?;
         for (side, name) in [(&ours, "ours"), (&theirs, "nftables")] {
             let seen = side.seen(LOOKED_AT)?;
             let right = |frame: &&Vec<u8>| {
                 let source = u32::from_be_bytes([frame[26], frame[27], frame[28], frame[29]]);
-                frame.len() == length && source & !15 == POOL && is_right(frame)
+                frame.len() == length && source & !15 == POOL && has_correct_checksums(frame)
             };
             let count = seen.iter().filter(right).count();
             ensure!(count == LOOKED_AT, "{name}: {count} of {LOOKED_AT} packets are right");
@@ -86,22 +86,24 @@ END
 
     fn gateway(bench: &mut Bench, table: &[Prefix]) -> Result<()> {
         let flows = bench.size(FLOWS, FLOWS_QUICK);
-        let first = Ready::gateway(flows, table, flows)?;
+        let first = LoadedFunction::gateway(flows, table, flows)?;
         let mut script = String::from("ip -batch - <<'END'\n");
         for (value, len) in table {
             script += &format!("route add {}/{len} via 10.77.2.2 dev h2\n", std::net::Ipv4Addr::from_bits(*value));
         }
         script += "END\n";
-        let theirs = Ground::new(first.flows(), LENGTHS[0])?.kernel(&script).context("the kernel's routes")?;
-        let all = Ready::gateway(flows, table, table.len())?;
+        let theirs = NamespacePair::new(first.flows(), LENGTHS[0])?.kernel(&script).context("the kernel's routes")?;
+        let all = LoadedFunction::gateway(flows, table, table.len())?;
         for (ready, placed) in [(&first, flows), (&all, table.len())] {
-            let ours = Ground::new(ready.flows(), LENGTHS[0])?.element(ready.by_interfaces()?)?;
+            let ours = NamespacePair::new(ready.flows(), LENGTHS[0])?.element(ready.by_interfaces()?)?;
             let seen = ours.seen(LOOKED_AT)?;
-            let right = |frame: &&Vec<u8>| frame[..6] == HOP.to_be_bytes()[2..] && frame[22] == 63 && is_right(frame);
+            let right = |frame: &&Vec<u8>| {
+                frame[..6] == HOP.to_be_bytes()[2..] && frame[22] == 63 && has_correct_checksums(frame)
+            };
             let count = seen.iter().filter(right).count();
             ensure!(count == LOOKED_AT, "{count} of {LOOKED_AT} packets are right");
             let seen = theirs.seen(LOOKED_AT)?;
-            let count = seen.iter().filter(|frame| frame[22] == 63 && is_right(frame)).count();
+            let count = seen.iter().filter(|frame| frame[22] == 63 && has_correct_checksums(frame)).count();
             ensure!(count == LOOKED_AT, "the kernel: {count} of {LOOKED_AT} packets are right");
             let ours = ours.ends_early()?;
             let case = format!("{} routes, {placed} of them in the element", table.len());
@@ -111,12 +113,12 @@ END
         Ok(())
     }
 
-    fn compare(bench: &mut Bench, metric: Metric, ours: &Ground, theirs: &Ground) -> Result<()> {
+    fn compare(bench: &mut Bench, metric: Metric, ours: &NamespacePair, theirs: &NamespacePair) -> Result<()> {
         let packets = bench.size(PACKETS, PACKETS_QUICK);
         bench.compare([metric], || Ok([ours.rate(packets)?]), || Ok([theirs.rate(packets)?]))
     }
 
-    /// Whether packets for these addresses can pass: none are the bed's own, or of no use on a link.
+    /// True if packets to these addresses can pass: not the testbed's own addresses, nor addresses that links reject.
     fn travels((value, _): Prefix) -> bool {
         !matches!(value >> 24, 0 | 10 | 127 | 224..)
     }

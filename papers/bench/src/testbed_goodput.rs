@@ -1,7 +1,7 @@
-//! `testbed-goodput`: arrays summed over workers through stubs (SyncAgtr), and words counted (AsyncAgtr), on
-//! links of a rate, beside plain tonic: what gets done, and the processor time that it takes of all parties.
+//! `testbed-goodput`: sums of arrays over workers through stubs (SyncAgtr), and word counts (AsyncAgtr), on links of a
+//! given rate, compared with plain tonic: goodput, and processor time of all parties.
 //!
-//! The link of the server is like any other: what it need not receive from every worker shows.
+//! The server's link has the same rate as the others, so the server's saved traffic has an effect.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,39 +9,39 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use pathcall_testbed::{Builder, Testbed};
 
-use crate::bed::callers::Callers;
-use crate::bed::{Hop, Stage, has_xdp, mbits, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::net::Watch;
-use crate::netrpc_async::{Client, Counter, batch};
+use crate::net::Stopwatch;
+use crate::netrpc_async::{CountClient, Counter, batch};
 use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::sums_client::SumsClient;
 use crate::stubs::pb::sums_server::SumsServer;
 use crate::stubs::pb::words_client::WordsClient;
 use crate::stubs::pb::words_server::WordsServer;
 use crate::stubs::{Adder, Summer, stock};
+use crate::testbed::callers::Callers;
+use crate::testbed::{ElementTestbed, Hop, has_xdp, mbits, testbed_available};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "testbed-goodput", about: "sums and counts through stubs, on links of a rate", run };
 
-/// Rates of the links, with values of an array there.
+/// Rates of the links, with the values of an array.
 const LINKS: [(Option<&str>, usize); 3] = [(Some("100mbit"), 1 << 15), (Some("1gbit"), 1 << 17), (None, 1 << 17)];
-/// The applications, with the rows that each asks for.
-const PARTS: (&pathcall::Manifest, u32) = (&PATHCALL, pathcall::server::ROWS);
+/// Applications, with their rows.
+const PARTS: (&pathcall::Manifest, u32) = (&PATHCALL, pathcall::layer::DEFAULT_ROWS);
 const VALUES_QUICK: usize = 1 << 10;
 const WORKERS: [usize; 3] = [2, 4, 8];
 const CALLS: usize = 3;
 /// Clients that count words, and their calls.
 const CLIENTS: usize = 2;
 const CALLS_COUNTING: usize = 20;
-/// Words of a call.
+/// Words per call.
 const BATCH: usize = 1000;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
-    let mut hops = vec![Hop::User, Hop::Nothing];
+    let mut hops = vec![Hop::User, Hop::NoElement];
     if has_xdp(bench) {
         hops.insert(0, Hop::Xdp);
     }
@@ -49,22 +49,22 @@ fn run(bench: &mut Bench) -> Result<()> {
     let turns = bench.size(CALLS_COUNTING, 1);
     for (rate, values) in LINKS {
         let link = rate.unwrap_or("no rate");
-        let bed = |parties| -> Result<Builder> {
-            let bed = Testbed::builder().hosts(1 + parties);
+        let testbed = |parties| -> Result<Builder> {
+            let testbed = Testbed::builder().hosts(1 + parties);
             Ok(match rate {
-                Some(rate) => bed.rate(rate)?,
-                None => bed,
+                Some(rate) => testbed.rate(rate)?,
+                None => testbed,
             })
         };
         let values = bench.size(values, VALUES_QUICK);
         for workers in WORKERS {
-            let job = Job { workers, values, calls };
-            let bare = Stage::start(bed(workers)?, Hop::Nothing)?;
+            let job = GoodputJob { workers, values, calls };
+            let bare = ElementTestbed::start(testbed(workers)?, Hop::NoElement)?;
             let service = stock::sums_server::SumsServer::new(Adder::default()).max_decoding_message_size(usize::MAX);
             let stub = |channel| stock::sums_client::SumsClient::new(channel).max_decoding_message_size(usize::MAX);
             let tonic = Callers::plain(&bare, workers, service, stub)?;
             for hop in &hops {
-                let stage = Stage::start(bed(workers)?, *hop)?;
+                let stage = ElementTestbed::start(testbed(workers)?, *hop)?;
                 let service = SumsServer::new(Adder::default());
                 let stub = |channel| SumsClient::new(channel).max_decoding_message_size(usize::MAX);
                 let ours = Callers::pathcall(&stage, PARTS, workers, service, stub)?;
@@ -72,10 +72,10 @@ fn run(bench: &mut Bench) -> Result<()> {
                 bench.compare(metrics, || job.turn(&ours, &stage), || job.turn(&tonic, &bare))?;
             }
         }
-        let bare = Stage::start(bed(CLIENTS)?, Hop::Nothing)?;
+        let bare = ElementTestbed::start(testbed(CLIENTS)?, Hop::NoElement)?;
         let tonic = Callers::plain(&bare, CLIENTS, WordsServer::new(Counter::default()), WordsClient::new)?;
         for hop in &hops {
-            let stage = Stage::start(bed(CLIENTS)?, *hop)?;
+            let stage = ElementTestbed::start(testbed(CLIENTS)?, *hop)?;
             let ours =
                 Callers::pathcall(&stage, PARTS, CLIENTS, WordsServer::new(Counter::default()), WordsClient::new)?;
             let metrics = metrics(&format!("{CLIENTS} clients count, {link}, {}", hop.name()), COUNTS, rate)?;
@@ -85,13 +85,13 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// How a case is measured.
+/// Units of a case.
 #[derive(Clone, Copy)]
 struct Units {
     rate: &'static str,
     cpu: &'static str,
     bytes: &'static str,
-    /// Of the first unit, what a link of 1 Mbit/s can take of full frames at the callers, all together.
+    /// Limit in the first unit for full frames of all callers on links of 1 Mbit/s.
     limit: f64,
 }
 
@@ -115,20 +115,19 @@ fn metrics(case: &str, units: Units, rate: Option<&str>) -> Result<[Metric; 3]> 
 }
 
 #[derive(Clone, Copy)]
-struct Job {
+struct GoodputJob {
     workers: usize,
     values: usize,
     calls: usize,
 }
 
-impl Job {
-    /// Millions of each worker's values a second; for one of them, nanoseconds of all processors and bytes of all
-    /// links.
-    fn turn<S: Summer + Clone>(self, callers: &Callers<S>, stage: &Stage) -> Result<[f64; 3]> {
+impl GoodputJob {
+    /// Millions of each worker's values per second; per value, nanoseconds of all processors and bytes on all links.
+    fn turn<S: Summer + Clone>(self, callers: &Callers<S>, stage: &ElementTestbed) -> Result<[f64; 3]> {
         let Self { workers, values, calls } = self;
-        // Doubles and three decimal places hold them exactly, as they do their sums.
+        // Doubles and three decimal places represent the values exactly, like their sums.
         let part: Arc<Vec<f64>> = Arc::new((0..values).map(|i| (i % 1009) as f64 * 0.125).collect());
-        let (before, watch) = (stage.carried()?, Watch::start());
+        let (before, watch) = (stage.carried()?, Stopwatch::start());
         callers.each(move |mut stub| {
             let part = Arc::clone(&part);
             async move {
@@ -144,9 +143,9 @@ impl Job {
     }
 }
 
-/// Millions of counts a second; for one of them, nanoseconds of all processors and bytes of all links.
-fn count<S: Client + Clone>(callers: &Callers<S>, stage: &Stage, calls: usize) -> Result<[f64; 3]> {
-    let (before, watch) = (stage.carried()?, Watch::start());
+/// Millions of counts per second; per count, nanoseconds of all processors and bytes on all links.
+fn count<S: CountClient + Clone>(callers: &Callers<S>, stage: &ElementTestbed, calls: usize) -> Result<[f64; 3]> {
+    let (before, watch) = (stage.carried()?, Stopwatch::start());
     callers.each(move |mut stub| async move {
         for call in 0..calls {
             let words: HashMap<String, i64> = batch(call);
@@ -157,9 +156,8 @@ fn count<S: Client + Clone>(callers: &Callers<S>, stage: &Stage, calls: usize) -
     rates(watch, (stage, before), (CLIENTS * calls * BATCH) as f64, 1)
 }
 
-/// A rate of each of some parties, in millions a second, the time of processors, and what links have carried
-/// since then.
-fn rates(watch: Watch, (stage, before): (&Stage, u64), done: f64, parties: usize) -> Result<[f64; 3]> {
+/// Rate of each party in millions per second; processor time, and bytes on links since `before`.
+fn rates(watch: Stopwatch, (stage, before): (&ElementTestbed, u64), done: f64, parties: usize) -> Result<[f64; 3]> {
     let (took, cpu) = watch.read();
     let carried = (stage.carried()? - before) as f64;
     Ok([done / parties as f64 / took.as_secs_f64() / 1e6, cpu.as_nanos() as f64 / done, carried / done])

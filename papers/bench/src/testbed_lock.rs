@@ -1,14 +1,14 @@
-//! `testbed-lock`: a free lock taken, between hosts of a testbed: see [`latency`].
+//! `testbed-lock`: latency of a free lock between hosts of a testbed: see [`latency`].
 
 use anyhow::Result;
 
-use crate::bed::agreement::Kind;
-use crate::bed::latency;
 use crate::harness::{Bench, Figure};
+use crate::testbed::agreement::AgreementKind;
+use crate::testbed::latency;
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "testbed-lock", about: "a free lock taken, between hosts of a testbed", run };
 
 fn run(bench: &mut Bench) -> Result<()> {
-    latency::run(bench, Kind::Lock)
+    latency::run(bench, AgreementKind::Lock)
 }

@@ -1,14 +1,14 @@
-//! `testbed-vote`: a vote cast and counted, between hosts of a testbed: see [`latency`].
+//! `testbed-vote`: latency of a counted vote between hosts of a testbed: see [`latency`].
 
 use anyhow::Result;
 
-use crate::bed::agreement::Kind;
-use crate::bed::latency;
 use crate::harness::{Bench, Figure};
+use crate::testbed::agreement::AgreementKind;
+use crate::testbed::latency;
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "testbed-vote", about: "a vote cast and counted, between hosts of a testbed", run };
 
 fn run(bench: &mut Bench) -> Result<()> {
-    latency::run(bench, Kind::Vote)
+    latency::run(bench, AgreementKind::Vote)
 }

@@ -1,4 +1,4 @@
-//! The bench as a user runs it, and commands that the pages show.
+//! Tests of the command `pathcall-bench`, and of the commands in the documentation.
 
 mod pages;
 mod quick;

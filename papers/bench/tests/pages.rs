@@ -1,14 +1,14 @@
-//! Commands of this workspace that pages show are run: the lines after `cd papers` of blocks marked `sh`.
+//! Test of the documentation's commands in this workspace: the lines after `cd papers` of blocks marked `sh`.
 
 use std::path::{Path, PathBuf};
 
-use pathcall_place::device::discover::{Choice, open};
+use pathcall_place::device::discover::{DeviceChoice, open};
 use pathcall_test_support::application::command;
 use pathcall_test_support::element::by_element;
 
-/// Where `pathcall up` has its controller.
+/// URL of the controller of `pathcall up`.
 const CONTROLLER: &str = "http://127.0.0.1:7700";
-/// An option that takes more hosts than one, with the test that has them as processes.
+/// Option that needs several hosts, with the test that runs several hosts as processes.
 const HOSTS: (&str, &str) = ("--at", "apps/allreduce/tests/run.rs");
 
 fn workspace() -> PathBuf {
@@ -32,7 +32,7 @@ fn commands() -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_command_of_a_page_works() {
+async fn documented_commands_succeed() {
     by_element(|controller| {
         let commands = commands();
         assert!(commands.len() >= 8, "the pages show commands: {commands:?}");
@@ -47,22 +47,22 @@ async fn every_command_of_a_page_works() {
 fn run(place: &str, line: &str, controller: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ["cargo", "run", "--release", "-p", package, "--", arguments @ ..] = &words[..] else {
-        panic!("{place}: nobody runs this command");
+        panic!("{place}: no test runs this command");
     };
     if arguments.contains(&HOSTS.0) {
         let test = std::fs::read_to_string(workspace().join(HOSTS.1)).expect("a test");
-        assert!(test.contains(&format!("\"{}\"", HOSTS.0)), "{place}: {} does not run it", HOSTS.1);
+        assert!(test.contains(&format!("\"{}\"", HOSTS.0)), "{place}: {} does not run this command", HOSTS.1);
         return;
     }
     if arguments.iter().any(|word| word.starts_with("opencl:"))
-        && let Err(error) = open(&Choice::OpenCl(0))
+        && let Err(error) = open(&DeviceChoice::OpenCl(0))
     {
         assert!(std::env::var_os(pathcall_testbed::ROOT_TESTS).is_none(), "{place}: {error}");
         println!("{place} is left out: {error}");
         return;
     }
     let arguments = arguments.iter().map(|word| if *word == CONTROLLER { controller } else { word });
-    let output = command(package).args(arguments).current_dir(workspace()).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{place}: {said}{}", String::from_utf8_lossy(&output.stdout));
+    let output = command(package).args(arguments).current_dir(workspace()).output().expect("the process starts");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{place}: {printed}{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -1,14 +1,14 @@
-//! A figure can be made, in a second: the table, the numbers and the picture are there.
+//! Quick runs of figures: each has a table, numbers and a picture.
 
 use std::process::Command;
 
 fn bench(args: &[&str], out: &std::path::Path) -> (bool, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall-bench"));
-    // Gloo takes seconds to start, again and again.
+    // Excludes Gloo, which takes seconds for each start.
     command.env("PATHCALL_PYTHON", "/nowhere/python3");
     let output = command.args(args).arg("--out").arg(out).output();
     let output = output.expect("the bench starts");
-    // Seen where a test fails.
+    // Output for failed tests.
     println!("{args:?}: {}", output.status);
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.success(), text(output.stdout), text(output.stderr))
@@ -19,7 +19,7 @@ fn directory(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_quick_figure_has_a_table_numbers_and_a_picture() {
+fn quick_figure_has_table_numbers_and_picture() {
     let out = directory("quick");
     let (done, stdout, stderr) = bench(&["--quick", "program-frame"], &out);
     assert!(done, "{stderr}");
@@ -29,7 +29,7 @@ fn a_quick_figure_has_a_table_numbers_and_a_picture() {
 
     let json = std::fs::read_to_string(out.join("bench/program-frame.json")).expect("numbers");
     let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
-    // In the kernel, too, where the bench can.
+    // Includes the kernel's rows if built with `xdp`.
     assert!(if cfg!(feature = "xdp") { rows.len() >= 7 } else { rows.len() == 7 }, "{rows:?}");
     for row in &rows {
         let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"));
@@ -46,9 +46,9 @@ fn a_quick_figure_has_a_table_numbers_and_a_picture() {
 }
 
 #[test]
-fn a_figure_that_fails_is_named_and_the_others_are_made() {
+fn failed_figure_is_reported_and_others_are_made() {
     let out = directory("failing");
-    // No file can be written there.
+    // A directory in place of the file makes the write fail.
     std::fs::create_dir_all(out.join("bench/program-frame.json")).expect("a folder");
     let (done, stdout, stderr) = bench(&["--quick", "program-frame", "netrpc-fig12"], &out);
     assert!(!done && stderr.trim().ends_with("pathcall-bench: not made: program-frame"), "{stderr}");
@@ -57,17 +57,17 @@ fn a_figure_that_fails_is_named_and_the_others_are_made() {
 }
 
 #[test]
-fn figures_are_named_and_an_unknown_one_is_refused() {
+fn figures_are_listed_and_unknown_one_is_rejected() {
     let out = directory("named");
     let (done, stdout, _) = bench(&["--list"], &out);
     assert!(done && stdout.lines().any(|line| line.starts_with("program-frame ")), "{stdout}");
     let (done, _, stderr) = bench(&["program-fame"], &out);
     assert!(!done);
-    assert_eq!(stderr.trim(), "pathcall-bench: there is no figure \"program-fame\"; --list names them");
+    assert_eq!(stderr.trim(), "pathcall-bench: unknown figure \"program-fame\"; --list shows all figures");
 }
 
 #[test]
-fn every_figure_is_on_the_page_and_no_other() {
+fn page_lists_exactly_the_figures() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures.md");
     let page = std::fs::read_to_string(page).expect("the page of figures");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
@@ -81,7 +81,7 @@ fn every_figure_is_on_the_page_and_no_other() {
 }
 
 #[test]
-fn figures_of_cloned_calls_have_rows_and_plots() {
+fn clone_figures_have_rows_and_plots() {
     let figures = ["netclone-fig7", "netclone-fig8", "netclone-fig15", "netclone-fig16", "netclone-real"];
     let out = directory("clones");
     let schemes = ["--scheme", "random,netclone,c-clone"];
@@ -109,9 +109,9 @@ fn figures_of_cloned_calls_have_rows_and_plots() {
     }
 }
 
-/// Of real stores: where there is none, the figure says so.
+/// Without a store, the figure reports that it is missing.
 #[test]
-fn figures_of_stores_have_rows_or_say_why_not() {
+fn store_figures_have_rows_or_report_missing_store() {
     let out = directory("stores");
     let args = ["--quick", "--reps", "1", "--scheme", "random,netclone", "netclone-fig11", "netclone-fig12"];
     let (done, stdout, stderr) = bench(&args, &out);
@@ -127,9 +127,9 @@ fn figures_of_stores_have_rows_or_say_why_not() {
     }
 }
 
-/// What is exact comes out as the thesis has it: no row that is expected is missed.
+/// Exact rows have the thesis' values: no expected ratio is missed.
 #[test]
-fn simulated_figures_of_delegate_have_what_is_expected() {
+fn simulated_delegate_figures_reach_expected_ratios() {
     let figures = [
         ("dpc-fig6.1", "10 hops"),
         ("dpc-fig6.2", "20 servers at once"),
@@ -153,17 +153,17 @@ fn simulated_figures_of_delegate_have_what_is_expected() {
     assert!(!stdout.contains("missed"), "{stdout}");
 }
 
-/// Instructions are counted where valgrind is; calls on lossy links all complete, in the simulator and, as root,
+/// Instructions are counted if valgrind is installed. Calls on lossy links all complete, in the simulator and, as root,
 /// between hosts.
 #[test]
-fn calls_that_are_passed_on_take_few_instructions_and_survive_losses() {
+fn delegated_calls_take_few_instructions_and_survive_losses() {
     let out = directory("delegate");
     let figures = ["dpc-instructions", "dpc-loss", "testbed-delegate"];
     let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &figures[..]].concat(), &out);
     assert!(done, "{stderr}");
     let counted = stdout.contains("| 1 hop ") && stdout.contains("| instructions |");
     assert!(counted || stderr.contains("dpc-instructions: not made: there is no valgrind"), "{stdout}{stderr}");
-    let real = pathcall_testbed::root_tests("calls_that_are_passed_on_take_few_instructions_and_survive_losses");
+    let real = pathcall_testbed::root_tests("delegated_calls_take_few_instructions_and_survive_losses");
     let json = std::fs::read_to_string(out.join("bench/dpc-loss.json")).expect("numbers");
     let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
     let complete: Vec<_> =
@@ -179,19 +179,19 @@ fn calls_that_are_passed_on_take_few_instructions_and_survive_losses() {
     }
 }
 
-/// On testbeds: where there is none, the figure says why.
+/// Without testbeds, a figure reports the reason.
 #[test]
-fn figures_on_testbeds_have_rows_or_say_why_not() {
+fn testbed_figures_have_rows_or_report_reason() {
     let figures = ["testbed-vote", "netrpc-fig8", "netrpc-fig9", "netrpc-fig10", "testbed-allreduce", "netrpc-fig11"];
     let out = directory("testbeds");
     let (done, mut stdout, mut stderr) = bench(&[&["--quick", "--reps", "1"], &figures[..5]].concat(), &out);
     assert!(done, "{stderr}");
-    // Of one figure, a turn after another on the same hosts.
-    let (done, more, said) = bench(&["--quick", figures[5]], &out);
-    assert!(done, "{said}");
+    // Second turn of a figure on the same hosts.
+    let (done, more, printed) = bench(&["--quick", figures[5]], &out);
+    assert!(done, "{printed}");
     stdout.push_str(&more);
-    stderr.push_str(&said);
-    if !pathcall_testbed::root_tests("figures_on_testbeds_have_rows_or_say_why_not") {
+    stderr.push_str(&printed);
+    if !pathcall_testbed::root_tests("testbed_figures_have_rows_or_report_reason") {
         for figure in figures {
             assert!(stderr.contains(&format!("{figure}: not made: ")), "{stderr}");
         }
@@ -220,9 +220,9 @@ fn figures_on_testbeds_have_rows_or_say_why_not() {
     assert!(cfg!(feature = "xdp") || stderr.contains("no rows of the XDP element"), "{stderr}");
 }
 
-/// Ranks of ours are processes, here as well; their results are looked through in each turn.
+/// Our ranks are processes in this test, too; each turn checks their results.
 #[test]
-fn processes_of_one_host_reduce_beside_whatever_is_installed() {
+fn local_reduction_is_compared_with_installed_peers() {
     let out = directory("reduce");
     let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "leo-fig12"], &out);
     assert!(done, "{stderr}");
@@ -237,9 +237,9 @@ fn processes_of_one_host_reduce_beside_whatever_is_installed() {
     assert!(mpi || stderr.contains("no rows beside OpenMPI: "), "{stderr}");
 }
 
-/// The peer comes with a package that need not be there.
+/// The package of the peer is optional.
 #[test]
-fn memory_of_another_process_is_read_beside_ucx() {
+fn remote_memory_reads_are_compared_with_ucx() {
     let out = directory("transfer");
     let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-transfer"], &out);
     assert!(done, "{stderr}");
@@ -253,9 +253,9 @@ fn memory_of_another_process_is_read_beside_ucx() {
     }
 }
 
-/// Each answer of theirs is checked; where there is no OpenCL, a line says so.
+/// Each answer is checked; without OpenCL, a line reports it.
 #[test]
-fn applications_of_place_have_rows_beside_one_path() {
+fn place_applications_have_rows_against_single_paths() {
     let out = directory("place");
     let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-select", "place-apps"], &out);
     assert!(done, "{stderr}");

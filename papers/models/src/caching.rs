@@ -1,65 +1,69 @@
-//! Which keys get an element's registers: the real mapping, played, and rules to compare it with (NetRPC §6.4, Fig. 12).
+//! Model of cache eviction in a map: hit ratio of the real mapping and of simple rules (NetRPC §6.4, Fig. 12).
 //!
-//! Two callers count words of a [`Stream`], of which few are frequent, and may become others. A word
-//! that has a register is added up in the element, any other by the server: the share of the former is the hit ratio.
+//! Two callers count the words of a [`Stream`]. Few words are frequent, and the set of frequent words may change. The
+//! element
+//! adds the words that have a register, the server adds all others. The hit ratio is the element's share of the
+//! additions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::random::Random;
-use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
-use pathcall_sim::{Outcome, play};
+use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange, Scenario, Step};
+use pathcall_sim::{MapOutcome, play};
 use pathcall_wire::Instant;
 
-/// Words that there are.
+/// Number of different words.
 const WORDS: u64 = 2_000;
-/// Words of a call, with those that come twice.
+/// Words of one call, repeated words included.
 const WORDS_OF_CALL: usize = 60;
-/// An application's rows, and the keyed registers of each.
+/// Rows of an application, and keyed registers per row.
 const ROWS: u32 = 4;
 const REGISTERS_OF_ROW: u32 = 32;
-/// Registers that words can have.
+/// Registers available to words.
 pub const REGISTERS: u32 = ROWS * REGISTERS_OF_ROW;
-/// Parts of a stream, of equal length: other words may be frequent in each.
+/// Parts of a stream, of equal length. Each part may have its own frequent words.
 pub const PARTS: u64 = 6;
-/// Between two calls of a caller.
+/// Pause between two calls of a caller.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Multiplied with it, numbers in a row are as if drawn (Knuth's multiplicative hash, in 64 bits).
+/// Multiplier that maps consecutive numbers to scattered ones (Knuth's multiplicative hash, in 64 bits).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Words that two callers count.
+/// Stream of words that two callers count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stream {
-    /// The word of rank k comes `k^-skew` times as often as the first (Zipf's law); 0: all alike.
+    /// Exponent of Zipf's law: the word of rank k is `k^-skew` times as frequent as the first. 0: all words are equally
+    /// frequent.
     pub skew: f64,
-    /// How often others become the frequent ones: up to [`PARTS`] less one.
+    /// Number of changes of the frequent words, at most [`PARTS`] - 1.
     pub drifts: u64,
     /// Calls of each caller in each of the [`PARTS`].
     pub calls: u64,
 }
 
-/// How words get registers where nobody evicts: models, played without a network.
+/// Rule that assigns registers to words, without eviction. Modelled without a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// Each has the one that its hash names, if nobody had that before.
+pub enum RegisterRule {
+    /// A word gets the register of its hash value, unless another word has that register.
     Hash,
-    /// Who was used more often than so many times has one from then on, if one is free (the power of N); 0: who comes
-    /// first.
+    /// A word gets a free register once the word was used more than this number of times (the power of N). 0: first
+    /// come, first served.
     MoreThan(u32),
 }
 
-/// A call: its words, and how often each of them came.
-type Call = BTreeMap<u64, i64>;
+/// Words of one call, each with its number of occurrences.
+type WordCounts = BTreeMap<u64, i64>;
 
 impl Stream {
-    /// Plays it with the real endpoints and program. [`Eviction`] says when words lose their registers; never, if `None`.
+    /// Runs the stream with the real endpoints and the real program. Without an [`Eviction`], words keep their
+    /// registers.
     #[must_use]
-    pub fn play(&self, eviction: Option<Eviction>) -> Outcome {
+    pub fn play(&self, eviction: Option<Eviction>) -> MapOutcome {
         let callers = (0..).zip(self.callers()).map(|(number, calls)| caller(number, calls)).collect();
         play(&Scenario {
             seed: 1,
@@ -70,16 +74,16 @@ impl Stream {
                 epoch: 1,
                 endpoint: 1,
                 token_key: None,
-                lease: LEASE,
+                lease: DEFAULT_LEASE,
                 incarnation: 1,
-                memory: Some(Memory { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
+                memory: Some(RegisterRange { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
                 width: 64,
                 eviction,
                 purpose: Purpose::Add,
                 ack: Ack::Element,
                 clear: ClearPolicy::Copy,
-                doom: None,
-                timing: Timing::default(),
+                expected_error: None,
+                timing: FlowTiming::default(),
                 callers,
                 queries: Vec::new(),
             }],
@@ -87,21 +91,21 @@ impl Stream {
         })
     }
 
-    /// The share of its additions whose words have a register by a rule.
+    /// Share of the additions whose word has a register under `rule`.
     #[must_use]
-    pub fn by_rule(&self, rule: Rule) -> f64 {
+    pub fn hit_ratio_by_rule(&self, rule: RegisterRule) -> f64 {
         let mut registers = Registers::new(rule);
         let [one, other] = self.callers();
         let (mut hits, mut all) = (0_u32, 0_u32);
         for word in one.iter().zip(&other).flat_map(|(one, other)| one.keys().chain(other.keys())) {
-            hits += u32::from(registers.hit(*word));
+            hits += u32::from(registers.use_word(*word));
             all += 1;
         }
         f64::from(hits) / f64::from(all)
     }
 
-    /// The calls of each caller.
-    fn callers(&self) -> [Vec<Call>; 2] {
+    /// Calls of each caller.
+    fn callers(&self) -> [Vec<WordCounts>; 2] {
         let mut random = Random::new(7);
         let mut sum = 0;
         let mut weigh = |rank: u64| {
@@ -115,17 +119,17 @@ impl Stream {
     }
 }
 
-/// The share of additions that were made in the element.
+/// Share of the additions that the element executed.
 #[must_use]
-pub fn hits(outcome: &Outcome) -> f64 {
-    let (element, software) = (outcome.tally.lanes_element, outcome.tally.lanes_software);
+pub fn hits(outcome: &MapOutcome) -> f64 {
+    let (element, software) = (outcome.counts.lanes_element, outcome.counts.lanes_software);
     element as f64 / (element + software) as f64
 }
 
-/// Words of a call. `weights`: sums of what the words of the first ranks weigh; `shift`: says which words have which
-/// rank.
-fn words(random: &mut Random, weights: &[u64], shift: u64) -> Call {
-    let mut counts = Call::new();
+/// Draws the words of a call. `weights`: cumulative weights of the ranks; `shift`: offset of the mapping from rank to
+/// word.
+fn words(random: &mut Random, weights: &[u64], shift: u64) -> WordCounts {
+    let mut counts = WordCounts::new();
     for _ in 0..WORDS_OF_CALL {
         let point = random.below(weights.last().copied().unwrap_or(1));
         let rank = weights.partition_point(|sum| *sum <= point) as u64;
@@ -134,8 +138,8 @@ fn words(random: &mut Random, weights: &[u64], shift: u64) -> Call {
     counts
 }
 
-fn caller(number: u32, calls: Vec<Call>) -> CallerPlan {
-    let step = |call: Call| {
+fn caller(number: u32, calls: Vec<WordCounts>) -> CallerPlan {
+    let step = |call: WordCounts| {
         let pairs = call.into_iter().map(|(word, count)| (Key::from(format!("word-{word}").as_str()), count)).collect();
         let add = Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element };
         Step { pause: PAUSE, ..Step::call(add) }
@@ -148,7 +152,7 @@ fn caller(number: u32, calls: Vec<Call>) -> CallerPlan {
         registered: true,
         by_element: true,
         joins: Instant(0),
-        dies: None,
+        crash: None,
         leaves: None,
         succeeds: None,
         outstanding: 1,
@@ -156,29 +160,29 @@ fn caller(number: u32, calls: Vec<Call>) -> CallerPlan {
     }
 }
 
-/// Registers that are given by a rule, and never taken away.
+/// Registers assigned by a rule, without eviction.
 struct Registers {
-    rule: Rule,
-    /// By a hash, whose each is that has an owner.
+    rule: RegisterRule,
+    /// Owner of each register, for [`RegisterRule::Hash`].
     owners: HashMap<u32, u64>,
-    /// How often each word was used, and whether it has a register.
+    /// Uses of each word, and whether the word has a register.
     words: HashMap<u64, (u32, bool)>,
     free: u32,
 }
 
 impl Registers {
-    fn new(rule: Rule) -> Self {
+    fn new(rule: RegisterRule) -> Self {
         Self { rule, owners: HashMap::new(), words: HashMap::new(), free: REGISTERS }
     }
 
-    /// Whether a word that is used has a register.
-    fn hit(&mut self, word: u64) -> bool {
+    /// Counts a use of `word`; true if the word has a register.
+    fn use_word(&mut self, word: u64) -> bool {
         match self.rule {
-            Rule::Hash => {
+            RegisterRule::Hash => {
                 let place = (word.wrapping_mul(SCATTER) >> 32) as u32 % REGISTERS;
                 *self.owners.entry(place).or_insert(word) == word
             }
-            Rule::MoreThan(often) => {
+            RegisterRule::MoreThan(often) => {
                 let (uses, has) = self.words.entry(word).or_default();
                 let hit = *has;
                 *uses += 1;

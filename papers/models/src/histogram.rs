@@ -1,12 +1,12 @@
-//! Latencies, counted in buckets that are as wide as 1/64 of what they hold.
+//! Histogram of latencies in buckets of 1/64 of their value.
 
 use std::time::Duration;
 
-/// Buckets to each power of two.
+/// Buckets per power of two.
 const STEPS: usize = 64;
 const STEP_BITS: u32 = STEPS.ilog2();
 
-/// How often each latency was met, to within 1.6 %.
+/// Histogram of latencies, with an error of at most 1.6 %.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -26,7 +26,7 @@ impl Histogram {
         self.total += latency;
     }
 
-    /// Adds all of another one.
+    /// Adds all latencies of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(ours, theirs)| *ours += theirs);
@@ -34,19 +34,19 @@ impl Histogram {
         self.total += other.total;
     }
 
-    /// How many there are.
+    /// Number of latencies.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; zero if there are none.
+    /// Mean latency; zero if the histogram is empty.
     #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::from_nanos((self.total.as_nanos() / u128::from(self.count.max(1))) as u64)
     }
 
-    /// The latency that a share of all does not exceed: 0.99 for the 99th percentile. Zero if there are none.
+    /// Latency quantile: 0.99 for the 99th percentile. Zero if the histogram is empty.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = ((share * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
@@ -61,7 +61,7 @@ impl Histogram {
     }
 }
 
-/// Nanoseconds below [`STEPS`] have a bucket each, then each power of two has [`STEPS`].
+/// Index of the bucket of a value: one bucket per nanosecond below [`STEPS`], then [`STEPS`] buckets per power of two.
 fn bucket(ns: u64) -> usize {
     if ns < STEPS as u64 {
         return ns as usize;
@@ -70,7 +70,7 @@ fn bucket(ns: u64) -> usize {
     (shift as usize + 1) * STEPS + (ns >> shift) as usize - STEPS
 }
 
-/// The largest value of a bucket.
+/// Largest value of a bucket.
 fn upper(at: usize) -> u64 {
     if at < STEPS {
         return at as u64;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_right_to_within_a_bucket() {
+    fn quantiles_are_exact_within_bucket_width() {
         let mut histogram = Histogram::default();
         for us in 1..=10_000 {
             histogram.record(Duration::from_micros(us));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_has_its_bucket() {
+    fn every_value_has_bucket() {
         for ns in (0..1 << 20).chain([u64::MAX, u64::MAX / 3]) {
             let at = bucket(ns);
             assert!(ns <= upper(at) && (at == 0 || ns > upper(at - 1)), "{ns} in {at}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn two_make_one() {
+    fn merged_histograms_equal_one() {
         let (mut one, mut other) = (Histogram::default(), Histogram::default());
         one.record(Duration::from_nanos(10));
         other.record(Duration::from_millis(1));

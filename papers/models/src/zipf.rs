@@ -1,13 +1,13 @@
-//! Which of many keys is asked for: few very often, most hardly ever, as YCSB draws them.
+//! Zipf distribution over keys, as in YCSB.
 
 use pathcall_sim::random::Random;
 
-/// A prime that is larger than most numbers of keys: ranks are spread over keys by it.
+/// Prime, larger than most numbers of keys, that spreads ranks over keys.
 const SPREAD: u64 = 2_654_435_761;
-/// Terms of the sum that are added one by one; what is left is an integral.
+/// Terms of the sum that are added one by one. An integral approximates the rest.
 const TERMS: u64 = 10_000;
 
-/// Zipf's distribution over keys numbered from 0, scrambled: those that are asked for most are not neighbours.
+/// Zipf distribution over keys numbered from 0, scrambled: popular keys are not neighbours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zipf {
     keys: u64,
@@ -15,18 +15,18 @@ pub struct Zipf {
     alpha: f64,
     zeta: f64,
     eta: f64,
-    /// What the second key has of `zeta`, where the first has 1.
+    /// Term of the second key in `zeta`; the first key has 1.
     second: f64,
 }
 
 impl Zipf {
-    /// Of `keys` keys, where the k-th is asked for `k^-theta` times as often as the first.
+    /// Distribution over `keys` keys: the k-th key is `k^-theta` times as frequent as the first.
     ///
     /// # Panics
-    /// When there are fewer than two keys, or `theta` is not between 0 and 1.
+    /// Panics if there are fewer than two keys, or if `theta` is not between 0 and 1.
     #[must_use]
     pub fn new(keys: u64, theta: f64) -> Self {
-        assert!(keys >= 2, "{keys} keys have no order");
+        assert!(keys >= 2, "{keys} keys: at least 2 are needed");
         assert!(theta > 0.0 && theta < 1.0, "theta {theta} is not between 0 and 1");
         // Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD '94), as YCSB does it.
         let (zeta, second) = (zeta(keys, theta), 0.5_f64.powf(theta));
@@ -34,9 +34,9 @@ impl Zipf {
         Self { keys, alpha: 1.0 / (1.0 - theta), zeta, eta, second }
     }
 
-    /// A key.
+    /// Draws a key.
     pub fn draw(&self, random: &mut Random) -> u64 {
-        // One to one where the number of keys is no multiple of the prime, so the distribution stays.
+        // The map is a bijection if the number of keys is no multiple of the prime, so the distribution is unchanged.
         ((u128::from(self.rank(random.unit())) * u128::from(SPREAD)) % u128::from(self.keys)) as u64
     }
 
@@ -53,7 +53,7 @@ impl Zipf {
     }
 }
 
-/// The sum of `k^-theta` for k from 1 to `keys`: of millions of terms, an integral with the ends put right.
+/// Sum of `k^-theta` for k from 1 to `keys`. For millions of terms an integral, corrected at both ends.
 fn zeta(keys: u64, theta: f64) -> f64 {
     let term = |k: u64| (k as f64).powf(-theta);
     let first: f64 = (1..=keys.min(TERMS)).map(term).sum();
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequent_keys_are_as_frequent_as_the_law_says() {
+    fn key_frequencies_match_zipf_law() {
         let (zipf, mut random, draws) = (Zipf::new(1000, 0.99), Random::new(5), 200_000_u32);
         let mut counts = vec![0_u32; 1000];
         (0..draws).for_each(|_| counts[zipf.draw(&mut random) as usize] += 1);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sum_is_the_sum() {
+    fn approximated_zeta_equals_sum() {
         let slowly: f64 = (1..=200_000_u64).map(|k| (k as f64).powf(-0.99)).sum();
         assert!((zeta(200_000, 0.99) - slowly).abs() < 1e-6);
     }

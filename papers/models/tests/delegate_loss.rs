@@ -1,33 +1,34 @@
-//! Calls of three hops on links that lose: all complete, and few take much longer.
+//! Calls of three hops on lossy links: all complete, and few take much longer.
 
 use std::time::Duration;
 
-use pathcall_models::delegate::lossy::{Calls, Chance, Setting, play};
+use pathcall_models::delegate::lossy::{Chance, LossyResults, LossySetup, play};
 
-/// One in a hundred frames is lost on each link, in either direction: a message passes two.
+/// Loss of each link, in either direction. A message passes two links.
 const LOSS: Chance = Chance::percent(1);
-/// As many times the time without loss as the slowest in a hundred may take.
-const SLOWER: u32 = 3;
+/// Maximum ratio of the 99th percentile to the latency without loss.
+const P99_RATIO_MAX: u32 = 3;
 const CALLS: usize = 20_000;
 
-fn setting(delay_us: u64, pause_us: u64, loss: Chance) -> Setting {
+fn setting(delay_us: u64, pause_us: u64, loss: Chance) -> LossySetup {
     let (delay, pause) = (Duration::from_micros(delay_us), Duration::from_micros(pause_us));
-    Setting { hops: 3, calls: CALLS, pause, delay, loss, seed: 1 }
+    LossySetup { hops: 3, calls: CALLS, pause, delay, loss, seed: 1 }
 }
 
-fn is_good(calls: &Calls, lossless: &Calls) -> bool {
-    calls.failed == 0 && calls.complete == CALLS && calls.quantile(0.99) <= SLOWER * lossless.quantile(0.99)
+fn is_within_bound(calls: &LossyResults, lossless: &LossyResults) -> bool {
+    calls.failed == 0 && calls.complete == CALLS && calls.quantile(0.99) <= P99_RATIO_MAX * lossless.quantile(0.99)
 }
 
-/// Links of a rack, of a building, of a country, and pauses between calls: one after the other, a few and many at once.
+/// Links of a rack, a building and a country in µs, each with the pause between calls: one call at a time, several, and
+/// many at once.
 const SETTINGS: [(u64, u64); 5] = [(50, 1_000), (50, 150), (50, 40), (500, 200), (5_000, 5_000)];
 
 #[test]
-fn calls_on_links_that_lose_complete_and_few_take_much_longer() {
+fn calls_on_lossy_links_complete_with_bounded_p99() {
     for (delay_us, pause_us) in SETTINGS {
         let lossless = play(setting(delay_us, pause_us, Chance(0)));
-        assert_eq!((lossless.complete, lossless.lost, lossless.again), (CALLS, 0, 0));
-        // Four messages, of two links each.
+        assert_eq!((lossless.complete, lossless.lost, lossless.retransmitted), (CALLS, 0, 0));
+        // Four messages, two links each.
         assert_eq!(lossless.quantile(0.99), Duration::from_micros(delay_us) * 8);
         let calls = play(setting(delay_us, pause_us, LOSS));
         let lost = calls.lost as f64 / calls.frames as f64;
@@ -39,30 +40,30 @@ fn calls_on_links_that_lose_complete_and_few_take_much_longer() {
             lossless.quantile(0.99),
         );
         assert!((0.018..0.022).contains(&lost), "{lost}");
-        assert!(is_good(&calls, &lossless), "{} failed, p99 {:?}", calls.failed, calls.quantile(0.99));
+        assert!(is_within_bound(&calls, &lossless), "{} failed, p99 {:?}", calls.failed, calls.quantile(0.99));
     }
 }
 
 #[test]
-fn a_seed_gives_the_same_calls_each_time() {
-    let few = Setting { calls: 500, ..setting(50, 40, LOSS) };
+fn seed_determines_lossy_calls() {
+    let few = LossySetup { calls: 500, ..setting(50, 40, LOSS) };
     assert_eq!(play(few), play(few));
-    assert_ne!(play(few).took, play(Setting { seed: 2, ..few }).took);
+    assert_ne!(play(few).latencies, play(LossySetup { seed: 2, ..few }).latencies);
 }
 
-/// Without what finds losses early, the bound is missed: each part of it shows.
+/// Without early loss detection the latency exceeds the bound: each mutant is detected.
 #[cfg(feature = "mutants")]
 #[test]
-fn without_early_recovery_calls_take_longer() {
+fn mutants_without_early_recovery_exceed_bound() {
     use pathcall_wire::{Mutant, mutant};
     for &mistake in Mutant::FLOW {
         let missed = SETTINGS.into_iter().any(|(delay_us, pause_us)| {
             mutant::plant(None);
             let lossless = play(setting(delay_us, pause_us, Chance(0)));
             mutant::plant(Some(mistake));
-            !is_good(&play(setting(delay_us, pause_us, LOSS)), &lossless)
+            !is_within_bound(&play(setting(delay_us, pause_us, LOSS)), &lossless)
         });
         mutant::plant(None);
-        assert!(missed, "{mistake:?} is not noticed");
+        assert!(missed, "mutant {mistake:?} is not detected");
     }
 }

@@ -1,46 +1,46 @@
-//! What the element has to do with a stream of words whose hot ones change.
+//! Behaviour of cache eviction on a stream of words whose frequent words change.
 
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_models::caching::{PARTS, REGISTERS, Rule, Stream, hits};
-use pathcall_sim::Outcome;
+use pathcall_models::caching::{PARTS, REGISTERS, RegisterRule, Stream, hits};
+use pathcall_sim::MapOutcome;
 
 const STEADY: Stream = Stream { skew: 1.0, drifts: 0, calls: 500 };
 const DRIFTING: Stream = Stream { drifts: PARTS - 1, ..STEADY };
 
-fn play(stream: Stream, eviction: Option<Eviction>) -> Outcome {
+fn play(stream: Stream, eviction: Option<Eviction>) -> MapOutcome {
     let outcome = stream.play(eviction);
     assert_eq!(outcome.failure, None);
     outcome
 }
 
 #[test]
-fn hot_words_get_the_registers_of_words_that_were_hot() {
+fn new_hot_words_replace_former_hot_words() {
     let (first_come, replaced) = (play(DRIFTING, None), play(DRIFTING, Some(Eviction::default())));
-    assert_eq!(first_come.tally.keys_evicted, 0);
+    assert_eq!(first_come.counts.keys_evicted, 0);
     assert!(hits(&replaced) >= 3.0 * hits(&first_come), "{}, {}", hits(&replaced), hits(&first_come));
 }
 
 #[test]
-fn words_that_stay_hot_get_the_registers_of_those_that_came_first() {
+fn steady_hot_words_replace_first_words() {
     let (first_come, replaced) = (play(STEADY, None), play(STEADY, Some(Eviction::default())));
     assert!(hits(&replaced) >= hits(&first_come) + 0.08, "{}, {}", hits(&replaced), hits(&first_come));
-    // And then they stay.
-    let evicted = replaced.tally.keys_evicted;
+    // Afterwards the words keep their registers.
+    let evicted = replaced.counts.keys_evicted;
     assert!(evicted < u64::from(REGISTERS), "{evicted}");
 }
 
 #[test]
-fn words_that_are_used_alike_keep_their_registers() {
+fn equally_used_words_keep_registers() {
     let stream = Stream { skew: 0.0, ..STEADY };
-    let (evicted, windows) = (play(stream, Some(Eviction::default())).tally.keys_evicted, PARTS * stream.calls / 100);
+    let (evicted, windows) = (play(stream, Some(Eviction::default())).counts.keys_evicted, PARTS * stream.calls / 100);
     assert!(evicted <= windows, "{evicted} of {REGISTERS} registers in {windows} windows");
 }
 
-/// What others' rules are held to is no straw man: by its model, who comes first has as many hits as in the network.
+/// The model of a rule agrees with the network: first come, first served has the same hit ratio in both.
 #[test]
-fn a_rule_has_the_hits_that_it_has_in_the_network() {
+fn rule_model_matches_network_hit_ratio() {
     for stream in [STEADY, DRIFTING] {
-        let (model, network) = (stream.by_rule(Rule::MoreThan(0)), hits(&play(stream, None)));
+        let (model, network) = (stream.hit_ratio_by_rule(RegisterRule::MoreThan(0)), hits(&play(stream, None)));
         assert!((model - network).abs() < 0.03, "{stream:?}: {model} by the model, {network} in the network");
     }
 }

@@ -1,4 +1,4 @@
-//! What the models say beside what the papers do.
+//! Comparison of the models with the papers' figures.
 
 mod clone;
 mod delegate_cost;

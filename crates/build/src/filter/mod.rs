@@ -1,106 +1,105 @@
-//! NetFilters (NetRPC §4, Fig. 3): what a user writes beside a `.proto`.
+//! NetFilters (NetRPC §4, Fig. 3): JSON files beside a `.proto`.
 //!
 //! ```text
 //! { // agtr.nf
-//!   "AppName": "DT-1",               // who shares the map
-//!   "Precision": 8,                  // digits after the point that floating-point values keep
-//!   "get": "AgtrGrad.tensor",        // the reply's field that is read from the map, or "nop"
-//!   "addTo": "NewGrad.tensor",       // the request's field that is added to the map, or "nop"
-//!   "clear": "copy",                 // empty what was read, or "nop"
-//!   "modify": "nop",                 // or {"op": "MAX", "para": 0}: done to each value before
+//!   "AppName": "DT-1",               // name of the shared map
+//!   "Precision": 8,                  // decimal digits of floating-point values
+//!   "get": "AgtrGrad.tensor",        // field of the reply, read from the map; or "nop"
+//!   "addTo": "NewGrad.tensor",       // field of the request, added to the map; or "nop"
+//!   "clear": "copy",                 // reset the values; or "nop"
+//!   "modify": "nop",                 // or {"op": "MAX", "para": 0}, applied to each value first
 //!   "CntFwd": {"to": "ALL", "threshold": 2, "key": "ClientID"},
-//!   "ack": "element",                // or "server": who must have what addTo adds before the call is done
+//!   "ack": "element",                // or "server": must have the addition before the call completes
 //! }
 //! ```
 //!
-//! [`parse`] takes the text to [`NetFilter`]s, each value with its place, and looks at nothing but
-//! the text: whether the fields exist and the primitives fit together is decided in
-//! [`crate::resolve`], which has the messages at hand. The text is JSON with comments and trailing
-//! commas; a file holds one object, several one after the other, or an array of them.
+//! [`parse`] converts the text into [`NetFilter`]s, each value with its position. It checks the text only:
+//! [`crate::resolve`], which has the messages, checks whether the fields exist and the primitives fit together. The
+//! text is JSON with comments and trailing commas; a file has one object, several in sequence, or an array of objects.
 
-use pathcall_proto::manifest::{Ack, Modify, Target};
+use pathcall_proto::manifest::{Ack, ForwardTarget, Modify};
 
-use crate::diagnostic::{Diagnostic, Source, Span, Spanned};
+use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange};
 
+mod keywords;
 mod read;
 #[cfg(test)]
 mod schema_tests;
-mod words;
 
-/// The JSON Schema of one filter, for editors; tested to agree with [`parse`].
+/// JSON Schema of a filter, for editors; a test checks that it agrees with [`parse`].
 pub const SCHEMA: &str = include_str!("../../proto/pathcall/netfilter.schema.json");
 
-/// `Precision` at most: decimal digits that a double holds.
+/// Limit of `Precision`: decimal digits that a double holds.
 pub const PRECISION_MAX: u8 = 15;
 
-/// One filter as written.
+/// Parsed filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetFilter {
-    /// The whole object.
-    pub span: Span,
-    /// `AppName`: methods with the same name work on the same map. Not empty.
-    pub app_name: Spanned<String>,
-    /// `Precision`: 0..=[`PRECISION_MAX`]; 0 unless given.
-    pub precision: Spanned<u8>,
-    /// `get`: the reply's field that `Map.get` fills in, as `Message.field`; none is `"nop"`.
-    pub get: Spanned<Option<String>>,
-    /// `addTo`: the request's field that `Map.addTo` adds; none is `"nop"`.
-    pub add_to: Spanned<Option<String>>,
-    /// `clear`: whether and how the map is emptied.
-    pub clear: Spanned<ClearPolicy>,
-    /// `modify`: what `Stream.modify` does to each value.
-    pub modify: Spanned<Modify>,
-    /// `CntFwd`: when the call is answered, and to whom.
+    /// Range of the whole object.
+    pub span: TextRange,
+    /// `AppName`: methods with the same name share a map. Not empty.
+    pub app_name: Positioned<String>,
+    /// `Precision`: 0..=[`PRECISION_MAX`]. Default: 0.
+    pub precision: Positioned<u8>,
+    /// `get`: field of the reply that `Map.get` fills in, as `Message.field`; `None` for `"nop"`.
+    pub get: Positioned<Option<String>>,
+    /// `addTo`: field of the request that `Map.addTo` adds; `None` for `"nop"`.
+    pub add_to: Positioned<Option<String>>,
+    /// `clear`: policy by which the map is reset.
+    pub clear: Positioned<ClearOption>,
+    /// `modify`: operator that `Stream.modify` applies to each value.
+    pub modify: Positioned<Modify>,
+    /// `CntFwd`: condition and recipient of the answer.
     pub cnt_fwd: CntFwd,
-    /// `ack`: who must have what is added before the call completes; `element` unless given.
-    pub ack: Spanned<Ack>,
+    /// `ack`: party that must have an addition before the call completes. Default: `element`.
+    pub ack: Positioned<Ack>,
 }
 
 /// `CntFwd`: `cnt[key]++; if cnt[key] == threshold then forward(to) else drop` (NetRPC Table 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CntFwd {
-    /// Whom the answer goes to; `SRC` unless given.
-    pub to: Spanned<Target>,
-    /// How many it takes; 0, which counts nothing, unless given.
-    pub threshold: Spanned<u32>,
-    /// What is counted; `NULL` unless given.
-    pub key: Spanned<Key>,
+    /// Recipient of the answer. Default: `SRC`.
+    pub to: Positioned<ForwardTarget>,
+    /// Count at which the call is answered. Default: 0, without counting.
+    pub threshold: Positioned<u32>,
+    /// Counted keys. Default: `NULL`.
+    pub key: Positioned<CountedKey>,
 }
 
 /// `clear` (NetRPC §5.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ClearPolicy {
-    /// Nothing is cleared.
+pub enum ClearOption {
+    /// No reset.
     Nop,
-    /// The server keeps a copy of what is cleared.
+    /// The server copies the values before they are reset.
     Copy,
-    /// Sums stay in the element until two later ones were made there.
+    /// The element keeps a sum until it has made two later ones.
     Shadow,
 }
 
 /// `CntFwd.key`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// `"NULL"`: nothing is counted.
+pub enum CountedKey {
+    /// `"NULL"`: no count.
     Null,
-    /// `"ClientID"`: callers are.
+    /// `"ClientID"`: counts callers.
     ClientId,
-    /// `"Message.field"`: each key of this field is.
+    /// `"Message.field"`: counts each key of this field.
     Field(String),
 }
 
-/// Reads the filters of a text.
+/// Parses the filters of a text.
 ///
 /// # Errors
-/// Everything that is wrong with the text, in its order; complaints call it `<filter>`.
-pub fn parse(text: &str) -> Result<Vec<NetFilter>, Vec<Diagnostic>> {
-    parse_source(&Source::new("<filter>", text))
+/// Returns all errors of the text in order, under the file name `<filter>`.
+pub fn parse(text: &str) -> Result<Vec<NetFilter>, Vec<BuildDiagnostic>> {
+    parse_source(&SourceText::new("<filter>", text))
 }
 
-/// Reads the filters of a text that has a name.
+/// Parses the filters of a named text.
 ///
 /// # Errors
-/// Everything that is wrong with the text, in its order.
-pub fn parse_source(source: &Source) -> Result<Vec<NetFilter>, Vec<Diagnostic>> {
+/// Returns all errors of the text in order.
+pub fn parse_source(source: &SourceText) -> Result<Vec<NetFilter>, Vec<BuildDiagnostic>> {
     read::filters(source)
 }

@@ -1,10 +1,10 @@
-//! The JSON Schema and the parser, held against each other.
+//! Tests that the JSON Schema and the parser agree.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::words::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS};
+use super::keywords::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS};
 use super::{PRECISION_MAX, SCHEMA, parse};
 
 fn schema() -> Value {
@@ -24,7 +24,7 @@ fn modify_object(schema: &Value) -> &Value {
 }
 
 #[test]
-fn they_know_the_same_fields() {
+fn schema_and_parser_have_same_fields() {
     let schema = schema();
     let properties = &schema["properties"];
     assert_eq!(keys(properties), FIELDS.into());
@@ -38,7 +38,7 @@ fn they_know_the_same_fields() {
 }
 
 #[test]
-fn they_know_the_same_words() {
+fn schema_and_parser_have_same_values() {
     let schema = schema();
     let properties = &schema["properties"];
     let ops = words(&modify_object(&schema)["properties"]["op"]["enum"]);
@@ -62,7 +62,7 @@ fn they_know_the_same_words() {
 }
 
 #[test]
-fn they_know_the_same_bounds() {
+fn schema_and_parser_have_same_bounds() {
     let schema = schema();
     let precision = &schema["properties"]["Precision"];
     assert_eq!((precision["minimum"].as_i64(), precision["maximum"].as_u64()), (Some(0), Some(PRECISION_MAX.into())));

@@ -1,18 +1,18 @@
-//! Which object of a filter file a method means: the one it numbers (`lock.nf#2`), the only one, or
-//! the only one whose fields are in the method's messages.
+//! Choice of the object in a filter file: by number (`lock.nf#2`), the only object, or the only one whose fields exist
+//! in the method's messages.
 
 use prost_reflect::MessageDescriptor;
 
 use super::{FilterFile, field, path};
-use crate::diagnostic::{Diagnostic, Location};
-use crate::filter::{Key, NetFilter};
-use crate::load::Named;
+use crate::diagnostic::{BuildDiagnostic, Location};
+use crate::filter::{CountedKey, NetFilter};
+use crate::load::FilterMethod;
 
 pub(super) fn choose<'f>(
     file: &'f FilterFile,
     index: Option<usize>,
-    named: &Named,
-    problems: &mut Vec<Diagnostic>,
+    named: &FilterMethod,
+    problems: &mut Vec<BuildDiagnostic>,
 ) -> Option<&'f NetFilter> {
     let filters = &file.filters;
     if let Some(index) = index {
@@ -20,7 +20,7 @@ pub(super) fn choose<'f>(
         if found.is_none() {
             let message = format!("`{}` does not exist", named.filter);
             let expected = format!("a number from 1 to {}", filters.len());
-            problems.push(Diagnostic::error(named.at.clone(), message).expected(expected).got(index.to_string()));
+            problems.push(BuildDiagnostic::error(named.at.clone(), message).expected(expected).got(index.to_string()));
         }
         return found;
     }
@@ -29,7 +29,7 @@ pub(super) fn choose<'f>(
     }
     let (request, reply) = (named.method.input(), named.method.output());
     let fitting: Vec<_> = filters.iter().filter(|filter| fits(filter, &request, &reply)).collect();
-    let hint = format!("say which, counting from 1: filter = \"{}#1\"", named.filter);
+    let hint = format!("select one by its number, counting from 1: filter = \"{}#1\"", named.filter);
     let place = |filter: &NetFilter| -> Location { file.source.locate(filter.span.start) };
     match &fitting[..] {
         [only] => return Some(only),
@@ -41,24 +41,25 @@ pub(super) fn choose<'f>(
                 path(named)
             );
             let expected = format!("fields of `{}` and `{}`", request.name(), reply.name());
-            problems.push(Diagnostic::error(named.at.clone(), message).expected(expected).hint(hint));
+            problems.push(BuildDiagnostic::error(named.at.clone(), message).expected(expected).hint(hint));
         }
         [first, second, ..] => {
             let message = format!("{} filters in `{}` fit {}", fitting.len(), named.filter, path(named));
-            let ambiguous = Diagnostic::error(named.at.clone(), message).hint(hint);
-            problems.push(ambiguous.see(place(second), format!("this one fits as well as that at {}", place(first))));
+            let ambiguous = BuildDiagnostic::error(named.at.clone(), message).hint(hint);
+            problems
+                .push(ambiguous.see(place(second), format!("this filter fits as well as the one at {}", place(first))));
         }
     }
     None
 }
 
-/// Every field that the filter names is of these messages, and it names one.
+/// True if the filter names fields, and all of them are of these messages.
 fn fits(filter: &NetFilter, request: &MessageDescriptor, reply: &MessageDescriptor) -> bool {
     let key = match &filter.cnt_fwd.key.value {
-        Key::Field(field) => Some(field),
-        Key::Null | Key::ClientId => None,
+        CountedKey::Field(field) => Some(field),
+        CountedKey::Null | CountedKey::ClientId => None,
     };
     let of_request = [filter.add_to.value.as_ref(), key].into_iter().flatten().map(|name| (name, request));
     let mut fields = of_request.chain(filter.get.value.iter().map(|name| (name, reply))).peekable();
-    fields.peek().is_some() && fields.all(|(name, message)| field::within(name, message).is_some())
+    fields.peek().is_some() && fields.all(|(name, message)| field::after_message(name, message).is_some())
 }

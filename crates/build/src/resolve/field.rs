@@ -1,13 +1,13 @@
-//! `Message.field.nested` to a typed field.
+//! Resolution of references `Message.field.nested` to typed fields.
 
 use pathcall_proto::manifest::Shape;
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
-use super::Field;
-use crate::diagnostic::{Diagnostic, Source, Spanned, closest, one_of};
-use crate::load::Named;
+use super::ResolvedField;
+use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, closest, one_of};
+use crate::load::FilterMethod;
 
-/// Which of a method's messages a filter's field works on.
+/// Message of a method that a field of the filter refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Request,
@@ -22,7 +22,7 @@ impl Side {
         }
     }
 
-    pub(super) fn message(self, named: &Named) -> MessageDescriptor {
+    pub(super) fn message(self, named: &FilterMethod) -> MessageDescriptor {
         match self {
             Self::Request => named.method.input(),
             Self::Reply => named.method.output(),
@@ -37,22 +37,22 @@ impl Side {
     }
 }
 
-/// Looks up what `option` of the filter (`addTo`, `get`, `CntFwd.key`) names.
-pub(super) fn find(
+/// Resolves the reference in `option` of the filter (`addTo`, `get`, `CntFwd.key`).
+pub(super) fn resolve(
     option: &str,
-    name: &Spanned<String>,
+    name: &Positioned<String>,
     side: Side,
-    named: &Named,
-    source: &Source,
-) -> Result<Field, Box<Diagnostic>> {
+    named: &FilterMethod,
+    source: &SourceText,
+) -> Result<ResolvedField, Box<BuildDiagnostic>> {
     let message = side.message(named);
-    let wrong = |text: String| Diagnostic::error(source.locate(name.span.start), text).field(option);
-    let Some(fields) = within(&name.value, &message) else {
+    let wrong = |text: String| BuildDiagnostic::error(source.locate(name.span.start), text).field(option);
+    let Some(fields) = after_message(&name.value, &message) else {
         let other = side.other().message(named);
         let expected = format!("a field of `{}`", message.name());
-        let problem = match within(&name.value, &other) {
+        let problem = match after_message(&name.value, &other) {
             Some(_) => wrong(format!(
-                "`{}` is the {} of `{}`, and {option} works on the {}",
+                "`{}` is the {} of `{}`, but {option} needs the {}",
                 other.name(),
                 side.other().word(),
                 named.method.name(),
@@ -62,7 +62,7 @@ pub(super) fn find(
         };
         return Err(Box::new(problem.expected(expected).got(format!("`{}`", name.value))));
     };
-    walk(fields, message).map_err(|problem| {
+    follow(fields, message).map_err(|problem| {
         let mut diagnostic = wrong(problem.message).expected(problem.expected);
         diagnostic.got = problem.got;
         diagnostic.hint = problem.hint;
@@ -70,9 +70,9 @@ pub(super) fn find(
     })
 }
 
-/// The part of `name` after the message, if it is this message. Its short name, its full name and
-/// everything between (`Outer.Inner`) will do; the longest match counts.
-pub(super) fn within<'n>(name: &'n str, message: &MessageDescriptor) -> Option<&'n str> {
+/// Part of `name` after the message, if it names this message. Short name, full name and partially qualified names
+/// (`Outer.Inner`) are accepted; the longest match counts.
+pub(super) fn after_message<'n>(name: &'n str, message: &MessageDescriptor) -> Option<&'n str> {
     let mut known = message.full_name();
     loop {
         if let Some(fields) = name.strip_prefix(known).and_then(|rest| rest.strip_prefix('.')) {
@@ -82,19 +82,18 @@ pub(super) fn within<'n>(name: &'n str, message: &MessageDescriptor) -> Option<&
     }
 }
 
-/// The typed fields that a message declares itself.
-pub(super) fn typed(message: &MessageDescriptor) -> Vec<Field> {
+/// Typed fields that are declared directly in a message.
+pub(super) fn direct_typed(message: &MessageDescriptor) -> Vec<ResolvedField> {
     let fields = message.fields().filter(|field| !field.is_list() && !field.is_group() && real_oneof(field).is_none());
     let named = |field: FieldDescriptor| {
         let shape = shape(&field)?;
-        Some(Field { path: vec![field.number()], name: format!("{}.{}", message.name(), field.name()), shape })
+        Some(ResolvedField { path: vec![field.number()], name: format!("{}.{}", message.name(), field.name()), shape })
     };
     fields.filter_map(named).collect()
 }
 
-/// Names of the typed fields that are in a message and not declared by it to stand by themselves: those of messages within
-/// it, in oneofs, and repeated ones.
-pub(super) fn deeper(message: &MessageDescriptor) -> Vec<String> {
+/// Names of the other typed fields in a message: in nested messages, in oneofs, and repeated ones.
+pub(super) fn nested_typed(message: &MessageDescriptor) -> Vec<String> {
     fn look(message: &MessageDescriptor, name: &str, above: &mut Vec<String>, found: &mut Vec<String>) {
         if above.iter().any(|above| above == message.full_name()) {
             return;
@@ -115,8 +114,8 @@ pub(super) fn deeper(message: &MessageDescriptor) -> Vec<String> {
     found
 }
 
-/// Whether a message declares anything besides this field, at any level above it.
-pub(super) fn has_more_than(message: &MessageDescriptor, field: Option<&Field>) -> bool {
+/// True if a message has anything besides this field, at any level above it.
+pub(super) fn has_more_than(message: &MessageDescriptor, field: Option<&ResolvedField>) -> bool {
     let Some(field) = field else { return message.fields().len() > 0 };
     let mut message = message.clone();
     for number in &field.path {
@@ -139,7 +138,7 @@ struct Problem {
 }
 
 /// Follows the names down to the typed field.
-fn walk(fields: &str, mut message: MessageDescriptor) -> Result<Field, Problem> {
+fn follow(fields: &str, mut message: MessageDescriptor) -> Result<ResolvedField, Problem> {
     let mut name = message.name().to_owned();
     let mut path = Vec::new();
     let mut rest = fields.split('.').peekable();
@@ -154,7 +153,7 @@ fn walk(fields: &str, mut message: MessageDescriptor) -> Result<Field, Problem> 
             hint,
         };
         if let Some(oneof) = real_oneof(&field) {
-            return Err(problem(format!("is in the oneof `{oneof}`"), "a field that stands by itself", None));
+            return Err(problem(format!("is in the oneof `{oneof}`"), "a field outside of any oneof", None));
         }
         if field.is_group() {
             return Err(problem("is a group".to_owned(), "a message", None));
@@ -163,11 +162,11 @@ fn walk(fields: &str, mut message: MessageDescriptor) -> Result<Field, Problem> 
             return Err(problem("is repeated".to_owned(), "a single field", None));
         }
         match (shape(&field), rest.peek()) {
-            (Some(shape), None) => return Ok(Field { path, name, shape }),
+            (Some(shape), None) => return Ok(ResolvedField { path, name, shape }),
             (Some(shape), Some(more)) => {
-                let hint = Some(format!("leave out `.{more}`"));
+                let hint = Some(format!("remove `.{more}`"));
                 return Err(problem(
-                    format!("is the typed field, {}", article(shape.proto_name())),
+                    format!("is the typed field, {}", with_article(shape.proto_name())),
                     "nothing after it",
                     hint,
                 ));
@@ -175,7 +174,7 @@ fn walk(fields: &str, mut message: MessageDescriptor) -> Result<Field, Problem> 
             (None, more) => match field.kind() {
                 Kind::Message(inner) if !field.is_map() => {
                     if more.is_none() {
-                        let candidate = typed(&inner)
+                        let candidate = direct_typed(&inner)
                             .into_iter()
                             .next()
                             .map(|typed| format!("did you mean {:?}?", format!("{name}.{}", last(&typed.name))));
@@ -202,19 +201,19 @@ fn unknown(name: &str, part: &str, message: &MessageDescriptor) -> Problem {
     }
 }
 
-/// The typed field that a field is, by the name of its message.
+/// Shape of a typed field, from the name of its message.
 fn shape(field: &FieldDescriptor) -> Option<Shape> {
     let Kind::Message(message) = field.kind() else { return None };
     let name = message.full_name().strip_prefix("pathcall.")?;
     Shape::ALL.into_iter().find(|shape| shape.proto_name() == name)
 }
 
-/// The oneof a field is in; `optional` does not count as one.
+/// Oneof of a field; `optional` does not count as one.
 fn real_oneof(field: &FieldDescriptor) -> Option<String> {
     field.containing_oneof().filter(|oneof| !oneof.is_synthetic()).map(|oneof| oneof.name().to_owned())
 }
 
-/// A field's type in words.
+/// Description of a field's type.
 fn kind_name(field: &FieldDescriptor) -> String {
     if field.is_map() {
         return "a plain map".to_owned();
@@ -222,12 +221,12 @@ fn kind_name(field: &FieldDescriptor) -> String {
     match field.kind() {
         Kind::Message(message) => format!("a message `{}`", message.name()),
         Kind::Enum(kind) => format!("an enum `{}`", kind.name()),
-        scalar => article(&format!("{scalar:?}")),
+        scalar => with_article(&format!("{scalar:?}")),
     }
 }
 
-/// The noun with its article, as it is spoken: an `FPArray`.
-pub(super) fn article(noun: &str) -> String {
+/// Noun with its article, by pronunciation: an `FPArray`.
+pub(super) fn with_article(noun: &str) -> String {
     let vowel = noun.starts_with(['a', 'e', 'i', 'o', 'I']) || noun.starts_with("FP");
     format!("{} {noun}", if vowel { "an" } else { "a" })
 }

@@ -1,5 +1,5 @@
-//! The primitives of a filter to one meaning (NetRPC Table 1), or a complaint for each that does
-//! not go with the others.
+//! Meaning of a filter's primitives (NetRPC Table 1), with a diagnostic for each primitive that conflicts with the
+//! others.
 //!
 //! | addTo | threshold | clear | get | meaning |
 //! |---|---|---|---|---|
@@ -9,27 +9,27 @@
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
 
-use pathcall_proto::manifest::{self, Ack, Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, Modify, Shape};
 
 use super::field::{self, Side};
-use super::{Field, Method, path};
-use crate::diagnostic::{Diagnostic, Source, Span};
-use crate::filter::{ClearPolicy, Key, NetFilter};
-use crate::load::Named;
+use super::{ResolvedField, ResolvedMethod, path};
+use crate::diagnostic::{BuildDiagnostic, SourceText, TextRange};
+use crate::filter::{ClearOption, CountedKey, NetFilter};
+use crate::load::FilterMethod;
 
 pub(super) fn method(
-    source: &Source,
+    source: &SourceText,
     filter: &NetFilter,
-    named: &Named,
-    problems: &mut Vec<Diagnostic>,
-) -> Option<Method> {
+    named: &FilterMethod,
+    problems: &mut Vec<BuildDiagnostic>,
+) -> Option<ResolvedMethod> {
     let before = problems.len();
-    let mut check = Check { source, filter, named, problems };
+    let mut check = FilterCheck { source, filter, named, problems };
     let get = check.find("get", filter.get.span, filter.get.value.as_ref(), Side::Reply);
     let add_to = check.find("addTo", filter.add_to.span, filter.add_to.value.as_ref(), Side::Request);
     let key_field = match &filter.cnt_fwd.key.value {
-        Key::Field(name) => Some(name),
-        Key::Null | Key::ClientId => None,
+        CountedKey::Field(name) => Some(name),
+        CountedKey::Null | CountedKey::ClientId => None,
     };
     let key = check.find("CntFwd.key", filter.cnt_fwd.key.span, key_field, Side::Request);
     if check.problems.len() > before {
@@ -37,7 +37,7 @@ pub(super) fn method(
     }
 
     let threshold = filter.cnt_fwd.threshold.value;
-    let clears = filter.clear.value != ClearPolicy::Nop;
+    let clears = filter.clear.value != ClearOption::Nop;
     let kind = match (&add_to, threshold) {
         (Some(field), 1..) => check.sum(field, get.as_ref(), threshold),
         (Some(field), 0) => check.add(field, get.as_ref()),
@@ -67,7 +67,7 @@ pub(super) fn method(
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
     }
-    Some(Method {
+    Some(ResolvedMethod {
         path: path(named),
         package: named.method.parent_file().package_name().to_owned(),
         app: filter.app_name.value.clone(),
@@ -84,28 +84,30 @@ pub(super) fn method(
     })
 }
 
-struct Check<'a> {
-    source: &'a Source,
+struct FilterCheck<'a> {
+    source: &'a SourceText,
     filter: &'a NetFilter,
-    named: &'a Named,
-    problems: &'a mut Vec<Diagnostic>,
+    named: &'a FilterMethod,
+    problems: &'a mut Vec<BuildDiagnostic>,
 }
 
-impl Check<'_> {
-    fn find(&mut self, option: &str, span: Span, name: Option<&String>, side: Side) -> Option<Field> {
-        let name = crate::diagnostic::Spanned { value: name?.clone(), span };
-        field::find(option, &name, side, self.named, self.source).map_err(|problem| self.problems.push(*problem)).ok()
+impl FilterCheck<'_> {
+    fn find(&mut self, option: &str, span: TextRange, name: Option<&String>, side: Side) -> Option<ResolvedField> {
+        let name = crate::diagnostic::Positioned { value: name?.clone(), span };
+        field::resolve(option, &name, side, self.named, self.source)
+            .map_err(|problem| self.problems.push(*problem))
+            .ok()
     }
 
-    /// SyncAgtr (NetRPC Fig. 3): all callers' arrays are added, everyone gets the sum.
-    fn sum(&mut self, added: &Field, get: Option<&Field>, threshold: u32) -> Kind {
+    /// SyncAgtr (NetRPC Fig. 3): adds the arrays of all callers and returns the sum to each.
+    fn sum(&mut self, added: &ResolvedField, get: Option<&ResolvedField>, threshold: u32) -> Kind {
         let filter = self.filter;
         let cnt_fwd = &filter.cnt_fwd;
         if added.shape.is_map() {
             let text = format!(
                 "`{}` is {}; a sum over {threshold} callers needs an array or a number",
                 added.name,
-                field::article(added.shape.proto_name())
+                field::with_article(added.shape.proto_name())
             );
             self.problem(
                 "addTo",
@@ -121,23 +123,23 @@ impl Check<'_> {
                 format!("a sum over {threshold} callers needs the field of the reply that gets it"),
                 "name an array or a number of the reply",
             ),
-            Some(got) if !added.shape.is_map() => self.same_kind(added, got),
+            Some(got) if !added.shape.is_map() => self.check_same_type(added, got),
             Some(_) => {}
         }
         let clear = match filter.clear.value {
-            ClearPolicy::Shadow => manifest::ClearPolicy::Shadow,
-            ClearPolicy::Copy => manifest::ClearPolicy::Copy,
-            ClearPolicy::Nop => {
+            ClearOption::Shadow => ClearPolicy::Shadow,
+            ClearOption::Copy => ClearPolicy::Copy,
+            ClearOption::Nop => {
                 self.problem(
                     "clear",
                     filter.clear.span,
                     format!("a sum over {threshold} callers must be cleared for the next one"),
                     "use \"copy\" or \"shadow\"",
                 );
-                manifest::ClearPolicy::Copy
+                ClearPolicy::Copy
             }
         };
-        if cnt_fwd.to.value != Target::All {
+        if cnt_fwd.to.value != ForwardTarget::All {
             self.problem(
                 "CntFwd.to",
                 cnt_fwd.to.span,
@@ -145,38 +147,38 @@ impl Check<'_> {
                 "use \"ALL\"",
             );
         }
-        if cnt_fwd.key.value != Key::ClientId {
+        if cnt_fwd.key.value != CountedKey::ClientId {
             self.problem(
                 "CntFwd.key",
                 cnt_fwd.key.span,
-                format!("a sum over {threshold} callers counts callers"),
+                format!("a sum over {threshold} callers must count callers"),
                 "use \"ClientID\"",
             );
         }
         Kind::Sum { threshold, clear }
     }
 
-    /// AsyncAgtr and KeyValue (NetRPC Fig. 17 and 23): values are added as they come.
-    fn add(&mut self, added: &Field, get: Option<&Field>) -> Kind {
+    /// AsyncAgtr and KeyValue (NetRPC Fig. 17 and 23): adds values as they arrive.
+    fn add(&mut self, added: &ResolvedField, get: Option<&ResolvedField>) -> Kind {
         let filter = self.filter;
-        self.nothing_counted();
-        self.answers_one("an addition");
+        self.check_no_key();
+        self.check_single_recipient("an addition");
         if let Some(got) = get {
-            self.same_kind(added, got);
+            self.check_same_type(added, got);
         }
-        if filter.clear.value != ClearPolicy::Nop {
+        if filter.clear.value != ClearOption::Nop {
             self.problem(
                 "clear",
                 filter.clear.span,
-                "what is added by one call cannot be cleared by it",
-                "use \"nop\", and clear in a method of its own (addTo and get \"nop\")",
+                "one call cannot both add and clear",
+                "use \"nop\", and clear in a separate method (addTo and get \"nop\")",
             );
         }
         Kind::Add { get: get.is_some(), to: filter.cnt_fwd.to.value }
     }
 
-    /// Agreement (NetRPC Fig. 20): one vote for each key.
-    fn count(&mut self, key: Option<&Field>, gets: bool, threshold: u32) -> Kind {
+    /// Agreement (NetRPC Fig. 20): counts one vote for each key.
+    fn count(&mut self, key: Option<&ResolvedField>, gets: bool, threshold: u32) -> Kind {
         let filter = self.filter;
         let span = filter.cnt_fwd.key.span;
         match key {
@@ -187,8 +189,11 @@ impl Check<'_> {
                 "name a map or an array of the request",
             ),
             Some(key) if key.shape.is_scalar() => {
-                let text =
-                    format!("`{}` is {}; its keys cannot be counted", key.name, field::article(key.shape.proto_name()));
+                let text = format!(
+                    "`{}` is {}; its keys cannot be counted",
+                    key.name,
+                    field::with_article(key.shape.proto_name())
+                );
                 self.problem("CntFwd.key", span, text, "name a map or an array of the request");
             }
             Some(_) => {}
@@ -197,56 +202,56 @@ impl Check<'_> {
             self.problem(
                 "get",
                 filter.get.span,
-                "a count is answered without values",
-                "use \"nop\", and read in a method of its own (threshold 0)",
+                "a count returns no values",
+                "use \"nop\", and read in a separate method (threshold 0)",
             );
         }
-        if filter.clear.value != ClearPolicy::Nop {
+        if filter.clear.value != ClearOption::Nop {
             self.problem(
                 "clear",
                 filter.clear.span,
-                "what is counted by one call cannot be cleared by it",
-                "use \"nop\", and clear in a method of its own (threshold 0)",
+                "one call cannot both count and clear",
+                "use \"nop\", and clear in a separate method (threshold 0)",
             );
         }
-        self.nothing_modified("a count");
+        self.check_no_modify("a count");
         Kind::Count { threshold, to: filter.cnt_fwd.to.value }
     }
 
-    /// The release of a lock, say (NetRPC Fig. 20).
+    /// Clears keys, for example to release a lock (NetRPC Fig. 20).
     fn clear(&mut self, gets: bool) -> Kind {
         if gets {
             self.problem(
                 "get",
                 self.filter.get.span,
-                "what is read by one call cannot be cleared by it",
-                "use \"nop\", and read in a method of its own (clear \"nop\")",
+                "one call cannot both read and clear",
+                "use \"nop\", and read in a separate method (clear \"nop\")",
             );
         }
-        if self.filter.clear.value == ClearPolicy::Shadow {
+        if self.filter.clear.value == ClearOption::Shadow {
             self.problem(
                 "clear",
                 self.filter.clear.span,
-                "only sums are cleared by the next one",
-                "use \"copy\": what is cleared is the server's first",
+                "the policy \"shadow\" is for sums only",
+                "use \"copy\", which saves the values at the server first",
             );
         }
-        self.callers_not_counted();
-        self.nothing_modified("a clear");
-        self.answers_one("a clear");
+        self.check_no_client_id();
+        self.check_no_modify("a clear");
+        self.check_single_recipient("a clear");
         Kind::Clear
     }
 
-    /// NetRPC Fig. 17 and 23, Query.
+    /// Query (NetRPC Fig. 17 and 23).
     fn query(&mut self) -> Kind {
-        self.callers_not_counted();
-        self.nothing_modified("a query");
-        self.answers_one("a query");
+        self.check_no_client_id();
+        self.check_no_modify("a query");
+        self.check_single_recipient("a query");
         Kind::Query
     }
 
-    /// A query's keys must be such as the reply has.
-    fn query_keys(&mut self, request: Option<&Field>, reply: Option<&Field>) {
+    /// Checks that the query's keys have the type of the reply's.
+    fn query_keys(&mut self, request: Option<&ResolvedField>, reply: Option<&ResolvedField>) {
         if let (Some(request), Some(reply)) = (request, reply)
             && request.shape.has_string_keys() != reply.shape.has_string_keys()
         {
@@ -259,38 +264,40 @@ impl Check<'_> {
         }
     }
 
-    /// The request's typed field when the filter does not name one: the only one, if any.
-    fn only_typed(&mut self) -> Option<Field> {
+    /// Typed field of the request when the filter does not name one: the only one, if any.
+    fn only_typed(&mut self) -> Option<ResolvedField> {
         let input = self.named.method.input();
-        let mut typed = field::typed(&input);
-        if typed.len() > 1 {
-            let names: Vec<_> = typed.iter().map(|field| field.name.as_str()).collect();
-            let text = format!("`{}` has {} typed fields", input.name(), typed.len());
+        let mut direct_typed = field::direct_typed(&input);
+        if direct_typed.len() > 1 {
+            let names: Vec<_> = direct_typed.iter().map(|field| field.name.as_str()).collect();
+            let text = format!("`{}` has {} typed fields", input.name(), direct_typed.len());
             let at = self.source.locate(self.filter.cnt_fwd.key.span.start);
             self.problems.push(
-                Diagnostic::error(at, text)
+                BuildDiagnostic::error(at, text)
                     .field("CntFwd.key")
                     .expected(crate::diagnostic::one_of(names))
                     .hint("name the field that has the keys in CntFwd.key"),
             );
         }
-        // A call without keys is for all of them: where a field may have been meant for them it is to be named.
-        let deeper = if typed.is_empty() { field::deeper(&input) } else { Vec::new() };
-        if !deeper.is_empty() {
+        // A call without keys means all keys, so a field that could hold the keys must be named.
+        let nested_typed = if direct_typed.is_empty() { field::nested_typed(&input) } else { Vec::new() };
+        if !nested_typed.is_empty() {
             let at = self.source.locate(self.filter.cnt_fwd.key.span.start);
+            let text =
+                format!("`{}` has no typed field outside of nested messages, oneofs and repeated fields", input.name());
             self.problems.push(
-                Diagnostic::error(at, format!("no typed field of `{}` stands by itself in it", input.name()))
+                BuildDiagnostic::error(at, text)
                     .field("CntFwd.key")
-                    .expected(crate::diagnostic::one_of(deeper.iter().map(String::as_str)))
+                    .expected(crate::diagnostic::one_of(nested_typed.iter().map(String::as_str)))
                     .hint("name the field that has the keys in CntFwd.key"),
             );
         }
-        (typed.len() == 1).then(|| typed.remove(0))
+        (direct_typed.len() == 1).then(|| direct_typed.remove(0))
     }
 
-    /// What is added and what is read are of one kind: both arrays, both numbers, or both maps with
-    /// the same keys; both integers or both floating-point.
-    fn same_kind(&mut self, added: &Field, got: &Field) {
+    /// Checks that added and read fields have the same type: both arrays, both numbers, or both maps with the same
+    /// keys; both integers or both floating-point.
+    fn check_same_type(&mut self, added: &ResolvedField, got: &ResolvedField) {
         let span = self.filter.get.span;
         if family(added.shape) != family(got.shape) {
             self.problem("get", span, different("types", family, added, got), "use the same type in request and reply");
@@ -304,58 +311,58 @@ impl Check<'_> {
         }
     }
 
-    fn nothing_counted(&mut self) {
-        if let Key::Field(name) = &self.filter.cnt_fwd.key.value {
-            let text = format!("`{name}` is counted by a threshold, and there is none");
+    fn check_no_key(&mut self) {
+        if let CountedKey::Field(name) = &self.filter.cnt_fwd.key.value {
+            let text = format!("counting `{name}` needs a threshold");
             self.problem("CntFwd.key", self.filter.cnt_fwd.key.span, text, "use \"NULL\"");
         }
-        self.callers_not_counted();
+        self.check_no_client_id();
     }
 
-    fn callers_not_counted(&mut self) {
-        if self.filter.cnt_fwd.key.value == Key::ClientId {
+    fn check_no_client_id(&mut self) {
+        if self.filter.cnt_fwd.key.value == CountedKey::ClientId {
             self.problem(
                 "CntFwd.key",
                 self.filter.cnt_fwd.key.span,
-                "callers are counted by a threshold, and there is none",
+                "counting callers needs a threshold",
                 "use \"NULL\"",
             );
         }
     }
 
-    fn nothing_modified(&mut self, kind: &str) {
+    fn check_no_modify(&mut self, kind: &str) {
         if self.filter.modify.value != Modify::NOP {
             self.problem(
                 "modify",
                 self.filter.modify.span,
-                format!("modifies what addTo adds, and {kind} adds nothing"),
+                format!("applies to the values of addTo, but {kind} adds nothing"),
                 "use \"nop\"",
             );
         }
     }
 
-    fn answers_one(&mut self, kind: &str) {
-        if self.filter.cnt_fwd.to.value == Target::All {
+    fn check_single_recipient(&mut self, kind: &str) {
+        if self.filter.cnt_fwd.to.value == ForwardTarget::All {
             self.problem(
                 "CntFwd.to",
                 self.filter.cnt_fwd.to.span,
-                format!("{kind} without a threshold is answered to its caller alone"),
+                format!("{kind} without a threshold is answered to its caller only"),
                 "use \"SRC\", or \"SERVER\" to have the handler called",
             );
         }
     }
 
-    fn precision(&mut self, fields: &[&Option<Field>]) {
+    fn precision(&mut self, fields: &[&Option<ResolvedField>]) {
         let precision = &self.filter.precision;
         if precision.value > 0 && !fields.iter().any(|field| field.as_ref().is_some_and(|field| field.shape.is_float()))
         {
             let at = self.source.locate(precision.span.start);
-            let text = format!("has no effect on integers, and `{}` has nothing else", self.named.method.name());
-            self.problems.push(Diagnostic::warning(at, text).field("Precision").hint("use 0"));
+            let text = format!("has no effect: all values of `{}` are integers", self.named.method.name());
+            self.problems.push(BuildDiagnostic::warning(at, text).field("Precision").hint("use 0"));
         }
     }
 
-    /// Only what is added under keys may be with the element alone when the call completes.
+    /// Checks `ack`: only keyed additions can be acknowledged by the element alone.
     fn ack(&mut self, kind: Kind) {
         let ack = &self.filter.ack;
         if ack.value == Ack::Element {
@@ -366,7 +373,7 @@ impl Check<'_> {
             Kind::Add { get: true, .. } => {
                 let at = self.source.locate(ack.span.start);
                 let text = "has no effect on a call that gets values: the server answers it";
-                self.problems.push(Diagnostic::warning(at, text).field("ack").hint("remove it"));
+                self.problems.push(BuildDiagnostic::warning(at, text).field("ack").hint("remove it"));
                 return;
             }
             Kind::Sum { .. } => "a sum is answered by the server",
@@ -374,18 +381,18 @@ impl Check<'_> {
             Kind::Count { .. } => "a count adds nothing",
             Kind::Clear => "a clear adds nothing",
         };
-        let text = format!("is about what addTo adds under keys, and {adds_nothing}");
+        let text = format!("applies to keyed additions, but {adds_nothing}");
         self.problem("ack", ack.span, text, "remove it");
     }
 
-    fn problem(&mut self, option: &str, span: Span, text: impl Into<String>, hint: &str) {
-        let mut problem = Diagnostic::error(self.source.locate(span.start), text).hint(hint);
+    fn problem(&mut self, option: &str, span: TextRange, text: impl Into<String>, hint: &str) {
+        let mut problem = BuildDiagnostic::error(self.source.locate(span.start), text).hint(hint);
         problem.field = (!option.is_empty()).then(|| option.to_owned());
         self.problems.push(problem);
     }
 }
 
-fn different(what: &str, word: fn(Shape) -> &'static str, request: &Field, reply: &Field) -> String {
+fn different(what: &str, word: fn(Shape) -> &'static str, request: &ResolvedField, reply: &ResolvedField) -> String {
     format!("{what} differ: `{}` has {}, `{}` has {}", request.name, word(request.shape), reply.name, word(reply.shape))
 }
 

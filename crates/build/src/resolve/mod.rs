@@ -1,89 +1,88 @@
-//! Filters and messages to [`Method`]s: here it is decided whether a filter can mean anything for
-//! the method that names it, and what.
+//! Resolution of filters and messages to [`ResolvedMethod`]s: decides whether a filter is valid for its method, and its
+//! meaning.
 //!
-//! In the order a method meets them: `choose` finds its object in the file it names, `field`
-//! looks up the fields that the object refers to, `kind` makes one of five meanings of the
-//! primitives, and `app` compares the methods that share an application.
+//! Modules in order of use: `choose` selects the object in the filter file, `field` resolves references to fields,
+//! `kind` determines one of five meanings of the primitives, and `app` compares the methods of an application.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, Modify, Shape};
 
-use crate::cloned::{self, Cloned};
-use crate::delegated::{self, Delegated};
-use crate::diagnostic::{Diagnostic, Location, Severity, Source};
+use crate::cloned::{self, ClonedMethod};
+use crate::delegated::{self, DelegatedMethod};
+use crate::diagnostic::{BuildDiagnostic, Location, Severity, SourceText};
 use crate::filter::{self, NetFilter};
-use crate::load::{Loaded, Named, shown};
-use crate::placed::{self, Placed};
+use crate::load::{FilterMethod, Loaded, display_path};
+use crate::placed::{self, PlacedMethod};
 
 mod app;
 mod choose;
 mod field;
 mod kind;
 
-/// A method and its filter, resolved: the owned twin of [`pathcall_proto::manifest::Method`].
+/// Resolved method with its filter: the owned form of [`pathcall_proto::manifest::Method`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Method {
-    /// The HTTP/2 path: `/pkg.Service/Method`.
+pub struct ResolvedMethod {
+    /// HTTP/2 path: `/pkg.Service/Method`.
     pub path: String,
-    /// The protobuf package that declares it.
+    /// Protobuf package of the service.
     pub package: String,
     /// `AppName`.
     pub app: String,
-    /// Digest of all filters of `app`: see [`Method::canonical`].
+    /// Digest of all filters of `app`: see [`ResolvedMethod::canonical`].
     pub digest: u64,
     /// `Precision`.
     pub precision: u8,
-    /// What the primitives amount to.
+    /// Meaning of the primitives.
     pub kind: Kind,
-    /// What is done to each value before it is added.
+    /// Operator that is applied to each value before it is added.
     pub modify: Modify,
-    /// The request's typed field.
-    pub request: Option<Field>,
-    /// The reply's typed field.
-    pub reply: Option<Field>,
-    /// The request type declares more than `request`.
+    /// Typed field of the request.
+    pub request: Option<ResolvedField>,
+    /// Typed field of the reply.
+    pub reply: Option<ResolvedField>,
+    /// The request type has fields besides `request`.
     pub untyped_request: bool,
-    /// Who gets the answer.
-    pub to: Target,
-    /// Who must have what is added before the call completes.
+    /// Recipient of the answer.
+    pub to: ForwardTarget,
+    /// Party that must have an addition before the call completes.
     pub ack: Ack,
-    /// Where the filter is written.
+    /// Position of the filter.
     pub at: Location,
 }
 
-/// A typed field: the owned twin of [`pathcall_proto::manifest::Field`].
+/// Typed field: the owned form of [`pathcall_proto::manifest::Field`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct ResolvedField {
     /// Field numbers from the message to the typed field.
     pub path: Vec<u32>,
-    /// `NewGrad.inner.tensor`.
+    /// Dotted path: `NewGrad.inner.tensor`.
     pub name: String,
-    /// Its type.
+    /// Type of the field.
     pub shape: Shape,
 }
 
-/// Everything that the methods come to, or everything that is wrong.
+/// Resolved methods and all problems.
 #[cfg_attr(not(feature = "stubs"), expect(dead_code))]
-pub(crate) struct Resolved {
-    pub(crate) methods: Vec<Method>,
-    pub(crate) delegated: Vec<Delegated>,
-    pub(crate) cloned: Vec<Cloned>,
-    pub(crate) placed: Vec<Placed>,
-    pub(crate) problems: Vec<Diagnostic>,
-    /// The filters and applications that were looked for.
+pub(crate) struct Resolution {
+    pub(crate) methods: Vec<ResolvedMethod>,
+    pub(crate) delegated: Vec<DelegatedMethod>,
+    pub(crate) cloned: Vec<ClonedMethod>,
+    pub(crate) placed: Vec<PlacedMethod>,
+    pub(crate) problems: Vec<BuildDiagnostic>,
+    /// Filters and applications that were read or looked for.
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl Resolved {
+impl Resolution {
     pub(crate) fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 }
 
-pub(crate) fn resolve(loaded: &Loaded) -> Resolved {
+pub(crate) fn resolve(loaded: &Loaded) -> Resolution {
     let mut problems = Vec::new();
     let mut methods = Vec::new();
     let mut files = Files::default();
@@ -102,25 +101,26 @@ pub(crate) fn resolve(loaded: &Loaded) -> Resolved {
     let cloned = cloned::resolve(&loaded.cloned, &mut problems);
     let mut files: Vec<PathBuf> = files.0.into_keys().collect();
     let placed = placed::resolve(&loaded.placed, &mut files, &mut problems);
-    Resolved { methods, delegated, cloned, placed, problems, files }
+    Resolution { methods, delegated, cloned, placed, problems, files }
 }
 
-/// `agtr.nf#2`, relative to the `.proto`: the file, and 2 if it is said.
-fn file_and_index(named: &Named, problems: &mut Vec<Diagnostic>) -> Option<(PathBuf, Option<usize>)> {
+/// Parses `agtr.nf#2`: the path, relative to the `.proto`, and the number if present.
+fn file_and_index(named: &FilterMethod, problems: &mut Vec<BuildDiagnostic>) -> Option<(PathBuf, Option<usize>)> {
     if named.filter.is_empty() {
         problems.push(
-            Diagnostic::error(named.at.clone(), "the filter's file name is empty").expected("a path such as `agtr.nf`"),
+            BuildDiagnostic::error(named.at.clone(), "the filter's file name is empty")
+                .expected("a path such as `agtr.nf`"),
         );
         return None;
     }
     if named.method.is_client_streaming() || named.method.is_server_streaming() {
-        let message = format!("{} streams; a filter works on unary methods", path(named));
-        problems.push(Diagnostic::error(named.at.clone(), message).hint("remove the filter or the `stream`"));
+        let message = format!("{} is streaming, but a filter needs a unary method", path(named));
+        problems.push(BuildDiagnostic::error(named.at.clone(), message).hint("remove the filter or the `stream`"));
         return None;
     }
     let (file, index) = match named.filter.rsplit_once('#') {
         Some((file, index)) if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) => {
-            // More digits than a number has name no object either.
+            // A number with too many digits names no object either.
             (file, Some(index.parse().unwrap_or(usize::MAX)))
         }
         _ => (named.filter.as_str(), None),
@@ -128,18 +128,18 @@ fn file_and_index(named: &Named, problems: &mut Vec<Diagnostic>) -> Option<(Path
     Some((named.proto.parent().unwrap_or(Path::new("")).join(file), index))
 }
 
-/// A filter file that could be read.
+/// Filter file that was read.
 struct FilterFile {
-    source: Source,
+    source: SourceText,
     filters: Vec<NetFilter>,
 }
 
-/// The filter files by path, each read once; one that is wrong is complained about once.
+/// Filter files by path: each is read once, and its errors are reported once.
 #[derive(Default)]
 struct Files(BTreeMap<PathBuf, Option<FilterFile>>);
 
 impl Files {
-    fn open(&mut self, path: &Path, named: &Named, problems: &mut Vec<Diagnostic>) -> Option<&FilterFile> {
+    fn open(&mut self, path: &Path, named: &FilterMethod, problems: &mut Vec<BuildDiagnostic>) -> Option<&FilterFile> {
         if !self.0.contains_key(path) {
             let file = read(path, named).map_err(|found| problems.extend(found)).ok();
             self.0.insert(path.to_path_buf(), file);
@@ -148,32 +148,34 @@ impl Files {
     }
 }
 
-fn read(path: &Path, named: &Named) -> Result<FilterFile, Vec<Diagnostic>> {
+fn read(path: &Path, named: &FilterMethod) -> Result<FilterFile, Vec<BuildDiagnostic>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot read filter `{}`: {error}", shown(path));
-        vec![Diagnostic::error(named.at.clone(), message).hint("the path is relative to the .proto file that names it")]
+        let message = format!("cannot read filter `{}`: {error}", display_path(path));
+        vec![
+            BuildDiagnostic::error(named.at.clone(), message)
+                .hint("the path is relative to the .proto file that names it"),
+        ]
     })?;
-    let source = Source::new(shown(path), text);
+    let source = SourceText::new(display_path(path), text);
     let filters = filter::parse_source(&source)?;
     Ok(FilterFile { source, filters })
 }
 
-/// The HTTP/2 path of a method.
-fn path(named: &Named) -> String {
+/// HTTP/2 path of a method.
+fn path(named: &FilterMethod) -> String {
     format!("/{}/{}", named.method.parent_service().full_name(), named.method.name())
 }
 
-impl Method {
+impl ResolvedMethod {
     fn clears_itself(&self) -> bool {
         matches!(self.kind, Kind::Sum { clear: ClearPolicy::Shadow, .. })
     }
 
-    /// What both ends must agree on, as text; the digest is made of it. Names of fields are not in
-    /// it, so renaming one changes nothing, as in protobuf.
+    /// Canonical text of all properties that both ends must agree on; the digest is computed from it. Names of fields
+    /// are excluded, so that renaming a field changes nothing, as in protobuf.
     ///
-    /// One line: path, application (with its length in bytes before it), precision, kind with
-    /// threshold, target, operator and operand, and the two fields as `1.2:FPArray` or `-`; after them
-    /// `ack server` and `clear shadow`, if it is so.
+    /// One line: path, application (with its length in bytes first), precision, kind with threshold, target, operator
+    /// and operand, and the two fields as `1.2:FPArray` or `-`; then `ack server` and `clear shadow`, if set.
     #[must_use]
     pub fn canonical(&self) -> String {
         let kind = match self.kind {
@@ -184,11 +186,11 @@ impl Method {
             Kind::Clear => "clear 0".to_owned(),
         };
         let to = match self.to {
-            Target::All => "all",
-            Target::Src => "src",
-            Target::Server => "server",
+            ForwardTarget::All => "all",
+            ForwardTarget::Src => "src",
+            ForwardTarget::Server => "server",
         };
-        let field = |field: &Option<Field>| {
+        let field = |field: &Option<ResolvedField>| {
             field.as_ref().map_or_else(
                 || "-".to_owned(),
                 |field| {
@@ -213,8 +215,8 @@ impl Method {
     }
 }
 
-/// One line for people: `/training.Training/Update: sum of 2 callers, NewGrad.tensor to AgtrGrad.tensor`.
-impl fmt::Display for Method {
+/// One-line description: `/training.Training/Update: sum of 2 callers, NewGrad.tensor to AgtrGrad.tensor`.
+impl fmt::Display for ResolvedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: application {:?}, ", self.path, self.app)?;
         match self.kind {
@@ -234,7 +236,7 @@ impl fmt::Display for Method {
             write!(f, ", acknowledged by the server")?;
         }
         if self.clears_itself() {
-            write!(f, ", kept by the element alone")?;
+            write!(f, ", kept in the element only")?;
         }
         let floats = [&self.request, &self.reply].into_iter().flatten().any(|field| field.shape.is_float());
         if floats { write!(f, ", {} digits", self.precision) } else { Ok(()) }

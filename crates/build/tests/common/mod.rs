@@ -1,12 +1,11 @@
-//! A `.proto` and filters in a directory of their own.
+//! Runs `check` on a `.proto` and filters in a temporary directory.
 
 use std::path::Path;
 
-use pathcall_build::{Report, check};
+use pathcall_build::{CheckReport, check};
 
-/// What `check` says about these files; the first is the `.proto`. Complaints are as printed,
-/// without the directory.
-pub(crate) fn check_files(files: &[(&str, &str)]) -> Result<Report, Vec<String>> {
+/// Result of `check` on these files, the first of which is the `.proto`. Diagnostics are printed without the directory.
+pub(crate) fn check_files(files: &[(&str, &str)]) -> Result<CheckReport, Vec<String>> {
     let directory = tempfile::tempdir().expect("a directory");
     for (name, text) in files {
         std::fs::write(directory.path().join(name), text).expect("a file");

@@ -1,4 +1,4 @@
-//! Names and times in a certificate that exists.
+//! Names and lifetime of an existing certificate.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,9 +13,9 @@ use x509_parser::pem::Pem;
 use super::SKEW;
 use crate::failure::Failure;
 
-/// A certificate that is to be made anew.
+/// Certificate that is to be renewed.
 pub(super) struct Leaf {
-    /// Its common name.
+    /// Common name.
     pub(super) subject: String,
     pub(super) names: Vec<SanType>,
     pub(super) lifetime: Duration,
@@ -37,7 +37,7 @@ impl Leaf {
     }
 }
 
-/// The trust domain of an authority.
+/// Trust domain of an authority.
 pub(super) fn domain(path: &Path, text: &str) -> Result<String, Failure> {
     parsed(path, text, |certificate| {
         let uris = alternative(certificate).iter().filter_map(|name| match name {
@@ -45,7 +45,7 @@ pub(super) fn domain(path: &Path, text: &str) -> Result<String, Failure> {
             _ => None,
         });
         let domain = uris.map(str::to_owned).next();
-        domain.ok_or_else(|| Failure::Certificate(format!("{}: it names no trust domain", path.display())))
+        domain.ok_or_else(|| Failure::Certificate(format!("{}: the certificate has no trust domain", path.display())))
     })
 }
 
@@ -54,7 +54,7 @@ fn parsed<T>(
     text: &str,
     take: impl FnOnce(&X509Certificate<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let none = || Failure::Certificate(format!("{}: no certificate in PEM", path.display()));
+    let none = || Failure::Certificate(format!("{}: not a certificate in PEM format", path.display()));
     let mut pems = Pem::iter_from_buffer(text.as_bytes()).filter_map(Result::ok);
     let pem = pems.find(|pem| pem.label == "CERTIFICATE").ok_or_else(none)?;
     take(&pem.parse_x509().map_err(|_| none())?)
@@ -65,7 +65,7 @@ fn alternative<'a>(certificate: &'a X509Certificate<'_>) -> &'a [GeneralName<'a>
     names.map_or(&[], |names| &names.value.general_names)
 }
 
-/// A name as it is to be signed again; kinds that Pathcall does not issue are left out.
+/// Converts a name for the renewed certificate; kinds that Pathcall does not issue are left out.
 fn name(name: &GeneralName<'_>) -> Option<Result<SanType, Failure>> {
     Some(match name {
         GeneralName::URI(uri) => super::uri(uri),

@@ -1,16 +1,16 @@
-//! `pathcall function build`.
+//! Command `pathcall function build`.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use pathcall_function::emit::{p4, xdp};
-use pathcall_function::handler::Face;
+use pathcall_function::handler::CInterface;
 use pathcall_function::source::Lines;
-use pathcall_function::split::Split;
-use pathcall_function::split::layout::Field;
+use pathcall_function::split::SplitFunction;
+use pathcall_function::split::layout::HeaderField;
 use serde_json::{Value, json};
 
-use super::{Read, Source};
+use super::{ParsedFunction, Source};
 use crate::failure::Failure;
 use pathcall_console::print;
 
@@ -18,31 +18,31 @@ use pathcall_console::print;
 pub(super) struct BuildArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Directory to write to
+    /// Output folder
     #[arg(short, long, value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Writes what element and servers run, and prints what was written.
-pub(super) fn build(args: &BuildArgs, read: &Read) -> Result<(), Failure> {
+/// Writes the programs for element and servers, and prints a line for each file.
+pub(super) fn build(args: &BuildArgs, read: &ParsedFunction) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out).map_err(|source| Failure::File { path: args.out.clone(), source })?;
     let element = read.split.as_ref().map_or(&read.program, |split| &split.element);
     let wrong = |what: &str, why: String| Failure::Function(format!("{what}: {why}"));
     let mut files = vec![("element.p4", p4::emit(element).map_err(|error| wrong("element.p4", error.to_string()))?)];
     match xdp::unsupported(element).first() {
         None => {
-            let emitted = xdp::emit(element, xdp::Options { storage: xdp::Storage::of(element) });
+            let emitted = xdp::emit(element, xdp::EmitOptions { storage: xdp::Storage::of(element) });
             files.push(("element.bpf.c", emitted.map_err(|error| wrong("element.bpf.c", error.to_string()))?.text));
         }
-        // The rest is of use without it.
+        // The other files are useful without this one.
         Some(first) => {
             let (line, _) = read.sources.position(first.at);
             print(&format!("no element.bpf.c: line {line}: {first}; this element runs in user space\n"))?;
         }
     }
     if let Some(split) = &read.split {
-        let face =
-            Face::new(&read.program, &|at| read.place(at)).map_err(|error| wrong("handler.c", error.to_string()))?;
+        let face = CInterface::new(&read.program, &|at| read.place(at))
+            .map_err(|error| wrong("handler.c", error.to_string()))?;
         files.push(("handler.c", face.text));
         files.push(("layout.json", format!("{:#}\n", layout(split))));
     }
@@ -52,13 +52,13 @@ pub(super) fn build(args: &BuildArgs, read: &Read) -> Result<(), Failure> {
     Ok(print(&lines(read, &files))?)
 }
 
-/// Lines of code that were written, and those that were made of them for each target.
-fn lines(read: &Read, files: &[(&str, String)]) -> String {
+/// Lines of code of the author, and lines generated for each target.
+fn lines(read: &ParsedFunction, files: &[(&str, String)]) -> String {
     let code = |name: &str| {
         let file = files.iter().find(|(other, _)| *other == name);
         file.map_or(0, |(_, text)| Lines::of(text).code)
     };
-    // A handler's C is mostly the author's own.
+    // The C of a handler is mostly the author's.
     let own = read.program.handler.as_ref();
     let own = own.map_or(0, |of| Lines::of(&of.state.text).code + Lines::of(&of.body.text).code);
     let handler = code("handler.c").saturating_sub(own);
@@ -71,8 +71,8 @@ fn lines(read: &Read, files: &[(&str, String)]) -> String {
     text
 }
 
-/// Lines that the author wrote, in all files of his own.
-pub(super) fn written(read: &Read) -> String {
+/// Lines that the author wrote, in all source files.
+pub(super) fn written(read: &ParsedFunction) -> String {
     let mut lines = Lines::default();
     read.sources.written().for_each(|(_, text)| lines += Lines::of(text));
     format!("written    {:>5} lines of code, {} with comments and blank lines\n", lines.code, lines.all)
@@ -83,11 +83,11 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(print(&format!("{}  {} lines\n", path.display(), text.lines().count()))?)
 }
 
-fn layout(split: &Split) -> Value {
+fn layout(split: &SplitFunction) -> Value {
     let layout = &split.layout;
     let on_server = split.on_server.iter().flat_map(|of| of.slots.iter().map(|slot| of.program.slot_name(*slot)));
-    let fields = |fields: &[Field]| -> Vec<Value> {
-        let field = |f: &Field| json!({ "name": f.name, "offset_bits": f.offset_bits, "bits": f.ty.width() });
+    let fields = |fields: &[HeaderField]| -> Vec<Value> {
+        let field = |f: &HeaderField| json!({ "name": f.name, "offset_bits": f.offset_bits, "bits": f.ty.width() });
         fields.iter().map(field).collect()
     };
     json!({

@@ -1,50 +1,50 @@
-//! `pathcall element --function`: an element that carries a function, too.
+//! Options of `pathcall element --function`: a function that runs on the element.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, Args};
-use pathcall_function::place::Strategy;
+use pathcall_function::place::PlacementStrategy;
 use pathcall_live::LISTEN_DEFAULT;
 
-use super::Reading;
+use super::SourceOptions;
 
 #[cfg(feature = "xdp")]
-pub(crate) use with::Carried;
+pub(crate) use with_xdp::LoadedFunction;
 #[cfg(not(feature = "xdp"))]
-pub(crate) use without::Carried;
+pub(crate) use without_xdp::LoadedFunction;
 
 #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "read where there is a program for the kernel"))]
 #[derive(Debug, Args)]
-#[command(mut_args(of_function))]
-pub(crate) struct CarryArgs {
-    /// Function that the element carries, split between it and servers (`pathcall function serve`)
+#[command(mut_args(require_function))]
+pub(crate) struct ElementFunctionArgs {
+    /// Function to run on the element, split between element and servers (`pathcall function serve`)
     #[arg(long, value_name = "FILE.p4c", requires = "topology")]
     function: Option<PathBuf>,
-    /// Servers and networks of the function, and the interfaces that they are at
+    /// Servers and networks of the function, and their interfaces
     #[arg(long, value_name = "FILE.toml", requires = "function")]
     topology: Option<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
-    /// Entries of tables that servers do not hold, a line each: TABLE KEY… ACTION ARGUMENT…
+    reading: SourceOptions,
+    /// Entries of tables that servers do not hold, one a line: TABLE KEY… ACTION ARGUMENT…
     #[arg(long, value_name = "FILE", requires = "function")]
     entries: Option<PathBuf>,
-    /// What the element works on itself: none, random, heap or threshold
-    #[arg(long, value_name = "STRATEGY", default_value_t = Strategy::Threshold, requires = "function")]
-    placement: Strategy,
-    /// TCP address for the servers and the operator of the function; port 0 takes a free port
+    /// Placement strategy of entries in the element: none, random, heap or threshold
+    #[arg(long, value_name = "STRATEGY", default_value_t = PlacementStrategy::Threshold, requires = "function")]
+    placement: PlacementStrategy,
+    /// TCP address for servers and operator of the function; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", default_value_t = LISTEN_DEFAULT, requires = "function")]
     function_listen: SocketAddr,
 }
 
-/// How a function is read says nothing without one.
-fn of_function(option: Arg) -> Arg {
+/// Makes the options for reading a function require `--function`.
+fn require_function(option: Arg) -> Arg {
     let reading = ["include", "define", "phv", "element_entries"];
     if reading.contains(&option.get_id().as_str()) { option.requires("function") } else { option }
 }
 
 #[cfg(feature = "xdp")]
-mod with {
+mod with_xdp {
     use std::fs;
     use std::path::PathBuf;
 
@@ -54,23 +54,23 @@ mod with {
     use pathcall_live::digest;
     use pathcall_live::element::{self, Handle, Setup};
 
-    use super::CarryArgs;
+    use super::ElementFunctionArgs;
     use crate::failure::Failure;
-    use crate::function::{Read, entries};
+    use crate::function::{ParsedFunction, entries};
 
-    /// A function that was read, with its topology.
-    pub(crate) struct Carried(Setup);
+    /// Parsed function with its topology.
+    pub(crate) struct LoadedFunction(Setup);
 
-    impl CarryArgs {
-        /// Reads what there is to read.
-        pub(crate) fn read(self) -> Result<Option<Carried>, Failure> {
+    impl ElementFunctionArgs {
+        /// Reads the files.
+        pub(crate) fn read(self) -> Result<Option<LoadedFunction>, Failure> {
             let (Some(file), Some(topology)) = (self.function, self.topology) else { return Ok(None) };
             let text = |path: &PathBuf| {
                 fs::read_to_string(path).map_err(|source| Failure::File { path: path.clone(), source })
             };
-            let read = Read::new(&file, &self.reading).map_err(|mistakes| {
+            let read = ParsedFunction::new(&file, &self.reading).map_err(|mistakes| {
                 eprintln!("{mistakes}");
-                Failure::Function(format!("{} has mistakes", file.display()))
+                Failure::Function(format!("{} has errors", file.display()))
             })?;
             let wrong = |why: String| Failure::Function(why);
             let named = topology.display().to_string();
@@ -93,7 +93,7 @@ mod with {
             };
             let digest = digest(&program, self.reading.element_entries, self.reading.phv);
             let listen = self.function_listen;
-            Ok(Some(Carried(Setup {
+            Ok(Some(LoadedFunction(Setup {
                 program,
                 split,
                 digest,
@@ -111,29 +111,29 @@ mod with {
         &program.tables[table.0 as usize]
     }
 
-    impl Carried {
-        /// The interfaces that it will be at.
+    impl LoadedFunction {
+        /// Interfaces that the function uses.
         pub(crate) fn interfaces(&self) -> Vec<String> {
             self.0.topology.interfaces.values().cloned().collect()
         }
 
-        /// Begins, beside the element's switch program.
+        /// Starts the function beside the element's switch program.
         pub(crate) async fn start(
             mut self,
             beside: &mut pathcall_element::Handle,
             security: Security,
-        ) -> Result<Running, Failure> {
+        ) -> Result<RunningFunction, Failure> {
             self.0.security = security;
             self.0.switch = beside.take_program();
-            Ok(Running(element::start(self.0).await?))
+            Ok(RunningFunction(element::start(self.0).await?))
         }
     }
 
-    /// A function that the element carries.
-    pub(crate) struct Running(Handle);
+    /// Function that runs on the element.
+    pub(crate) struct RunningFunction(Handle);
 
-    impl Running {
-        /// `, function's controller at …, XDP on …`.
+    impl RunningFunction {
+        /// Addresses of the function: `, function's controller at …, XDP on …`.
         pub(crate) fn addresses(&self) -> String {
             let attached = self.0.attached().iter().map(|attached| {
                 let mode = if attached.native { "native" } else { "generic" };
@@ -149,30 +149,30 @@ mod with {
 }
 
 #[cfg(not(feature = "xdp"))]
-mod without {
+mod without_xdp {
     use pathcall_auth::Security;
 
-    use super::CarryArgs;
+    use super::ElementFunctionArgs;
     use crate::failure::Failure;
 
-    /// Nothing: this build has no program for the kernel.
-    pub(crate) enum Carried {}
-    pub(crate) enum Running {}
+    /// Placeholder in builds without XDP.
+    pub(crate) enum LoadedFunction {}
+    pub(crate) enum RunningFunction {}
 
-    impl CarryArgs {
-        pub(crate) fn read(self) -> Result<Option<Carried>, Failure> {
+    impl ElementFunctionArgs {
+        pub(crate) fn read(self) -> Result<Option<LoadedFunction>, Failure> {
             self.function.map_or(Ok(None), |_| Err(pathcall_element::Error::NoXdp.into()))
         }
     }
 
     #[rustfmt::skip]
-    impl Carried {
+    impl LoadedFunction {
         pub(crate) fn interfaces(&self) -> Vec<String> { match *self {} }
-        pub(crate) async fn start(self, _: &mut pathcall_element::Handle, _: Security) -> Result<Running, Failure> { match self {} }
+        pub(crate) async fn start(self, _: &mut pathcall_element::Handle, _: Security) -> Result<RunningFunction, Failure> { match self {} }
     }
 
     #[rustfmt::skip]
-    impl Running {
+    impl RunningFunction {
         pub(crate) fn addresses(&self) -> String { match *self {} }
         pub(crate) async fn shutdown(self) { match self {} }
     }

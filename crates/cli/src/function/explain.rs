@@ -1,17 +1,17 @@
-//! `pathcall function explain`.
+//! Command `pathcall function explain`.
 
 use std::fmt::Write;
 
 use pathcall_function::emit::xdp::unsupported;
 use pathcall_function::ir::Program;
-use pathcall_function::split::report::Place;
+use pathcall_function::split::report::StatementPlace;
 
-use super::Read;
+use super::ParsedFunction;
 use crate::failure::Failure;
 use pathcall_console::print;
 
-/// Whether the element may be the kernel's, and if not, why.
-fn executions(read: &Read, element: &Program, out: &mut String) {
+/// Reports whether the element can run in the kernel, or the reasons against it.
+fn executions(read: &ParsedFunction, element: &Program, out: &mut String) {
     let lacking = unsupported(element);
     let place = if lacking.is_empty() { "in the kernel (XDP), or in user space" } else { "in user space, all of it:" };
     let _ = writeln!(out, "the element runs                    {place}");
@@ -21,8 +21,8 @@ fn executions(read: &Read, element: &Program, out: &mut String) {
     }
 }
 
-/// What the header vector holds, and what was postponed for it.
-fn vector(read: &Read, out: &mut String) {
+/// Reports the size of the header vector and the values postponed for it.
+fn vector(read: &ParsedFunction, out: &mut String) {
     let Some(split) = &read.split else { return };
     let (whole, bits) = split.report.phv_bits;
     let _ = write!(out, "values at once in the element       {bits} bits, {} B", bits.div_ceil(8));
@@ -53,15 +53,15 @@ fn vector(read: &Read, out: &mut String) {
     }
 }
 
-/// Prints the source with where each line runs, then sizes.
-pub(super) fn explain(read: &Read) -> Result<(), Failure> {
+/// Prints the source with the place where each line runs, then the sizes.
+pub(super) fn explain(read: &ParsedFunction) -> Result<(), Failure> {
     let Some(split) = &read.split else {
         let mut out = format!("{}: no handler: all of it runs in the element\n", read.program.name);
         executions(read, &read.program, &mut out);
         return Ok(print(&out)?);
     };
     let report = &split.report;
-    let mut places: Vec<Option<Place>> = vec![None; read.sources.text(0).lines().count()];
+    let mut places: Vec<Option<StatementPlace>> = vec![None; read.sources.text(0).lines().count()];
     for (span, place) in report.lines.iter().filter(|(span, _)| span.file == 0) {
         let (first, _) = read.sources.position(*span);
         let lines = read.sources.slice(*span).trim_end().lines().count().max(1);
@@ -71,15 +71,17 @@ pub(super) fn explain(read: &Read) -> Result<(), Failure> {
     let mut out = String::new();
     for (line, place) in read.sources.text(0).lines().zip(&places) {
         let mark = match place {
-            Some(Place::Before) => "before ",
-            Some(Place::Server) => "server ",
-            Some(Place::Behind) => "behind ",
+            Some(StatementPlace::Before) => "before ",
+            Some(StatementPlace::Server) => "server ",
+            Some(StatementPlace::After) => "after  ",
             None => "       ",
         };
         let _ = writeln!(out, "{mark}│ {line}");
     }
     out.push('\n');
-    for (name, place) in [("before", Place::Before), ("server", Place::Server), ("behind", Place::Behind)] {
+    for (name, place) in
+        [("before", StatementPlace::Before), ("server", StatementPlace::Server), ("after ", StatementPlace::After)]
+    {
         let _ = writeln!(out, "{name}  {}", place.why());
     }
     let (header, params, travelling) = report.header_bytes;
@@ -91,7 +93,7 @@ pub(super) fn explain(read: &Read) -> Result<(), Failure> {
     for value in &report.carried {
         let _ = writeln!(
             out,
-            "  carried  {} ({} bits): the part behind needs what the part before made of it",
+            "  carried  {} ({} bits): the part after the server needs the value from the part before it",
             value.name, value.bits
         );
     }

@@ -1,9 +1,9 @@
-//! `pathcall function add-server`, `remove-server`, `status`: calls of a running element.
+//! Commands `pathcall function add-server`, `remove-server` and `status`: calls to a running element.
 
 use std::fmt::Write;
 
 use clap::Args;
-use pathcall_auth::{Peer, Role};
+use pathcall_auth::{ExpectedPeer, PartyRole};
 use pathcall_live::LISTEN_DEFAULT;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::{ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest};
@@ -12,13 +12,13 @@ use tonic::transport::Channel;
 
 use crate::failure::Failure;
 use crate::security::{TlsArgs, connect};
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 use pathcall_console::print;
 
-/// Whom to call.
+/// Address of the function's controller.
 #[derive(Debug, Args)]
-pub(super) struct At {
-    /// The function's controller, which is beside its element
+pub(super) struct ControllerAddress {
+    /// The function's controller, which runs with its element
     #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
     pub(super) controller: String,
     #[command(flatten)]
@@ -27,17 +27,17 @@ pub(super) struct At {
 
 #[derive(Debug, Args)]
 pub(super) struct ChangeArgs {
-    /// Servers, as the topology names them
+    /// Servers, as named in the topology
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     #[command(flatten)]
-    at: At,
+    at: ControllerAddress,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
-    at: At,
+    at: ControllerAddress,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -51,7 +51,7 @@ pub(super) async fn remove(args: &ChangeArgs) -> Result<(), Failure> {
     change(&args.at, ChangeGroupRequest { add: Vec::new(), remove: args.names.clone() }).await
 }
 
-async fn change(at: &At, request: ChangeGroupRequest) -> Result<(), Failure> {
+async fn change(at: &ControllerAddress, request: ChangeGroupRequest) -> Result<(), Failure> {
     let reply = at.call().await?.change_group(request).await.map_err(|status| at.refused(&status))?;
     Ok(print(&format!("servers: {}\n", reply.into_inner().servers.join(" ")))?)
 }
@@ -59,11 +59,11 @@ async fn change(at: &At, request: ChangeGroupRequest) -> Result<(), Failure> {
 pub(super) async fn status(args: &StatusArgs) -> Result<(), Failure> {
     let reply = args.at.call().await?.function_status(FunctionStatusRequest {}).await;
     let reply = reply.map_err(|status| args.at.refused(&status))?.into_inner();
-    Ok(print(&if args.json { in_json(&reply) } else { in_text(&reply) })?)
+    Ok(print(&if args.json { format_json(&reply) } else { format_text(&reply) })?)
 }
 
-fn in_text(reply: &FunctionStatusReply) -> String {
-    let mut table = Table::new(["server", "alive", "new flows", "wanted", "flows"]);
+fn format_text(reply: &FunctionStatusReply) -> String {
+    let mut table = TextTable::new(["server", "alive", "new flows", "wanted", "flows"]);
     let word = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     for server in &reply.servers {
         let [alive, in_group, wanted] = [server.alive, server.in_group, server.wanted].map(word);
@@ -80,7 +80,7 @@ fn in_text(reply: &FunctionStatusReply) -> String {
     text
 }
 
-fn in_json(reply: &FunctionStatusReply) -> String {
+fn format_json(reply: &FunctionStatusReply) -> String {
     let servers = reply.servers.iter().map(|server| {
         json!({
             "name": server.name,
@@ -99,15 +99,15 @@ fn in_json(reply: &FunctionStatusReply) -> String {
     format!("{status:#}\n")
 }
 
-impl At {
+impl ControllerAddress {
     async fn call(&self) -> Result<FunctionClient<Channel>, Failure> {
-        let peer = Peer::new(Role::Element).or(Role::Controller);
+        let peer = ExpectedPeer::new(PartyRole::Element).or(PartyRole::Controller);
         let target = self.tls.read()?.target(&self.controller, peer)?;
         Ok(FunctionClient::new(connect(&target).await?))
     }
 
     fn refused(&self, status: &tonic::Status) -> Failure {
-        let (url, said) = (self.controller.clone(), status.message().to_owned());
-        pathcall_live::Error::Refused { url, said }.into()
+        let (url, reason) = (self.controller.clone(), status.message().to_owned());
+        pathcall_live::Error::Refused { url, reason }.into()
     }
 }

@@ -1,4 +1,4 @@
-//! `pathcall function run`: a capture in, a capture out, and what ran where.
+//! Command `pathcall function run`: runs a function over captures, and reports where packets were processed.
 
 mod captures;
 mod report;
@@ -9,66 +9,66 @@ use std::time::Duration;
 
 use clap::Args;
 use pathcall_function::exec::Execution;
-use pathcall_function::handler::{self, Handler, Kind};
+use pathcall_function::handler::{self, CHandler, SandboxKind};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::place::{self, Strategy};
+use pathcall_function::place::{self, PlacementStrategy};
 use pathcall_function::run::{Config, System};
-use pathcall_function::split::Split;
+use pathcall_function::split::SplitFunction;
 
-use super::entries::{self, Given};
-use super::{Read, Source};
+use super::entries::{self, GivenEntry};
+use super::{ParsedFunction, Source};
 use crate::failure::Failure;
 use captures::Captures;
 use pathcall_console::print;
 use sink::Sink;
 
-/// When the first packet comes: groups and ranges are there by then.
+/// Time of the first packet, at which groups and ranges are established.
 const START_US: u64 = 1_000_000;
-/// Each server is at a port of its own.
+/// Limit of servers: each has its own port.
 const SERVERS_MAX: i64 = 255;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Packets that come in, at this port of the element; several captures are merged by their times
+    /// Input packets, at this port of the element; several captures are merged by time
     #[arg(long, value_name = "[PORT=]FILE", required = true, value_parser = captures::named)]
-    pcap: Vec<captures::Named>,
-    /// Where packets that leave are written
+    pcap: Vec<captures::NamedCapture>,
+    /// Output file for packets that leave
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Where digests are written, a line of JSON each
+    /// Output file for digests, one JSON object a line
     #[arg(long, value_name = "FILE")]
     digests: Option<PathBuf>,
-    /// Servers [default: 1]
+    /// Number of servers [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=SERVERS_MAX))]
     servers: Option<u16>,
-    /// The port of captures that name none
+    /// Port of captures without a port
     #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = captures::port)]
     port: u16,
-    /// Entries of tables, a line each: TABLE KEY… ACTION ARGUMENT…
+    /// Table entries, one a line: TABLE KEY… ACTION ARGUMENT…
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
-    /// What the element works on itself: none, random, heap or threshold
-    #[arg(long, value_name = "STRATEGY", default_value_t = Strategy::Threshold)]
-    placement: Strategy,
-    /// Microseconds of the way to a server, and of the way back
+    /// Placement strategy of entries in the element: none, random, heap or threshold
+    #[arg(long, value_name = "STRATEGY", default_value_t = PlacementStrategy::Threshold)]
+    placement: PlacementStrategy,
+    /// Delay to a server, and back, in microseconds
     #[arg(long, value_name = "US", default_value_t = 10)]
     delay_us: u64,
-    /// Run the handler in this process, contained by nothing: only one that you trust
+    /// Run the handler in this process without a sandbox: only for trusted code
     #[arg(long)]
     native: bool,
 }
 
 impl RunArgs {
-    /// The room that is asked for.
-    pub(super) fn kind(&self) -> Option<Kind> {
-        self.native.then_some(Kind::Native)
+    /// Requested sandbox.
+    pub(super) fn kind(&self) -> Option<SandboxKind> {
+        self.native.then_some(SandboxKind::Native)
     }
 }
 
 /// Runs the function.
-pub(super) fn run(args: &RunArgs, read: &Read) -> Result<(), Failure> {
+pub(super) fn run(args: &RunArgs, read: &ParsedFunction) -> Result<(), Failure> {
     distinct(args)?;
     let entries = match &args.entries {
         None => Vec::new(),
@@ -79,9 +79,9 @@ pub(super) fn run(args: &RunArgs, read: &Read) -> Result<(), Failure> {
         }
     };
     let mut captures = Captures::open(&args.pcap, args.port)?;
-    let mut machine = Machine::new(args, read, &entries)?;
+    let mut machine = FunctionRun::new(args, read, &entries)?;
     let mut sink = Sink::create(&args.out, args.digests.as_deref())?;
-    let (mut first, mut came) = (None, report::Came::default());
+    let (mut first, mut came) = (None, report::InputCounts::default());
     while let Some(packet) = captures.next()? {
         let first = *first.get_or_insert(packet.at);
         let now_us = START_US + packet.at.saturating_sub(first).as_micros() as u64;
@@ -96,38 +96,38 @@ pub(super) fn run(args: &RunArgs, read: &Read) -> Result<(), Failure> {
     Ok(print(&report::report(&came, &sink, &machine, &read.program))?)
 }
 
-/// No file is written that is read, or written twice.
+/// Checks that no output file is also an input or another output.
 fn distinct(args: &RunArgs) -> Result<(), Failure> {
     let same = |a: &Path, b: &Path| a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b));
     let read = args.pcap.iter().map(|named| &named.file).chain(&args.entries).chain([&args.source.file]);
     let outputs = [("--out", Some(&args.out)), ("--digests", args.digests.as_ref())];
     for (option, path) in outputs.iter().filter_map(|(option, path)| Some((option, (*path)?))) {
         if read.clone().any(|read| same(read, path)) {
-            let why = format!("{} is read: choose another file for {option}", path.display());
+            let why = format!("{} is an input: choose another file for {option}", path.display());
             return Err(Failure::Function(why));
         }
     }
     match &args.digests {
         Some(path) if same(path, &args.out) => {
-            Err(Failure::Function(format!("{}: --out and --digests are one file", path.display())))
+            Err(Failure::Function(format!("{}: --out and --digests name the same file: choose two", path.display())))
         }
         _ => Ok(()),
     }
 }
 
-/// What runs it: all parts, or, without a handler, an element alone.
-enum Machine {
-    Parts(Box<System<Handler, Interpreter>>),
+/// Execution of the function: all parts, or only an element if there is no handler.
+enum FunctionRun {
+    Parts(Box<System<CHandler, Interpreter>>),
     Alone(Box<Interpreter>),
 }
 
-impl Machine {
-    fn new(args: &RunArgs, read: &Read, entries: &[Given]) -> Result<Self, Failure> {
-        let wrong = |given: &Given, why: String| {
+impl FunctionRun {
+    fn new(args: &RunArgs, read: &ParsedFunction, entries: &[GivenEntry]) -> Result<Self, Failure> {
+        let wrong = |given: &GivenEntry, why: String| {
             let path = args.entries.as_deref().unwrap_or(Path::new(""));
             Failure::Function(format!("{}: line {}: {why}", path.display(), given.line))
         };
-        // All of them are the operator's: what does not fit is wrong, also where servers would leave it out.
+        // The operator gave all entries: an entry that does not fit is an error, also where servers would ignore it.
         let mut whole = Interpreter::new(&read.program).map_err(|error| Failure::Function(error.to_string()))?;
         for given in entries {
             whole.insert(given.table, &given.entry).map_err(|error| wrong(given, error.to_string()))?;
@@ -136,7 +136,7 @@ impl Machine {
             if let Some(option) =
                 [(args.servers.is_some(), "--servers"), (args.native, "--native")].iter().find(|o| o.0)
             {
-                let why = format!("{} has no handler, so no servers: leave {} out", read.program.name, option.1);
+                let why = format!("{} has no handler and thus no servers: remove {}", read.program.name, option.1);
                 return Err(Failure::Function(why));
             }
             return Ok(Self::Alone(Box::new(whole)));
@@ -154,15 +154,19 @@ impl Machine {
         Ok(Self::Parts(Box::new(system)))
     }
 
-    fn system(args: &RunArgs, read: &Read, split: &Split) -> Result<System<Handler, Interpreter>, Failure> {
+    fn system(
+        args: &RunArgs,
+        read: &ParsedFunction,
+        split: &SplitFunction,
+    ) -> Result<System<CHandler, Interpreter>, Failure> {
         let element = Interpreter::new(&split.element).map_err(|error| Failure::Function(error.to_string()))?;
         let (settings, cache) =
             (handler::Config { kind: args.kind(), ..handler::Config::default() }, handler::cache_dir());
-        let failed = |error: handler::StartError| Failure::Function(error.to_string());
-        let first = Handler::start(&read.program, &|at| read.place(at), &settings, &cache, 0).map_err(failed)?;
+        let failed = |error: handler::HandlerStartError| Failure::Function(error.to_string());
+        let first = CHandler::start(&read.program, &|at| read.place(at), &settings, &cache, 0).map_err(failed)?;
         let mut servers = Vec::new();
         for _ in 1..args.servers.unwrap_or(1) {
-            servers.push(first.another(&read.program, &settings, 0).map_err(failed)?);
+            servers.push(first.new_instance(&read.program, &settings, 0).map_err(failed)?);
         }
         servers.insert(0, first);
         let config = Config {
@@ -173,7 +177,7 @@ impl Machine {
         Ok(System::new(split.clone(), element, servers, count, &config, move |_| delay_us))
     }
 
-    /// Lets time pass, with the time at which each packet leaves.
+    /// Advances the time, with the time at which each packet leaves.
     fn until(&mut self, now_us: u64, first: Duration, sink: &mut Sink) {
         let Self::Parts(system) = self else { return };
         while let Some(at) = system.next_at().filter(|at| *at <= now_us) {

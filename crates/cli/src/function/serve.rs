@@ -1,11 +1,11 @@
-//! `pathcall function serve`: one server of a function, until it is told to stop.
+//! Command `pathcall function serve`: runs one server of a function until it is stopped.
 
 use clap::Args;
 use pathcall_function::handler;
-use pathcall_live::server::{self, Served, Setup};
+use pathcall_live::server::{self, ServeReport, Setup};
 
-use super::group::At;
-use super::{Read, Source, place};
+use super::group::ControllerAddress;
+use super::{ParsedFunction, Source, place};
 use crate::failure::Failure;
 use pathcall_console::{print, stopped};
 
@@ -13,22 +13,22 @@ use pathcall_console::{print, stopped};
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    /// The server, as the topology names it
+    /// Name of the server in the topology
     #[arg(long, value_name = "NAME")]
     name: String,
-    /// Where the element's requests come in
+    /// Interface on which the element's requests arrive
     #[arg(long, value_name = "IFACE")]
     iface: String,
     #[command(flatten)]
-    at: At,
+    at: ControllerAddress,
 }
 
-pub(super) async fn run(args: &ServeArgs, read: Read) -> Result<(), Failure> {
-    let Read { sources, program, split, .. } = read;
+pub(super) async fn run(args: &ServeArgs, read: ParsedFunction) -> Result<(), Failure> {
+    let ParsedFunction { sources, program, split, .. } = read;
     let split = split.ok_or_else(|| pathcall_live::Error::NoHandler(program.name.clone()))?;
     let reading = &args.source.reading;
     let digest = pathcall_live::digest(&program, reading.element_entries, reading.phv);
-    // Texts stay on this thread: what is asked for is where the pieces of C are.
+    // Texts stay on this thread; the closure needs only the positions of the C code.
     let pieces = program.handler.iter().flat_map(|handler| [handler.state.at, handler.body.at]);
     let places: Vec<_> = pieces.map(|at| (at, place(&sources, at))).collect();
     let setup = Setup {
@@ -36,7 +36,7 @@ pub(super) async fn run(args: &ServeArgs, read: Read) -> Result<(), Failure> {
         interface: args.iface.clone(),
         controller: args.at.controller.clone(),
         security: args.at.tls.read()?,
-        places: Box::new(move |at| places.iter().find(|(known, _)| *known == at)?.1.clone()),
+        locate: Box::new(move |at| places.iter().find(|(known, _)| *known == at)?.1.clone()),
         handler: handler::Config::default(),
         cache: handler::cache_dir(),
         program,
@@ -44,9 +44,9 @@ pub(super) async fn run(args: &ServeArgs, read: Read) -> Result<(), Failure> {
         digest,
     };
     let line = format!("ready: server {} at {}, controller {}\n", args.name, args.iface, args.at.controller);
-    // Nobody may be reading any more.
+    // Standard output may be closed already.
     let ready = || drop(print(&line));
-    let Served { stats, too_long, unsent, sessions } = server::serve(setup, ready, stopped()?).await?;
+    let ServeReport { stats, too_long, unsent, sessions } = server::serve(setup, ready, stopped()?).await?;
     print(&format!(
         "{} requests, {} ended by the handler, {} lost in traps, {} no requests; {too_long} too long, {unsent} not \
          sent back; began {sessions} times\n",

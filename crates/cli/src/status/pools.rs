@@ -1,15 +1,15 @@
-//! Pools of servers that answer the same cloned calls.
+//! Tables of pools, whose servers answer the same cloned calls.
 
 use pathcall_proto::v1::{PoolStatus, StatusReply};
 use serde_json::{Value, json};
 
 use super::ApplicationCounters;
-use pathcall_console::Table;
+use pathcall_console::TextTable;
 
-/// Who is in each pool, and what its element did with its calls.
-pub(super) fn table(status: &StatusReply) -> Table<11> {
+/// Members of each pool, and the counters of its calls in its element.
+pub(super) fn table(status: &StatusReply) -> TextTable<11> {
     let counters = ApplicationCounters::of(status);
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "pool", "gaid", "version", "servers", "callers", "element", "tokens", "requests", "cloned", "answers",
         "filtered",
     ]);
@@ -34,9 +34,9 @@ pub(super) fn table(status: &StatusReply) -> Table<11> {
     table
 }
 
-/// The servers of all pools, by SID.
-pub(super) fn servers(status: &StatusReply) -> Table<5> {
-    let mut table = Table::new(["pool", "sid", "endpoint", "frames at", "calls at"]);
+/// Servers of all pools, by SID.
+pub(super) fn servers(status: &StatusReply) -> TextTable<5> {
+    let mut table = TextTable::new(["pool", "sid", "endpoint", "frames at", "calls at"]);
     for pool in &status.pools {
         let servers = pool.pool.iter().flat_map(|table| &table.servers);
         for (sid, server) in servers.enumerate() {

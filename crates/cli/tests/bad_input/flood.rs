@@ -1,18 +1,18 @@
-//! Datagrams in masses, and what they do to this process's memory.
+//! Floods of datagrams, and the memory of this process.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
-/// Resident memory of this process, bytes.
+/// Resident memory of this process in bytes.
 pub(crate) fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4096
 }
 
-/// Sends datagrams as fast as the system takes them, from a thread, until it is dropped.
+/// Thread that sends datagrams as fast as the system takes them, until it is dropped.
 pub(crate) struct Flood {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ impl Flood {
                 }
                 out.clear();
                 let to = datagram(turn, &mut out);
-                // A port that refuses, or a full queue, loses it: so be it.
+                // A closed port or a full queue loses the datagram, which is fine.
                 if socket.send_to(&out, to).is_ok() {
                     count.fetch_add(1, Ordering::Relaxed);
                 }

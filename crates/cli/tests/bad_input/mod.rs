@@ -1,6 +1,6 @@
-//! Bad input while calls run: floods of datagrams at every port, a member of one application that
-//! attacks another, callers that die in the middle. Calls stay right, memory stays bounded, counters
-//! tell what was dropped and why.
+//! Tests of bad input during calls: floods of datagrams at every port, a member of one application that attacks
+//! another, and callers that die in the middle of a call. Results stay correct, memory stays bounded, and counters show
+//! the reasons of drops.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use pathcall_proto::manifest::Manifest;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{ApplicationStatus, EndpointEntry, JoinGrant, JoinRequest, StatusReply, StatusRequest};
-use pathcall_rpc::{Channel, Server};
-use pathcall_test_support::service::{Running, counts, gradient, str_int, until, within};
+use pathcall_rpc::{Channel, Layer};
+use pathcall_test_support::service::{TestServer, counts, gradient, str_int, until, within};
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{AgtrGrad, PATHCALL, Wanted};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr};
 use tonic::{Code, Streaming};
 
 pub(crate) mod flood;
 
-use crate::apart::{LIMIT, is_alone};
+use crate::isolation::{LIMIT, is_alone};
 use flood::{Flood, resident};
 
-/// Of calls that have to be answered: longer than a machine stands still.
+/// Deadline of calls that must be answered, longer than a machine stands still.
 const DEADLINE_MS: u64 = 120_000;
-/// Datagrams of a flood, at least; calls go on meanwhile.
+/// Least number of datagrams in a flood, during which calls continue.
 const FLOOD: u64 = 100_000;
-/// How much this process, which is all parties, may grow under a flood, bytes.
+/// Limit of the memory growth of this process, which runs all parties, in bytes.
 const GROWTH_MAX: u64 = 96 << 20;
 
-/// A controller and an element in this process.
+/// Controller and element in this process.
 struct Network {
     controller: pathcall_control::Handle,
     element: pathcall_element::Handle,
@@ -47,25 +47,28 @@ impl Network {
         let config = pathcall_element::Config::default().data(free).control(free).controller(Some(controller.url()));
         let element = pathcall_element::run(config).await.expect("starts");
         let mut registration = element.registration();
-        registration.wait_for(|known| matches!(known, Registration::Known { .. })).await.expect("it registers");
+        registration
+            .wait_for(|known| matches!(known, Registration::Known { .. }))
+            .await
+            .expect("the element registers");
         Self { controller, element }
     }
 
-    async fn server(&self, manifest: &'static Manifest, tokens: bool) -> Running {
-        let builder = Server::builder(manifest).controller(self.controller.url()).authenticate_frames(tokens);
-        Running::start_with(builder.build().await.expect("the controller is there"), 0).await
+    async fn server(&self, manifest: &'static Manifest, tokens: bool) -> TestServer {
+        let builder = Layer::builder(manifest).controller(self.controller.url()).authenticate_frames(tokens);
+        TestServer::start_with(builder.build().await.expect("the controller answers"), 0).await
     }
 
     async fn status(&self) -> StatusReply {
-        let mut client = ControllerClient::connect(self.controller.url()).await.expect("it serves");
-        client.status(StatusRequest {}).await.expect("it answers").into_inner()
+        let mut client = ControllerClient::connect(self.controller.url()).await.expect("connection to the service");
+        client.status(StatusRequest {}).await.expect("an answer").into_inner()
     }
 
     async fn application(&self, name: &str) -> ApplicationStatus {
         self.status().await.applications.into_iter().find(|application| application.name == name).expect("registered")
     }
 
-    /// What the element counted, element-wide and of one application.
+    /// Counters of the element, element-wide and of one application.
     async fn counted(&self, gaid: u32) -> impl Fn(&str) -> u64 + use<> {
         let counters = self.status().await.elements.remove(0).counters.expect("the element answers");
         move |name| {
@@ -75,13 +78,13 @@ impl Network {
     }
 }
 
-/// The methods of some applications only.
+/// Manifest with the methods of some applications only.
 fn part(apps: &[&str]) -> &'static Manifest {
     let methods: Vec<_> = PATHCALL.methods.iter().filter(|method| apps.contains(&method.app)).copied().collect();
     Box::leak(Box::new(Manifest { methods: methods.leak(), ..PATHCALL }))
 }
 
-/// The same numbers each time (Steele, Lea and Flood's SplitMix64).
+/// Deterministic random numbers (SplitMix64 of Steele, Lea and Flood).
 fn random(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -93,7 +96,7 @@ fn address(endpoint: &EndpointEntry) -> SocketAddr {
     endpoint.data_address.parse().expect("an address")
 }
 
-/// A frame of pairs under this header.
+/// Frame of pairs under this header.
 fn pairs_frame(base: BaseRepr, turn: u64) -> Vec<u8> {
     let map = MapRepr { flags: MapFlags::ADD, lanes: 1 + (turn % 32) as u16, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, usize::from(map.lanes), 0)];
@@ -105,8 +108,8 @@ fn pairs_frame(base: BaseRepr, turn: u64) -> Vec<u8> {
     bytes
 }
 
-/// What somebody outside sends who knows every id, epoch and incarnation, and no key: noise, cut frames,
-/// and frames in the name of others.
+/// Datagrams of an outsider that knows every id, epoch and incarnation, but no key: noise, truncated frames, and frames
+/// with forged sources.
 fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u64, &mut Vec<u8>) -> SocketAddr {
     let owner = application.endpoints.iter().find(|endpoint| endpoint.slots == 0).expect("an owner").clone();
     let callers: Vec<_> = application.endpoints.iter().filter(|endpoint| endpoint.slots > 0).cloned().collect();
@@ -123,7 +126,7 @@ fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u6
             dst_incarnation: owner.incarnation,
             slot: caller.slot_base,
             seq: (chance >> 40) as u32,
-            ..BaseRepr::new(Kind::MapData)
+            ..BaseRepr::new(FrameKind::MapData)
         };
         let kind = 1 + (chance >> 8) as u8 % 23;
         let server_says = BaseRepr {
@@ -149,7 +152,7 @@ fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u6
             3 => BaseRepr { gaid: application.gaid.wrapping_add(1000 + (chance >> 50) as u32), ..base },
             4 => BaseRepr { src_incarnation: caller.incarnation ^ ((chance >> 40) as u32 & 1), ..base },
             5 => BaseRepr { epoch: application.epoch ^ 1, kind, ..base },
-            // In the server's name, and by a caller who says it is the server.
+            // Forged frames of the server, also from a caller that claims to be the server.
             6 => server_says,
             _ => BaseRepr { flags: Flags::FROM_SERVER, kind, src_incarnation: caller.incarnation, ..base },
         };
@@ -158,7 +161,7 @@ fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u6
     }
 }
 
-/// Adds to a hundred keys until told to stop, and then until `floor` calls are done; how many.
+/// Adds to a hundred keys until `stop`, and then until `floor` calls are done. Returns the number of calls.
 async fn add(channel: Channel, stop: Arc<AtomicBool>, floor: u64) -> u64 {
     let mut words = WordsClient::new(channel);
     let keys: Vec<String> = (0..100).map(|key| format!("key {key}")).collect();
@@ -171,7 +174,7 @@ async fn add(channel: Channel, stop: Arc<AtomicBool>, floor: u64) -> u64 {
     calls
 }
 
-/// Sums until told to stop, in step with the other worker; each sum is checked.
+/// Sums until told to stop, in step with the other worker; checks each sum.
 async fn sum(channel: Channel, worker: u64, calls: u64) {
     let mut training = TrainingClient::new(channel);
     for call in 0..calls {
@@ -184,15 +187,15 @@ async fn sum(channel: Channel, worker: u64, calls: u64) {
 
 async fn value(channel: &Channel, key: &str) -> i64 {
     let wanted = Wanted { keys: Some(str_int(&[(key, 0)])), ..Wanted::default() };
-    let found = WordsClient::new(channel.clone()).query(wanted).await.expect("nothing is lost").into_inner();
+    let found = WordsClient::new(channel.clone()).query(wanted).await.expect("query answer").into_inner();
     found.kvs.and_then(|kvs| kvs.map.get(key).copied()).expect("a value")
 }
 
-async fn floods() {
+async fn check_calls_under_floods() {
     let network = Network::start().await;
     let running = network.server(&PATHCALL, true).await;
     let channels = [running.channel().await, running.channel().await];
-    // Both applications have their members before anybody attacks them.
+    // Both applications have their members before the attack.
     for channel in &channels {
         add(channel.clone(), Arc::new(AtomicBool::new(true)), 3).await;
     }
@@ -202,22 +205,22 @@ async fn floods() {
     let before = resident();
 
     let element = network.element.data_addr();
-    let floods = [Flood::start(hostile(words, element)), Flood::start(hostile(sums, element))];
+    let check_calls_under_floods = [Flood::start(hostile(words, element)), Flood::start(hostile(sums, element))];
     let stop = Arc::new(AtomicBool::new(false));
     let adding: Vec<_> =
         channels.iter().map(|channel| tokio::spawn(add(channel.clone(), Arc::clone(&stop), 20))).collect();
     let summing: Vec<_> = (0..2).map(|w| tokio::spawn(sum(channels[w as usize].clone(), w, 20))).collect();
-    until(|| floods.iter().map(Flood::sent).sum::<u64>() >= FLOOD).await;
+    until(|| check_calls_under_floods.iter().map(Flood::sent).sum::<u64>() >= FLOOD).await;
     for worker in summing {
-        worker.await.expect("every sum is right");
+        worker.await.expect("correct sums");
     }
     stop.store(true, Ordering::Relaxed);
     let mut calls = 6;
     for adder in adding {
-        calls += adder.await.expect("no panic");
+        calls += adder.await.expect("the task succeeds");
     }
     let grown = resident().saturating_sub(before);
-    drop(floods);
+    drop(check_calls_under_floods);
     assert!(grown < GROWTH_MAX, "grown by {grown} bytes");
     assert_eq!(value(&channels[0], "key 7").await, calls as i64, "each addition once");
 
@@ -231,21 +234,21 @@ async fn floods() {
     for channel in &channels {
         let stats = channel.stats();
         assert!(stats.applications.iter().any(|app| app.map.frames_ignored > 0), "{stats:?}");
-        assert!(stats.applications.iter().all(|app| app.joins <= 1), "nobody lost its place: {stats:?}");
+        assert!(stats.applications.iter().all(|app| app.joins <= 1), "a member was dropped: {stats:?}");
     }
 }
 
-/// A caller of an application that does as it likes with its membership.
-struct Rogue {
+/// Malicious caller: a member that abuses its membership.
+struct MaliciousMember {
     socket: UdpSocket,
     grant: JoinGrant,
     _membership: Streaming<JoinGrant>,
 }
 
-impl Rogue {
+impl MaliciousMember {
     const INCARNATION: u32 = 77;
 
-    async fn join(server: &Running, app: &str) -> Self {
+    async fn join(server: &TestServer, app: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let method = PATHCALL.methods.iter().find(|method| method.app == app).expect("a method");
         let request = JoinRequest {
@@ -256,13 +259,13 @@ impl Rogue {
             flows: 4,
             method: method.path.into(),
         };
-        let mut peer = PeerClient::connect(server.uri()).await.expect("it serves");
-        let mut membership = peer.join(request).await.expect("let in").into_inner();
+        let mut peer = PeerClient::connect(server.uri()).await.expect("connection to the service");
+        let mut membership = peer.join(request).await.expect("admitted").into_inner();
         let grant = membership.message().await.expect("a stream").expect("a grant");
         Self { socket, grant, _membership: membership }
     }
 
-    /// Frames by right of membership, as fast as they go, and others that reach for another application.
+    /// Floods with valid frames of its membership and with frames for another application.
     fn flood(&self, victim: &ApplicationStatus) -> Flood {
         let (grant, victim) = (self.grant.clone(), victim.clone());
         let element: SocketAddr = grant.element_address.parse().expect("an element");
@@ -278,16 +281,22 @@ impl Rogue {
                 dst_incarnation: grant.server_incarnation,
                 slot: grant.slot_base + turn as u32 / 4 % grant.flows,
                 seq: 1 + turn as u32 / 8,
-                ..BaseRepr::new(Kind::MapData)
+                ..BaseRepr::new(FrameKind::MapData)
             };
             let theirs = BaseRepr { gaid: victim.gaid, epoch: victim.epoch, dst: owner.endpoint, ..own };
-            let kinds = [Kind::MapRead, Kind::MapWipe, Kind::MapClose, Kind::MapResult, Kind::MapPlaces];
+            let kinds = [
+                FrameKind::MapRead,
+                FrameKind::MapWipe,
+                FrameKind::MapClose,
+                FrameKind::MapResult,
+                FrameKind::MapPlaces,
+            ];
             let kind = kinds[turn as usize / 4 % kinds.len()];
             let base = match turn % 4 {
                 0 | 1 => own,
-                // Into their registers; and as their server, which reads, clears and closes them.
+                // Frames to registers of the victim, also as its server, which reads, clears and closes them.
                 2 => theirs,
-                _ => BaseRepr { flags: Flags::FROM_SERVER, round: 1 + turn as u32 % 50, ..theirs }.of_kind(kind),
+                _ => BaseRepr { flags: Flags::FROM_SERVER, round: 1 + turn as u32 % 50, ..theirs }.with_kind(kind),
             };
             out.extend(pairs_frame(base, turn));
             element
@@ -295,18 +304,18 @@ impl Rogue {
     }
 }
 
-/// The same header on another frame.
-trait OfKind {
-    fn of_kind(self, kind: Kind) -> Self;
+/// Copy of a header with another kind.
+trait WithKind {
+    fn with_kind(self, kind: FrameKind) -> Self;
 }
 
-impl OfKind for BaseRepr {
-    fn of_kind(self, kind: Kind) -> Self {
+impl WithKind for BaseRepr {
+    fn with_kind(self, kind: FrameKind) -> Self {
         Self { kind: kind as u8, ..self }
     }
 }
 
-async fn isolation() {
+async fn check_isolation() {
     let network = Network::start().await;
     let words = network.server(part(&["T-WORDS"]), false).await;
     let others = network.server(part(&["T-SUM", "T-LOCKS"]), false).await;
@@ -316,54 +325,54 @@ async fn isolation() {
 
     let stop = Arc::new(AtomicBool::new(false));
     let adding = tokio::spawn(add(channel.clone(), Arc::clone(&stop), 50));
-    let rogue = Rogue::join(&others, "T-LOCKS").await;
+    let rogue = MaliciousMember::join(&others, "T-LOCKS").await;
     let flood = rogue.flood(&victim);
     until(|| flood.sent() >= FLOOD).await;
-    // Its server stops, and starts anew, while it floods.
+    // The server stops and restarts during the flood.
     others.stop().await;
     let others = network.server(part(&["T-SUM", "T-LOCKS"]), false).await;
     let workers = [others.channel().await, others.channel().await];
     let [a, b] = workers.clone();
     tokio::join!(sum(a, 0, 5), sum(b, 1, 5));
-    // It waited until its predecessor's lease was over, and has the element again.
+    // The server waited for the end of its predecessor's lease, and uses the element again.
     for worker in &workers {
         assert!(worker.stats().applications.iter().any(|app| app.map.lanes_element > 0), "{:?}", worker.stats());
     }
     stop.store(true, Ordering::Relaxed);
-    // Its calls have a deadline each: none was starved.
-    let calls = 3 + adding.await.expect("no panic");
-    // Half of the flood reaches for it; of that the element gets what its queue has room for.
+    // All calls met their deadline: none was starved.
+    let calls = 3 + adding.await.expect("the task succeeds");
+    // Half of the flood targets the victim; the element receives as much of it as its queue holds.
     while network.counted(victim.gaid).await("not_admitted") < FLOOD / 8 {
         tokio::task::yield_now().await;
     }
     drop(flood);
 
-    assert_eq!(value(&channel, "key 7").await, calls as i64, "each addition once, and no other");
+    assert_eq!(value(&channel, "key 7").await, calls as i64, "each addition once, and no foreign ones");
     let after = network.application("T-WORDS").await;
     assert_eq!((after.epoch, &after.memory, &after.endpoints), (victim.epoch, &victim.memory, &victim.endpoints));
     let counted = network.counted(victim.gaid).await;
-    assert!(counted("drop_not_admitted") > 0, "frames in the name of its server went nowhere");
+    assert!(counted("drop_not_admitted") > 0, "forged frames of the server were not dropped");
     let stats = channel.stats();
     let app = stats.applications.iter().find(|app| app.name == "T-WORDS").expect("joined");
     assert!(app.joins == 1 && app.map.lanes_element > 0, "{app:?}");
 }
 
-/// A worker's process ends in the middle of a round, three times; each time another takes its place.
-async fn dying_workers() {
+/// Kills a worker's process in the middle of a round, three times; each time a new one takes its place.
+async fn check_dying_workers() {
     let network = Network::start().await;
     let running = network.server(&PATHCALL, false).await;
     let mut training = TrainingClient::new(running.channel().await);
     for _ in 0..3 {
-        // As when a process is killed: its sockets are closed, and nothing is said.
+        // As when a process is killed: its sockets are closed without a message.
         let doomed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let doomed = doomed.expect("a runtime");
-        doomed.spawn(ones(running.uri()));
-        // Whoever came in the middle of a call whose other half is gone is told so, and starts afresh.
+        doomed.spawn(sum_ones(running.uri()));
+        // A worker that joins in a call whose other half is gone gets an error and starts afresh.
         while let Err(error) = training.update(within(5_000, gradient(&[1.0; 50_000]))).await.map(all_twos) {
             let told = matches!(error.code(), Code::FailedPrecondition | Code::DeadlineExceeded | Code::Unavailable);
             assert!(told, "{error}");
         }
-        // The other one has begun its next round, or is about to.
+        // The other worker has begun its next round, or is about to.
         doomed.shutdown_background();
         let began = Instant::now();
         let outcome = training.update(within(1_000, gradient(&[1.0; 50_000]))).await.map(all_twos);
@@ -374,12 +383,12 @@ async fn dying_workers() {
     }
 }
 
-/// Sums ones for ever, whatever becomes of the calls.
-async fn ones(uri: String) {
+/// Sums ones without end, whatever the outcome of the calls.
+async fn sum_ones(uri: String) {
     let channel = Channel::connect(uri, &PATHCALL).await.expect("connects");
     loop {
         let outcome = TrainingClient::new(channel.clone()).update(gradient(&[1.0; 50_000])).await.map(all_twos);
-        // An error is told in its time; asking at once again is a client's right.
+        // Errors come in time; a client may retry at once.
         drop(outcome);
     }
 }
@@ -390,20 +399,20 @@ fn all_twos(sums: tonic::Response<AgtrGrad>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_stay_right_while_every_port_is_flooded() {
-    // Memory is the process's.
-    if !is_alone("bad_input::calls_stay_right_while_every_port_is_flooded") {
+async fn calls_stay_correct_under_datagram_floods() {
+    // The test measures the memory of its process.
+    if !is_alone("bad_input::calls_stay_correct_under_datagram_floods") {
         return;
     }
-    tokio::time::timeout(LIMIT, floods()).await.expect("it ends");
+    tokio::time::timeout(LIMIT, check_calls_under_floods()).await.expect("the test finishes in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_neither_reads_clears_nor_starves_another() {
-    tokio::time::timeout(LIMIT, isolation()).await.expect("it ends");
+async fn malicious_member_does_not_affect_other_application() {
+    tokio::time::timeout(LIMIT, check_isolation()).await.expect("the test finishes in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_dies_in_mid_round_leaves_others_right_or_told() {
-    tokio::time::timeout(LIMIT, dying_workers()).await.expect("it ends");
+async fn worker_death_in_round_gives_result_or_error() {
+    tokio::time::timeout(LIMIT, check_dying_workers()).await.expect("the test finishes in time");
 }

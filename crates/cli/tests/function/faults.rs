@@ -1,9 +1,9 @@
-//! A handler that divides by zero, reaches out of its memory or never ends: its packet is lost, the report says where, it
-//! starts anew, and nothing else is harmed.
+//! Tests of handlers that divide by zero, access foreign memory or never end: the packet is lost, the report names the
+//! line, the handler restarts, and nothing else is affected.
 
-use super::{folder, packets, said, write};
+use super::{folder, packets, printed, write};
 
-/// Packets to these ports harm the handler; others are counted, by the address that they are from.
+/// Function whose handler fails for packets to these ports, and counts other packets by source address.
 const FUNCTION: &str = "\
 #include <inet.p4>
 request { @flow bit<32> src; bit<16> port; }
@@ -38,7 +38,7 @@ control post_processing(inout inet_t hdr, inout metadata md, inout standard_meta
 #include <pipeline.p4>
 ";
 
-/// From a host to a port.
+/// Packet from a host to a port.
 fn packet(host: u8, port: u16) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
     packet.extend([10, 0, 0, host, 10, 0, 0, 0, 0, 53]);
@@ -47,14 +47,14 @@ fn packet(host: u8, port: u16) -> Vec<u8> {
     packet
 }
 
-/// How often its host was counted, of each packet that left: host, count.
+/// Host and count of each packet that left.
 fn counts(out: &std::path::Path) -> Vec<(u8, u32)> {
     let count = |bytes: &[u8]| (bytes[29], u32::from_be_bytes(bytes[30..34].try_into().expect("4 bytes")));
     packets(out).iter().map(|(_, _, bytes)| count(bytes)).collect()
 }
 
 #[test]
-fn a_fault_loses_its_packet_and_says_where() {
+fn handler_fault_loses_packet_and_reports_line() {
     if !super::compilers() {
         return;
     }
@@ -63,48 +63,53 @@ fn a_fault_loses_its_packet_and_says_where() {
     for (port, reason, lines) in [
         (1, "division by zero", 10..=10),
         (2, "out of bounds", 12..=12),
-        // Wherever it was when its time was over: compilers share instructions of a loop with any line of its function.
+        // Any line of its function: compilers share instructions of a loop, and the time limit may hit any of them.
         (3, "time limit", 8..=22),
         (4, "out of bounds", 17..=17),
     ] {
-        // Host 7 before and after the fault of host 8; far apart, so that its rest is over.
+        // Host 7 before and after the fault of host 8, far enough apart for the handler's pause to be over.
         let sent = [(7, 80), (7, 80), (8, port), (7, 80), (9, 80), (7, 80)];
         let sent: Vec<_> = (1..).zip(sent).map(|(at, (host, port))| (at, 0, packet(host, port))).collect();
         write(&folder.join("in.pcap"), &sent);
-        let said = said(&folder, &["run", "f.p4c", "--pcap", "in.pcap", "--out", "out.pcap"]);
-        // It begins anew behind the fault: what it had only in its memory is gone.
-        assert_eq!(counts(&folder.join("out.pcap")), [(7, 1), (7, 2), (7, 1), (9, 1), (7, 2)], "port {port}: {said}");
-        assert!(said.contains("server 1 6 requests, 0 ended by the handler, 1 lost in traps\n"), "{said}");
-        assert!(said.contains(&format!("trapped  1: {reason}, at server 1\n")), "{said}");
-        let place = |line| format!("handler ended at f.p4c:{line} in remote_handler: {reason}; started anew");
-        assert!(lines.clone().any(|line| said.contains(&place(line))), "at {lines:?}: {said}");
+        let printed = printed(&folder, &["run", "f.p4c", "--pcap", "in.pcap", "--out", "out.pcap"]);
+        // The handler restarts after the fault: state in its memory is lost.
+        assert_eq!(
+            counts(&folder.join("out.pcap")),
+            [(7, 1), (7, 2), (7, 1), (9, 1), (7, 2)],
+            "port {port}: {printed}"
+        );
+        assert!(printed.contains("server 1 6 requests, 0 ended by the handler, 1 lost in traps\n"), "{printed}");
+        assert!(printed.contains(&format!("trapped  1: {reason}, at server 1\n")), "{printed}");
+        let place = |line| format!("handler trapped at f.p4c:{line} in remote_handler: {reason}; restarted");
+        assert!(lines.clone().any(|line| printed.contains(&place(line))), "at {lines:?}: {printed}");
     }
 }
 
 #[test]
-fn a_fault_on_one_server_is_nothing_to_the_others() {
+fn handler_fault_does_not_affect_other_servers() {
     if !super::compilers() {
         return;
     }
     let folder = folder("apart");
     std::fs::write(folder.join("f.p4c"), FUNCTION).expect("written");
-    // Twenty hosts on four servers; host 8 sends what never ends, overflows the stack, and what the handler drops.
+    // Twenty hosts on four servers. Host 8 sends a packet that never ends, one that overflows the stack, and packets
+    // that the handler drops.
     let mut sent = Vec::new();
     for round in 0..10 {
         sent.extend((20..40).map(|host| (round * 2, u32::from(host), packet(host, 80))));
         sent.push((round * 2, 500_000, packet(8, [3, 5, 6][round as usize % 3])));
     }
     write(&folder.join("in.pcap"), &sent);
-    let said = said(&folder, &["run", "f.p4c", "--pcap", "in.pcap", "--out", "out.pcap", "--servers", "4"]);
+    let printed = printed(&folder, &["run", "f.p4c", "--pcap", "in.pcap", "--out", "out.pcap", "--servers", "4"]);
     let counts = counts(&folder.join("out.pcap"));
-    assert_eq!(counts.len(), 200, "{said}");
-    // Hosts at the server of host 8 were counted from 1 again, the others went on.
+    assert_eq!(counts.len(), 200, "{printed}");
+    // Hosts on the server of host 8 were counted from 1 again, the others continued.
     let went_on = (20..40).filter(|host| counts.iter().rfind(|(other, _)| other == host) == Some(&(*host, 10)));
     assert!(went_on.count() >= 10, "{counts:?}");
-    assert!(said.contains("handler  3: SENT_TO_SIX\n") && said.contains("time limit"), "{said}");
-    let traps: u32 = said
+    assert!(printed.contains("handler  3: SENT_TO_SIX\n") && printed.contains("time limit"), "{printed}");
+    let traps: u32 = printed
         .lines()
         .filter_map(|line| line.strip_suffix(" lost in traps")?.rsplit(' ').next()?.parse::<u32>().ok())
         .sum();
-    assert_eq!(traps, 7, "{said}");
+    assert_eq!(traps, 7, "{printed}");
 }

@@ -1,8 +1,8 @@
-//! Each mistake in one clear line: what, where, what to do.
+//! Tests of error messages: one clear line with position, cause and remedy.
 
 use std::path::Path;
 
-use super::{folder, functions, packets, pathcall, said, write};
+use super::{folder, functions, packets, pathcall, printed, write};
 
 #[track_caller]
 fn fails(folder: &Path, args: &[&str], expected: &str) {
@@ -17,7 +17,7 @@ fn fails(folder: &Path, args: &[&str], expected: &str) {
 }
 
 #[test]
-fn captures_that_are_none_are_named() {
+fn invalid_capture_is_reported() {
     let folder = folder("captures");
     let function = functions("snat.p4c");
     let file = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("written");
@@ -33,13 +33,13 @@ fn captures_that_are_none_are_named() {
     for (name, expected) in [
         ("none", "pathcall: none: No such file or directory (os error 2)"),
         ("empty", "pathcall: empty: is empty: expected a capture (pcap)"),
-        ("text", "pathcall: text: is no capture: expected pcap, as tcpdump -w writes it"),
-        ("ng", "pathcall: ng: is pcapng: make it pcap with: editcap -F pcap IN OUT"),
-        ("packed", "pathcall: packed: is compressed: unpack it with gunzip first"),
+        ("text", "pathcall: text: is not a capture: expected pcap format, as tcpdump -w writes it"),
+        ("ng", "pathcall: ng: is in pcapng format: convert it with editcap -F pcap IN OUT"),
+        ("packed", "pathcall: packed: is compressed: decompress it with gunzip"),
         ("short", "pathcall: short: ends in the middle of packet 600"),
         (
             "cooked",
-            "pathcall: cooked: has frames of link type LINUX_SLL: functions see Ethernet; capture at one interface, not at \
+            "pathcall: cooked: has link type LINUX_SLL: functions need Ethernet; capture on one interface, not on \
              `any`",
         ),
     ] {
@@ -48,7 +48,7 @@ fn captures_that_are_none_are_named() {
 }
 
 #[test]
-fn digits_before_a_file_are_a_port() {
+fn digits_before_file_are_port() {
     let folder = folder("digits");
     let (function, tcp) = (functions("trd.p4c"), functions("tcp.pcap"));
     for (word, file) in [("a.pcap", "a.pcap"), ("3=a=b.pcap", "a=b.pcap"), ("x=a.pcap", "x=a.pcap")] {
@@ -64,14 +64,14 @@ fn digits_before_a_file_are_a_port() {
         return;
     }
     std::fs::copy(tcp, folder.join("a=b.pcap")).expect("copied");
-    let run = |more: &[&str]| said(&folder, &[&["run", &function, "--out", "o"][..], more].concat());
+    let run = |more: &[&str]| printed(&folder, &[&["run", &function, "--out", "o"][..], more].concat());
     let at = ["0", "3"].map(|port| run(&["--pcap", "a=b.pcap", "--port", port]));
     assert_ne!(at[0], at[1]);
     assert_eq!(run(&["--pcap", "3=a=b.pcap", "--port", "0"]), at[1]);
 }
 
 #[test]
-fn no_file_is_written_that_is_read() {
+fn input_file_is_never_overwritten() {
     let folder = folder("distinct");
     let function = functions("trd.p4c");
     let all = packets(functions("tcp.pcap").as_ref());
@@ -79,14 +79,14 @@ fn no_file_is_written_that_is_read() {
     let run = |more: &[&'static str], expected| {
         fails(&folder, &[&["run", &function, "--pcap", "in.pcap"][..], more].concat(), expected);
     };
-    run(&["--out", "./in.pcap"], "pathcall: ./in.pcap is read: choose another file for --out");
-    run(&["--out", "o", "--digests", "in.pcap"], "pathcall: in.pcap is read: choose another file for --digests");
-    run(&["--out", "o", "--digests", "o"], "pathcall: o: --out and --digests are one file");
-    assert_eq!(packets(&folder.join("in.pcap")), all, "it is as it was");
+    run(&["--out", "./in.pcap"], "pathcall: ./in.pcap is an input: choose another file for --out");
+    run(&["--out", "o", "--digests", "in.pcap"], "pathcall: in.pcap is an input: choose another file for --digests");
+    run(&["--out", "o", "--digests", "o"], "pathcall: o: --out and --digests name the same file: choose two");
+    assert_eq!(packets(&folder.join("in.pcap")), all, "the input file changed");
 }
 
 #[test]
-fn ports_and_servers_have_bounds() {
+fn port_and_server_limits_are_checked() {
     let folder = folder("bounds");
     let (function, tcp) = (functions("trd.p4c"), functions("tcp.pcap"));
     let run = |more: &[&str], expected: &str| {
@@ -94,7 +94,7 @@ fn ports_and_servers_have_bounds() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(expected), "{more:?}: {stderr}");
     };
-    let beyond = "is no port of the element: it has 0 to 255, those behind are its servers'";
+    let beyond = "(0 to 255; higher ports belong to the servers)";
     run(&["--pcap", &format!("256={tcp}")], beyond);
     run(&["--pcap", &tcp, "--port", "300"], beyond);
     run(&["--pcap", "1="], "expected a file, as in --pcap in.pcap or --pcap 1=in.pcap");
@@ -104,16 +104,16 @@ fn ports_and_servers_have_bounds() {
 }
 
 #[test]
-fn entries_that_do_not_fit_are_named_with_their_line() {
+fn invalid_entry_is_reported_with_line() {
     let folder = folder("entries");
     let (function, tcp) = (functions("fib.p4c"), functions("tcp.pcap"));
     for (text, expected) in [
-        ("routse 0 10.0.0.0/8 to_group 1", "line 1: there is no table \"routse\""),
+        ("routse 0 10.0.0.0/8 to_group 1", "line 1: unknown table \"routse\""),
         ("\n# one\nroutes 0 10.0.0.0/8 to_gruop 1", "line 3: table pre.routes has no action \"to_gruop\""),
         ("routes 0 10.0.0.0/8 to_group", "line 1: table pre.routes: expected 1 arguments, got 0"),
         ("routes 0 10.0.0.0/8 to_group 70000", "line 1: table pre.routes: argument 0x11170 does not fit 16 bits"),
         ("routes 0 10.0.0.0/33 to_group 1", "line 1: table pre.routes: prefix 0x21 does not fit 32 bits"),
-        ("routes 0 10.0.0/8 to_group 1", "line 1: \"10.0.0\" is no number and no address"),
+        ("routes 0 10.0.0/8 to_group 1", "line 1: invalid number or address \"10.0.0\""),
         (
             "routes 0 10.0.0.0/8 to_group 1\nroutes 0 10.0.0.0/8 to_group 2",
             "line 2: table pre.routes has an entry with these keys",
@@ -127,7 +127,7 @@ fn entries_that_do_not_fit_are_named_with_their_line() {
 }
 
 #[test]
-fn mistakes_in_c_are_shown_where_they_stand() {
+fn c_errors_are_reported_with_position() {
     if !super::compilers() {
         return;
     }

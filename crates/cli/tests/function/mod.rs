@@ -1,4 +1,4 @@
-//! `pathcall function` as its users meet it: captures in, captures out, mistakes in one clear line each.
+//! Tests of `pathcall function`: captures in, captures out, one line for each error.
 
 mod faults;
 mod mistakes;
@@ -9,21 +9,21 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use pathcall_function::handler::Kind;
+use pathcall_function::handler::SandboxKind;
 use pcap_file::pcap::{PcapReader, PcapWriter, RawPcapPacket};
 
-/// Whether handlers can be compiled and contained here; says so if not.
+/// True if handlers can be compiled and sandboxed here; prints a note if not.
 fn compilers() -> bool {
-    let best = Kind::best();
-    let found = matches!(best, Ok(Kind::Wasm));
+    let best = SandboxKind::best();
+    let found = matches!(best, Ok(SandboxKind::Wasm));
     if !found {
-        assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "compilers for handlers are lacking: {best:?}");
-        println!("skipped: compilers for handlers are lacking: {best:?}");
+        assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "missing compilers for handlers: {best:?}");
+        println!("skipped: missing compilers for handlers: {best:?}");
     }
     found
 }
 
-/// The project's own functions and captures.
+/// Path of one of the project's functions or captures.
 fn functions(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../functions")
@@ -34,7 +34,7 @@ fn functions(name: &str) -> String {
         .to_string()
 }
 
-/// A folder of one test, without what an earlier run left.
+/// Empty folder of one test.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("function").join(name);
     match std::fs::remove_dir_all(&folder) {
@@ -52,9 +52,9 @@ fn pathcall(folder: &Path, args: &[&str]) -> Output {
     command.output().expect("the command is built")
 }
 
-/// What it prints when it does not fail.
+/// Standard output of a successful command.
 #[track_caller]
-fn said(folder: &Path, args: &[&str]) -> String {
+fn printed(folder: &Path, args: &[&str]) -> String {
     let output = pathcall(folder, args);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{args:?}: {stderr}{stdout}");

@@ -1,12 +1,12 @@
-//! What `run` and `build` do with what is right.
+//! Tests of `run` and `build` on valid functions.
 
-use super::{folder, functions, packets, pathcall, said, write};
+use super::{folder, functions, packets, pathcall, printed, write};
 
-/// The captures' client is the network inside.
+/// The client of the captures is in the inside network.
 const INSIDE: [&str; 4] = ["-D", "INSIDE=0x0A4D0100", "-D", "INSIDE_MASK=0xFFFFFF00"];
 
 #[test]
-fn captures_at_several_ports_are_merged_by_time() {
+fn captures_of_several_ports_are_merged_by_time() {
     if !super::compilers() {
         return;
     }
@@ -17,32 +17,32 @@ fn captures_at_several_ports_are_merged_by_time() {
     write(&folder.join("client.pcap"), &from_client);
     write(&folder.join("server.pcap"), &from_server);
     let (function, tcp) = (functions("snat.p4c"), functions("tcp.pcap"));
-    let run = |more: &[&str]| said(&folder, &[&["run", &function][..], &INSIDE, more].concat());
+    let run = |more: &[&str]| printed(&folder, &[&["run", &function][..], &INSIDE, more].concat());
 
     let one = run(&["--pcap", &tcp, "--out", "one.pcap"]);
-    // In whatever order they are named, and whatever port those have that name none.
+    // The order of captures and the port of unnamed ones make no difference.
     let two = run(&["--pcap", "1=server.pcap", "--pcap", "client.pcap", "--port", "0", "--out", "two.pcap"]);
     assert_eq!(packets(&folder.join("one.pcap")), packets(&folder.join("two.pcap")));
     assert!(one.contains("out      600 packets at port 1"), "{one}");
     let count = |port, of: usize| format!("out      {of} packets at port {port}\n");
     assert!(two.contains(&count(1, from_client.len())) && two.contains(&count(0, from_server.len())), "{two}");
-    // Those from the client are mapped, and nothing is for the pool.
+    // Packets from the client are mapped; none is for the pool.
     assert!(two.contains(&format!("counted  {} in post.verdicts[1]\n", from_client.len())), "{two}");
 }
 
 #[test]
-fn digests_are_lines_of_json() {
+fn digests_are_json_lines() {
     if !super::compilers() {
         return;
     }
     let folder = folder("digests");
     let capture = functions("captures/loss-middle.pcap");
-    let said = said(
+    let printed = printed(
         &folder,
         &["run", &functions("trd.p4c"), "--pcap", &capture, "--out", "out.pcap", "--digests", "found.json"],
     );
-    let lines = std::fs::read_to_string(folder.join("found.json")).expect("it is there");
-    assert!(said.contains(&format!("told     {} segment_t\n", lines.lines().count())), "{said}");
+    let lines = std::fs::read_to_string(folder.join("found.json")).expect("already present");
+    assert!(printed.contains(&format!("digests  {} segment_t\n", lines.lines().count())), "{printed}");
     assert!(lines.lines().count() > 0);
     let first = packets(capture.as_ref())[0].0;
     for line in lines.lines() {
@@ -54,13 +54,13 @@ fn digests_are_lines_of_json() {
 }
 
 #[test]
-fn a_trusted_handler_does_the_same() {
+fn native_handler_gives_same_result() {
     if !super::compilers() {
         return;
     }
     let folder = folder("native");
     let (function, tcp) = (functions("snat.p4c"), functions("tcp.pcap"));
-    let run = |more: &[&str]| said(&folder, &[&["run", &function][..], &INSIDE, &["--pcap", &tcp], more].concat());
+    let run = |more: &[&str]| printed(&folder, &[&["run", &function][..], &INSIDE, &["--pcap", &tcp], more].concat());
     let contained = run(&["--out", "contained.pcap", "--servers", "2"]);
     let native = run(&["--out", "native.pcap", "--servers", "2", "--native"]);
     assert_eq!(contained, native);
@@ -68,23 +68,24 @@ fn a_trusted_handler_does_the_same() {
 }
 
 #[test]
-fn build_says_how_much_was_written_and_how_much_made() {
+fn build_reports_written_and_generated_lines() {
     let folder = folder("build");
     for (name, handler) in [("snat", true), ("fib", true), ("trd", true)] {
-        let said = said(&folder, &["build", &functions(&format!("{name}.p4c")), "-o", name]);
+        let printed = printed(&folder, &["build", &functions(&format!("{name}.p4c")), "-o", name]);
         let number = |line: &str| {
-            let line = said.lines().find(|found| found.contains(line)).unwrap_or_else(|| panic!("no {line:?}: {said}"));
+            let line =
+                printed.lines().find(|found| found.contains(line)).unwrap_or_else(|| panic!("no {line:?}: {printed}"));
             line.split_whitespace().find_map(|word| word.parse::<usize>().ok()).expect("a number")
         };
         let (written, kernel, p4) = (number("written "), number("for XDP"), number("for P4"));
-        assert!(written <= 150 && kernel > written && p4 > written, "{said}");
+        assert!(written <= 150 && kernel > written && p4 > written, "{printed}");
         assert_eq!(folder.join(name).join("handler.c").exists(), handler);
     }
 }
 
-/// A program without a handler runs in the element as it is.
+/// A program without a handler runs in the element as a whole.
 #[test]
-fn plain_p4_runs_too() {
+fn function_without_handler_runs() {
     let folder = folder("plain");
     let tcp = functions("tcp.pcap");
     std::fs::write(
@@ -105,12 +106,12 @@ fn plain_p4_runs_too() {
     )
     .expect("written");
     let args = ["run", "wire.p4", "--pcap", &tcp, "--out", "out.pcap"];
-    let text = said(&folder, &args);
+    let text = printed(&folder, &args);
     assert!(text.contains("out      600 packets at port 1\n") && text.contains("counted  600 in "), "{text}");
-    assert!(text.starts_with("in       600 packets, of which the capture has "), "{text}");
+    assert!(text.starts_with("in       600 packets, ") && text.contains(" of them truncated in the capture"), "{text}");
     for option in [&["--servers", "2"][..], &["--native"]] {
         let output = pathcall(&folder, &[&args[..], option].concat());
-        let expected = format!("pathcall: wire has no handler, so no servers: leave {} out\n", option[0]);
+        let expected = format!("pathcall: wire has no handler and thus no servers: remove {}\n", option[0]);
         assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
     }
 }

@@ -1,10 +1,10 @@
-//! The kinds of attack, the hostile client that makes them, and what became of them.
+//! Kinds of attack, the hostile client that makes them, and their outcomes.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{JoinGrant, JoinRequest};
+use pathcall_proto::v1::{AdmitRequest, JoinGrant, JoinRequest};
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::join;
 use rand::RngExt;
@@ -17,12 +17,12 @@ use tonic::{Code, Status, Streaming};
 use super::honest::Honest;
 use super::network::{INSIDER, Network, READER, by};
 
-/// Lies that are told together, for each list of them.
+/// Number of changed fields per combined lie, for each list of lies.
 const COMBINED: usize = 3;
 
 macro_rules! attacks {
     ($($(#[$doc:meta])* $name:ident => $make:ident,)*) => {
-        /// A kind of attack.
+        /// Kind of attack.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum Attack { $($(#[$doc])* $name,)* }
 
@@ -31,10 +31,13 @@ macro_rules! attacks {
         }
 
         impl Hostile<'_> {
-            /// Makes some of this kind.
+            /// Makes some attacks of this kind.
             pub(super) async fn attack(&mut self, kind: Attack) {
-                // Servers end connections by which much is wrong.
+                // Servers close connections with many errors.
                 self.peer = PeerClient::new(self.network.connection());
+                for own in [&self.insider, &self.voter, &self.reader] {
+                    own.renew_admission(self.network).await;
+                }
                 let made = async { match kind { $(Attack::$name => self.$make().await,)* } };
                 tokio::time::timeout(HANG, made).await.unwrap_or_else(|_| panic!("{kind:?} does not end"));
             }
@@ -43,83 +46,83 @@ macro_rules! attacks {
 }
 
 attacks! {
-    /// Joins of what there is not, or by filters that there are not.
+    /// Joins with unknown methods or filters.
     JoinNothing => join_nothing,
     /// Joins of applications that the caller may not call.
     JoinOthers => join_others,
     /// Joins with odd ports, incarnations and numbers of flows.
     JoinOddly => join_oddly,
-    /// Questions to be let in by sessions of others, or to others' methods.
+    /// Admissions with sessions of others, or to methods of others.
     Admit => admit,
-    /// Sums given up in the name of others.
+    /// Abandoned sums in the name of others.
     GiveUp => give_up,
-    /// Numbers of keys asked for by who has not joined, and of keys that need none.
+    /// Key registrations without a join, and of keys that need no address.
     Name => name,
     /// Streams of frames in the name of others.
     Carry => carry,
-    /// Frames of others in a caller's own stream.
+    /// Frames of others in the caller's own stream.
     CarryOthers => carry_others,
-    /// Books of applications that the caller may not call.
+    /// Sessions of exactly-once calls for applications that the caller may not call.
     OpenBook => open_book,
-    /// Calls with ids, in books that others have.
+    /// Calls with ids in sessions of others.
     Apply => apply,
-    /// Questions where delegated calls go: anybody may ask.
+    /// Lookups of delegate nodes, which anybody may make.
     Node => node,
-    /// Pools followed without a port, or by methods that are not the caller's.
+    /// Pools followed without a port, or for methods of others.
     FollowPool => follow_pool,
-    /// What channels say beside their frames, said by others.
+    /// Metadata that only channels send, from another client.
     Metadata => metadata,
-    /// Map frames by wrong names or keys, to the element.
+    /// Map frames with wrong ids or keys, to the element.
     MapToElement => map_to_element,
-    /// The same, to the server.
+    /// Map frames with wrong ids or keys, to the server.
     MapToServer => map_to_server,
-    /// The same, to callers.
+    /// Map frames with wrong ids or keys, to callers.
     MapToCaller => map_to_caller,
-    /// Frames that are cut, extended, or none.
+    /// Truncated, extended and invalid frames.
     Damaged => damaged,
-    /// Frames of others as they were, to the element.
+    /// Replayed frames of others, to the element.
     ReplayToElement => replay_to_element,
-    /// The same, past the element.
+    /// Replayed frames of others, past the element.
     ReplayToHosts => replay_to_hosts,
-    /// Frames of a member that reaches for another application.
+    /// Frames of a member that accesses another application.
     Neighbour => neighbour,
-    /// Frames of a member that asks for more than it is let in for.
+    /// Frames of a member beyond its access rights.
     Reader => reader,
-    /// Clone frames by wrong names or keys, to the element.
+    /// Clone frames with wrong ids or keys, to the element.
     CloneToElement => clone_to_element,
-    /// The same, to servers and callers of the pool.
+    /// Clone frames with wrong ids or keys, to servers and callers of the pool.
     CloneToHosts => clone_to_hosts,
-    /// Datagrams that are no messages, or of no session, to nodes.
+    /// Datagrams to nodes that are no messages, or of no session.
     Messages => messages,
-    /// Answers, pings and grants of others' calls in a session of one's own.
+    /// Answers, pings and grants for calls of others, in the attacker's own session.
     DelegateForged => delegate_forged,
-    /// Requests that say nothing of who calls.
+    /// Requests without the identity of a caller.
     DelegateStranger => delegate_stranger,
-    /// Messages of which only the beginning comes.
+    /// Incomplete messages.
     DelegateHalf => delegate_half,
     /// Joins that are dropped at once.
     JoinsDropped => joins_dropped,
-    /// Joins that are held, and not used.
+    /// Joins that are held and not used.
     JoinsHeld => joins_held,
     /// Streams of frames, of replies and of pools that are held.
     StreamsHeld => streams_held,
-    /// Connections that nothing is said by.
+    /// Silent connections.
     ConnectionsSilent => connections_silent,
-    /// Requests that do not end.
+    /// Incomplete HTTP requests.
     RequestsHalf => requests_half,
-    /// Requests that are reset as soon as they are made.
+    /// Requests that are reset immediately.
     RapidReset => rapid_reset,
-    /// HTTP/2 that is none.
+    /// Invalid HTTP/2.
     FramesOfHttp => frames_of_http,
-    /// Metadata and messages that are too long.
+    /// Overlong metadata and messages.
     TooLong => too_long,
-    /// Garbage for the controller's port.
+    /// Garbage to the controller's port.
     Controller => controller,
-    /// Garbage for the element's port.
+    /// Garbage to the element's port.
     Element => element,
 }
 
-/// What became of attacks, by kind.
+/// Outcomes of attacks, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Tally(BTreeMap<Attack, BTreeMap<String, u64>>);
 
@@ -128,7 +131,7 @@ impl Tally {
         *self.0.entry(kind).or_default().entry(outcome.into()).or_default() += 1;
     }
 
-    /// Each kind was made, and something was said or counted of it.
+    /// Checks that each kind was made and was answered or counted.
     pub(super) fn check(&self) {
         for kind in Attack::ALL {
             assert!(self.0.get(kind).is_some_and(|outcomes| !outcomes.is_empty()), "{kind:?} was taken silently");
@@ -136,7 +139,7 @@ impl Tally {
     }
 }
 
-/// A caller that has joined, and writes its frames by hand.
+/// Caller that has joined, and builds its frames by hand.
 pub(super) struct Member {
     pub(super) token: &'static str,
     pub(super) socket: UdpSocket,
@@ -146,19 +149,31 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Joins by a connection of its own.
+    /// Joins through a separate connection.
     async fn join(network: &Network, token: &'static str, path: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
         let udp_port = socket.local_addr().expect("bound").port().into();
         let request = JoinRequest { udp_port, flows: 4, ..join(path) };
         let mut peer = PeerClient::new(network.connection());
-        let mut joined = peer.join(by(token, request.clone())).await.expect("let in").into_inner();
+        let mut joined = peer.join(by(token, request.clone())).await.expect("admitted").into_inner();
         let grant = joined.message().await.expect("a stream").expect("a grant");
         Self { token, socket, request, grant, _joined: joined }
     }
+
+    /// Renews the caller's admission: the server ends sessions with an old admission.
+    async fn renew_admission(&self, network: &Network) {
+        let request = AdmitRequest {
+            application: self.request.application.clone(),
+            session: self.grant.session.clone(),
+            methods: self.grant.admitted.clone(),
+        };
+        let mut peer = PeerClient::new(network.connection());
+        let reply = peer.admit(by(self.token, request)).await.expect("its checks admit the caller").into_inner();
+        assert!(!reply.let_go, "the session of {} has ended", self.request.application);
+    }
 }
 
-/// Who attacks.
+/// Hostile client.
 pub(super) struct Hostile<'a> {
     pub(super) network: &'a Network,
     pub(super) honest: &'a Honest,
@@ -166,13 +181,13 @@ pub(super) struct Hostile<'a> {
     pub(super) tally: Tally,
     pub(super) peer: PeerClient<Channel>,
     pub(super) socket: UdpSocket,
-    /// Of an application of its own, which it may do everything in: it works by the element.
+    /// Member of its own application, with full access: it uses the element.
     pub(super) insider: Member,
-    /// Of one that it may only vote in.
+    /// Member that may only vote.
     pub(super) voter: Member,
-    /// Of that of the honest callers, which it may only read.
+    /// Member of the honest callers' application that may only read.
     pub(super) reader: Member,
-    /// Numbers of its frames.
+    /// Sequence number of its next frame.
     pub(super) seq: u32,
 }
 
@@ -187,7 +202,7 @@ impl<'a> Hostile<'a> {
         Self { network, honest, random, tally, peer, socket, insider, voter, reader, seq: 0 }
     }
 
-    /// What the truth becomes by each of the lies alone, and by some together.
+    /// Copies of `truth`: one for each lie alone, and some with several lies combined.
     pub(super) fn lies<T: Clone>(&mut self, truth: &T, lies: &[fn(&mut T, &mut StdRng)]) -> Vec<T> {
         let mut told = Vec::new();
         for lie in lies {
@@ -204,20 +219,20 @@ impl<'a> Hostile<'a> {
         told
     }
 
-    /// A call that must not be done.
+    /// Checks that a call was refused.
     pub(super) fn refused<T>(&mut self, kind: Attack, what: impl std::fmt::Debug, outcome: Result<T, Status>) {
         match outcome {
-            Ok(_) => panic!("{kind:?}: {what:?} is taken"),
+            Ok(_) => panic!("{kind:?}: {what:?} was accepted"),
             Err(status) => {
-                // It has an answer, which says why.
-                let said = kind == Attack::TooLong || status.code() != Code::Internal;
-                assert!(said, "{kind:?}: {what:?}: {status}");
+                // The refusal has a reason.
+                let printed = kind == Attack::TooLong || status.code() != Code::Internal;
+                assert!(printed, "{kind:?}: {what:?}: {status}");
                 self.tally.count(kind, format!("{:?}", status.code()));
             }
         }
     }
 
-    /// Sends until one of these counters has gone up.
+    /// Sends until one of these counters rises.
     pub(super) async fn counted(&mut self, kind: Attack, counters: &[&str], mut send: impl AsyncFnMut(&mut Self)) {
         let before = self.network.refusals(self.honest).await;
         let began = Instant::now();
@@ -236,8 +251,8 @@ impl<'a> Hostile<'a> {
     }
 }
 
-/// A number that is hardly ever right.
-pub(super) fn odd(random: &mut StdRng) -> u32 {
+/// Number that is rarely valid.
+pub(super) fn odd_number(random: &mut StdRng) -> u32 {
     match random.random_range(0..4) {
         0 => 0,
         1 => u32::MAX,
@@ -246,8 +261,8 @@ pub(super) fn odd(random: &mut StdRng) -> u32 {
     }
 }
 
-/// A text of a length that nothing has.
-pub(super) fn long(random: &mut StdRng) -> String {
+/// Text that is longer than any field.
+pub(super) fn long_text(random: &mut StdRng) -> String {
     let len = 1 << random.random_range(9..17);
     "x".repeat(len)
 }

@@ -1,6 +1,7 @@
 //! Garbage for the ports of controller and element.
 //!
-//! They trust their network (`SECURITY.md`): what is right is done. What is wrong is refused, and they answer afterwards.
+//! Both trust their network (`SECURITY.md`): valid requests are executed. Invalid ones are refused, and the services
+//! still answer afterwards.
 
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_client::ElementClient;
@@ -13,33 +14,33 @@ use pathcall_proto::v1::{
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::attack::{Attack, Hostile, long, odd};
+use super::attack::{Attack, Hostile, long_text, odd_number};
 
-/// An application that nobody has.
+/// Application id that is not registered.
 const NOBODYS: u32 = 0xdead_0000;
 
-/// No address of anybody.
-fn nowhere(random: &mut StdRng) -> String {
+/// Address without a host.
+fn unreachable_address(random: &mut StdRng) -> String {
     let wrong = ["", "here", "127.0.0.1", "127.0.0.1:0", "0.0.0.0:7", ":::1", "127.0.0.1:99999"];
     match random.random_range(0..=wrong.len()) {
         at if at < wrong.len() => wrong[at].into(),
-        _ => long(random),
+        _ => long_text(random),
     }
 }
 
 impl Hostile<'_> {
     pub(super) async fn controller(&mut self) {
         let url = self.network.controller.url();
-        let mut client = ControllerClient::connect(url).await.expect("it serves");
-        // With one lie at least in each: without, it would be registered.
+        let mut client = ControllerClient::connect(url).await.expect("connection to the service");
+        // Each request has at least one lie: a correct one would be registered.
         let lies: &[fn(&mut RegisterApplicationRequest, &mut StdRng)] = &[
             |register, _| register.name = String::new(),
-            |register, random| register.name = long(random),
+            |register, random| register.name = long_text(random),
             |register, _| register.name = "T-WORDS".into(),
             |register, _| register.width = 0,
-            |register, random| register.width = (1 << 16) | odd(random),
-            |register, random| register.data_address = nowhere(random),
-            |register, random| register.service_address = long(random),
+            |register, random| register.width = (1 << 16) | odd_number(random),
+            |register, random| register.data_address = unreachable_address(random),
+            |register, random| register.service_address = long_text(random),
             |register, _| register.silent = vec![7; 10_000],
             |register, _| register.held = Some(HeldGrant { epoch: u32::MAX, ..HeldGrant::default() }),
         ];
@@ -57,8 +58,8 @@ impl Hostile<'_> {
             self.refused(Attack::Controller, "an application", outcome);
         }
         let lies: &[fn(&mut RegisterElementRequest, &mut StdRng)] = &[
-            |register, random| register.data_address = nowhere(random),
-            |register, random| register.control_address = nowhere(random),
+            |register, random| register.data_address = unreachable_address(random),
+            |register, random| register.control_address = unreachable_address(random),
         ];
         let truth = RegisterElementRequest {
             data_address: address.clone(),
@@ -67,14 +68,14 @@ impl Hostile<'_> {
         };
         for request in self.lies(&truth, lies) {
             let outcome =
-                client.register_element(RegisterElementRequest { rows: odd(&mut self.random), ..request }).await;
+                client.register_element(RegisterElementRequest { rows: odd_number(&mut self.random), ..request }).await;
             self.refused(Attack::Controller, "an element", outcome);
         }
         let lies: &[fn(&mut JoinPoolRequest, &mut StdRng)] = &[
             |join, _| join.name = String::new(),
-            |join, random| join.name = long(random),
-            |join, random| join.data_address = nowhere(random),
-            |join, random| join.service_address = long(random),
+            |join, random| join.name = long_text(random),
+            |join, random| join.data_address = unreachable_address(random),
+            |join, random| join.service_address = long_text(random),
         ];
         let truth =
             JoinPoolRequest { name: "hostile".into(), data_address: address.clone(), ..JoinPoolRequest::default() };
@@ -87,20 +88,24 @@ impl Hostile<'_> {
             let gaid = NOBODYS | turn;
             let caller = RegisterEndpointRequest {
                 gaid,
-                incarnation: odd(random),
+                incarnation: odd_number(random),
                 data_address: address.clone(),
-                flows: odd(random),
-                server: odd(random),
-                endpoint: odd(random),
+                flows: odd_number(random),
+                server: odd_number(random),
+                endpoint: odd_number(random),
             };
             let known = self.insider.grant.gaid;
-            let nowhere = RegisterEndpointRequest { gaid: known, data_address: nowhere(random), ..caller.clone() };
-            let release = ReleaseEndpointRequest { gaid, endpoint: self.insider.grant.endpoint, server: odd(random) };
-            let node =
-                NodeEntry { name: [String::new(), long(random)][turn as usize % 2].clone(), address: address.clone() };
-            let (name, lookup) = (long(random), long(random));
-            let elsewhere = NodeEntry { name: "hostile".into(), address: super::control::nowhere(random) };
-            for caller in [caller, nowhere] {
+            let unreachable_address =
+                RegisterEndpointRequest { gaid: known, data_address: unreachable_address(random), ..caller.clone() };
+            let release =
+                ReleaseEndpointRequest { gaid, endpoint: self.insider.grant.endpoint, server: odd_number(random) };
+            let node = NodeEntry {
+                name: [String::new(), long_text(random)][turn as usize % 2].clone(),
+                address: address.clone(),
+            };
+            let (name, lookup) = (long_text(random), long_text(random));
+            let elsewhere = NodeEntry { name: "hostile".into(), address: super::control::unreachable_address(random) };
+            for caller in [caller, unreachable_address] {
                 let outcome = client.register_endpoint(caller).await;
                 self.refused(Attack::Controller, "a caller", outcome);
             }
@@ -118,19 +123,19 @@ impl Hostile<'_> {
 
     pub(super) async fn element(&mut self) {
         let url = format!("http://{}", self.network.element.control_addr());
-        let mut client = ElementClient::connect(url).await.expect("it serves");
+        let mut client = ElementClient::connect(url).await.expect("connection to the service");
         let boot_id = self.network.element.boot_id();
-        // For another start, and for this one what it has no room for.
+        // Changes for another start, and oversized changes for this one.
         for right in [false, true] {
             let boot_id = if right { boot_id } else { boot_id ^ (1 << self.random.random_range(0..64)) };
             let kind = Attack::Element;
             let lies: &[fn(&mut ElementApplication, &mut StdRng)] = &[
-                |application, random| application.row_base = u32::MAX - odd(random) % 16,
+                |application, random| application.row_base = u32::MAX - odd_number(random) % 16,
                 |application, _| application.rows = u32::MAX,
                 |application, _| (application.row_base, application.rows) = (u32::MAX, u32::MAX),
                 |application, _| application.lane_base = u32::MAX,
                 |application, _| application.width = u32::MAX,
-                // What others have.
+                // Memory that other applications have.
                 |application, _| (application.row_base, application.lane_base, application.rows) = (0, 0, 4096),
             ];
             let truth = ElementApplication { gaid: NOBODYS, rows: 1, width: 64, ..ElementApplication::default() };
@@ -148,14 +153,14 @@ impl Hostile<'_> {
             self.refused(kind, "a removal", outcome);
             let outcome = client.reset_registers(ResetRegistersRequest { boot_id, gaid: NOBODYS }).await;
             self.refused(kind, "a reset", outcome);
-            let endpoints = vec![odd(&mut self.random); 10_000];
+            let endpoints = vec![odd_number(&mut self.random); 10_000];
             let outcome =
                 client.set_group(SetGroupRequest { boot_id, gaid: NOBODYS, endpoints: endpoints.clone() }).await;
             self.refused(kind, "a group", outcome);
             let lies: &[fn(&mut EndpointEntry, &mut StdRng)] = &[
-                |entry, random| entry.data_address = nowhere(random),
-                |entry, random| (entry.slot_base, entry.slots) = (u32::MAX - odd(random) % 16, 64),
-                |entry, random| (entry.slot_base, entry.slots) = (odd(random), u32::MAX),
+                |entry, random| entry.data_address = unreachable_address(random),
+                |entry, random| (entry.slot_base, entry.slots) = (u32::MAX - odd_number(random) % 16, 64),
+                |entry, random| (entry.slot_base, entry.slots) = (odd_number(random), u32::MAX),
             ];
             let truth =
                 EndpointEntry { gaid: NOBODYS, endpoint: 7, data_address: "127.0.0.1:9".into(), ..Default::default() };
@@ -163,7 +168,7 @@ impl Hostile<'_> {
                 let outcome = client.set_endpoints(SetEndpointsRequest { boot_id, endpoints: vec![entry; 100] }).await;
                 self.refused(kind, "endpoints", outcome);
             }
-            // Unknown ones are out already.
+            // Unknown endpoints are ignored.
             let endpoints = (0..100_000).map(|nth| NOBODYS | nth).collect();
             let outcome = client.remove_endpoints(RemoveEndpointsRequest { boot_id, endpoints }).await;
             if !right {

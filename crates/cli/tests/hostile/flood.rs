@@ -1,5 +1,5 @@
-//! Too much of everything: joins, streams, connections, requests that do not end or are reset, messages that are too long.
-//! Honest callers are served while it lasts, and what was held is free again afterwards.
+//! Resource exhaustion: joins, streams, connections, incomplete and reset requests, overlong messages. Honest callers
+//! are served meanwhile, and the resources are free again afterwards.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use tokio::time::timeout;
 
 use super::attack::{Attack, Hostile};
 use super::network::{INSIDER, OUTSIDER, by};
-use super::raw::{CONTINUATION, DATA, END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, call, frame};
+use super::raw_http2::{CONTINUATION, DATA, END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, call, frame};
 
-/// Joins that are dropped, and that are held.
+/// Joins that are dropped, and joins that are held.
 const DROPPED: usize = 60;
 const HELD: usize = 200;
-/// Streams of one connection: servers allow no more.
+/// Streams of one connection, the limit of servers.
 const OF_ONE: usize = 100;
-/// Connections at one time, to each port.
+/// Concurrent connections to each port.
 const CONNECTIONS: usize = 64;
 /// Requests that are reset at once.
 const RESETS: u32 = 2000;
-/// Frames that go on with one block of headers.
+/// Continuation frames of one header block.
 const CONTINUATIONS: usize = 2000;
-/// A handler that never answers is not waited for.
+/// Wait for a handler that never answers.
 const SOON: Duration = Duration::from_millis(20);
-/// Callers of its own that the hostile client has always.
+/// Members that the hostile client always has.
 const OWN: usize = 3;
 
 const VOTE: &str = "/rpctest.Locks/Vote";
 const ELECT: &str = "/rpctest.Locks/Elect";
 
 impl Hostile<'_> {
-    /// A join of its own, as another process.
+    /// Join request as from another process.
     fn another_join(&mut self) -> JoinRequest {
         let path = [VOTE, ELECT][self.random.random_range(0..2)];
         let udp_port = [0, 9, 10][self.random.random_range(0..3)];
@@ -49,10 +49,10 @@ impl Hostile<'_> {
         }
     }
 
-    /// Waits until those alone are members who were before.
+    /// Waits until only the earlier members are left.
     async fn until_left(&self) {
         let members = || self.network.members();
-        super::until("callers that have left stay", || members() == self.honest.members() + OWN).await;
+        super::until("callers that left are still members", || members() == self.honest.members() + OWN).await;
     }
 
     pub(super) async fn joins_dropped(&mut self) {
@@ -60,12 +60,12 @@ impl Hostile<'_> {
             let request = by(INSIDER, self.another_join());
             let mut peer = self.peer.clone();
             let outcome = match turn % 3 {
-                // Before it has an answer, or at once when it has.
+                // Dropped before or right after the answer.
                 0 => timeout(Duration::ZERO, peer.join(request)).await.is_ok(),
                 1 => timeout(Duration::from_micros(300), peer.join(request)).await.is_ok(),
                 _ => peer.join(request).await.is_ok(),
             };
-            self.tally.count(Attack::JoinsDropped, if outcome { "let in" } else { "gone before" });
+            self.tally.count(Attack::JoinsDropped, if outcome { "admitted" } else { "gone before" });
         }
         self.until_left().await;
     }
@@ -94,7 +94,7 @@ impl Hostile<'_> {
         for nth in 0..OF_ONE {
             let mut peer = PeerClient::new(self.network.connection());
             if nth % 10 == 0 {
-                // One connection for many.
+                // One connection for many streams.
                 self.peer = peer.clone();
             }
             peer.clone_from(&self.peer);
@@ -129,7 +129,7 @@ impl Hostile<'_> {
         self.tally.count(Attack::StreamsHeld, "free again");
     }
 
-    /// Waits until the pool has its honest callers alone.
+    /// Waits until the pool has only its honest callers.
     async fn until_followers_left(&self) {
         let gone = async {
             while self
@@ -143,10 +143,10 @@ impl Hostile<'_> {
                 tokio::time::sleep(SOON).await;
             }
         };
-        timeout(pathcall_test_support::HANG, gone).await.expect("callers of the pool that have left are forgotten");
+        timeout(pathcall_test_support::HANG, gone).await.expect("callers that left are still in the pool");
     }
 
-    /// The ports that there are for TCP.
+    /// TCP ports of the network.
     fn ports(&self) -> [SocketAddr; 3] {
         [self.network.server, self.network.controller.addr(), self.network.element.control_addr()]
     }
@@ -156,7 +156,7 @@ impl Hostile<'_> {
         for to in self.ports() {
             for nth in 0..CONNECTIONS {
                 let mut raw = Raw::connect(to).await;
-                // Nothing, or a beginning.
+                // No bytes, or a partial preface.
                 raw.write(&b"PRI * HTTP/2.0\r\n\r\n"[..nth % 18]).await;
                 held.push(raw);
             }
@@ -167,7 +167,7 @@ impl Hostile<'_> {
         self.tally.count(Attack::ConnectionsSilent, "others are served");
     }
 
-    /// Controller and element answer.
+    /// Checks that controller and element answer.
     pub(super) async fn answers(&self) {
         self.network.status().await;
         self.network.element_counters().await;
@@ -182,7 +182,7 @@ impl Hostile<'_> {
                     ["/pathcall.v1.Peer/Join", "/rpctest.Words/Reduce", "/pathcall.v1.Controller/Status"][nth % 3],
                 );
                 let bytes = match nth % 4 {
-                    // The headers are to go on, the message is to begin, to go on, to end.
+                    // An incomplete header block, or a message that is missing or incomplete.
                     0 => frame(HEADERS, 0, 1, &block),
                     1 => frame(HEADERS, END_HEADERS, 1, &block),
                     2 => [frame(HEADERS, END_HEADERS, 1, &block), frame(DATA, 0, 1, &[0, 0, 0, 1, 0, 1])].concat(),
@@ -209,7 +209,7 @@ impl Hostile<'_> {
                     break;
                 }
             }
-            // Of no stream: whoever still listens ends it.
+            // A frame on stream 0 ends the connection if the peer still reads.
             raw.write(&frame(DATA, 0, 0, &[0])).await;
             let outcome = raw.until_closed().await;
             self.tally.count(Attack::RapidReset, outcome);
@@ -221,7 +221,7 @@ impl Hostile<'_> {
         for to in self.ports() {
             let block = call("/pathcall.v1.Peer/Join");
             let wrong = [
-                // Another protocol; lengths that are none; streams that are none; a frame without an end.
+                // Another protocol; invalid lengths; invalid streams; an unterminated frame.
                 (false, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n".to_vec()),
                 (false, vec![0xff; 64]),
                 (true, frame(SETTINGS, 0, 0, &[0; 5])),
@@ -236,7 +236,7 @@ impl Hostile<'_> {
                 let outcome = raw.until_closed().await;
                 self.tally.count(Attack::FramesOfHttp, outcome);
             }
-            // Headers that have no end.
+            // Header block without end.
             let mut raw = Raw::begin(to).await;
             let mut goes_on = raw.write(&frame(HEADERS, 0, 1, &block)).await;
             let more = [&[0, 1, b'x', 127, 0x81, 0x7e][..], &[b'y'; 16_000]].concat();

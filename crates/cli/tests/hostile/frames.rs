@@ -1,30 +1,30 @@
-//! Frames of *map* and *clone* that lie, from other addresses than those of who they say they are from.
+//! Forged frames of *map* and *clone*, from other addresses than their claimed sources.
 //!
-//! Who hears frames knows all names in them. Where frames carry tokens, he may use them; where not, only tokens would
-//! keep him out (`docs/map.md`), and what is forged here has one name at least that is wrong.
+//! An eavesdropper knows all ids in frames. Where frames carry tokens, it may use the right ids; where not, only tokens
+//! would keep it out (`docs/map.md`), so each forged frame here has at least one wrong id.
 
 use std::net::SocketAddr;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, TokenKey, clone, pairs};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, MAX_FRAME, MapFlags, MapRepr, TokenKey, clone, pairs};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::attack::{Attack, Hostile, odd};
+use super::attack::{Attack, Hostile, odd_number};
 
-/// Datagrams between two looks at counters.
+/// Datagrams between two checks of counters.
 const BURST: usize = 32;
-/// Bytes of the base header, and of a token behind it.
+/// Bytes of the base header, and of the token after it.
 const HEADER: usize = <Base<()>>::LEN;
 const TOKEN: usize = 8;
 /// Longest datagram of noise.
 const NOISE_MAX: usize = 1500;
 
-/// Where a frame goes.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum To {
     Element,
-    /// Servers, of applications and pools.
+    /// Servers of applications and pools.
     Servers,
     Callers,
 }
@@ -40,7 +40,7 @@ const NOT_LET_IN: [&str; 8] = [
     "element drop_stale",
 ];
 
-/// A lie about a name: with one of them nobody takes a frame.
+/// Lies about an id: a frame with one of them must be dropped.
 const NAMES: &[fn(&mut BaseRepr, &mut StdRng)] = &[
     |base, random| base.gaid ^= 1 << random.random_range(0..32),
     |base, random| {
@@ -53,13 +53,13 @@ const NAMES: &[fn(&mut BaseRepr, &mut StdRng)] = &[
     },
 ];
 
-/// Lies about the rest.
+/// Lies about other fields.
 const REST: &[fn(&mut BaseRepr, &mut StdRng)] = &[
     |_, _| {},
     |base, random| base.epoch ^= 1 << random.random_range(0..32),
-    |base, random| base.slot = odd(random),
-    |base, random| base.seq = odd(random),
-    |base, random| base.round = odd(random),
+    |base, random| base.slot = odd_number(random),
+    |base, random| base.seq = odd_number(random),
+    |base, random| base.round = odd_number(random),
     |base, _| base.flags ^= Flags::FLIP,
     |base, _| base.flags ^= Flags::CROSS,
     |base, _| base.flags ^= Flags::FROM_SERVER,
@@ -71,17 +71,17 @@ const REST: &[fn(&mut BaseRepr, &mut StdRng)] = &[
 ];
 
 impl Hostile<'_> {
-    /// A frame that was heard, of *clone* or of *map*.
-    fn heard(&mut self, clone: bool) -> Vec<u8> {
-        let heard = self.network.heard.lock().expect("no panic");
+    /// Recorded frame of *clone* or of *map*.
+    fn received(&mut self, clone: bool) -> Vec<u8> {
+        let received = self.network.received.lock().expect("the task succeeds");
         // Honest callers make calls of both kinds all the time.
-        for _ in 0..heard.frames.len() * 4 {
-            let frame = &heard.frames[self.random.random_range(0..heard.frames.len())];
+        for _ in 0..received.frames.len() * 4 {
+            let frame = &received.frames[self.random.random_range(0..received.frames.len())];
             if clone::is_clone(frame) == clone {
                 return frame.clone();
             }
         }
-        panic!("no such frame was heard");
+        panic!("no such frame was recorded");
     }
 
     fn any_host(&mut self, to: To, base: &BaseRepr) -> SocketAddr {
@@ -91,18 +91,18 @@ impl Hostile<'_> {
         let (server, caller) = if from_server { (base.src, base.dst) } else { (base.dst, base.src) };
         match to {
             To::Element => self.network.element.data_addr(),
-            // A caller's frame names its server; what it sends to a pool may name none.
+            // A caller's frame names its server; a frame to a pool may name none.
             To::Servers => known(server).unwrap_or(self.network.element.data_addr()),
             To::Callers => known(caller).unwrap_or(self.network.element.data_addr()),
         }
     }
 
-    /// A frame as it was heard with lies in its header, under a token of another key or none; and where it goes.
+    /// Recorded frame with lies in its header, without token or with a token of another key, and its destination.
     fn forged(&mut self, clone: bool, to: To) -> (Vec<u8>, SocketAddr) {
-        let mut frame = self.heard(clone);
+        let mut frame = self.received(clone);
         let truth = Base::new_checked(&frame[..]).expect("heard").repr();
         let address = self.any_host(to, &truth);
-        // Without its token, and as long as it is then.
+        // The token is cut out.
         if truth.flags & Flags::TOKEN != 0 {
             frame.drain(HEADER..HEADER + TOKEN);
         }
@@ -117,20 +117,20 @@ impl Hostile<'_> {
             (base.src, base.dst) = (base.dst, base.src);
         }
         base.emit(&mut frame);
-        // Behind the header: the ability's own fields, lanes, keys.
+        // Damage after the header: fields of the ability, lanes, keys.
         for _ in 0..self.random.random_range(0..4) {
             let at = self.random.random_range(HEADER..frame.len());
             frame[at] ^= 1 << self.random.random_range(0..8);
         }
         if self.random.random() && frame.len() + 8 <= MAX_FRAME {
             let key = TokenKey::new(self.random.random());
-            frame = key.seal(&frame, &mut [0; MAX_FRAME]).map_or(frame.clone(), <[u8]>::to_vec);
+            frame = key.insert_token(&frame, &mut [0; MAX_FRAME]).map_or(frame.clone(), <[u8]>::to_vec);
         }
         (frame, address)
     }
 
     async fn send(&self, frame: &[u8], to: SocketAddr) {
-        // A port that refuses, or a full queue, loses it: so be it.
+        // A closed port or a full queue loses the datagram, which is fine.
         let _ = self.socket.send_to(frame, to).await;
     }
 
@@ -168,7 +168,7 @@ impl Hostile<'_> {
     pub(super) async fn damaged(&mut self) {
         self.counted(Attack::Damaged, &["element drop_malformed"], async |hostile| {
             for turn in 0..BURST {
-                let frame = hostile.heard(turn % 2 == 0);
+                let frame = hostile.received(turn % 2 == 0);
                 let base = Base::new_checked(&frame[..]).expect("heard").repr();
                 let to = [To::Element, To::Servers, To::Callers][turn / 2 % 3];
                 let address = hostile.any_host(to, &base);
@@ -177,7 +177,7 @@ impl Hostile<'_> {
                     0 => frame[..random.random_range(0..frame.len())].to_vec(),
                     1 => [&frame[..], &vec![0; random.random_range(1..NOISE_MAX)]].concat(),
                     2 => (0..random.random_range(0..NOISE_MAX)).map(|_| random.random()).collect(),
-                    // The longest datagram there is, under a header that says what it can.
+                    // Longest possible datagram, with random claims in its header.
                     _ => {
                         let mut bytes = frame.clone();
                         bytes.resize(65_000, 0xff);
@@ -191,13 +191,13 @@ impl Hostile<'_> {
         .await;
     }
 
-    /// Repeats of what was right once: filters see to that.
+    /// Replays of earlier valid frames, which repeat filters must detect.
     pub(super) async fn replay_to_element(&mut self) {
         let counters =
             ["element repeats", "element stale", "element drop_stale", "element not_admitted", "pool repeats"];
         self.counted(Attack::ReplayToElement, &counters, async |hostile| {
             for turn in 0..BURST {
-                let frame = hostile.heard(turn % 2 == 0);
+                let frame = hostile.received(turn % 2 == 0);
                 hostile.send(&frame, hostile.network.element.data_addr()).await;
             }
         })
@@ -208,7 +208,7 @@ impl Hostile<'_> {
         let counters = ["server ignored", "caller ignored", "pool ignored", "pool repeats", "pool's caller ignored"];
         self.counted(Attack::ReplayToHosts, &counters, async |hostile| {
             for turn in 0..BURST {
-                let frame = hostile.heard(turn % 2 == 0);
+                let frame = hostile.received(turn % 2 == 0);
                 let base = Base::new_checked(&frame[..]).expect("heard").repr();
                 let to = [To::Servers, To::Callers][turn / 2 % 2];
                 let address = hostile.any_host(to, &base);
@@ -218,7 +218,7 @@ impl Hostile<'_> {
         .await;
     }
 
-    /// What the insider may say in its own application, said in that of others; with its own key.
+    /// Frames that the insider may send in its own application, sent to another one with its own key.
     pub(super) async fn neighbour(&mut self) {
         let status = self.network.status().await;
         self.counted(Attack::Neighbour, &NOT_LET_IN, async |hostile| {
@@ -229,9 +229,15 @@ impl Hostile<'_> {
                 let owner = victim.endpoints.iter().find(|endpoint| endpoint.slots == 0);
                 let Some(owner) = owner else { continue };
                 let (grant, request) = (&hostile.insider.grant, &hostile.insider.request);
-                let kinds =
-                    [Kind::MapRead, Kind::MapWipe, Kind::MapClose, Kind::MapResult, Kind::MapPlaces, Kind::MapFree];
-                let kind = if turn % 2 == 0 { Kind::MapData } else { kinds[turn / 2 % kinds.len()] };
+                let kinds = [
+                    FrameKind::MapRead,
+                    FrameKind::MapWipe,
+                    FrameKind::MapClose,
+                    FrameKind::MapResult,
+                    FrameKind::MapPlaces,
+                    FrameKind::MapFree,
+                ];
+                let kind = if turn % 2 == 0 { FrameKind::MapData } else { kinds[turn / 2 % kinds.len()] };
                 let base = BaseRepr {
                     gaid: victim.gaid,
                     epoch: victim.epoch,
@@ -247,7 +253,7 @@ impl Hostile<'_> {
                 };
                 let mut frame = keyed(base, &mut hostile.random);
                 if let Some(key) = grant.token_key {
-                    frame = TokenKey::new(key.into()).seal(&frame, &mut [0; MAX_FRAME]).expect("room").to_vec();
+                    frame = TokenKey::new(key.into()).insert_token(&frame, &mut [0; MAX_FRAME]).expect("room").to_vec();
                 }
                 let _ = hostile.insider.socket.send_to(&frame, hostile.network.element.data_addr()).await;
             }
@@ -255,7 +261,7 @@ impl Hostile<'_> {
         .await;
     }
 
-    /// What the reader and the voter may not ask for, by right names and the right key.
+    /// Frames with right ids and key that reader and voter may not send.
     pub(super) async fn reader(&mut self) {
         self.counted(Attack::Reader, &["server refused"], async |hostile| {
             for turn in 0..BURST {
@@ -271,7 +277,7 @@ impl Hostile<'_> {
         .await;
     }
 
-    /// Frames of others, and damaged ones, by a stream of its own.
+    /// Damaged frames and frames of others, in the attacker's own stream.
     pub(super) async fn carry_others(&mut self) {
         let grant = &self.voter.grant;
         let first = pathcall_proto::v1::CarryRequest {
@@ -283,10 +289,10 @@ impl Hostile<'_> {
         };
         let mut requests = vec![first];
         for turn in 0..BURST {
-            let (mut frames, heard) = (Vec::new(), self.heard(turn % 2 == 0));
-            frames.extend((heard.len() as u16).to_be_bytes());
-            frames.extend(heard);
-            // The last one is longer than it is.
+            let (mut frames, received) = (Vec::new(), self.received(turn % 2 == 0));
+            frames.extend((received.len() as u16).to_be_bytes());
+            frames.extend(received);
+            // The length of the last frame exceeds the stream.
             frames.extend([0xff, 0xff, 1]);
             requests.push(pathcall_proto::v1::CarryRequest { frames, ..Default::default() });
         }
@@ -294,14 +300,14 @@ impl Hostile<'_> {
         let mut peer = self.peer.clone();
         self.counted(Attack::CarryOthers, &["server foreign"], async |_| {
             let stream = tokio_stream::iter(requests.clone());
-            let carried = peer.carry(super::network::by(token, stream)).await.expect("it is its own").into_inner();
+            let carried = peer.carry(super::network::by(token, stream)).await.expect("own frame").into_inner();
             drop(carried);
         })
         .await;
     }
 }
 
-/// Pairs under this header.
+/// Frame of pairs under this header.
 fn keyed(base: BaseRepr, random: &mut StdRng) -> Vec<u8> {
     let map = MapRepr { flags: MapFlags::ADD, lanes: random.random_range(1..32), ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, usize::from(map.lanes), 0)];
@@ -313,7 +319,7 @@ fn keyed(base: BaseRepr, random: &mut StdRng) -> Vec<u8> {
     bytes
 }
 
-/// A frame of whole keys of a member, past the element.
+/// Frame of a member with whole keys, past the element.
 fn asking(member: &super::attack::Member, flags: u16, seq: u32, key: &[u8]) -> Vec<u8> {
     let grant = &member.grant;
     let base = BaseRepr {
@@ -325,7 +331,7 @@ fn asking(member: &super::attack::Member, flags: u16, seq: u32, key: &[u8]) -> V
         dst: grant.server,
         dst_incarnation: grant.server_incarnation,
         seq,
-        ..BaseRepr::new(Kind::MapPairs)
+        ..BaseRepr::new(FrameKind::MapPairs)
     };
     let payload = pairs::entry_len(key.len());
     let payload_len = payload as u16;
@@ -333,7 +339,7 @@ fn asking(member: &super::attack::Member, flags: u16, seq: u32, key: &[u8]) -> V
     let mut bytes = vec![0; frame_len(map.flags, 0, payload)];
     pairs::put(emit(&base, &map, &mut bytes).payload_mut(), key, 1).expect("room");
     match grant.token_key {
-        Some(key) => TokenKey::new(key.into()).seal(&bytes, &mut [0; MAX_FRAME]).expect("room").to_vec(),
+        Some(key) => TokenKey::new(key.into()).insert_token(&bytes, &mut [0; MAX_FRAME]).expect("room").to_vec(),
         None => bytes,
     }
 }

@@ -1,4 +1,4 @@
-//! Honest callers: each holds every one of its answers against what it has to be.
+//! Honest callers, which check each of their answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,29 +23,29 @@ const CALLERS: u64 = 2;
 const VALUES: u64 = 300;
 /// Keys that all callers add to.
 const KEYS: u64 = 20;
-/// Calls that each is served before it counts as served again.
+/// Calls of each caller and ability after which they count as served again.
 const AGAIN: u64 = 2;
-/// Between two calls: there is to be time for the hostile client as well.
+/// Pause between two calls, which leaves time for the hostile client.
 const PAUSE: Duration = Duration::from_millis(2);
 const FENCING_TOKEN: &str = "pathcall-fencing-token";
 
-/// All of them.
+/// All honest callers.
 pub(super) struct Honest {
     shared: Arc<Shared>,
     channels: Vec<Channel>,
     tasks: JoinSet<()>,
-    /// Places that they hold.
+    /// Number of memberships.
     members: usize,
 }
 
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Calls done, by caller and ability.
+    /// Completed calls, by caller and ability.
     done: Mutex<BTreeMap<(u64, &'static str), u64>>,
-    /// Sums that are begun, by either of the workers: the other one makes its part of them, too.
+    /// Number of sums that either worker has begun; the other worker contributes to them, too.
     sums: Mutex<u64>,
-    /// Whether somebody has the lock, and the token of its last grant.
+    /// True while a caller has the lock; and the token of the last grant.
     held: AtomicBool,
     token: AtomicU64,
 }
@@ -55,9 +55,9 @@ impl Shared {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Whether there is to be a sum of this number.
+    /// True if a sum with this number must be made.
     fn sums(&self, number: u64) -> bool {
-        let mut begun = self.sums.lock().expect("no panic");
+        let mut begun = self.sums.lock().expect("the task succeeds");
         if number == *begun && !self.stops() {
             *begun += 1;
         }
@@ -65,7 +65,7 @@ impl Shared {
     }
 
     async fn done(&self, caller: u64, what: &'static str) {
-        *self.done.lock().expect("no panic").entry((caller, what)).or_default() += 1;
+        *self.done.lock().expect("the task succeeds").entry((caller, what)).or_default() += 1;
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -75,7 +75,7 @@ impl Honest {
         let shared = Arc::<Shared>::default();
         let (mut channels, mut tasks) = (Vec::new(), JoinSet::new());
         for caller in 0..CALLERS {
-            // Frames go by the relay: there is none in memory that two parties share.
+            // All frames pass the relay, so no shared memory.
             let builder = Channel::builder(network.url(), &PATHCALL).expect("an address").shared_memory(false);
             let channel = builder.connect().await.expect("connects");
             channels.push(channel.clone());
@@ -100,9 +100,9 @@ impl Honest {
         self.channels.iter().map(Channel::stats)
     }
 
-    /// Waits until each of them was served some more calls, of each ability.
+    /// Waits until each caller completed some more calls of each ability.
     pub(super) async fn served_again(&self) {
-        let done = || self.shared.done.lock().expect("no panic").clone();
+        let done = || self.shared.done.lock().expect("the task succeeds").clone();
         let before = done();
         let so = || {
             let now = done();
@@ -112,31 +112,34 @@ impl Honest {
         super::until("an honest caller is not served", so).await;
     }
 
-    /// Ends them, and looks at what they leave behind.
+    /// Stops the callers, and checks the final values.
     pub(super) async fn end(mut self, network: &Network) {
         self.shared.stop.store(true, Ordering::SeqCst);
         while let Some(ended) = self.tasks.join_next().await {
-            ended.expect("every answer is right");
+            ended.expect("correct answers");
         }
-        let done = self.shared.done.lock().expect("no panic").clone();
+        let done = self.shared.done.lock().expect("the task succeeds").clone();
         println!("honest calls: {done:#?}");
         let added: u64 = (0..CALLERS).map(|caller| done[&(caller, "words")] * (caller + 1)).sum();
         let keys: Vec<String> = (0..KEYS).map(|key| format!("key {key}")).collect();
         let keys: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 0)).collect();
         let wanted = Wanted { keys: Some(str_int(&keys)), ..Wanted::default() };
         let channel = Channel::connect(network.url(), &PATHCALL).await.expect("connects");
-        let found = WordsClient::new(channel).query(by(HONEST, wanted)).await.expect("nothing is lost").into_inner();
+        let found = WordsClient::new(channel).query(by(HONEST, wanted)).await.expect("query answer").into_inner();
         let found = found.kvs.expect("values").map;
         assert!(found.values().all(|value| *value == added as i64), "expected {added} each: {found:?}");
         for channel in &self.channels {
             let stats = channel.stats();
-            assert!(stats.applications.iter().all(|app| app.joins <= 1), "nobody lost its place: {stats:?}");
-            assert!(stats.applications.iter().any(|app| app.map.lanes_element > 0), "the element works: {stats:?}");
+            assert!(stats.applications.iter().all(|app| app.joins <= 1), "a member was dropped: {stats:?}");
+            assert!(
+                stats.applications.iter().any(|app| app.map.lanes_element > 0),
+                "the element was not used: {stats:?}"
+            );
         }
     }
 }
 
-/// Adds to keys that all add to, and to one of its own, which it reads.
+/// Adds to shared keys, and to one of the caller's own, which it reads.
 async fn words(shared: Arc<Shared>, channel: Channel, caller: u64) {
     let mut words = WordsClient::new(channel);
     let (own, each) = (format!("own of {caller}"), 1 + caller as i64);
@@ -168,18 +171,18 @@ async fn sums(shared: Arc<Shared>, channel: Channel, caller: u64) {
     }
 }
 
-/// Takes a lock that both want, and gives it back.
+/// Takes and releases a lock that both callers want.
 async fn locks(shared: Arc<Shared>, channel: Channel, caller: u64) {
     let mut locks = LocksClient::new(channel);
     while !shared.stops() {
         let taken = locks.lock(by(HONEST, names(&["the lock"], ""))).await.expect("taken");
-        assert!(!shared.held.swap(true, Ordering::SeqCst), "somebody else has the lock");
+        assert!(!shared.held.swap(true, Ordering::SeqCst), "the lock was granted twice");
         let token = taken.metadata().get(FENCING_TOKEN).and_then(|token| token.to_str().ok()?.parse().ok());
         let token: u64 = token.expect("a token");
-        assert!(shared.token.swap(token, Ordering::SeqCst) < token, "tokens grow");
+        assert!(shared.token.swap(token, Ordering::SeqCst) < token, "fencing tokens must increase");
         tokio::task::yield_now().await;
         shared.held.store(false, Ordering::SeqCst);
-        locks.release(by(HONEST, names(&["the lock"], ""))).await.expect("given back");
+        locks.release(by(HONEST, names(&["the lock"], ""))).await.expect("released");
         shared.done(caller, "locks").await;
     }
 }
@@ -187,7 +190,7 @@ async fn locks(shared: Arc<Shared>, channel: Channel, caller: u64) {
 async fn cloned(shared: Arc<Shared>, channel: Channel, caller: u64) {
     let mut store = StoreClient::new(channel);
     for call in 0.. {
-        // Every tenth is of several frames.
+        // Every tenth request has several frames.
         let text = format!("call {call} of {caller}{}", if call % 10 == 0 { "y".repeat(5000) } else { String::new() });
         let reply = store.get(by(HONEST, note(&text))).await.expect("answered").into_inner();
         assert_eq!(reply.text, text);
@@ -205,7 +208,7 @@ async fn delegated(shared: Arc<Shared>, channel: Channel, caller: u64) {
         let wish = Wish { names: names.iter().cloned().collect() };
         let mut replies = docs.lookup(by(HONEST, wish)).await.expect("begun").into_inner();
         let mut found = Vec::new();
-        while let Some(reply) = replies.message().await.expect("it ends well") {
+        while let Some(reply) = replies.message().await.expect("the stream ends with OK") {
             found.push(reply.text);
         }
         found.sort();

@@ -1,5 +1,5 @@
-//! Messages of *delegate* that lie: datagrams of no session, messages in a session of one's own about the calls of others,
-//! requests that say nothing of who calls.
+//! Forged messages of *delegate*: datagrams of no session, messages about calls of others in the attacker's own
+//! session, and requests without the identity of a caller.
 
 use std::net::SocketAddr;
 
@@ -7,22 +7,23 @@ use pathcall_rpc::delegate::{Client, Directory, Node, NodeConfig};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::{Note, Wish};
 use pathcall_wire::delegate::{
-    Context, Fault, Grant, Ids, Manifest, NodeId, Ping, Pong, Request, Response, Subject, encode,
+    ContextId, DelegateRequest, DelegateResponse, NodeId, Ping, PingSubject, Pong, RequestFailure, RequestManifest,
+    ResponseGrant, ResponseId, encode,
 };
 use pathcall_wire::messages::{Acks, AcksRepr, GreetingRepr, MessageFrame, MessageKind, PART, Part, PartRepr, token};
 use rand::RngExt;
 use tokio::time::{Duration, timeout};
 
-use super::attack::{Attack, Hostile, odd};
+use super::attack::{Attack, Hostile, odd_number};
 
-/// Datagrams between two looks at counters.
+/// Datagrams between two checks of counters.
 const BURST: usize = 32;
-/// A welcome that does not come so soon is asked for again.
+/// Time after which a missing welcome is requested again.
 const WELCOME: Duration = Duration::from_millis(200);
-/// Parts of messages of which no more comes, in one go.
+/// Incomplete messages per burst.
 const HALVES: u32 = 16;
 
-/// A session of messages by hand.
+/// Session with messages built by hand.
 struct Session {
     to: SocketAddr,
     node: NodeId,
@@ -35,13 +36,13 @@ impl Hostile<'_> {
         self.network.nodes[self.random.random_range(0..3)].address()
     }
 
-    /// With the token that a caller which was let in can make, where frames have them.
+    /// Adds the token that an admitted caller can make, where frames have tokens.
     fn signed(&self, frame: &[u8]) -> Vec<u8> {
         let mut room = [frame, &[0; 8]].concat();
-        token::seal(self.network.nodes[0].node().key().as_ref(), &mut room, frame.len()).to_vec()
+        token::append_token(self.network.nodes[0].node().key().as_ref(), &mut room, frame.len()).to_vec()
     }
 
-    /// Bytes of a part.
+    /// Payload bytes of a part.
     fn part(&self) -> usize {
         if self.network.tokens { PART - 8 } else { PART }
     }
@@ -64,7 +65,7 @@ impl Hostile<'_> {
     }
 
     /// Sends a message that fits one part.
-    async fn say_message(&self, session: &mut Session, message: &[u8]) {
+    async fn send_message(&self, session: &mut Session, message: &[u8]) {
         session.seq += 1;
         let part = PartRepr::new(session.key, session.seq, session.seq, 0, message.len() as u32);
         self.send_part(session, part, message).await;
@@ -87,8 +88,9 @@ impl Hostile<'_> {
                 let mut bytes = match turn % 5 {
                     0 => GreetingRepr::new(kinds[random.random_range(0..3)], node, session, key).bytes().to_vec(),
                     1 => {
-                        let total = odd(random);
-                        let part = PartRepr::new(key, odd(random), odd(random), odd(random), total);
+                        let total = odd_number(random);
+                        let part =
+                            PartRepr::new(key, odd_number(random), odd_number(random), odd_number(random), total);
                         let mut bytes = vec![0; Part::<()>::LEN + random.random_range(0..=PART)];
                         part.emit(&mut bytes);
                         bytes
@@ -115,52 +117,56 @@ impl Hostile<'_> {
         .await;
     }
 
-    /// A message about a call of somebody's.
+    /// Message about a call of another caller.
     fn message(&mut self, own: NodeId) -> Vec<u8> {
         let known = self.network.nodes[self.random.random_range(0..3)].node().id();
         let address = self.node_address();
         let random = &mut self.random;
         let node = [own, known, NodeId::new(random.random())][random.random_range(0..3)];
-        let call = Context::new(node, random.random_range(0..64));
-        let other = Context::new(known, random.random_range(0..64));
+        let call = ContextId::new(node, random.random_range(0..64));
+        let other = ContextId::new(known, random.random_range(0..64));
         let request = other.request(random.random_range(0..4)).inherited(random.random_range(0..3));
-        let manifest = Manifest {
+        let manifest = RequestManifest {
             request: request.branch(),
             context: other,
-            requests: odd(random),
-            responses: odd(random),
+            requests: odd_number(random),
+            responses: odd_number(random),
             server: address,
         };
         let manifest = random.random::<bool>().then_some(manifest);
-        let subject = if random.random() { Subject::Request(request) } else { Subject::Context(other) };
+        let subject = if random.random() { PingSubject::Request(request) } else { PingSubject::Context(other) };
         let mut bytes = match random.random_range(0..7) {
             0 => {
-                let id = if random.random() { Ids::Sole(request.branch()) } else { Ids::Numbered(other, odd(random)) };
+                let id = if random.random() {
+                    ResponseId::Sole(request.branch())
+                } else {
+                    ResponseId::Numbered(other, odd_number(random))
+                };
                 let again = random.random::<bool>().then_some(known);
-                Response { call, id, null: random.random(), again, manifest }.encode().to_vec()
+                DelegateResponse { call, id, null: random.random(), again, manifest }.encode().to_vec()
             }
-            1 => Fault { call, request, code: random.random() }.encode().to_vec(),
-            2 => {
-                Ping { call, subject, abort: random.random(), round: odd(random), first: odd(random) }.encode().to_vec()
-            }
-            3 => Grant { call, context: other, responses: odd(random) }.encode().to_vec(),
+            1 => RequestFailure { call, request, code: random.random() }.encode().to_vec(),
+            2 => Ping { call, subject, abort: random.random(), round: odd_number(random), first: odd_number(random) }
+                .encode()
+                .to_vec(),
+            3 => ResponseGrant { call, context: other, responses: odd_number(random) }.encode().to_vec(),
             4 => {
                 let pong = Pong {
                     call,
                     subject,
                     flags: random.random(),
-                    round: odd(random),
+                    round: odd_number(random),
                     context: other,
-                    requests: odd(random),
-                    responses: odd(random),
-                    first: odd(random),
+                    requests: odd_number(random),
+                    responses: odd_number(random),
+                    first: odd_number(random),
                     code: random.random(),
                     sender: known,
                 };
                 [&pong.encode(random.random())[..], &encode::list(address)].concat()
             }
             5 => {
-                let request = Request {
+                let request = DelegateRequest {
                     flags: random.random(),
                     call,
                     request,
@@ -168,8 +174,8 @@ impl Hostile<'_> {
                     gc: random.random_range(0..16),
                     credit: random.random_range(0..16),
                     ended: random.random(),
-                    deadline: odd(random),
-                    age: odd(random),
+                    deadline: odd_number(random),
+                    age: odd_number(random),
                     reply: address,
                     sender: [own, known][random.random_range(0..2)],
                     manifest,
@@ -189,13 +195,13 @@ impl Hostile<'_> {
         self.counted(Attack::DelegateForged, &["node refused"], async |hostile| {
             for _ in 0..BURST {
                 let message = hostile.message(session.node);
-                hostile.say_message(&mut session, &message).await;
+                hostile.send_message(&mut session, &message).await;
             }
         })
         .await;
     }
 
-    /// Beginnings that take as much room as one part can have them take.
+    /// First parts of messages that reserve as much memory as one part can.
     pub(super) async fn delegate_half(&mut self) {
         let to = self.node_address();
         let mut session = self.begin_session(to).await;
@@ -208,7 +214,7 @@ impl Hostile<'_> {
                 self.send_part(&session, half, &bytes).await;
             }
         }
-        // Beyond a window is where nothing can be.
+        // Parts beyond the window are ignored.
         self.counted(Attack::DelegateHalf, &["node ignored"], async |hostile| {
             session.seq += 1;
             let beyond = PartRepr::new(session.key, session.seq, HALVES, (1 << 17) * part as u32, 200 << 20);
@@ -218,14 +224,14 @@ impl Hostile<'_> {
     }
 
     pub(super) async fn delegate_stranger(&mut self) {
-        // One that was let in knows the key; what it lacks is who it says that it is.
+        // An admitted caller knows the key; the request lacks its identity.
         let config = NodeConfig::default().key(self.network.nodes[0].node().key());
         let (node, _requests) = Node::start(&config).await.expect("starts");
         let [index, a, _] = self.network.nodes.each_ref().map(|node| node.address());
         let client = Client::new(node, Directory::of([("index", index), ("a", a)]));
         let (wish, name) = (Wish { names: vec!["hostile".into()] }, Note { text: "hostile".into() });
         let lookup = client.call::<Note>().request::<DocsLookup>("index", &wish).expect("a request");
-        // A method that the node has no handler of, as well.
+        // Also a method without handler on the node.
         let fetch = client.call::<Note>().request::<DocsFetch>("a", &name).expect("a request");
         let none = client.call::<Note>().request::<DocsFetch>("index", &name).expect("a request");
         for call in [lookup, fetch, none] {

@@ -1,17 +1,18 @@
-//! A network under attack: honest callers, each of whose answers is checked, and a hostile client that knows the protocol.
+//! Tests of a network under attack: honest callers check each of their answers while a hostile client that knows the
+//! protocol attacks.
 //!
 //! ```text
 //! honest callers ─┬─ gRPC ─► server: maps, a pool, delegated handlers ◄── RPCs, metadata, floods ── hostile client
 //!                 └─ UDP ──► relay ─► element                         ◄── frames, also recorded ones ─┘
 //! ```
 //!
-//! `network` is who is attacked, `honest` who is served meanwhile. `attack` names the kinds of attack and counts what became
-//! of them; `peer` lies in calls of the service Peer and in metadata, `frames` in frames of *map* and *clone*, `messages` in
-//! those of *delegate*; `flood` has too much of everything; `control` has garbage for the ports of controller and
-//! element. `raw` is HTTP/2 by hand. `relay` is another network, with a forger on the way.
+//! `network` is the victim, `honest` the callers that are served meanwhile. `attack` lists the kinds of attack and
+//! counts outcomes. `peer` forges calls of the service Peer and metadata, `frames` frames of *map* and *clone*,
+//! `messages` those of *delegate*. `flood` exhausts resources, `control` sends garbage to controller and element, `raw`
+//! builds HTTP/2 by hand. `relay` is another network, with a forger between hosts and element.
 //!
-//! What is random comes from a seed, which is printed: `PATHCALL_HOSTILE_SEED` names another. `PATHCALL_HOSTILE_S` has
-//! attacks go on for so many seconds, and `PATHCALL_HOSTILE_ONLY` names the one kind of attack that is made.
+//! Random choices come from a printed seed; `PATHCALL_HOSTILE_SEED` sets it. `PATHCALL_HOSTILE_S` sets the seconds of
+//! attack, and `PATHCALL_HOSTILE_ONLY` limits them to one kind.
 
 mod attack;
 mod control;
@@ -21,7 +22,7 @@ mod honest;
 mod messages;
 mod network;
 mod peer;
-mod raw;
+mod raw_http2;
 mod relay;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,25 +33,25 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::apart::{LIMIT, is_alone};
 use crate::bad_input::flood::resident;
+use crate::isolation::{LIMIT, is_alone};
 use attack::{Attack, Hostile};
 use honest::Honest;
 use network::Network;
 
-/// Rounds that there are at least: in each of them every kind of attack is tried.
+/// Least number of rounds, each of which tries every kind of attack.
 const ROUNDS_MIN: u64 = 1;
-/// How much this process, which is all parties and the hostile client, may grow under attack, bytes.
+/// Limit of the memory growth of this process, which runs all parties and the hostile client, in bytes.
 const GROWTH_MAX: u64 = 256 << 20;
-/// Descriptors that may come and go: of connections between those that stay.
+/// Descriptors that may be left, of connections that come and go.
 const DESCRIPTORS_SLACK: usize = 16;
-/// Between two looks at what has to be so in the end.
+/// Pause between two checks of an expected end state.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Panics of any thread.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts panics from now on, and says them as before.
+/// Counts panics from now on, besides the usual report.
 fn count_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -59,11 +60,11 @@ fn count_panics() {
     }));
 }
 
-/// Waits until it is so; nobody may panic meanwhile.
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
+/// Waits for a condition, and fails if any thread panics meanwhile.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !so() {
-        assert_eq!(PANICS.load(Ordering::SeqCst), 0, "somebody panicked");
+    while !condition() {
+        assert_eq!(PANICS.load(Ordering::SeqCst), 0, "a thread panicked");
         assert!(began.elapsed() < HANG, "{what}");
         tokio::time::sleep(PAUSE).await;
     }
@@ -77,7 +78,7 @@ fn number(name: &str, or: u64) -> u64 {
     std::env::var(name).ok().map_or(or, |text| text.parse().expect("a number"))
 }
 
-/// Attacks for so long, or a few rounds. `tokens`: frames carry them.
+/// Attacks for a time, or for a few rounds. With `tokens`, frames carry tokens.
 async fn play(tokens: bool, time: Duration) {
     count_panics();
     let seed = number("PATHCALL_HOSTILE_SEED", 1);
@@ -106,22 +107,22 @@ async fn play(tokens: bool, time: Duration) {
         hostile.tally.check();
     }
     drop(hostile);
-    until("members stay", || network.members() == honest.members()).await;
-    until("descriptors stay", || descriptors() <= before + DESCRIPTORS_SLACK).await;
+    until("members are left", || network.members() == honest.members()).await;
+    until("descriptors are left", || descriptors() <= before + DESCRIPTORS_SLACK).await;
     assert!(grown < GROWTH_MAX, "grown by {grown} bytes");
     honest.served_again().await;
     honest.end(&network).await;
-    assert_eq!(PANICS.load(Ordering::SeqCst), 0, "nobody panicked");
+    assert_eq!(PANICS.load(Ordering::SeqCst), 0, "a thread panicked");
 }
 
 async fn play_for_as_long_as_is_said(tokens: bool) {
     let time = Duration::from_secs(number("PATHCALL_HOSTILE_S", 0));
-    tokio::time::timeout(time + LIMIT, play(tokens, time)).await.expect("it ends");
+    tokio::time::timeout(time + LIMIT, play(tokens, time)).await.expect("the test finishes in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_callers_are_unharmed_beside_a_hostile_client_with_tokens() {
-    // Memory, descriptors and panics are the process's.
+    // The test measures memory, descriptors and panics of its process.
     if is_alone("hostile::honest_callers_are_unharmed_beside_a_hostile_client_with_tokens") {
         play_for_as_long_as_is_said(true).await;
     }

@@ -1,5 +1,5 @@
-//! Who is attacked: a controller, an element behind a relay that records, a server with everything, another one of its
-//! pool, and two that requests are delegated to.
+//! Network under attack: a controller, an element behind a recording relay, a server with all abilities, another server
+//! of its pool, and two delegate nodes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{CountersReply, CountersRequest, ElementGrant, StatusReply, StatusRequest};
-use pathcall_rpc::Server;
-use pathcall_rpc::delegate::{Call, Directory, NodeConfig, Serving, Target};
-use pathcall_test_support::service::Handlers;
-use pathcall_test_support::store::{Handler, STORE};
+use pathcall_rpc::Layer;
+use pathcall_rpc::delegate::{DelegatedCall, Directory, NodeConfig, NodeTarget, RunningHandlers};
+use pathcall_test_support::service::TestHandlers;
+use pathcall_test_support::store::{STORE, StoreHandler};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::locks_server::LocksServer;
 use pathcall_test_support::stubs::store_server::StoreServer;
@@ -27,19 +27,18 @@ use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status, Streaming};
-use tower::Layer;
 
 use super::honest::Honest;
-use super::relay::{Behind, behind};
+use super::relay::{RelayedElement, start_behind_relay};
 
-/// What honest callers say who they are by. Nobody else knows it.
+/// Credential of the honest callers, which nobody else knows.
 pub(super) const HONEST: &str = "honest";
-/// A caller of applications of its own; one that may read words, and not add any.
+/// Credentials of a caller with its own applications, and of one that may only read words.
 pub(super) const INSIDER: &str = "insider";
 pub(super) const READER: &str = "reader";
-/// Nobody.
+/// No credential.
 pub(super) const OUTSIDER: &str = "";
-/// Paths begin like this that a token opens.
+/// Path prefixes that each credential opens.
 const RULES: [(&str, &[&str]); 3] = [
     (HONEST, &["/"]),
     (INSIDER, &["/rpctest.Locks/Vote", "/rpctest.Locks/Elect", "/rpctest.Training/Watch", "/rpctest.Store/Tried"]),
@@ -48,9 +47,9 @@ const RULES: [(&str, &[&str]); 3] = [
 const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Frames that the relay keeps.
 const HEARD_MAX: usize = 4096;
-/// No lock is lost on a machine that stands still.
+/// Lease that does not expire on a machine that stands still.
 const LEASE: Duration = Duration::from_secs(600);
-/// Bytes that keys of one application may take: those of votes fill them.
+/// Memory limit of the keys of one application; keys of votes fill it.
 const KEY_MEMORY: usize = 8 << 20;
 
 pub(super) struct Network {
@@ -58,27 +57,27 @@ pub(super) struct Network {
     pub(super) controller: pathcall_control::Handle,
     pub(super) element: pathcall_element::Handle,
     _registered: Streaming<ElementGrant>,
-    /// Where hosts reach the element.
+    /// Address at which hosts reach the element.
     pub(super) relay: SocketAddr,
-    pub(super) heard: Arc<Mutex<Heard>>,
+    pub(super) received: Arc<Mutex<RecordedFrames>>,
     pub(super) server: SocketAddr,
-    pathcall: [Server; 2],
-    /// An index, and stores.
-    pub(super) nodes: [Serving; 3],
+    pathcall: [Layer; 2],
+    /// One index node and the store nodes.
+    pub(super) nodes: [RunningHandlers; 3],
 }
 
-/// What the relay has heard on its way to the element.
+/// Frames recorded by the relay on their way to the element.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct RecordedFrames {
     pub(super) frames: Vec<Vec<u8>>,
-    /// Where endpoints send from.
+    /// Source addresses of endpoints.
     pub(super) hosts: HashMap<u32, SocketAddr>,
     turn: usize,
 }
 
-impl Heard {
+impl RecordedFrames {
     fn hear(&mut self, from: SocketAddr, frame: &[u8]) {
-        // What links say to each other beneath the frames is none.
+        // Messages of the link layer are no frames.
         let Ok(base) = Base::new_checked(frame) else { return };
         self.hosts.insert(base.src(), from);
         self.turn += 1;
@@ -89,19 +88,19 @@ impl Heard {
     }
 }
 
-/// Passes on what hosts send to the element.
-async fn relay(socket: Arc<UdpSocket>, element: SocketAddr, heard: Arc<Mutex<Heard>>) {
+/// Forwards datagrams of hosts to the element.
+async fn relay(socket: Arc<UdpSocket>, element: SocketAddr, received: Arc<Mutex<RecordedFrames>>) {
     let mut buffer = vec![0; 65_536];
     loop {
-        // What the system says of an earlier datagram is of no interest.
+        // Errors of earlier datagrams do not matter.
         let Ok((len, from)) = socket.recv_from(&mut buffer).await else { continue };
-        // Hostile frames go past it: all that comes by it is a host's own.
-        heard.lock().expect("no panic").hear(from, &buffer[..len]);
+        // Hostile frames bypass the relay: all frames here are of the hosts.
+        received.lock().expect("the task succeeds").hear(from, &buffer[..len]);
         let _ = socket.send_to(&buffer[..len], element).await;
     }
 }
 
-/// Lets a request through if its token opens the path.
+/// Lets a request pass if its token opens the path.
 fn check(path: &str, token: Option<&str>) -> Result<(), Status> {
     match RULES.iter().find(|(of, _)| Some(*of) == token) {
         None => Err(Status::unauthenticated("no such token")),
@@ -110,14 +109,14 @@ fn check(path: &str, token: Option<&str>) -> Result<(), Status> {
     }
 }
 
-/// A layer that checks each request before it goes on.
+/// Tower layer that checks each request.
 #[derive(Clone)]
 struct Checks;
 
 #[derive(Clone)]
 struct Checked<S>(S);
 
-impl<S> Layer<S> for Checks {
+impl<S> tower::Layer<S> for Checks {
     type Service = Checked<S>;
 
     fn layer(&self, inner: S) -> Checked<S> {
@@ -152,18 +151,18 @@ fn interceptor(request: Request<()>) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
-/// A store: documents are their names.
-async fn store(node: NodeConfig) -> Serving {
-    let fetch = async |note: Note, call: Call<Note>| call.reply(note).await;
+/// Store node, whose documents are their names.
+async fn store(node: NodeConfig) -> RunningHandlers {
+    let fetch = async |note: Note, call: DelegatedCall<Note>| call.reply(note).await;
     let handlers = pathcall_rpc::delegate::Handlers::new().node(node).interceptor(interceptor);
     handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts")
 }
 
-/// Passes on to stores what is asked for.
-async fn index(node: NodeConfig, directory: Directory) -> Serving {
-    let lookup = async |wish: Wish, call: Call<Note>| {
+/// Index node, which delegates to the stores.
+async fn index(node: NodeConfig, directory: Directory) -> RunningHandlers {
+    let lookup = async |wish: Wish, call: DelegatedCall<Note>| {
         for name in wish.names {
-            call.delegate::<DocsFetch>(Target::key("store-", &name), &Note { text: name })?;
+            call.delegate::<DocsFetch>(NodeTarget::key("store-", &name), &Note { text: name })?;
         }
         Ok(())
     };
@@ -172,14 +171,14 @@ async fn index(node: NodeConfig, directory: Directory) -> Serving {
     handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
 }
 
-/// Serves, all that there is or cloned calls alone.
-async fn serve(pathcall: &Server, listener: TcpListener, whole: bool) {
-    let store = Handler::new(&listener.local_addr().expect("bound").to_string());
-    let builder = tonic::transport::Server::builder().layer(pathcall.layer()).layer(Checks);
+/// Serves all methods, or cloned calls only.
+async fn serve(pathcall: &Layer, listener: TcpListener, whole: bool) {
+    let store = StoreHandler::new(&listener.local_addr().expect("bound").to_string());
+    let builder = tonic::transport::Server::builder().layer(pathcall.clone()).layer(Checks);
     let mut builder = builder;
     let mut router = builder.add_service(StoreServer::new(store));
     if whole {
-        let handlers = Handlers(Arc::default());
+        let handlers = TestHandlers(Arc::default());
         router = router
             .add_service(TrainingServer::new(handlers.clone()))
             .add_service(WordsServer::new(handlers.clone()))
@@ -191,11 +190,11 @@ async fn serve(pathcall: &Server, listener: TcpListener, whole: bool) {
 impl Network {
     pub(super) async fn start(tokens: bool) -> Self {
         let config = pathcall_element::Config::default().shared_memory(false);
-        let Behind { controller, element, registered, socket } = behind(config).await;
+        let RelayedElement { controller, element, registered, socket } = start_behind_relay(config).await;
         let address = socket.local_addr().expect("bound");
         let socket = Arc::new(socket);
-        let heard = Arc::<Mutex<Heard>>::default();
-        tokio::spawn(relay(socket, element.data_addr(), Arc::clone(&heard)));
+        let received = Arc::<Mutex<RecordedFrames>>::default();
+        tokio::spawn(relay(socket, element.data_addr(), Arc::clone(&received)));
 
         let node = NodeConfig::default().key(tokens.then(|| TokenKey::new([7, 8])));
         let stores = [store(node.clone()).await, store(node.clone()).await];
@@ -205,12 +204,12 @@ impl Network {
         for whole in [true, false] {
             let listener = TcpListener::bind(FREE).await.expect("a free port");
             let address = listener.local_addr().expect("bound");
-            let builder = Server::builder(if whole { &PATHCALL } else { &STORE });
+            let builder = Layer::builder(if whole { &PATHCALL } else { &STORE });
             let builder = builder.controller(controller.url()).advertise(format!("http://{address}"));
             let builder = builder.authenticate_frames(tokens).shared_memory(false).lock_lease(LEASE);
             let builder = builder.key_memory(KEY_MEMORY);
             let builder = if whole { builder.handlers(index.clone()) } else { builder };
-            let pathcall = builder.build().await.expect("the controller is there");
+            let pathcall = builder.build().await.expect("the controller answers");
             serve(&pathcall, listener, whole).await;
             servers.push((address, pathcall));
         }
@@ -221,7 +220,7 @@ impl Network {
             element,
             _registered: registered,
             relay: address,
-            heard,
+            received,
             server,
             pathcall: [whole, other],
             nodes: {
@@ -237,28 +236,28 @@ impl Network {
         format!("http://{}", self.server)
     }
 
-    /// A connection of stock gRPC to the server.
+    /// Plain gRPC connection to the server.
     pub(super) fn connection(&self) -> tonic::transport::Channel {
         tonic::transport::Channel::from_shared(self.url()).expect("an address").connect_lazy()
     }
 
     pub(super) async fn status(&self) -> StatusReply {
-        let mut client = ControllerClient::connect(self.controller.url()).await.expect("it serves");
-        client.status(StatusRequest {}).await.expect("it answers").into_inner()
+        let mut client = ControllerClient::connect(self.controller.url()).await.expect("connection to the service");
+        client.status(StatusRequest {}).await.expect("an answer").into_inner()
     }
 
     pub(super) async fn element_counters(&self) -> CountersReply {
         let url = format!("http://{}", self.element.control_addr());
-        let mut client = ElementClient::connect(url).await.expect("it serves");
-        client.counters(CountersRequest {}).await.expect("it answers").into_inner()
+        let mut client = ElementClient::connect(url).await.expect("connection to the service");
+        client.counters(CountersRequest {}).await.expect("an answer").into_inner()
     }
 
-    /// Callers that have joined, of all applications.
+    /// Number of joined callers of all applications.
     pub(super) fn members(&self) -> usize {
         self.pathcall[0].stats().iter().map(|application| application.members).sum()
     }
 
-    /// What everybody has refused so far, by who counts it.
+    /// Refusals so far, by the party that counts them.
     pub(super) async fn refusals(&self, honest: &Honest) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::<String, u64>::new();
         let mut add = |name: &str, count: u64| *all.entry(name.to_owned()).or_default() += count;
@@ -285,7 +284,7 @@ impl Network {
             add("caller ignored", ignored);
             add("pool's caller ignored", stats.pool.ignored + stats.pool.redundant);
         }
-        for stats in self.nodes.iter().map(Serving::stats) {
+        for stats in self.nodes.iter().map(RunningHandlers::stats) {
             let messages = stats.messages;
             add("node ignored", messages.ignored + messages.refused + messages.repeats + messages.unauthenticated);
             add("node refused", stats.worker.refused + stats.caller.ignored);
@@ -293,17 +292,17 @@ impl Network {
         all
     }
 
-    /// Ports for frames of the server, as far as the relay has heard of them; and those of callers.
+    /// Frame ports of the server, as recorded by the relay, and of callers.
     pub(super) fn hosts(&self) -> HashMap<u32, SocketAddr> {
-        self.heard.lock().expect("no panic").hosts.clone()
+        self.received.lock().expect("the task succeeds").hosts.clone()
     }
 }
 
-fn pool(server: &Server) -> usize {
+fn pool(server: &Layer) -> usize {
     server.pool_stats().map_or(0, |pool| pool.servers)
 }
 
-/// A request that says who it is from.
+/// Request with a credential.
 pub(super) fn by<T>(token: &'static str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if !token.is_empty() {

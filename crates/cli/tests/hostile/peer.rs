@@ -1,4 +1,4 @@
-//! Lies in calls of the service Peer, field by field, and in metadata that channels write.
+//! Forged calls of the service Peer, field by field, and forged metadata.
 
 use pathcall_proto::v1::{
     AdmitRequest, ApplyRequest, CarryRequest, FollowPoolRequest, GiveUpRequest, JoinRequest, NameRequest, NodeRequest,
@@ -14,16 +14,16 @@ use rand::rngs::StdRng;
 use tonic::Request;
 use tonic::metadata::AsciiMetadataKey;
 
-use super::attack::{Attack, Hostile, long, odd};
+use super::attack::{Attack, Hostile, long_text, odd_number};
 use super::network::{HONEST, INSIDER, OUTSIDER, READER, by};
 
 const WORDS: &str = "/rpctest.Words/Reduce";
 const SUMS: &str = "/rpctest.Training/Update";
 const VOTE: &str = "/rpctest.Locks/Vote";
 const ELECT: &str = "/rpctest.Locks/Elect";
-/// Flows that a caller gets at most.
+/// Limit of flows of a caller.
 const FLOWS_MAX: u32 = 64;
-/// No call of a hostile client is waited for longer.
+/// Deadline of calls of the hostile client.
 const DEADLINE_MS: u64 = 60_000;
 
 fn guessed(random: &mut StdRng) -> Vec<u8> {
@@ -35,12 +35,12 @@ impl Hostile<'_> {
     pub(super) async fn join_nothing(&mut self) {
         let lies: &[fn(&mut JoinRequest, &mut StdRng)] = &[
             |join, _| join.application = String::new(),
-            |join, random| join.application = long(random),
+            |join, random| join.application = long_text(random),
             |join, _| join.application = "T-NOTHING".into(),
             |join, random| join.filter_digest ^= 1 << random.random_range(0..64),
-            |join, random| join.udp_port = (1 << 16) | odd(random),
+            |join, random| join.udp_port = (1 << 16) | odd_number(random),
             |join, _| join.method = String::new(),
-            |join, random| join.method = long(random),
+            |join, random| join.method = long_text(random),
             |join, _| join.method = "/rpctest.Locks/Nothing".into(),
             |join, _| join.method = WORDS.into(),
             |join, _| join.method = "/rpctest.Training/Echo".into(),
@@ -62,13 +62,13 @@ impl Hostile<'_> {
         }
     }
 
-    /// What is odd and not wrong is let in, within bounds.
+    /// Odd but valid requests are admitted, within bounds.
     pub(super) async fn join_oddly(&mut self) {
         let hosts: Vec<u32> = self.network.hosts().values().map(|host| host.port().into()).collect();
         let elements = [self.network.relay, self.network.element.data_addr()].map(|element| element.port().into());
         for path in [VOTE, ELECT] {
             let mut requests = Vec::new();
-            // None; one of somebody else: other callers, the server, the element.
+            // No port, or a port of another party: other callers, the server, the element.
             let others = [0, 1, self.network.server.port().into()].into_iter().chain(elements);
             for udp_port in hosts.iter().copied().chain(others) {
                 requests.push(JoinRequest { udp_port, incarnation: self.random.random(), ..join(path) });
@@ -88,7 +88,7 @@ impl Hostile<'_> {
                 };
                 let grant = joined.message().await.expect("a stream").expect("a grant");
                 assert!((1..=FLOWS_MAX).contains(&grant.flows), "{grant:?}");
-                self.tally.count(Attack::JoinOddly, "let in, within bounds");
+                self.tally.count(Attack::JoinOddly, "admitted within bounds");
             }
         }
     }
@@ -100,18 +100,18 @@ impl Hostile<'_> {
             session: self.voter.grant.session.clone(),
             methods: vec!["/rpctest.Locks/Reset".into()],
         };
-        // A method that it may not call; and those of which it says who it is by nobody's session.
+        // A forbidden method, then allowed methods with an unknown session.
         let outcome = self.peer.admit(by(INSIDER, truth.clone())).await;
         self.refused(Attack::Admit, "another method", outcome);
         let outcome = self.peer.admit(by(OUTSIDER, AdmitRequest { methods: vec![VOTE.into()], ..truth.clone() })).await;
         self.refused(Attack::Admit, "without a token", outcome);
         let lies: &[fn(&mut AdmitRequest, &mut StdRng)] = &[
             |admit, _| admit.application = String::new(),
-            |admit, random| admit.application = long(random),
+            |admit, random| admit.application = long_text(random),
             |admit, _| admit.application = "T-WORDS".into(),
             |admit, random| admit.session = guessed(random),
             |admit, _| admit.methods = vec![WORDS.into()],
-            |admit, random| admit.methods = vec![long(random)],
+            |admit, random| admit.methods = vec![long_text(random)],
             |admit, _| admit.methods = vec!["/rpctest.Locks/Reset".into(); 10_000],
         ];
         for request in self.lies(&truth, lies) {
@@ -119,7 +119,7 @@ impl Hostile<'_> {
                 Ok(reply) => {
                     let reply = reply.into_inner();
                     assert!(reply.let_go && reply.admitted.is_empty(), "{reply:?}");
-                    self.tally.count(Attack::Admit, "let go");
+                    self.tally.count(Attack::Admit, "released");
                 }
                 Err(status) => self.tally.count(Attack::Admit, format!("{:?}", status.code())),
             }
@@ -137,17 +137,17 @@ impl Hostile<'_> {
             session: self.insider.grant.session.clone(),
         };
         let lies: &[fn(&mut GiveUpRequest, &mut StdRng)] = &[
-            |give, random| give.application = long(random),
+            |give, random| give.application = long_text(random),
             |give, random| give.filter_digest ^= 1 << random.random_range(0..64),
             |give, random| give.session = guessed(random),
-            |give, random| give.endpoint = odd(random),
-            |give, random| give.incarnation = odd(random),
+            |give, random| give.endpoint = odd_number(random),
+            |give, random| give.incarnation = odd_number(random),
         ];
         for request in self.lies(&truth, lies) {
-            // Of who is no member it is nothing: sums go on, their callers see to that.
+            // Abandoning a sum of others has no effect: sums continue.
             let outcome = self.peer.give_up(by(INSIDER, request)).await;
-            let said = outcome.map_or_else(|status| format!("{:?}", status.code()), |_| "of nobody".into());
-            self.tally.count(Attack::GiveUp, said);
+            let printed = outcome.map_or_else(|status| format!("{:?}", status.code()), |_| "of nobody".into());
+            self.tally.count(Attack::GiveUp, printed);
         }
     }
 
@@ -156,13 +156,13 @@ impl Hostile<'_> {
             application: self.voter.request.application.clone(),
             filter_digest: self.voter.request.filter_digest,
             server_incarnation: self.voter.grant.server_incarnation,
-            // The same one each time: those that are named are kept.
+            // The same key each time, because registered keys are kept.
             keys: vec!["k".repeat(2000)],
             session: self.voter.grant.session.clone(),
         };
         let lies: &[fn(&mut NameRequest, &mut StdRng)] = &[
             |name, _| name.application = "T-WORDS".into(),
-            |name, random| name.application = long(random),
+            |name, random| name.application = long_text(random),
             |name, random| name.filter_digest ^= 1 << random.random_range(0..64),
             |name, random| name.server_incarnation ^= 1 << random.random_range(0..32),
             |name, random| name.session = guessed(random),
@@ -188,7 +188,7 @@ impl Hostile<'_> {
         };
         let lies: &[fn(&mut CarryRequest, &mut StdRng)] = &[
             |carry, _| carry.application = "T-WORDS".into(),
-            |carry, random| carry.application = long(random),
+            |carry, random| carry.application = long_text(random),
             |carry, random| carry.endpoint ^= 1 << random.random_range(0..32),
             |carry, random| carry.incarnation ^= 1 << random.random_range(0..32),
             |carry, random| carry.session = guessed(random),
@@ -199,7 +199,7 @@ impl Hostile<'_> {
             let outcome = self.peer.carry(by(INSIDER, tokio_stream::iter([request]))).await;
             self.refused(Attack::Carry, "another's", outcome);
         }
-        // One that ends before it has begun.
+        // Stream that ends before its first message.
         let outcome = self.peer.carry(by(INSIDER, tokio_stream::empty::<CarryRequest>())).await;
         self.refused(Attack::Carry, "nobody's", outcome);
     }
@@ -209,10 +209,10 @@ impl Hostile<'_> {
         let truth = OpenBookRequest { application, filter_digest: join(WORDS).filter_digest, method: WORDS.into() };
         let lies: &[fn(&mut OpenBookRequest, &mut StdRng)] = &[
             |_, _| {},
-            |open, random| open.application = long(random),
+            |open, random| open.application = long_text(random),
             |open, _| open.application = "T-SUM".into(),
             |open, random| open.filter_digest ^= 1 << random.random_range(0..64),
-            |open, random| open.method = long(random),
+            |open, random| open.method = long_text(random),
             |open, _| open.method = VOTE.into(),
         ];
         for request in self.lies(&truth, lies) {
@@ -235,7 +235,7 @@ impl Hostile<'_> {
         };
         let lies: &[fn(&mut ApplyRequest, &mut StdRng)] = &[
             |_, _| {},
-            |apply, random| apply.application = long(random),
+            |apply, random| apply.application = long_text(random),
             |apply, random| apply.filter_digest ^= 1 << random.random_range(0..64),
             |apply, random| apply.book = random.random(),
             |apply, _| apply.id = vec![0; 129],
@@ -248,7 +248,7 @@ impl Hostile<'_> {
             |apply, _| apply.method = "/rpctest.Words/Query".into(),
             |apply, _| apply.method = VOTE.into(),
         ];
-        // Let in or not: nobody has the book.
+        // No caller has this session, admitted or not.
         for token in [OUTSIDER, INSIDER, READER, HONEST] {
             for request in self.lies(&truth, lies) {
                 let outcome = self.peer.apply(by(token, request)).await;
@@ -261,11 +261,11 @@ impl Hostile<'_> {
         for token in [OUTSIDER, INSIDER] {
             let outcome = self.peer.node(by(token, NodeRequest { method: "/rpctest.Docs/Lookup".into() })).await;
             if self.network.tokens {
-                // The key is for who may call.
+                // Only admitted callers get the key.
                 self.refused(Attack::Node, token, outcome);
                 continue;
             }
-            let reply = outcome.expect("anybody may ask").into_inner();
+            let reply = outcome.expect("every caller may ask").into_inner();
             assert_eq!(reply.address, self.network.nodes[0].address().to_string());
             self.tally.count(Attack::Node, "answered");
         }
@@ -275,10 +275,10 @@ impl Hostile<'_> {
         let truth = FollowPoolRequest { udp_port: 9, incarnation: 7, method: "/rpctest.Store/Tried".into() };
         let lies: &[fn(&mut FollowPoolRequest, &mut StdRng)] = &[
             |follow, _| follow.udp_port = 0,
-            |follow, random| follow.udp_port = (1 << 16) | odd(random),
+            |follow, random| follow.udp_port = (1 << 16) | odd_number(random),
             |follow, _| follow.method = "/rpctest.Store/Get".into(),
             |follow, _| follow.method = WORDS.into(),
-            |follow, random| follow.method = long(random),
+            |follow, random| follow.method = long_text(random),
         ];
         for request in self.lies(&truth, lies) {
             let outcome = self.peer.follow_pool(by(INSIDER, request)).await;
@@ -300,42 +300,42 @@ impl Hostile<'_> {
             hex(&guessed(&mut self.random)),
             hex(&self.insider.grant.session),
             hex(&self.voter.grant.session),
-            // One that has joined, for reading.
+            // Session of a member that may only read.
             hex(&self.reader.grant.session),
         ];
         let says = ["pathcall-call", "pathcall-query", "pathcall-admitted", "pathcall-call-id"];
         let first = self.random.random_range(0..says.len());
         for (nth, session) in sessions.iter().enumerate() {
             for token in [OUTSIDER, INSIDER, READER] {
-                self.say(token, says[(first + nth) % says.len()], session).await;
+                self.call_with_metadata(token, says[(first + nth) % says.len()], session).await;
             }
         }
     }
 
-    /// Calls of methods that are not the caller's, with metadata that channels write.
-    async fn say(&mut self, token: &str, says: &str, session: &str) {
+    /// Calls methods of others with metadata that only channels send.
+    async fn call_with_metadata(&mut self, token: &str, says: &str, session: &str) {
         let channel = self.network.connection();
         let (mut words, mut locks) = (WordsClient::new(channel.clone()), LocksClient::new(channel.clone()));
         let wanted = Wanted { keys: Some(str_int(&[("key 1", 0)])), text: "hostile".into() };
         let by = [token, says, session];
         let outcomes = [
-            words.reduce(saying(by, counts(&[("key 1", 1)], "hostile"))).await.err(),
-            words.report(saying(by, counts(&[("key 1", 1)], ""))).await.err(),
-            locks.lock(saying(by, names(&["the lock"], ""))).await.err(),
-            locks.release(saying(by, names(&["the lock"], ""))).await.err(),
-            locks.reset(saying(by, note(""))).await.err(),
+            words.reduce(request_with_metadata(by, counts(&[("key 1", 1)], "hostile"))).await.err(),
+            words.report(request_with_metadata(by, counts(&[("key 1", 1)], ""))).await.err(),
+            locks.lock(request_with_metadata(by, names(&["the lock"], ""))).await.err(),
+            locks.release(request_with_metadata(by, names(&["the lock"], ""))).await.err(),
+            locks.reset(request_with_metadata(by, note(""))).await.err(),
         ];
         for status in outcomes {
             let status = status.unwrap_or_else(|| panic!("{token:?} is served by {says} {session:?}"));
             self.tally.count(Attack::Metadata, format!("{:?}", status.code()));
         }
-        // Reading is what one of them is let in for.
-        let asked = words.query(saying(by, wanted)).await;
+        // The reader may read.
+        let asked = words.query(request_with_metadata(by, wanted)).await;
         if token != READER {
             self.refused(Attack::Metadata, "a query", asked);
         }
         let mut docs = DocsClient::new(channel);
-        let asked = docs.lookup(saying(by, Wish { names: vec!["hostile".into()] })).await;
+        let asked = docs.lookup(request_with_metadata(by, Wish { names: vec!["hostile".into()] })).await;
         let asked = match asked {
             Ok(replies) => replies.into_inner().message().await,
             Err(status) => Err(status),
@@ -344,8 +344,8 @@ impl Hostile<'_> {
     }
 }
 
-/// A request that says who it is from, and what only channels say.
-fn saying<T>([token, says, session]: [&str; 3], message: T) -> Request<T> {
+/// Request with a credential and metadata that only channels send.
+fn request_with_metadata<T>([token, says, session]: [&str; 3], message: T) -> Request<T> {
     let mut request = within(DEADLINE_MS, message);
     let metadata = request.metadata_mut();
     if !token.is_empty() {

@@ -1,98 +1,102 @@
-//! A function as a user meets it: an element in the kernel, servers on hosts beside it, real programs talking through
-//! both. Needs root, and the programs that [`Bed::start`] names.
+//! Tests of a function on a live element: XDP program in the kernel, servers on hosts beside it, real programs that
+//! communicate through both. Needs root, and the programs that [`LiveTestbed::start`] names.
 
-pub(crate) mod bed;
-mod forsaken;
+mod dropped_element;
 pub(crate) mod photos;
+pub(crate) mod testbed;
 pub(crate) mod traffic;
 
 use std::time::Instant;
 
-use bed::Bed;
 use pathcall_test_support::process::until;
 use pathcall_testbed::root_tests;
 use photos::Photos;
+use testbed::LiveTestbed;
 use traffic::{HASTY_S, PATIENT_S, Traffic};
 
 #[test]
-fn snat_passes_connections_while_servers_come_and_go() {
-    if !root_tests("snat_passes_connections_while_servers_come_and_go") {
+fn snat_keeps_connections_during_scaling() {
+    if !root_tests("snat_keeps_connections_during_scaling") {
         return;
     }
-    let mut bed = Bed::start();
-    bed.serve("s1");
-    bed.serve("s2");
-    bed.change("add-server", "s1");
-    bed.change("add-server", "s2");
-    bed.until_group(&["s1", "s2"]);
-    let mut traffic = Traffic::start(&bed, PATIENT_S);
+    let mut testbed = LiveTestbed::start();
+    testbed.serve("s1");
+    testbed.serve("s2");
+    testbed.change("add-server", "s1");
+    testbed.change("add-server", "s2");
+    testbed.until_group(&["s1", "s2"]);
+    let mut traffic = Traffic::start(&testbed, PATIENT_S);
 
-    // A server more, then one less, each in the middle of long connections and of many short ones.
-    bed.serve("s3");
+    // One more server, then one less, each during long and short connections.
+    testbed.serve("s3");
     let long = traffic.long();
     traffic.until_short(20);
-    bed.change("add-server", "s3");
-    bed.until_group(&["s1", "s2", "s3"]);
+    testbed.change("add-server", "s3");
+    testbed.until_group(&["s1", "s2", "s3"]);
     traffic.until_short(20);
     long.end(&mut traffic);
     traffic.move_on();
-    bed.until_steady();
+    testbed.until_steady();
 
     let long = traffic.long();
     traffic.until_short(20);
-    bed.change("remove-server", "s1");
-    bed.until_group(&["s2", "s3"]);
+    testbed.change("remove-server", "s1");
+    testbed.until_group(&["s2", "s3"]);
     traffic.until_short(20);
     long.end(&mut traffic);
     traffic.move_on();
-    bed.until_steady();
-    // No flow is left there: it may go.
-    bed.stop("s1");
+    testbed.until_steady();
+    // No flow is left on the server: it may stop.
+    testbed.stop("s1");
     traffic.until_short(20);
-    // The same element adds maps up meanwhile, but for moments in which the machine stands still.
-    let share = until("the element adds little up", || {
-        bed.count_words()["element_share"].as_f64().filter(|share| *share > 0.3)
+    // Meanwhile the same element sums for map, except while the machine stands still.
+    let share = until("the element processes few values", || {
+        testbed.count_words()["element_share"].as_f64().filter(|share| *share > 0.3)
     });
 
     let counted = traffic.end();
-    let status = bed.status();
+    let status = testbed.status();
     println!("{counted}\nbeside them, words counted: {share:.2} of the work by the element\n{status:#}");
     assert_eq!(counted.broken, [""; 0], "connections were broken");
-    assert_eq!(bed.judged("invalid"), 0, "packets that the far host's kernel makes no sense of");
-    assert!(bed.judged("new") as usize >= counted.connections(), "{} connections", bed.judged("new"));
+    assert_eq!(testbed.conntrack_count("invalid"), 0, "packets invalid for the outside host's connection tracking");
+    assert!(
+        testbed.conntrack_count("new") as usize >= counted.connections(),
+        "{} connections",
+        testbed.conntrack_count("new")
+    );
     let count = |name: &str| status["counters"][name].as_u64().expect("a count");
     assert!(count("requests") > 0 && count("placed") > 0, "{status:#}");
     for wrong in ["flows_lost", "no_server", "stray", "lost_no_room", "lost_no_way_in"] {
         assert_eq!(count(wrong), 0, "{wrong}: {status:#}");
     }
 
-    // One that is killed is missed, after a second in which it reports nothing, and new connections pass by the others.
+    // A killed server is detected after a second without reports, and new connections go to the others.
     let began = Instant::now();
-    bed.kill("s2");
-    until("s2 is not missed", || (!bed.server("s2")["alive"].as_bool()?).then_some(()));
+    testbed.kill("s2");
+    until("s2 is still in the group", || (!testbed.server("s2")["alive"].as_bool()?).then_some(()));
     println!("missed after {:?}", began.elapsed());
-    bed.until_group(&["s3"]);
+    testbed.until_group(&["s3"]);
     for at in 0..8 {
-        traffic::fetch(&bed, at, PATIENT_S).expect("s3 is there");
+        traffic::fetch(&testbed, at, PATIENT_S).expect("s3 answers");
     }
 }
 
 #[test]
-fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
-    if !root_tests("one_service_uses_all_abilities_by_an_element_that_carries_a_function") {
+fn service_uses_all_abilities_beside_function() {
+    if !root_tests("service_uses_all_abilities_beside_function") {
         return;
     }
-    let mut bed = Bed::start();
+    let mut testbed = LiveTestbed::start();
     for name in ["s1", "s2"] {
-        bed.serve(name);
-        bed.change("add-server", name);
+        testbed.serve(name);
+        testbed.change("add-server", name);
     }
-    bed.until_group(&["s1", "s2"]);
-    let traffic = Traffic::start(&bed, PATIENT_S);
+    testbed.until_group(&["s1", "s2"]);
+    let traffic = Traffic::start(&testbed, PATIENT_S);
     traffic.until_short(5);
-    let service = Photos::start(&bed);
+    let service = Photos::start(&testbed);
     let plain = service.call(&["--plain"]);
-    // Where the machine stands still, hosts do without the element for a while, or without an accelerator.
+    // Where the machine stands still, hosts work without the element or an accelerator for a while.
     let photos = until("not every ability is used", || {
         let photos = service.call(&["--front", &service.front]);
         assert_eq!(photos["digest"], plain["digest"], "{photos:#}");
@@ -109,69 +113,72 @@ fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
     traffic.until_short(5);
     let counted = traffic.end();
 
-    let status = bed.status();
+    let status = testbed.status();
     println!(
         "{counted}\nbeside them: {} calls of {} kinds",
         photos["calls"],
         photos["methods"].as_array().map_or(0, Vec::len)
     );
     assert_eq!(counted.broken, [""; 0], "connections were broken");
-    assert_eq!(bed.judged("invalid"), 0, "packets that the far host's kernel makes no sense of");
+    assert_eq!(testbed.conntrack_count("invalid"), 0, "packets invalid for the outside host's connection tracking");
     let count = |name: &str| status["counters"][name].as_u64().expect("a count");
     assert!(count("requests") > 0, "{status:#}");
 }
 
 #[test]
-fn a_server_whose_interface_was_down_goes_on_and_one_without_ends() {
-    if !root_tests("a_server_whose_interface_was_down_goes_on_and_one_without_ends") {
+fn server_survives_link_flap_and_ends_without_interface() {
+    if !root_tests("server_survives_link_flap_and_ends_without_interface") {
         return;
     }
-    let mut bed = Bed::start();
-    bed.serve("s1");
-    bed.change("add-server", "s1");
-    bed.until_group(&["s1"]);
-    traffic::fetch(&bed, 0, PATIENT_S).expect("s1 is there");
-    bed.blink("s1");
-    until("requests are not answered any more", || traffic::fetch(&bed, 1, HASTY_S).ok());
-    bed.unplug("s1");
-    let mut process = bed.servers.remove("s1").expect("it serves");
-    let ended = until("it does not end", || process.0.try_wait().expect("a child of ours"));
+    let mut testbed = LiveTestbed::start();
+    testbed.serve("s1");
+    testbed.change("add-server", "s1");
+    testbed.until_group(&["s1"]);
+    traffic::fetch(&testbed, 0, PATIENT_S).expect("s1 answers");
+    testbed.flap_link("s1");
+    until("requests are not answered any more", || traffic::fetch(&testbed, 1, HASTY_S).ok());
+    testbed.unplug("s1");
+    let mut process = testbed.servers.remove("s1").expect("connection to the service");
+    let ended = until("the process is still running", || process.0.try_wait().expect("child process"));
     assert_eq!(ended.code(), Some(1));
 }
 
 #[test]
-fn an_element_that_is_dropped_goes_whoever_is_connected() {
-    if !root_tests("an_element_that_is_dropped_goes_whoever_is_connected") {
+fn dropped_element_ends_despite_connections() {
+    if !root_tests("dropped_element_ends_despite_connections") {
         return;
     }
-    let mut bed = Bed::start();
-    drop(bed.element.take());
-    forsaken::start_and_drop(&bed);
+    let mut testbed = LiveTestbed::start();
+    drop(testbed.element.take());
+    dropped_element::start_and_drop(&testbed);
 }
 
 #[test]
-fn what_a_user_gets_wrong_is_said_in_one_line() {
-    if !root_tests("what_a_user_gets_wrong_is_said_in_one_line") {
+fn user_errors_are_one_line() {
+    if !root_tests("user_errors_are_one_line") {
         return;
     }
-    let mut bed = Bed::start();
-    let controller = bed.url();
+    let mut testbed = LiveTestbed::start();
+    let controller = testbed.url();
     let refused = format!("pathcall: the controller at {controller} ");
-    let group = |verb: &str, name: &str| bed.fails(&["function", verb, name, "--controller", &controller]);
+    let group = |verb: &str, name: &str| testbed.fails(&["function", verb, name, "--controller", &controller]);
     assert_eq!(
         group("add-server", "s9"),
         format!("{refused}refuses: the topology has no server \"s9\": it has s1, s2, s3\n")
     );
     assert_eq!(group("remove-server", "s1"), format!("{refused}refuses: no server would be left: add another first\n"));
-    let other = bed.server_fails("s1", &["-D", "POOL=0xC0000300", "-D", "POOL_BITS=4"]);
+    let other = testbed.server_fails("s1", &["-D", "POOL=0xC0000300", "-D", "POOL_BITS=4"]);
     let same = "start both with the same file and the same options";
     assert_eq!(other, format!("{refused}refuses: server s1 runs another function than the element: {same}\n"));
-    let moved = bed.server_fails_on("s2", "s1");
-    assert!(moved.contains("server s1 is at ") && moved.ends_with('\n') && moved.lines().count() == 1, "{moved}");
-    bed.stop_element();
-    bed.small_links();
-    let small = bed.element_fails();
-    // Before it, that no controller of map and clone is there yet.
+    let moved = testbed.server_fails_on("s2", "s1");
+    assert!(
+        moved.contains("server s1 has MAC address ") && moved.ends_with('\n') && moved.lines().count() == 1,
+        "{moved}"
+    );
+    testbed.stop_element();
+    testbed.small_links();
+    let small = testbed.element_fails();
+    // Skips the line about the missing controller of map and clone.
     let small = small.lines().last().unwrap_or_default();
     assert!(small.starts_with("pathcall: interface h3 has an MTU of 1500 bytes, requests take 1"), "{small}");
 }

@@ -1,4 +1,4 @@
-//! Real programs that talk from inside to outside, and what became of their connections.
+//! Traffic of real programs from inside to outside, and the outcomes of its connections.
 
 use std::fmt;
 use std::process::{Child, Command, Stdio};
@@ -7,53 +7,53 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pathcall_testbed::Node;
+use pathcall_testbed::TestbedNode;
 use serde_json::Value;
 
-use super::bed::{BLOCKS, Bed, address};
+use super::testbed::{BLOCKS, LiveTestbed, address};
 use pathcall_test_support::process::until_within;
 
 pub const HTTP: u16 = 8000;
 pub const DNS: u16 = 53;
-/// One for each long connection; the last is UDP.
+/// One port for each long connection; the last is UDP.
 pub const IPERF: [u16; 4] = [5201, 5202, 5203, 5204];
-/// What dnsmasq says of the name.
+/// Address that dnsmasq returns for the name.
 pub const ANSWER: &str = "203.0.113.9";
-/// The page that is fetched, as it lies on this machine.
+/// Fetched page.
 const PAGE: &[u8] = include_bytes!("../../../../functions/snat.p4c");
-/// How long a page or a name is waited for where all are to come: longer than the machine stands still.
+/// Timeout of a page or a name where all must succeed: longer than the machine stands still.
 pub const PATIENT_S: u32 = 60;
-/// The same where some are lost for good, and the next ones are to come.
+/// Timeout where some are lost for good and later ones must succeed.
 pub const HASTY_S: u32 = 5;
-/// Longest wait for several of them, one after the other.
+/// Longest wait for several of them in sequence.
 const SHORT_MAX: Duration = Duration::from_secs(10 * PATIENT_S as u64);
-/// Of a long connection: enough for a change in its middle.
+/// Duration of a long connection: enough for a change in its middle.
 const SECONDS: &str = "4";
 
-/// What was counted.
+/// Outcomes of connections.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct TrafficCounts {
     pub fetched: usize,
     pub resolved: usize,
     pub long_tcp: usize,
     pub long_udp: usize,
-    /// Of long connections.
+    /// Sums over long connections.
     pub bytes: u64,
     pub resent: u64,
     pub datagrams: u64,
     pub datagrams_lost: u64,
-    /// What was said of those that were broken.
+    /// Errors of broken connections.
     pub broken: Vec<String>,
 }
 
-impl Counted {
-    /// That passed, of all kinds.
+impl TrafficCounts {
+    /// Number of successful connections of all kinds.
     pub fn connections(&self) -> usize {
         self.fetched + self.resolved + self.long_tcp + self.long_udp
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for TrafficCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} pages fetched (curl), {} names resolved (dig)", self.fetched, self.resolved)?;
         writeln!(
@@ -70,7 +70,7 @@ impl fmt::Display for Counted {
     }
 }
 
-/// Says that threads are to end, also where a test fails: they would go on without what they need.
+/// Stop flag of the threads, also set if a test fails, so that they do not outlive their testbed.
 #[derive(Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -80,25 +80,25 @@ impl Drop for Stop {
     }
 }
 
-/// Programs that go on until it ends.
+/// Programs that make connections until dropped.
 pub struct Traffic {
-    inside: Node,
+    inside: TestbedNode,
     outside: String,
     stop: Stop,
-    /// Addresses that connections are from.
+    /// Block of source addresses.
     block: Arc<AtomicUsize>,
     fetched: Arc<AtomicUsize>,
     resolved: Arc<AtomicUsize>,
     threads: Vec<JoinHandle<Vec<String>>>,
-    counted: Counted,
+    counted: TrafficCounts,
 }
 
 impl Traffic {
-    /// Begins with pages and names, each of which is waited for so long.
-    pub fn start(bed: &Bed, patience_s: u32) -> Self {
-        let (inside, outside) = (bed.inside.clone(), bed.outside.address().to_string());
+    /// Starts fetching pages and resolving names, each with this timeout in seconds.
+    pub fn start(testbed: &LiveTestbed, patience_s: u32) -> Self {
+        let (inside, outside) = (testbed.inside.clone(), testbed.outside.address().to_string());
         let (stop, block) = (Stop::default(), Arc::new(AtomicUsize::new(0)));
-        let begin = |one: fn(&Node, &str, &str, usize, u32) -> Result<(), String>| {
+        let begin = |one: fn(&TestbedNode, &str, &str, usize, u32) -> Result<(), String>| {
             let passed = Arc::new(AtomicUsize::new(0));
             let (inside, outside, stop, count) =
                 (inside.clone(), outside.clone(), Arc::clone(&stop.0), Arc::clone(&passed));
@@ -121,10 +121,10 @@ impl Traffic {
         let (fetched, fetching) = begin(page);
         let (resolved, resolving) = begin(name);
         let threads = vec![fetching, resolving];
-        Self { inside, outside, stop, block, fetched, resolved, threads, counted: Counted::default() }
+        Self { inside, outside, stop, block, fetched, resolved, threads, counted: TrafficCounts::default() }
     }
 
-    /// Waits until so many more pages and names have come.
+    /// Waits for `more` further pages and names.
     pub fn until_short(&self, more: usize) {
         for count in [&self.fetched, &self.resolved] {
             let before = count.load(Ordering::Relaxed);
@@ -133,13 +133,13 @@ impl Traffic {
         }
     }
 
-    /// From now on connections are from other addresses: those of the group before fall silent.
+    /// Uses other source addresses from now on: the flows of the previous group become idle.
     pub fn move_on(&self) {
         self.block.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Begins long connections, from addresses of different servers.
-    pub fn long(&self) -> Long {
+    /// Starts long connections, from addresses of different servers.
+    pub fn long(&self) -> LongConnections {
         let block = self.block.load(Ordering::Relaxed);
         let client = |(at, port): (usize, u16)| {
             let mut command = self.inside.command("iperf3");
@@ -152,10 +152,10 @@ impl Traffic {
             }
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("iperf3")
         };
-        Long(IPERF.into_iter().enumerate().map(client).collect())
+        LongConnections(IPERF.into_iter().enumerate().map(client).collect())
     }
 
-    pub fn end(mut self) -> Counted {
+    pub fn end(mut self) -> TrafficCounts {
         self.stop.0.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             self.counted.broken.extend(thread.join().expect("a thread of ours"));
@@ -166,25 +166,25 @@ impl Traffic {
     }
 }
 
-/// Connections that are under way.
-pub struct Long(Vec<Child>);
+/// Long connections in progress.
+pub struct LongConnections(Vec<Child>);
 
-impl Long {
+impl LongConnections {
     /// Waits for their end.
     pub fn end(self, traffic: &mut Traffic) {
         let counted = &mut traffic.counted;
         for (at, child) in self.0.into_iter().enumerate() {
-            let output = child.wait_with_output().expect("a child of ours");
-            let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            if !output.status.success() || said.get("error").is_some() {
+            let output = child.wait_with_output().expect("child process");
+            let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            if !output.status.success() || printed.get("error").is_some() {
                 counted.broken.push(format!(
                     "iperf3 {at}: {} {}",
-                    said["error"],
+                    printed["error"],
                     String::from_utf8_lossy(&output.stderr)
                 ));
                 continue;
             }
-            let end = &said["end"];
+            let end = &printed["end"];
             let count = |value: &Value| value.as_u64().unwrap_or(0);
             if at + 1 == IPERF.len() {
                 counted.long_udp += 1;
@@ -199,29 +199,29 @@ impl Long {
     }
 }
 
-/// One page, whole.
-pub fn fetch(bed: &Bed, at: usize, patience_s: u32) -> Result<(), String> {
-    page(&bed.inside, &bed.outside.address().to_string(), &address(BLOCKS - 1, at), at, patience_s)
+/// Fetches one whole page.
+pub fn fetch(testbed: &LiveTestbed, at: usize, patience_s: u32) -> Result<(), String> {
+    page(&testbed.inside, &testbed.outside.address().to_string(), &address(BLOCKS - 1, at), at, patience_s)
 }
 
-fn page(inside: &Node, outside: &str, from: &str, at: usize, patience_s: u32) -> Result<(), String> {
+fn page(inside: &TestbedNode, outside: &str, from: &str, at: usize, patience_s: u32) -> Result<(), String> {
     let mut command = inside.command("curl");
     command.args(["--silent", "--show-error", "--max-time", &patience_s.to_string(), "--interface", from]);
-    let got = said(command.arg(format!("http://{outside}:{HTTP}/snat.p4c")))?;
+    let got = printed(command.arg(format!("http://{outside}:{HTTP}/snat.p4c")))?;
     if got == PAGE { Ok(()) } else { Err(format!("curl {at}: another page of {} bytes", got.len())) }
 }
 
-fn name(inside: &Node, outside: &str, from: &str, at: usize, patience_s: u32) -> Result<(), String> {
+fn name(inside: &TestbedNode, outside: &str, from: &str, at: usize, patience_s: u32) -> Result<(), String> {
     let mut command = inside.command("dig");
-    // One question: a second would hide that the first was lost.
+    // One query only: a second would hide the loss of the first.
     command.args(["+short", "+tries=1", &format!("+time={patience_s}"), "-b", from, &format!("@{outside}")]);
-    let got = said(command.arg(format!("n{at}.pathcall.test")))?;
+    let got = printed(command.arg(format!("n{at}.pathcall.test")))?;
     let got = String::from_utf8_lossy(&got).trim().to_owned();
     if got == ANSWER { Ok(()) } else { Err(format!("dig {at}: {got:?}")) }
 }
 
-fn said(command: &mut Command) -> Result<Vec<u8>, String> {
-    let output = command.stdin(Stdio::null()).output().expect("it is installed");
+fn printed(command: &mut Command) -> Result<Vec<u8>, String> {
+    let output = command.stdin(Stdio::null()).output().expect("the program is installed");
     let error = || format!("{:?}: {}", command.get_args().last(), String::from_utf8_lossy(&output.stderr));
     if output.status.success() { Ok(output.stdout) } else { Err(error()) }
 }

@@ -1,7 +1,8 @@
-//! What TRD (`functions/trd.p4c`, CLIP §VI) says of each segment, beside tshark's `tcp.analysis`, on captures made under loss
-//! and reordering: they agree, or the difference is of a class whose rule holds for the packets themselves.
+//! Comparison of TRD (`functions/trd.p4c`, CLIP §VI) with tshark's `tcp.analysis` on captures made under loss and
+//! reordering: the verdicts agree, or the difference is of a class whose rule holds for the packets.
 //!
-//! Needs tshark; without it says so, or fails if `PATHCALL_ROOT_TESTS` is set. `functions/captures/make` makes the captures.
+//! Needs tshark; without it the tests print a note, or fail if `PATHCALL_ROOT_TESTS` is set. `functions/captures/make`
+//! makes the captures.
 
 mod classes;
 mod function;
@@ -19,7 +20,7 @@ use pathcall_function::Sources;
 use segments::{Segment, segments};
 use tshark::Verdict;
 
-/// Each capture with what it is of, in the page's words.
+/// Names of the captures, as on the page.
 const CAPTURES: [&str; 8] = ["clean", "idle", "loss-sender", "loss-middle", "loss-receiver", "reorder", "late", "both"];
 
 fn path(name: &str) -> PathBuf {
@@ -30,34 +31,34 @@ fn capture(name: &str) -> PathBuf {
     path(&format!("captures/{name}.pcap"))
 }
 
-/// A capture's segments, each with its kind.
-type Judged = (Vec<Segment>, Vec<Kind>);
+/// Segments of a capture, each with its kind.
+type ClassifiedSegments = (Vec<Segment>, Vec<Kind>);
 
-/// The segments of a capture, and what TRD says of them with all connections at servers.
-fn judged(name: &str) -> Judged {
-    static JUDGED: OnceLock<BTreeMap<&str, Judged>> = OnceLock::new();
+/// Segments of a capture, and TRD's verdicts with all connections at servers.
+fn classified_segments(name: &str) -> ClassifiedSegments {
+    static JUDGED: OnceLock<BTreeMap<&str, ClassifiedSegments>> = OnceLock::new();
     let judge = |name: &'static str| {
         let segments = segments(&capture(name));
-        let kinds = function::kinds(&segments, function::Placed::Nothing);
+        let kinds = function::kinds(&segments, function::PlacementMode::Nothing);
         (name, (segments, kinds))
     };
     JUDGED.get_or_init(|| CAPTURES.into_iter().map(judge).collect())[name].clone()
 }
 
-/// A difference that no class explains, or whose rule does not hold.
+/// Description of a difference that no class explains, or whose rule does not hold.
 fn wrong(name: &str, segment: &Segment, ours: Kind, theirs: Verdict) -> String {
     format!("{name}, frame {}: ours {ours:?}, tshark {theirs:?}: {segment:?}", segment.frame)
 }
 
 #[test]
-fn every_difference_from_tshark_is_explained() {
+fn every_difference_from_tshark_has_class() {
     if !tshark::is_there() || !function::compilers() {
         return;
     }
     let mut unexplained = Vec::new();
     let mut found = BTreeMap::new();
     for name in CAPTURES {
-        let (segments, ours) = judged(name);
+        let (segments, ours) = classified_segments(name);
         let theirs = tshark::verdicts(&capture(name));
         assert_eq!((segments.len(), segments.len()), (ours.len(), theirs.len()), "{name}: frames");
         let mut counts = BTreeMap::<String, u32>::new();
@@ -89,28 +90,28 @@ fn every_difference_from_tshark_is_explained() {
 }
 
 #[test]
-fn element_and_servers_say_the_same() {
+fn element_and_servers_give_same_verdicts() {
     if !function::compilers() {
         return;
     }
     for name in CAPTURES {
-        let (segments, alone) = judged(name);
-        let parts = function::kinds(&segments, function::Placed::WhatComes);
+        let (segments, alone) = classified_segments(name);
+        let parts = function::kinds(&segments, function::PlacementMode::Everything);
         let differs = alone.iter().zip(&parts).position(|(alone, parts)| alone != parts);
         assert_eq!(differs.map(|at| (segments[at].frame, alone[at], parts[at])), None, "{name}");
     }
 }
 
-/// `pathcall function run` reports the same segments, with packets under way between element and servers.
+/// `pathcall function run` reports the same segments, with packets in transit between element and servers.
 #[test]
-fn the_command_reports_what_was_sent_again() {
+fn command_reports_retransmissions() {
     if !function::compilers() {
         return;
     }
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trd");
     std::fs::create_dir_all(&folder).expect("a folder");
     for name in ["loss-middle", "both"] {
-        let (segments, ours) = judged(name);
+        let (segments, ours) = classified_segments(name);
         let mut command = Command::new(crate::PATHCALL);
         command
             .args(["function", "run"])
@@ -119,7 +120,7 @@ fn the_command_reports_what_was_sent_again() {
             .arg(capture(name))
             .args(["--servers", "3"]);
         command.arg("--out").arg(folder.join("out.pcap")).arg("--digests").arg(folder.join("digests"));
-        let output = command.stdin(Stdio::null()).output().expect("it is built");
+        let output = command.stdin(Stdio::null()).output().expect("the program is built");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut told: Vec<(u32, u16)> = Vec::new();
         for line in std::fs::read_to_string(folder.join("digests")).expect("written").lines() {
@@ -129,29 +130,29 @@ fn the_command_reports_what_was_sent_again() {
         }
         let again = segments.iter().zip(&ours).filter(|(_, kind)| **kind == Kind::Retransmitted);
         let mut expected: Vec<(u32, u16)> = again.map(|(segment, _)| (segment.seq, segment.identification())).collect();
-        // Of two connections, either may be first.
+        // The order of two connections may differ.
         told.sort_unstable();
         expected.sort_unstable();
         assert_eq!(told, expected, "{name}");
     }
 }
 
-/// TRD and the sender's own count of what it sent: none is missed, and none accused.
+/// TRD agrees with the sender's record of retransmissions: no misses and no false alarms.
 #[test]
-fn what_the_sender_did_is_found() {
+fn sender_retransmissions_are_detected() {
     if !function::compilers() {
         return;
     }
     for name in CAPTURES {
         let (segments, ours) = match name {
-            // What it is made to show takes a time that suits that network.
+            // This capture needs a reorder time that suits its network.
             "late" => {
                 let segments = segments(&capture(name));
                 let suits = Sources::default().define("REORDER_US", "9000");
-                let kinds = function::kinds_with(suits, &segments, function::Placed::Nothing);
+                let kinds = function::kinds_with(suits, &segments, function::PlacementMode::Nothing);
                 (segments, kinds)
             }
-            _ => judged(name),
+            _ => classified_segments(name),
         };
         let pairs = || segments.iter().zip(&ours);
         let again = |kind: Kind| kind == Kind::Retransmitted;

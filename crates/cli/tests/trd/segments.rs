@@ -1,7 +1,7 @@
-//! The TCP segments of a capture, each with what was known at that place when it came, from the packets themselves.
+//! TCP segments of a capture, each with the state of its connection at the capture point.
 //!
-//! Linux numbers the packets of a connection in the order in which it sends them (IPv4 identification). So a capture tells
-//! what neither TRD nor tshark looks at: whether a segment was sent after others that it comes behind.
+//! Linux numbers the packets of a connection in the order in which it sends them (IPv4 identification). So a capture
+//! shows what neither TRD nor tshark looks at: whether a segment was sent after segments with higher sequence numbers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,36 +13,36 @@ pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
 pub const RST: u8 = 4;
 const ACK: u8 = 16;
-/// What tshark takes for the round trip of a connection whose beginning it has not seen.
+/// Round trip that tshark assumes for a connection without captured handshake.
 const ROUND_TRIP_US: u64 = 3000;
-/// How long acknowledgements that ask for a segment count, to tshark.
+/// Time for which tshark considers duplicate acknowledgements.
 const ASKED_US: u64 = 20_000;
 
 type Direction = ([u8; 4], [u8; 4], u16, u16);
 
-/// A segment.
+/// TCP segment of the capture.
 #[derive(Clone)]
 pub struct Segment {
-    /// From 1.
+    /// Frame number, from 1.
     pub frame: usize,
-    /// Since the first.
+    /// Time since the first frame.
     pub at_us: u64,
     pub bytes: Vec<u8>,
     pub seq: u32,
-    /// With SYN and FIN.
+    /// Length, counting SYN and FIN.
     pub length: u32,
     pub flags: u8,
-    /// From what is behind the highest number so far to its first; none: it is the first.
+    /// Distance of its first byte from the end of the highest sequence number so far; `None` for the first segment.
     pub ahead: Option<i32>,
-    /// Since the segment with the highest number so far.
+    /// Time since the segment with the highest sequence number so far.
     pub newest_us: u64,
-    /// For how long some of its bytes had been missing between others; none: none had.
+    /// Time for which some of its bytes had been missing between others; `None` if none was missing.
     pub missing_us: Option<u64>,
-    /// The connection's, from its handshake.
+    /// Round trip of the connection, from its handshake.
     pub round_trip_us: u64,
-    /// Acknowledgements, two or more of one number and the last not long ago, asked for it.
+    /// Two or more duplicate acknowledgements asked for it, the last not long ago.
     pub asked: bool,
-    /// It was sent after others that have higher numbers.
+    /// Sent after segments with higher sequence numbers.
     sent_again: bool,
 }
 
@@ -71,12 +71,12 @@ impl std::fmt::Debug for Segment {
 }
 
 impl Segment {
-    /// Whether its sender had sent these numbers before, so far as can be known from what came by.
+    /// True if the sender had sent these bytes before, as far as the capture shows.
     pub fn was_sent_again(&self) -> bool {
         self.sent_again && !self.is_keep_alive()
     }
 
-    /// IPv4's.
+    /// IPv4 identification.
     pub fn identification(&self) -> u16 {
         u16::from_be_bytes([self.bytes[18], self.bytes[19]])
     }
@@ -86,24 +86,24 @@ impl Segment {
     }
 }
 
-/// What is known of one direction of a connection.
+/// State of one direction of a connection.
 #[derive(Default)]
-struct Known {
+struct DirectionState {
     next: Option<u32>,
     newest_us: u64,
-    /// Numbers that were passed over: from, to, and since when.
+    /// Missing ranges: start, end, and the time of the gap's opening.
     holes: Vec<(u32, u32, u64)>,
-    /// Its last acknowledgement, how often it was repeated, and when last.
+    /// Last acknowledgement, number of repeats, and time of the last one.
     acknowledged: (u32, u32, u64),
-    /// Its last SYN without ACK, and the time from there to its first ACK.
+    /// Time of the last SYN without ACK, and the time from there to the first ACK.
     syn_us: Option<u64>,
     round_trip_us: Option<u64>,
-    /// What was sent so far: number in the order of sending, and what is behind it.
+    /// Sent segments: number in the order of sending, and end of the segment.
     sent: Vec<(Option<u16>, u32)>,
 }
 
-impl Known {
-    /// A segment comes: for how long some of its numbers had been missing.
+impl DirectionState {
+    /// Records a segment. Returns the time for which some of its bytes had been missing.
     fn fill(&mut self, seq: u32, end: u32, at_us: u64) -> Option<u64> {
         let mut since = None::<u64>;
         let mut left = Vec::new();
@@ -137,10 +137,10 @@ impl Known {
     }
 }
 
-/// All of them.
+/// All segments of a capture.
 pub fn segments(capture: &Path) -> Vec<Segment> {
     let mut reader = PcapReader::new(File::open(capture).expect("a capture")).expect("pcap");
-    let (mut known, mut out, mut first) = (BTreeMap::<Direction, Known>::new(), Vec::new(), None);
+    let (mut known, mut out, mut first) = (BTreeMap::<Direction, DirectionState>::new(), Vec::new(), None);
     while let Some(packet) = reader.next_raw_packet() {
         let packet = packet.expect("a packet");
         let at_us = u64::from(packet.ts_sec) * 1_000_000 + u64::from(packet.ts_frac);
@@ -150,7 +150,7 @@ pub fn segments(capture: &Path) -> Vec<Segment> {
     out
 }
 
-fn segment(all: &mut BTreeMap<Direction, Known>, frame: usize, at_us: u64, bytes: Vec<u8>) -> Segment {
+fn segment(all: &mut BTreeMap<Direction, DirectionState>, frame: usize, at_us: u64, bytes: Vec<u8>) -> Segment {
     let half = |at: usize| u16::from_be_bytes(bytes[at..at + 2].try_into().expect("2 bytes"));
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let address = |at: usize| <[u8; 4]>::try_from(&bytes[at..at + 4]).expect("4 bytes");
@@ -160,7 +160,7 @@ fn segment(all: &mut BTreeMap<Direction, Known>, frame: usize, at_us: u64, bytes
     let payload = u32::from(half(16)) - (tcp as u32 - 14) - u32::from(bytes[tcp + 12] >> 4) * 4;
     let length = payload + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
     let end = seq.wrapping_add(length);
-    // The answer to a SYN has no number of its own.
+    // A SYN-ACK has no identification of its own.
     let id = (flags & (SYN | ACK) != SYN | ACK).then(|| half(18));
 
     let direction = (address(26), address(30), half(tcp), half(tcp + 2));
@@ -172,11 +172,12 @@ fn segment(all: &mut BTreeMap<Direction, Known>, frame: usize, at_us: u64, bytes
     own.acknowledge(flags, ack, length, at_us);
     let was_later = |other: Option<u16>| match (id, other) {
         (Some(id), Some(other)) => (id.wrapping_sub(other) as i16) > 0,
-        // Without a number: in the order of coming.
+        // Without identification: in the order of arrival.
         _ => true,
     };
-    let sent_again = length > 0 && own.sent.iter().any(|(other, behind)| was_later(*other) && before(seq, *behind));
-    // Also an acknowledgement says what was sent before it.
+    let sent_again =
+        length > 0 && own.sent.iter().any(|(other, other_end)| was_later(*other) && before(seq, *other_end));
+    // An acknowledgement also shows what was sent before it.
     if flags & RST == 0 {
         own.sent.push((id, end));
     }
@@ -186,7 +187,7 @@ fn segment(all: &mut BTreeMap<Direction, Known>, frame: usize, at_us: u64, bytes
     Segment { frame, at_us, bytes, seq, length, flags, ahead, newest_us, missing_us, round_trip_us, asked, sent_again }
 }
 
-/// Whether a number is before another.
+/// True if a sequence number precedes another.
 fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

@@ -1,25 +1,25 @@
-//! What tshark says of each frame.
+//! Verdicts of tshark on each frame.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Of `tcp.analysis`, what concerns repeats.
+/// Verdict of `tcp.analysis` on retransmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing of the kind.
+    /// No verdict.
     Nothing,
-    /// Sent again: no better word for it.
+    /// Retransmission of no special kind.
     Retransmission,
-    /// Sent again soon after acknowledgements that asked for it.
+    /// Retransmission soon after duplicate acknowledgements.
     Fast,
-    /// Sent again, though it had been acknowledged.
+    /// Retransmission of acknowledged bytes.
     Spurious,
     OutOfOrder,
     KeepAlive,
 }
 
 impl Verdict {
-    /// `tcp.analysis.retransmission`, which is set for all three.
+    /// True for `tcp.analysis.retransmission`, which is set for all three kinds.
     pub fn is_retransmission(self) -> bool {
         matches!(self, Self::Retransmission | Self::Fast | Self::Spurious)
     }
@@ -28,7 +28,7 @@ impl Verdict {
 const FIELDS: [&str; 5] =
     ["retransmission", "fast_retransmission", "spurious_retransmission", "out_of_order", "keep_alive"];
 
-/// Whether it is installed; says so if not.
+/// True if tshark is installed; prints a note if not.
 pub fn is_there() -> bool {
     let found = Command::new("tshark").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
@@ -38,10 +38,10 @@ pub fn is_there() -> bool {
     found
 }
 
-/// A verdict for each frame, in order.
+/// Verdict for each frame, in order.
 pub fn verdicts(capture: &Path) -> Vec<Verdict> {
     let mut command = Command::new("tshark");
-    // Nobody's own settings.
+    // Ignores settings of the user.
     command.env("WIRESHARK_CONFIG_DIR", env!("CARGO_TARGET_TMPDIR")).env("LC_ALL", "C");
     command
         .args(["-n", "-o", "tcp.analyze_sequence_numbers:TRUE", "-T", "fields", "-E", "separator=,", "-r"])

@@ -1,61 +1,61 @@
-//! Lines of a file as JSON: what `conformance/README.md` describes, and nothing else.
+//! JSON lines of a corpus file, as `conformance/README.md` describes them.
 
-use pathcall_program::{Application, Endpoint, Pool, Reason, Size};
+use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, FrameDropReason, Size};
 use pathcall_wire::TokenKey;
 use serde::{Deserialize, Serialize};
 
 use super::registers::{StateLine, is_default};
 use super::{Case, VERSION};
-use crate::Outcome;
-use crate::step::{Effect, Step};
+use crate::ProgramOutcome;
+use crate::step::{ProgramStep, StepEffect};
 
-/// A line of a file, after the first.
+/// Line of a file, after the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
-    /// A remark on what follows.
+pub enum CorpusLine {
+    /// Remark on the lines that follow.
     Remark(String),
-    /// What happens, and what it does.
+    /// Step with its effect.
     Step {
-        /// What happens.
-        step: Step,
-        /// What it does. Why a change is refused is not told.
-        effect: Effect,
+        /// Step.
+        step: ProgramStep,
+        /// Effect; without the reason of a refusal.
+        effect: StepEffect,
     },
-    /// What registers and counters hold now.
+    /// Registers and counters after the steps so far.
     State(Box<StateLine>),
 }
 
-/// Why a file can't be read.
+/// Error in a corpus file.
 #[derive(Debug, thiserror::Error)]
-pub enum Wrong {
-    /// A line is not what it should be.
+pub enum CorpusError {
+    /// Invalid line.
     #[error("line {line}: {error}")]
     Line {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What the parser says.
+        /// JSON error.
         error: serde_json::Error,
     },
-    /// A frame is not written as pairs of hexadecimal digits.
+    /// Frame that is not a string of hexadecimal digit pairs.
     #[error("line {line}: expected pairs of hexadecimal digits")]
     Hex {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// A file of another format.
+    /// Unknown format.
     #[error("format {format:?} version {version}, expected {FORMAT:?} version {VERSION}")]
     Format {
-        /// What it says that it is.
+        /// Name of the format in the file.
         format: String,
-        /// And of which version.
+        /// Version in the file.
         version: u32,
     },
-    /// A file without a first line.
+    /// File without a header line.
     #[error("the file is empty")]
     Empty,
 }
 
-/// What a file says that it is.
+/// Name of the format.
 const FORMAT: &str = "pathcall-conformance";
 
 #[derive(Serialize, Deserialize)]
@@ -77,7 +77,7 @@ struct SizeDef {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Application", deny_unknown_fields)]
+#[serde(remote = "AdmittedApplication", deny_unknown_fields)]
 struct ApplicationDef {
     gaid: u32,
     epoch: u32,
@@ -99,7 +99,7 @@ struct EndpointDef {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Pool", deny_unknown_fields)]
+#[serde(remote = "AdmittedPool", deny_unknown_fields)]
 struct PoolDef {
     gaid: u32,
     version: u32,
@@ -109,26 +109,26 @@ struct PoolDef {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Change {
-    Install(#[serde(with = "ApplicationDef")] Application),
+    Install(#[serde(with = "ApplicationDef")] AdmittedApplication),
     Key { gaid: u32, key: Option<[String; 2]> },
     Remove { gaid: u32 },
     Reset { gaid: u32 },
     Endpoint(#[serde(with = "EndpointDef")] Endpoint),
     RemoveEndpoint { endpoint: u32 },
     Group { gaid: u32, endpoints: Vec<u32> },
-    Pool(#[serde(with = "PoolDef")] Pool),
+    Pool(#[serde(with = "PoolDef")] AdmittedPool),
     NumberAfter { last: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Text {
+enum JsonLine {
     Remark(String),
     Frame {
         r#in: String,
         #[serde(default, skip_serializing_if = "is_default")]
         congested: bool,
-        out: Out,
+        out: OutcomeLine,
     },
     Refused(Change),
     State(StateLine),
@@ -138,22 +138,22 @@ enum Text {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Out {
-    Forward(To),
-    Copies(Vec<To>),
-    Drop(Why),
+enum OutcomeLine {
+    Forward(CopyLine),
+    Copies(Vec<CopyLine>),
+    Drop(ReasonLine),
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct To {
+struct CopyLine {
     endpoint: u32,
     frame: String,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
-enum Why {
+enum ReasonLine {
     Malformed,
     Forged,
     Stale,
@@ -166,144 +166,144 @@ enum Why {
 
 pub(super) fn write(case: &Case) -> String {
     let header = Header { format: FORMAT.to_owned(), version: VERSION, title: case.title.clone(), memory: case.memory };
-    let lines = case.lines.iter().map(|line| json(&Text::of(line)));
+    let lines = case.lines.iter().map(|line| json(&JsonLine::of(line)));
     std::iter::once(json(&header)).chain(lines).map(|line| line + "\n").collect()
 }
 
-pub(super) fn read(text: &str) -> Result<Case, Wrong> {
+pub(super) fn read(text: &str) -> Result<Case, CorpusError> {
     let mut lines = (1..).zip(text.lines());
-    let (_, first) = lines.next().ok_or(Wrong::Empty)?;
-    let header: Header = serde_json::from_str(first).map_err(|error| Wrong::Line { line: 1, error })?;
+    let (_, first) = lines.next().ok_or(CorpusError::Empty)?;
+    let header: Header = serde_json::from_str(first).map_err(|error| CorpusError::Line { line: 1, error })?;
     if header.format != FORMAT || header.version != VERSION {
-        return Err(Wrong::Format { format: header.format, version: header.version });
+        return Err(CorpusError::Format { format: header.format, version: header.version });
     }
     let lines = lines.map(|(line, text)| {
-        let text: Text = serde_json::from_str(text).map_err(|error| Wrong::Line { line, error })?;
-        text.into_line().ok_or(Wrong::Hex { line })
+        let text: JsonLine = serde_json::from_str(text).map_err(|error| CorpusError::Line { line, error })?;
+        text.into_line().ok_or(CorpusError::Hex { line })
     });
     Ok(Case { title: header.title, memory: header.memory, lines: lines.collect::<Result<_, _>>()? })
 }
 
-/// The JSON of what has no way to fail.
+/// JSON of a value whose serialization cannot fail.
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("strings and numbers, keys that are strings")
 }
 
-impl Text {
-    fn of(line: &Line) -> Self {
+impl JsonLine {
+    fn of(line: &CorpusLine) -> Self {
         match line {
-            Line::Remark(text) => Self::Remark(text.clone()),
-            Line::State(state) => Self::State((**state).clone()),
-            Line::Step { step: Step::Frame { bytes, congested }, effect } => {
-                Self::Frame { r#in: hex(bytes), congested: *congested, out: Out::of(effect) }
+            CorpusLine::Remark(text) => Self::Remark(text.clone()),
+            CorpusLine::State(state) => Self::State((**state).clone()),
+            CorpusLine::Step { step: ProgramStep::Frame { bytes, congested }, effect } => {
+                Self::Frame { r#in: hex(bytes), congested: *congested, out: OutcomeLine::of(effect) }
             }
-            Line::Step { step, effect } => {
+            CorpusLine::Step { step, effect } => {
                 let change = Change::of(step).expect("frames are written above");
-                if *effect == Effect::Changed { Self::Change(change) } else { Self::Refused(change) }
+                if *effect == StepEffect::Changed { Self::Change(change) } else { Self::Refused(change) }
             }
         }
     }
 
-    fn into_line(self) -> Option<Line> {
+    fn into_line(self) -> Option<CorpusLine> {
         Some(match self {
-            Self::Remark(text) => Line::Remark(text),
-            Self::State(state) => Line::State(Box::new(state)),
-            Self::Frame { r#in, congested, out } => Line::Step {
-                step: Step::Frame { bytes: bytes(&r#in)?, congested },
-                effect: Effect::Frame(out.into_outcome()?),
+            Self::Remark(text) => CorpusLine::Remark(text),
+            Self::State(state) => CorpusLine::State(Box::new(state)),
+            Self::Frame { r#in, congested, out } => CorpusLine::Step {
+                step: ProgramStep::Frame { bytes: bytes(&r#in)?, congested },
+                effect: StepEffect::Frame(out.into_outcome()?),
             },
-            Self::Change(change) => Line::Step { step: change.into_step()?, effect: Effect::Changed },
-            Self::Refused(change) => Line::Step { step: change.into_step()?, effect: Effect::Refused(None) },
+            Self::Change(change) => CorpusLine::Step { step: change.into_step()?, effect: StepEffect::Changed },
+            Self::Refused(change) => CorpusLine::Step { step: change.into_step()?, effect: StepEffect::Refused(None) },
         })
     }
 }
 
 impl Change {
-    fn of(step: &Step) -> Option<Self> {
+    fn of(step: &ProgramStep) -> Option<Self> {
         Some(match step {
-            Step::Install(application) => Self::Install(*application),
-            Step::Authenticate(gaid, key) => {
+            ProgramStep::Install(application) => Self::Install(*application),
+            ProgramStep::Authenticate(gaid, key) => {
                 let words = key.map(|key| key.words().map(|word| format!("{word:016x}")));
                 Self::Key { gaid: *gaid, key: words }
             }
-            Step::Remove(gaid) => Self::Remove { gaid: *gaid },
-            Step::Reset(gaid) => Self::Reset { gaid: *gaid },
-            Step::SetEndpoint(endpoint) => Self::Endpoint(*endpoint),
-            Step::RemoveEndpoint(endpoint) => Self::RemoveEndpoint { endpoint: *endpoint },
-            Step::SetGroup(gaid, endpoints) => Self::Group { gaid: *gaid, endpoints: endpoints.clone() },
-            Step::InstallPool(pool) => Self::Pool(pool.clone()),
-            Step::NumberAfter(last) => Self::NumberAfter { last: *last },
-            Step::Frame { .. } => return None,
+            ProgramStep::Remove(gaid) => Self::Remove { gaid: *gaid },
+            ProgramStep::Reset(gaid) => Self::Reset { gaid: *gaid },
+            ProgramStep::SetEndpoint(endpoint) => Self::Endpoint(*endpoint),
+            ProgramStep::RemoveEndpoint(endpoint) => Self::RemoveEndpoint { endpoint: *endpoint },
+            ProgramStep::SetGroup(gaid, endpoints) => Self::Group { gaid: *gaid, endpoints: endpoints.clone() },
+            ProgramStep::InstallPool(pool) => Self::Pool(pool.clone()),
+            ProgramStep::NumberAfter(last) => Self::NumberAfter { last: *last },
+            ProgramStep::Frame { .. } => return None,
         })
     }
 
-    fn into_step(self) -> Option<Step> {
+    fn into_step(self) -> Option<ProgramStep> {
         Some(match self {
-            Self::Install(application) => Step::Install(application),
-            Self::Key { gaid, key: None } => Step::Authenticate(gaid, None),
+            Self::Install(application) => ProgramStep::Install(application),
+            Self::Key { gaid, key: None } => ProgramStep::Authenticate(gaid, None),
             Self::Key { gaid, key: Some([k0, k1]) } => {
                 let word = |text: &str| u64::from_str_radix(text, 16).ok();
-                Step::Authenticate(gaid, Some(TokenKey::new([word(&k0)?, word(&k1)?])))
+                ProgramStep::Authenticate(gaid, Some(TokenKey::new([word(&k0)?, word(&k1)?])))
             }
-            Self::Remove { gaid } => Step::Remove(gaid),
-            Self::Reset { gaid } => Step::Reset(gaid),
-            Self::Endpoint(endpoint) => Step::SetEndpoint(endpoint),
-            Self::RemoveEndpoint { endpoint } => Step::RemoveEndpoint(endpoint),
-            Self::Group { gaid, endpoints } => Step::SetGroup(gaid, endpoints),
-            Self::Pool(pool) => Step::InstallPool(pool),
-            Self::NumberAfter { last } => Step::NumberAfter(last),
+            Self::Remove { gaid } => ProgramStep::Remove(gaid),
+            Self::Reset { gaid } => ProgramStep::Reset(gaid),
+            Self::Endpoint(endpoint) => ProgramStep::SetEndpoint(endpoint),
+            Self::RemoveEndpoint { endpoint } => ProgramStep::RemoveEndpoint(endpoint),
+            Self::Group { gaid, endpoints } => ProgramStep::SetGroup(gaid, endpoints),
+            Self::Pool(pool) => ProgramStep::InstallPool(pool),
+            Self::NumberAfter { last } => ProgramStep::NumberAfter(last),
         })
     }
 }
 
-impl Out {
-    /// What became of a frame. A reason that is not told, and what is no frame's effect, reads as malformed.
-    fn of(effect: &Effect) -> Self {
-        let to = |endpoint: &u32, frame: &Vec<u8>| To { endpoint: *endpoint, frame: hex(frame) };
+impl OutcomeLine {
+    /// Outcome of a frame. An unknown reason, and an effect that is not a frame's, become malformed.
+    fn of(effect: &StepEffect) -> Self {
+        let to = |endpoint: &u32, frame: &Vec<u8>| CopyLine { endpoint: *endpoint, frame: hex(frame) };
         match effect {
-            Effect::Frame(Outcome::Forward(endpoint, frame)) => Self::Forward(to(endpoint, frame)),
-            Effect::Frame(Outcome::Copies(copies)) => {
+            StepEffect::Frame(ProgramOutcome::Forward(endpoint, frame)) => Self::Forward(to(endpoint, frame)),
+            StepEffect::Frame(ProgramOutcome::Copies(copies)) => {
                 Self::Copies(copies.iter().map(|(endpoint, frame)| to(endpoint, frame)).collect())
             }
-            Effect::Frame(Outcome::Drop(Some(reason))) => Self::Drop(Why::of(*reason)),
-            _ => Self::Drop(Why::Malformed),
+            StepEffect::Frame(ProgramOutcome::Drop(Some(reason))) => Self::Drop(ReasonLine::of(*reason)),
+            _ => Self::Drop(ReasonLine::Malformed),
         }
     }
 
-    fn into_outcome(self) -> Option<Outcome> {
-        let to = |to: &To| Some((to.endpoint, bytes(&to.frame)?));
+    fn into_outcome(self) -> Option<ProgramOutcome> {
+        let to = |to: &CopyLine| Some((to.endpoint, bytes(&to.frame)?));
         Some(match &self {
-            Self::Forward(one) => to(one).map(|(endpoint, frame)| Outcome::Forward(endpoint, frame))?,
-            Self::Copies(all) => Outcome::Copies(all.iter().map(to).collect::<Option<_>>()?),
-            Self::Drop(why) => Outcome::Drop(Some(why.reason())),
+            Self::Forward(one) => to(one).map(|(endpoint, frame)| ProgramOutcome::Forward(endpoint, frame))?,
+            Self::Copies(all) => ProgramOutcome::Copies(all.iter().map(to).collect::<Option<_>>()?),
+            Self::Drop(why) => ProgramOutcome::Drop(Some(why.reason())),
         })
     }
 }
 
-impl Why {
-    const fn of(reason: Reason) -> Self {
+impl ReasonLine {
+    const fn of(reason: FrameDropReason) -> Self {
         match reason {
-            Reason::Malformed => Self::Malformed,
-            Reason::Forged => Self::Forged,
-            Reason::Stale => Self::Stale,
-            Reason::Counted => Self::Counted,
-            Reason::NotAdmitted => Self::NotAdmitted,
-            Reason::UnknownEndpoint => Self::UnknownEndpoint,
-            Reason::Unauthentic => Self::Unauthentic,
-            Reason::Filtered => Self::Filtered,
+            FrameDropReason::Malformed => Self::Malformed,
+            FrameDropReason::Forged => Self::Forged,
+            FrameDropReason::Stale => Self::Stale,
+            FrameDropReason::Counted => Self::Counted,
+            FrameDropReason::NotAdmitted => Self::NotAdmitted,
+            FrameDropReason::UnknownEndpoint => Self::UnknownEndpoint,
+            FrameDropReason::Unauthentic => Self::Unauthentic,
+            FrameDropReason::Filtered => Self::Filtered,
         }
     }
 
-    const fn reason(self) -> Reason {
+    const fn reason(self) -> FrameDropReason {
         match self {
-            Self::Malformed => Reason::Malformed,
-            Self::Forged => Reason::Forged,
-            Self::Stale => Reason::Stale,
-            Self::Counted => Reason::Counted,
-            Self::NotAdmitted => Reason::NotAdmitted,
-            Self::UnknownEndpoint => Reason::UnknownEndpoint,
-            Self::Unauthentic => Reason::Unauthentic,
-            Self::Filtered => Reason::Filtered,
+            Self::Malformed => FrameDropReason::Malformed,
+            Self::Forged => FrameDropReason::Forged,
+            Self::Stale => FrameDropReason::Stale,
+            Self::Counted => FrameDropReason::Counted,
+            Self::NotAdmitted => FrameDropReason::NotAdmitted,
+            Self::UnknownEndpoint => FrameDropReason::UnknownEndpoint,
+            Self::Unauthentic => FrameDropReason::Unauthentic,
+            Self::Filtered => FrameDropReason::Filtered,
         }
     }
 }

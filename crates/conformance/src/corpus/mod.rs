@@ -1,7 +1,7 @@
-//! The corpus: what the reference does, as files that an execution in any language can be held to.
+//! Conformance corpus: recorded behaviour of the reference, as files for executions in any language.
 //!
 //! ```text
-//! steps ─► reference ─► Case ─► conformance/*.jsonl ─► Case ─► replay: any execution ─► the same, or a Mismatch
+//! steps ─► reference ─► Case ─► conformance/*.jsonl ─► Case ─► replay on any execution ─► equal, or a Mismatch
 //! ```
 //!
 //! `conformance/README.md` describes the files.
@@ -15,35 +15,35 @@ use pathcall_program::{Counters, Size};
 use pathcall_wire::Instant;
 
 use crate::decode::Decoded;
-use crate::step::{Effect, Step};
-use crate::{Execution, Failure};
-pub use format::{Line, Wrong};
+use crate::step::{ProgramStep, StepEffect};
+use crate::{ExecutionFailure, ProgramExecution};
+pub use format::{CorpusError, CorpusLine};
 pub use registers::StateLine;
 
 /// Version of the format.
 pub const VERSION: u32 = 1;
 
-/// A file of the corpus.
+/// Corpus file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What it is about.
+    /// Title.
     pub title: String,
-    /// Memory that an execution needs at least, and refuses no less.
+    /// Memory of the execution: at least this size, and requests beyond it are refused.
     pub memory: Size,
-    /// What happens, in order.
-    pub lines: Vec<Line>,
+    /// Lines in order.
+    pub lines: Vec<CorpusLine>,
 }
 
-/// Where an execution does not do what the file says.
+/// Difference between an execution and a corpus file.
 #[derive(Debug)]
 pub struct Mismatch {
-    /// The file's title.
+    /// Title of the file.
     pub title: String,
-    /// Its line, counted from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The last remark before it.
+    /// Last remark before the line.
     pub remark: String,
-    /// What was done, expected and got.
+    /// Step, expected and actual effect.
     pub what: String,
 }
 
@@ -56,86 +56,92 @@ impl fmt::Display for Mismatch {
 }
 
 impl Case {
-    /// A case without lines.
+    /// Case without lines.
     #[must_use]
     pub fn new(title: &str, memory: Size) -> Self {
         Self { title: title.to_owned(), memory, lines: Vec::new() }
     }
 
-    /// The text of a file.
+    /// Text of the file.
     #[must_use]
     pub fn to_text(&self) -> String {
         format::write(self)
     }
 
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// [`Wrong`] names the line that can't be understood.
-    pub fn from_text(text: &str) -> Result<Self, Wrong> {
+    /// [`CorpusError`] names the faulty line.
+    pub fn from_text(text: &str) -> Result<Self, CorpusError> {
         format::read(text)
     }
 
-    /// Whether frames carry tokens in it: not every execution works on those.
+    /// True if frames carry tokens, which not every execution supports.
     #[must_use]
     pub fn has_tokens(&self) -> bool {
-        self.lines.iter().any(|line| matches!(line, Line::Step { step: Step::Authenticate(_, Some(_)), .. }))
+        self.lines
+            .iter()
+            .any(|line| matches!(line, CorpusLine::Step { step: ProgramStep::Authenticate(_, Some(_)), .. }))
     }
 
-    /// Has a step happen to an execution, and adds it with what came of it.
+    /// Applies a step to an execution, and records it with its effect.
     ///
     /// # Errors
-    /// When the execution fails.
-    pub fn record(&mut self, execution: &mut impl Execution, step: Step) -> Result<(), Failure> {
+    /// If the execution fails.
+    pub fn record(&mut self, execution: &mut impl ProgramExecution, step: ProgramStep) -> Result<(), ExecutionFailure> {
         let effect = step.apply(self.now(), execution)?;
-        self.lines.push(Line::Step { step, effect });
+        self.lines.push(CorpusLine::Step { step, effect });
         Ok(())
     }
 
-    /// Adds what an execution holds now. Its counters began at `began`.
+    /// Records the registers and counters of an execution, counters relative to `began`.
     ///
     /// # Errors
-    /// When the execution fails.
-    pub fn record_state(&mut self, execution: &mut impl Execution, began: &Counters) -> Result<(), Failure> {
-        self.lines.push(Line::State(Box::new(StateLine::new(&execution.state()?, began))));
+    /// If the execution fails.
+    pub fn record_state(
+        &mut self,
+        execution: &mut impl ProgramExecution,
+        began: &Counters,
+    ) -> Result<(), ExecutionFailure> {
+        self.lines.push(CorpusLine::State(Box::new(StateLine::new(&execution.state()?, began))));
         Ok(())
     }
 
-    /// Adds a remark on what follows.
+    /// Records a remark.
     pub fn remark(&mut self, text: &str) {
-        self.lines.push(Line::Remark(text.to_owned()));
+        self.lines.push(CorpusLine::Remark(text.to_owned()));
     }
 
     fn now(&self) -> Instant {
         Instant(self.lines.len() as u64 + 1)
     }
 
-    /// Plays the case to an execution with empty tables.
+    /// Replays the case on an execution with empty tables.
     ///
     /// # Errors
     /// The first [`Mismatch`].
-    pub fn replay(&self, execution: &mut impl Execution) -> Result<(), Mismatch> {
+    pub fn replay(&self, execution: &mut impl ProgramExecution) -> Result<(), Mismatch> {
         let mut remark = "at the beginning";
         let mismatch = |at: usize, remark: &str, what: String| Mismatch {
             title: self.title.clone(),
-            // The first line is the header.
+            // Line 1 is the header.
             line: at + 2,
             remark: remark.to_owned(),
             what,
         };
         let began = execution.state().map_err(|failure| mismatch(0, remark, failure.to_string()))?.counters;
         for (at, line) in self.lines.iter().enumerate() {
-            let failed = |failure: Failure| mismatch(at, remark, failure.to_string());
+            let failed = |failure: ExecutionFailure| mismatch(at, remark, failure.to_string());
             match line {
-                Line::Remark(text) => remark = text,
-                Line::Step { step, effect } => {
+                CorpusLine::Remark(text) => remark = text,
+                CorpusLine::Step { step, effect } => {
                     let got = step.apply(Instant(at as u64 + 1), execution).map_err(failed)?;
                     if !got.agrees(effect) {
                         let what = format!("{step}\nexpected {effect}\ngot      {got}");
                         return Err(mismatch(at, remark, what));
                     }
                 }
-                Line::State(expected) => {
+                CorpusLine::State(expected) => {
                     let got = StateLine::new(&execution.state().map_err(failed)?, &began);
                     if got != **expected {
                         let what = format!("registers or counters\nexpected {expected}\ngot      {got}");
@@ -148,13 +154,15 @@ impl Case {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for CorpusLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Remark(text) => write!(f, "# {text}"),
             Self::State(state) => write!(f, "{state}"),
-            Self::Step { step: Step::Frame { bytes, .. }, effect } => write!(f, "{} ─► {effect}", Decoded(bytes)),
-            Self::Step { step, effect: Effect::Changed } => write!(f, "{step}"),
+            Self::Step { step: ProgramStep::Frame { bytes, .. }, effect } => {
+                write!(f, "{} ─► {effect}", Decoded(bytes))
+            }
+            Self::Step { step, effect: StepEffect::Changed } => write!(f, "{step}"),
             Self::Step { step, effect } => write!(f, "{step}: {effect}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Registers and counters in a file: those that are not as they were at first.
+//! Registers and counters in a corpus file, without those that have their initial values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +8,14 @@ use pathcall_program::registers::{Ballot, Lock, RoundState};
 use serde::{Deserialize, Serialize};
 
 use super::format::hex;
-use crate::state::{ApplicationState, CallState, PlaceState, PoolState, RowState, State};
+use crate::state::{ApplicationState, CallState, ExecutionState, PlaceState, PoolRegisters, RowState};
 
-/// Registers and counters, without what is as it was when its application was installed or its endpoint
-/// admitted.
+/// Registers and counters that differ from their values at the installation of the application or the admission of the
+/// endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateLine {
-    /// Element-wide, those that are not 0.
+    /// Element-wide counters that are not 0.
     counters: BTreeMap<String, u64>,
     applications: Vec<ApplicationLine>,
     slots: Vec<SlotLine>,
@@ -75,7 +75,7 @@ struct RowLine {
     lock: Option<LockLine>,
     #[serde(default, skip_serializing_if = "is_default")]
     grants: u32,
-    /// Lane and value, of those that are not 0.
+    /// Lanes that are not 0, with their values.
     #[serde(default, skip_serializing_if = "is_default")]
     lanes: Vec<(usize, i32)>,
 }
@@ -84,7 +84,7 @@ struct RowLine {
 #[serde(deny_unknown_fields)]
 struct RoundLine {
     round: u32,
-    /// Those whose bit is set.
+    /// Workers whose bit is set.
     workers: Vec<u32>,
     tag: u32,
     ecn: bool,
@@ -124,9 +124,9 @@ struct PlaceLine {
 }
 
 impl StateLine {
-    /// Of what an execution holds, its counters counted from `began` on.
+    /// State of an execution, counters relative to `began`.
     #[must_use]
-    pub fn new(state: &State, began: &Counters) -> Self {
+    pub fn new(state: &ExecutionState, began: &Counters) -> Self {
         let since =
             state.counters.iter().zip(began.iter()).map(|((name, now), (_, then))| (name, now.wrapping_sub(then)));
         let places = |places: &[PlaceState]| {
@@ -178,8 +178,8 @@ impl ApplicationLine {
 }
 
 impl PoolLine {
-    fn new(gaid: u32, state: &PoolState) -> Self {
-        let PoolState { loads, shadows, counters } = state.clone();
+    fn new(gaid: u32, state: &PoolRegisters) -> Self {
+        let PoolRegisters { loads, shadows, counters } = state.clone();
         Self { gaid, counters: counted(counters.iter()), loads, shadows }
     }
 }
@@ -193,7 +193,7 @@ impl CallsLine {
 }
 
 impl RowLine {
-    /// A row, if it is not as it was at first.
+    /// Row, if it differs from its initial value.
     fn new(row: usize, state: &RowState, lanes: Vec<(usize, i32)>) -> Option<Self> {
         let used = !is_default(state) || !lanes.is_empty();
         used.then(|| Self {
@@ -233,7 +233,7 @@ fn counted(counters: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<Stri
     counters.filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Whether it is as it was at first.
+/// True for the default value.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

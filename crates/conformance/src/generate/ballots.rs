@@ -1,13 +1,13 @@
-//! Frames of ballots: votes, clearings, and the server's words about them.
+//! Frames of ballots: votes, clears, and the server's decisions.
 
 use pathcall_program::registers::Ballot;
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
-use pathcall_wire::{BaseRepr, Kind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, FrameKind, MapFlags, MapRepr};
 
 use super::Generator;
 use crate::frame;
 
-/// Keys of ballots, two of each length that matters, and two that no ballot has.
+/// Keys of ballots: two of each relevant length, and two that are invalid.
 const KEYS: [&[u8]; 10] = [
     b"a",
     b"b",
@@ -22,12 +22,12 @@ const KEYS: [&[u8]; 10] = [
 ];
 
 impl Generator {
-    /// A vote, or the clearing of a ballot.
+    /// Vote, or clear of a ballot.
     pub(super) fn vote(&mut self, a: usize) -> Vec<u8> {
-        let index = self.row(a);
+        let index = self.pick_row(a);
         let clears = self.random.percent(15);
-        let base = BaseRepr { round: self.random.below(3), ..self.caller_head(a, Kind::MapPairs) };
-        // A key has a row of its own, most of the time.
+        let base = BaseRepr { round: self.random.below(3), ..self.caller_head(a, FrameKind::MapPairs) };
+        // Usually each row has one key.
         let key = match self.random.below(20) {
             0..4 => self.random.pick(&KEYS),
             _ => KEYS[index as usize % (KEYS.len() - 2)],
@@ -49,32 +49,32 @@ impl Generator {
         if self.random.once_in(40)
             && let Some(byte) = bytes.get_mut(pathcall_wire::Base::LEN + pathcall_wire::MapHeader::LEN + 1)
         {
-            // The key's length and what is there disagree.
+            // A key length that contradicts the key.
             *byte = byte.wrapping_add(self.random.pick(&[1, 255, 32, 128]));
         }
         bytes
     }
 
-    /// The server's word that a ballot is decided.
-    pub(super) fn decided(&mut self, a: usize) -> Vec<u8> {
-        let index = self.row(a);
+    /// Server's message that a ballot is decided.
+    pub(super) fn ballot_decision(&mut self, a: usize) -> Vec<u8> {
+        let index = self.pick_row(a);
         let round = self.ballot(a, index).round;
-        let round = self.near(round);
+        let round = self.number_near(round);
         let mcast = self.random.percent(50);
-        let base = BaseRepr { round, ..self.server_head(a, Kind::MapPairsAck, mcast) };
-        let flags = self.bareness() | if self.random.once_in(10) { 0 } else { MapFlags::COUNT };
+        let base = BaseRepr { round, ..self.server_head(a, FrameKind::MapPairsAck, mcast) };
+        let flags = self.laneless_flags() | if self.random.once_in(10) { 0 } else { MapFlags::COUNT };
         frame::bare(&base, &MapRepr { flags, index, payload_len: 14, ..MapRepr::default() })
     }
 
-    /// The server counts from now on what comes to a row.
-    pub(super) fn moves(&mut self, a: usize) -> Vec<u8> {
-        let base = self.server_head(a, Kind::MapMove, false);
-        let index = self.row(a);
-        frame::bare(&base, &MapRepr { flags: self.bareness(), index, ..MapRepr::default() })
+    /// Server's message that it counts the votes of a row from now on.
+    pub(super) fn ballot_move(&mut self, a: usize) -> Vec<u8> {
+        let base = self.server_head(a, FrameKind::MapMove, false);
+        let index = self.pick_row(a);
+        frame::bare(&base, &MapRepr { flags: self.laneless_flags(), index, ..MapRepr::default() })
     }
 
     fn ballot(&self, a: usize, row: u32) -> Ballot {
-        let at = self.register(a, row);
+        let at = self.register_index(a, row);
         at.map(|at| self.program.tables().registers().ballots.peek(at, 1)[0]).unwrap_or_default()
     }
 }

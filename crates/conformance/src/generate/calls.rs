@@ -1,27 +1,27 @@
-//! Calls to pools of servers: requests, answers to them, cancels, and changes of the pools.
+//! Frames of calls to server pools: requests, replies, cancels; and changes of the pools.
 
-use pathcall_program::{Endpoint, Pool};
+use pathcall_program::{AdmittedPool, Endpoint};
 use pathcall_wire::clone::{caller_id, emit, groups};
-use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, MAX_FRAME};
 
 use super::{Generator, SIZE};
-use crate::Step;
+use crate::ProgramStep;
 
-/// Pools; that of index `i` is known as `i + 5`.
+/// Number of pools; the pool with index `i` has GAID `i + 5`.
 pub(super) const POOLS: usize = 2;
 const FIRST_GAID: u32 = 5;
-/// Endpoints of a pool: so many callers, then servers, those that come later, too.
+/// Numbers of callers and servers of a pool, later ones included.
 const CALLERS: u32 = 3;
 const SERVERS: u32 = 6;
-/// Requests that may still be answered.
+/// Largest number of requests that may still be answered.
 const ASKED: usize = 24;
 
-/// A pool as it is, or would be if it were installed.
+/// Planned state of a pool.
 #[derive(Debug)]
 pub(super) struct PoolPlan {
-    pool: Pool,
+    pool: AdmittedPool,
     incarnation: u32,
-    /// Requests as they left, to be answered in any order, or twice.
+    /// Requests as they left the element, to be answered in any order, or twice.
     asked: Vec<Vec<u8>>,
 }
 
@@ -29,7 +29,7 @@ impl PoolPlan {
     pub(super) fn new(index: usize) -> Self {
         let gaid = FIRST_GAID + index as u32;
         let servers = (0..4).map(|n| server_of(gaid, n)).collect();
-        Self { pool: Pool { gaid, version: 1, servers }, incarnation: 1, asked: Vec::new() }
+        Self { pool: AdmittedPool { gaid, version: 1, servers }, incarnation: 1, asked: Vec::new() }
     }
 }
 
@@ -42,10 +42,10 @@ const fn server_of(gaid: u32, n: u32) -> u32 {
 }
 
 impl Generator {
-    /// Steps that bring the pools into the tables.
+    /// Steps that install the pools.
     pub(super) fn install_pools(&mut self) {
         let last = self.random.pick(&[0, 0, 0, 1 << 40, (1 << 63) - 4]);
-        self.waiting.push_back(Step::NumberAfter(last));
+        self.waiting.push_back(ProgramStep::NumberAfter(last));
         for p in 0..POOLS {
             self.install_pool(p);
         }
@@ -54,9 +54,9 @@ impl Generator {
     fn install_pool(&mut self, p: usize) {
         let pool = self.pools[p].pool.clone();
         let gaid = pool.gaid;
-        self.waiting.push_back(Step::InstallPool(pool));
+        self.waiting.push_back(ProgramStep::InstallPool(pool));
         for n in 0..CALLERS + SERVERS {
-            self.waiting.push_back(Step::SetEndpoint(self.endpoint_of(p, caller_of(gaid, n))));
+            self.waiting.push_back(ProgramStep::SetEndpoint(self.endpoint_of(p, caller_of(gaid, n))));
         }
     }
 
@@ -65,18 +65,18 @@ impl Generator {
         Endpoint { endpoint, incarnation: *incarnation, gaid: pool.gaid, slot_base: SIZE.slots as u32, slots: 0 }
     }
 
-    /// A frame of a call.
-    pub(super) fn call(&mut self) -> Vec<u8> {
+    /// Frame of a call.
+    pub(super) fn call_frame(&mut self) -> Vec<u8> {
         let p = self.random.index(POOLS);
         match self.random.below(20) {
             0 => self.cancel(p),
-            1 => self.any_call(p),
+            1 => self.random_call(p),
             2..10 => self.reply(p),
             _ => self.request(p),
         }
     }
 
-    fn head_of(&mut self, p: usize, kind: Kind, src: u32, dst: u32) -> BaseRepr {
+    fn call_head(&mut self, p: usize, kind: FrameKind, src: u32, dst: u32) -> BaseRepr {
         let version = self.pools[p].pool.version;
         let epoch = if self.random.once_in(12) { version.wrapping_sub(1) } else { version };
         let incarnation = self.pools[p].incarnation;
@@ -93,16 +93,16 @@ impl Generator {
         }
     }
 
-    fn a_caller(&mut self, p: usize) -> u32 {
+    fn random_caller(&mut self, p: usize) -> u32 {
         caller_of(self.pools[p].pool.gaid, self.random.below(CALLERS))
     }
 
-    fn a_server(&mut self, p: usize) -> u32 {
+    fn random_server(&mut self, p: usize) -> u32 {
         server_of(self.pools[p].pool.gaid, self.random.below(SERVERS))
     }
 
-    /// Fields that the caller of a request draws.
-    fn drawn(&mut self, p: usize) -> CloneRepr {
+    /// Fields that the caller of a request chooses.
+    fn random_call_fields(&mut self, p: usize) -> CloneRepr {
         let groups = groups(self.pools[p].pool.servers.len()).max(1);
         let group = self.random.below(groups);
         CloneRepr {
@@ -116,22 +116,22 @@ impl Generator {
     }
 
     fn request(&mut self, p: usize) -> Vec<u8> {
-        let (src, to) = (self.a_caller(p), self.a_server(p));
-        let dst = if self.random.once_in(10) { self.a_caller(p) } else { to };
-        let base = self.head_of(p, Kind::CloneRequest, src, dst);
-        let mut head = self.drawn(p);
+        let (src, to) = (self.random_caller(p), self.random_server(p));
+        let dst = if self.random.once_in(10) { self.random_caller(p) } else { to };
+        let base = self.call_head(p, FrameKind::CloneRequest, src, dst);
+        let mut head = self.random_call_fields(p);
         if self.random.once_in(3) {
             head.parts = 1 + self.random.below(3) as u16;
             head.part = self.random.below(head.parts.into()) as u16;
-            // The parts of a request have what their caller drew once.
+            // All parts of a request have the same group and server choice.
             head.grp = base.seq % groups(self.pools[p].pool.servers.len()).max(1);
-            let whose = if self.random.once_in(12) { src + 1 } else { src };
-            head.req_id = caller_id(whose, base.seq, head.attempt);
+            let caller_number = if self.random.once_in(12) { src + 1 } else { src };
+            head.req_id = caller_id(caller_number, base.seq, head.attempt);
         } else if self.random.once_in(20) {
             head.req_id = self.random.below(9).into();
         }
         match self.random.below(30) {
-            // What only an element says.
+            // Value that only an element sets.
             0 => head.clo = 1 + self.random.below(2) as u8,
             1 => head.switch_id = 1 + self.random.below(2) as u16,
             2 => head.parts = 2,
@@ -139,7 +139,7 @@ impl Generator {
             _ => {}
         }
         let bytes = self.frame_of(&base, &head);
-        // As it leaves, it comes to its servers.
+        // Request as it arrives at its servers.
         let mut left = [0; MAX_FRAME];
         let left = &mut left[..bytes.len()];
         left.copy_from_slice(&bytes);
@@ -157,20 +157,20 @@ impl Generator {
         bytes
     }
 
-    /// An answer to one of the last requests, or a word that it is here: from a server of its pair, most of the
-    /// times; so its second answer comes, too.
+    /// Reply or confirmation for a recent request, usually from a server of its group, so that second answers occur as
+    /// well.
     fn reply(&mut self, p: usize) -> Vec<u8> {
         let asked = self.pools[p].asked.len();
         let at = asked - (1 + self.random.index(6.min(asked.max(1)))).min(asked);
         let Some(Ok(request)) = self.pools[p].asked.get(at).map(|bytes| CloneFrame::new_checked(&bytes[..])) else {
-            return self.any_call(p);
+            return self.random_call(p);
         };
         let (of, caller) = (request.head().repr(), request.base().src());
         let servers = self.pools[p].pool.servers.clone();
         let sid = self.random.index(servers.len().max(1));
         let src = servers.get(sid).copied().unwrap_or(caller);
-        let kind = if self.random.once_in(12) { Kind::CloneWorking } else { Kind::CloneReply };
-        let base = self.head_of(p, kind, src, caller);
+        let kind = if self.random.once_in(12) { FrameKind::CloneWorking } else { FrameKind::CloneReply };
+        let base = self.call_head(p, kind, src, caller);
         let parts = if of.parts > 1 {
             self.random.weighted(&[(2, 1), (3, 2)])
         } else {
@@ -190,24 +190,29 @@ impl Generator {
     }
 
     fn cancel(&mut self, p: usize) -> Vec<u8> {
-        let (src, dst) = (self.a_caller(p), self.a_server(p));
-        let base = self.head_of(p, Kind::CloneCancel, src, dst);
-        let head = CloneRepr { sid: self.random.below(6) as u16, ..self.drawn(p) };
+        let (src, dst) = (self.random_caller(p), self.random_server(p));
+        let base = self.call_head(p, FrameKind::CloneCancel, src, dst);
+        let head = CloneRepr { sid: self.random.below(6) as u16, ..self.random_call_fields(p) };
         self.frame_of(&base, &head)
     }
 
-    /// Anybody says anything.
-    fn any_call(&mut self, p: usize) -> Vec<u8> {
-        let kind = self.random.pick(&[Kind::CloneRequest, Kind::CloneReply, Kind::CloneCancel, Kind::CloneWorking]);
+    /// Random frame of a call from a random sender.
+    fn random_call(&mut self, p: usize) -> Vec<u8> {
+        let kind = self.random.pick(&[
+            FrameKind::CloneRequest,
+            FrameKind::CloneReply,
+            FrameKind::CloneCancel,
+            FrameKind::CloneWorking,
+        ]);
         let gaid = self.pools[p].pool.gaid;
         let [src, dst] = [(); 2].map(|()| caller_of(gaid, self.random.below(CALLERS + SERVERS + 2)));
-        let base = self.head_of(p, kind, src, dst);
+        let base = self.call_head(p, kind, src, dst);
         let flags = if self.random.percent(50) { Flags::FROM_SERVER } else { 0 };
         let head = CloneRepr {
             req_id: self.random.weighted(&[(2, self.random.clone().bits()), (2, caller_id(src, base.seq, 0)), (1, 0)]),
             sid: self.random.below(6) as u16,
             clo: self.random.below(3) as u8,
-            ..self.drawn(p)
+            ..self.random_call_fields(p)
         };
         debug_assert!(head.flags & !CloneFlags::ALL == 0);
         self.frame_of(&BaseRepr { flags: base.flags | flags, ..base }, &head)
@@ -221,47 +226,50 @@ impl Generator {
         bytes[..len].to_vec()
     }
 
-    /// A change of a pool, mostly one that the tables take.
-    pub(super) fn change_of_pools(&mut self) -> Step {
+    /// Change of a pool, usually a valid one.
+    pub(super) fn pool_change(&mut self) -> ProgramStep {
         let p = self.random.index(POOLS);
         let gaid = self.pools[p].pool.gaid;
         match self.random.below(12) {
             0 => {
-                let again = Step::InstallPool(self.pools[p].pool.clone());
+                let again = ProgramStep::InstallPool(self.pools[p].pool.clone());
                 self.install_pool(p);
                 self.waiting.push_front(again);
-                return Step::Remove(gaid);
+                return ProgramStep::Remove(gaid);
             }
-            1 => return Step::RemoveEndpoint(caller_of(gaid, self.random.below(CALLERS + SERVERS))),
+            1 => return ProgramStep::RemoveEndpoint(caller_of(gaid, self.random.below(CALLERS + SERVERS))),
             2 => {
                 let endpoint = caller_of(gaid, self.random.below(CALLERS + SERVERS));
                 let entry = self.endpoint_of(p, endpoint);
-                self.waiting.push_back(Step::SetEndpoint(entry));
-                return Step::SetEndpoint(Endpoint { incarnation: entry.incarnation + 1, ..entry });
+                self.waiting.push_back(ProgramStep::SetEndpoint(entry));
+                return ProgramStep::SetEndpoint(Endpoint { incarnation: entry.incarnation + 1, ..entry });
             }
             3 => {
-                // All that are there, as they should be.
+                // Complete and correct installation.
                 self.install_pool(p);
-                return self.waiting.pop_front().unwrap_or(Step::Remove(gaid));
+                return self.waiting.pop_front().unwrap_or(ProgramStep::Remove(gaid));
             }
             4 => {
-                // One more than there are, and at times an application's.
+                // GAID of no pool, sometimes of an application.
                 let gaid = if self.random.percent(70) { 9 } else { 1 + self.random.below(4) };
-                self.waiting.push_back(Step::Remove(gaid));
-                return Step::InstallPool(Pool { gaid, version: 1, servers: vec![] });
+                self.waiting.push_back(ProgramStep::Remove(gaid));
+                return ProgramStep::InstallPool(AdmittedPool { gaid, version: 1, servers: vec![] });
             }
             5 => {
                 let twice = server_of(gaid, 0);
-                return Step::InstallPool(Pool { servers: vec![twice, twice], ..self.pools[p].pool.clone() });
+                return ProgramStep::InstallPool(AdmittedPool {
+                    servers: vec![twice, twice],
+                    ..self.pools[p].pool.clone()
+                });
             }
             _ => {}
         }
-        // Servers come, go, and stand in another order; at times only one is left, or none.
+        // Servers are added, removed and reordered; sometimes one or none remains.
         let count = self.random.weighted(&[(1, 0), (2, 1), (4, 2), (4, 3), (4, 5)]);
         let first = self.random.below(SERVERS);
         let pool = &mut self.pools[p].pool;
         pool.servers = (0..count).map(|n| server_of(gaid, (first + n * 5) % SERVERS)).collect();
         pool.version += 1;
-        Step::InstallPool(pool.clone())
+        ProgramStep::InstallPool(pool.clone())
     }
 }

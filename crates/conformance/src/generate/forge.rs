@@ -1,4 +1,4 @@
-//! Frames that are not what they say, and bytes that are no frames.
+//! Forged and damaged frames, and random bytes.
 
 use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::map::MapHeader;
@@ -6,9 +6,9 @@ use pathcall_wire::{Base, Flags, MAX_FRAME};
 
 use super::{Generator, SIZE};
 
-/// Bytes of the base and map headers; a flipped bit matters most there.
+/// Length of the base and map headers, where bit errors have most effect.
 const HEADERS: usize = Base::LEN + MapHeader::LEN;
-/// What is a name in the base header, from its field's offset on.
+/// Offsets of identifying fields of the base header.
 const NAMES: [Name; 8] =
     [Name::Gaid, Name::Epoch, Name::Source, Name::Incarnation, Name::Destination, Name::Slot, Name::Flags, Name::Kind];
 
@@ -25,12 +25,11 @@ enum Name {
 }
 
 impl Generator {
-    /// A valid frame under other names, or with one field of its map header changed; the more that are
-    /// wrong, the rarer.
+    /// Valid frame with wrong identifiers, or with one changed field of its map header; several wrong fields are rarer.
     pub(super) fn forge(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         loop {
             if self.random.percent(70) {
-                self.misname(&mut bytes);
+                self.corrupt_identifier(&mut bytes);
             } else {
                 let at = Base::LEN + self.random.index(MapHeader::LEN);
                 let value = self.random.pick(&[0, 1, 2, 0xff, self.random.clone().bits() as u8]);
@@ -41,22 +40,22 @@ impl Generator {
             }
         }
         if self.random.percent(20) {
-            bytes = self.tokened(bytes);
+            bytes = self.add_invalid_token(bytes);
         }
-        self.signed_again(bytes)
+        self.sign_again(bytes)
     }
 
-    fn misname(&mut self, bytes: &mut [u8]) {
+    fn corrupt_identifier(&mut self, bytes: &mut [u8]) {
         let random = &mut self.random;
         let Ok(mut base) = Base::new_checked(bytes) else { return };
-        let near = |random: &mut crate::Random, value: u32| match random.below(4) {
+        let near = |random: &mut crate::SplitMix64, value: u32| match random.below(4) {
             0 => 0,
             1 => u32::MAX,
             2 => value.wrapping_add(1),
             _ => value.wrapping_sub(1),
         };
-        // Names that somebody has: of this application or of another.
-        let endpoint = |random: &mut crate::Random| 10 * (1 + random.below(5)) + random.below(5);
+        // Identifiers in use, of this application or another.
+        let endpoint = |random: &mut crate::SplitMix64| 10 * (1 + random.below(5)) + random.below(5);
         match random.pick(&NAMES) {
             Name::Gaid => base.set_gaid(random.below(6)),
             Name::Epoch => base.set_epoch(near(random, base.epoch())),
@@ -80,8 +79,8 @@ impl Generator {
         }
     }
 
-    /// With a token that nobody has signed, or with its flag alone.
-    fn tokened(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+    /// Frame with an invalid token, or with only the token flag.
+    fn add_invalid_token(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let room = bytes.len() + TOKEN_LEN <= MAX_FRAME && self.random.percent(80);
         let Ok(mut base) = Base::new_checked(&mut bytes[..]) else { return bytes };
         let (flags, length) = (base.flags(), base.length());
@@ -96,8 +95,8 @@ impl Generator {
         bytes
     }
 
-    /// As one who knows the key would send it, half the times.
-    fn signed_again(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+    /// Frame signed again with the key, in half of the cases.
+    fn sign_again(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let gaid = Base::new_checked(&bytes[..]).map(|base| base.gaid());
         let plan = self.plans.iter().find(|plan| Ok(plan.application.gaid) == gaid);
         if let Some(key) = plan.and_then(|plan| plan.key)
@@ -108,7 +107,8 @@ impl Generator {
         bytes
     }
 
-    /// Bits flip, the end is cut off or more follows; half of the frames that change their length say so.
+    /// Flips bits, truncates or extends the frame; half of the frames with a changed length also change the length
+    /// field.
     pub(super) fn damage(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         match self.random.below(6) {
             0 => bytes.truncate(self.random.index(bytes.len() + 1)),

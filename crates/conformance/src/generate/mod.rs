@@ -1,15 +1,15 @@
-//! Random steps from a seed that get deep: valid flows of all kinds, and what disturbs them.
+//! Random step generator: valid flows of all kinds, and disturbances.
 //!
 //! ```text
-//! seed ─► plan: applications, endpoints ─► weighted choice ─┬─ a valid frame: arrays, keyed, locks, ballots, server
-//!              ▲                                            ├─ again: a frame of the past, however old
-//!              │ where rounds, generations and locks stand  ├─ forged, or damaged
-//!         the reference, one step ahead                     └─ a change of the tables
+//! seed ─► planned applications, endpoints ─► weighted choice ─┬─ valid frame: arrays, keyed, locks, ballots, server
+//!              ▲                                              ├─ repeat of an earlier frame
+//!              │ state of rounds, generations and locks       ├─ forged or damaged frame
+//!         reference, one step ahead                           └─ change of the tables
 //! ```
 //!
-//! The generator has a reference of its own to look into, so that most frames name the round, the
-//! version or the lock that is there, and some the one beside it. Keys, rows, slots and numbers are
-//! few, so that frames meet each other. Frames are no longer than [`MAX_FRAME`].
+//! The generator has its own reference program, so that most frames name the current round, version or lock, and some a
+//! neighbouring one. Keys, rows, slots and numbers are few, so that frames interact. Frames have at most [`MAX_FRAME`]
+//! bytes.
 
 mod arrays;
 mod ballots;
@@ -22,57 +22,57 @@ mod tables;
 
 use std::collections::VecDeque;
 
-use pathcall_program::{CloneSize, Program, Size};
+use pathcall_program::{CloneSize, Size, SwitchProgram};
 use pathcall_wire::base::flip;
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MAX_FRAME};
 
-use crate::{Random, Step};
+use crate::{ProgramStep, SplitMix64};
 use calls::{POOLS, PoolPlan};
-use tables::Plan;
+use tables::PlannedApplication;
 
-/// Memory that the steps are made for: an execution has at least that much, and refuses no less.
+/// Memory for the generated steps: an execution has at least this size, and refuses requests beyond it.
 pub const SIZE: Size = Size { rows: 17, lanes: 2048, slots: 17 };
 
-/// Tables for calls that the steps are made for: few slots, so that calls meet in them.
+/// Size of the call tables: few slots, so that calls collide.
 pub const CLONES: CloneSize = CloneSize { pools: 3, requests: 4, filters: 2, slots: 4 };
 
-/// Applications; that of index `i` is known as `i + 1`.
+/// Number of applications; the one with index `i` has GAID `i + 1`.
 const APPLICATIONS: usize = 4;
-/// Frames of the past that may come again.
+/// Number of past frames that may be repeated.
 const PAST: usize = 512;
 
-/// What kinds of steps there are.
+/// Options of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
-    /// Some applications' frames carry tokens.
+pub struct GeneratorOptions {
+    /// Frames of some applications carry tokens.
     pub tokens: bool,
-    /// No changes of the tables after those at the beginning.
+    /// No table changes after the initial ones.
     pub steady: bool,
     /// Applications of the hardware profile, with rows of at most 32 lanes or of two banks.
     pub hardware: bool,
 }
 
-/// Steps without end; the first of them fill the tables.
+/// Infinite iterator of steps; the first ones fill the tables.
 #[derive(Debug)]
 pub struct Generator {
-    random: Random,
-    options: Options,
-    /// One step ahead of those who are compared.
-    program: Program,
+    random: SplitMix64,
+    options: GeneratorOptions,
+    /// Reference program, one step ahead of the compared executions.
+    program: SwitchProgram,
     now: u64,
-    plans: [Plan; APPLICATIONS],
+    plans: [PlannedApplication; APPLICATIONS],
     pools: [PoolPlan; POOLS],
-    /// The last number of each flow slot.
+    /// Last number of each flow slot.
     seqs: [u32; SIZE.slots],
-    /// The last frames that were valid when they were made.
+    /// Recent frames that were valid when generated.
     past: Vec<Vec<u8>>,
-    /// Steps that are decided already.
-    waiting: VecDeque<Step>,
+    /// Pending steps.
+    waiting: VecDeque<ProgramStep>,
 }
 
-/// What a step may be.
+/// Kind of the next step.
 #[derive(Debug, Clone, Copy)]
-enum Draw {
+enum StepKind {
     Fresh,
     Again,
     Forged,
@@ -80,7 +80,7 @@ enum Draw {
     Tables,
 }
 
-/// What a frame may be about.
+/// Subject of a frame.
 #[derive(Debug, Clone, Copy)]
 enum Topic {
     Part,
@@ -98,7 +98,7 @@ enum Topic {
     Other,
 }
 
-/// What is said in an application of arrays.
+/// Frames in an application of arrays, with weights.
 const OF_ARRAYS: [(u32, Topic); 8] = [
     (60, Topic::Part),
     (16, Topic::Result),
@@ -109,7 +109,7 @@ const OF_ARRAYS: [(u32, Topic); 8] = [
     (1, Topic::Close),
     (6, Topic::Other),
 ];
-/// What is said in an application of keys.
+/// Frames in an application of keys, with weights.
 const OF_KEYS: [(u32, Topic); 13] = [
     (90, Topic::Pairs),
     (40, Topic::Lock),
@@ -127,11 +127,11 @@ const OF_KEYS: [(u32, Topic); 13] = [
 ];
 
 impl Generator {
-    /// The steps of this seed.
+    /// Steps of this seed.
     #[must_use]
-    pub fn new(seed: u64, options: Options) -> Self {
-        let mut random = Random::new(seed);
-        let plans = std::array::from_fn(|index| Plan::new(&mut random, index, options.hardware));
+    pub fn new(seed: u64, options: GeneratorOptions) -> Self {
+        let mut random = SplitMix64::new(seed);
+        let plans = std::array::from_fn(|index| PlannedApplication::new(&mut random, index, options.hardware));
         let mut generator = Self {
             random,
             options,
@@ -150,68 +150,74 @@ impl Generator {
         generator
     }
 
-    fn draw(&mut self) -> Step {
+    fn draw_step(&mut self) -> ProgramStep {
         let tables = if self.options.steady { 0 } else { 9 };
-        let what =
-            [(780, Draw::Fresh), (140, Draw::Again), (50, Draw::Forged), (24, Draw::Damaged), (tables, Draw::Tables)];
+        let what = [
+            (780, StepKind::Fresh),
+            (140, StepKind::Again),
+            (50, StepKind::Forged),
+            (24, StepKind::Damaged),
+            (tables, StepKind::Tables),
+        ];
         let bytes = match self.random.weighted(&what) {
-            Draw::Tables => return self.change(),
-            Draw::Again if !self.past.is_empty() => {
-                // Mostly of the last ones.
+            StepKind::Tables => return self.table_change(),
+            StepKind::Again if !self.past.is_empty() => {
+                // Usually one of the most recent frames.
                 let back = if self.random.percent(70) { 12 } else { PAST as u32 };
                 let back = 1 + self.random.index((back as usize).min(self.past.len()));
                 let at = (self.now as usize).wrapping_sub(back);
                 self.past[at % self.past.len()].clone()
             }
-            Draw::Fresh | Draw::Again => {
-                let bytes = self.fresh();
+            StepKind::Fresh | StepKind::Again => {
+                let bytes = self.valid_frame();
                 self.remember(&bytes);
                 bytes
             }
-            Draw::Forged => {
-                let bytes = self.fresh();
+            StepKind::Forged => {
+                let bytes = self.valid_frame();
                 self.forge(bytes)
             }
-            Draw::Damaged => {
-                let bytes = self.fresh();
+            StepKind::Damaged => {
+                let bytes = self.valid_frame();
                 self.damage(bytes)
             }
         };
         debug_assert!(bytes.len() <= MAX_FRAME);
-        Step::Frame { bytes, congested: self.random.percent(5) }
+        ProgramStep::Frame { bytes, congested: self.random.percent(5) }
     }
 
-    /// A frame of one that is in the tables, or was to be.
-    fn fresh(&mut self) -> Vec<u8> {
+    /// Frame of an installed or planned sender.
+    fn valid_frame(&mut self) -> Vec<u8> {
         if self.random.once_in(4) {
-            return self.call();
+            return self.call_frame();
         }
         let a = self.random.index(APPLICATIONS);
-        let topic = match self.plans[a].is_of_keys() {
+        let topic = match self.plans[a].is_keyed() {
             true => self.random.weighted(&OF_KEYS),
             false => self.random.weighted(&OF_ARRAYS),
         };
         let bytes = match topic {
-            Topic::Part => self.part(a),
-            Topic::Result => self.result(a),
-            Topic::Pairs => self.pairs(a),
-            Topic::Lock => self.lock(a),
-            Topic::Free => self.free(a),
+            Topic::Part => self.worker_part(a),
+            Topic::Result => self.round_result(a),
+            Topic::Pairs => self.pair_frame(a),
+            Topic::Lock => self.lock_frame(a),
+            Topic::Free => self.lock_release(a),
             Topic::Vote => self.vote(a),
-            Topic::Decided => self.decided(a),
-            Topic::Move => self.moves(a),
-            Topic::Read => self.read(a),
-            Topic::Close => self.close(a),
-            Topic::Places => self.places(a),
-            Topic::Wipe => self.wipe(a),
-            Topic::Other => self.other(a),
+            Topic::Decided => self.ballot_decision(a),
+            Topic::Move => self.ballot_move(a),
+            Topic::Read => self.row_read(a),
+            Topic::Close => self.generation_close(a),
+            Topic::Places => self.places_query(a),
+            Topic::Wipe => self.row_clear(a),
+            Topic::Other => self.other_frame(a),
         };
-        self.sealed(a, bytes)
+        self.with_token(a, bytes)
     }
 
-    /// With its token, if the application's frames carry one.
-    fn sealed(&self, a: usize, bytes: Vec<u8>) -> Vec<u8> {
-        let sealed = self.plans[a].key.and_then(|key| key.seal(&bytes, &mut [0; MAX_FRAME]).map(<[u8]>::to_vec));
+    /// Adds the token, if the application's frames carry one.
+    fn with_token(&self, a: usize, bytes: Vec<u8>) -> Vec<u8> {
+        let sealed =
+            self.plans[a].key.and_then(|key| key.insert_token(&bytes, &mut [0; MAX_FRAME]).map(<[u8]>::to_vec));
         sealed.unwrap_or(bytes)
     }
 
@@ -225,13 +231,13 @@ impl Generator {
         }
     }
 
-    /// The base header of a caller's frame to its server.
-    fn caller_head(&mut self, a: usize, kind: Kind) -> BaseRepr {
-        let caller = self.caller(a);
+    /// Base header of a caller's frame to its server.
+    fn caller_head(&mut self, a: usize, kind: FrameKind) -> BaseRepr {
+        let caller = self.pick_caller(a);
         let endpoint = self.plans[a].endpoints[caller];
         let slot = endpoint.slot_base + self.random.below(endpoint.slots);
-        let seq = self.number(slot);
-        let owner = self.plans[a].endpoints[self.plans[a].owner()];
+        let seq = self.next_number(slot);
+        let owner = self.plans[a].endpoints[self.plans[a].owner_index()];
         let to = if self.random.percent(97) { owner } else { self.plans[a].endpoints[self.random.index(4)] };
         BaseRepr {
             flags: flip(seq),
@@ -247,11 +253,11 @@ impl Generator {
         }
     }
 
-    /// The base header of a server's frame to one of its callers, or to all.
-    fn server_head(&mut self, a: usize, kind: Kind, mcast: bool) -> BaseRepr {
-        let caller = self.caller(a);
+    /// Base header of a server's frame to one of its callers, or to all.
+    fn server_head(&mut self, a: usize, kind: FrameKind, mcast: bool) -> BaseRepr {
+        let caller = self.pick_caller(a);
         let to = self.plans[a].endpoints[caller];
-        let owner = self.plans[a].endpoints[self.plans[a].owner()];
+        let owner = self.plans[a].endpoints[self.plans[a].owner_index()];
         BaseRepr {
             flags: Flags::FROM_SERVER | if mcast { Flags::MCAST } else { 0 },
             gaid: self.plans[a].application.gaid,
@@ -266,22 +272,22 @@ impl Generator {
         }
     }
 
-    /// A caller, by its place in the plan: mostly one that is in the tables.
-    fn caller(&mut self, a: usize) -> usize {
+    /// Index of a caller in the plan, usually an installed one.
+    fn pick_caller(&mut self, a: usize) -> usize {
         let drawn = 1 + self.random.index(3);
         let there = |caller: &usize| self.plans[a].present[*caller];
         if there(&drawn) { drawn } else { (1..4).find(there).unwrap_or(drawn) }
     }
 
-    /// The next number of a slot: mostly the next; or a new frame under the last one's, one of those
-    /// before it, or windows ahead.
-    fn number(&mut self, slot: u32) -> u32 {
+    /// Next number of a slot; sometimes a new frame with the last number, an earlier number, or a number several
+    /// windows ahead.
+    fn next_number(&mut self, slot: u32) -> u32 {
         let Some(last) = self.seqs.get_mut(slot as usize) else { return 1 };
         match self.random.below(100) {
             0..4 => *last,
             4..8 => last.saturating_sub(self.random.below(300)),
             8..10 => {
-                // The same places again.
+                // Numbers with the same places in the window.
                 *last = last.wrapping_add(256 * (1 + self.random.below(3))).wrapping_sub(self.random.below(16));
                 *last
             }
@@ -292,8 +298,8 @@ impl Generator {
         }
     }
 
-    /// A row: mostly one of the application's.
-    fn row(&mut self, a: usize) -> u32 {
+    /// Row, usually one of the application's.
+    fn pick_row(&mut self, a: usize) -> u32 {
         let rows = self.plans[a].application.rows;
         match self.random.below(40) {
             0 => rows + self.random.below(2),
@@ -302,14 +308,14 @@ impl Generator {
         }
     }
 
-    /// Where the row is in the register arrays, if it is the application's.
-    fn register(&self, a: usize, row: u32) -> Option<usize> {
+    /// Index of a row in the register arrays, if it belongs to the application.
+    fn register_index(&self, a: usize, row: u32) -> Option<usize> {
         let application = self.plans[a].application;
         (row < application.rows).then(|| (application.row_base + row) as usize)
     }
 
-    /// A number that is mostly this one, or else near it.
-    fn near(&mut self, number: u32) -> u32 {
+    /// Usually the given number, sometimes a near one.
+    fn number_near(&mut self, number: u32) -> u32 {
         match self.random.below(20) {
             0 => number.wrapping_add(1),
             1 => number.wrapping_sub(1),
@@ -320,24 +326,24 @@ impl Generator {
 }
 
 impl Iterator for Generator {
-    type Item = Step;
+    type Item = ProgramStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<ProgramStep> {
         let step = match self.waiting.pop_front() {
             Some(step) => step,
-            None => self.draw(),
+            None => self.draw_step(),
         };
         self.now += 1;
         let now = Instant(self.now);
-        if let Step::Frame { bytes, congested } = &step {
+        if let ProgramStep::Frame { bytes, congested } = &step {
             let mut buffer = [0; MAX_FRAME];
             let frame = &mut buffer[..bytes.len()];
             frame.copy_from_slice(bytes);
             self.program.process(now, frame, *congested);
         } else {
-            // It has no failures of its own; what it refuses is taken note of.
+            // The reference has no transport failures; refusals are recorded in the plan.
             let effect = step.apply(now, &mut self.program);
-            self.note(&step, effect.is_ok_and(|effect| effect == crate::Effect::Changed));
+            self.record_result(&step, effect.is_ok_and(|effect| effect == crate::StepEffect::Changed));
         }
         Some(step)
     }

@@ -1,52 +1,52 @@
-//! All other frames: what the program passes on, whoever sends it.
+//! Frames that the program passes through.
 
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr};
 
 use super::Generator;
-use super::arrays::fitting;
+use super::arrays::lanes_that_fit;
 use crate::frame;
 
-/// What is passed on to the server.
-const FROM_CALLERS: [Kind; 12] = [
-    Kind::MapData,
-    Kind::MapPairs,
-    Kind::MapFlush,
-    Kind::MapSettled,
-    Kind::MapSilent,
-    Kind::MapLease,
-    Kind::MapHello,
-    // What a caller has no business to send.
-    Kind::MapResult,
-    Kind::MapRead,
-    Kind::MapClose,
-    Kind::MapFree,
-    Kind::MapMove,
+/// Kinds that are forwarded to the server.
+const FROM_CALLERS: [FrameKind; 12] = [
+    FrameKind::MapData,
+    FrameKind::MapPairs,
+    FrameKind::MapFlush,
+    FrameKind::MapSettled,
+    FrameKind::MapSilent,
+    FrameKind::MapLease,
+    FrameKind::MapHello,
+    // Kinds that a caller must not send.
+    FrameKind::MapResult,
+    FrameKind::MapRead,
+    FrameKind::MapClose,
+    FrameKind::MapFree,
+    FrameKind::MapMove,
 ];
-/// What is passed on to callers.
-const FROM_SERVERS: [Kind; 17] = [
-    Kind::MapAck,
-    Kind::MapHeld,
-    Kind::MapSoft,
-    Kind::MapError,
-    Kind::MapPairsAck,
-    Kind::MapCommit,
-    Kind::MapWithdraw,
-    Kind::MapLent,
-    Kind::MapRefused,
-    // What a server has no business to send.
-    Kind::MapData,
-    Kind::MapPairs,
-    Kind::MapValues,
-    Kind::MapRecord,
-    Kind::MapFreed,
-    Kind::MapClosed,
-    Kind::MapWiped,
-    Kind::MapMoved,
+/// Kinds that are forwarded to callers.
+const FROM_SERVERS: [FrameKind; 17] = [
+    FrameKind::MapAck,
+    FrameKind::MapHeld,
+    FrameKind::MapSoft,
+    FrameKind::MapError,
+    FrameKind::MapPairsAck,
+    FrameKind::MapCommit,
+    FrameKind::MapWithdraw,
+    FrameKind::MapLent,
+    FrameKind::MapRefused,
+    // Kinds that a server must not send.
+    FrameKind::MapData,
+    FrameKind::MapPairs,
+    FrameKind::MapValues,
+    FrameKind::MapRecord,
+    FrameKind::MapFreed,
+    FrameKind::MapClosed,
+    FrameKind::MapWiped,
+    FrameKind::MapMoved,
 ];
 
 impl Generator {
-    /// A frame that changes no register, or carries a payload, or crosses.
-    pub(super) fn other(&mut self, a: usize) -> Vec<u8> {
+    /// Frame that changes no register, carries a payload, or crosses applications.
+    pub(super) fn other_frame(&mut self, a: usize) -> Vec<u8> {
         let base = if self.random.percent(50) {
             let kind = self.random.pick(&FROM_CALLERS);
             self.caller_head(a, kind)
@@ -64,8 +64,8 @@ impl Generator {
         };
         let map = MapRepr {
             flags,
-            lanes: fitting(self.random.index(6), flags) as u16,
-            index: self.row(a),
+            lanes: lanes_that_fit(self.random.index(6), flags) as u16,
+            index: self.pick_row(a),
             threshold: self.random.below(3),
             payload_len: if self.random.percent(50) { self.random.below(40) as u16 } else { 0 },
             tag: self.random.below(3),

@@ -1,24 +1,24 @@
-//! What the controller has a pipeline know: every entry of every table follows from who is installed.
+//! Table entries of a pipeline, derived from the installed applications, endpoints, groups and pools.
 //!
 //! ```text
 //! applications, endpoints, groups, pools ─► wanted ─┐
-//!                         entries that are there ───┴─► sync: insert, modify, remove
+//!                                 present entries ──┴─► sync: insert, modify, remove
 //! ```
 
 use std::collections::BTreeMap;
 
 use pathcall_function::exec::{Execution, TableError};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
-use pathcall_program::Tables as Books;
+use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
+use pathcall_program::AdmissionTables;
 use pathcall_wire::clone::{groups, pair};
 
-use super::names::{Unnamed, action, table};
+use super::names::{NameError, action, table};
 use super::packet::{ELEMENT, address, station};
 
-/// A table of the program, each with one action that entries name.
+/// Table of the program, with the single action of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Of {
+enum PipelineTable {
     Applications,
     Pools,
     Senders,
@@ -31,7 +31,7 @@ enum Of {
     Whereabouts,
 }
 
-/// In the order of [`Of`]: the name in the text, and that of its action.
+/// Names of tables and actions in the P4 text, in the order of [`PipelineTable`].
 const TABLES: [(&str, &str); 10] = [
     ("tables.applications", "application"),
     ("tables.pools", "pool"),
@@ -45,34 +45,34 @@ const TABLES: [(&str, &str); 10] = [
     ("whereabouts", "at"),
 ];
 
-/// A second copy of a multicast: it comes in once more (`RID_SECOND_PASS`).
+/// Replica id of a multicast copy that makes a second pass (`RID_SECOND_PASS`).
 const SECOND_PASS: u16 = 0xffff;
-/// Multicast groups of requests that are cloned, one to each port (`GROUP_TWICE`).
+/// Base of the multicast groups for cloned requests, one per port (`GROUP_TWICE`).
 const TWICE: u16 = 0x8000;
-/// Ports of the switch that endpoints are behind.
+/// Number of ports with endpoints.
 const PORTS: u16 = 250;
 
-/// Of applications and pools by their ids: of counters, groups and loads.
+/// Indices of counters, groups and loads, by application or pool id.
 pub(super) type Indices = BTreeMap<u32, u32>;
-type Wanted = BTreeMap<(Of, Vec<u128>), Vec<u128>>;
+type Wanted = BTreeMap<(PipelineTable, Vec<u128>), Vec<u128>>;
 
-/// The tables, and what is in them.
+/// Tables with their current entries.
 #[derive(Debug)]
-pub(super) struct Tables {
-    /// By [`Of`]: with its action, and the width of each key in bits.
+pub(super) struct PipelineTables {
+    /// Ids in the order of [`PipelineTable`]: table, action, and the width of each key in bits.
     ids: Vec<(TableId, ActionId, Vec<u16>)>,
     present: Wanted,
-    /// Whether frames are worked on that pass by on their way to endpoints.
+    /// True for inline mode: frames addressed to endpoints are processed on the path.
     inlined: bool,
 }
 
-/// By which port an endpoint is reached.
+/// Port of an endpoint.
 pub(super) fn port(endpoint: u32) -> u16 {
     (endpoint % u32::from(PORTS)) as u16
 }
 
-impl Tables {
-    pub(super) fn new(program: &Program, machine: &mut Interpreter, inlined: bool) -> Result<Self, Unnamed> {
+impl PipelineTables {
+    pub(super) fn new(program: &Program, machine: &mut Interpreter, inlined: bool) -> Result<Self, NameError> {
         let id = |(name, of): &(&str, &str)| {
             let id = table(program, name)?;
             let widths = program.tables[id.0 as usize].keys.iter().map(|key| key.expr.ty.width()).collect();
@@ -84,15 +84,15 @@ impl Tables {
         Ok(Self { ids: TABLES.iter().map(id).collect::<Result<_, _>>()?, present: Wanted::new(), inlined })
     }
 
-    /// Has the tables hold what follows from the books.
+    /// Updates the tables to the entries derived from the installed state.
     pub(super) fn sync(
         &mut self,
         machine: &mut Interpreter,
-        books: &Books,
+        installed: &AdmissionTables,
         applications: &Indices,
         pools: &Indices,
     ) -> Result<(), TableError> {
-        let wanted = wanted(books, applications, pools, self.inlined);
+        let wanted = wanted(installed, applications, pools, self.inlined);
         for (at, _) in self.present.iter().filter(|(at, _)| !wanted.contains_key(*at)) {
             let (table, _, _) = self.ids[at.0 as usize];
             machine.remove(table, &self.entry(at, &[]).keys)?;
@@ -107,59 +107,63 @@ impl Tables {
         }
         self.present = wanted;
         for (gaid, index) in applications {
-            let members = books.group(*gaid).zip(1..).map(|(member, rid)| (port(member.endpoint), rid));
+            let members = installed.group(*gaid).zip(1..).map(|(member, rid)| (port(member.endpoint), rid));
             machine.set_group(*index as u16 + 1, &members.collect::<Vec<_>>());
         }
         Ok(())
     }
 
-    fn entry(&self, (of, keys): &(Of, Vec<u128>), args: &[u128]) -> Entry {
+    fn entry(&self, (of, keys): &(PipelineTable, Vec<u128>), args: &[u128]) -> TableEntry {
         let (_, action, widths) = &self.ids[*of as usize];
         let keys = keys.iter().zip(widths).map(|(&value, &prefix_bits)| Match { value, prefix_bits });
-        Entry { keys: keys.collect(), action: *action, args: args.to_vec() }
+        TableEntry { keys: keys.collect(), action: *action, args: args.to_vec() }
     }
 }
 
-fn wanted(books: &Books, applications: &Indices, pools: &Indices, inlined: bool) -> Wanted {
+fn wanted(installed: &AdmissionTables, applications: &Indices, pools: &Indices, inlined: bool) -> Wanted {
     let mut wanted = Wanted::new();
-    let mut want = |of: Of, keys: &[u32], args: &[u64]| {
+    let mut want = |of: PipelineTable, keys: &[u32], args: &[u64]| {
         let keys = keys.iter().map(|key| u128::from(*key)).collect();
         wanted.insert((of, keys), args.iter().map(|arg| u128::from(*arg)).collect());
     };
-    want(Of::Own, &[u32::from(*ELEMENT.ip()), ELEMENT.port().into()], &[]);
-    for (a, _, _) in books.applications() {
+    want(PipelineTable::Own, &[u32::from(*ELEMENT.ip()), ELEMENT.port().into()], &[]);
+    for (a, _, _) in installed.applications() {
         let Some(&index) = applications.get(&a.gaid) else { continue };
         let args = [index, a.epoch, a.owner, a.row_base, a.rows, a.width].map(u64::from);
-        want(Of::Applications, &[a.gaid], &args);
-        for (member, rid) in books.group(a.gaid).zip(1..) {
-            want(Of::Members, &[index, rid], &[member.endpoint, member.incarnation].map(u64::from));
+        want(PipelineTable::Applications, &[a.gaid], &args);
+        for (member, rid) in installed.group(a.gaid).zip(1..) {
+            want(PipelineTable::Members, &[index, rid], &[member.endpoint, member.incarnation].map(u64::from));
         }
     }
-    for (pool, _, _) in books.pools() {
+    for (pool, _, _) in installed.pools() {
         let Some(&index) = pools.get(&pool.gaid) else { continue };
         let count = pool.servers.len();
-        want(Of::Pools, &[pool.gaid], &[index, pool.version, groups(count)].map(u64::from));
+        want(PipelineTable::Pools, &[pool.gaid], &[index, pool.version, groups(count)].map(u64::from));
         for (group, (first, second)) in (0..groups(count)).filter_map(|group| Some((group, pair(group, count)?))) {
-            want(Of::Groups, &[pool.gaid, group], &[first, second].map(u64::from));
+            want(PipelineTable::Groups, &[pool.gaid, group], &[first, second].map(u64::from));
         }
         for (server, sid) in pool.servers.iter().zip(0..) {
-            if let Some(endpoint) = books.endpoint(*server).filter(|endpoint| endpoint.gaid == pool.gaid) {
-                want(Of::Servers, &[pool.gaid, sid], &[endpoint.endpoint, endpoint.incarnation].map(u64::from));
+            if let Some(endpoint) = installed.endpoint(*server).filter(|endpoint| endpoint.gaid == pool.gaid) {
+                want(
+                    PipelineTable::Servers,
+                    &[pool.gaid, sid],
+                    &[endpoint.endpoint, endpoint.incarnation].map(u64::from),
+                );
             }
         }
     }
-    for e in books.endpoints() {
+    for e in installed.endpoints() {
         let place = |servers: &[u32]| servers.iter().position(|server| *server == e.endpoint);
-        let pool = books.pools().find(|(pool, _, _)| pool.gaid == e.gaid);
+        let pool = installed.pools().find(|(pool, _, _)| pool.gaid == e.gaid);
         let server = pool.and_then(|(pool, _, _)| place(&pool.servers)).map_or(0, |sid| sid as u64 + 1);
         let at = address(e.endpoint);
         let (ip, udp) = (u64::from(u32::from(*at.ip())), u64::from(at.port()));
         let [e_incarnation, e_base, e_slots] = [e.incarnation, e.slot_base, e.slots].map(u64::from);
-        want(Of::Senders, &[e.gaid, e.endpoint], &[e_incarnation, e_base, e_slots, server]);
+        want(PipelineTable::Senders, &[e.gaid, e.endpoint], &[e_incarnation, e_base, e_slots, server]);
         let met = if inlined { [server, ip, udp] } else { [server, 0, 0] };
-        want(Of::Addressees, &[e.gaid, e.endpoint], &met);
-        want(Of::Ports, &[e.endpoint], &[port(e.endpoint).into()]);
-        want(Of::Whereabouts, &[e.endpoint], &[station(*at.ip()), station(*ELEMENT.ip()), ip, udp]);
+        want(PipelineTable::Addressees, &[e.gaid, e.endpoint], &met);
+        want(PipelineTable::Ports, &[e.endpoint], &[port(e.endpoint).into()]);
+        want(PipelineTable::Whereabouts, &[e.endpoint], &[station(*at.ip()), station(*ELEMENT.ip()), ip, udp]);
     }
     wanted
 }

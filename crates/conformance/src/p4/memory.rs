@@ -1,36 +1,36 @@
-//! Registers and counters as the control service sees them: set back for their next holder, and read.
+//! Registers and counters through the control interface: reset for a new owner, and read.
 
 use pathcall_function::exec::Execution;
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::{CounterId, Program, RegisterId};
-use pathcall_program::clone::registers::{Cloned, Fingerprint};
+use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
-use pathcall_program::{Application, ApplicationCounters, CloneSize, Counters, PoolCounters};
+use pathcall_program::{AdmittedApplication, ApplicationCounters, CloneSize, Counters, PoolCounters};
 use pathcall_wire::clone::MAX_SERVERS;
 use pathcall_wire::{KEYED_LANES, W_MAX};
 
-use super::names::{Registers, Unnamed, counter};
+use super::names::{NameError, Registers, counter};
 use crate::{ApplicationState, CallState, PlaceState, RowState};
 
-/// The arrays of the program.
+/// Register and counter arrays of the program.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct ProgramRegisters {
     registers: Registers,
-    /// In the order of [`ApplicationCounters`] and [`PoolCounters`]; what lanes count, from each of them.
+    /// Counters in the order of [`ApplicationCounters`] and [`PoolCounters`]; each is the sum of its arrays.
     applications: Vec<Vec<CounterId>>,
     pools: Vec<Vec<CounterId>>,
     frames_in: CounterId,
-    fates: CounterId,
+    outcomes: CounterId,
 }
 
-/// Fates of packets (`FATE_*` in p4/constants.p4), as far as they are counted.
-pub(super) mod fate {
+/// Counted outcomes of packets (`FATE_*` in p4/constants.p4).
+pub(super) mod outcome {
     pub(in crate::p4) const FORWARD: u32 = 2;
     pub(in crate::p4) const TWICE: u32 = 4;
     pub(in crate::p4) const MULTICAST: u32 = 6;
     pub(in crate::p4) const MALFORMED: u32 = 16;
     pub(in crate::p4) const FILTERED: u32 = 23;
-    /// One behind the last.
+    /// End of the range.
     pub(in crate::p4) const END: u32 = 32;
 }
 
@@ -41,9 +41,9 @@ macro_rules! counters {
     }};
 }
 
-impl Memory {
-    pub(super) fn new(program: &Program) -> Result<Self, Unnamed> {
-        let lanes = |name: &str| -> Result<Vec<_>, Unnamed> {
+impl ProgramRegisters {
+    pub(super) fn new(program: &Program) -> Result<Self, NameError> {
+        let lanes = |name: &str| -> Result<Vec<_>, NameError> {
             (0..KEYED_LANES).map(|lane| counter(program, &format!("lane_{lane}.{name}"))).collect()
         };
         let of_application = |(name, _): (&str, u64)| match name {
@@ -57,12 +57,12 @@ impl Memory {
             applications: ApplicationCounters::default().iter().map(of_application).collect::<Result<_, _>>()?,
             pools: PoolCounters::default().iter().map(of_pool).collect::<Result<_, _>>()?,
             frames_in: counter(program, "element_counters.frames_in")?,
-            fates: counter(program, "element_counters.fates")?,
+            outcomes: counter(program, "element_counters.fates")?,
         })
     }
 
-    /// Zeroes an application's rows; with `generations`, those start anew, too.
-    pub(super) fn reset_rows(&self, machine: &mut Interpreter, application: &Application, generations: bool) {
+    /// Zeroes an application's rows; with `generations` its generation as well.
+    pub(super) fn reset_rows(&self, machine: &mut Interpreter, application: &AdmittedApplication, generations: bool) {
         let r = &self.registers;
         for row in application.row_base..application.row_base + application.rows {
             if generations {
@@ -71,7 +71,7 @@ impl Memory {
                 machine.set_register(r.versions, row, 0);
             }
             machine.set_register(r.numbers, row, 1);
-            for array in [r.parts, r.marks, r.counts, r.holders, r.standings, r.locks, r.grants] {
+            for array in [r.parts, r.marks, r.counts, r.holders, r.ballot_states, r.locks, r.grants] {
                 machine.set_register(array, row, 0);
             }
             r.words.iter().for_each(|array| machine.set_register(*array, row, 0));
@@ -81,7 +81,7 @@ impl Memory {
         }
     }
 
-    /// Slots start anew.
+    /// Resets flow slots.
     pub(super) fn reset_slots(&self, machine: &mut Interpreter, first: u32, count: u32) {
         let r = &self.registers;
         for place in first * W_MAX..(first + count) * W_MAX {
@@ -91,19 +91,19 @@ impl Memory {
         }
     }
 
-    /// What calls have left is forgotten, but for the last number.
+    /// Clears the registers of calls, except for the last number.
     pub(super) fn reset_calls(&self, machine: &mut Interpreter, size: CloneSize) {
         let r = &self.registers;
         (0..size.requests).for_each(|slot| machine.set_register(r.requests, slot as u32, 0));
         (0..size.filters * size.slots).for_each(|slot| machine.set_register(r.filters, slot as u32, 0));
     }
 
-    /// Sets the last number.
-    pub(super) fn number_after(&self, machine: &mut Interpreter, last: u64) {
+    /// Sets the last request number.
+    pub(super) fn set_last_number(&self, machine: &mut Interpreter, last: u64) {
         machine.set_register(self.registers.call_numbers, 0, last.into());
     }
 
-    /// The loads of a pool's servers, and their shadow.
+    /// Queue lengths of a pool's servers, and their shadow.
     pub(super) fn loads(&self, machine: &Interpreter, pool: u32, servers: usize) -> [Vec<u16>; 2] {
         let read = |array: RegisterId| {
             (0..servers as u32).map(|sid| machine.register(array, pool * MAX_SERVERS as u32 + sid) as u16).collect()
@@ -111,7 +111,7 @@ impl Memory {
         [read(self.registers.loads), read(self.registers.shadows)]
     }
 
-    /// Sets them; those of servers that there are not to 0.
+    /// Sets the queue lengths; those of absent servers become 0.
     pub(super) fn set_loads(&self, machine: &mut Interpreter, pool: u32, loads: &[Vec<u16>; 2]) {
         for (array, loads) in [self.registers.loads, self.registers.shadows].into_iter().zip(loads) {
             for sid in 0..MAX_SERVERS {
@@ -121,33 +121,33 @@ impl Memory {
         }
     }
 
-    /// Counters of an application, in order, since the program was loaded.
+    /// Counters of an application in order, since the program was loaded.
     pub(super) fn application(&self, machine: &Interpreter, index: u32) -> Vec<u64> {
         super::names::counted(machine, &self.applications, index)
     }
 
-    /// The same of a pool.
+    /// Counters of a pool in order, since the program was loaded.
     pub(super) fn pool(&self, machine: &Interpreter, index: u32) -> Vec<u64> {
         super::names::counted(machine, &self.pools, index)
     }
 
-    /// Packets by what became of them.
-    pub(super) fn fates(&self, machine: &Interpreter) -> Vec<u64> {
-        (0..fate::END).map(|fate| machine.counter(self.fates, fate).packets).collect()
+    /// Numbers of packets by outcome.
+    pub(super) fn outcomes(&self, machine: &Interpreter) -> Vec<u64> {
+        (0..outcome::END).map(|outcome| machine.counter(self.outcomes, outcome).packets).collect()
     }
 
     /// Element-wide counters.
     pub(super) fn counters(&self, machine: &Interpreter) -> Counters {
-        let fates = self.fates(machine);
-        let out = fates[fate::FORWARD as usize..=fate::MULTICAST as usize].iter().sum();
+        let outcomes = self.outcomes(machine);
+        let out = outcomes[outcome::FORWARD as usize..=outcome::MULTICAST as usize].iter().sum();
         let frames_in = machine.counter(self.frames_in, 0).packets;
-        let values = [&[frames_in, out], &fates[fate::MALFORMED as usize..]].concat();
+        let values = [&[frames_in, out], &outcomes[outcome::MALFORMED as usize..]].concat();
         counters!(Counters from values: frames_in frames_out drop_malformed drop_forged drop_stale drop_counted
             drop_not_admitted drop_unknown_endpoint drop_unauthentic drop_filtered)
     }
 
-    /// The registers of an application.
-    pub(super) fn registers(&self, machine: &Interpreter, application: &Application) -> ApplicationState {
+    /// Registers of an application.
+    pub(super) fn registers(&self, machine: &Interpreter, application: &AdmittedApplication) -> ApplicationState {
         let r = &self.registers;
         let word = |array: RegisterId, at: u32| machine.register(array, at) as u32;
         let rows = application.row_base..application.row_base + application.rows;
@@ -173,7 +173,8 @@ impl Memory {
     fn row(&self, machine: &Interpreter, row: u32) -> RowState {
         let r = &self.registers;
         let read = |array: RegisterId| machine.register(array, row);
-        let (parts, holder, standing, lock) = (read(r.parts), read(r.holders), read(r.standings), read(r.locks));
+        let (parts, holder, ballot_state, lock) =
+            (read(r.parts), read(r.holders), read(r.ballot_states), read(r.locks));
         let mut key = [0; 32];
         for (word, bytes) in r.words.iter().zip(key.as_chunks_mut().0) {
             *bytes = (read(*word) as u32).to_be_bytes();
@@ -190,16 +191,16 @@ impl Memory {
                 key,
                 len: holder as u8,
                 moved: holder >> 8 == 1,
-                decided: standing >> 31 & 1 == 1,
-                count: (standing >> 32) as u32,
-                round: standing as u32 & (u32::MAX >> 1),
+                decided: ballot_state >> 31 & 1 == 1,
+                count: (ballot_state >> 32) as u32,
+                round: ballot_state as u32 & (u32::MAX >> 1),
             },
             lock: Lock { owner: (lock >> 32) as u32, tag: lock as u32 },
             grants: read(r.grants) as u32,
         }
     }
 
-    /// The places of a slot.
+    /// Places of a slot.
     pub(super) fn slot(&self, machine: &Interpreter, slot: u32) -> Vec<PlaceState> {
         let r = &self.registers;
         let place = |at: u32| PlaceState {
@@ -210,12 +211,12 @@ impl Memory {
         (slot * W_MAX..(slot + 1) * W_MAX).map(place).collect()
     }
 
-    /// What calls have left.
+    /// Registers of calls.
     pub(super) fn calls(&self, machine: &Interpreter, size: CloneSize) -> CallState {
         let r = &self.registers;
         let request = |at: usize| {
             let slot = machine.register(r.requests, at as u32);
-            Cloned { req_id: (slot >> 34) as u64, gaid: (slot >> 2) as u32, to: slot as u8 & 3 }
+            ClonedRequest { req_id: (slot >> 34) as u64, gaid: (slot >> 2) as u32, to: slot as u8 & 3 }
         };
         let filter = |at: usize| {
             let slot = machine.register(r.filters, at as u32);

@@ -1,14 +1,13 @@
-//! The P4 program (`p4/`) as an execution: its text, compiled and run packet by packet, with what a controller of a
-//! switch does beside it.
+//! P4 program (`p4/`) as an execution: compiled, interpreted packet by packet, and controlled as a switch would be.
 //!
 //! ```text
-//! installs, endpoints, pools ─► books ─┬─► entries: what follows for each table
-//!                                      └─► memory: registers that start anew
-//! frame ─► packet ─► interpreter ─► packets, counters ─► Outcome
-//!                         └─► processor: the record of places
+//! applications, endpoints, pools ─► installed ─┬─► entries of each table
+//!                                              └─► memory: registers to reset
+//! frame ─► packet ─► interpreter ─► packets, counters ─► ProgramOutcome
+//!                         └─► processor: record of a slot's places
 //! ```
 //!
-//! Whether a change is taken is what the books say: a [`pathcall_program::Program`] that never sees a frame.
+//! Changes of the tables are validated by a [`pathcall_program::SwitchProgram`] that never processes a frame.
 
 mod entries;
 mod memory;
@@ -21,84 +20,86 @@ use std::net::SocketAddrV4;
 
 use pathcall_function::exec::{Execution as _, Output};
 use pathcall_function::interp::Interpreter;
-use pathcall_program::{Application, CloneSize, Endpoint, Pool, Program, Reason, Size, TableError};
+use pathcall_program::{
+    AdmissionError, AdmittedApplication, AdmittedPool, CloneSize, Endpoint, FrameDropReason, Size, SwitchProgram,
+};
 use pathcall_wire::{Base, Instant, KEYED_LANES, MapFrame};
 
-use crate::state::PoolState;
-use crate::{ApplicationState, Execution, Failure, Outcome, State};
-use entries::{Indices, Tables, port};
-use memory::{Memory, fate};
-pub use names::Unnamed;
-use packet::{ELEMENT, Left, address};
+use crate::state::PoolRegisters;
+use crate::{ApplicationState, ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome};
+use entries::{Indices, PipelineTables, port};
+use memory::{ProgramRegisters, outcome};
+pub use names::NameError;
+use packet::{ELEMENT, ParsedPacket, address};
 
-/// Where packets come in.
+/// Ingress port of all packets.
 const IN_PORT: u16 = 1;
-/// Where those leave that are the switch's own processor's (`PC_CPU_PORT`).
+/// Port of the switch's own processor (`PC_CPU_PORT`).
 const CPU_PORT: u16 = 510;
-/// Where everybody who is no endpoint sends from.
+/// Address of senders that are not endpoints.
 const SENDER: u32 = 0x0a01_0002;
 
-/// The P4 program in an interpreter.
+/// P4 program in the interpreter.
 #[derive(Debug)]
 pub struct Pipeline {
     machine: Interpreter,
-    memory: Memory,
-    tables: Tables,
-    books: Program,
+    memory: ProgramRegisters,
+    tables: PipelineTables,
+    installed: SwitchProgram,
     clones: CloneSize,
-    /// Whether frames are addressed to endpoints, where they can be.
+    /// True for inline mode: frames are addressed to endpoints where possible.
     inlined: bool,
     applications: Indices,
     pools: Indices,
-    /// What counters stood at when their application or pool was installed, by GAID.
+    /// Values of the counters when their application or pool was installed, by GAID.
     began: BTreeMap<u32, Vec<u64>>,
     packet: Vec<u8>,
-    /// Frames that the processor has answered, and those that it dropped.
+    /// Numbers of frames that the processor answered and dropped.
     answered: u64,
     malformed: u64,
 }
 
-/// What came of a packet.
+/// Result of a packet.
 #[derive(Debug, Default)]
-struct Ran {
-    /// Frames that left, each with the endpoint that it is addressed to.
+struct PacketResult {
+    /// Frames that left, each with its destination endpoint.
     left: Vec<(u32, Vec<u8>)>,
-    /// A frame that went to the processor.
+    /// Frame that went to the processor.
     punted: Option<Vec<u8>>,
 }
 
-/// Why the program can't be run.
+/// Reason why the program cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
-    /// It lacks a table, a register or a counter.
+pub enum PipelineError {
+    /// Missing table, register or counter.
     #[error(transparent)]
-    Unnamed(#[from] Unnamed),
-    /// The interpreter does not take it.
+    Unnamed(#[from] NameError),
+    /// Error of the interpreter's compiler.
     #[error(transparent)]
-    Program(#[from] pathcall_function::interp::CompileError),
-    /// An entry is not taken.
+    Compile(#[from] pathcall_function::interp::CompileError),
+    /// Refused entry.
     #[error(transparent)]
     Entry(#[from] pathcall_function::exec::TableError),
 }
 
 impl Pipeline {
-    /// A pipeline with this program, which is made for so much memory, and empty tables. `inlined`: frames are
-    /// addressed to the endpoints that they name, and worked on in passing.
+    /// Pipeline with this program, which is built for `size`, and empty tables. `inlined` selects inline mode: frames
+    /// are addressed to the endpoints that they name, and processed on the path.
     ///
     /// # Errors
-    /// What does not fit.
+    /// If the program does not fit.
     pub fn new(
         program: &pathcall_function::ir::Program,
         size: Size,
         clones: CloneSize,
         inlined: bool,
-    ) -> Result<Self, Unfit> {
+    ) -> Result<Self, PipelineError> {
         let mut machine = Interpreter::new(program)?;
         let mut pipeline = Self {
-            memory: Memory::new(program)?,
-            tables: Tables::new(program, &mut machine, inlined)?,
+            memory: ProgramRegisters::new(program)?,
+            tables: PipelineTables::new(program, &mut machine, inlined)?,
             machine,
-            books: Program::with_clones(size, clones, pathcall_program::Profile::FullSequence),
+            installed: SwitchProgram::with_clones(size, clones, pathcall_program::RepeatFilterProfile::FullSequence),
             clones,
             inlined,
             applications: Indices::new(),
@@ -113,30 +114,31 @@ impl Pipeline {
     }
 
     fn sync(&mut self) -> Result<(), pathcall_function::exec::TableError> {
-        self.tables.sync(&mut self.machine, self.books.tables(), &self.applications, &self.pools)
+        self.tables.sync(&mut self.machine, self.installed.tables(), &self.applications, &self.pools)
     }
 
-    /// What follows from a change of the books.
-    fn changed(&mut self) -> Result<(), Failure> {
-        self.sync().map_err(|error| Failure::Broken(Box::new(error)))
+    /// Updates the pipeline after a change of the tables.
+    fn changed(&mut self) -> Result<(), ExecutionFailure> {
+        self.sync().map_err(|error| ExecutionFailure::Broken(Box::new(error)))
     }
 
-    /// Where a frame is sent: to the endpoint that it names, if it passes by the element on its way there.
+    /// Destination of a frame: the endpoint that it names in inline mode, else the element.
     fn addressee(&self, frame: &[u8]) -> SocketAddrV4 {
-        let known =
-            |base: &Base<&[u8]>| self.books.tables().endpoint(base.dst()).is_some_and(|dst| dst.gaid == base.gaid());
+        let known = |base: &Base<&[u8]>| {
+            self.installed.tables().endpoint(base.dst()).is_some_and(|dst| dst.gaid == base.gaid())
+        };
         match Base::new_checked(frame) {
             Ok(base) if self.inlined && known(&base) => address(base.dst()),
             _ => ELEMENT,
         }
     }
 
-    fn run(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Ran, String> {
+    fn run(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<PacketResult, String> {
         let (from, to) = (address(SENDER), self.addressee(frame));
         packet::emit(from, to, congested, frame, &mut self.packet);
-        // All that may stay behind the frame, when it is answered without it.
+        // Bytes that may remain behind the frame when its answer has no payload.
         let payload = MapFrame::new_checked(frame).map_or(0, |frame| frame.payload().len());
-        let (mut ran, mut wrong) = (Ran::default(), None);
+        let (mut ran, mut wrong) = (PacketResult::default(), None);
         self.machine.process(now.0, IN_PORT, &self.packet, &mut |output| {
             let Output::Packet { port: at, bytes } = output else { return };
             if at == CPU_PORT {
@@ -144,7 +146,7 @@ impl Pipeline {
                 return;
             }
             match packet::parse(bytes) {
-                Ok(Left { from: source, to: addressee, frame, trailer }) => {
+                Ok(ParsedPacket { from: source, to: addressee, frame, trailer }) => {
                     let endpoint = u32::from(*addressee.ip());
                     let goes_on = source == from && to != ELEMENT;
                     if at != port(endpoint) || addressee != address(endpoint) || !(source == to || goes_on) {
@@ -161,58 +163,63 @@ impl Pipeline {
         wrong.map_or(Ok(ran), Err)
     }
 
-    /// What the switch's processor does with a frame.
-    fn punted(&mut self, mut frame: Vec<u8>) -> Outcome {
+    /// Processing of a frame by the switch's processor.
+    fn punted(&mut self, mut frame: Vec<u8>) -> ProgramOutcome {
         let to = Base::new_checked(&frame[..]).map_or(0, |base| base.src());
-        if processor::answer(self.books.tables(), &self.memory, &self.machine, &mut frame) {
+        if processor::answer(self.installed.tables(), &self.memory, &self.machine, &mut frame) {
             self.answered += 1;
-            Outcome::Forward(to, frame)
+            ProgramOutcome::Forward(to, frame)
         } else {
             self.malformed += 1;
-            Outcome::Drop(Some(Reason::Malformed))
+            ProgramOutcome::Drop(Some(FrameDropReason::Malformed))
         }
     }
 }
 
-/// The lowest index that nobody has.
+/// Lowest unused index.
 fn free(indices: &Indices) -> u32 {
     (0..).find(|index| !indices.values().any(|taken| taken == index)).unwrap_or(u32::MAX)
 }
 
-/// The drops that a frame may meet, in the order of their fates.
-const DROPS: [Reason; 8] = [
-    Reason::Malformed,
-    Reason::Forged,
-    Reason::Stale,
-    Reason::Counted,
-    Reason::NotAdmitted,
-    Reason::UnknownEndpoint,
-    Reason::Unauthentic,
-    Reason::Filtered,
+/// Drop reasons of frames, in the order of their outcome numbers.
+const DROPS: [FrameDropReason; 8] = [
+    FrameDropReason::Malformed,
+    FrameDropReason::Forged,
+    FrameDropReason::Stale,
+    FrameDropReason::Counted,
+    FrameDropReason::NotAdmitted,
+    FrameDropReason::UnknownEndpoint,
+    FrameDropReason::Unauthentic,
+    FrameDropReason::Filtered,
 ];
 
-impl Execution for Pipeline {
-    fn install(&mut self, application: Application) -> Result<(), Failure> {
-        let Application { gaid, width, .. } = application;
+impl ProgramExecution for Pipeline {
+    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
+        let AdmittedApplication { gaid, width, .. } = application;
         if !crate::profile::takes(width) {
             let (first, end, size) = (0, width.into(), KEYED_LANES as u64);
-            return Err(Failure::Refused(TableError::Range { what: "lanes of a frame", first, end, size }));
+            return Err(ExecutionFailure::Refused(AdmissionError::Range {
+                what: "lanes of a frame",
+                first,
+                end,
+                size,
+            }));
         }
-        let before = self.books.tables().applications().map(|(a, _, _)| a).find(|a| a.gaid == gaid);
-        self.books.install(application)?;
+        let before = self.installed.tables().applications().map(|(a, _, _)| a).find(|a| a.gaid == gaid);
+        self.installed.install(application)?;
         if before.is_none() {
             let index = free(&self.applications);
             self.applications.insert(gaid, index);
             self.began.insert(gaid, self.memory.application(&self.machine, index));
         }
-        if before.is_none_or(|before| before != Application { owner: before.owner, ..application }) {
+        if before.is_none_or(|before| before != AdmittedApplication { owner: before.owner, ..application }) {
             self.memory.reset_rows(&mut self.machine, &application, true);
         }
         self.changed()
     }
 
-    fn remove(&mut self, gaid: u32) -> Result<(), Failure> {
-        Execution::remove(&mut self.books, gaid)?;
+    fn remove(&mut self, gaid: u32) -> Result<(), ExecutionFailure> {
+        ProgramExecution::remove(&mut self.installed, gaid)?;
         self.applications.remove(&gaid);
         if self.pools.remove(&gaid).is_some() && self.pools.is_empty() {
             self.memory.reset_calls(&mut self.machine, self.clones);
@@ -220,24 +227,24 @@ impl Execution for Pipeline {
         self.changed()
     }
 
-    fn reset(&mut self, gaid: u32) -> Result<(), Failure> {
-        self.books.reset(gaid)?;
-        let found = self.books.tables().applications().map(|(a, _, _)| a).find(|a| a.gaid == gaid);
+    fn reset(&mut self, gaid: u32) -> Result<(), ExecutionFailure> {
+        self.installed.reset(gaid)?;
+        let found = self.installed.tables().applications().map(|(a, _, _)| a).find(|a| a.gaid == gaid);
         if let Some(application) = found {
             self.memory.reset_rows(&mut self.machine, &application, false);
         }
         Ok(())
     }
 
-    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), Failure> {
-        let before = self.books.tables().endpoint(endpoint.endpoint).copied();
-        self.books.set_endpoint(endpoint)?;
+    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), ExecutionFailure> {
+        let before = self.installed.tables().endpoint(endpoint.endpoint).copied();
+        self.installed.set_endpoint(endpoint)?;
         if before != Some(endpoint) {
             self.memory.reset_slots(&mut self.machine, endpoint.slot_base, endpoint.slots);
-            let pool = self.books.tables().pools().map(|(pool, _, _)| pool).find(|pool| pool.gaid == endpoint.gaid);
+            let pool = self.installed.tables().pools().map(|(pool, _, _)| pool).find(|pool| pool.gaid == endpoint.gaid);
             let sid = pool.and_then(|pool| pool.servers.iter().position(|server| *server == endpoint.endpoint));
             if let (Some(&index), Some(sid), Some(pool)) = (self.pools.get(&endpoint.gaid), sid, pool) {
-                // A server has started anew: nothing waits there.
+                // A restarted server has an empty queue.
                 let mut loads = self.memory.loads(&self.machine, index, pool.servers.len());
                 loads.iter_mut().for_each(|loads| loads[sid] = 0);
                 self.memory.set_loads(&mut self.machine, index, &loads);
@@ -246,22 +253,22 @@ impl Execution for Pipeline {
         self.changed()
     }
 
-    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Failure> {
-        self.books.remove_endpoint(endpoint)?;
+    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), ExecutionFailure> {
+        self.installed.remove_endpoint(endpoint)?;
         self.changed()
     }
 
-    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure> {
-        self.books.set_group(gaid, endpoints)?;
+    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), ExecutionFailure> {
+        self.installed.set_group(gaid, endpoints)?;
         self.changed()
     }
 
-    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
-        let find = |books: &Program| {
-            books.tables().pools().map(|(pool, _, _)| pool).find(|known| known.gaid == pool.gaid).cloned()
+    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+        let find = |installed: &SwitchProgram| {
+            installed.tables().pools().map(|(pool, _, _)| pool).find(|known| known.gaid == pool.gaid).cloned()
         };
-        let before = find(&self.books);
-        Execution::install_pool(&mut self.books, pool)?;
+        let before = find(&self.installed);
+        ProgramExecution::install_pool(&mut self.installed, pool)?;
         let index = match self.pools.get(&pool.gaid) {
             Some(index) => *index,
             None => {
@@ -271,7 +278,7 @@ impl Execution for Pipeline {
                 index
             }
         };
-        // A server's load goes with it to its new place.
+        // A server that moves to another SID keeps its queue length.
         let servers = before.map_or_else(Vec::new, |before| before.servers);
         let known = self.memory.loads(&self.machine, index, servers.len());
         let place = |server: &u32| servers.iter().position(|other| other == server);
@@ -281,58 +288,58 @@ impl Execution for Pipeline {
         self.changed()
     }
 
-    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
-        self.memory.number_after(&mut self.machine, last);
+    fn set_last_number(&mut self, last: u64) -> Result<(), ExecutionFailure> {
+        self.memory.set_last_number(&mut self.machine, last);
         Ok(())
     }
 
-    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
-        let broken = |what: String| Failure::Broken(what.into());
-        let before = self.memory.fates(&self.machine);
-        let Ran { mut left, punted } = self.run(now, frame, congested).map_err(broken)?;
+    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<ProgramOutcome, ExecutionFailure> {
+        let broken = |what: String| ExecutionFailure::Broken(what.into());
+        let before = self.memory.outcomes(&self.machine);
+        let PacketResult { mut left, punted } = self.run(now, frame, congested).map_err(broken)?;
         if let Some(frame) = punted {
             return Ok(self.punted(frame));
         }
-        let after = self.memory.fates(&self.machine);
-        let met = |fate: u32| after[fate as usize] > before[fate as usize];
-        if met(fate::MULTICAST) || met(fate::TWICE) {
-            return Ok(Outcome::Copies(left));
+        let after = self.memory.outcomes(&self.machine);
+        let met = |outcome: u32| after[outcome as usize] > before[outcome as usize];
+        if met(outcome::MULTICAST) || met(outcome::TWICE) {
+            return Ok(ProgramOutcome::Copies(left));
         }
-        let reason = DROPS.into_iter().zip(fate::MALFORMED..=fate::FILTERED).find(|(_, fate)| met(*fate));
+        let reason = DROPS.into_iter().zip(outcome::MALFORMED..=outcome::FILTERED).find(|(_, outcome)| met(*outcome));
         match (left.len(), reason) {
             (1, None) => {
                 let (endpoint, frame) = left.swap_remove(0);
-                Ok(Outcome::Forward(endpoint, frame))
+                Ok(ProgramOutcome::Forward(endpoint, frame))
             }
-            (0, Some((reason, _))) => Ok(Outcome::Drop(Some(reason))),
+            (0, Some((reason, _))) => Ok(ProgramOutcome::Drop(Some(reason))),
             (count, reason) => Err(broken(format!("{count} packets leave, and are counted as {reason:?}"))),
         }
     }
 
-    fn state(&mut self) -> Result<State, Failure> {
+    fn state(&mut self) -> Result<ExecutionState, ExecutionFailure> {
         let (machine, memory) = (&self.machine, &self.memory);
-        let mut state = State { counters: memory.counters(machine), ..State::default() };
+        let mut state = ExecutionState { counters: memory.counters(machine), ..ExecutionState::default() };
         state.counters.frames_out += self.answered;
         state.counters.drop_malformed += self.malformed;
         let since = |gaid: u32, now: Vec<u64>| -> Vec<u64> {
             let began = self.began.get(&gaid).map_or(&[][..], |began| began);
             now.iter().zip(began).map(|(now, then)| now - then).collect()
         };
-        for (application, _, _) in self.books.tables().applications() {
+        for (application, _, _) in self.installed.tables().applications() {
             let gaid = application.gaid;
             let Some(&index) = self.applications.get(&gaid) else { continue };
             let counters = memory::of_application(&since(gaid, memory.application(machine, index)));
             let registers = memory.registers(machine, &application);
             state.applications.insert(gaid, ApplicationState { counters, ..registers });
         }
-        for slot in self.books.tables().endpoints().flat_map(|e| e.slot_base..e.slot_base + e.slots) {
+        for slot in self.installed.tables().endpoints().flat_map(|e| e.slot_base..e.slot_base + e.slots) {
             state.slots.insert(slot, memory.slot(machine, slot));
         }
-        for (pool, _, _) in self.books.tables().pools() {
+        for (pool, _, _) in self.installed.tables().pools() {
             let Some(&index) = self.pools.get(&pool.gaid) else { continue };
             let [loads, shadows] = memory.loads(machine, index, pool.servers.len());
             let counters = memory::of_pool(&since(pool.gaid, memory.pool(machine, index)));
-            state.pools.insert(pool.gaid, PoolState { loads, shadows, counters });
+            state.pools.insert(pool.gaid, PoolRegisters { loads, shadows, counters });
         }
         state.calls = memory.calls(machine, self.clones);
         Ok(state)

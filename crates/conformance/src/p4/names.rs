@@ -1,21 +1,21 @@
-//! The program's tables, registers and counters by their names in the text.
+//! Lookup of the program's tables, registers and counters by name.
 
 use pathcall_function::exec::Execution;
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::{ActionId, CounterId, Program, RegisterId, TableId};
 
-/// What the text does not have.
+/// Name that the program lacks, or has more than once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the P4 program has {found} {what} of the name {name}, expected one")]
-pub struct Unnamed {
+pub struct NameError {
     what: &'static str,
     name: String,
     found: usize,
 }
 
-/// The one whose path ends with this name. Where the compiler has written the program's text, controls are in place and
-/// paths are single names.
-fn one<'a>(what: &'static str, name: &str, all: impl Iterator<Item = &'a str>) -> Result<u32, Unnamed> {
+/// Index of the object whose path ends with this name. In text emitted by the compiler, controls are inlined and paths
+/// are single names.
+fn one<'a>(what: &'static str, name: &str, all: impl Iterator<Item = &'a str>) -> Result<u32, NameError> {
     let flat = |path: &str| path.replace('.', "_");
     let wanted = flat(name);
     let ends =
@@ -23,29 +23,29 @@ fn one<'a>(what: &'static str, name: &str, all: impl Iterator<Item = &'a str>) -
     let found: Vec<usize> = all.enumerate().filter(|(_, path)| ends(path)).map(|(at, _)| at).collect();
     match found[..] {
         [at] => Ok(at as u32),
-        _ => Err(Unnamed { what, name: name.to_owned(), found: found.len() }),
+        _ => Err(NameError { what, name: name.to_owned(), found: found.len() }),
     }
 }
 
-pub(super) fn table(program: &Program, name: &str) -> Result<TableId, Unnamed> {
+pub(super) fn table(program: &Program, name: &str) -> Result<TableId, NameError> {
     one("tables", name, program.tables.iter().map(|table| &*table.name)).map(TableId)
 }
 
-pub(super) fn action(program: &Program, table: TableId, name: &str) -> Result<ActionId, Unnamed> {
+pub(super) fn action(program: &Program, table: TableId, name: &str) -> Result<ActionId, NameError> {
     let actions = &program.tables[table.0 as usize].actions;
     let at = one("actions", name, actions.iter().map(|action| &*program.actions[action.0 as usize].name))?;
     Ok(actions[at as usize])
 }
 
-pub(super) fn counter(program: &Program, name: &str) -> Result<CounterId, Unnamed> {
+pub(super) fn counter(program: &Program, name: &str) -> Result<CounterId, NameError> {
     one("counters", name, program.counters.iter().map(|counter| &*counter.name)).map(CounterId)
 }
 
-fn register(program: &Program, name: &str) -> Result<RegisterId, Unnamed> {
+fn register(program: &Program, name: &str) -> Result<RegisterId, NameError> {
     one("registers", name, program.registers.iter().map(|register| &*register.name)).map(RegisterId)
 }
 
-/// The register arrays, one for each that the text declares.
+/// Register arrays of the program.
 #[derive(Debug)]
 pub(super) struct Registers {
     pub(super) opens: RegisterId,
@@ -53,7 +53,7 @@ pub(super) struct Registers {
     pub(super) versions: RegisterId,
     pub(super) seqs: RegisterId,
     pub(super) generations: RegisterId,
-    /// Of a program with the flip bit alone.
+    /// Array of flip bits, in a program with flip bits only.
     pub(super) flips: Option<RegisterId>,
     pub(super) numbers: RegisterId,
     pub(super) parts: RegisterId,
@@ -61,7 +61,7 @@ pub(super) struct Registers {
     pub(super) counts: RegisterId,
     pub(super) holders: RegisterId,
     pub(super) words: Vec<RegisterId>,
-    pub(super) standings: RegisterId,
+    pub(super) ballot_states: RegisterId,
     pub(super) locks: RegisterId,
     pub(super) grants: RegisterId,
     pub(super) lanes: Vec<RegisterId>,
@@ -74,7 +74,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    pub(super) fn new(program: &Program) -> Result<Self, Unnamed> {
+    pub(super) fn new(program: &Program) -> Result<Self, NameError> {
         let of = |name: &str| register(program, name);
         Ok(Self {
             opens: of("generation.opens")?,
@@ -89,7 +89,7 @@ impl Registers {
             counts: of("count.counts")?,
             holders: of("ballot.holders")?,
             words: (0..8).map(|word| of(&format!("ballot.word_{word}.words"))).collect::<Result<_, _>>()?,
-            standings: of("ballot.standings")?,
+            ballot_states: of("ballot.standings")?,
             locks: of("lock.locks")?,
             grants: of("grant.grants")?,
             lanes: (0..32).map(|lane| of(&format!("map.lane_{lane}.cells"))).collect::<Result<_, _>>()?,
@@ -103,7 +103,7 @@ impl Registers {
     }
 }
 
-/// The counters of an application or a pool, in the order of the program's, at an index.
+/// Counters of an application or a pool at an index, in the program's order.
 pub(super) fn counted(machine: &Interpreter, counters: &[Vec<CounterId>], index: u32) -> Vec<u64> {
     let sum = |of: &Vec<CounterId>| of.iter().map(|counter| machine.counter(*counter, index).packets).sum();
     counters.iter().map(sum).collect()

@@ -1,20 +1,20 @@
-//! A frame in its packet, as the pipeline sees it: Ethernet, IPv4, UDP.
+//! Packet of a frame as the pipeline receives it: Ethernet, IPv4, UDP.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Bytes before the frame.
+/// Offset of the frame.
 const FRAME_AT: usize = 14 + 20 + 8;
-/// The port of frames.
+/// UDP port of frames.
 pub(super) const PORT: u16 = 7702;
-/// Where the element is.
+/// Address of the element.
 pub(super) const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), PORT);
 
-/// Where an endpoint is: what its number says, so that the addressee of a packet is its endpoint.
+/// Address of an endpoint, from its number, so that a packet's destination identifies its endpoint.
 pub(super) fn address(endpoint: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from(endpoint), PORT)
 }
 
-/// The Ethernet address of a host.
+/// MAC address of a host.
 pub(super) fn station(ip: Ipv4Addr) -> u64 {
     0x0200_0000_0000 | u64::from(u32::from(ip))
 }
@@ -39,21 +39,21 @@ pub(super) fn emit(from: SocketAddrV4, to: SocketAddrV4, congested: bool, frame:
     out.extend(frame);
 }
 
-/// A packet that left.
-pub(super) struct Left<'a> {
+/// Packet that left the pipeline.
+pub(super) struct ParsedPacket<'a> {
     pub(super) from: SocketAddrV4,
     pub(super) to: SocketAddrV4,
-    /// Up to the end that the datagram says.
+    /// Frame, up to the end of the UDP datagram.
     pub(super) frame: &'a [u8],
-    /// Bytes behind it.
+    /// Number of bytes after the datagram.
     pub(super) trailer: usize,
 }
 
-/// Reads a packet that left.
+/// Parses a packet that left.
 ///
 /// # Errors
-/// What is wrong with its headers.
-pub(super) fn parse(bytes: &[u8]) -> Result<Left<'_>, String> {
+/// Faults of its headers.
+pub(super) fn parse(bytes: &[u8]) -> Result<ParsedPacket<'_>, String> {
     let wrong = |what: &str| Err(format!("{what}: {bytes:02x?}"));
     if bytes.len() < FRAME_AT || bytes[12..15] != [0x08, 0x00, 0x45] {
         return wrong("no UDP over IPv4 leaves");
@@ -74,19 +74,19 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Left<'_>, String> {
     match frame {
         Some(frame) if usize::from(word(38)) == frame.len() + 8 => {
             let (from, to) = (SocketAddrV4::new(ip(26), word(34)), SocketAddrV4::new(ip(30), word(36)));
-            Ok(Left { from, to, frame, trailer: bytes.len() - FRAME_AT - frame.len() })
+            Ok(ParsedPacket { from, to, frame, trailer: bytes.len() - FRAME_AT - frame.len() })
         }
         _ => wrong("its lengths disagree"),
     }
 }
 
-/// The frame of a packet that left as it came.
+/// Frame of a packet that left unchanged.
 pub(super) fn frame(bytes: &[u8]) -> &[u8] {
     let len = bytes.get(38..40).map_or(0, |len| usize::from(u16::from_be_bytes([len[0], len[1]])));
     bytes.get(FRAME_AT..(FRAME_AT + len).saturating_sub(8)).unwrap_or_default()
 }
 
-/// The folded sum of 16-bit words (RFC 1071).
+/// Folded sum of 16-bit words (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);

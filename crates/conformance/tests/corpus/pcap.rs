@@ -1,24 +1,24 @@
-//! A case as a capture: every frame that comes and every one that leaves, as UDP over IPv4 over Ethernet.
+//! Capture of a case: all input and output frames, as UDP over IPv4 over Ethernet.
 
 use etherparse::{Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
-use pathcall_conformance::corpus::{Case, Line};
-use pathcall_conformance::{Effect, Outcome, Step};
+use pathcall_conformance::corpus::{Case, CorpusLine};
+use pathcall_conformance::{ProgramOutcome, ProgramStep, StepEffect};
 use pathcall_wire::Base;
 use pcap_file::pcap::{PcapHeader, PcapReader, PcapWriter, RawPcapPacket};
 use pcap_file::{DataLink, Endianness};
 
-/// The UDP port that frames come from and go to.
+/// UDP port of frames.
 const PORT: u16 = 7702;
-/// The element's address.
+/// Address of the element.
 const ELEMENT: [u8; 4] = [10, 1, 0, 1];
-/// Who sends what is no frame.
+/// Sender of malformed frames.
 const NOBODY: [u8; 4] = [10, 1, 0, 2];
-/// ECN of a packet that is capable of it.
+/// ECN codepoint of an ECN-capable packet.
 const ECT: u8 = 0b10;
-/// ECN of a packet that met congestion.
+/// ECN codepoint of a packet that met congestion.
 const CE: u8 = 0b11;
 
-/// The capture: the frame of line n comes at n milliseconds, what it makes leaves a microsecond later.
+/// Capture: the frame of line n arrives at n ms, its output leaves 1 µs later.
 pub fn write(case: &Case) -> Vec<u8> {
     let header = PcapHeader { datalink: DataLink::ETHERNET, endianness: Endianness::Little, ..PcapHeader::default() };
     let mut writer = PcapWriter::with_header(Vec::new(), header).expect("a vector takes it");
@@ -29,15 +29,17 @@ pub fn write(case: &Case) -> Vec<u8> {
         writer.write_raw_packet(&record).expect("a vector takes it");
     };
     for (line, at_us) in case.lines.iter().zip((2..).map(|line| line * 1_000)) {
-        let Line::Step { step: Step::Frame { bytes, congested }, effect: Effect::Frame(outcome) } = line else {
+        let CorpusLine::Step { step: ProgramStep::Frame { bytes, congested }, effect: StepEffect::Frame(outcome) } =
+            line
+        else {
             continue;
         };
         let from = Base::new_checked(&bytes[..]).map_or(NOBODY, |base| address(base.src()));
         put(at_us, packet(from, ELEMENT, if *congested { CE } else { ECT }, bytes));
         let left: &[(u32, Vec<u8>)] = match outcome {
-            Outcome::Forward(endpoint, frame) => &[(*endpoint, frame.clone())],
-            Outcome::Copies(copies) => copies,
-            Outcome::Drop(_) => &[],
+            ProgramOutcome::Forward(endpoint, frame) => &[(*endpoint, frame.clone())],
+            ProgramOutcome::Copies(copies) => copies,
+            ProgramOutcome::Drop(_) => &[],
         };
         for (endpoint, frame) in left {
             put(at_us + 1, packet(ELEMENT, address(*endpoint), ECT, frame));
@@ -46,7 +48,7 @@ pub fn write(case: &Case) -> Vec<u8> {
     writer.into_writer()
 }
 
-/// Endpoint n is 10.0.x.y, with the lower 16 bits of n as x and y.
+/// Address of an endpoint: 10.0.x.y, where x and y are the low 16 bits of its number.
 fn address(endpoint: u32) -> [u8; 4] {
     let [.., high, low] = endpoint.to_be_bytes();
     [10, 0, high, low]
@@ -63,7 +65,7 @@ fn packet(from: [u8; 4], to: [u8; 4], ecn: u8, frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_capture_holds_the_frames_of_its_case() {
+fn capture_contains_frames_of_case() {
     for (name, case) in super::cases() {
         let file = std::fs::read(super::folder().join(format!("{name}.pcap"))).expect("a capture");
         let mut reader = PcapReader::new(&file[..]).expect("a capture");
@@ -80,12 +82,15 @@ fn a_capture_holds_the_frames_of_its_case() {
         }
         let mut frames = Vec::new();
         for line in &case.lines {
-            let Line::Step { step: Step::Frame { bytes, .. }, effect: Effect::Frame(outcome) } = line else { continue };
+            let CorpusLine::Step { step: ProgramStep::Frame { bytes, .. }, effect: StepEffect::Frame(outcome) } = line
+            else {
+                continue;
+            };
             frames.push((false, bytes.clone()));
             match outcome {
-                Outcome::Forward(_, frame) => frames.push((true, frame.clone())),
-                Outcome::Copies(copies) => frames.extend(copies.iter().map(|(_, frame)| (true, frame.clone()))),
-                Outcome::Drop(_) => {}
+                ProgramOutcome::Forward(_, frame) => frames.push((true, frame.clone())),
+                ProgramOutcome::Copies(copies) => frames.extend(copies.iter().map(|(_, frame)| (true, frame.clone()))),
+                ProgramOutcome::Drop(_) => {}
             }
         }
         assert!(captured == frames, "{name}: {} packets, {} frames", captured.len(), frames.len());

@@ -1,9 +1,9 @@
-//! Headers in the P4 program are those of the wire.
+//! Tests of the P4 program's header layouts against the wire format.
 
 use pathcall_function::ir::{Program, SlotKind};
 use pathcall_wire::{Base, CloneHeader, FieldSpec, MapHeader};
 
-/// Names, offsets and lengths of a header's fields, in bytes.
+/// Names, offsets and lengths of a header's fields, bytes.
 fn fields(program: &Program, header: &str) -> Vec<(String, usize, usize)> {
     let header = program.headers.iter().find(|h| h.name == header).unwrap_or_else(|| panic!("no {header}"));
     let field = |slot: &pathcall_function::ir::SlotId| {
@@ -16,7 +16,7 @@ fn fields(program: &Program, header: &str) -> Vec<(String, usize, usize)> {
 }
 
 #[test]
-fn headers_are_laid_out_as_on_the_wire() {
+fn p4_header_layouts_match_wire_format() {
     let program = super::program();
     let layouts: [(&str, &[FieldSpec]); 3] =
         [("hdr.base", Base::LAYOUT), ("hdr.map", MapHeader::LAYOUT), ("hdr.call", CloneHeader::LAYOUT)];

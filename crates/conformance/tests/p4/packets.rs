@@ -1,17 +1,17 @@
-//! Packets that are no frames: routed, or the switch's own processor's.
+//! Tests of other packets: routed, or sent to the switch's processor.
 
 use etherparse::PacketBuilder;
-use pathcall_conformance::Random;
-use pathcall_function::exec::{Execution, Output, Reason};
+use pathcall_conformance::SplitMix64;
+use pathcall_function::exec::{DropReason, Execution, Output};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{Entry, Match};
+use pathcall_function::ir::{Match, TableEntry};
 
-/// The port of the switch's own processor (`PC_CPU_PORT`).
+/// Port of the switch's processor (`PC_CPU_PORT`).
 const CPU_PORT: u16 = 510;
-/// Where 10.2.0.0/16 is.
+/// Port and addresses of the route 10.2.0.0/16.
 const ROUTE: (u16, [u8; 6], [u8; 6]) = (7, [2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 1]);
 
-/// The program with one route.
+/// Program with one route.
 fn router() -> Interpreter {
     let program = super::program();
     let mut router = Interpreter::new(&program).unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -19,7 +19,7 @@ fn router() -> Interpreter {
     let action = program.tables[at].actions.iter().copied();
     let mut hops = action.filter(|action| program.actions[action.0 as usize].name.ends_with("hop"));
     let station = |bytes: [u8; 6]| bytes.iter().fold(0, |all, byte| all << 8 | u128::from(*byte));
-    let entry = Entry {
+    let entry = TableEntry {
         keys: vec![Match { value: 0x0a02_0000, prefix_bits: 16 }],
         action: hops.next().expect("its action"),
         args: vec![ROUTE.0.into(), station(ROUTE.1), station(ROUTE.2)],
@@ -28,8 +28,8 @@ fn router() -> Interpreter {
     router
 }
 
-/// By which port a packet leaves, and how; or why it does not.
-fn routed(packet: &[u8]) -> Result<(u16, Vec<u8>), Reason> {
+/// Egress port and bytes of a packet, or its drop reason.
+fn routed(packet: &[u8]) -> Result<(u16, Vec<u8>), DropReason> {
     let mut came = Vec::new();
     router().process(1, 3, packet, &mut |output| match output {
         Output::Packet { port, bytes } => came.push(Ok((port, bytes.to_vec()))),
@@ -40,7 +40,7 @@ fn routed(packet: &[u8]) -> Result<(u16, Vec<u8>), Reason> {
     came.swap_remove(0)
 }
 
-/// UDP to a host, with this time to live and some bytes.
+/// UDP packet to a host, with this TTL and payload.
 fn udp(to: [u8; 4], ttl: u8, bytes: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([9; 6], [2, 0, 0, 0, 0, 1]).ipv4([10, 3, 0, 1], to, ttl).udp(1000, 53);
     let mut packet = Vec::new();
@@ -49,11 +49,11 @@ fn udp(to: [u8; 4], ttl: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn others_packets_are_routed() {
+fn other_packets_are_routed() {
     let long = [0x50; 300];
     for bytes in [&[][..], b"short", &long] {
         let packet = udp([10, 2, 3, 4], 64, bytes);
-        let (port, out) = routed(&packet).expect("it leaves");
+        let (port, out) = routed(&packet).expect("the packet leaves");
         assert_eq!(port, ROUTE.0);
         let mut expected = packet;
         expected[..6].copy_from_slice(&ROUTE.1);
@@ -67,7 +67,7 @@ fn others_packets_are_routed() {
 }
 
 #[test]
-fn what_can_not_be_routed_is_the_processors() {
+fn unroutable_packets_go_to_processor() {
     let mut optioned = udp([10, 2, 3, 4], 64, b"x");
     optioned[14] = 0x46;
     let mut arp = udp([10, 2, 3, 4], 64, b"x");
@@ -77,12 +77,12 @@ fn what_can_not_be_routed_is_the_processors() {
     }
     let mut damaged = udp([10, 2, 3, 4], 64, b"x");
     damaged[25] ^= 1;
-    assert_eq!(routed(&damaged), Err(Reason::Program));
+    assert_eq!(routed(&damaged), Err(DropReason::Program));
 }
 
 #[test]
-fn packets_of_any_bytes_end_somewhere() {
-    let (mut router, mut random) = (router(), Random::new(1));
+fn random_packets_leave_or_are_dropped() {
+    let (mut router, mut random) = (router(), SplitMix64::new(1));
     let (mut left, mut ended) = (0, 0);
     for _ in 0..100_000 {
         let mut packet = match random.below(3) {
@@ -110,10 +110,10 @@ fn packets_of_any_bytes_end_somewhere() {
                     left += 1;
                 }
                 Output::Dropped(reason) => {
-                    assert_eq!(reason, Reason::Program, "{packet:02x?}");
+                    assert_eq!(reason, DropReason::Program, "{packet:02x?}");
                     ended += 1;
                 }
-                Output::Digest { .. } => panic!("it tells nobody: {packet:02x?}"),
+                Output::Digest { .. } => panic!("no output for {packet:02x?}"),
             }
         });
         assert_eq!(came, 1, "{packet:02x?}");

@@ -1,25 +1,25 @@
-//! A pipeline can do it: on each way through the program, a register array is visited at most once, in one order, and
-//! a table is looked up once.
+//! Tests that the program fits a pipeline: on each path, a register array is accessed at most once, arrays are accessed
+//! in one order, and a table is applied at most once.
 //!
-//! A visit is a read and then a write of the same cell, or one of both, with no other array in between.
+//! An access is a read, a write, or a read followed by a write of the same cell without another array in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathcall_function::ir::{Block, Expr, Program, RegisterId, Stmt, StmtKind, TableId};
 use pathcall_program::layout::ARRAYS as ARRAYS_OF_THE_REFERENCE;
 
-/// What may have happened on the ways that lead here.
+/// Accesses that may have happened on the paths to a statement.
 #[derive(Debug, Clone, Default)]
 struct Used {
-    /// Arrays that may have been visited: the cell, and whether it may have been written.
+    /// Arrays that may have been accessed: the cell, and whether it may have been written.
     visits: BTreeMap<RegisterId, (Expr, bool)>,
-    /// Arrays of which one was touched last.
+    /// Arrays that may have been accessed last.
     last: BTreeSet<RegisterId>,
     tables: BTreeSet<TableId>,
 }
 
 impl Used {
-    /// One way or the other.
+    /// Union of two paths.
     fn or(mut self, other: Self) -> Self {
         for (register, (cell, written)) in other.visits {
             self.visits.entry(register).or_insert((cell, false)).1 |= written;
@@ -32,7 +32,7 @@ impl Used {
 
 struct Walk<'a> {
     program: &'a Program,
-    /// Arrays in the order in which the text first has them.
+    /// Arrays in the order of their first access in the text.
     order: Vec<RegisterId>,
     wrong: BTreeSet<String>,
 }
@@ -56,7 +56,7 @@ impl Walk<'_> {
             StmtKind::Apply { table, .. } => {
                 let of = &self.program.tables[table.0 as usize];
                 if !used.tables.insert(*table) {
-                    self.wrong.insert(format!("table {} is looked up twice", of.name));
+                    self.wrong.insert(format!("table {} is applied twice", of.name));
                 }
                 let bodies: Vec<_> =
                     of.actions.iter().map(|action| &self.program.actions[action.0 as usize].body).collect();
@@ -75,16 +75,16 @@ impl Walk<'_> {
         }
         let place = |register: &RegisterId| self.order.iter().position(|other| other == register);
         if used.visits.keys().any(|other| place(other) > place(&register)) {
-            self.wrong.insert(format!("{name} is visited after an array that stands behind it"));
+            self.wrong.insert(format!("{name} is accessed after a later array"));
         }
         match used.visits.get_mut(&register) {
             Some((cell, written)) => {
                 if used.last != BTreeSet::from([register]) {
-                    self.wrong.insert(format!("{name} is visited twice"));
+                    self.wrong.insert(format!("{name} is accessed twice"));
                 } else if *written || !writes {
-                    self.wrong.insert(format!("{name} is touched by more than a read and then a write"));
+                    self.wrong.insert(format!("{name} is accessed by more than a read and a write"));
                 } else if cell != index {
-                    self.wrong.insert(format!("{name} is touched in two cells"));
+                    self.wrong.insert(format!("{name} is accessed in two cells"));
                 }
                 *written |= writes;
             }
@@ -94,24 +94,24 @@ impl Walk<'_> {
     }
 }
 
-/// What contradicts a pipeline.
+/// Violations of a pipeline's constraints.
 fn contradictions(program: &Program) -> BTreeSet<String> {
     let mut walk = Walk { program, order: Vec::new(), wrong: BTreeSet::new() };
     let used = walk.block(&program.ingress, Used::default());
     walk.block(&program.egress, used);
-    assert_eq!(walk.order.len(), program.registers.len(), "an array that nothing touches");
+    assert_eq!(walk.order.len(), program.registers.len(), "an unused array");
     walk.wrong
 }
 
 #[test]
-fn a_frame_visits_each_array_once() {
+fn frame_accesses_each_array_once() {
     for defined in [&[][..], &["PC_FLIP_BIT"], &["PC_SLOT_BY_CRC"]] {
         let program = super::compiled(&super::folder(), defined).unwrap_or_else(|wrong| panic!("{wrong}"));
         assert_eq!(contradictions(&program), BTreeSet::new(), "{defined:?}");
     }
 }
 
-/// Where the arrays of the reference's layout are in the text.
+/// Arrays of the reference's layout, with their names in the text.
 const ARRAYS: [(&str, &str); 14] = [
     ("generations", "generation."),
     ("places", "once."),
@@ -129,11 +129,11 @@ const ARRAYS: [(&str, &str); 14] = [
     ("filters", "filter."),
 ];
 
-/// Ways of *map* and of calls: no frame takes both.
+/// Stages of *map* and of calls; no frame runs both.
 const GROUPS: [&str; 2] = ["SwitchIngress.map_stages.", "SwitchIngress.call_stages."];
 
 #[test]
-fn arrays_are_those_of_the_reference_in_its_order() {
+fn arrays_match_reference_in_order() {
     let program = super::compiled(&super::folder(), &["PC_FLIP_BIT"]).unwrap_or_else(|wrong| panic!("{wrong}"));
     let mut walk = Walk { program: &program, order: Vec::new(), wrong: BTreeSet::new() };
     walk.block(&program.ingress, Used::default());
@@ -148,35 +148,35 @@ fn arrays_are_those_of_the_reference_in_its_order() {
         assert_eq!(bits, array.bits() * lanes, "{name}: bits of a register");
         found += here.len();
     }
-    assert_eq!(found, program.registers.len(), "arrays that the reference has not");
+    assert_eq!(found, program.registers.len(), "arrays missing in the reference");
     for id in &walk.order {
         let path = &register(id).name;
         let (group, last) = stages.iter_mut().find(|(group, _)| path.starts_with(*group)).expect("a group of stages");
         let (name, _) = ARRAYS.iter().find(|(_, at)| path[group.len()..].starts_with(at)).expect("an array");
         let stage = ARRAYS_OF_THE_REFERENCE.iter().find(|array| array.name == *name).expect("an array").stage;
-        assert!(stage >= *last, "{path} stands behind an array of a later stage");
+        assert!(stage >= *last, "{path} follows an array of a later stage");
         *last = stage;
     }
 }
 
 #[test]
-fn what_a_pipeline_can_not_do_is_found() {
+fn pipeline_violations_are_found() {
     for (file, from, to, expected) in [
         (
             "count.p4",
             "counts.write(md.row, count);",
             "counts.write(md.row, count);\ncounts.read(count, md.row);",
-            "count.counts is touched by more",
+            "count.counts is accessed by more",
         ),
-        ("load.p4", "shadows.read(second, ", "loads.read(second, ", "load.loads is touched by more"),
+        ("load.p4", "shadows.read(second, ", "loads.read(second, ", "load.loads is accessed by more"),
         (
             "once.p4",
             "generations.read(md.applied_in, md.place);",
             "generations.read(md.applied_in, md.place); seqs.read(last, md.place);",
-            "once.seqs is visited",
+            "once.seqs is accessed",
         ),
     ] {
-        let folder = super::mistakes::patched(file, from, to);
+        let folder = super::planted_mistakes::patched(file, from, to);
         let program = super::compiled(folder.path(), &[]).unwrap_or_else(|wrong| panic!("{wrong}"));
         let found = contradictions(&program);
         assert!(found.iter().any(|wrong| wrong.contains(expected)), "{expected}: {found:?}");

@@ -1,26 +1,27 @@
-//! Applications: their owners, their epochs and the memory reserved for them.
+//! Applications: owners, epochs and reserved memory.
 
 use std::collections::BTreeMap;
 
 use pathcall_proto::SILENT_MAX;
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest, TokenKey};
 
-use super::ids::Kind;
+use super::ids::IdKind;
 use super::{
-    APPLICATIONS_MAX, Application, ApplicationRecord, CallId, ElementRecord, Lease, MemoryRecord, Output, ROWS_MIN,
-    Refusal, Registrant, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
+    APPLICATIONS_MAX, Application, ApplicationRecord, ControlCallId, ControllerState, ElementRecord, Lease,
+    MemoryRecord, Output, ROWS_MIN, Registrant, RegistrationRefusal, TEXT_MAX, WaitingParty, check_data_address,
+    record, truncated,
 };
 
-impl State {
-    /// NetRPC §3.2: registration gives the name its GAID; §5.2.2: first come, first served for memory.
-    pub(super) fn register_application(&mut self, call: CallId, request: RegisterApplicationRequest) {
-        match self.own(request) {
+impl ControllerState {
+    /// NetRPC §3.2: registration gives the name its GAID; §5.2.2: memory is assigned first come, first served.
+    pub(super) fn register_application(&mut self, call: ControlCallId, request: RegisterApplicationRequest) {
+        match self.acquire(request) {
             Ok(gaid) => {
                 let Some(application) = self.applications.get_mut(&gaid) else { return };
-                application.untold = true;
+                application.unreported = true;
                 if let Lease::Held(earlier) = std::mem::replace(&mut application.lease, Lease::Held(call)) {
                     self.streams.remove(&earlier);
-                    self.outputs.push(Output::Application(earlier, Err(Refusal::Replaced)));
+                    self.outputs.push(Output::Application(earlier, Err(RegistrationRefusal::Replaced)));
                 }
                 self.streams.insert(call, Registrant::Application(gaid));
                 self.answer_when_confirmed(gaid);
@@ -29,57 +30,62 @@ impl State {
         }
     }
 
-    /// Finds or makes the application and gives it to who asks.
-    fn own(&mut self, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
+    /// Finds or creates the application and gives it to the requesting server.
+    fn acquire(&mut self, request: RegisterApplicationRequest) -> Result<u32, RegistrationRefusal> {
         check(&request)?;
         let Some(&gaid) = self.names.get(&request.name) else {
             return self.new_application(request, 0);
         };
         let Some(application) = self.applications.get(&gaid) else {
-            return Err(Refusal::UnknownApplication(request.name));
+            return Err(RegistrationRefusal::UnknownApplication(request.name));
         };
-        if application.lease.is_over() {
+        if application.lease.is_expired() {
             self.take_over(gaid, request)?;
         } else {
             self.refuse_another(application, &request)?;
-            if goes_by_others(application, &request) {
-                return self.name_anew(gaid, request);
+            if has_other_ids(application, &request) {
+                return self.reassign_ids(gaid, request);
             }
             self.reconnect(gaid, request);
         }
         Ok(gaid)
     }
 
-    /// The owner had its first caller before it heard what it is to go by.
-    fn name_anew(&mut self, gaid: u32, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
+    /// Assigns the ids of an owner that had its first caller before it got the controller's ids.
+    fn reassign_ids(&mut self, gaid: u32, request: RegisterApplicationRequest) -> Result<u32, RegistrationRefusal> {
         self.withdraw(gaid);
         if let Some(Application { lease: Lease::Held(earlier), .. }) = self.applications.get(&gaid) {
             self.streams.remove(earlier);
-            self.outputs.push(Output::Application(*earlier, Err(Refusal::Replaced)));
+            self.outputs.push(Output::Application(*earlier, Err(RegistrationRefusal::Replaced)));
         }
         let last = self.forget_application(gaid);
         self.new_application(request, last)
     }
 
-    /// `last`: the epoch that an application of this name had here. Fencing tokens grow over all its owners.
-    fn new_application(&mut self, mut request: RegisterApplicationRequest, last: u32) -> Result<u32, Refusal> {
+    /// `last`: epoch that an application of this name had here. Fencing tokens must grow over all its owners.
+    fn new_application(
+        &mut self,
+        mut request: RegisterApplicationRequest,
+        last: u32,
+    ) -> Result<u32, RegistrationRefusal> {
         if self.applications.len() >= APPLICATIONS_MAX {
-            let disowned = self.applications.iter().find(|(_, a)| a.lease.is_over()).map(|(&gaid, _)| gaid);
-            let full = Refusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
-            let last = self.forget_application(disowned.ok_or(full)?);
-            // Its name may come back, and by then nobody knows it.
+            let ownerless = self.applications.iter().find(|(_, a)| a.lease.is_expired()).map(|(&gaid, _)| gaid);
+            let full = RegistrationRefusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
+            let last = self.forget_application(ownerless.ok_or(full)?);
+            // The name may be registered again after its epoch has been forgotten.
             self.ids.first_epoch = self.ids.first_epoch.max(next_epoch(last));
             self.changed.ids = true;
         }
         let held = request.held.unwrap_or_default();
         let token_key = self.token_key(&request, held.token_key)?;
-        let endpoint = self.kept_or_next_id(Kind::Endpoint, held.endpoint)?;
-        let gaid = self.kept_or_next_id(Kind::Application, held.gaid)?;
+        let endpoint = self.kept_or_next_id(IdKind::Endpoint, held.endpoint)?;
+        let gaid = self.kept_or_next_id(IdKind::Application, held.gaid)?;
         let epoch = self.ids.first_epoch.max(next_epoch(held.epoch.max(last)));
         let silent = std::mem::take(&mut request.silent);
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
-        let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true, silent };
+        let application =
+            Application { record, lease: Lease::Expired, callers: BTreeMap::new(), unreported: true, silent };
         self.applications.insert(gaid, application);
         self.changed.applications.insert(gaid);
         if let Some(memory) = self.reserve(gaid) {
@@ -88,14 +94,14 @@ impl State {
         Ok(gaid)
     }
 
-    /// The last owner's lease is over: its name, not its state, goes to another.
-    fn take_over(&mut self, gaid: u32, mut request: RegisterApplicationRequest) -> Result<(), Refusal> {
+    /// Gives the name, but not the state, to a new owner after the last owner's lease has expired.
+    fn take_over(&mut self, gaid: u32, mut request: RegisterApplicationRequest) -> Result<(), RegistrationRefusal> {
         let Some(application) = self.applications.get(&gaid) else { return Ok(()) };
         // Another process is another endpoint.
         let same = application.record.incarnation == request.incarnation;
         let kept = application.record.token_key.filter(|_| same);
         let last = application.record.endpoint;
-        let endpoint = if same { last } else { self.next_id(Kind::Endpoint)? };
+        let endpoint = if same { last } else { self.next_id(IdKind::Endpoint)? };
         let token_key = self.token_key(&request, kept)?;
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
         let held = request.held.map_or(0, |held| held.epoch);
@@ -104,7 +110,7 @@ impl State {
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
         if !same {
-            self.let_go(Kind::Endpoint, last);
+            self.free_id(IdKind::Endpoint, last);
         }
         if let Some(memory) = self.reserve(gaid) {
             self.grant(gaid, memory);
@@ -112,39 +118,47 @@ impl State {
         Ok(())
     }
 
-    /// The key of an application whose frames are to be signed: the one that its owner knows, or else a
-    /// new one, so that callers of an earlier owner no longer speak for it.
+    /// Key of an application with signed frames: the one that its owner knows, or else a new one, so that callers of an
+    /// earlier owner are not accepted.
     fn token_key(
         &mut self,
         request: &RegisterApplicationRequest,
         kept: Option<TokenKey>,
-    ) -> Result<Option<TokenKey>, Refusal> {
+    ) -> Result<Option<TokenKey>, RegistrationRefusal> {
         if !request.authenticate {
             return Ok(None);
         }
         let key = kept.or_else(|| self.fresh_key.take());
-        key.map(Some).ok_or_else(|| Refusal::NoKey(request.name.clone()))
+        key.map(Some).ok_or_else(|| RegistrationRefusal::NoKey(request.name.clone()))
     }
 
-    /// Only the live owner itself, with the same filters, may register.
-    fn refuse_another(&self, application: &Application, request: &RegisterApplicationRequest) -> Result<(), Refusal> {
+    /// Refuses any server other than the live owner, and other filters.
+    fn refuse_another(
+        &self,
+        application: &Application,
+        request: &RegisterApplicationRequest,
+    ) -> Result<(), RegistrationRefusal> {
         let record = &application.record;
         let (name, owner) = (record.name.clone(), record.owner());
         let same = record.incarnation == request.incarnation;
         match application.lease {
-            Lease::Lapsing(until) if !same => Err(Refusal::Lapsing { name, owner, left: until.since(self.now) }),
-            _ if record.filter_digest != request.filter_digest => Err(Refusal::OtherFilters { name, owner }),
-            _ if !same => Err(Refusal::Owned { name, owner }),
+            Lease::Expiring(until) if !same => {
+                Err(RegistrationRefusal::LeaseExpiring { name, owner, left: until.since(self.now) })
+            }
+            _ if record.filter_digest != request.filter_digest => {
+                Err(RegistrationRefusal::OtherFilters { name, owner })
+            }
+            _ if !same => Err(RegistrationRefusal::Owned { name, owner }),
             _ => Ok(()),
         }
     }
 
-    /// The owner is back, or asks again: it keeps what it has, unless it wants something else.
+    /// Handles an owner that reconnects or asks again: it keeps its memory, unless its request has changed.
     fn reconnect(&mut self, gaid: u32, request: RegisterApplicationRequest) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
         let RegisterApplicationRequest { width, rows, data_address, service_address, held, silent, .. } = request;
         let record = &mut application.record;
-        // What was granted under its epoch is of no use any more.
+        // The registers of this epoch cannot be used any more.
         let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);
         let element = record.memory.and_then(|memory| self.elements.get(&memory.element));
         let answers = element.is_none_or(|element| !silent.contains(&element.record.boot_id));
@@ -172,27 +186,27 @@ impl State {
         }
     }
 
-    /// The lease of an application's owner is over: everything it held is free again.
-    pub(super) fn disown(&mut self, gaid: u32) {
+    /// Frees all that an application's owner had, after its lease has expired.
+    pub(super) fn release_ownership(&mut self, gaid: u32) {
         self.withdraw(gaid);
         let Some(application) = self.applications.get_mut(&gaid) else { return };
-        application.lease = Lease::Over;
+        application.lease = Lease::Expired;
         application.record.owned = false;
         for endpoint in std::mem::take(&mut application.callers).into_values() {
             self.endpoints.remove(&endpoint);
             self.changed.endpoints.insert(endpoint);
-            self.let_go(Kind::Endpoint, endpoint);
+            self.free_id(IdKind::Endpoint, endpoint);
         }
         self.changed.applications.insert(gaid);
     }
 
-    /// Forgets an application; its last epoch.
+    /// Removes an application and returns its last epoch.
     fn forget_application(&mut self, gaid: u32) -> u32 {
         let Some(application) = self.applications.remove(&gaid) else { return 0 };
         self.names.remove(&application.record.name);
         self.changed.applications.insert(gaid);
-        self.let_go(Kind::Application, gaid);
-        self.let_go(Kind::Endpoint, application.record.endpoint);
+        self.free_id(IdKind::Application, gaid);
+        self.free_id(IdKind::Endpoint, application.record.endpoint);
         application.record.epoch
     }
 
@@ -205,8 +219,8 @@ impl State {
         self.grant(gaid, memory);
     }
 
-    /// Reserves memory: all that is wished for on the first element that has it, else the most that
-    /// an element has, if it is worth it.
+    /// Reserves memory: all requested rows on the first element that has them, else as many as an element has, if they
+    /// are enough.
     fn reserve(&mut self, gaid: u32) -> Option<MemoryRecord> {
         let Application { record, silent, .. } = self.applications.get(&gaid)?;
         let &ApplicationRecord { rows, width, memory: None, .. } = record else { return None };
@@ -234,18 +248,17 @@ impl State {
     fn grant(&mut self, gaid: u32, memory: MemoryRecord) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
         application.record.memory = Some(memory);
-        application.untold = true;
+        application.unreported = true;
         self.changed.applications.insert(gaid);
         self.install(gaid);
     }
 
-    /// Takes an application's memory away; its epoch grows. Its callers keep their ids and work past
-    /// the element.
+    /// Withdraws an application's memory; its epoch grows. Its callers keep their ids and do not use the element.
     pub(super) fn withdraw(&mut self, gaid: u32) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
         let Some(memory) = application.record.memory.take() else { return };
         application.record.epoch = next_epoch(application.record.epoch);
-        application.untold = true;
+        application.unreported = true;
         self.changed.applications.insert(gaid);
 
         let Some(element) = self.elements.get_mut(&memory.element) else { return };
@@ -260,33 +273,33 @@ impl State {
                 removed.push(*endpoint);
             }
         }
-        let waiters = element.waiters.extract_if(.., |waiter| waiter.who.concerns(gaid)).collect::<Vec<_>>();
+        let waiters = element.waiters.extract_if(.., |waiter| waiter.party.concerns(gaid)).collect::<Vec<_>>();
         record::insert(&mut element.record.stale_applications, gaid);
         removed.iter().for_each(|&endpoint| record::insert(&mut element.record.stale_endpoints, endpoint));
         self.changed.elements.insert(memory.element);
         self.push_removals(memory.element, &removed, &[gaid]);
         for waiter in waiters {
-            // The owner is told by who withdraws: what it waits for may be granted elsewhere.
-            if let Waiting::Endpoint { call, gaid, endpoint } = waiter.who {
-                self.tell_caller(call, gaid, endpoint);
+            // The owner is notified by the caller of this function: it may get memory elsewhere.
+            if let WaitingParty::Endpoint { call, gaid, endpoint } = waiter.party {
+                self.answer_endpoint(call, gaid, endpoint);
             }
         }
     }
 
-    /// Tells the owner how it stands as soon as the element, if there is one, has confirmed it.
+    /// Sends the owner its grant as soon as the element, if any, has confirmed it.
     pub(super) fn answer_when_confirmed(&mut self, gaid: u32) {
         let Some(application) = self.applications.get(&gaid) else { return };
         match application.record.memory {
-            Some(memory) => self.wait(memory.element, Waiting::Application(gaid)),
-            None => self.tell(gaid),
+            Some(memory) => self.wait(memory.element, WaitingParty::Application(gaid)),
+            None => self.send_application_grant(gaid),
         }
     }
 
-    /// Tells the owner how it stands, unless it knows.
-    pub(super) fn tell(&mut self, gaid: u32) {
+    /// Sends the owner its grant, unless it has been sent.
+    pub(super) fn send_application_grant(&mut self, gaid: u32) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
         let Lease::Held(call) = application.lease else { return };
-        if std::mem::take(&mut application.untold)
+        if std::mem::take(&mut application.unreported)
             && let Some(grant) = self.application_grant(gaid)
         {
             self.outputs.push(Output::Application(call, Ok(grant)));
@@ -300,7 +313,7 @@ impl State {
         Some(ApplicationGrant { gaid, epoch, endpoint, memory, token_key })
     }
 
-    /// An application's memory as others see it.
+    /// Memory grant for owners and status.
     pub(super) fn memory_grant(&self, record: &ApplicationRecord) -> Option<MemoryGrant> {
         let MemoryRecord { element, row_base, rows, lane_base, width } = record.memory?;
         let ElementRecord { ref data_address, boot_id, .. } = self.elements.get(&element)?.record;
@@ -309,25 +322,25 @@ impl State {
     }
 }
 
-/// Epochs only grow. (At one change a second they last 136 years.)
+/// Next epoch. Epochs only grow. (At one change a second they last 136 years.)
 pub(super) const fn next_epoch(epoch: u32) -> u32 {
     epoch.saturating_add(1)
 }
 
-/// Whether an owner's callers know its application by other ids than are known here.
-fn goes_by_others(application: &Application, request: &RegisterApplicationRequest) -> bool {
+/// Whether the owner's callers know its application by other ids than the controller.
+fn has_other_ids(application: &Application, request: &RegisterApplicationRequest) -> bool {
     let ApplicationRecord { gaid, endpoint, .. } = application.record;
     let held = request.held.filter(|held| (held.gaid, held.endpoint) != (gaid, endpoint));
     held.is_some() && application.callers.is_empty()
 }
 
-fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {
-    let invalid = |field, expected, got| Err(Refusal::Invalid { field, expected, got });
+fn check(request: &RegisterApplicationRequest) -> Result<(), RegistrationRefusal> {
+    let invalid = |field, expected, got| Err(RegistrationRefusal::Invalid { field, expected, got });
     if request.name.is_empty() || request.name.len() > TEXT_MAX {
-        return invalid("name", "1 to 255 bytes", shortened(&request.name));
+        return invalid("name", "1 to 255 bytes", truncated(&request.name));
     }
     if request.service_address.len() > TEXT_MAX {
-        return invalid("service_address", "up to 255 bytes", shortened(&request.service_address));
+        return invalid("service_address", "up to 255 bytes", truncated(&request.service_address));
     }
     if request.rows > 0 && !(1..=u32::from(u16::MAX)).contains(&request.width) {
         return invalid("width", "1 to 65535 lanes", request.width.to_string());
@@ -335,14 +348,14 @@ fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {
     if request.silent.len() > SILENT_MAX {
         return invalid("silent", "up to 16 starts", request.silent.len().to_string());
     }
-    // As many again are left.
+    // Leaves as many epochs again.
     if let Some(held) = request.held.filter(|held| held.epoch > u32::MAX / 2) {
         return invalid("held.epoch", "at most 2147483647", held.epoch.to_string());
     }
     check_data_address(&request.data_address)
 }
 
-/// The record of an application whose owner has just registered; GAID, epoch and key are still to come.
+/// Record of an application whose owner has just registered, without GAID, epoch and key.
 fn owned_by(request: RegisterApplicationRequest, endpoint: u32) -> ApplicationRecord {
     ApplicationRecord {
         gaid: 0,

@@ -1,4 +1,4 @@
-//! Elements: the memory they offer, and their tables, which are kept as the records say.
+//! Elements: the memory that they offer, and their tables, which follow the records.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use pathcall_proto::v1::{ElementApplication, ElementGrant, EndpointEntry, RegisterElementRequest};
 use pathcall_wire::Instant;
 
-use super::ids::Kind;
-use super::push::{ENTRIES_MAX, Subject};
+use super::ids::IdKind;
+use super::push::{ENTRIES_MAX, PushSubject};
 use super::{
-    CallId, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, Push, Ranges, Refusal, Registrant, State,
-    TEXT_MAX, Waiter, Waiting, check_data_address, record, shortened,
+    ControlCallId, ControllerState, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, Push, Ranges,
+    Registrant, RegistrationRefusal, TEXT_MAX, Waiter, WaitingParty, check_data_address, record, truncated,
 };
 
-impl State {
-    /// An element offers its memory. It is answered when it has confirmed its tables.
-    pub(super) fn register_element(&mut self, call: CallId, request: RegisterElementRequest) {
-        match self.take_in(request) {
+impl ControllerState {
+    /// Registers an element with its memory. The answer waits until the element has confirmed its tables.
+    pub(super) fn register_element(&mut self, call: ControlCallId, request: RegisterElementRequest) {
+        match self.admit_element(request) {
             Ok(id) => {
                 let Some(element) = self.elements.get_mut(&id) else { return };
                 if let Lease::Held(earlier) = std::mem::replace(&mut element.lease, Lease::Held(call)) {
                     self.streams.remove(&earlier);
-                    self.outputs.push(Output::Element(earlier, Err(Refusal::Replaced)));
+                    self.outputs.push(Output::Element(earlier, Err(RegistrationRefusal::Replaced)));
                 }
                 self.streams.insert(call, Registrant::Element(id));
                 self.synchronize(id);
-                self.wait(id, Waiting::Element(call));
+                self.wait(id, WaitingParty::Element(call));
             }
             Err(refusal) => self.outputs.push(Output::Element(call, Err(refusal))),
         }
     }
 
-    /// Finds or makes the element. The address of its control service is its name; only an exact
-    /// repeat of its registration is the same start of it.
-    fn take_in(&mut self, request: RegisterElementRequest) -> Result<u32, Refusal> {
+    /// Finds or creates the element. It is identified by the address of its control service; only an exact repeat of
+    /// its registration is the same start.
+    fn admit_element(&mut self, request: RegisterElementRequest) -> Result<u32, RegistrationRefusal> {
         check(&request)?;
         let named = |e: &&Element| e.record.control_address == request.control_address;
         let known = self.elements.values().find(named).map(|element| element.record.clone());
@@ -43,19 +43,19 @@ impl State {
         let id = record.element;
         let same = is_same_start(&record, &request);
         if !same {
-            let reason = "it has started anew";
+            let reason = "it has restarted";
             self.take_out_of_service(id, reason);
             if record.boot_id == request.boot_id {
-                // Its tables are not empty: what was withdrawn just now is still to be removed.
+                // Its tables are not empty: entries that were withdrawn just now still have to be removed.
                 record = self.elements.get(&id).map_or(record, |element| element.record.clone());
             } else {
                 record.stale_applications.clear();
                 record.stale_endpoints.clear();
                 record.quarantined.clear();
                 // Another process is another endpoint.
-                record.endpoint = self.next_id(Kind::Endpoint)?;
+                record.endpoint = self.next_id(IdKind::Endpoint)?;
             }
-            // Pushes are numbered on, so that what is said about an earlier one is known to be late.
+            // Push numbers continue, so that late answers to earlier pushes are detected.
             let pushed = self.elements.get(&id).map_or(0, |element| element.pushed);
             self.elements.insert(id, Element { pushed, ..Element::new(registered(request, record), self.now) });
         } else if let Some(element) = self.elements.get_mut(&id) {
@@ -65,24 +65,24 @@ impl State {
         Ok(id)
     }
 
-    fn new_element(&mut self, request: RegisterElementRequest) -> Result<u32, Refusal> {
+    fn new_element(&mut self, request: RegisterElementRequest) -> Result<u32, RegistrationRefusal> {
         if self.elements.len() >= ELEMENTS_MAX {
-            let dead = self.elements.iter().find(|(_, element)| element.lease.is_over()).map(|(&id, _)| id);
-            let full = Refusal::Full { what: "element", limit: ELEMENTS_MAX as u32 };
+            let dead = self.elements.iter().find(|(_, element)| element.lease.is_expired()).map(|(&id, _)| id);
+            let full = RegistrationRefusal::Full { what: "element", limit: ELEMENTS_MAX as u32 };
             let dead = dead.ok_or(full)?;
             self.elements.remove(&dead);
             self.changed.elements.insert(dead);
         }
-        let endpoint = self.next_id(Kind::Endpoint)?;
-        let element = self.next_id(Kind::Element)?;
+        let endpoint = self.next_id(IdKind::Endpoint)?;
+        let element = self.next_id(IdKind::Element)?;
         let record = registered(request, ElementRecord { element, endpoint, ..ElementRecord::default() });
         self.elements.insert(element, Element::new(record, self.now));
         self.changed.elements.insert(element);
         Ok(element)
     }
 
-    /// Opens the way to an element and pushes its whole tables. Those who wait for earlier pushes
-    /// wait for the last of these.
+    /// Opens the link to an element and pushes its complete tables. Parties that wait for earlier pushes now wait for
+    /// the last of these.
     pub(super) fn synchronize(&mut self, id: u32) {
         let Some(element) = self.elements.get_mut(&id) else { return };
         element.serving = false;
@@ -93,7 +93,7 @@ impl State {
         let (removed, endpoints) = (stale_applications.clone(), stale_endpoints.clone());
         self.outputs.push(Output::Open { element: id, boot_id, control_address: control_address.clone() });
         let (installed, pools) = (self.installed_on(id), self.pools_on(id));
-        self.push(id, Push::Retain([&installed[..], &pools].concat()), Subject::Strangers);
+        self.push(id, Push::Retain([&installed[..], &pools].concat()), PushSubject::UnknownApplications);
         self.push_removals(id, &endpoints, &removed);
         for gaid in installed {
             self.install(gaid);
@@ -123,7 +123,7 @@ impl State {
         };
         let mut endpoints = vec![application.record.endpoint];
         endpoints.extend(self.group(gaid));
-        self.push(memory.element, Push::Install(entry), Subject::Application(gaid));
+        self.push(memory.element, Push::Install(entry), PushSubject::Application(gaid));
         self.push_endpoints(gaid, endpoints);
         self.push_group(gaid);
     }
@@ -133,31 +133,31 @@ impl State {
         let Some(element) = self.element_of(gaid) else { return };
         for endpoints in endpoints.chunks(ENTRIES_MAX) {
             let entries = endpoints.iter().filter_map(|&endpoint| self.entry(gaid, endpoint)).collect();
-            self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
+            self.push(element, Push::SetEndpoints(entries), PushSubject::Application(gaid));
         }
     }
 
-    /// Pushes whom a multicast of the application reaches: the callers that work through the element.
+    /// Pushes the multicast group of an application: the callers that use the element.
     pub(super) fn push_group(&mut self, gaid: u32) {
         let Some(element) = self.element_of(gaid) else { return };
         let endpoints = self.group(gaid);
-        self.push(element, Push::SetGroup { gaid, endpoints }, Subject::Application(gaid));
+        self.push(element, Push::SetGroup { gaid, endpoints }, PushSubject::Application(gaid));
     }
 
-    /// Pushes that endpoints, then applications, are gone.
+    /// Pushes the removal of endpoints, then of applications.
     pub(super) fn push_removals(&mut self, element: u32, endpoints: &[u32], applications: &[u32]) {
         for endpoints in endpoints.chunks(ENTRIES_MAX) {
             let push = Push::RemoveEndpoints(endpoints.to_vec());
-            self.push(element, push, Subject::RemovedEndpoints(endpoints.to_vec()));
+            self.push(element, push, PushSubject::RemovedEndpoints(endpoints.to_vec()));
         }
         for &gaid in applications {
-            self.push(element, Push::Remove(gaid), Subject::Removed(gaid));
+            self.push(element, Push::Remove(gaid), PushSubject::Removed(gaid));
         }
     }
 
-    /// Pushes a change to an element in service; one that is not gets its whole tables when it returns.
-    pub(super) fn push(&mut self, id: u32, push: Push, subject: Subject) {
-        let Some(element) = self.elements.get_mut(&id).filter(|element| !element.lease.is_over()) else { return };
+    /// Pushes a change to an element in service. An element out of service gets its complete tables when it returns.
+    pub(super) fn push(&mut self, id: u32, push: Push, subject: PushSubject) {
+        let Some(element) = self.elements.get_mut(&id).filter(|element| !element.lease.is_expired()) else { return };
         if element.unconfirmed.is_empty() {
             element.progress = self.now;
         }
@@ -166,53 +166,53 @@ impl State {
         self.outputs.push(Output::Push { element: id, seq: element.pushed, push });
     }
 
-    /// Lets someone wait until all that was pushed so far is confirmed; who waits already, waits anew.
-    pub(super) fn wait(&mut self, id: u32, who: Waiting) {
+    /// Makes a party wait until all pushes so far are confirmed. A party that already waits waits for the later ones.
+    pub(super) fn wait(&mut self, id: u32, party: WaitingParty) {
         let Some(element) = self.elements.get_mut(&id) else { return };
-        element.waiters.retain(|waiter| waiter.who != who);
-        element.waiters.push(Waiter { after: element.pushed, since: self.now, who });
-        self.wake(id);
+        element.waiters.retain(|waiter| waiter.party != party);
+        element.waiters.push(Waiter { after: element.pushed, since: self.now, party });
+        self.wake_waiters(id);
     }
 
-    /// The element has made all changes up to `seq`.
+    /// Handles the confirmation of all changes up to `seq`.
     pub(super) fn confirmed(&mut self, id: u32, seq: u64) {
         let Some(element) = self.elements.get_mut(&id) else { return };
         while element.unconfirmed.front().is_some_and(|(pushed, _)| *pushed <= seq) {
             let Some((_, subject)) = element.unconfirmed.pop_front() else { break };
             element.progress = self.now;
             let confirmed = match &subject {
-                // Unless it was installed and removed again since.
-                Subject::Removed(gaid) if !element.unconfirmed.iter().any(|(_, later)| *later == subject) => {
+                // Unless the application was installed and removed again since.
+                PushSubject::Removed(gaid) if !element.unconfirmed.iter().any(|(_, later)| *later == subject) => {
                     record::remove(&mut element.record.stale_applications, *gaid)
                 }
-                Subject::RemovedEndpoints(endpoints) => {
+                PushSubject::RemovedEndpoints(endpoints) => {
                     let again = |endpoint: &u32| {
-                        let later =
-                            |later: &Subject| matches!(later, Subject::RemovedEndpoints(of) if of.contains(endpoint));
-                        element.unconfirmed.iter().any(|(_, subject)| later(subject))
+                        element.unconfirmed.iter().any(
+                            |(_, later)| matches!(later, PushSubject::RemovedEndpoints(ids) if ids.contains(endpoint)),
+                        )
                     };
                     let gone: Vec<_> = endpoints.iter().copied().filter(|endpoint| !again(endpoint)).collect();
                     let stale = &mut element.record.stale_endpoints;
                     gone.into_iter().fold(false, |any, endpoint| record::remove(stale, endpoint) | any)
                 }
-                Subject::Removed(_) | Subject::Strangers | Subject::Application(_) => false,
+                PushSubject::Removed(_) | PushSubject::UnknownApplications | PushSubject::Application(_) => false,
             };
             if confirmed {
                 self.changed.elements.insert(id);
             }
         }
-        self.wake(id);
+        self.wake_waiters(id);
     }
 
-    /// Answers those whose pushes are confirmed; an element that has confirmed its whole tables for
-    /// the first time is in service, and applications without memory are offered its.
-    fn wake(&mut self, id: u32) {
+    /// Answers the parties whose pushes are confirmed. An element that has confirmed its complete tables for the first
+    /// time comes into service, and its memory is offered to applications without memory.
+    fn wake_waiters(&mut self, id: u32) {
         let Some(element) = self.elements.get_mut(&id) else { return };
         let pending = element.unconfirmed.front().map_or(u64::MAX, |(seq, _)| *seq);
         let ready: Vec<_> = element.waiters.extract_if(.., |waiter| waiter.after < pending).collect();
-        let begins = !element.serving && !element.lease.is_over() && element.unconfirmed.is_empty();
+        let begins = !element.serving && !element.lease.is_expired() && element.unconfirmed.is_empty();
         element.serving |= begins;
-        self.answer(ready.into_iter().map(|waiter| waiter.who));
+        self.answer(ready.into_iter().map(|waiter| waiter.party));
         if begins {
             let held = |lease| matches!(lease, Lease::Held(_));
             let without = self.applications.iter().filter(|(_, a)| held(a.lease) && a.record.memory.is_none());
@@ -224,23 +224,23 @@ impl State {
             let without = self.pools.iter().filter(|(_, pool)| pool.record.element.is_none()).map(|(&gaid, _)| gaid);
             for gaid in without.collect::<Vec<_>>() {
                 self.offer_pool(gaid);
-                self.tell_pool_when_confirmed(gaid);
+                self.send_pool_grants_when_confirmed(gaid);
             }
         }
     }
 
-    fn answer(&mut self, waiting: impl Iterator<Item = Waiting>) {
-        for who in waiting {
-            match who {
-                Waiting::Application(gaid) => self.tell(gaid),
-                Waiting::Pool(gaid) => self.tell_pool(gaid),
-                Waiting::Endpoint { call, gaid, endpoint } => self.tell_caller(call, gaid, endpoint),
-                Waiting::Element(call) => self.tell_element(call),
+    fn answer(&mut self, waiting: impl Iterator<Item = WaitingParty>) {
+        for party in waiting {
+            match party {
+                WaitingParty::Application(gaid) => self.send_application_grant(gaid),
+                WaitingParty::Pool(gaid) => self.send_pool_grants(gaid),
+                WaitingParty::Endpoint { call, gaid, endpoint } => self.answer_endpoint(call, gaid, endpoint),
+                WaitingParty::Element(call) => self.send_element_grant(call),
             }
         }
     }
 
-    fn tell_element(&mut self, call: CallId) {
+    fn send_element_grant(&mut self, call: ControlCallId) {
         let Some(Registrant::Element(id)) = self.streams.get(&call) else { return };
         let Some(ElementRecord { element, endpoint, .. }) = self.elements.get(id).map(|element| &element.record) else {
             return;
@@ -249,40 +249,40 @@ impl State {
         self.outputs.push(Output::Element(call, Ok(grant)));
     }
 
-    /// The element refuses a change: the application works without it. If it can't even remove
-    /// something, its tables are not what they should be.
+    /// Handles the refusal of a change: the application continues without the element. If the element refuses a
+    /// removal, its tables are wrong, and it is taken out of service.
     pub(super) fn refused(&mut self, id: u32, seq: u64, reason: &str) {
         let Some(element) = self.elements.get_mut(&id) else { return };
         let Some((_, subject)) = element.unconfirmed.iter().find(|(pushed, _)| *pushed == seq) else { return };
-        let &Subject::Application(gaid) = subject else {
-            return self.take_out_of_service(id, &format!("it refuses a change of its tables: {reason}"));
+        let &PushSubject::Application(gaid) = subject else {
+            return self.take_out_of_service(id, &format!("it refused a table change: {reason}"));
         };
         element.refused.insert(gaid);
-        // It may have moved on to another element since.
+        // The application may have moved to another element since.
         if self.element_of(gaid) == Some(id) {
             self.withdraw(gaid);
-            self.tell(gaid);
+            self.send_application_grant(gaid);
         }
         if self.pools_on(id).contains(&gaid) {
             self.withdraw_pool(gaid);
-            self.tell_pool(gaid);
+            self.send_pool_grants(gaid);
         }
         self.confirmed(id, seq);
     }
 
-    /// Another start of the element answers: this one is gone.
+    /// Handles the answer of another start of the element: this start has ended.
     pub(super) fn restarted(&mut self, id: u32, seq: u64) {
         let pending = |element: &Element| element.unconfirmed.iter().any(|(pushed, _)| *pushed == seq);
         if self.elements.get(&id).is_some_and(pending) {
-            self.take_out_of_service(id, "it has started anew");
+            self.take_out_of_service(id, "it has restarted");
         }
     }
 
-    /// Gives an element up: nobody's registers on it can be trusted any more. It may register again.
+    /// Takes an element out of service: its registers cannot be trusted any more. It may register again.
     pub(super) fn take_out_of_service(&mut self, id: u32, reason: &str) {
         let Some(element) = self.elements.get_mut(&id) else { return };
-        let lease = std::mem::replace(&mut element.lease, Lease::Over);
-        if lease.is_over() {
+        let lease = std::mem::replace(&mut element.lease, Lease::Expired);
+        if lease.is_expired() {
             return;
         }
         element.record.alive = false;
@@ -295,42 +295,42 @@ impl State {
         if let Lease::Held(call) = lease {
             self.streams.remove(&call);
             let reason = reason.to_owned();
-            let refusal = Refusal::OutOfService { element: id, control_address, reason };
+            let refusal = RegistrationRefusal::OutOfService { element: id, control_address, reason };
             self.outputs.push(Output::Element(call, Err(refusal)));
         }
         for gaid in self.installed_on(id) {
             self.withdraw(gaid);
-            self.tell(gaid);
+            self.send_application_grant(gaid);
         }
         for gaid in self.pools_on(id) {
             self.withdraw_pool(gaid);
             self.offer_pool(gaid);
-            self.tell_pool_when_confirmed(gaid);
+            self.send_pool_grants_when_confirmed(gaid);
         }
-        self.answer(waiters.into_iter().map(|waiter| waiter.who));
+        self.answer(waiters.into_iter().map(|waiter| waiter.party));
     }
 
-    /// Gives up elements that can't keep up.
-    pub(super) fn overfull(&mut self) {
+    /// Takes elements with too many unconfirmed pushes out of service.
+    pub(super) fn remove_overloaded_elements(&mut self) {
         let overfull = |element: &Element| element.unconfirmed.len() > PUSHES_MAX;
         let overfull: Vec<_> = self.elements.iter().filter(|(_, e)| overfull(e)).map(|(&id, _)| id).collect();
         for id in overfull {
-            self.take_out_of_service(id, "too many changes of its tables wait for it");
+            self.take_out_of_service(id, "too many of its table changes are unconfirmed");
         }
     }
 
-    /// The element whose memory an application has.
+    /// Element of an application's memory.
     pub(super) fn element_of(&self, gaid: u32) -> Option<u32> {
         self.applications.get(&gaid)?.record.memory.map(|memory| memory.element)
     }
 
-    /// Applications that have memory of an element.
+    /// Applications with memory of an element.
     fn installed_on(&self, id: u32) -> Vec<u32> {
         let on = |a: &super::Application| a.record.memory.is_some_and(|memory| memory.element == id);
         self.applications.iter().filter(|(_, a)| on(a)).map(|(&gaid, _)| gaid).collect()
     }
 
-    /// Callers of an application that work through its element, ascending.
+    /// Callers of an application that use its element, in ascending order.
     fn group(&self, gaid: u32) -> Vec<u32> {
         let Some(application) = self.applications.get(&gaid) else { return Vec::new() };
         let through = |endpoint: &u32| self.endpoints.get(endpoint).is_some_and(|caller| caller.slots > 0);
@@ -339,7 +339,7 @@ impl State {
         group
     }
 
-    /// The entry of an endpoint, owner or caller, as an element needs it.
+    /// Table entry of an endpoint, owner or caller, for an element.
     pub(super) fn entry(&self, gaid: u32, endpoint: u32) -> Option<EndpointEntry> {
         let owner = &self.applications.get(&gaid)?.record;
         Some(match self.endpoints.get(&endpoint) {
@@ -369,7 +369,7 @@ impl Element {
         let mut element = Self {
             quarantine: VecDeque::new(),
             record,
-            lease: Lease::Over,
+            lease: Lease::Expired,
             serving: false,
             rows: Ranges::new(rows),
             lanes: Ranges::new(lanes),
@@ -384,7 +384,7 @@ impl Element {
         element
     }
 
-    /// When it will have kept us waiting for too long: since its last sign, or since someone waits.
+    /// Time at which the element counts as silent: after its last confirmation, or after a party began to wait.
     pub(super) fn silent_at(&self, confirm: Duration) -> Option<Instant> {
         let in_service = self.waiters.iter().filter(|_| self.serving);
         let since = in_service.map(|waiter| waiter.since).min().map_or(self.progress, |since| since.min(self.progress));
@@ -398,13 +398,13 @@ fn is_same_start(record: &ElementRecord, request: &RegisterElementRequest) -> bo
         && (record.rows, record.lanes, record.slots) == (request.rows, request.lanes, request.slots)
 }
 
-/// `of` with what its registration says.
+/// Record `of` with the content of a registration.
 fn registered(request: RegisterElementRequest, of: ElementRecord) -> ElementRecord {
     let RegisterElementRequest { boot_id, data_address, control_address, rows, lanes, slots } = request;
     ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, alive: true, ..of }
 }
 
-fn check(request: &RegisterElementRequest) -> Result<(), Refusal> {
+fn check(request: &RegisterElementRequest) -> Result<(), RegistrationRefusal> {
     let address = &request.control_address;
     let uri = address.parse::<http::Uri>().ok();
     let usable = uri.filter(|uri| {
@@ -412,7 +412,7 @@ fn check(request: &RegisterElementRequest) -> Result<(), Refusal> {
     });
     if usable.is_none() {
         let (field, expected) = ("control_address", "http://ip:port or https://ip:port");
-        return Err(Refusal::Invalid { field, expected, got: shortened(address) });
+        return Err(RegistrationRefusal::Invalid { field, expected, got: truncated(address) });
     }
     check_data_address(&request.data_address)
 }

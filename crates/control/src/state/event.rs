@@ -1,50 +1,50 @@
-//! What comes into the state and what goes out of it.
+//! Inputs and outputs of the state machine.
 
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, PoolGrant, RegisterApplicationRequest,
     RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest, TokenKey,
 };
 
-use super::{Change, Push, Refusal};
+use super::{Push, RecordChange, RegistrationRefusal};
 
-/// Names a call and the stream that answers it. The driver chooses it; each call another one.
+/// Id of a call and of the stream that answers it. The driver assigns a different one to each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub u64);
+pub struct ControlCallId(pub u64);
 
-/// What can happen.
+/// Input of the state machine.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Bits that nobody can guess, for the application or pool that is registered next.
+    /// Random key for the application or pool that is registered next.
     Key(TokenKey),
-    /// A server takes an application; answered by [`Output::Application`], again at each change.
-    RegisterApplication(CallId, RegisterApplicationRequest),
-    /// A server joins a pool; answered by [`Output::Pool`], again at each change.
-    JoinPool(CallId, JoinPoolRequest),
+    /// A server registers an application; answered by [`Output::Application`], and again at each change.
+    RegisterApplication(ControlCallId, RegisterApplicationRequest),
+    /// A server joins a pool; answered by [`Output::Pool`], and again at each change.
+    JoinPool(ControlCallId, JoinPoolRequest),
     /// An owner, or a server of a pool, registers a caller; answered by [`Output::Endpoint`].
-    RegisterEndpoint(CallId, RegisterEndpointRequest),
-    /// An owner reports that a caller left; answered by [`Output::Released`].
-    ReleaseEndpoint(CallId, ReleaseEndpointRequest),
-    /// An element offers its memory; answered by [`Output::Element`].
-    RegisterElement(CallId, RegisterElementRequest),
+    RegisterEndpoint(ControlCallId, RegisterEndpointRequest),
+    /// An owner reports that a caller has left; answered by [`Output::Released`].
+    ReleaseEndpoint(ControlCallId, ReleaseEndpointRequest),
+    /// An element registers with its memory; answered by [`Output::Element`].
+    RegisterElement(ControlCallId, RegisterElementRequest),
     /// The stream of a registration has ended.
-    Ended(CallId),
-    /// The element has made all changes up to this one.
+    Ended(ControlCallId),
+    /// An element has confirmed all changes up to this one.
     Confirmed {
         /// Id of the element.
         element: u32,
         /// Number of the push.
         seq: u64,
     },
-    /// The element refuses a change.
+    /// An element refuses a change.
     Refused {
         /// Id of the element.
         element: u32,
         /// Number of the push.
         seq: u64,
-        /// What it says.
+        /// Reason of the element.
         reason: String,
     },
-    /// Another start of the element answers than the one the push was meant for.
+    /// Another start of the element has answered the push.
     Restarted {
         /// Id of the element.
         element: u32,
@@ -55,52 +55,52 @@ pub enum Input {
     Tick,
 }
 
-/// What is to be done about it, in this order.
+/// Output of the state machine; outputs are delivered in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
-    /// To the owner of an application; an error ends its stream.
-    Application(CallId, Result<ApplicationGrant, Refusal>),
-    /// To a server of a pool; an error ends its stream.
-    Pool(CallId, Result<PoolGrant, Refusal>),
-    /// To an element; an error ends its stream.
-    Element(CallId, Result<ElementGrant, Refusal>),
-    /// Where a caller stands.
-    Endpoint(CallId, Result<EndpointGrant, Refusal>),
-    /// A caller was released.
-    Released(CallId, Result<(), Refusal>),
+    /// Grant to the owner of an application; an error ends its stream.
+    Application(ControlCallId, Result<ApplicationGrant, RegistrationRefusal>),
+    /// Grant to a server of a pool; an error ends its stream.
+    Pool(ControlCallId, Result<PoolGrant, RegistrationRefusal>),
+    /// Grant to an element; an error ends its stream.
+    Element(ControlCallId, Result<ElementGrant, RegistrationRefusal>),
+    /// Answer to the registration of a caller.
+    Endpoint(ControlCallId, Result<EndpointGrant, RegistrationRefusal>),
+    /// Answer to the release of a caller.
+    Released(ControlCallId, Result<(), RegistrationRefusal>),
     /// Start sending pushes to this start of an element, and stop those of an earlier `Open`.
     Open {
         /// Id of the element.
         element: u32,
-        /// The start of it that pushes are meant for.
+        /// Start of the element for which the pushes are meant.
         boot_id: u64,
-        /// Where its control service is.
+        /// Address of its control service.
         control_address: String,
     },
-    /// Send this to an element after all earlier ones; try again until it is answered.
+    /// Send this to an element after all earlier pushes; repeat until it is answered.
     Push {
         /// Id of the element.
         element: u32,
-        /// Number to confirm it by.
+        /// Number of the push.
         seq: u64,
-        /// The change.
+        /// Change of the element's tables.
         push: Push,
     },
     /// Stop sending to the element.
     Close {
         /// Id of the element.
         element: u32,
-        /// Why it is given up.
+        /// Reason for taking it out of service.
         reason: String,
     },
 }
 
-/// What came of an input: commit the changes, then deliver the outputs.
+/// Result of an input: commit the changes, then deliver the outputs.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
 pub struct Effects {
-    /// To be committed together.
-    pub changes: Vec<Change>,
-    /// To be delivered then, in order.
+    /// Changes, to be committed together.
+    pub changes: Vec<RecordChange>,
+    /// Outputs, to be delivered in order after the commit.
     pub outputs: Vec<Output>,
 }

@@ -1,35 +1,36 @@
-//! Ids: none is given out twice.
+//! Assignment of ids: none is assigned twice.
 //!
-//! A controller counts from a random id on, so that one that has lost its store does not give to somebody what another
-//! still has. Whoever had ids from an earlier controller, or chose some at random while there was none, says so when it
-//! registers here, and keeps them, unless somebody else has them: to callers an application *is* its GAID.
+//! A controller counts from a random id, so that one that has lost its store does not assign an id that another party
+//! still has. A party that has ids of an earlier controller, or chose some at random while there was no controller,
+//! sends them when it registers and keeps them, unless another party has them: for callers an application *is* its
+//! GAID.
 
 use std::collections::BTreeSet;
 
 use pathcall_proto::IDS_END;
 
-use super::{IdsRecord, Refusal, Snapshot, State};
+use super::{ControllerState, IdsRecord, RegistrationRefusal, Snapshot};
 
-/// Ids of one kind that are kept and were not counted here; whoever comes after gets new ones.
+/// Maximum number of kept ids of one kind that this controller has not assigned; further holders get new ids.
 const KEPT_MAX: usize = 1 << 16;
 
-/// What an id is of. Applications and pools share GAIDs.
+/// Kind of an id. Applications and pools share GAIDs.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum IdKind {
     Application,
     Endpoint,
     Element,
 }
 
-/// Ids that were not counted here: their holders had them before.
+/// Ids that this controller has not assigned: their holders had them before.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept {
+pub(super) struct KeptIds {
     applications: BTreeSet<u32>,
     endpoints: BTreeSet<u32>,
 }
 
-impl Kept {
-    /// Of stored records, those that were not counted.
+impl KeptIds {
+    /// Kept ids among the stored records.
     pub(super) fn of(snapshot: &Snapshot, ids: &IdsRecord) -> Self {
         let owners = snapshot.applications.iter().map(|application| application.endpoint);
         let callers = snapshot.endpoints.iter().map(|caller| caller.endpoint);
@@ -42,39 +43,40 @@ impl Kept {
     }
 }
 
-impl State {
-    /// The next id of a kind; none when all have been used.
-    pub(super) fn next_id(&mut self, kind: Kind) -> Result<u32, Refusal> {
+impl ControllerState {
+    /// Next id of a kind; an error when all have been used.
+    pub(super) fn next_id(&mut self, kind: IdKind) -> Result<u32, RegistrationRefusal> {
         let (next, kept) = match kind {
-            Kind::Application => (&mut self.ids.gaid, Some(&self.kept.applications)),
-            Kind::Endpoint => (&mut self.ids.endpoint, Some(&self.kept.endpoints)),
-            Kind::Element => (&mut self.ids.element, None),
+            IdKind::Application => (&mut self.ids.gaid, Some(&self.kept.applications)),
+            IdKind::Endpoint => (&mut self.ids.endpoint, Some(&self.kept.endpoints)),
+            IdKind::Element => (&mut self.ids.element, None),
         };
         while kept.is_some_and(|kept| kept.contains(next)) {
             *next += 1;
         }
         let id = *next;
         if id >= IDS_END {
-            return Err(Refusal::Full { what: "id: all have been used", limit: IDS_END - 1 });
+            return Err(RegistrationRefusal::Full { what: "id: all have been used", limit: IDS_END - 1 });
         }
         *next += 1;
         self.changed.ids = true;
         Ok(id)
     }
 
-    /// The id that its holder has already, if it has one (0: none) and nobody else has it; else the next one. Who was
-    /// counted out, and is back, keeps its id, too: an owner may be cut off from here for longer than from its callers.
-    pub(super) fn kept_or_next_id(&mut self, kind: Kind, held: u32) -> Result<u32, Refusal> {
+    /// Id that its holder already has (0 for none), if no other party has it; else the next id. A holder that was
+    /// removed and returns keeps its id, too: an owner may be cut off from the controller for longer than from its
+    /// callers.
+    pub(super) fn kept_or_next_id(&mut self, kind: IdKind, held: u32) -> Result<u32, RegistrationRefusal> {
         let taken = match kind {
-            Kind::Application => self.applications.contains_key(&held) || self.pools.contains_key(&held),
-            Kind::Endpoint => self.is_endpoint(held),
-            Kind::Element => false,
+            IdKind::Application => self.applications.contains_key(&held) || self.pools.contains_key(&held),
+            IdKind::Endpoint => self.is_endpoint(held),
+            IdKind::Element => false,
         };
         let (next, kept) = match kind {
-            Kind::Application => (self.ids.gaid, &mut self.kept.applications),
-            Kind::Endpoint => (self.ids.endpoint, &mut self.kept.endpoints),
-            // Elements begin anew with each controller.
-            Kind::Element => return self.next_id(kind),
+            IdKind::Application => (self.ids.gaid, &mut self.kept.applications),
+            IdKind::Endpoint => (self.ids.endpoint, &mut self.kept.endpoints),
+            // Elements have no ids before they register.
+            IdKind::Element => return self.next_id(kind),
         };
         let counted = (self.ids.first..next).contains(&held);
         let free = (1..IDS_END).contains(&held) && !taken;
@@ -92,31 +94,31 @@ impl State {
             || self.pools.values().any(|pool| pool.leases.contains_key(&id))
     }
 
-    /// Nobody has this id any more; should it have been kept, there is room for another.
-    pub(super) fn let_go(&mut self, kind: Kind, id: u32) {
+    /// Records that an id is no longer used; a kept id makes room for another.
+    pub(super) fn free_id(&mut self, kind: IdKind, id: u32) {
         match kind {
-            Kind::Application => self.kept.applications.remove(&id),
-            Kind::Endpoint => self.kept.endpoints.remove(&id),
-            Kind::Element => false,
+            IdKind::Application => self.kept.applications.remove(&id),
+            IdKind::Endpoint => self.kept.endpoints.remove(&id),
+            IdKind::Element => false,
         };
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Timing;
+    use super::super::LeaseTiming;
     use super::*;
 
     #[test]
-    fn ids_that_are_kept_are_bounded_and_further_holders_get_new_ones() {
+    fn kept_ids_are_limited() {
         const AHEAD: u32 = 1 << 20;
-        let mut state = State::new(Timing::default(), 77, 1);
+        let mut state = ControllerState::new(LeaseTiming::default(), 77, 1);
         for held in (AHEAD..).take(KEPT_MAX) {
-            assert_eq!(state.kept_or_next_id(Kind::Endpoint, held), Ok(held));
+            assert_eq!(state.kept_or_next_id(IdKind::Endpoint, held), Ok(held));
         }
-        assert_eq!(state.kept_or_next_id(Kind::Endpoint, AHEAD - 1), Ok(1), "there is no room to keep another");
-        assert_eq!(state.kept_or_next_id(Kind::Application, AHEAD), Ok(AHEAD), "those of applications are apart");
-        state.let_go(Kind::Endpoint, AHEAD);
-        assert_eq!(state.kept_or_next_id(Kind::Endpoint, AHEAD - 1), Ok(AHEAD - 1));
+        assert_eq!(state.kept_or_next_id(IdKind::Endpoint, AHEAD - 1), Ok(1), "there is no room to keep another");
+        assert_eq!(state.kept_or_next_id(IdKind::Application, AHEAD), Ok(AHEAD), "those of applications are apart");
+        state.free_id(IdKind::Endpoint, AHEAD);
+        assert_eq!(state.kept_or_next_id(IdKind::Endpoint, AHEAD - 1), Ok(AHEAD - 1));
     }
 }

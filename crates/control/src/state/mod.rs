@@ -1,4 +1,4 @@
-//! What the controller knows and decides, as a state machine: no I/O, no clock.
+//! State machine of the controller: all its knowledge and decisions, without I/O and clock.
 //!
 //! ```text
 //!   calls, ends of streams,            ┌───────┐  changes   to be committed first,
@@ -6,23 +6,22 @@
 //!   time                       handle  └───────┘  outputs    answers, grants, pushes to elements
 //! ```
 //!
-//! [`State::handle`] takes one [`Input`] and returns its [`Effects`]; whoever drives it commits the
-//! changes before delivering any output, so nothing is told to anyone that a restart would forget.
-//! [`State::restore`] makes the same state of what was committed.
+//! [`ControllerState::handle`] takes one [`Input`] and returns its [`Effects`]. The driver commits the changes before
+//! it delivers any output, so that no party gets anything that a restart would lose. [`ControllerState::restore`]
+//! creates the same state from the committed records.
 //!
-//! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
-//! leases slots to callers, `pool` has servers that answer the same calls (`pool_tables`: what elements have of
-//! them), `ids` names them all, `element` keeps the tables of elements by `push`; `ranges` is the reservation itself, `quarantine` what
-//! delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
+//! Modules: `event` has inputs and outputs; `application` has owners and reserves memory, `caller` leases slots to
+//! callers, `pool` has the servers of pools and `pool_tables` their tables at elements, `ids` assigns ids, `element`
+//! keeps the tables of elements by `push`; `ranges` allocates ranges, `quarantine` delays their reuse, `record` has the
+//! stored records, `restore` restores the state from them, `view` answers queries.
 //!
-//! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
-//! period everything stays as it is, and the same incarnation (element: boot id) gets it all back.
-//! After that memory, slots and the owner's callers are released. So a crashed host leaks no
-//! register (NetRPC §5.2.2 finds it out by time stamps of the element: first-level time-out). An
-//! owner that lives keeps its memory, idle or not.
+//! **Leases.** Owners and elements keep a stream open. When it ends, the lease starts to expire: for a grace period
+//! everything stays, and the same incarnation (for elements: boot id) gets it back. After that, memory, slots and the
+//! owner's callers are released. So a crashed host leaks no registers (NetRPC §5.2.2 detects this by time stamps of the
+//! element: first-level time-out). A live owner keeps its memory, idle or not.
 //!
-//! **Epochs** (NOTES: one per application) grow whenever its registers can no longer be trusted:
-//! the element restarted or is out of service, the memory moved, the owner changed.
+//! **Epochs**, one per application, grow whenever the registers can no longer be trusted: the element has
+//! restarted or is out of service, the memory has moved, the owner has changed.
 
 mod application;
 mod caller;
@@ -45,84 +44,84 @@ use std::time::Duration;
 use pathcall_proto::v1::TokenKey;
 use pathcall_wire::Instant;
 
-pub use event::{CallId, Effects, Input, Output};
+pub use event::{ControlCallId, Effects, Input, Output};
 pub use push::{ElementPool, Push};
 pub use quarantine::FRAME_LIFE_MAX;
 pub use record::{
-    ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, PoolRecord, PoolServerRecord,
-    SlotsRecord, Snapshot,
+    ApplicationRecord, CallerRecord, ElementRecord, IdsRecord, MemoryRecord, PoolRecord, PoolServerRecord,
+    RecordChange, SlotsRecord, Snapshot,
 };
-pub use refusal::Refusal;
-pub use restore::Corrupt;
+pub use refusal::RegistrationRefusal;
+pub use restore::CorruptStore;
 
-use ids::Kept;
+use ids::KeptIds;
 use pool::Pool;
-use push::Subject;
+use push::PushSubject;
 use ranges::Ranges;
 
-/// Time from the end of a stream until the lease is over.
+/// Default grace period: time from the end of a stream until the lease expires.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
-/// The same after a restart of the controller: peers take up to 3 s between attempts to reach it.
+/// Default grace period after a restart of the controller: peers take up to 3 s between attempts to connect.
 pub const RESTART_GRACE_DEFAULT: Duration = Duration::from_secs(10);
-/// Longest time that an element may take to confirm its tables: less than the 2 s after which a
-/// server takes the controller for unreachable.
+/// Default time limit for an element's confirmation: less than the 2 s after which a server considers the controller
+/// unreachable.
 pub const CONFIRM_DEFAULT: Duration = Duration::from_secs(1);
 
-/// Fewest rows that are worth a reservation, if more were wished for.
+/// Minimum number of rows of a reservation, if more were requested.
 pub const ROWS_MIN: u32 = 16;
-/// Most flows of one caller.
+/// Maximum number of flows of one caller.
 pub const FLOWS_MAX: u32 = 64;
-/// Applications at a time; one more forgets one without an owner, else it is refused.
+/// Maximum number of applications; a further one replaces one without an owner, or is refused.
 pub const APPLICATIONS_MAX: usize = 4096;
-/// Callers of one application at a time; one more is refused.
+/// Maximum number of callers of one application; further ones are refused.
 pub const CALLERS_MAX: usize = 16_384;
-/// Elements at a time; one more forgets one that is out of service, else it is refused.
+/// Maximum number of elements; a further one replaces one that is out of service, or is refused.
 pub const ELEMENTS_MAX: usize = 256;
-/// Pools at a time; one more is refused.
+/// Maximum number of pools; further ones are refused.
 pub const POOLS_MAX: usize = 1024;
-/// Longest name or address, in bytes.
+/// Maximum length of a name or address, bytes.
 pub const TEXT_MAX: usize = 255;
-/// Pushes that an element may leave unconfirmed; at one more it is taken out of service.
+/// Maximum number of unconfirmed pushes of an element; with one more it is taken out of service.
 pub const PUSHES_MAX: usize = 32_768;
 
-/// The times that leases go by.
+/// Times of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// [`GRACE_DEFAULT`].
+pub struct LeaseTiming {
+    /// Grace period, see [`GRACE_DEFAULT`].
     pub grace: Duration,
-    /// [`RESTART_GRACE_DEFAULT`].
+    /// Grace period after a restart, see [`RESTART_GRACE_DEFAULT`].
     pub restart_grace: Duration,
-    /// [`CONFIRM_DEFAULT`].
+    /// Time limit of confirmations, see [`CONFIRM_DEFAULT`].
     pub confirm: Duration,
 }
 
-impl Default for Timing {
+impl Default for LeaseTiming {
     fn default() -> Self {
         Self { grace: GRACE_DEFAULT, restart_grace: RESTART_GRACE_DEFAULT, confirm: CONFIRM_DEFAULT }
     }
 }
 
-/// The controller's state.
+/// State machine of the controller.
 #[derive(Debug, Clone)]
-pub struct State {
-    timing: Timing,
+pub struct ControllerState {
+    timing: LeaseTiming,
     now: Instant,
     ids: IdsRecord,
-    kept: Kept,
+    kept: KeptIds,
     applications: BTreeMap<u32, Application>,
     names: BTreeMap<String, u32>,
-    endpoints: BTreeMap<u32, EndpointRecord>,
+    endpoints: BTreeMap<u32, CallerRecord>,
     elements: BTreeMap<u32, Element>,
-    /// By GAID; no application has the same.
+    /// Pools by GAID; no application has the same GAID.
     pools: BTreeMap<u32, Pool>,
     pool_names: BTreeMap<String, u32>,
-    /// Callers of pools that no server vouches for, and when they are forgotten.
-    pool_callers_lapsing: BTreeMap<u32, Instant>,
-    /// Who holds an open stream.
-    streams: BTreeMap<CallId, Registrant>,
-    changed: Changed,
+    /// Callers of pools without a responsible server, with the time of their removal.
+    pool_callers_expiring: BTreeMap<u32, Instant>,
+    /// Parties with an open stream.
+    streams: BTreeMap<ControlCallId, Registrant>,
+    changed: DirtyRecords,
     outputs: Vec<Output>,
-    /// For the next application that wants its frames signed.
+    /// Key for the next application with signed frames.
     fresh_key: Option<TokenKey>,
 }
 
@@ -130,11 +129,11 @@ pub struct State {
 struct Application {
     record: ApplicationRecord,
     lease: Lease,
-    /// Its callers by incarnation and address.
+    /// Callers by incarnation and address.
     callers: BTreeMap<(u32, String), u32>,
-    /// Whether its owner has yet to be told how it stands.
-    untold: bool,
-    /// Starts of elements that do not answer its owner, by what that said last.
+    /// Whether the owner's current grant has not been sent yet.
+    unreported: bool,
+    /// Boot ids of elements that do not answer the owner, by its latest report.
     silent: Vec<u64>,
 }
 
@@ -142,50 +141,50 @@ struct Application {
 struct Element {
     record: ElementRecord,
     lease: Lease,
-    /// Whether it has confirmed its tables since it was opened; if not, no memory is granted.
+    /// Whether the element has confirmed its tables since its link was opened; if not, no memory is granted.
     serving: bool,
     rows: Ranges,
     lanes: Ranges,
     slots: Ranges,
-    /// When each of the record's quarantined slots may be leased again.
+    /// Time at which each of the record's quarantined slots may be leased again.
     quarantine: VecDeque<Instant>,
     /// Number of the last push.
     pushed: u64,
     /// Unconfirmed pushes, in order.
-    unconfirmed: VecDeque<(u64, Subject)>,
-    /// When it last confirmed something, or got something to confirm.
+    unconfirmed: VecDeque<(u64, PushSubject)>,
+    /// Time of the last confirmation, or of the first unconfirmed push.
     progress: Instant,
     waiters: Vec<Waiter>,
-    /// Applications that it has refused; they are not offered its memory again.
+    /// Applications that the element has refused; they are not offered its memory again.
     refused: BTreeSet<u32>,
 }
 
-/// Who waits for an element to confirm its tables.
+/// Party that waits for an element's confirmation.
 #[derive(Debug, Clone, Copy)]
 struct Waiter {
-    /// The last push that concerns it.
+    /// Number of the last push that concerns the party.
     after: u64,
     since: Instant,
-    who: Waiting,
+    party: WaitingParty,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum WaitingParty {
     Application(u32),
     Pool(u32),
-    Endpoint { call: CallId, gaid: u32, endpoint: u32 },
-    Element(CallId),
+    Endpoint { call: ControlCallId, gaid: u32, endpoint: u32 },
+    Element(ControlCallId),
 }
 
-/// How long something stays registered.
+/// Lease of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lease {
-    /// As long as this stream.
-    Held(CallId),
-    /// Until then, unless the peer comes back.
-    Lapsing(Instant),
-    /// No longer.
-    Over,
+    /// Held while this stream is open.
+    Held(ControlCallId),
+    /// Expires at this time, unless the peer returns.
+    Expiring(Instant),
+    /// Expired.
+    Expired,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +196,7 @@ enum Registrant {
 
 /// Records to be written.
 #[derive(Debug, Clone, Default)]
-struct Changed {
+struct DirtyRecords {
     ids: bool,
     applications: BTreeSet<u32>,
     endpoints: BTreeSet<u32>,
@@ -205,32 +204,32 @@ struct Changed {
     pools: BTreeSet<u32>,
 }
 
-impl State {
-    /// A controller that nobody has registered with. New applications start with `first_epoch`, ids with `first_id`;
-    /// both should be random, and small enough to grow for long.
+impl ControllerState {
+    /// State without registrations. New applications start with epoch `first_epoch`, ids with `first_id`; both should
+    /// be random, and small enough to grow for long.
     #[must_use]
-    pub fn new(timing: Timing, first_epoch: u32, first_id: u32) -> Self {
+    pub fn new(timing: LeaseTiming, first_epoch: u32, first_id: u32) -> Self {
         Self {
             timing,
             now: Instant::default(),
             ids: IdsRecord { gaid: first_id, endpoint: first_id, element: 1, first_epoch, first: first_id },
-            kept: Kept::default(),
+            kept: KeptIds::default(),
             applications: BTreeMap::new(),
             names: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             elements: BTreeMap::new(),
             pools: BTreeMap::new(),
             pool_names: BTreeMap::new(),
-            pool_callers_lapsing: BTreeMap::new(),
+            pool_callers_expiring: BTreeMap::new(),
             streams: BTreeMap::new(),
-            // The first epoch is as good as told once the store is known to be ours.
-            changed: Changed { ids: true, ..Changed::default() },
+            // The first epoch has to be stored before anything is granted.
+            changed: DirtyRecords { ids: true, ..DirtyRecords::default() },
             outputs: Vec::new(),
             fresh_key: None,
         }
     }
 
-    /// Takes one input.
+    /// Handles one input.
     pub fn handle(&mut self, now: Instant, input: Input) -> Effects {
         self.now = self.now.max(now);
         self.expire();
@@ -253,37 +252,37 @@ impl State {
             Input::Restarted { element, seq } => self.restarted(element, seq),
             Input::Tick => {}
         }
-        self.overfull();
+        self.remove_overloaded_elements();
         self.effects()
     }
 
-    /// When [`Input::Tick`] is due, if nothing happens before.
+    /// Time at which [`Input::Tick`] is due, without other inputs.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let lapsing = |lease: &Lease| match lease {
-            Lease::Lapsing(until) => Some(*until),
-            Lease::Held(_) | Lease::Over => None,
+        let expiring = |lease: &Lease| match lease {
+            Lease::Expiring(until) => Some(*until),
+            Lease::Held(_) | Lease::Expired => None,
         };
-        let owners = self.applications.values().filter_map(|application| lapsing(&application.lease));
-        let elements = self.elements.values().filter_map(|element| lapsing(&element.lease));
+        let owners = self.applications.values().filter_map(|application| expiring(&application.lease));
+        let elements = self.elements.values().filter_map(|element| expiring(&element.lease));
         let silent = self.elements.values().filter_map(|element| element.silent_at(self.timing.confirm));
         let quarantined = self.elements.values().filter_map(|element| element.quarantine.front().copied());
-        let servers = self.pools.values().flat_map(|pool| pool.leases.values()).filter_map(lapsing);
-        let callers = self.pool_callers_lapsing.values().copied();
+        let servers = self.pools.values().flat_map(|pool| pool.leases.values()).filter_map(expiring);
+        let callers = self.pool_callers_expiring.values().copied();
         owners.chain(elements).chain(silent).chain(quarantined).chain(servers).chain(callers).min()
     }
 
-    /// Ends what is over by now.
+    /// Ends all that has expired by now.
     fn expire(&mut self) {
         let now = self.now;
-        let over = |lease: Lease| matches!(lease, Lease::Lapsing(until) if until <= now);
+        let over = |lease: Lease| matches!(lease, Lease::Expiring(until) if until <= now);
         let elements: Vec<_> = self.elements.iter().filter(|(_, e)| over(e.lease)).map(|(&id, _)| id).collect();
         let owners: Vec<_> = self.applications.iter().filter(|(_, a)| over(a.lease)).map(|(&id, _)| id).collect();
         for element in elements {
             self.take_out_of_service(element, "its registration has ended");
         }
         for gaid in owners {
-            self.disown(gaid);
+            self.release_ownership(gaid);
         }
         let servers =
             self.pools.iter().flat_map(|(&gaid, pool)| pool.leases.iter().map(move |(&id, &at)| (gaid, id, at)));
@@ -291,7 +290,7 @@ impl State {
         for (gaid, server, _) in servers {
             self.forget_server(gaid, server);
         }
-        let callers = self.pool_callers_lapsing.iter().filter(|(_, until)| **until <= self.now);
+        let callers = self.pool_callers_expiring.iter().filter(|(_, until)| **until <= self.now);
         for caller in callers.map(|(&caller, _)| caller).collect::<Vec<_>>() {
             self.forget_pool_caller(caller);
         }
@@ -309,8 +308,8 @@ impl State {
         }
     }
 
-    /// The peer's stream has ended; the lease lapses if it was still the peer's last one.
-    fn ended(&mut self, call: CallId) {
+    /// Handles the end of a peer's stream; the lease starts to expire if it was the peer's current stream.
+    fn ended(&mut self, call: ControlCallId) {
         let until = self.now + self.timing.grace;
         let lease = match self.streams.remove(&call) {
             Some(Registrant::Application(gaid)) => self.applications.get_mut(&gaid).map(|a| &mut a.lease),
@@ -318,7 +317,7 @@ impl State {
             Some(Registrant::Server { gaid, server }) => {
                 let lease = self.pools.get_mut(&gaid).and_then(|pool| pool.leases.get_mut(&server));
                 if let Some(lease) = lease.filter(|lease| **lease == Lease::Held(call)) {
-                    *lease = Lease::Lapsing(until);
+                    *lease = Lease::Expiring(until);
                     self.pool_server_ended(gaid, server);
                 }
                 None
@@ -326,37 +325,37 @@ impl State {
             None => None,
         };
         if let Some(lease) = lease.filter(|lease| **lease == Lease::Held(call)) {
-            *lease = Lease::Lapsing(until);
+            *lease = Lease::Expiring(until);
         }
     }
 
-    /// The records that have changed since, and the outputs.
+    /// Changed records since the last call, and the outputs.
     fn effects(&mut self) -> Effects {
         let changed = std::mem::take(&mut self.changed);
-        let ids = changed.ids.then_some(Change::Ids(self.ids));
+        let ids = changed.ids.then_some(RecordChange::Ids(self.ids));
         let applications = changed.applications.into_iter().map(|gaid| match self.applications.get(&gaid) {
-            Some(application) => Change::PutApplication(application.record.clone()),
-            None => Change::RemoveApplication(gaid),
+            Some(application) => RecordChange::PutApplication(application.record.clone()),
+            None => RecordChange::RemoveApplication(gaid),
         });
         let endpoints = changed.endpoints.into_iter().map(|endpoint| match self.endpoints.get(&endpoint) {
-            Some(record) => Change::PutEndpoint(record.clone()),
-            None => Change::RemoveEndpoint(endpoint),
+            Some(record) => RecordChange::PutEndpoint(record.clone()),
+            None => RecordChange::RemoveEndpoint(endpoint),
         });
         let elements = changed.elements.into_iter().map(|id| match self.elements.get(&id) {
-            Some(element) => Change::PutElement(element.record.clone()),
-            None => Change::RemoveElement(id),
+            Some(element) => RecordChange::PutElement(element.record.clone()),
+            None => RecordChange::RemoveElement(id),
         });
         let pools = changed.pools.into_iter().map(|gaid| match self.pools.get(&gaid) {
-            Some(pool) => Change::PutPool(pool.record.clone()),
-            None => Change::RemovePool(gaid),
+            Some(pool) => RecordChange::PutPool(pool.record.clone()),
+            None => RecordChange::RemovePool(gaid),
         });
         let changes = ids.into_iter().chain(applications).chain(pools).chain(endpoints).chain(elements).collect();
         Effects { changes, outputs: std::mem::take(&mut self.outputs) }
     }
 }
 
-impl Waiting {
-    /// Whether it is the application's owner or caller that waits.
+impl WaitingParty {
+    /// Whether the party is the application's owner or caller.
     fn concerns(self, application: u32) -> bool {
         match self {
             Self::Application(gaid) | Self::Pool(gaid) | Self::Endpoint { gaid, .. } => gaid == application,
@@ -366,23 +365,25 @@ impl Waiting {
 }
 
 impl Lease {
-    const fn is_over(self) -> bool {
-        matches!(self, Self::Over)
+    const fn is_expired(self) -> bool {
+        matches!(self, Self::Expired)
     }
 }
 
-/// A UDP address that frames can be sent to.
-fn check_data_address(address: &str) -> Result<(), Refusal> {
+/// Checks a UDP address to which frames can be sent.
+fn check_data_address(address: &str) -> Result<(), RegistrationRefusal> {
     let parsed = address.parse().ok().filter(|a: &std::net::SocketAddr| a.port() != 0 && !a.ip().is_unspecified());
     match parsed {
         Some(_) => Ok(()),
-        None => Err(Refusal::Invalid { field: "data_address", expected: "ip:port", got: shortened(address) }),
+        None => {
+            Err(RegistrationRefusal::Invalid { field: "data_address", expected: "ip:port", got: truncated(address) })
+        }
     }
 }
 
-/// Whether an element at the one address can send to a host at the other: one that is reached by IPv4 has no way to IPv6,
-/// and what it sends to itself would go round for ever.
-fn reaches(element: &str, host: &str) -> bool {
+/// Whether an element at one address can send to a host at the other: an element at an IPv4 address cannot send to
+/// IPv6, and frames to itself would loop.
+fn can_send_to(element: &str, host: &str) -> bool {
     let parsed = |address: &str| address.parse::<std::net::SocketAddr>().ok();
     match (parsed(element), parsed(host)) {
         (Some(element), Some(host)) => element != host && (element.is_ipv6() || host.is_ipv4()),
@@ -390,8 +391,8 @@ fn reaches(element: &str, host: &str) -> bool {
     }
 }
 
-/// Text for an error message, of bounded length.
-pub(crate) fn shortened(text: &str) -> String {
+/// Text for an error message, truncated.
+pub(crate) fn truncated(text: &str) -> String {
     text.chars().take(80).collect()
 }
 

@@ -1,24 +1,24 @@
-//! What elements have of pools: their tables, and who is in them.
+//! Tables of pools at elements, and their endpoint entries.
 
 use pathcall_proto::v1::EndpointEntry;
 
-use super::push::{ENTRIES_MAX, ElementPool, Subject};
-use super::{PoolRecord, Push, State, Waiting, reaches, record};
+use super::push::{ENTRIES_MAX, ElementPool, PushSubject};
+use super::{ControllerState, PoolRecord, Push, WaitingParty, can_send_to, record};
 
-impl State {
-    /// Gives a pool without an element one, if there is any, and if there are servers.
+impl ControllerState {
+    /// Gives an element, if there is one, to a pool that has servers and no element.
     pub(super) fn offer_pool(&mut self, gaid: u32) {
         let takes = |element: &super::Element| element.serving && !element.refused.contains(&gaid);
         let element = self.elements.iter().find(|(_, element)| takes(element)).map(|(&id, _)| id);
         let Some(pool) = self.pools.get_mut(&gaid).filter(|pool| pool.record.element.is_none()) else { return };
         let Some(element) = element.filter(|_| pool.record.servers.iter().any(|server| server.serving)) else { return };
         pool.record.element = Some(element);
-        pool.untold = true;
+        pool.unreported = true;
         self.changed.pools.insert(gaid);
         self.install_pool(gaid);
     }
 
-    /// Pushes all that an element needs to know of a pool.
+    /// Pushes all entries of a pool to its element.
     pub(super) fn install_pool(&mut self, gaid: u32) {
         let Some(pool) = self.pools.get(&gaid) else { return };
         let servers = pool.record.servers.iter().map(|server| server.endpoint);
@@ -37,10 +37,10 @@ impl State {
         let (version, token_key, element) = (*version, *token_key, *element);
         let servers = self.pools.get(&gaid).map(|pool| pool.record.serving()).unwrap_or_default();
         let pool = ElementPool { gaid, version, servers, token_key };
-        self.push(element, Push::InstallPool(pool), Subject::Application(gaid));
+        self.push(element, Push::InstallPool(pool), PushSubject::Application(gaid));
     }
 
-    /// Pushes the entries of a pool's endpoints that the element can send to: calls of others go past it.
+    /// Pushes the entries of a pool's endpoints that the element can reach; calls of others do not use the element.
     pub(super) fn push_pool_endpoints(&mut self, gaid: u32, endpoints: Vec<u32>) {
         let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
         let Some(address) = self.elements.get(&element).map(|element| element.record.data_address.clone()) else {
@@ -48,28 +48,28 @@ impl State {
         };
         for endpoints in endpoints.chunks(ENTRIES_MAX) {
             let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint));
-            let entries = entries.filter(|entry| reaches(&address, &entry.data_address)).collect();
-            self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
+            let entries = entries.filter(|entry| can_send_to(&address, &entry.data_address)).collect();
+            self.push(element, Push::SetEndpoints(entries), PushSubject::Application(gaid));
         }
     }
 
-    /// Takes the element away from a pool; its callers send to the servers themselves.
+    /// Withdraws the element from a pool; its callers send to the servers directly.
     pub(super) fn withdraw_pool(&mut self, gaid: u32) {
         let Some(pool) = self.pools.get_mut(&gaid) else { return };
         let Some(element) = pool.record.element.take() else { return };
-        pool.untold = true;
+        pool.unreported = true;
         let servers = pool.record.servers.iter().map(|server| server.endpoint);
         let endpoints: Vec<u32> = servers.chain(pool.callers.values().copied()).collect();
         self.changed.pools.insert(gaid);
         let Some(known) = self.elements.get_mut(&element) else { return };
-        let waiters = known.waiters.extract_if(.., |waiter| waiter.who.concerns(gaid)).collect::<Vec<_>>();
+        let waiters = known.waiters.extract_if(.., |waiter| waiter.party.concerns(gaid)).collect::<Vec<_>>();
         record::insert(&mut known.record.stale_applications, gaid);
         endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
         self.changed.elements.insert(element);
         self.push_removals(element, &endpoints, &[gaid]);
         for waiter in waiters {
-            if let Waiting::Endpoint { call, gaid, endpoint } = waiter.who {
-                self.tell_caller(call, gaid, endpoint);
+            if let WaitingParty::Endpoint { call, gaid, endpoint } = waiter.party {
+                self.answer_endpoint(call, gaid, endpoint);
             }
         }
     }
@@ -88,7 +88,7 @@ impl State {
         self.pools.iter().filter(|(_, pool)| on(pool)).map(|(&gaid, _)| gaid).collect()
     }
 
-    /// The entry of a pool's endpoint, server or caller, as an element needs it.
+    /// Table entry of a pool's endpoint, server or caller, for an element.
     pub(super) fn pool_entry(&self, gaid: u32, endpoint: u32) -> Option<EndpointEntry> {
         let pool = self.pools.get(&gaid)?;
         let server = pool.record.servers.iter().find(|server| server.endpoint == endpoint);

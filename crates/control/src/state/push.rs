@@ -2,25 +2,24 @@
 
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, TokenKey};
 
-/// One change of an element's tables. Changes are made in order, and may be repeated.
+/// Change of an element's tables. Changes are made in order, and may be repeated.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Push {
-    /// Remove every application that is not listed: what a controller that lost its store left.
+    /// Remove every application that is not listed: entries of a controller that has lost its store.
     Retain(Vec<u32>),
-    /// Admit frames of an application. Another epoch than before begins with empty registers; the
-    /// same one keeps them.
+    /// Admit frames of an application. A new epoch begins with empty registers; the same epoch keeps them.
     Install(ElementApplication),
-    /// Admit no more frames of an application; its endpoints go with it.
+    /// Stop admitting frames of an application; its endpoints are removed, too.
     Remove(u32),
-    /// Add these endpoints or replace those of the same id.
+    /// Add these endpoints or replace those with the same id.
     SetEndpoints(Vec<EndpointEntry>),
-    /// Have this table of a pool's servers; what is known of the queues of those that stay is kept.
+    /// Install this table of a pool's servers; the known queue lengths of servers that stay are kept.
     InstallPool(ElementPool),
-    /// Forget these endpoints.
+    /// Remove these endpoints.
     RemoveEndpoints(Vec<u32>),
-    /// Multicasts of the application reach these callers and no others.
+    /// Set the multicast group of an application.
     SetGroup {
-        /// The application.
+        /// Id of the application.
         gaid: u32,
         /// Endpoint ids, ascending.
         endpoints: Vec<u32>,
@@ -28,38 +27,38 @@ pub enum Push {
 }
 
 impl Push {
-    /// Whether it only removes entries.
+    /// Whether the change only removes entries.
     #[must_use]
     pub const fn removes(&self) -> bool {
         matches!(self, Self::Retain(_) | Self::Remove(_) | Self::RemoveEndpoints(_))
     }
 }
 
-/// A pool as an element has it.
+/// Pool in an element's tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementPool {
-    /// The pool.
+    /// Id of the pool.
     pub gaid: u32,
-    /// Of this table.
+    /// Version of this table.
     pub version: u32,
     /// Endpoint ids by SID, at least one.
     pub servers: Vec<u32>,
-    /// What signs its frames, if they carry tokens.
+    /// Key of its frames, if they carry tokens.
     pub token_key: Option<TokenKey>,
 }
 
-/// What is known when a push is confirmed or refused.
+/// Subject of a push, for the handling of its confirmation or refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Subject {
-    /// Applications that the element did not get from this controller are gone.
-    Strangers,
-    /// The application's, or the pool's, entries are as pushed.
+pub(super) enum PushSubject {
+    /// Removal of applications that the element did not get from this controller.
+    UnknownApplications,
+    /// Entries of an application or pool.
     Application(u32),
-    /// The application is gone.
+    /// Removal of an application.
     Removed(u32),
-    /// The endpoints are gone.
+    /// Removal of endpoints.
     RemovedEndpoints(Vec<u32>),
 }
 
-/// Entries in one push: far below gRPC's 4 MiB limit of a message.
+/// Maximum number of entries in one push: far below gRPC's 4 MiB limit of a message.
 pub(super) const ENTRIES_MAX: usize = 4096;

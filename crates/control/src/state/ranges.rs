@@ -1,8 +1,8 @@
-//! A line of equal things (rows, lanes, slots) of which contiguous ranges are handed out, first fit.
+//! Allocator of contiguous ranges of rows, lanes or slots, first fit.
 
 use std::collections::BTreeMap;
 
-/// What of `0..len` is in use.
+/// Used part of `0..len`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ranges {
     len: u32,
@@ -15,15 +15,14 @@ impl Ranges {
         Self { len, used: BTreeMap::new() }
     }
 
-    /// Takes the first gap of at least `len`, from its beginning; returns its base. Nothing can be
-    /// taken of length 0.
+    /// Takes the beginning of the first gap of at least `len`; returns its base. `None` for length 0.
     pub(super) fn take(&mut self, len: u32) -> Option<u32> {
         let (base, _) = self.gaps().find(|&(_, gap)| len > 0 && gap >= len)?;
         self.used.insert(base, len);
         Some(base)
     }
 
-    /// Takes just this range; false when part of it is in use or there is no such range.
+    /// Takes this range; false if a part of it is in use or outside.
     #[must_use]
     pub(super) fn take_at(&mut self, base: u32, len: u32) -> bool {
         let end = base.saturating_add(len);
@@ -34,7 +33,7 @@ impl Ranges {
         free
     }
 
-    /// Gives back the range that begins at `base`.
+    /// Frees the range that begins at `base`.
     pub(super) fn release(&mut self, base: u32) {
         self.used.remove(&base);
     }
@@ -44,9 +43,9 @@ impl Ranges {
         self.gaps().map(|(_, gap)| gap).max().unwrap_or(0)
     }
 
-    /// How much is in use.
+    /// Total length in use.
     pub(super) fn used(&self) -> u32 {
-        // No overflow: the ranges lie side by side within a u32.
+        // No overflow: the ranges do not overlap and lie within a u32.
         self.used.values().sum()
     }
 
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_gap_that_is_long_enough_is_taken() {
+    fn first_sufficient_gap_is_taken() {
         let mut ranges = Ranges::new(100);
         assert_eq!(ranges.take(40), Some(0));
         assert_eq!(ranges.take(20), Some(40));
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_free_ranges_inside_the_line_can_be_named() {
+    fn take_at_accepts_free_ranges_only() {
         let mut ranges = Ranges::new(10);
         assert!(ranges.take_at(2, 3));
         for (base, len) in [(0, 3), (4, 1), (2, 3), (1, 5), (9, 2), (10, 1), (5, 0), (u32::MAX, 1), (5, u32::MAX)] {
@@ -93,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_line_of_flags(steps in prop::collection::vec((any::<bool>(), 0u32..12, 0u32..24), 1..60)) {
+        fn ranges_match_flag_model(steps in prop::collection::vec((any::<bool>(), 0u32..12, 0u32..24), 1..60)) {
             const LEN: u32 = 24;
             let mut ranges = Ranges::new(LEN);
             let mut flags = [None; LEN as usize];

@@ -1,105 +1,109 @@
-//! Why a registration is refused, or ends.
+//! Reasons for refusing or ending a registration.
 
 use std::time::Duration;
 
-use pathcall_proto::LAPSES_IN_MS;
+use pathcall_proto::LEASE_EXPIRES_IN_MS;
 use tonic::{Code, Status};
 
-/// Why a call is refused or a registration ends.
+/// Reason for refusing a call or ending a registration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// A field can't be used.
+pub enum RegistrationRefusal {
+    /// A field is invalid.
     #[error("{field}: expected {expected}, got {got:?}")]
     Invalid {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it may be.
+        /// Valid values.
         expected: &'static str,
-        /// What it is.
+        /// Received value.
         got: String,
     },
     /// Another live server owns the name.
-    #[error("application {name:?} is owned by {owner}, alive; stop it or use another AppName")]
+    #[error("application {name:?} is owned by {owner}, which is alive; stop that server or use another AppName")]
     Owned {
-        /// The application.
+        /// Name of the application.
         name: String,
         /// gRPC address of the owner.
         owner: String,
     },
     /// The name's live owner has other filters.
     #[error(
-        "application {name:?} has other filters at its owner {owner}, alive: the filters of one AppName must agree; \
-         stop it or use another AppName"
+        "application {name:?} has other filters at its owner {owner}, which is alive: the filters of one AppName must \
+         agree; stop that server or use another AppName"
     )]
     OtherFilters {
-        /// The application.
+        /// Name of the application.
         name: String,
         /// gRPC address of the owner.
         owner: String,
     },
-    /// The owner is gone, but may come back: try again.
+    /// The owner has disconnected, but may return: try again.
     #[error(
-        "application {name:?} was owned by {owner} until a moment ago; unless it comes back, the name is free in \
-         {} ms", left.as_millis()
+        "application {name:?} was owned by {owner}, which has just disconnected; unless it returns, the name is free \
+         in {} ms", left.as_millis()
     )]
-    Lapsing {
-        /// The application.
+    LeaseExpiring {
+        /// Name of the application.
         name: String,
         /// gRPC address of the owner.
         owner: String,
-        /// Time until its lease is over.
+        /// Time until the lease expires.
         left: Duration,
     },
-    /// It wants its frames signed, and the system gives no randomness for a key.
-    #[error("application {0:?} wants tokens, and there is no randomness for its key")]
+    /// Frames have to be signed, and the system has no random bytes for a key.
+    #[error("application {0:?} needs a key for its tokens, and the system has no random bytes")]
     NoKey(String),
-    /// Nobody has registered the application.
+    /// No server has registered the application.
     #[error("no application {0}")]
     UnknownApplication(String),
-    /// Nobody has joined the pool.
+    /// No server has joined the pool.
     #[error("no pool {0}")]
     UnknownPool(String),
-    /// Its frames carry tokens and the server wants none, or the other way round.
+    /// Some servers of the pool use tokens, others do not.
     #[error(
-        "the frames of pool {name:?} {}: all servers of a pool say the same of tokens",
-        if *signed { "carry tokens, and this server wants none" } else { "carry no tokens, and this server wants some" }
+        "the frames of pool {name:?} {}: set the same authenticate_frames on all servers of a pool",
+        if *signed {
+            "carry tokens, and those of this server do not"
+        } else {
+            "carry no tokens, and those of this server do"
+        }
     )]
     OtherTokens {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// Whether its frames carry tokens.
+        /// Whether the pool's frames carry tokens.
         signed: bool,
     },
-    /// The application's owner is gone.
+    /// The application has no live owner.
     #[error("application {name:?} has no live owner")]
     NoOwner {
-        /// The application.
+        /// Name of the application.
         name: String,
     },
     /// The endpoint has left.
     #[error("no endpoint {endpoint} in application {gaid}")]
     UnknownEndpoint {
-        /// The application.
+        /// Id of the application.
         gaid: u32,
-        /// The endpoint.
+        /// Id of the endpoint.
         endpoint: u32,
     },
-    /// A table has reached its limit.
-    #[error("no room for another {what}: there are {limit} already")]
+    /// A table is full.
+    #[error("no room for another {what}: the maximum is {limit}")]
     Full {
-        /// Of what.
+        /// Kind of entry.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number of entries.
         limit: u32,
     },
-    /// The element failed its tables.
+    /// The element has failed.
     #[error("element {element} at {control_address} is out of service: {reason}; it may register again")]
     OutOfService {
-        /// The element.
+        /// Id of the element.
         element: u32,
-        /// Where its control service was expected.
+        /// Address of its control service.
         control_address: String,
-        /// What happened.
+        /// Reason.
         reason: String,
     },
     /// The same peer has registered over another stream.
@@ -107,8 +111,8 @@ pub enum Refusal {
     Replaced,
 }
 
-impl Refusal {
-    /// The gRPC status code that says it.
+impl RegistrationRefusal {
+    /// gRPC status code of the refusal.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -116,7 +120,7 @@ impl Refusal {
             Self::Owned { .. } | Self::OtherFilters { .. } | Self::NoOwner { .. } | Self::OtherTokens { .. } => {
                 Code::FailedPrecondition
             }
-            Self::Lapsing { .. } | Self::OutOfService { .. } => Code::Unavailable,
+            Self::LeaseExpiring { .. } | Self::OutOfService { .. } => Code::Unavailable,
             Self::UnknownApplication(_) | Self::UnknownPool(_) | Self::UnknownEndpoint { .. } => Code::NotFound,
             Self::Full { .. } => Code::ResourceExhausted,
             Self::NoKey(_) => Code::Internal,
@@ -125,13 +129,13 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<RegistrationRefusal> for Status {
+    fn from(refusal: RegistrationRefusal) -> Self {
         let mut status = Self::new(refusal.code(), refusal.to_string());
-        if let Refusal::Lapsing { left, .. } = refusal {
-            // A moment more: the name is free after it, not at it.
+        if let RegistrationRefusal::LeaseExpiring { left, .. } = refusal {
+            // One millisecond more: the name is free after this time, not at it.
             let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-            status.metadata_mut().insert(LAPSES_IN_MS, millis.into());
+            status.metadata_mut().insert(LEASE_EXPIRES_IN_MS, millis.into());
         }
         status
     }

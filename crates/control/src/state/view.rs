@@ -1,45 +1,45 @@
-//! What can be asked about the state.
+//! Queries of the state.
 
 use pathcall_proto::v1::{ApplicationStatus, ElementStatus, LookupReply, PoolStatus, StatusReply};
 
-use super::{Refusal, Snapshot, State};
+use super::{ControllerState, RegistrationRefusal, Snapshot};
 
-impl State {
-    /// Where the server of an application is (NetRPC §3.2: name look-up).
+impl ControllerState {
+    /// Address of an application's server (NetRPC §3.2: name look-up).
     ///
     /// # Errors
-    /// When nobody has registered it.
-    pub fn lookup(&self, name: &str) -> Result<LookupReply, Refusal> {
+    /// The application is not registered.
+    pub fn lookup(&self, name: &str) -> Result<LookupReply, RegistrationRefusal> {
         let application = self.names.get(name).and_then(|gaid| self.applications.get(gaid));
         let Some(application) = application else {
-            return Err(Refusal::UnknownApplication(format!("{:?}", super::shortened(name))));
+            return Err(RegistrationRefusal::UnknownApplication(format!("{:?}", super::truncated(name))));
         };
         Ok(LookupReply {
             gaid: application.record.gaid,
             service_address: application.record.service_address.clone(),
-            alive: !application.lease.is_over(),
+            alive: !application.lease.is_expired(),
         })
     }
 
-    /// The name of the application or pool with this id.
+    /// Name of the application or pool with this id.
     #[must_use]
     pub fn name_of(&self, gaid: u32) -> Option<&str> {
         let application = self.applications.get(&gaid).map(|application| application.record.name.as_str());
         application.or_else(|| self.pools.get(&gaid).map(|pool| pool.record.name.as_str()))
     }
 
-    /// Everything registered. The counters of elements are for others to read.
+    /// Status of all registrations, without the counters of elements.
     #[must_use]
     pub fn status(&self) -> StatusReply {
         let applications = self.applications.values().map(|application| {
             let record = &application.record;
-            let owner = (!application.lease.is_over()).then_some(record.endpoint);
+            let owner = (!application.lease.is_expired()).then_some(record.endpoint);
             let endpoints = owner.into_iter().chain(application.callers.values().copied());
             ApplicationStatus {
                 name: record.name.clone(),
                 gaid: record.gaid,
                 epoch: record.epoch,
-                alive: !application.lease.is_over(),
+                alive: !application.lease.is_expired(),
                 service_address: record.service_address.clone(),
                 authenticated: record.token_key.is_some(),
                 memory: self.memory_grant(record),
@@ -50,7 +50,7 @@ impl State {
             let record = &element.record;
             ElementStatus {
                 element: record.element,
-                alive: !element.lease.is_over(),
+                alive: !element.lease.is_expired(),
                 data_address: record.data_address.clone(),
                 control_address: record.control_address.clone(),
                 rows: record.rows,
@@ -65,7 +65,7 @@ impl State {
         let pools = self.pools.iter().map(|(&gaid, pool)| PoolStatus {
             name: pool.record.name.clone(),
             element: pool.record.element.unwrap_or_default(),
-            pool: self.pool_shown(gaid),
+            pool: self.pool_status(gaid),
             callers: u32::try_from(pool.callers.len()).unwrap_or(u32::MAX),
             authenticated: pool.record.token_key.is_some(),
         });
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// The records, as the store should have them once all changes are committed.
+    /// Records as they should be in the store once all changes are committed.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {

@@ -1,4 +1,4 @@
-//! An element that is only its tables, over real gRPC, and the calls that tests make.
+//! Fake element that only has tables, over real gRPC, and calls for tests.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_control::{Config, Handle, LeaseTiming, StoreLocation};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_server::{Element, ElementServer};
 use pathcall_proto::v1::*;
@@ -20,29 +20,30 @@ use tonic::transport::Channel;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Short leases, so that tests that wait for their end are short: none begins while its owner's stream lasts. Nobody else
-/// is given up on a machine that stands still.
-pub(crate) const TIMING: Timing = Timing { grace: Duration::from_millis(150), restart_grace: HANG, confirm: HANG };
+/// Short leases, so that tests that wait for their end are short. No lease expires while its owner's stream is open,
+/// even on a slow machine.
+pub(crate) const TIMING: LeaseTiming =
+    LeaseTiming { grace: Duration::from_millis(150), restart_grace: HANG, confirm: HANG };
 
-/// What an element has been told.
+/// Pushes that the element has received.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tables {
     pub(crate) applications: BTreeMap<u32, ElementApplication>,
     pub(crate) endpoints: BTreeMap<u32, EndpointEntry>,
     pub(crate) groups: BTreeMap<u32, Vec<u32>>,
-    /// Servers by SID, and the version of that.
+    /// Version and servers, by SID, of each pool.
     pub(crate) pools: BTreeMap<u32, (u32, Vec<u32>)>,
-    /// Every change, in order.
+    /// All changes, in order.
     pub(crate) log: Vec<String>,
 }
 
-/// A running element; dropping it stops it.
+/// Running element; dropping it stops it.
 pub(crate) struct FakeElement {
     pub(crate) boot_id: u64,
     pub(crate) address: SocketAddr,
     pub(crate) tables: watch::Receiver<Tables>,
     state: Arc<Shared>,
-    /// Its process: all of its connections end with it.
+    /// Runtime of the element: all its connections end with it.
     process: Option<Runtime>,
 }
 
@@ -57,12 +58,12 @@ struct Shared {
 struct Service(Arc<Shared>);
 
 impl FakeElement {
-    /// An element at an address that it has to itself: another may start there.
+    /// Starts an element on an address of its own, so that another one can start there later.
     pub(crate) async fn start(boot_id: u64) -> Self {
         Self::start_at(boot_id, loopback::own()).await
     }
 
-    /// An element at this address.
+    /// Starts an element at this address.
     pub(crate) async fn start_at(boot_id: u64, address: SocketAddr) -> Self {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind(address)).await.unwrap().unwrap();
@@ -75,14 +76,14 @@ impl FakeElement {
         Self { boot_id, address, tables: receiver, state, process: Some(process) }
     }
 
-    /// Its process ends: the port is free, and connections to it are broken.
+    /// Ends the element: its port is free, and its connections are broken.
     pub(crate) async fn stop(mut self) -> SocketAddr {
         let process = self.process.take();
         tokio::task::spawn_blocking(move || drop(process)).await.unwrap();
         self.address
     }
 
-    /// From now on it answers nothing, or answers again.
+    /// Sets whether the element stops answering.
     pub(crate) fn mute(&self, mute: bool) {
         self.state.mute.send_replace(mute);
     }
@@ -102,7 +103,7 @@ impl FakeElement {
         self.tables.borrow().clone()
     }
 
-    /// Waits until its tables are as they should be.
+    /// Waits until the tables match.
     pub(crate) async fn until(&self, tables: impl FnMut(&Tables) -> bool) {
         within(self.tables.clone().wait_for(tables)).await.unwrap();
     }
@@ -206,17 +207,17 @@ impl Element for Service {
     }
 }
 
-/// A controller with its own store in memory.
+/// Controller with a store in memory.
 pub(crate) async fn controller() -> Handle {
     start(Config::default().timing(TIMING).keep_alive(HANG)).await
 }
 
-/// A controller at a free port.
+/// Starts a controller on a free port.
 pub(crate) async fn start(config: Config) -> Handle {
     start_at("127.0.0.1:0".parse().unwrap(), config).await
 }
 
-/// A controller at this address.
+/// Starts a controller at this address.
 pub(crate) async fn start_at(addr: SocketAddr, config: Config) -> Handle {
     let listener = pathcall_control::bind(addr).await.unwrap();
     pathcall_control::serve(listener, config).await.unwrap()
@@ -252,17 +253,17 @@ pub(crate) fn caller(gaid: u32, incarnation: u32) -> RegisterEndpointRequest {
     }
 }
 
-/// The next message of a stream that has not ended.
+/// Next message of an open stream.
 pub(crate) async fn next<T>(stream: &mut Streaming<T>) -> T {
     within(stream.message()).await.unwrap().expect("the stream has ended")
 }
 
-/// Fails instead of hanging.
+/// Waits with a time limit.
 pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG, what).await.expect("nothing happened for long")
+    tokio::time::timeout(HANG, what).await.expect("timeout")
 }
 
-/// A file name of its own for each test; the file is removed at the end.
+/// Temporary file name; the file is removed at the end.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -272,8 +273,8 @@ impl Scratch {
         Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file))
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place::File(self.0.clone())
+    pub(crate) fn place(&self) -> StoreLocation {
+        StoreLocation::File(self.0.clone())
     }
 
     pub(crate) fn config(&self) -> Config {

@@ -1,10 +1,10 @@
-//! The data thread's work, batch by batch, without the thread.
+//! Tests of the data thread's work, batch by batch, without the thread.
 
 use std::net::Ipv4Addr;
 
-use pathcall_program::{Application, Endpoint, Size};
+use pathcall_program::{AdmittedApplication, Endpoint, Size};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, Kind, LINEAR_LANES, MapFlags, MapRepr, TokenKey};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, LINEAR_LANES, MapFlags, MapRepr, TokenKey};
 
 use super::*;
 use crate::switch::{ENDPOINTS_MAX, READ_LANES_MAX};
@@ -19,15 +19,16 @@ fn link() -> Link {
     Link::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
 }
 
-/// A plane with an application whose endpoints are all at `hosts`.
+/// Data plane with one application whose endpoints are all at `hosts`.
 fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
     installed(Plane::new(link(), None, &Config { size: SIZE, congestion_bytes, ..Config::default() }), hosts, None)
 }
 
-/// Installs it, or says anew what signs its frames.
+/// Installs the application, or replaces the key that signs its frames.
 fn installed(mut plane: Plane, hosts: SocketAddr, key: Option<TokenKey>) -> Plane {
     let width = LINEAR_LANES as u32;
-    let application = Application { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
+    let application =
+        AdmittedApplication { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
     let switch = plane.switch();
     switch.install(application, key).unwrap();
     for (endpoint, slots) in [(SERVER, 0), (WORKERS[0], 1), (WORKERS[1], 1)] {
@@ -38,11 +39,11 @@ fn installed(mut plane: Plane, hosts: SocketAddr, key: Option<TokenKey>) -> Plan
     plane
 }
 
-/// One host's frame of a row's round: a worker's contribution, or the server's result to all.
+/// Frame of one host in a row's round: a worker's contribution, or the server's result to all.
 fn frame(src: u32, row: u32, round: u32) -> Vec<u8> {
     let (kind, base_flags, flags) = match src {
-        SERVER => (Kind::MapResult, Flags::FROM_SERVER | Flags::MCAST, MapFlags::CLEAR),
-        _ => (Kind::MapData, 0, MapFlags::ADD | MapFlags::COUNT),
+        SERVER => (FrameKind::MapResult, Flags::FROM_SERVER | Flags::MCAST, MapFlags::CLEAR),
+        _ => (FrameKind::MapData, 0, MapFlags::ADD | MapFlags::COUNT),
     };
     let base = BaseRepr {
         flags: base_flags,
@@ -71,34 +72,34 @@ fn frame(src: u32, row: u32, round: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn frames_take_no_memory_once_the_batches_have_grown() {
+async fn grown_batches_forward_without_allocation() {
     let hosts = link();
     let plane = plane(hosts.local_addr(), usize::MAX);
-    frames_take_no_memory(plane, hosts).await;
+    forward_without_allocation(plane, hosts).await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn nor_do_they_by_shared_memory() {
+async fn shared_memory_forwards_without_allocation() {
     let mut hosts = link();
     let mut plane = plane(hosts.local_addr(), usize::MAX);
-    plane.link.share_memory(Sharing::Offer).unwrap();
-    hosts.share_memory(Sharing::Seek).unwrap();
-    hosts.seek(pathcall_wire::Instant(0), Some(plane.link.local_addr()));
+    plane.link.share_memory(SharingRole::Offer).unwrap();
+    hosts.share_memory(SharingRole::Request).unwrap();
+    hosts.request_memory(pathcall_wire::Instant(0), Some(plane.link.local_addr()));
     while hosts.memory_peers().count() == 0 {
         tokio::select! {
             ready = plane.link.readable() => ready.unwrap(),
             ready = hosts.readable() => ready.unwrap(),
         }
-        assert!(!plane.forward(Looking::IfReady));
+        assert!(!plane.forward(PollMode::IfReady));
         assert_eq!(hosts.recv(|_, _, _| ()).unwrap(), 0);
     }
     let calls = plane.link.stats().calls_in + plane.link.stats().calls_out;
-    let plane = frames_take_no_memory(plane, hosts).await;
-    assert_eq!(plane.link.stats().calls_in + plane.link.stats().calls_out, calls, "and no system calls");
+    let plane = forward_without_allocation(plane, hosts).await;
+    assert_eq!(plane.link.stats().calls_in + plane.link.stats().calls_out, calls, "system calls");
 }
 
-async fn frames_take_no_memory(mut plane: Plane, mut hosts: Link) -> Plane {
+async fn forward_without_allocation(mut plane: Plane, mut hosts: Link) -> Plane {
     for round in 1..=4 {
         for src in [WORKERS[0], WORKERS[1], SERVER] {
             for row in 0..ROWS {
@@ -110,11 +111,11 @@ async fn frames_take_no_memory(mut plane: Plane, mut hosts: Link) -> Plane {
         while plane.link.stats().frames_in < u64::from(round * 3 * ROWS) {
             plane.link.readable().await.unwrap();
             let allocated = allocation_counter::measure(|| {
-                plane.forward(Looking::IfReady);
+                plane.forward(PollMode::IfReady);
             });
             assert!(round == 1 || allocated.count_total == 0, "{} allocations", allocated.count_total);
         }
-        // Half of the contributions wait, the other half leave as sums; a result goes to both.
+        // Half of the contributions wait, and the other half leave as sums. A result goes to both workers.
         assert_eq!(plane.link.stats().frames_out - before.frames_out, u64::from(3 * ROWS));
         while hosts.stats().frames_in < plane.link.stats().frames_out {
             hosts.readable().await.unwrap();
@@ -125,7 +126,7 @@ async fn frames_take_no_memory(mut plane: Plane, mut hosts: Link) -> Plane {
 }
 
 #[tokio::test]
-async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
+async fn long_queue_marks_frames_as_congested() {
     let mut hosts = link();
     let length = frame(SERVER, 0, 1).len();
     let mut plane = plane(hosts.local_addr(), 5 * length);
@@ -138,7 +139,7 @@ async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
         }
         hosts.flush();
         plane.link.readable().await.unwrap();
-        plane.forward(Looking::IfReady);
+        plane.forward(PollMode::IfReady);
         let mut marks = Vec::new();
         while marks.len() < queued as usize {
             hosts.readable().await.unwrap();
@@ -149,28 +150,28 @@ async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
 }
 
 #[tokio::test]
-async fn element_forwards_to_a_bounded_number_of_endpoints() {
+async fn endpoint_table_is_bounded() {
     let hosts = link();
     let mut plane = plane(hosts.local_addr(), usize::MAX);
     let addr = hosts.local_addr();
     let entry = |endpoint| (Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots: 0 }, addr);
     let switch = plane.switch();
-    // Three are there.
+    // The table already has three endpoints.
     let others: Vec<_> = (1_000..).take(ENDPOINTS_MAX - 3).map(entry).collect();
-    switch.set_endpoints(&others).expect("there is room");
-    assert_eq!(switch.set_endpoints(&[entry(999)]), Err(Refused::Endpoints { endpoint: 999 }));
-    switch.set_endpoints(&[entry(1_000)]).expect("it is there already");
-    switch.remove_endpoints(&[1_000]).expect("it is there");
-    switch.set_endpoints(&[entry(999)]).expect("one has gone");
+    switch.set_endpoints(&others).expect("free memory");
+    assert_eq!(switch.set_endpoints(&[entry(999)]), Err(CommandRefused::Endpoints { endpoint: 999 }));
+    switch.set_endpoints(&[entry(1_000)]).expect("already present");
+    switch.remove_endpoints(&[1_000]).expect("already present");
+    switch.set_endpoints(&[entry(999)]).expect("one was removed");
 }
 
 #[tokio::test]
-async fn endpoint_that_was_removed_is_sent_nothing() {
+async fn removed_endpoint_receives_nothing() {
     let mut hosts = link();
     let mut plane = plane(hosts.local_addr(), usize::MAX);
     let everybody = [SERVER, WORKERS[0], WORKERS[1]];
     assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), everybody);
-    plane.switch().remove_endpoints(&[SERVER]).expect("it is there");
+    plane.switch().remove_endpoints(&[SERVER]).expect("already present");
     assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), WORKERS);
     for flags in [0, Flags::CROSS] {
         let mut frame = frame(WORKERS[0], 0, 1);
@@ -179,11 +180,15 @@ async fn endpoint_that_was_removed_is_sent_nothing() {
         hosts.queue(plane.link.local_addr(), &frame);
         hosts.flush();
         plane.link.readable().await.unwrap();
-        plane.forward(Looking::IfReady);
+        plane.forward(PollMode::IfReady);
         assert_eq!(plane.link.stats().frames_out, 0);
     }
-    plane.switch().remove(GAID).expect("it is there");
-    assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), [0; 0], "an application takes its endpoints along");
+    plane.switch().remove(GAID).expect("already present");
+    assert_eq!(
+        plane.switch().endpoints_at(&[hosts.local_addr()]),
+        [0; 0],
+        "removal of an application removes its endpoints"
+    );
 }
 
 #[tokio::test]
@@ -193,12 +198,13 @@ async fn reply_with_registers_is_bounded() {
     let lanes = 2 * READ_LANES_MAX as usize;
     let mut switch =
         Switch::new(Size { rows: 2 * rows as usize, lanes, slots: 1 }, usize::MAX, link().local_addr(), None);
-    let area = Application { gaid: 1, epoch: 1, owner: 1, row_base: 0, rows: 2 * rows, lane_base: 0, width: WIDE };
-    switch.install(area, None).expect("there is room");
-    let reply = switch.read_registers(1, 0, rows).expect("as many as a reply takes");
+    let area =
+        AdmittedApplication { gaid: 1, epoch: 1, owner: 1, row_base: 0, rows: 2 * rows, lane_base: 0, width: WIDE };
+    switch.install(area, None).expect("free memory");
+    let reply = switch.read_registers(1, 0, rows).expect("the limit of a reply");
     assert_eq!((reply.width, reply.values.len() as u64), (WIDE, READ_LANES_MAX));
     let lanes = READ_LANES_MAX + u64::from(WIDE);
-    assert_eq!(switch.read_registers(1, 0, rows + 1), Err(Refused::ReadSize { lanes }));
+    assert_eq!(switch.read_registers(1, 0, rows + 1), Err(CommandRefused::ReadSize { lanes }));
 }
 
 #[tokio::test]
@@ -215,6 +221,6 @@ async fn commands_end_with_the_thread() {
     assert_eq!(handle.call(|_| ()).await, Err(Stopped));
 }
 
-/// With the program in the kernel, which takes root.
+/// Tests with the XDP program, which need root.
 #[cfg(feature = "xdp")]
 mod kernel;

@@ -1,4 +1,4 @@
-//! An element on free ports of the loopback, with hosts that speak frames by hand.
+//! Test environment: an element on free loopback ports, with hosts that build frames by hand.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use pathcall_proto::v1::{
 use pathcall_test_support::HANG;
 use pathcall_wire::base::flip;
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapFrame, MapRepr};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 use tonic::transport::Channel;
@@ -22,35 +22,35 @@ pub(crate) const GAID: u32 = 7;
 pub(crate) const EPOCH: u32 = 3;
 pub(crate) const SERVER: u32 = 10;
 pub(crate) const WIDTH: usize = pathcall_wire::KEYED_WIDTH;
-/// Where the first keyed lane of a row is: the bank of generation 1.
+/// Index of the first keyed lane of a row: the bank of generation 1.
 pub(crate) const BANK: usize = pathcall_wire::KEYED_LANES;
 pub(crate) const ROWS: u32 = 16;
 pub(crate) const SLOTS_EACH: u32 = 4;
 
-/// What an element is tested with: free ports, little memory.
+/// Configuration for tests: free ports, little memory.
 pub(crate) fn config() -> Config {
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let size = Size { rows: 64, lanes: 64 * WIDTH, slots: 64 };
     Config::default().data(free).control(free).size(size)
 }
 
-/// An element with one application installed.
-pub(crate) struct World {
+/// Element with one application installed.
+pub(crate) struct ElementFixture {
     pub(crate) element: Handle,
     pub(crate) control: ElementClient<Channel>,
 }
 
-pub(crate) async fn world() -> World {
-    world_of(config()).await
+pub(crate) async fn fixture() -> ElementFixture {
+    fixture_with(config()).await
 }
 
-pub(crate) async fn world_of(config: Config) -> World {
+pub(crate) async fn fixture_with(config: Config) -> ElementFixture {
     let element = pathcall_element::run(config).await.unwrap();
     let control = ElementClient::connect(format!("http://{}", element.control_addr())).await.unwrap();
-    let mut world = World { element, control };
-    let boot_id = world.element.boot_id();
-    world.control.install(InstallRequest { boot_id, application: Some(application()) }).await.unwrap();
-    world
+    let mut fixture = ElementFixture { element, control };
+    let boot_id = fixture.element.boot_id();
+    fixture.control.install(InstallRequest { boot_id, application: Some(application()) }).await.unwrap();
+    fixture
 }
 
 pub(crate) fn application() -> ElementApplication {
@@ -59,8 +59,8 @@ pub(crate) fn application() -> ElementApplication {
     ElementApplication { gaid: GAID, epoch: EPOCH, owner: SERVER, row_base, rows: ROWS, lane_base, width, token_key }
 }
 
-impl World {
-    /// A host with the slots of its own, known to the element.
+impl ElementFixture {
+    /// Creates a host with its own slots and registers it with the element.
     pub(crate) async fn host(&mut self, endpoint: u32) -> Host {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         socket.connect(self.element.data_addr()).await.unwrap();
@@ -84,7 +84,7 @@ impl World {
         self.control.set_group(SetGroupRequest { boot_id, gaid, endpoints }).await.unwrap();
     }
 
-    /// The registers of one row.
+    /// Registers of one row.
     pub(crate) async fn row(&mut self, row: u32) -> Vec<i32> {
         let reply = self.control.read_registers(ReadRegistersRequest { gaid: GAID, row, rows: 1 }).await.unwrap();
         let reply = reply.into_inner();
@@ -97,7 +97,7 @@ impl World {
     }
 }
 
-/// A host's socket and what it says of itself in frames.
+/// Socket of a host, with its identity in frames.
 pub(crate) struct Host {
     pub(crate) socket: UdpSocket,
     pub(crate) endpoint: u32,
@@ -106,8 +106,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A base header from this host to another.
-    pub(crate) fn base(&self, kind: Kind, to: &Host, seq: u32) -> BaseRepr {
+    /// Base header of a frame from this host to another.
+    pub(crate) fn base(&self, kind: FrameKind, to: &Host, seq: u32) -> BaseRepr {
         BaseRepr {
             gaid: GAID,
             epoch: EPOCH,
@@ -126,16 +126,16 @@ impl Host {
         self.socket.send(frame).await.unwrap();
     }
 
-    /// The next frame that comes.
+    /// Receives the next frame.
     pub(crate) async fn receive(&self) -> MapFrame<Vec<u8>> {
         let mut bytes = vec![0; 65_536];
-        let len = timeout(HANG, self.socket.recv(&mut bytes)).await.expect("a frame should come").unwrap();
+        let len = timeout(HANG, self.socket.recv(&mut bytes)).await.expect("a frame").unwrap();
         bytes.truncate(len);
         MapFrame::new_checked(bytes).unwrap()
     }
 }
 
-/// A keyed frame: `(row, value)` at each position, all marked.
+/// Keyed frame: `(row, value)` at each position, all marked.
 pub(crate) fn keyed(base: BaseRepr, flags: u16, pairs: &[(u32, i32)]) -> Vec<u8> {
     let map = MapRepr { flags, lanes: pairs.len() as u16, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(flags, pairs.len(), 0)];
@@ -147,7 +147,7 @@ pub(crate) fn keyed(base: BaseRepr, flags: u16, pairs: &[(u32, i32)]) -> Vec<u8>
     bytes
 }
 
-/// A linear frame with these values, all marked.
+/// Linear frame with these values, all marked.
 pub(crate) fn linear(base: BaseRepr, map: MapRepr, values: &[i32]) -> Vec<u8> {
     let map = MapRepr { flags: map.flags | MapFlags::LINEAR, lanes: values.len() as u16, ..map };
     let mut bytes = vec![0; frame_len(map.flags, values.len(), 0)];
@@ -159,7 +159,7 @@ pub(crate) fn linear(base: BaseRepr, map: MapRepr, values: &[i32]) -> Vec<u8> {
     bytes
 }
 
-/// The linear lanes of a frame.
+/// Linear lanes of a frame.
 pub(crate) fn values(frame: &MapFrame<Vec<u8>>) -> Vec<i64> {
     (0..frame.lane_count()).map_while(|i| frame.linear(i)).collect()
 }

@@ -1,92 +1,83 @@
-//! Options of a call: how it is steered, and what it may cost.
+//! Options of a cloned call: steering and cost.
 
 use std::time::Duration;
 
-/// Which server gets a call that is not cloned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Balance {
-    /// One at random.
-    #[default]
-    Random,
-    /// The shorter queue of two at random: the element knows (RackSched, NetClone §3.7).
-    Shortest,
-    /// One after the other, in the order of their SIDs.
-    RoundRobin,
-}
+pub use pathcall_wire::policy::Balance;
 
-/// Sends a call to another server when it takes long, with gRPC's names for it (A6).
+/// Hedging policy, with the names of gRPC A6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hedge {
-    /// Time after which the call goes to another server, and again after each (A6: `hedgingDelay`).
+    /// Time after which the call goes to another server, repeatedly (A6: `hedgingDelay`).
     pub delay: Duration,
-    /// How often it is sent at most, the first time included (A6: `maxAttempts`).
+    /// Most times that the call is sent, including the first (A6: `maxAttempts`).
     pub max_attempts: u8,
 }
 
-/// How a call is made.
+/// Options of a cloned call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Whether it may take effect more than once. Otherwise it is sent once, to one server, and never cloned.
+pub struct CloneOptions {
+    /// Whether the call may take effect more than once. Otherwise it is sent once, to one server, and never cloned.
     pub idempotent: bool,
-    /// Whether the element may clone it.
+    /// Whether the element may clone the request.
     pub clone: bool,
-    /// Whether the caller itself sends it to two servers at once (C-Clone).
-    pub twice: bool,
-    /// Where it goes if it is not cloned.
+    /// Whether the caller itself sends the request to two servers at once (C-Clone).
+    pub send_to_two: bool,
+    /// Choice of the server if the request is not cloned.
     pub balance: Balance,
-    /// Whether it goes by the element although nothing is asked of it.
-    pub steered: bool,
-    /// Whether it goes to others when it takes long.
+    /// Whether the request goes through the element although the element need not act on it.
+    pub through_element: bool,
+    /// Hedging policy, if the call is hedged.
     pub hedge: Option<Hedge>,
-    /// Whether the other servers are told of the first answer: one that has not begun need not.
+    /// Whether the first answer cancels the request at the other servers: a server that has not begun the request skips
+    /// it.
     pub cancel: bool,
-    /// After how long a server says that it works on it, so that it is not sent again in vain. `None`: after half of
-    /// the time after which it would be; zero: never.
+    /// Time after which a server reports that it works on the request, which avoids a needless repeat. `None`: half the
+    /// time to the repeat; zero: never.
     pub patience: Option<Duration>,
-    /// Which of the caller's budgets pays for what is sent beyond one request: calls of one kind share one.
-    pub purse: u8,
-    /// The call fails after this time.
+    /// Index of the caller's budget that pays for extra requests: calls of one kind share a budget.
+    pub budget: u8,
+    /// Time after which the call fails.
     pub deadline: Duration,
-    /// Whether the request begins with the time that is left for it, 8 bytes: µs, at least one. They are written each
-    /// time that it is sent.
+    /// Whether the request begins with its remaining time, 8 bytes, in µs, at least 1. The caller fills it in at each
+    /// send.
     pub timed: bool,
 }
 
-impl Default for Options {
-    /// Steered and cloned by the element; a second to answer.
+impl Default for CloneOptions {
+    /// Idempotent calls, steered and cloned by the element, with a deadline of one second.
     fn default() -> Self {
         Self {
             idempotent: true,
             clone: true,
-            twice: false,
+            send_to_two: false,
             balance: Balance::Random,
-            steered: false,
+            through_element: false,
             hedge: None,
             cancel: false,
             patience: None,
-            purse: 0,
+            budget: 0,
             deadline: Duration::from_secs(1),
             timed: false,
         }
     }
 }
 
-/// The share of requests that may be sent beyond one for each call: clones, repeats, hedges.
+/// Budget of extra requests, beyond one for each call: clones, repeats and hedges.
 ///
-/// A call pays `share` in, an extra request takes one out; what may be cloned is paid for when it is sent, and paid
-/// back if its answer says that it was not. At no time were more extra requests sent than
+/// Each call adds `share` to the budget, an extra request takes 1. A request that may be cloned is paid when it is
+/// sent, and refunded if its answer reports that it was not cloned. At any time the number of extra requests is at most
 /// `share · calls + burst + per_second · time`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Budget {
-    /// Extra requests for each call.
+pub struct HedgeBudgetConfig {
+    /// Extra requests per call.
     pub share: f64,
-    /// Extra requests at most at one time, beyond what calls since have paid for.
+    /// Most extra requests that the budget can hold.
     pub burst: f64,
-    /// Extra requests that time alone pays for, so that few calls on a bad link get there.
+    /// Extra requests added per second, so that a few calls on a lossy link succeed.
     pub per_second: f64,
 }
 
-impl Default for Budget {
+impl Default for HedgeBudgetConfig {
     /// Every call may be cloned.
     fn default() -> Self {
         Self { share: 1.0, burst: 100.0, per_second: 10.0 }

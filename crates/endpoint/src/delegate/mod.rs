@@ -1,26 +1,24 @@
-//! The host's end of *delegate*: a server passes a call on to others, and what they reply goes to the caller
-//! (DPC ch. 4).
+//! State machines of *delegate* on hosts: servers delegate requests to further servers, and replies go to the caller
+//! directly (DPC ch. 4).
 //!
 //! ```text
 //!               requests                 delegated requests
-//! Caller ─────────────────────▶ Worker ─────────────────────▶ Worker ─▶ …
+//! DelegateCaller ─────────────▶ DelegateWorker ─────────────▶ DelegateWorker ─▶ …
 //!    ▲ ◀── responses, manifests ──┴──────────────────────────────┘
-//!    └ pings ─▶ all that work on it ─▶ pongs
+//!    └ pings ─▶ all servers of the call ─▶ pongs
 //! ```
 //!
-//! [`caller::Caller`] has the calls of one node: it knows from manifests when all replies are there, and from
-//! pongs whether the rest is still worked on. [`worker::Worker`] has the requests that a node works on. Both
-//! take whole messages and `now`, and give messages (to an [`Outbox`]), events and the next deadline; neither
-//! does I/O or reads a clock. A node that calls and works gives each message to the one that
-//! [`for_caller`] names.
+//! [`caller::DelegateCaller`] holds the calls of one node: manifests show when all replies have arrived, and pongs show
+//! whether the remaining requests are in progress. [`worker::DelegateWorker`] holds the requests that a node processes.
+//! Both take whole messages and `now`, and return messages (to a [`MessageOutbox`]), events and the next deadline. A
+//! node that both calls and serves passes each message to the one that [`is_for_caller`] selects.
 //!
-//! Below is any transport that gives each message at most once, whole, and says which node sent it (§4.6). Order
-//! does not matter and messages may be lost; a transport that knows for sure that it did not deliver one gives
-//! it back by `undelivered`.
+//! The transport below delivers each message at most once, whole, and names the node that sent it (§4.6). It need not
+//! keep the order, and may lose messages; one that certainly was not delivered is returned by `undelivered`.
 
 pub mod caller;
-mod numbers;
-pub(crate) mod table;
+pub(crate) mod context_map;
+mod number_set;
 pub mod worker;
 
 use std::net::SocketAddr;
@@ -28,73 +26,74 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
-use pathcall_wire::delegate::Kind;
-pub use pathcall_wire::delegate::{Context, NodeId, RequestId};
+use pathcall_wire::delegate::DelegateKind;
+pub use pathcall_wire::delegate::{ContextId, NodeId, RequestId};
 
-/// Who a message came from, as the transport's session says.
+/// Sender of a message, as the transport's session identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// The node's id: what it says under another's is refused.
+pub struct PeerNode {
+    /// Id of the node: messages under another id are refused.
     pub node: NodeId,
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: SocketAddr,
 }
 
-/// Where messages are put: a transport, or the simulator's network.
-pub trait Outbox {
-    /// Takes a message: its head, then its payload.
+/// Outbox for messages: a transport, or the simulator's network.
+pub trait MessageOutbox {
+    /// Sends a message: its head, then its payload.
     fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes);
 }
 
-/// Why a call or a request failed.
+/// Status of a failed call or request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// A status code of gRPC, see [`Status::INTERNAL`] and others; never 0.
+    /// Status code of gRPC, see [`Status::INTERNAL`] and others; never 0.
     pub code: u8,
-    /// For people.
+    /// Error message for people.
     pub message: String,
 }
 
 impl Status {
-    /// Its caller gave it up.
+    /// The caller cancelled the call.
     pub const CANCELLED: u8 = 1;
-    /// It took longer than it may.
+    /// The call exceeded its deadline.
     pub const DEADLINE_EXCEEDED: u8 = 4;
-    /// There is no room for it.
+    /// A limit was exceeded.
     pub const RESOURCE_EXHAUSTED: u8 = 8;
-    /// It was passed on too often.
+    /// The request was delegated too often.
     pub const FAILED_PRECONDITION: u8 = 9;
-    /// A server gave it up.
+    /// A server aborted the request.
     pub const ABORTED: u8 = 10;
     /// The handler failed.
     pub const INTERNAL: u8 = 13;
-    /// A server is not there, or not any more.
+    /// A server is not reachable.
     pub const UNAVAILABLE: u8 = 14;
 
-    /// A status; code 0, which is no failure, becomes [`Status::INTERNAL`].
+    /// Creates a status; code 0, which is no failure, becomes [`Status::INTERNAL`].
     #[must_use]
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code: if code == 0 { Self::INTERNAL } else { code }, message: message.into() }
     }
 }
 
-/// Whether a message is for the caller of the node that it came to, rather than for its worker.
+/// Returns whether a message is for the caller of the node that received it, rather than for its worker.
 #[must_use]
-pub fn for_caller(message: &[u8]) -> bool {
-    const OF_CALLER: [u8; 4] = [Kind::Response as u8, Kind::Fault as u8, Kind::Pong as u8, Kind::Span as u8];
+pub fn is_for_caller(message: &[u8]) -> bool {
+    const OF_CALLER: [u8; 4] =
+        [DelegateKind::Response as u8, DelegateKind::Fault as u8, DelegateKind::Pong as u8, DelegateKind::Span as u8];
     message.get(1).is_some_and(|kind| OF_CALLER.contains(kind))
 }
 
-/// Bytes of an error's text that travel at most.
-const TEXT_MAX: usize = 1024;
+/// Most bytes of an error message that are sent.
+const STATUS_TEXT_MAX: usize = 1024;
 
-/// The text of a status as it travels.
-fn text(message: &str) -> Bytes {
-    let end = (0..=TEXT_MAX.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+/// Error message of a status as it is sent.
+fn status_text(message: &str) -> Bytes {
+    let end = (0..=STATUS_TEXT_MAX.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     Bytes::copy_from_slice(&message.as_bytes()[..end])
 }
 
-/// The earlier of two times. Asked for after every message: an iterator over both, with the search for each inlined,
+/// Earlier of two times. It is computed after every message: an iterator over both, with the search for each inlined,
 /// took a thousand instructions more.
 pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
@@ -103,12 +102,12 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-/// Microseconds from one time to another, as they travel.
+/// Microseconds from one time to another, as they are sent.
 fn micros(from: Instant, to: Instant) -> u32 {
     u32::try_from(to.0.saturating_sub(from.0) / 1000).unwrap_or(u32::MAX)
 }
 
-/// For how long a server keeps what it knows of a request, by its code.
+/// Time for which a server remembers a request, by its code.
 fn gc_time(code: u8) -> Duration {
     Duration::from_millis(1 << code.min(15))
 }

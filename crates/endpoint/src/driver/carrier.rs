@@ -1,46 +1,46 @@
-//! Frames carried in a stream, between hosts that UDP does not connect.
+//! Carrier of frames inside a gRPC stream, for hosts that UDP does not connect.
 //!
 //! ```text
-//! queue(frame) ─► batch ─ flush ─► a bounded queue ─► whoever writes the stream
-//! whoever reads the stream ─► a party's `Feed` ─► frames(batch)
+//! queue(frame) ─► batch ─ flush ─► a bounded queue ─► writer of the stream
+//! reader of the stream ─► carrier port of an endpoint ─► frames(batch)
 //! ```
 //!
-//! A batch is frames, each with its length before it in 16 bits. What finds the queue full is lost, as
-//! on any link, and sent again by its flow: so a slow peer holds no memory. What comes in is as
-//! hostile as what comes by UDP.
+//! A batch is a sequence of frames, each with its length before it in 16 bits. A batch that finds the queue full is
+//! lost, as on any link, and its flow retransmits it: so a slow peer holds no memory. Received batches are as hostile
+//! as UDP datagrams.
 
 use tokio::sync::mpsc;
 
-/// A batch is handed on at this length, bytes; a last frame may exceed it.
+/// Length at which a batch is passed to the stream, bytes; the last frame may exceed it.
 pub const BATCH_BYTES: usize = 64 << 10;
-/// Batches that wait at an end of a stream.
+/// Batches that wait at each end of a stream at most.
 pub const BATCHES_WAITING: usize = 16;
 
-/// What was carried in streams.
+/// Counters of frames carried in streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CarriedStats {
-    /// Streams open now.
+    /// Streams that are open.
     pub open: u64,
-    /// Frames that came by streams.
+    /// Frames received from streams.
     pub frames_in: u64,
-    /// Frames that left by streams.
+    /// Frames sent to streams.
     pub frames_out: u64,
-    /// Frames lost because a stream took no more.
+    /// Frames lost because the stream's queue was full.
     pub lost_full: u64,
-    /// Frames dropped because they were of another endpoint than the stream.
+    /// Frames dropped because their source is not the endpoint of the stream.
     pub foreign: u64,
 }
 
 impl CarriedStats {
-    /// Has a frame carried.
-    pub(super) fn take(&mut self, carrier: &mut Carrier, frame: &[u8]) {
+    /// Queues a frame on the carrier and counts it as sent or lost.
+    pub(super) fn queue(&mut self, carrier: &mut Carrier, frame: &[u8]) {
         let taken = carrier.queue(frame);
         self.frames_out += u64::from(taken);
         self.lost_full += u64::from(!taken);
     }
 }
 
-/// The sending side of a stream.
+/// Sending side of a stream of carried frames.
 #[derive(Debug)]
 pub struct Carrier {
     batches: mpsc::Sender<Vec<u8>>,
@@ -48,19 +48,19 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Sends batches there; they should be taken on to the stream at once.
+    /// Creates a carrier that sends batches to `batches`; the receiver should write them to the stream at once.
     #[must_use]
     pub fn new(batches: mpsc::Sender<Vec<u8>>) -> Self {
         Self { batches, batch: Vec::new() }
     }
 
-    /// Whether the stream has ended.
+    /// Returns whether the stream has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.batches.is_closed()
     }
 
-    /// Takes a frame; whether there was room.
+    /// Queues a frame; returns false if there is no room.
     fn queue(&mut self, frame: &[u8]) -> bool {
         let Ok(len) = u16::try_from(frame.len()) else { return false };
         if self.batch.len() >= BATCH_BYTES {
@@ -74,7 +74,7 @@ impl Carrier {
         true
     }
 
-    /// Hands on what there is, if there is room; else it waits for the next time.
+    /// Passes the batch to the stream if its queue has room; otherwise the batch stays for the next flush.
     pub(super) fn flush(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl Carrier {
     }
 }
 
-/// The frames of a batch; a last one that is cut off is none.
+/// Iterates over the frames of a batch; a truncated last frame is dropped.
 pub fn frames(batch: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = batch;
     std::iter::from_fn(move || {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_lost_and_counted_by_the_caller() {
+    fn frames_beyond_the_queue_are_lost() {
         let (sender, mut receiver) = mpsc::channel(1);
         let mut carrier = Carrier::new(sender);
         let frame = vec![7; 1000];
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_cut_off_has_the_frames_before_it() {
+    fn truncated_batch_yields_its_whole_frames() {
         let batch = [0, 2, 1, 2, 0, 0, 0, 5, 1];
         assert_eq!(frames(&batch).collect::<Vec<_>>(), [&[1, 2][..], &[]]);
         assert_eq!(frames(&batch[..3]).count() + frames(&batch[..1]).count() + frames(&[]).count(), 0);

@@ -1,6 +1,6 @@
-//! A caller: [`MapHandle::call`] from anywhere, frames by one socket.
+//! Driver of a map caller: [`MapHandle::call`] from any thread, frames by one socket.
 
-mod eager;
+mod eager_poll;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,49 +11,49 @@ use std::time::Duration;
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
-use super::Party;
+use super::StateMachine;
 use super::carrier::{CarriedStats, Carrier, frames};
+use super::endpoint_driver::{DriverHandle, EndpointDriver};
 use super::link::Link;
-use super::shared::{Owned, Shared};
-use crate::flow::SPENT;
-use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
-use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
-use crate::tables::ByNumber;
-use eager::Eager;
+use crate::flow::RENEWAL_AT;
+use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, ServerReachability};
+use crate::map::{CallError, Dest, EpochChange, FrameSink, Operation, Output};
+use crate::tables::FixedHashMap;
+use eager_poll::EagerPoll;
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
 
 enum Command {
     Start(CallId, Operation, Reply),
     Cancel(CallId),
-    Renew(Renewal, Option<SocketAddr>),
+    Renew(EpochChange, Option<SocketAddr>),
     Carry(Carrier),
     Batch(Vec<u8>),
 }
 
-/// A handle to one caller of one application. When the last clone is dropped, what was begun is
-/// driven to its end and the endpoint stops.
+/// Handle to one caller of one application. When the last clone is dropped, the calls in progress are completed and
+/// the endpoint stops.
 #[derive(Debug, Clone)]
 pub struct MapHandle {
-    caller: Arc<Handle>,
+    caller: Arc<HandleShared>,
     busy_poll: Duration,
-    reach: watch::Receiver<Reach>,
-    /// Set when the task ends: whether everything was driven to its end.
+    reachability: watch::Receiver<ServerReachability>,
+    /// Set when the task ends: true if all calls were completed.
     ended: watch::Receiver<Option<bool>>,
-    spent: Arc<AtomicBool>,
+    is_spent: Arc<AtomicBool>,
 }
 
-/// What all clones share.
+/// State shared by all clones of a [`MapHandle`].
 #[derive(Debug)]
-struct Handle {
-    shared: Owned<Caller>,
+struct HandleShared {
+    shared: DriverHandle<Caller>,
     next: AtomicU64,
-    eager: Eager,
+    eager: EagerPoll,
 }
 
 impl MapHandle {
-    /// Starts the caller on the current tokio runtime. `key` is what signs the application's frames, if
-    /// they carry tokens; `element` and `server` are where frames to them go.
+    /// Starts the caller on the current tokio runtime. `key` signs the application's frames, if they carry tokens;
+    /// `element` and `server` are the addresses of the element and the server.
     #[must_use]
     pub fn spawn(
         config: ClientConfig,
@@ -64,166 +64,169 @@ impl MapHandle {
     ) -> Self {
         let mut client = MapClient::new(config).authenticate(key);
         client.greet();
-        let (tell_reach, reach) = watch::channel(Reach::Unknown);
-        let spent = Arc::<AtomicBool>::default();
+        let (reachability_sender, reachability) = watch::channel(ServerReachability::Unknown);
+        let is_spent = Arc::<AtomicBool>::default();
         let caller = Caller {
             client,
             element: element.unwrap_or(server),
             server,
             carrier: None,
             carried: CarriedStats::default(),
-            waiting: ByNumber::default(),
-            reach: tell_reach,
-            spent_after: SPENT,
-            spent: Arc::clone(&spent),
+            waiting: FixedHashMap::default(),
+            reachability: reachability_sender,
+            spent_after: RENEWAL_AT,
+            is_spent: Arc::clone(&is_spent),
         };
-        let shared = Shared::new(caller, link);
-        let (tell, ended) = watch::channel(None);
+        let shared = EndpointDriver::new(caller, link);
+        let (end, ended) = watch::channel(None);
         let task = Arc::clone(&shared).run();
         tokio::spawn(async move {
             let idle = task.await;
-            tell.send_replace(Some(idle));
+            end.send_replace(Some(idle));
         });
         Self {
-            caller: Arc::new(Handle { shared: Owned(shared), next: AtomicU64::new(0), eager: Eager::default() }),
+            caller: Arc::new(HandleShared {
+                shared: DriverHandle(shared),
+                next: AtomicU64::new(0),
+                eager: EagerPoll::default(),
+            }),
             busy_poll: Duration::ZERO,
-            reach,
+            reachability,
             ended,
-            spent,
+            is_spent,
         }
     }
 
-    /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have
-    /// precedence over each look.
+    /// Sets how long each call polls the socket for its answer before it waits. Ready tasks run before each poll.
     #[must_use]
     pub fn busy_poll(self, busy_poll: Duration) -> Self {
         Self { busy_poll, ..self }
     }
 
-    /// So many numbers of one of its flows are enough; [`SPENT`], unless given.
+    /// Sets how many sequence numbers of a flow may be used before the caller is spent; [`RENEWAL_AT`] by default.
     #[must_use]
     pub fn spent_after(self, numbers: u32) -> Self {
-        self.caller.shared.lock().party.spent_after = numbers;
+        self.caller.shared.lock().machine.spent_after = numbers;
         self
     }
 
-    /// Whether another caller had better do what is to come: this one's frames come to the end of their numbers. At the
-    /// end its calls get [`CallError::Spent`].
+    /// Returns whether new calls should use another caller, because the sequence numbers of this one run out. Once they
+    /// have run out, calls fail with [`CallError::SequenceExhausted`].
     #[must_use]
     pub fn is_spent(&self) -> bool {
-        self.spent.load(Ordering::Relaxed)
+        self.is_spent.load(Ordering::Relaxed)
     }
 
-    /// A way to tell it of new epochs that does not keep it running.
+    /// Returns a sender of epoch renewals, which does not keep the caller running.
     #[must_use]
-    pub fn teller(&self) -> Teller {
-        Teller(Arc::downgrade(&self.caller.shared.0))
+    pub fn renewal_sender(&self) -> RenewalSender {
+        RenewalSender(Arc::downgrade(&self.caller.shared.0))
     }
 
-    /// What is known of the way to the server, and how that changes.
+    /// Watches the reachability of the server.
     #[must_use]
-    pub fn reach(&self) -> watch::Receiver<Reach> {
-        self.reach.clone()
+    pub fn reachability(&self) -> watch::Receiver<ServerReachability> {
+        self.reachability.clone()
     }
 
-    /// A way to have its frames carried that does not keep it running.
+    /// Returns a port for frames carried in a stream, which does not keep the caller running.
     #[must_use]
-    pub fn feed(&self) -> Feed {
-        Feed(Arc::clone(&self.caller.shared.0))
+    pub fn carrier_port(&self) -> ClientCarrierPort {
+        ClientCarrierPort(Arc::clone(&self.caller.shared.0))
     }
 
-    /// Resolves when the task has ended: some time after the last handle was dropped, when the server
-    /// has what only the element had (true), or did not say so for long (false).
+    /// Resolves when the task has ended, some time after the last handle was dropped: true if the server has received
+    /// all values that only the element had, false if it did not confirm that in time.
     pub fn ended(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut ended = self.ended.clone();
         async move { ended.wait_for(Option::is_some).await.is_ok_and(|idle| *idle == Some(true)) }
     }
 
-    /// Does one call. Dropping the future cancels it: nothing more of it is begun, but what was
-    /// begun takes its course.
+    /// Makes one call. Dropping the future cancels the call: no further frames of it are begun, but those already sent
+    /// take effect.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, operation: Operation) -> Result<Output, CallError> {
-        let Handle { shared, next, eager } = &*self.caller;
+        let HandleShared { shared, next, eager } = &*self.caller;
         let id = CallId(next.fetch_add(1, Ordering::Relaxed));
         let (reply, outcome) = oneshot::channel();
         let mut guard = CancelOnDrop { id, caller: Some(shared) };
         shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
         if self.busy_poll.is_zero() {
-            if eager.looks() {
-                // A look takes back what the task had asked to be woken by: its end asks anew.
-                shared.look().receive();
-                eager.found(!outcome.is_empty());
+            if eager.should_poll() {
+                // The poll disarms the wake-up that the task asked for; the end of the poll arms it again.
+                shared.busy_poll().receive();
+                eager.record_result(!outcome.is_empty());
             }
         } else {
-            shared.look_for(&outcome, self.busy_poll).await;
+            shared.busy_poll_until(&outcome, self.busy_poll).await;
         }
         let outcome = outcome.await.unwrap_or(Err(CallError::Closed));
         guard.caller = None;
         outcome
     }
 
-    /// What this caller has done so far.
+    /// Counters of this caller.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.caller.shared.lock().party.client.stats()
+        self.caller.shared.lock().machine.client.stats()
     }
 
-    /// What of that was carried in streams.
+    /// Counters of the frames carried in streams.
     #[must_use]
-    pub fn carried(&self) -> CarriedStats {
-        self.caller.shared.lock().party.carried
+    pub fn carried_stats(&self) -> CarriedStats {
+        self.caller.shared.lock().machine.carried
     }
 }
 
-/// Tells a caller of new epochs; also while it closes, as it then has what ended with the last one to
-/// repeat.
+/// Sender of epoch renewals to a caller. Works while the caller closes, because the caller then repeats what the old
+/// epoch's end interrupted.
 #[derive(Clone)]
-pub struct Teller(Weak<Shared<Caller>>);
+pub struct RenewalSender(Weak<EndpointDriver<Caller>>);
 
-impl Teller {
-    /// The epoch has changed, see [`MapClient::renew`]; `element` is where frames to it go.
-    pub fn renew(&self, renewal: Renewal, element: Option<SocketAddr>) {
+impl RenewalSender {
+    /// Announces a new epoch, see [`MapClient::renew`]; `element` is the element's address.
+    pub fn renew(&self, renewal: EpochChange, element: Option<SocketAddr>) {
         if let Some(caller) = self.0.upgrade() {
-            // One that has ended has nothing to repeat, or has given that up: the server then says DATA_LOSS.
+            // A caller that has ended has nothing to repeat, or has abandoned it: the server then answers DATA_LOSS.
             let _ = caller.command(Command::Renew(renewal, element));
         }
     }
 }
 
-impl fmt::Debug for Teller {
+impl fmt::Debug for RenewalSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Teller").finish_non_exhaustive()
+        f.debug_struct("RenewalSender").finish_non_exhaustive()
     }
 }
 
-/// Has a caller's frames carried, and takes those that a stream brings; also while it closes.
+/// Port of a caller for frames carried in a stream, in both directions. Works while the caller closes.
 #[derive(Clone)]
-pub struct Feed(Arc<Shared<Caller>>);
+pub struct ClientCarrierPort(Arc<EndpointDriver<Caller>>);
 
-impl Feed {
-    /// Frames to the server are carried from now on, as long as the carrier's stream lasts.
+impl ClientCarrierPort {
+    /// Carries frames to the server from now on, as long as the carrier's stream lasts.
     pub fn carry(&self, carrier: Carrier) {
-        // One that has ended sends nothing.
+        // A caller that has ended sends nothing.
         let _ = self.0.command(Command::Carry(carrier));
     }
 
-    /// Takes a batch; false when the caller has ended.
-    pub fn take(&self, batch: Vec<u8>) -> bool {
+    /// Passes a received batch to the caller; false if the caller has ended.
+    pub fn receive(&self, batch: Vec<u8>) -> bool {
         self.0.command(Command::Batch(batch)).is_ok()
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for ClientCarrierPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").finish_non_exhaustive()
+        f.debug_struct("ClientCarrierPort").finish_non_exhaustive()
     }
 }
 
 struct CancelOnDrop<'a> {
     id: CallId,
-    caller: Option<&'a Shared<Caller>>,
+    caller: Option<&'a EndpointDriver<Caller>>,
 }
 
 impl Drop for CancelOnDrop<'_> {
@@ -239,17 +242,17 @@ struct Caller {
     client: MapClient,
     element: SocketAddr,
     server: SocketAddr,
-    /// Takes the frames to the server instead, as long as its stream lasts.
+    /// Replaces UDP for frames to the server, as long as its stream lasts.
     carrier: Option<Carrier>,
     carried: CarriedStats,
-    waiting: ByNumber<CallId, Reply>,
-    reach: watch::Sender<Reach>,
+    waiting: FixedHashMap<CallId, Reply>,
+    reachability: watch::Sender<ServerReachability>,
     spent_after: u32,
-    spent: Arc<AtomicBool>,
+    is_spent: Arc<AtomicBool>,
 }
 
-/// Gives frames the address of where they go, or has them carried.
-struct Roads<'a, F> {
+/// Router of outgoing frames: to an address, or to the carrier.
+struct FrameRouter<'a, F> {
     element: SocketAddr,
     server: SocketAddr,
     carrier: Option<&'a mut Carrier>,
@@ -257,25 +260,25 @@ struct Roads<'a, F> {
     send: F,
 }
 
-impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
+impl<F: FnMut(SocketAddr, &[u8])> FrameSink for FrameRouter<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         match (to, &mut self.carrier) {
             (Dest::Element, _) => (self.send)(self.element, frame),
             (Dest::Inline(_), _) => (self.send)(self.server, frame),
             (Dest::Endpoint(_), None) => (self.send)(self.server, frame),
-            (Dest::Endpoint(_), Some(carrier)) => self.carried.take(carrier, frame),
+            (Dest::Endpoint(_), Some(carrier)) => self.carried.queue(carrier, frame),
         }
     }
 }
 
 impl Caller {
-    fn split<F>(&mut self, send: F) -> (&mut MapClient, Roads<'_, F>) {
+    fn split<F>(&mut self, send: F) -> (&mut MapClient, FrameRouter<'_, F>) {
         let Self { client, element, server, carrier, carried, .. } = self;
-        (client, Roads { element: *element, server: *server, carrier: carrier.as_mut(), carried, send })
+        (client, FrameRouter { element: *element, server: *server, carrier: carrier.as_mut(), carried, send })
     }
 }
 
-impl Party for Caller {
+impl StateMachine for Caller {
     type Command = Command;
 
     fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
@@ -285,7 +288,7 @@ impl Party for Caller {
                 self.client.start(now, id, operation);
             }
             Command::Cancel(id) => {
-                // One that is done may have been granted locks that nobody knows of.
+                // A completed call may have been granted locks that its caller has not learnt of.
                 self.waiting.remove(&id);
                 self.client.cancel(now, id);
             }
@@ -299,35 +302,35 @@ impl Party for Caller {
                 self.client.greet();
             }
             Command::Batch(batch) => {
-                let (client, mut roads) = self.split(send);
+                let (client, mut router) = self.split(send);
                 for frame in frames(&batch) {
-                    roads.carried.frames_in += 1;
-                    client.handle(now, frame, &mut roads);
+                    router.carried.frames_in += 1;
+                    client.handle(now, frame, &mut router);
                 }
             }
         }
     }
 
     fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
-        let (client, mut roads) = self.split(send);
+        let (client, mut router) = self.split(send);
         match ce {
-            true => client.handle_marked(now, frame, &mut roads),
-            false => client.handle(now, frame, &mut roads),
+            true => client.handle_marked(now, frame, &mut router),
+            false => client.handle(now, frame, &mut router),
         }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
         self.carrier.take_if(|carrier| carrier.is_over());
-        let (client, mut roads) = self.split(send);
-        client.poll(now, &mut roads);
+        let (client, mut router) = self.split(send);
+        client.poll(now, &mut router);
     }
 
-    fn settle(&mut self) {
-        // Before anybody hears of an outcome.
-        self.spent.store(self.client.is_spent(self.spent_after), Ordering::Relaxed);
+    fn deliver_events(&mut self) {
+        // Before the outcomes are delivered.
+        self.is_spent.store(self.client.needs_successor(self.spent_after), Ordering::Relaxed);
         while let Some((id, outcome)) = self.client.next_event() {
             if let Some(reply) = self.waiting.remove(&id) {
-                // Nobody waits any more: the call was dropped in this very moment.
+                // The receiver is gone if the call was dropped concurrently.
                 let _ = reply.send(outcome);
             }
         }
@@ -335,9 +338,9 @@ impl Party for Caller {
         if let Some(carrier) = &mut self.carrier {
             carrier.flush();
         }
-        let reach = self.client.reach();
-        if *self.reach.borrow() != reach {
-            self.reach.send_replace(reach);
+        let reachability = self.client.reach();
+        if *self.reachability.borrow() != reachability {
+            self.reachability.send_replace(reachability);
         }
     }
 
@@ -357,7 +360,7 @@ impl Party for Caller {
         self.client.is_idle()
     }
 
-    fn forsake(&mut self) {
+    fn on_driver_dropped(&mut self) {
         self.waiting.clear();
     }
 }

@@ -1,31 +1,30 @@
-//! Where the state machines meet the operating system.
+//! Drivers: code that runs the state machines on sockets, shared memory and threads.
 //!
 //! ```text
 //! call, join, … ── command ──▶ ┌─────────┐ ── frames ──▶
-//!                              │ Shared  │               link (UDP, or shared memory)
-//! answers ◀──────── settle ─── └─────────┘ ◀── frames ── task: waits for frames and deadlines
+//!                              │ Driver  │               link (UDP, or shared memory)
+//! answers ◀── deliver_events ─ └─────────┘ ◀── frames ── task: waits for frames and deadlines
 //! ```
 //!
-//! A command runs in the thread that gives it, up to the system call that sends its frames: nobody
-//! else has to be woken for it. A task waits for what comes back and for time to pass. Both hold one
-//! lock, for as long as a batch of frames takes. Where UDP does not get through, frames go by a
-//! [`carrier`] and come as commands.
+//! A command runs in the calling thread, up to the system call that sends its frames, so no other thread has to be
+//! woken. A task waits for received frames and deadlines. Both hold one lock, for as long as a batch of frames takes.
+//! Where UDP does not pass, frames travel through a [`carrier`] and arrive as commands.
 //!
-//! That is *map*: [`client`] and [`server`]; and [`mod@clone`]: callers and queues of servers. A [`node`] is
-//! *delegate*'s, its messages carried by flows or by [`streams`]; [`turns`] are its task's, and by a
-//! [`line`](mod@line) it tells who waits for a call.
+//! The drivers of *map* are [`client`] and [`server`]; those of *clone* are in [`mod@clone`]. A [`node`] drives
+//! *delegate*: its messages travel by flows or by [`streams`], [`task_waker`] wakes its task, and an
+//! [`event_channel`](mod@event_channel) delivers the events of a call.
 
 pub mod carrier;
 pub mod client;
 pub mod clone;
-mod lapse;
-pub mod line;
+mod endpoint_driver;
+mod epoch_invalidated;
+pub mod event_channel;
 pub mod link;
 pub mod node;
 pub mod server;
-mod shared;
 pub mod streams;
-pub mod turns;
+pub mod task_waker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,11 +32,11 @@ use std::net::SocketAddr;
 use pathcall_wire::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// An endpoint as its driver sees it.
-trait Party: Send + 'static {
+/// State machine of an endpoint, as its driver uses it.
+trait StateMachine: Send + 'static {
     type Command: Send;
     fn command(&mut self, now: Instant, command: Self::Command, send: impl FnMut(SocketAddr, &[u8]));
-    /// Takes a frame that came from there; `ce`: the network below marked it.
+    /// Handles a frame received from `from`; `ce`: the network marked it "congestion experienced".
     fn handle(
         &mut self,
         now: Instant,
@@ -47,17 +46,17 @@ trait Party: Send + 'static {
         send: impl FnMut(SocketAddr, &[u8]),
     );
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
-    /// Gives out what was finished, and what is to be carried.
-    fn settle(&mut self);
+    /// Delivers finished results to their receivers, and flushes carried frames.
+    fn deliver_events(&mut self);
     fn deadline(&self) -> Option<Instant>;
-    /// Where most of its frames go, and memory may be shared: its element.
+    /// Address of the element, which receives most of the frames and may share memory.
     fn element(&self) -> Option<SocketAddr>;
-    /// Nobody commands it any more.
+    /// Called when the last handle was dropped: no more commands come.
     fn close(&mut self, now: Instant);
-    /// Whether nothing is left to be driven to its end.
+    /// Returns whether nothing is left to complete.
     fn is_idle(&self) -> bool;
-    /// Nobody drives it any more: whoever waits for something of it is told so.
-    fn forsake(&mut self);
+    /// Called when the driver stops: everything that waits for a result is released.
+    fn on_driver_dropped(&mut self);
 }
 
 fn random() -> io::Result<u64> {

@@ -1,4 +1,4 @@
-//! An owner: callers join and leave, queries are answered, frames come by one socket.
+//! Driver of a map owner: members join and leave, queries are answered, frames come by one socket.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,81 +8,81 @@ use std::sync::Arc;
 use pathcall_wire::{Base, Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
-use super::Party;
+use super::StateMachine;
 use super::carrier::{CarriedStats, Carrier, frames};
-pub use super::lapse::{Lapse, Lapses};
+use super::endpoint_driver::{DriverHandle, EndpointDriver};
+pub use super::epoch_invalidated::{EpochInvalidated, EpochInvalidations};
 use super::link::Link;
-use super::shared::{Owned, Shared};
-use crate::map::server::books::{Entered, Entry, Try};
+use crate::map::server::idempotency::{ApplyOutcome, Attempt, Entry};
 use crate::map::server::{
-    Event, Joined, MapServer, Member, Permissions, QueryId, ServerConfig, ServerStats, Terms, Values,
+    ElementTerms, Event, Joined, MapServer, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
 };
-use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
-use crate::tables::ByNumber;
+use crate::map::{CallError, Dest, EpochChange, FrameSink, Key, Modify};
+use crate::tables::FixedHashMap;
 
 enum Command {
-    Join(Joining),
+    Join(JoinRequest),
     Carry { endpoint: u32, incarnation: u32, carrier: Carrier, reply: oneshot::Sender<bool> },
-    OpenBook(u64, oneshot::Sender<Result<(), CallError>>),
-    Apply(Box<NamedCall>, oneshot::Sender<Result<Entered, CallError>>),
+    OpenJournal(u64, oneshot::Sender<Result<(), CallError>>),
+    Apply(Box<IdempotentApply>, oneshot::Sender<Result<ApplyOutcome, CallError>>),
     Batch { endpoint: u32, bytes: Vec<u8> },
-    Rejoin(Member, oneshot::Sender<Option<Renewal>>),
+    TakeEpochChange(Member, oneshot::Sender<Option<EpochChange>>),
     Leave(u32),
-    GiveUp(u32, u32),
-    Permit(u32, u32, Permissions),
-    Gone(u32),
-    Query(Option<Vec<Key>>, oneshot::Sender<Values>),
-    Renew(Terms, Option<SocketAddr>),
+    AbandonSum(u32, u32),
+    SetPermissions(u32, u32, Permissions),
+    CallerExpelled(u32),
+    Query(Option<Vec<Key>>, oneshot::Sender<QueryResult>),
+    Renew(ElementTerms, Option<SocketAddr>),
 }
 
-/// A call with an id, see [`MapServer::apply`].
+/// Call with an id, see [`MapServer::apply`].
 #[derive(Debug)]
-pub struct NamedCall {
-    /// The number of its caller's book.
-    pub book: u64,
-    /// Which try this is.
-    pub nth: Try,
-    /// Its id.
+pub struct IdempotentApply {
+    /// Number of the caller's journal.
+    pub journal: u64,
+    /// Attempt number of the call.
+    pub attempt: Attempt,
+    /// Id of the call.
     pub id: Vec<u8>,
-    /// Ids that the caller has noted as done.
+    /// Ids that the caller has recorded as completed.
     pub completed: Vec<Vec<u8>>,
-    /// What is added, each key once.
+    /// Values to add, each key at most once.
     pub pairs: Vec<(Key, i64)>,
-    /// Applied to each value first.
+    /// Modification that is applied to each value first.
     pub modify: Modify,
 }
 
-/// A handle to the owner of one application; it stops when the last clone is dropped.
+/// Handle to the owner of one application; the owner stops when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
-    owner: Arc<Owned<Owner>>,
-    lapse: watch::Receiver<Option<Lapse>>,
+    owner: Arc<DriverHandle<Owner>>,
+    invalidated: watch::Receiver<Option<EpochInvalidated>>,
 }
 
 impl ServerHandle {
-    /// Starts the owner on the current tokio runtime. `key` is what signs the application's frames, if
-    /// they carry tokens; `element` is where frames to it go.
+    /// Starts the owner on the current tokio runtime. `key` signs the application's frames, if they carry tokens;
+    /// `element` is the element's address.
     #[must_use]
     pub fn spawn(config: ServerConfig, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
-        let (tell, lapse) = watch::channel(None);
+        let (invalidate, invalidated) = watch::channel(None);
         let owner = Owner {
             server: MapServer::new(config).authenticate(key),
             element,
-            members: ByNumber::default(),
-            carriers: ByNumber::default(),
+            members: FixedHashMap::default(),
+            carriers: FixedHashMap::default(),
             carried: CarriedStats::default(),
             queries: HashMap::new(),
             joining: Vec::new(),
             next: 0,
             terms: 0,
-            lapse: tell,
+            invalidated: invalidate,
         };
-        let shared = Shared::new(owner, link);
+        let shared = EndpointDriver::new(owner, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self { owner: Arc::new(Owned(shared)), lapse }
+        Self { owner: Arc::new(DriverHandle(shared)), invalidated }
     }
 
-    /// Lets a caller in, whose frames come from and go to `address`; without one they are carried. It may do this much.
+    /// Admits a caller with permissions `may`. Its frames come from and go to `address`; without one they are carried.
     ///
     /// # Errors
     /// [`CallError::WorkersFull`], [`CallError::Closed`].
@@ -93,97 +93,97 @@ impl ServerHandle {
         address: Option<SocketAddr>,
     ) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
-        self.command(Command::Join(Joining { member, may, address, reply }))?;
+        self.command(Command::Join(JoinRequest { member, may, address, reply }))?;
         joined.await.unwrap_or(Err(CallError::Closed))
     }
 
-    /// Has the frames to a caller carried, as long as the carrier's stream lasts; what the stream
-    /// brings goes to the feed. None when there is no such caller.
-    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> Option<Feed> {
+    /// Carries the frames to a caller, as long as the carrier's stream lasts; frames that the stream brings go to the
+    /// returned port. `None` if there is no such caller.
+    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> Option<MemberCarrierPort> {
         let (reply, known) = oneshot::channel();
         self.command(Command::Carry { endpoint, incarnation, carrier, reply }).ok()?;
-        known.await.unwrap_or(false).then(|| Feed { owner: Arc::clone(&self.owner.0), endpoint })
+        known.await.unwrap_or(false).then(|| MemberCarrierPort { owner: Arc::clone(&self.owner.0), endpoint })
     }
 
-    /// A caller is gone.
+    /// Removes a caller that has left.
     pub fn leave(&self, endpoint: u32) {
         // An owner that has stopped has no callers.
         let _ = self.command(Command::Leave(endpoint));
     }
 
-    /// A caller gives up a sum, see [`MapServer::give_up`].
-    pub fn give_up(&self, endpoint: u32, incarnation: u32) {
-        let _ = self.command(Command::GiveUp(endpoint, incarnation));
+    /// Abandons a caller's part of a sum, see [`MapServer::abandon_sum`].
+    pub fn abandon_sum(&self, endpoint: u32, incarnation: u32) {
+        let _ = self.command(Command::AbandonSum(endpoint, incarnation));
     }
 
-    /// Says what a caller may do from now on, see [`MapServer::permit`].
-    pub fn permit(&self, endpoint: u32, incarnation: u32, may: Permissions) {
-        let _ = self.command(Command::Permit(endpoint, incarnation, may));
+    /// Changes the permissions of a caller, see [`MapServer::set_permissions`].
+    pub fn set_permissions(&self, endpoint: u32, incarnation: u32, may: Permissions) {
+        let _ = self.command(Command::SetPermissions(endpoint, incarnation, may));
     }
 
-    /// The element no longer lets in a caller that has left.
-    pub fn gone(&self, endpoint: u32) {
-        let _ = self.command(Command::Gone(endpoint));
+    /// Confirms that the element no longer admits a caller that has left.
+    pub fn confirm_expelled(&self, endpoint: u32) {
+        let _ = self.command(Command::CallerExpelled(endpoint));
     }
 
-    /// Opens a book for calls with ids.
+    /// Opens a journal of calls with ids.
     ///
     /// # Errors
-    /// [`CallError::BooksFull`], [`CallError::Closed`].
-    pub async fn open_book(&self, number: u64) -> Result<(), CallError> {
+    /// [`CallError::IdempotencyFull`], [`CallError::Closed`].
+    pub async fn open_journal(&self, number: u64) -> Result<(), CallError> {
         let (reply, opened) = oneshot::channel();
-        self.command(Command::OpenBook(number, reply))?;
+        self.command(Command::OpenJournal(number, reply))?;
         opened.await.unwrap_or(Err(CallError::Closed))
     }
 
-    /// Does a call with an id, see [`MapServer::apply`].
+    /// Applies a call with an id, see [`MapServer::apply`].
     ///
     /// # Errors
-    /// [`CallError`]; nothing was added then.
-    pub async fn apply(&self, call: NamedCall) -> Result<Entered, CallError> {
+    /// [`CallError`]; then nothing was added.
+    pub async fn apply(&self, call: IdempotentApply) -> Result<ApplyOutcome, CallError> {
         let (reply, entered) = oneshot::channel();
         self.command(Command::Apply(Box::new(call), reply))?;
         entered.await.unwrap_or(Err(CallError::Closed))
     }
 
-    /// The values of these keys, or of all.
+    /// Reads the values of the given keys, or of all.
     ///
     /// # Errors
     /// [`CallError`].
-    pub async fn query(&self, keys: Option<Vec<Key>>) -> Values {
+    pub async fn query(&self, keys: Option<Vec<Key>>) -> QueryResult {
         let (reply, values) = oneshot::channel();
         self.command(Command::Query(keys, reply))?;
         values.await.unwrap_or(Err(CallError::Closed))
     }
 
-    /// New terms, see [`MapServer::renew`]; `element` is where frames to it go.
-    pub fn renew(&self, terms: Terms, element: Option<SocketAddr>) {
+    /// Sets new terms, see [`MapServer::renew`]; `element` is the element's address.
+    pub fn renew(&self, terms: ElementTerms, element: Option<SocketAddr>) {
         let _ = self.command(Command::Renew(terms, element));
     }
 
-    /// What a caller is to be told of it, see [`MapServer::rejoin`].
-    pub async fn rejoin(&self, member: Member) -> Option<Renewal> {
+    /// Returns the renewal that a caller needs, see [`MapServer::take_epoch_change`].
+    pub async fn take_epoch_change(&self, member: Member) -> Option<EpochChange> {
         let (reply, renewal) = oneshot::channel();
-        self.command(Command::Rejoin(member, reply)).ok()?;
+        self.command(Command::TakeEpochChange(member, reply)).ok()?;
         renewal.await.ok()?
     }
 
-    /// Hears when what the element holds is of no use any more.
+    /// Returns a receiver of notifications that the element's values have become invalid.
     #[must_use]
-    pub fn lapses(&self) -> Lapses {
-        Lapses::of(self.lapse.clone())
+    pub fn epoch_invalidations(&self) -> EpochInvalidations {
+        EpochInvalidations::new(self.invalidated.clone())
     }
 
-    /// What this owner has done so far.
+    /// Counters of this owner.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.owner.lock().party.server.stats()
+        self.owner.lock().machine.server.stats()
     }
 
-    /// What of that was carried in streams.
+    /// Counters of the frames carried in streams.
     #[must_use]
-    pub fn carried(&self) -> CarriedStats {
-        self.owner.lock().party.carried
+    pub fn carried_stats(&self) -> CarriedStats {
+        self.owner.lock().machine.carried
     }
 
     fn command(&self, command: Command) -> Result<(), CallError> {
@@ -191,68 +191,68 @@ impl ServerHandle {
     }
 }
 
-/// Takes what the stream of one caller brings, and does not keep the owner running.
-pub struct Feed {
-    owner: Arc<Shared<Owner>>,
+/// Port for the frames that one caller's stream brings; does not keep the owner running.
+pub struct MemberCarrierPort {
+    owner: Arc<EndpointDriver<Owner>>,
     endpoint: u32,
 }
 
-impl Feed {
-    /// Takes a batch; false when the owner has ended. It speaks for its own caller: frames of others,
-    /// or of the element, are dropped. An empty one has the owner see whether the stream has ended.
-    pub fn take(&self, batch: Vec<u8>) -> bool {
+impl MemberCarrierPort {
+    /// Passes a received batch to the owner; false if the owner has ended. Frames whose source is not this caller are
+    /// dropped. An empty batch makes the owner check whether the stream has ended.
+    pub fn receive(&self, batch: Vec<u8>) -> bool {
         self.owner.command(Command::Batch { endpoint: self.endpoint, bytes: batch }).is_ok()
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for MemberCarrierPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("MemberCarrierPort").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
 struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
-    /// Where frames to a caller go.
-    members: ByNumber<u32, SocketAddr>,
-    /// Those that take them instead, as long as their streams last.
-    carriers: ByNumber<u32, Carrier>,
+    /// Addresses of the members, by endpoint.
+    members: FixedHashMap<u32, SocketAddr>,
+    /// Carriers that replace UDP for a member, as long as their streams last.
+    carriers: FixedHashMap<u32, Carrier>,
     carried: CarriedStats,
-    queries: HashMap<QueryId, oneshot::Sender<Values>>,
-    /// Those that can't be let in yet.
-    joining: Vec<Joining>,
+    queries: HashMap<QueryId, oneshot::Sender<QueryResult>>,
+    /// Join requests that cannot be admitted yet.
+    joining: Vec<JoinRequest>,
     next: u64,
     terms: u64,
-    /// The last terms under which what the element held was of no use any more.
-    lapse: watch::Sender<Option<Lapse>>,
+    /// Latest notification that the element's values have become invalid.
+    invalidated: watch::Sender<Option<EpochInvalidated>>,
 }
 
-/// A caller that wants to join.
-struct Joining {
+/// Join request of a caller.
+struct JoinRequest {
     member: Member,
     may: Permissions,
-    /// Where its frames come from and go to.
+    /// Source and destination of the caller's frames.
     address: Option<SocketAddr>,
     reply: oneshot::Sender<Result<Joined, CallError>>,
 }
 
-/// Gives frames the address of where they go, or has them carried.
-struct Roads<'a, F> {
+/// Router of outgoing frames: to an address, or to a carrier.
+struct FrameRouter<'a, F> {
     element: Option<SocketAddr>,
-    members: &'a ByNumber<u32, SocketAddr>,
-    carriers: &'a mut ByNumber<u32, Carrier>,
+    members: &'a FixedHashMap<u32, SocketAddr>,
+    carriers: &'a mut FixedHashMap<u32, Carrier>,
     carried: &'a mut CarriedStats,
     send: F,
 }
 
-impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
+impl<F: FnMut(SocketAddr, &[u8])> FrameSink for FrameRouter<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         let to = match to {
             Dest::Element => self.element,
             Dest::Inline(endpoint) => self.members.get(&endpoint).copied(),
             Dest::Endpoint(endpoint) => match self.carriers.get_mut(&endpoint) {
-                Some(carrier) => return self.carried.take(carrier, frame),
+                Some(carrier) => return self.carried.queue(carrier, frame),
                 None => self.members.get(&endpoint).copied(),
             },
         };
@@ -263,75 +263,77 @@ impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
 }
 
 impl Owner {
-    fn lapsed(&mut self, silent: bool) {
-        self.lapse.send_replace(Some(Lapse { terms: self.terms, silent }));
+    fn invalidate_epoch(&mut self, silent: bool) {
+        self.invalidated.send_replace(Some(EpochInvalidated { terms: self.terms, silent }));
     }
 
-    /// Lets in those who wait for it, in the order in which they came.
-    fn let_in(&mut self, now: Instant) {
-        while !self.joining.is_empty() && self.server.lets_in() {
-            let Joining { member, may, address, reply } = self.joining.remove(0);
+    /// Admits waiting callers, in the order of their requests.
+    fn admit_waiting(&mut self, now: Instant) {
+        while !self.joining.is_empty() && self.server.can_admit() {
+            let JoinRequest { member, may, address, reply } = self.joining.remove(0);
             if reply.is_closed() {
                 continue;
             }
             let joined = self.server.join(now, member);
             if joined.is_ok() {
-                self.server.permit(member.endpoint, member.incarnation, may);
+                self.server.set_permissions(member.endpoint, member.incarnation, may);
             }
             if let (Ok(_), Some(address)) = (&joined, address) {
                 self.members.insert(member.endpoint, address);
             }
-            // A caller that no longer waits is reported as gone by its stream.
+            // If the caller no longer waits, its closed stream reports that it left.
             let _ = reply.send(joined);
         }
     }
 
-    fn split<F>(&mut self, send: F) -> (&mut MapServer, Roads<'_, F>) {
+    fn split<F>(&mut self, send: F) -> (&mut MapServer, FrameRouter<'_, F>) {
         let Self { server, element, members, carriers, carried, .. } = self;
-        (server, Roads { element: *element, members, carriers, carried, send })
+        (server, FrameRouter { element: *element, members, carriers, carried, send })
     }
 }
 
-impl Party for Owner {
+impl StateMachine for Owner {
     type Command = Command;
 
     fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
             Command::Join(joining) => self.joining.push(joining),
-            Command::GiveUp(endpoint, incarnation) => self.server.give_up(now, endpoint, incarnation),
-            Command::Permit(endpoint, incarnation, may) => self.server.permit(endpoint, incarnation, may),
+            Command::AbandonSum(endpoint, incarnation) => self.server.abandon_sum(now, endpoint, incarnation),
+            Command::SetPermissions(endpoint, incarnation, may) => {
+                self.server.set_permissions(endpoint, incarnation, may)
+            }
             Command::Leave(endpoint) => {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);
                 self.carriers.remove(&endpoint);
             }
             Command::Carry { endpoint, incarnation, carrier, reply } => {
-                let known = self.server.carry(endpoint, incarnation);
+                let known = self.server.mark_carried(endpoint, incarnation);
                 if known {
                     self.carriers.insert(endpoint, carrier);
                 }
-                // Whoever no longer waits has closed the stream.
+                // A requester that no longer waits has closed the stream.
                 let _ = reply.send(known);
             }
-            // Whoever no longer waits asks again.
-            Command::OpenBook(number, reply) => drop(reply.send(self.server.open_book(now, number))),
+            // A requester that no longer waits asks again.
+            Command::OpenJournal(number, reply) => drop(reply.send(self.server.open_journal(now, number))),
             Command::Apply(call, reply) => {
-                let NamedCall { book, nth, id, completed, pairs, modify } = *call;
-                let entry = Entry { book, nth: &nth, id: &id, completed: &completed };
+                let IdempotentApply { journal, attempt, id, completed, pairs, modify } = *call;
+                let entry = Entry { journal, attempt: &attempt, id: &id, completed: &completed };
                 let _ = reply.send(self.server.apply(now, &entry, &pairs, modify));
             }
             Command::Batch { endpoint, bytes } => {
-                let (server, mut roads) = self.split(send);
+                let (server, mut router) = self.split(send);
                 for frame in frames(&bytes) {
-                    roads.carried.frames_in += 1;
+                    router.carried.frames_in += 1;
                     if Base::new_checked(frame).is_ok_and(|base| base.src() == endpoint) {
-                        server.handle(now, frame, &mut roads);
+                        server.handle(now, frame, &mut router);
                     } else {
-                        roads.carried.foreign += 1;
+                        router.carried.foreign += 1;
                     }
                 }
             }
-            Command::Gone(endpoint) => self.server.gone(now, endpoint),
+            Command::CallerExpelled(endpoint) => self.server.on_caller_expelled(now, endpoint),
             Command::Query(keys, reply) => {
                 self.next += 1;
                 self.queries.insert(QueryId(self.next), reply);
@@ -341,27 +343,27 @@ impl Party for Owner {
                 self.server.renew(now, terms);
                 (self.terms, self.element) = (terms.number, element);
             }
-            Command::Rejoin(member, reply) => {
-                let _ = reply.send(self.server.rejoin(member));
+            Command::TakeEpochChange(member, reply) => {
+                let _ = reply.send(self.server.take_epoch_change(member));
             }
         }
     }
 
     fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
-        let (server, mut roads) = self.split(send);
+        let (server, mut router) = self.split(send);
         match ce {
-            true => server.handle_marked(now, frame, &mut roads),
-            false => server.handle(now, frame, &mut roads),
+            true => server.handle_marked(now, frame, &mut router),
+            false => server.handle(now, frame, &mut router),
         }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
-        self.let_in(now);
-        let (server, mut roads) = self.split(send);
-        server.poll(now, &mut roads);
+        self.admit_waiting(now);
+        let (server, mut router) = self.split(send);
+        server.poll(now, &mut router);
     }
 
-    fn settle(&mut self) {
+    fn deliver_events(&mut self) {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, values) => {
@@ -369,8 +371,8 @@ impl Party for Owner {
                         let _ = reply.send(values);
                     }
                 }
-                Event::ElementSilent => self.lapsed(true),
-                Event::EpochOver => self.lapsed(false),
+                Event::ElementSilent => self.invalidate_epoch(true),
+                Event::EpochEndRequested => self.invalidate_epoch(false),
             }
         }
         self.carriers.retain(|_, carrier| {
@@ -390,12 +392,12 @@ impl Party for Owner {
 
     fn close(&mut self, _now: Instant) {}
 
-    /// An owner whose handle is gone serves nobody.
+    /// An owner without a handle serves no one.
     fn is_idle(&self) -> bool {
         true
     }
 
-    fn forsake(&mut self) {
+    fn on_driver_dropped(&mut self) {
         self.queries.clear();
         self.joining.clear();
     }

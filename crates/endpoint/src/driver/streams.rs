@@ -1,20 +1,20 @@
-//! Messages by TCP, or by QUIC with TLS: between hosts that plain UDP does not connect, or should not.
+//! Message streams by TCP, or by QUIC with TLS, between hosts that plain UDP does not or should not connect.
 //!
 //! ```text
-//! send ─▶ one line a peer ─▶ its task: dials, writes ──▶ TCP: length, message, length, message, …
-//!                             ▲ goes by a connection       QUIC: a stream for each message
-//!                             │ that the peer has made
-//! events ◀── readers ─────────┴──────────────────────────
+//! send ─▶ one queue per peer ─▶ its task: connects, writes ──▶ TCP: length, message, length, message, …
+//!                                ▲ uses the connection that     QUIC: a stream for each message
+//!                                │ the peer has made
+//! events ◀── readers ────────────┴──────────────────────────
 //! ```
 //!
-//! The same promises as [`messages`](crate::messages): a message arrives whole, once or not at all. One that
-//! was written to a connection which then broke is not written to the next; one that was not goes by that, and
-//! is given back when there is none. QUIC's 0-RTT is off: who repeats its first packets would have a message
-//! arrive twice.
+//! The guarantees are those of [`messages`](crate::messages): a message arrives whole, once or not at all. A message
+//! written to a connection that then broke is not written to the next one. A message that was not written uses the next
+//! connection, and is returned as undelivered when there is none. QUIC's 0-RTT is off, because replayed 0-RTT packets
+//! would deliver a message twice.
 //!
-//! The first thing that each side of a connection says is its node's id and the port that it listens at: so
-//! answers find the connection that the question came by, whatever port that was dialled from. By TCP, nodes that have
-//! a key then prove that, and sign what they say (`pathcall_wire::messages::token`).
+//! Each side of a connection first sends a greeting with its node id and the port on which it listens: so answers use
+//! the connection of the question, whatever its source port. By TCP, nodes that have a key then prove that they know
+//! it, and sign their messages (`pathcall_wire::messages::token`).
 
 mod keys;
 #[cfg(feature = "quic")]
@@ -39,208 +39,208 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::keys::{Beginning, Keys};
+use self::keys::{Handshake, Keys};
 use crate::messages::{Event, MESSAGE_MAX, Stats};
 
-/// A connection that nothing is sent by for so long is no longer held for that.
-const IDLE: Duration = Duration::from_secs(60);
-/// A peer that does not take a connection for so long does not take any.
-const DIAL: Duration = Duration::from_secs(5);
-/// Bytes that may wait to be written to one peer; a message that would make it more is given back.
-const QUEUE_MAX: usize = 1 << 30;
-/// A peer that takes nothing of what is written to it for so long is gone.
-const STUCK: Duration = Duration::from_secs(10);
-/// A long message that gets on is told of so often.
-const UNDERWAY: Duration = Duration::from_millis(50);
+/// Time after which an unused connection is no longer kept for sending.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time to connect to a peer, and to complete the greetings.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes that may wait to be written to one peer; a message that would exceed them is returned as undelivered.
+const QUEUED_BYTES_MAX: usize = 1 << 30;
+/// Time without progress of a write after which the peer counts as gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of the progress events of a long incoming message.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Takes what happens, from any thread; it must not wait.
-pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
+/// Receiver of the events, called from any thread; it must not block.
+pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// All connections of one node.
+/// All stream connections of one node.
 #[derive(Clone)]
 pub struct Streams(Arc<Inner>);
 
 struct Inner {
     node: u64,
-    road: Road,
+    transport: StreamTransport,
     local: SocketAddr,
-    sink: Sink,
+    sink: EventSink,
     keys: Arc<Keys>,
-    /// A peer that takes nothing for so long of what is written to it is gone.
-    stuck: Duration,
-    /// Messages come from any thread, and tasks begin with them.
+    /// Time without progress of a write after which a peer counts as gone.
+    write_timeout: Duration,
+    /// Runtime of the tasks: messages are sent from any thread, and may start tasks.
     runtime: Handle,
     peers: Mutex<Peers>,
 }
 
 #[derive(Default)]
 struct Peers {
-    lines: HashMap<SocketAddr, Line>,
+    queues: HashMap<SocketAddr, PeerQueue>,
     tasks: Vec<JoinHandle<()>>,
     closed: bool,
 }
 
-/// The way to one peer's task.
-struct Line {
+/// Queue to one peer's task.
+struct PeerQueue {
     to_task: mpsc::UnboundedSender<Outgoing>,
     /// Bytes of messages that wait or are being written.
     bytes: Arc<AtomicUsize>,
 }
 
-/// The bytes of a message that is being written: they count until this is dropped.
-struct Written {
+/// Bytes of a message that is being written, counted in its queue until dropped.
+struct PendingBytes {
     len: usize,
     of: Arc<AtomicUsize>,
 }
 
-impl Drop for Written {
+impl Drop for PendingBytes {
     fn drop(&mut self) {
         self.of.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
-/// What connections are made of.
-enum Road {
+/// Protocol of the connections.
+enum StreamTransport {
     Tcp,
     #[cfg(feature = "quic")]
     Quic(quic::Quic),
 }
 
-/// The writing side of a connection.
+/// Writing side of a connection.
 enum Connection {
     Tcp(tcp::Writer),
     #[cfg(feature = "quic")]
     Quic(quic::Writer),
 }
 
-/// What a peer's task is asked to do.
+/// Command to a peer's task.
 enum Outgoing {
     Message(Bytes, Bytes),
-    /// The peer has made a connection.
-    Use(Connection),
+    /// A connection that the peer has made.
+    Connection(Connection),
 }
 
 impl Streams {
-    /// Messages by TCP: listens at `addr` and takes connections, with a key those of peers that have it.
+    /// Starts messages by TCP: listens at `addr` and accepts connections; with a key, those of peers that know it.
     ///
     /// # Errors
-    /// What the system says; `AddrInUse` above all.
-    pub async fn tcp(node: u64, addr: SocketAddr, key: Option<TokenKey>, sink: Sink) -> io::Result<Self> {
-        Self::tcp_stuck_after(STUCK, node, addr, key, sink).await
+    /// Errors of the system, `AddrInUse` above all.
+    pub async fn tcp(node: u64, addr: SocketAddr, key: Option<TokenKey>, sink: EventSink) -> io::Result<Self> {
+        Self::tcp_with_write_timeout(WRITE_TIMEOUT, node, addr, key, sink).await
     }
 
-    /// The same, and a peer is gone that takes nothing for `stuck` of what is written to it.
+    /// Starts messages by TCP with another write timeout than the default.
     ///
     /// # Errors
     /// As [`Streams::tcp`].
-    pub async fn tcp_stuck_after(
-        stuck: Duration,
+    pub async fn tcp_with_write_timeout(
+        write_timeout: Duration,
         node: u64,
         addr: SocketAddr,
         key: Option<TokenKey>,
-        sink: Sink,
+        sink: EventSink,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
-        let streams = Self::new(node, Road::Tcp, listener.local_addr()?, sink, stuck);
+        let streams = Self::new(node, StreamTransport::Tcp, listener.local_addr()?, sink, write_timeout);
         streams.set_key(key);
         streams.spawn(tcp::accept(streams.weak(), listener));
         Ok(streams)
     }
 
-    /// Messages by QUIC: listens at `addr` and takes connections of peers whose certificates `tls` trusts.
+    /// Starts messages by QUIC: listens at `addr` and accepts connections of peers whose certificates `tls` trusts.
     ///
     /// # Errors
-    /// What the system says, `AddrInUse` above all; `InvalidInput` when certificates or key can't be used.
+    /// Errors of the system, `AddrInUse` above all; `InvalidInput` when the certificates or the key are unusable.
     #[cfg(feature = "quic")]
-    pub async fn quic(node: u64, addr: SocketAddr, tls: &quic::Tls, sink: Sink) -> io::Result<Self> {
+    pub async fn quic(node: u64, addr: SocketAddr, tls: &quic::Tls, sink: EventSink) -> io::Result<Self> {
         let quic = quic::Quic::bind(addr, tls)?;
         let (local, accepting) = (quic.local_addr()?, quic.endpoint());
-        let streams = Self::new(node, Road::Quic(quic), local, sink, STUCK);
+        let streams = Self::new(node, StreamTransport::Quic(quic), local, sink, WRITE_TIMEOUT);
         streams.spawn(quic::accept(streams.weak(), accepting));
         Ok(streams)
     }
 
-    fn new(node: u64, road: Road, local: SocketAddr, sink: Sink, stuck: Duration) -> Self {
+    fn new(node: u64, transport: StreamTransport, local: SocketAddr, sink: EventSink, write_timeout: Duration) -> Self {
         let (keys, runtime, peers) = (Arc::default(), Handle::current(), Mutex::default());
-        Self(Arc::new(Inner { node, road, local, sink, keys, stuck, runtime, peers }))
+        Self(Arc::new(Inner { node, transport, local, sink, keys, write_timeout, runtime, peers }))
     }
 
-    /// Connections by TCP are made and taken with this key from now on; those with another end.
+    /// Sets the key of TCP connections; connections with another key end.
     pub fn set_key(&self, key: Option<TokenKey>) {
         self.0.keys.set(key);
     }
 
-    /// What connections by TCP are made with.
+    /// Key of TCP connections.
     #[must_use]
     pub fn key(&self) -> Option<TokenKey> {
         self.0.keys.get()
     }
 
-    /// Of what is counted: those whom it did not believe.
+    /// Message counters; only the count of unauthenticated connections is kept.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { unauthenticated: self.0.keys.refused(), ..Stats::default() }
+        Stats { unauthenticated: self.0.keys.unauthenticated(), ..Stats::default() }
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.0.local
     }
 
-    /// Sends a message: its head, then its payload. What is known not to arrive is given back as an event.
+    /// Sends a message: its head, then its payload. If it certainly cannot arrive, an event returns it as undelivered.
     pub fn send(&self, to: SocketAddr, head: &[u8], payload: &Bytes) {
         let head = Bytes::copy_from_slice(head);
         if head.len().saturating_add(payload.len()) > MESSAGE_MAX {
             (self.0.sink)(Event::Undelivered { to, head });
             return;
         }
-        self.line_up(to, Outgoing::Message(head, payload.clone()));
+        self.enqueue(to, Outgoing::Message(head, payload.clone()));
     }
 
-    /// Ends all connections and takes no more; then its port is free. What was not written yet is not sent.
+    /// Ends all connections and accepts no more; then the port is free. Unwritten messages are not sent.
     pub async fn close(&self) {
         let tasks = {
             let mut peers = self.0.peers();
             peers.closed = true;
-            peers.lines.clear();
+            peers.queues.clear();
             std::mem::take(&mut peers.tasks)
         };
         tasks.iter().for_each(JoinHandle::abort);
         for task in tasks {
-            // It was told to end.
+            // The task was aborted.
             let _ = task.await;
         }
     }
 
-    fn line_up(&self, to: SocketAddr, outgoing: Outgoing) {
+    fn enqueue(&self, to: SocketAddr, outgoing: Outgoing) {
         let mut peers = self.0.peers();
         if peers.closed {
             return;
         }
-        let line = peers.lines.entry(to).or_insert_with(|| self.open_line(to));
+        let queue = peers.queues.entry(to).or_insert_with(|| self.open_queue(to));
         if let Outgoing::Message(head, payload) = &outgoing {
             let len = head.len() + payload.len();
-            // Nobody else adds to it meanwhile.
-            if line.bytes.load(Ordering::Relaxed) + len > QUEUE_MAX {
+            // Bytes are added under the lock only.
+            if queue.bytes.load(Ordering::Relaxed) + len > QUEUED_BYTES_MAX {
                 let head = head.clone();
                 drop(peers);
                 (self.0.sink)(Event::Undelivered { to, head });
                 return;
             }
-            line.bytes.fetch_add(len, Ordering::Relaxed);
+            queue.bytes.fetch_add(len, Ordering::Relaxed);
         }
-        // A task that is about to end closes its line under this lock, and takes what is in it along.
-        let _ = line.to_task.send(outgoing);
+        // A task that is about to end closes its queue under this lock, and hands over the queue's contents.
+        let _ = queue.to_task.send(outgoing);
     }
 
-    fn open_line(&self, to: SocketAddr) -> Line {
+    fn open_queue(&self, to: SocketAddr) -> PeerQueue {
         let ((to_task, waiting), bytes) = (mpsc::unbounded_channel(), Arc::default());
         self.0.runtime.spawn(peer(self.weak(), to, waiting, Arc::clone(&bytes)));
-        Line { to_task, bytes }
+        PeerQueue { to_task, bytes }
     }
 
-    /// Keeps a task that lives as long as this.
+    /// Spawns a task that is aborted when the streams are dropped or closed.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let handle = self.0.runtime.spawn(task);
         let mut peers = self.0.peers();
@@ -255,18 +255,18 @@ impl Streams {
         Weak(Arc::downgrade(&self.0))
     }
 
-    /// What is said first on each connection; the number is 0 unless both sides have a key.
+    /// Greeting of a connection; `session` is 0 unless both sides have a key.
     fn hello(&self, session: u64) -> [u8; Greeting::LEN] {
         GreetingRepr::new(MessageKind::Hello, self.0.node, session, self.0.local.port().into()).bytes()
     }
 
-    /// Begins a connection, with the key of now.
-    fn begin(&self) -> io::Result<Beginning> {
-        self.0.keys.begin(|session| self.hello(session))
+    /// Prepares the handshake of a connection, with the current key.
+    fn start_handshake(&self) -> io::Result<Handshake> {
+        self.0.keys.start_handshake(|session| self.hello(session))
     }
 }
 
-/// What tasks hold: they end when nobody else has the streams.
+/// Weak handle for the tasks: they end when the last owner of the streams is gone.
 #[derive(Clone)]
 struct Weak(std::sync::Weak<Inner>);
 
@@ -289,14 +289,14 @@ impl Drop for Inner {
     }
 }
 
-/// Writes what is for one peer: what waits has so many `bytes`.
-async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<Outgoing>, bytes: Arc<AtomicUsize>) {
+/// Writes the messages to one peer; `bytes` counts those that wait.
+async fn peer(streams: Weak, to: SocketAddr, mut queue: mpsc::UnboundedReceiver<Outgoing>, bytes: Arc<AtomicUsize>) {
     let mut connection: Option<Connection> = None;
     loop {
         let outgoing = tokio::select! {
-            outgoing = timeout(IDLE, line.recv()) => outgoing,
-            () = over(&connection) => {
-                connection = still(connection).await;
+            outgoing = timeout(IDLE_TIMEOUT, queue.recv()) => outgoing,
+            () = closed(&connection) => {
+                connection = keep_if_open(connection).await;
                 continue;
             }
         };
@@ -307,74 +307,74 @@ async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<O
         };
         let (head, payload) = match outgoing {
             Outgoing::Message(head, payload) => (head, payload),
-            Outgoing::Use(made) => {
-                let mut open = still(connection).await.unwrap_or(made);
-                // The message before it did not leave at once, for this was waiting.
+            Outgoing::Connection(made) => {
+                let mut open = keep_if_open(connection).await.unwrap_or(made);
+                // The message before it was not flushed, because this command was waiting.
                 connection = open.flush().await.is_ok().then_some(open);
                 continue;
             }
         };
-        connection = still(connection).await;
+        connection = keep_if_open(connection).await;
         if connection.is_none() {
             let Some(streams) = streams.get() else { return };
-            connection = timeout(DIAL, dial(&streams, to)).await.ok().and_then(Result::ok);
+            connection = timeout(CONNECT_TIMEOUT, dial(&streams, to)).await.ok().and_then(Result::ok);
         }
         let Some(open) = &mut connection else {
-            give_back(&streams, to, head, &mut line);
+            return_undelivered(&streams, to, head, &mut queue);
             break;
         };
-        let written = Written { len: head.len() + payload.len(), of: Arc::clone(&bytes) };
-        // What a broken connection had begun is not sent again.
-        if open.write(&head, &payload, line.is_empty(), written).await.is_err() {
+        let written = PendingBytes { len: head.len() + payload.len(), of: Arc::clone(&bytes) };
+        // A message that a broken connection had begun is not sent again.
+        if open.write(&head, &payload, queue.is_empty(), written).await.is_err() {
             connection = None;
         }
     }
-    // Nobody adds to the line any more from here on; what is in it has another one.
+    // From here on nothing is added to this queue; its remaining messages go to a new one.
     let Some(streams) = streams.get() else { return };
     let left: Vec<Outgoing> = {
         let mut peers = streams.0.peers();
-        line.close();
-        peers.lines.remove(&to);
-        std::iter::from_fn(|| line.try_recv().ok()).collect()
+        queue.close();
+        peers.queues.remove(&to);
+        std::iter::from_fn(|| queue.try_recv().ok()).collect()
     };
-    left.into_iter().for_each(|outgoing| streams.line_up(to, outgoing));
+    left.into_iter().for_each(|outgoing| streams.enqueue(to, outgoing));
 }
 
-/// The connection, if it is open. What was written to one that is not leaves first: its peer says nothing more by it,
-/// and may still listen.
-async fn still(connection: Option<Connection>) -> Option<Connection> {
+/// Returns the connection if it is open. A closed connection is flushed first: its peer sends nothing more on it, and
+/// may still receive.
+async fn keep_if_open(connection: Option<Connection>) -> Option<Connection> {
     let mut connection = connection?;
     if connection.is_open() {
         return Some(connection);
     }
-    // Who takes nothing any more has ended it in both directions.
+    // A peer that no longer receives has ended the connection in both directions.
     let _ = connection.flush().await;
     None
 }
 
-/// Until the connection ends, if there is one.
-async fn over(connection: &Option<Connection>) {
+/// Waits until the connection ends, if there is one.
+async fn closed(connection: &Option<Connection>) {
     match connection {
-        Some(Connection::Tcp(writer)) => writer.over().await,
+        Some(Connection::Tcp(writer)) => writer.closed().await,
         #[cfg(feature = "quic")]
-        Some(Connection::Quic(writer)) => writer.over().await,
+        Some(Connection::Quic(writer)) => writer.closed().await,
         None => pending().await,
     }
 }
 
 async fn dial(streams: &Streams, to: SocketAddr) -> io::Result<Connection> {
-    match &streams.0.road {
-        Road::Tcp => tcp::dial(streams, to).await.map(Connection::Tcp),
+    match &streams.0.transport {
+        StreamTransport::Tcp => tcp::dial(streams, to).await.map(Connection::Tcp),
         #[cfg(feature = "quic")]
-        Road::Quic(quic) => quic.dial(streams, to).await.map(Connection::Quic),
+        StreamTransport::Quic(quic) => quic.dial(streams, to).await.map(Connection::Quic),
     }
 }
 
-/// Nobody takes connections there: nothing that waits will arrive.
-fn give_back(streams: &Weak, to: SocketAddr, head: Bytes, line: &mut mpsc::UnboundedReceiver<Outgoing>) {
+/// Returns all waiting messages as undelivered, because the peer accepts no connection.
+fn return_undelivered(streams: &Weak, to: SocketAddr, head: Bytes, queue: &mut mpsc::UnboundedReceiver<Outgoing>) {
     let Some(streams) = streams.get() else { return };
     (streams.0.sink)(Event::Undelivered { to, head });
-    while let Ok(Outgoing::Message(head, _)) = line.try_recv() {
+    while let Ok(Outgoing::Message(head, _)) = queue.try_recv() {
         (streams.0.sink)(Event::Undelivered { to, head });
     }
 }
@@ -388,18 +388,18 @@ impl Connection {
         }
     }
 
-    /// Sends what was written.
+    /// Sends the buffered bytes.
     async fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Tcp(writer) => writer.flush().await,
-            // Streams send by themselves.
+            // QUIC streams send without a flush.
             #[cfg(feature = "quic")]
             Self::Quic(_) => Ok(()),
         }
     }
 
-    /// Writes a message; `last`: nothing else is waiting. It has left, or never will, when `written` is dropped.
-    async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool, written: Written) -> io::Result<()> {
+    /// Writes a message; `last`: no other message waits. When `written` is dropped, the message has left or never will.
+    async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool, written: PendingBytes) -> io::Result<()> {
         match self {
             Self::Tcp(writer) => {
                 let done = writer.write(head, payload, last).await;

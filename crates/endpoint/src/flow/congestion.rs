@@ -1,30 +1,30 @@
-//! Round-trip times and the AIMD window `cw ≤ w_max` (NetRPC §5.1).
+//! Round-trip time estimate, and AIMD congestion window `cw ≤ w_max` (NetRPC §5.1).
 
 use std::time::Duration;
 
 use pathcall_wire::W_MAX;
 
-/// Items in flight before anything is known of the path.
+/// Initial window.
 const INITIAL: f64 = 64.0;
-/// Where round trips do not vary, the answer is no later than the time-out (RFC 6298, 2.3).
+/// Minimum margin of the timeout above the mean round-trip time (RFC 6298, 2.3).
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// The window never gets smaller.
+/// Minimum window.
 const LEAST: f64 = 2.0;
 
-/// Additive increase, multiplicative decrease.
+/// Congestion window: additive increase, multiplicative decrease.
 #[derive(Debug)]
 pub(super) struct Window {
     size: f64,
-    /// Below it the window grows by one an acknowledgement, above by one a window.
+    /// Slow-start threshold: below it, the window grows by one per acknowledgement, above it by one per window.
     threshold: f64,
-    /// Signals about items before this number belong to the last decrease.
+    /// Congestion signals for sequence numbers below this one belong to the last decrease.
     recover: u32,
-    /// Whether it heeds them.
+    /// Whether the window follows congestion signals.
     adapts: bool,
 }
 
 impl Window {
-    /// `adapts`: or else it is `w_max` for good.
+    /// Window that follows congestion if `adapts`, and has the constant size `w_max` otherwise.
     pub(super) fn new(adapts: bool) -> Self {
         let size = if adapts { INITIAL } else { f64::from(W_MAX) };
         Self { size, threshold: f64::from(W_MAX), recover: 0, adapts }
@@ -40,14 +40,14 @@ impl Window {
         self.size = (self.size + step).min(f64::from(W_MAX));
     }
 
-    /// Halves the window, once for all signals about what was in flight at the time.
+    /// Halves the window, once for all signals about items in flight at the first signal.
     pub(super) fn shrink(&mut self, seq: u32, next_seq: u32) {
         self.shrink_to(0.5, seq, next_seq);
     }
 
-    /// A loss where there is no queue is hardly congestion's: the window keeps four fifths (TCP Veno, Fu and Liew
-    /// 2003), once as well.
-    pub(super) fn ease(&mut self, seq: u32, next_seq: u32) {
+    /// Reduces the window to four fifths: a loss without a queue is probably not congestion (TCP Veno, Fu and Liew
+    /// 2003). Also once for all signals about items in flight at the first signal.
+    pub(super) fn shrink_slightly(&mut self, seq: u32, next_seq: u32) {
         self.shrink_to(0.8, seq, next_seq);
     }
 
@@ -60,7 +60,7 @@ impl Window {
     }
 }
 
-/// Smoothed round-trip time (RFC 6298).
+/// Round-trip time estimator (RFC 6298).
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
     smoothed: Option<(Duration, Duration)>,
@@ -79,13 +79,13 @@ impl Rtt {
         });
     }
 
-    /// Mean and deviation, when something was measured.
+    /// Mean and deviation, after the first sample.
     pub(super) fn smoothed(&self) -> Option<(Duration, Duration)> {
         self.smoothed
     }
 
-    /// The shortest that was measured.
-    pub(super) fn least(&self) -> Duration {
+    /// Minimum of all samples.
+    pub(super) fn minimum(&self) -> Duration {
         self.least
     }
 

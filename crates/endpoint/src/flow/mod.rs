@@ -1,39 +1,40 @@
-//! A reliable flow: numbered items, a window, retransmission and congestion control (NetRPC §5.1).
+//! Reliable flow: sequence numbers, window, retransmission and congestion control (NetRPC §5.1).
 //!
-//! An item goes in by [`Flow::send`], which numbers it; [`Flow::ack`] takes it out, in any order;
-//! [`Flow::due`] names those to be sent again. The flow keeps `seq < oldest unacknowledged + 256`:
-//! the element's repeat filter rests on that. What an item looks like on the wire is not its concern.
+//! [`Flow::send`] adds an item and assigns its sequence number; [`Flow::ack`] removes it, in any order; [`Flow::due`]
+//! returns the items to resend. The flow keeps `seq < oldest unacknowledged + 256`, as the element's repeat filter
+//! requires. The flow does not know the encoding of its items.
 
 mod congestion;
-mod early;
-mod seen;
+mod early_loss;
+mod repeat_filter;
 mod timing;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use congestion::{Rtt, Window};
-use early::Probe;
+use early_loss::Probe;
 use pathcall_wire::{Instant, Mutant, W_MAX, mutant};
-pub use seen::{Seen, SeenSet};
-pub use timing::Timing;
+pub use repeat_filter::{FlowRepeatFilter, SeqClass};
+pub use timing::FlowTiming;
 
-/// Frames sent later that must be acknowledged before an older one counts as lost.
+/// Number of later transmissions that must be acknowledged before an older item counts as lost.
 const REORDER: u64 = 8;
-/// Numbers end here, a window before there are none: receivers compare them as they are, so they don't begin anew.
+/// End of the sequence numbers, one window before the 32-bit maximum. Numbers do not wrap, since receivers compare them
+/// directly.
 const SEQ_END: u32 = u32::MAX - W_MAX;
-/// A flow that has given out so many numbers had better be followed by another, of another caller: half of all.
-pub const SPENT: u32 = 1 << 31;
-const PLACES: usize = W_MAX as usize;
+/// Number of used sequence numbers, half of all, at which a new caller should replace the flow's caller.
+pub const RENEWAL_AT: u32 = 1 << 31;
+const RING_LEN: usize = W_MAX as usize;
 
-/// An item in flight.
+/// Item in flight.
 #[derive(Debug, Clone, Copy)]
 struct Entry<T> {
     item: T,
     /// Position among all transmissions of the flow, retransmissions included.
     order: u64,
     sent: Instant,
-    /// When anything was last heard of it, or when it was first sent.
+    /// Time of the last notice about the item, or of its first transmission.
     heard: Instant,
     deadline: Instant,
     attempts: u32,
@@ -41,44 +42,44 @@ struct Entry<T> {
     queued: bool,
 }
 
-/// What [`Flow::due`] asks for.
+/// Action that [`Flow::due`] requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due<T> {
-    /// Send this item again, under the same number.
-    Again(u32, T),
-    /// Nobody answered for the give-up time.
+    /// Send this item again, with the same sequence number.
+    Resend(u32, T),
+    /// The item had no answer for the give-up time.
     GiveUp(T),
 }
 
-/// One reliable flow; `T` names what was sent, so that it can be sent again.
+/// Reliable flow. `T` identifies a sent frame, so that the caller can write it again.
 #[derive(Debug)]
 pub struct Flow<T> {
-    timing: Timing,
+    timing: FlowTiming,
     next_seq: u32,
     oldest: u32,
     ring: Box<[Option<Entry<T>>]>,
     in_flight: u32,
     order: u64,
-    /// The last acknowledgement of something in flight, and the latest transmission that had one.
+    /// Time of the last acknowledgement, and order of the latest acknowledged transmission.
     acked: (Instant, u64),
     window: Window,
     rtt: Rtt,
-    /// The end of what is in flight.
+    /// Probe of the last item in flight.
     probe: Probe,
-    /// Not later than the earliest deadline in the ring.
+    /// Next time to check, at or before the earliest deadline in the ring.
     wake: Option<Instant>,
     lost: VecDeque<u32>,
 }
 
 impl<T: Copy> Flow<T> {
-    /// An idle flow; numbers start at 1.
+    /// Idle flow; sequence numbers start at 1.
     #[must_use]
-    pub fn new(timing: Timing) -> Self {
+    pub fn new(timing: FlowTiming) -> Self {
         Self {
             timing,
             next_seq: 1,
             oldest: 1,
-            ring: vec![None; PLACES].into_boxed_slice(),
+            ring: vec![None; RING_LEN].into_boxed_slice(),
             in_flight: 0,
             order: 0,
             acked: (Instant(0), 0),
@@ -86,45 +87,45 @@ impl<T: Copy> Flow<T> {
             rtt: Rtt::default(),
             probe: Probe::default(),
             wake: None,
-            lost: VecDeque::with_capacity(PLACES),
+            lost: VecDeque::with_capacity(RING_LEN),
         }
     }
 
-    /// The same, with numbers from `seq` on.
+    /// Idle flow whose sequence numbers start at `seq`.
     #[cfg(test)]
-    pub(crate) fn starting_at(timing: Timing, seq: u32) -> Self {
+    pub(crate) fn starting_at(timing: FlowTiming, seq: u32) -> Self {
         Self { next_seq: seq, oldest: seq, ..Self::new(timing) }
     }
 
-    /// Whether the window has room for another item, and there is a number for it.
+    /// Whether the window has room for another item, and a sequence number is left.
     #[must_use]
     pub fn can_send(&self) -> bool {
         let inside = self.next_seq < self.oldest + W_MAX || mutant::on(Mutant::WindowUnbounded);
-        self.in_flight < self.window.size() && inside && !self.is_over()
+        self.in_flight < self.window.size() && inside && !self.is_exhausted()
     }
 
-    /// Numbers given out so far.
+    /// Number of sequence numbers used so far.
     #[must_use]
-    pub fn numbered(&self) -> u32 {
+    pub fn numbers_used(&self) -> u32 {
         self.next_seq - 1
     }
 
-    /// Whether there are no numbers left.
+    /// Whether no sequence numbers are left.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.next_seq >= SEQ_END
     }
 
-    /// Items sent and not acknowledged.
+    /// Number of items sent and not acknowledged.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Numbers an item that is sent now.
+    /// Adds an item that is sent now, and returns its sequence number.
     ///
     /// # Panics
-    /// When [`Flow::can_send`] is false.
+    /// If [`Flow::can_send`] is false.
     pub fn send(&mut self, now: Instant, item: T) -> u32 {
         assert!(self.can_send(), "window is full");
         let seq = self.next_seq;
@@ -132,7 +133,7 @@ impl<T: Copy> Flow<T> {
         self.in_flight += 1;
         self.order += 1;
         let deadline = now + self.rto(0);
-        self.ring[place(seq)] = Some(Entry {
+        self.ring[ring_index(seq)] = Some(Entry {
             item,
             order: self.order,
             sent: now,
@@ -143,21 +144,21 @@ impl<T: Copy> Flow<T> {
             queued: false,
         });
         self.wake_by(deadline);
-        self.put_probe_off(now);
+        self.postpone_probe(now);
         seq
     }
 
-    /// The item under this number, if it is in flight.
+    /// Item with this sequence number, if in flight.
     #[must_use]
     pub fn item(&self, seq: u32) -> Option<T> {
         self.entry(seq).map(|entry| entry.item)
     }
 
-    /// Takes an acknowledged item out; `None` when it is not in flight (a repeated acknowledgement).
-    /// `ecn`: congestion was met on the way.
+    /// Removes an acknowledged item and returns it; `None` for a repeated acknowledgement. `ecn`: the frame or its
+    /// acknowledgement has a congestion mark.
     pub fn ack(&mut self, now: Instant, seq: u32, ecn: bool) -> Option<T> {
         let entry = *self.entry(seq)?;
-        self.ring[place(seq)] = None;
+        self.ring[ring_index(seq)] = None;
         self.in_flight -= 1;
         self.advance();
         self.acked = (now, self.acked.1.max(entry.order));
@@ -169,15 +170,16 @@ impl<T: Copy> Flow<T> {
         } else {
             self.window.grow();
         }
-        self.suspect(entry.order);
-        self.overtaken(now, &entry);
-        self.probe.answered();
-        self.put_probe_off(now);
+        self.mark_overtaken_lost(entry.order);
+        self.shorten_overtaken_deadlines(now, &entry);
+        self.probe.on_ack();
+        self.postpone_probe(now);
         Some(entry.item)
     }
 
-    /// The peer has the item but can't finish it yet: ask again, ever more slowly, without end. How often it said so.
-    pub fn held(&mut self, now: Instant, seq: u32) -> u32 {
+    /// Records that the peer holds the item and cannot finish it yet. The flow asks again with growing pauses, without
+    /// limit. Returns the number of such notices.
+    pub fn mark_held(&mut self, now: Instant, seq: u32) -> u32 {
         let (first, longest) = self.timing.probe;
         let Some(entry) = self.entry_mut(seq) else { return 0 };
         entry.heard = now;
@@ -186,13 +188,13 @@ impl<T: Copy> Flow<T> {
         entry.deadline = deadline;
         entry.holds += 1;
         let holds = entry.holds;
-        // It may be before all that the flow is to be woken for.
+        // The new deadline may be earlier than all others.
         self.wake_by(deadline);
         holds
     }
 
-    /// Sends the item again at once: it takes another road now.
-    pub fn nudge(&mut self, now: Instant, seq: u32) {
+    /// Resends the item at once, for example because its path has changed.
+    pub fn resend_now(&mut self, now: Instant, seq: u32) {
         if let Some(entry) = self.entry_mut(seq) {
             entry.heard = now;
             if !entry.queued {
@@ -202,28 +204,29 @@ impl<T: Copy> Flow<T> {
         }
     }
 
-    /// Takes an item out that goes another way, under another number: it says nothing of this one.
+    /// Removes an item that is sent in another form with another sequence number. This counts neither as acknowledged
+    /// nor as lost.
     pub fn remove(&mut self, seq: u32) {
         if self.entry(seq).is_none() {
             return;
         }
-        self.ring[place(seq)] = None;
+        self.ring[ring_index(seq)] = None;
         self.in_flight -= 1;
         self.advance();
     }
 
-    /// Items in flight with their numbers, oldest first.
+    /// Items in flight with their sequence numbers, oldest first.
     pub fn items(&self) -> impl Iterator<Item = (u32, T)> + '_ {
         (self.oldest..self.next_seq).filter_map(|seq| Some((seq, self.entry(seq)?.item)))
     }
 
-    /// How long nothing was heard of an item in flight.
+    /// Time since the last notice about an item in flight.
     #[must_use]
-    pub fn unheard(&self, now: Instant, seq: u32) -> Duration {
+    pub fn silence(&self, now: Instant, seq: u32) -> Duration {
         self.entry(seq).map_or(Duration::ZERO, |entry| now.since(entry.heard))
     }
 
-    /// The next item to be sent again, or given up, by now.
+    /// Next item to resend or to give up.
     pub fn due(&mut self, now: Instant) -> Option<Due<T>> {
         if self.wake.is_some_and(|wake| wake <= now) {
             self.expire(now);
@@ -248,38 +251,38 @@ impl<T: Copy> Flow<T> {
                 let deadline = entry.deadline;
                 self.wake_by(deadline);
             }
-            return Some(Due::Again(seq, entry.item));
+            return Some(Due::Resend(seq, entry.item));
         }
         None
     }
 
-    /// The time-out of what is sent now.
+    /// Retransmission timeout of an item that is sent now.
     #[must_use]
-    pub fn time_out(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.rto(0)
     }
 
-    /// When [`Flow::due`] is to be asked next.
+    /// Next time at which the caller must call [`Flow::due`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         if self.in_flight == 0 { None } else { self.wake }
     }
 
-    /// Queues what has waited too long and finds the next time to look.
+    /// Queues items whose deadline has passed, and computes the next time to check.
     fn expire(&mut self, now: Instant) {
         let mut wake: Option<Instant> = None;
         let mut timed_out = None;
         let (acked_at, acked_order) = self.acked;
         for seq in self.oldest..self.next_seq {
             let Some(entry) = self.entry(seq).filter(|entry| !entry.queued) else { continue };
-            // What was sent before it is still being answered: it waits in the same queue, however long
-            // that has become (RFC 6298, 5.3).
-            let behind = entry.holds == 0 && entry.order > acked_order;
-            let patience = if behind { acked_at + self.rto(entry.attempts - 1) } else { entry.deadline };
-            let Some(entry) = self.ring[place(seq)].as_mut() else { continue };
-            entry.deadline = entry.deadline.max(patience);
+            // Earlier transmissions are still being acknowledged: the item waits in the same queue of the network
+            // (RFC 6298, 5.3).
+            let is_queued_behind = entry.holds == 0 && entry.order > acked_order;
+            let extended = if is_queued_behind { acked_at + self.rto(entry.attempts - 1) } else { entry.deadline };
+            let Some(entry) = self.ring[ring_index(seq)].as_mut() else { continue };
+            entry.deadline = entry.deadline.max(extended);
             if entry.deadline <= now {
-                // Whoever stood still itself, a process that was stopped, a machine that slept, has neither asked nor heard.
+                // A process that was stopped has not asked in this time, so the time does not count as silence.
                 entry.heard = now.min(entry.heard + now.since(entry.deadline));
                 entry.queued = true;
                 self.lost.push_back(seq);
@@ -291,12 +294,12 @@ impl<T: Copy> Flow<T> {
             }
         }
         self.wake = wake;
-        self.probe_end(now);
+        self.send_due_probe(now);
         timed_out.into_iter().for_each(|seq| self.shrink(seq));
     }
 
-    /// Out-of-order acknowledgement: what was sent well before something acknowledged is lost.
-    fn suspect(&mut self, acked_order: u64) {
+    /// Marks the oldest item as lost if [`REORDER`] later transmissions are acknowledged.
+    fn mark_overtaken_lost(&mut self, acked_order: u64) {
         let oldest = self.oldest;
         if let Some(entry) = self.entry_mut(oldest)
             && entry.order + REORDER <= acked_order
@@ -308,10 +311,10 @@ impl<T: Copy> Flow<T> {
         }
     }
 
-    /// An item counts as lost.
+    /// Shrinks the window for a lost item.
     fn shrink(&mut self, seq: u32) {
-        match self.is_queueless() {
-            true => self.window.ease(seq, self.next_seq),
+        match self.has_empty_queue() {
+            true => self.window.shrink_slightly(seq, self.next_seq),
             false => self.window.shrink(seq, self.next_seq),
         }
     }
@@ -332,15 +335,15 @@ impl<T: Copy> Flow<T> {
     }
 
     fn entry(&self, seq: u32) -> Option<&Entry<T>> {
-        (self.oldest..self.next_seq).contains(&seq).then(|| self.ring[place(seq)].as_ref())?
+        (self.oldest..self.next_seq).contains(&seq).then(|| self.ring[ring_index(seq)].as_ref())?
     }
 
     fn entry_mut(&mut self, seq: u32) -> Option<&mut Entry<T>> {
-        (self.oldest..self.next_seq).contains(&seq).then(|| self.ring[place(seq)].as_mut())?
+        (self.oldest..self.next_seq).contains(&seq).then(|| self.ring[ring_index(seq)].as_mut())?
     }
 }
 
-const fn place(seq: u32) -> usize {
+const fn ring_index(seq: u32) -> usize {
     (seq % W_MAX) as usize
 }
 

@@ -1,32 +1,32 @@
-//! How long a flow waits.
+//! Timer settings of a flow.
 
 use std::time::Duration;
 
-/// Bounds of a flow's timers, and whether it heeds congestion.
+/// Timer settings of a flow, and switch of its congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// Shortest retransmission time-out.
+pub struct FlowTiming {
+    /// Minimum retransmission timeout.
     pub rto_min: Duration,
-    /// Retransmission time-out before anything was measured.
+    /// Retransmission timeout before the first round-trip sample.
     pub rto_initial: Duration,
-    /// Longest retransmission time-out.
+    /// Maximum retransmission timeout.
     pub rto_max: Duration,
-    /// First and longest pause before asking again about an item that is held.
+    /// First and maximum pause before a held item is sent again.
     pub probe: (Duration, Duration),
-    /// When an item was not answered for so long, its road is in doubt.
+    /// Time without an answer after which the path of an item counts as silent.
     pub silent: Duration,
-    /// An item that nobody answered for so long is given up.
+    /// Time without an answer after which an item is given up.
     pub give_up: Duration,
-    /// Whether what is lost is found before its time-out (RFC 8985): what one sent later has overtaken for a quarter
-    /// of a round trip; and by a probe, when nothing was acknowledged for about two round trips, and at least for
-    /// this time. For receivers that acknowledge all at once. *map*'s hold answers back until they know more.
+    /// Early loss detection (RFC 8985): an item is lost a quarter of a round trip after a later item overtook it; and a
+    /// probe is sent after about two round trips without an acknowledgement, at least after this time. Only for
+    /// receivers that acknowledge each item at once; receivers of *map* delay some answers.
     pub early: Option<Duration>,
-    /// Whether the window follows congestion (NetRPC §5.1). Without, it is always `w_max`: to show what that is
-    /// good for (NetRPC Fig. 9).
+    /// Whether the window follows congestion (NetRPC §5.1). Otherwise its size is always `w_max`, for comparison
+    /// (NetRPC Fig. 9).
     pub congestion_control: bool,
 }
 
-impl Default for Timing {
+impl Default for FlowTiming {
     fn default() -> Self {
         Self {
             rto_min: Duration::from_millis(10),

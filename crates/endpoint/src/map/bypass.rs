@@ -1,17 +1,17 @@
-//! Whether frames come past an element that should have met them on their way (inline).
+//! Detector of frames that bypass an inline element.
 
 use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-/// Since when such frames come, and the last of them.
+/// Times of the first and the last frame of an uninterrupted bypass.
 #[derive(Debug, Default)]
 pub(super) struct Bypass(Option<(Instant, Instant)>);
 
 impl Bypass {
-    /// One has come; whether they have for `long`, without a pause as long as that. One now and then is no sign:
-    /// it may have been on its way when the element came or went.
-    pub(super) fn met(&mut self, now: Instant, long: Duration) -> bool {
+    /// Records a frame that bypassed the element. Returns whether such frames have arrived for the time `long` without
+    /// a pause of that length. Single frames do not count: the element may have come or gone while they were in flight.
+    pub(super) fn observe(&mut self, now: Instant, long: Duration) -> bool {
         let (first, last) = self.0.unwrap_or((now, now));
         let first = if now.since(last) < long { first } else { now };
         self.0 = Some((first, now));
@@ -24,13 +24,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lasts_is_a_sign() {
+    fn only_lasting_bypass_is_reported() {
         let (long, at) = (Duration::from_nanos(100), |now| Instant(now));
         let mut bypass = Bypass::default();
-        assert!(!bypass.met(at(5), long));
-        assert!(!bypass.met(at(200), long), "a pause between");
-        assert!(!bypass.met(at(290), long));
-        assert!(bypass.met(at(300), long));
-        assert!(bypass.met(at(310), long), "and said again");
+        assert!(!bypass.observe(at(5), long));
+        assert!(!bypass.observe(at(200), long), "a pause in between");
+        assert!(!bypass.observe(at(290), long));
+        assert!(bypass.observe(at(300), long));
+        assert!(bypass.observe(at(310), long), "reported again");
     }
 }

@@ -1,100 +1,99 @@
-//! Why a call could not be done, and how the server says so in a frame.
+//! Errors of calls, and their encoding in frames of the server.
 
 use pathcall_wire::MapFrame;
 
-/// Why a call could not be done.
+/// Error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Nobody answered for so long that the call was given up.
+    /// No answer for the give-up time.
     #[error("no answer from {who} for {millis} ms: is it running and reachable over UDP?")]
     Unreachable {
         /// "the element" or "the server".
         who: &'static str,
-        /// How long nothing came.
+        /// Time without an answer in milliseconds.
         millis: u64,
     },
-    /// A value does not fit where it has to.
+    /// A quantised value does not fit the lanes.
     #[error(
         "value {value} at position {position} does not fit {bits} bits: lower the filter's Precision or scale the data"
     )]
     Range {
         /// The quantised value.
         value: i64,
-        /// Its place in the call.
+        /// Position in the call.
         position: usize,
-        /// Bits that there are.
+        /// Available bits.
         bits: u8,
     },
-    /// A sum left 64 bits.
-    #[error("the sum at position {position} leaves 64 bits; it was not changed")]
+    /// A sum exceeds 64 bits.
+    #[error("the sum at position {position} exceeds 64 bits; it was not changed")]
     Overflow {
-        /// Its place in the call.
+        /// Position in the call.
         position: usize,
     },
     /// The server's table of keys is full.
     #[error("the application has no room for another key")]
     KeysFull,
-    /// A key is longer than a frame carries.
-    #[error("key of {len} bytes at position {position}: at most {} bytes travel", pathcall_wire::pairs::MAX_KEY - 1)]
+    /// A key is too long for a frame.
+    #[error("key of {len} bytes at position {position}: at most {} bytes fit", pathcall_wire::pairs::MAX_KEY - 1)]
     KeyLength {
-        /// Its length in bytes.
+        /// Length of the key in bytes.
         len: usize,
-        /// Its place in the call.
+        /// Position in the call.
         position: usize,
     },
-    /// The workers of a round do not ask for the same thing.
+    /// The workers of a round make different calls.
     #[error(
         "the callers of this application disagree about round {round}: all must make the same calls with arrays of the same length"
     )]
     Disagree {
-        /// The round.
+        /// Number of the round.
         round: u32,
     },
-    /// A caller has given up a sum that its values count in, or may: its next sum would meet another one of the others.
-    #[error(
-        "a caller of this application gave up a sum before it had it: all its callers begin anew, at the same step"
-    )]
-    GivenUp,
-    /// All places of a SyncAgtr application are taken.
-    #[error("the application has its {threshold} callers already: raise CntFwd.threshold or stop one")]
+    /// A caller abandoned a sum to which it contributed, or may have. Its next sum would belong to a different step
+    /// than the next sums of the other callers.
+    #[error("a caller of this application abandoned a sum: all callers must join again and restart at the same step")]
+    SumAbandoned,
+    /// A SyncAgtr application has all its workers.
+    #[error("the application has its {threshold} callers already: raise CntFwd.threshold or stop a caller")]
     WorkersFull {
-        /// Workers that there may be.
+        /// Maximum number of workers.
         threshold: u32,
     },
-    /// What only the element held is gone with it.
+    /// Values that only the element held are lost.
     #[error("values that only the element held are lost: {reason}")]
     DataLoss {
-        /// What happened to it.
+        /// Cause of the loss.
         reason: &'static str,
     },
-    /// The server has no room for a further call with an id.
-    #[error("the server remembers as many calls with ids as it may: try again when some are done")]
-    BooksFull,
-    /// The server has started anew, or has not heard of the caller for too long.
+    /// The server stores no further calls with ids.
+    #[error("the server stores the maximum number of calls with ids: try again when some are done")]
+    IdempotencyFull,
+    /// The server has restarted, or the retention time of the journal has passed.
     #[error("the server no longer knows which calls of this journal took effect")]
-    Forgotten,
-    /// A try of a call with an id that its caller has given up, or whose process was killed.
-    #[error("this try of the call was given up: it comes too late")]
-    Late,
-    /// The numbers of the caller's frames have run out: another caller has new ones.
-    #[error("the caller has used up the numbers of its frames: it is to join anew")]
-    Spent,
-    /// The endpoint was shut down.
+    JournalForgotten,
+    /// The caller abandoned this attempt of a call with an id, or its process was killed.
+    #[error("this attempt of the call is abandoned and arrived too late")]
+    AbandonedAttempt,
+    /// The caller has used all sequence numbers of its flows. A new caller has new ones.
+    #[error("the caller has used all sequence numbers of its flows: it must join again")]
+    SequenceExhausted,
+    /// The endpoint is closed.
     #[error("the endpoint is closed")]
     Closed,
 }
 
-/// Numbers of the errors that travel in a `MapError` frame's `index`; its operand is in `round`.
+/// Numbers of errors in the `index` field of a `MapError` frame; the operand is in `round`.
 const DISAGREE: u32 = 1;
 const OVERFLOW: u32 = 2;
 const GIVEN_UP: u32 = 3;
 
 impl CallError {
-    /// The error as the fields of a `MapError` frame: (index, round). Only errors about a round travel.
+    /// Fields (index, round) of a `MapError` frame for this error; `None` if the error is not sent in frames.
     pub(super) fn to_fields(&self) -> Option<(u32, u32)> {
         match self {
             Self::Disagree { round } => Some((DISAGREE, *round)),
-            Self::GivenUp => Some((GIVEN_UP, 0)),
+            Self::SumAbandoned => Some((GIVEN_UP, 0)),
             Self::Overflow { position } => Some((OVERFLOW, u32::try_from(*position).ok()?)),
             _ => None,
         }
@@ -104,7 +103,7 @@ impl CallError {
         let operand = frame.base().round();
         match frame.map().index() {
             DISAGREE => Some(Self::Disagree { round: operand }),
-            GIVEN_UP => Some(Self::GivenUp),
+            GIVEN_UP => Some(Self::SumAbandoned),
             OVERFLOW => Some(Self::Overflow { position: operand as usize }),
             _ => None,
         }

@@ -1,22 +1,22 @@
-//! Keys of any kind, and the 32-bit logical addresses they hash to (NetRPC §5.2.2).
+//! Keys, and the 32-bit logical addresses that keys hash to (NetRPC §5.2.2).
 
 use std::hash::{Hash, Hasher};
 
-/// A map's key: a string or an integer; an array's index is an integer.
+/// Key of a map: a string or an integer. The index of an array is an integer.
 ///
-/// Kept as it travels: a tag byte, `s` or `i`, and the bytes. A string that is too long for a frame
-/// has a number instead, which the server gave it: `n` and eight bytes.
+/// Stored in its encoding: a tag byte, `s` or `i`, and the bytes. A string too long for a frame is replaced by a number
+/// that the server assigned: `n` and eight bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Box<[u8]>);
 
 impl Key {
-    /// The key as it travels.
+    /// Encoding of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// A key from the bytes that travelled.
+    /// Key from its encoding.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
@@ -26,7 +26,7 @@ impl Key {
         }
     }
 
-    /// The key that stands for one that is too long for a frame.
+    /// Key with a number that replaces a key too long for a frame.
     #[must_use]
     pub fn numbered(number: u64) -> Self {
         let mut bytes = [b'n'; 9];
@@ -34,25 +34,25 @@ impl Key {
         Self(bytes.into())
     }
 
-    /// The number that the server gave the key for which this one stands, if it does.
+    /// Number assigned by the server, if this key replaces a longer one.
     #[must_use]
     pub fn as_number(&self) -> Option<u64> {
         self.0.strip_prefix(b"n").and_then(|number| number.try_into().ok()).map(u64::from_be_bytes)
     }
 
-    /// Whether it is too long for a frame.
+    /// Whether the key is too long for a frame.
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.0.len() > pathcall_wire::pairs::MAX_KEY
     }
 
-    /// The string, if it is one.
+    /// The string, if the key is a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         self.0.strip_prefix(b"s").and_then(|text| std::str::from_utf8(text).ok())
     }
 
-    /// The integer, if it is one.
+    /// The integer, if the key is an integer.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         self.0.strip_prefix(b"i").and_then(|int| int.try_into().ok()).map(i64::from_be_bytes)
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// FNV-1a: caller and server must agree on it across builds, so it is not the standard library's.
+/// FNV-1a hash. Caller and server of different builds need the same hash, which the standard library does not promise.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -107,15 +107,15 @@ impl Hasher for Fnv {
     }
 }
 
-/// The key's logical address. Two keys may share one: the server gives it to the first it meets
-/// and takes the others as whole keys for ever.
+/// Logical address of a key. If several keys have the same address, the server assigns it to the first key, and the
+/// other keys are always sent whole.
 #[must_use]
 pub fn logical_address(key: &[u8]) -> u32 {
     fold(|h| h.write(key))
 }
 
-/// What all contributions to a chunk must agree on: where in a call of which length it stands and
-/// how it is modified. Never 0.
+/// Tag of a chunk, equal in all contributions: hash of the position in the call, the length of the call and the
+/// modification. Never 0.
 pub(super) fn tag(chunk: u32, lanes: usize, modify: super::Modify) -> u32 {
     fold(|h| (chunk, lanes as u64, modify.op as u8, modify.para).hash(h)).max(1)
 }
@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn logical_addresses_are_fixed_for_ever() {
+    fn logical_address_is_stable() {
         assert_eq!(logical_address(Key::from("word").as_bytes()), logical_address(b"sword"));
         assert_ne!(logical_address(b"sword"), logical_address(b"sworD"));
     }
 
     #[test]
-    fn tags_tell_calls_apart() {
+    fn tag_depends_on_position_and_length() {
         let modify = super::super::Modify::default();
         assert_ne!(tag(0, 256, modify), tag(1, 256, modify));
         assert_ne!(tag(0, 256, modify), tag(0, 257, modify));

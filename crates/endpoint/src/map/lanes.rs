@@ -1,26 +1,26 @@
-//! Lanes in memory and in frames: 32 or 64 bits, big-endian on the wire.
+//! Lanes in memory and in frames, with 32 or 64 bits; big-endian in frames.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The values of an array, in 32 bits as long as all of them fit.
+/// Values of an array, with 32 bits each if all values fit.
 #[derive(Debug, Clone)]
 pub enum Lanes {
-    /// Every value fits 32 bits.
+    /// All values fit 32 bits.
     Narrow(Vec<i32>),
-    /// Some value may not.
+    /// Some values may need 64 bits.
     Wide(Vec<i64>),
 }
 
-/// A run of [`Lanes`].
+/// Slice of [`Lanes`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Run<'a> {
+pub(crate) enum LaneSlice<'a> {
     Narrow(&'a [i32]),
     Wide(&'a [i64]),
 }
 
 impl Lanes {
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -29,13 +29,13 @@ impl Lanes {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value at `index`, if there is one.
+    /// Value at `index`, if any.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<i64> {
         match self {
@@ -44,7 +44,7 @@ impl Lanes {
         }
     }
 
-    /// The values in turn.
+    /// Iterator over the values.
     pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
         let (narrow, wide): (&[i32], &[i64]) = match self {
             Self::Narrow(lanes) => (lanes, &[]),
@@ -53,7 +53,7 @@ impl Lanes {
         narrow.iter().map(|lane| i64::from(*lane)).chain(wide.iter().copied())
     }
 
-    /// Adds a value at the end.
+    /// Appends a value.
     pub fn push(&mut self, value: i64) {
         match self {
             Self::Narrow(lanes) => match i32::try_from(value) {
@@ -64,7 +64,7 @@ impl Lanes {
         }
     }
 
-    /// The values in 64 bits, from now on.
+    /// Converts the values to 64 bits and returns them.
     pub fn widen(&mut self) -> &mut Vec<i64> {
         if let Self::Narrow(lanes) = self {
             *self = Self::Wide(lanes.iter().map(|lane| i64::from(*lane)).collect());
@@ -75,7 +75,7 @@ impl Lanes {
         }
     }
 
-    /// The values, each in 64 bits.
+    /// Values with 64 bits each.
     #[must_use]
     pub fn wide(&self) -> Cow<'_, [i64]> {
         match self {
@@ -84,15 +84,15 @@ impl Lanes {
         }
     }
 
-    pub(crate) fn run(&self, range: Range<usize>) -> Run<'_> {
+    pub(crate) fn slice(&self, range: Range<usize>) -> LaneSlice<'_> {
         match self {
-            Self::Narrow(lanes) => Run::Narrow(&lanes[range]),
-            Self::Wide(lanes) => Run::Wide(&lanes[range]),
+            Self::Narrow(lanes) => LaneSlice::Narrow(&lanes[range]),
+            Self::Wide(lanes) => LaneSlice::Wide(&lanes[range]),
         }
     }
 
-    /// Takes 32-bit lanes from a frame for those of `range`, which they fill.
-    pub(crate) fn take_narrow(&mut self, range: Range<usize>, bytes: &[u8]) {
+    /// Overwrites the lanes in `range` with 32-bit lanes from a frame.
+    pub(crate) fn copy_narrow(&mut self, range: Range<usize>, bytes: &[u8]) {
         match self {
             Self::Narrow(lanes) => lanes[range].iter_mut().zip(narrow_lanes(bytes)).for_each(|(lane, v)| *lane = v),
             Self::Wide(lanes) => {
@@ -108,7 +108,7 @@ impl Default for Lanes {
     }
 }
 
-/// The same values, whatever their width.
+/// Compares values, not widths.
 impl PartialEq for Lanes {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -139,7 +139,7 @@ impl From<Vec<i64>> for Lanes {
     }
 }
 
-impl Run<'_> {
+impl LaneSlice<'_> {
     pub(crate) fn len(self) -> usize {
         match self {
             Self::Narrow(lanes) => lanes.len(),
@@ -155,7 +155,7 @@ impl Run<'_> {
         }
     }
 
-    /// A part of it.
+    /// Part of the slice.
     pub(crate) fn part(self, range: Range<usize>) -> Self {
         match self {
             Self::Narrow(lanes) => Self::Narrow(&lanes[range]),
@@ -163,7 +163,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes 32-bit lanes; the values are known to fit.
+    /// Writes 32-bit lanes. All values must fit.
     pub(crate) fn put_narrow(self, out: &mut [u8]) {
         match self {
             Self::Narrow(lanes) => {
@@ -188,22 +188,22 @@ impl Run<'_> {
     }
 }
 
-/// Lanes of a part of a wide row: two parts make a row of 256.
+/// Lanes in a part of a wide row; a row of 256 lanes has two parts.
 pub(crate) const WIDE_PART: usize = 128;
 
-/// Whether every value fits a 32-bit lane. Without a branch for each, so that it is vectorised.
+/// Whether all values fit 32-bit lanes. Without branches, so that the compiler vectorises the loop.
 pub(crate) fn narrow(values: &[i64]) -> bool {
     let above = |v: &i64| v.wrapping_add(1 << 31).cast_unsigned() >> 32;
     values.iter().fold(0, |bits, v| bits | above(v)) == 0
 }
 
-/// Whether a 32-bit lane stands at an end of its range: its sum may have left it.
+/// Whether a 32-bit lane is at an end of its range, so that its sum may have overflowed.
 pub(crate) fn any_saturated(bytes: &[u8]) -> bool {
     let at_end = |lane: i32| lane == i32::MAX || lane == i32::MIN;
     narrow_lanes(bytes).fold(false, |any, lane| any | at_end(lane))
 }
 
-/// Writes 32-bit lanes; the values are known to fit.
+/// Writes 32-bit lanes. All values must fit.
 pub(crate) fn put_narrow(values: &[i64], out: &mut [u8]) {
     for (lane, value) in out.chunks_exact_mut(4).zip(values) {
         lane.copy_from_slice(&(*value as i32).to_be_bytes());
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_are_narrow_until_a_value_is_not() {
+    fn lanes_widen_at_first_wide_value() {
         let mut lanes: Lanes = [1, i64::from(i32::MIN)].into_iter().collect();
         assert!(matches!(lanes, Lanes::Narrow(_)));
         lanes.push(1 << 31);
@@ -243,18 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn lanes_with_the_same_values_are_equal_whatever_their_width() {
+    fn lanes_of_different_width_compare_by_value() {
         let narrow = Lanes::from(vec![1, 2]);
         let mut wide = narrow.clone();
         wide.widen();
         assert_eq!(narrow, wide);
-        wide.take_narrow(1..2, &3i32.to_be_bytes());
+        wide.copy_narrow(1..2, &3i32.to_be_bytes());
         assert_ne!(narrow, wide);
         assert_eq!(*wide.wide(), [1, 3]);
     }
 
     #[test]
-    fn the_ends_of_32_bits_are_known() {
+    fn ends_of_32_bit_range_are_detected() {
         let (least, most) = (i64::from(i32::MIN), i64::from(i32::MAX));
         assert!(narrow(&[least, -1, 0, 1, most]));
         for wide in [least - 1, most + 1, i64::MIN, i64::MAX] {

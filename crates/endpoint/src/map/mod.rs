@@ -1,14 +1,14 @@
-//! The host's end of *map*: what a call asks for, what it gets, and the two state machines.
+//! State machines of *map* in hosts: caller and owner, with their operations and outputs.
 //!
 //! ```text
-//! Operation ─► client ─frames─► element ─frames─► server     (sums, adds: worked on in passing)
+//! Operation ─► client ─frames─► element ─frames─► server     (sums, additions: processed by the element)
 //!              client ─frames──────────────────► server     (the software path: same answer)
 //! Output   ◄── client ◄─frames── element ◄─frames── server
 //! ```
 //!
-//! [`client::MapClient`] belongs to one caller of one application, [`server::MapServer`] to the
-//! owner of its truth. Both take frames and `now`, and give frames (to an [`Outbox`]), events and
-//! the next deadline. Neither does I/O or reads a clock.
+//! [`client::MapClient`] is the state machine of one caller of one application, [`server::MapServer`] that of the
+//! owner, which has the authoritative values. Both take frames and the time, and produce frames (to an [`FrameSink`]),
+//! events and the next deadline. They do no I/O and read no clock.
 
 mod ballot;
 mod bypass;
@@ -24,156 +24,125 @@ use std::time::Duration;
 pub use error::CallError;
 pub use key::{Key, logical_address};
 pub use lanes::Lanes;
-use pathcall_wire::{OpType, Target};
+use pathcall_wire::ForwardTarget;
+pub use pathcall_wire::policy::{Ack, ClearPolicy, Modify};
 
-/// `Stream.modify` of a call: operator and operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Modify {
-    /// The operator.
-    pub op: OpType,
-    /// Its operand.
-    pub para: i32,
-}
-
-/// Clear policy of arrays (NetRPC §5.2.2): who keeps a round's sums until all workers have them. All calls of an
-/// application have the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ClearPolicy {
-    /// The server: it has them before anybody else, and then the element is cleared.
-    #[default]
-    Copy,
-    /// The element, which says them itself and has two rows in place of one; and each worker for the others, should the
-    /// element fail.
-    Shadow,
-}
-
-/// Who must have what a call adds before it is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ack {
-    /// The element will do: its caller keeps it until the server has it.
-    #[default]
-    Element,
-    /// The server (NOTES: `ack: server`): losing element and caller together loses nothing of it.
-    Server,
-}
-
-/// What a call asks the map for. Values are quantised already.
+/// Operation of a call. Its values are quantised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// SyncAgtr: this caller's array of a round among `threshold` workers; all get the sums.
+    /// SyncAgtr: array addition over `threshold` workers; all workers get the sums.
     Sum {
         /// One value per lane.
         lanes: Lanes,
-        /// Applied to each value first.
+        /// Modification of each value before the addition.
         modify: Modify,
-        /// Workers that contribute.
+        /// Number of contributing workers.
         threshold: u32,
     },
-    /// AsyncAgtr, KeyValue: adds each value to its key; `get` asks for the values after it.
+    /// AsyncAgtr, KeyValue: keyed addition, optionally with a read of the values.
     Add {
-        /// Keys, each at most once, with what to add.
+        /// Keys, each at most once, with the values to add.
         pairs: Vec<(Key, i64)>,
-        /// Applied to each value first.
+        /// Modification of each value before the addition.
         modify: Modify,
-        /// Whether the values after the addition are wanted.
+        /// Whether to return the values after the addition.
         get: bool,
-        /// Who must have it before the call is done.
+        /// Acknowledgement that the call waits for.
         ack: Ack,
     },
-    /// Agreement: counts each key once; test-and-set when the threshold is 1.
+    /// Agreement: counts each key once; test-and-set if the threshold is 1.
     Count {
         /// Keys to count.
         keys: Vec<Key>,
-        /// Forward when the counter reaches it.
+        /// Counter value at which `CntFwd` forwards.
         threshold: u32,
-        /// To whom.
-        to: Target,
+        /// Forward target.
+        to: ForwardTarget,
     },
-    /// Clears counters and values of these keys, and gives locks back.
+    /// Clears counters and values of keys, and releases locks.
     Clear {
         /// Keys to clear.
         keys: Vec<Key>,
-        /// The grants that are given back, by their fencing tokens, key by key; empty: those that the
-        /// caller holds now.
+        /// Fencing tokens of the released grants, key by key; if empty, the grants that the caller holds.
         tokens: Vec<u64>,
     },
 }
 
-/// What a finished call got.
+/// Result of a finished call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// [`Operation::Sum`]: one sum per lane.
     Sums(Lanes),
     /// [`Operation::Add`] with `get`: one value per pair, in the call's order.
     Values(Vec<i64>),
-    /// [`Operation::Count`]: whether this call's message is the one that `CntFwd` forwards.
+    /// [`Operation::Count`]: whether `CntFwd` forwards the message of this call.
     Counted {
-        /// True for every caller when the target is `All`.
+        /// True for all callers if the target is `All`.
         forwarded: bool,
     },
-    /// [`Operation::Count`] to a threshold of 1: these locks are the caller's.
+    /// [`Operation::Count`] with threshold 1: the caller holds the locks.
     Locked {
-        /// Their fencing tokens, in the order of the keys.
+        /// Fencing tokens of the locks, in the order of the keys.
         tokens: Vec<u64>,
-        /// For how long at least, unless they are given back.
+        /// Minimum time for which the caller holds the locks.
         lease: Duration,
     },
-    /// Took effect, nothing to give back.
+    /// Operation without a result.
     Done,
 }
 
-/// Whom a frame is handed to.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dest {
-    /// The application's element.
+    /// Element of the application.
     Element,
-    /// The endpoint with this id, directly.
+    /// Endpoint with this id, directly.
     Endpoint(u32),
-    /// The application's element, which is on the way to the endpoint with this id: a frame that is
-    /// addressed there is worked on in passing (inline), or comes there bare if the element is gone.
+    /// Endpoint with this id; the element is on the route and processes the frame (inline). If the element is gone, the
+    /// frame arrives unprocessed.
     Inline(u32),
 }
 
-/// Where a state machine puts its frames: the driver's link, or the simulator's network.
-pub trait Outbox {
-    /// Takes one frame.
+/// Receiver of a state machine's frames: the driver's link or the simulator's network.
+pub trait FrameSink {
+    /// Sends a frame.
     fn send(&mut self, to: Dest, frame: &[u8]);
 }
 
-/// A place in an element's memory, as the controller granted it.
+/// Memory in an element, granted by the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
+pub struct RegisterGrant {
     /// Rows of registers.
     pub rows: u32,
     /// Lanes in a row.
     pub width: u16,
 }
 
-/// A caller's frame that a committed generation of an ended epoch holds.
+/// Frame of a caller in a committed generation of an ended epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Applied {
-    /// The caller's flow, counted from 0.
+pub struct CommittedFrame {
+    /// Flow of the caller, from 0.
     pub flow: u32,
-    /// Its sequence number.
+    /// Sequence number in the flow.
     pub seq: u32,
-    /// Lanes of it that overflowed and were left out.
+    /// Bit mask of lanes that overflowed and were not applied.
     pub left_out: u32,
 }
 
-/// What a caller is told when the epoch changes: the element has restarted, another serves the
-/// application, its memory has moved, or there is none.
+/// Notice to a caller about a change of epoch: the element has restarted, another element serves the application, its
+/// memory has moved, or there is no element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Renewal {
-    /// The epoch from now on.
+pub struct EpochChange {
+    /// New epoch.
     pub epoch: u32,
-    /// Whether this caller's frames go by an element.
+    /// Whether the caller's frames use an element.
     pub element: bool,
-    /// First of its flow slots there.
+    /// First flow slot of the caller in the element.
     pub slot_base: u32,
-    /// Upper half of the fencing tokens of locks that the element grants.
+    /// Era of fencing tokens that the element grants.
     pub era: lease::Era,
-    /// Generations of the ended epoch up to this are the server's; later ones are gone.
+    /// Last committed generation of the ended epoch; later generations are lost.
     pub committed: u32,
-    /// What they hold of this caller's frames, as far as it may not have been acknowledged.
-    pub applied: Vec<Applied>,
+    /// Frames of the caller in committed generations that may not have been acknowledged.
+    pub applied: Vec<CommittedFrame>,
 }

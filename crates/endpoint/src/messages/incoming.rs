@@ -1,4 +1,4 @@
-//! The receivers' ends of sessions: parts in, messages and acknowledgements out.
+//! Receiving side of message sessions: takes parts, delivers messages and acknowledgements.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -10,186 +10,195 @@ use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::messages::{ACKS_MAX, Acks, AcksRepr, GreetingRepr, PART, PartRepr, token};
 use pathcall_wire::{Instant, TokenKey, W_MAX};
 
-use super::{Config, Event, HEAD_MAX, MESSAGE_MAX, Stats, Table};
-use crate::flow::{Seen, SeenSet};
+use super::{Config, Event, HEAD_MAX, MESSAGE_MAX, SeededTable, Stats};
+use crate::flow::{FlowRepeatFilter, SeqClass};
 
-/// Sessions that nothing was sent in yet: whoever says hello need not be where it says.
+/// Sessions without any part yet: the source address of their hello may be forged.
 const UNPROVEN_MAX: usize = 256;
-/// Messages of one session that have come in part.
+/// Partial messages of one session at most.
 const PARTIAL_MAX: usize = 256;
-/// A message of several parts that gets on is told of so often.
-pub(super) const UNDERWAY: Duration = Duration::from_millis(50);
+/// Interval of the progress events of a long message.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// All of a node.
+/// Receiving side of all sessions of a node.
 #[derive(Debug)]
-pub(super) struct Receiver {
-    /// By key.
-    sessions: Table<u64, Incoming>,
-    /// Keys by what a hello says.
-    named: Table<(SocketAddr, u64), u64>,
-    /// The session of each address that something has come from.
-    proven: Table<SocketAddr, u64>,
-    /// Keys of those that nothing has come in, oldest first.
-    unproven: VecDeque<u64>,
-    /// Keys of those with something to acknowledge.
-    acking: Vec<u64>,
-    /// Bytes of messages that have come in part.
+pub(super) struct SessionReceiver {
+    /// Sessions by key.
+    sessions: SeededTable<u64, IncomingSession>,
+    /// Keys by the address and session number of the hello.
+    key_by_hello: SeededTable<(SocketAddr, u64), u64>,
+    /// Session of each address from which a part has come.
+    session_by_address: SeededTable<SocketAddr, u64>,
+    /// Keys of the sessions without any part, oldest first.
+    unproven_keys: VecDeque<u64>,
+    /// Keys of the sessions with parts to acknowledge.
+    sessions_to_ack: Vec<u64>,
+    /// Bytes of partial messages.
     bytes: usize,
-    /// The same by the host that they come from.
-    held: Table<IpAddr, usize>,
-    /// The one message that goes on though there is no room, or else many that have come in part would wait for
-    /// each other; and when it last did.
-    favoured: Option<(u64, u32, Instant)>,
+    /// Bytes of partial messages by source host.
+    held_by_host: SeededTable<IpAddr, usize>,
+    /// Message that may grow beyond the memory limit, with the time of its last progress: without it, many partial
+    /// messages could wait for each other.
+    privileged: Option<(u64, u32, Instant)>,
 }
 
 #[derive(Debug)]
-struct Incoming {
+struct IncomingSession {
     from: SocketAddr,
     node: u64,
     session: u64,
-    /// Something has come: its sender is where it says.
-    proven: bool,
-    seen: SeenSet,
+    /// Whether a part has come: then the sender's address is proven.
+    is_proven: bool,
+    filter: FlowRepeatFilter,
     partial: HashMap<u32, Partial>,
-    /// Numbers to acknowledge, and whether they were marked.
+    /// Sequence numbers to acknowledge, with their congestion marks.
     acks: Vec<(u32, bool)>,
-    heard: Instant,
+    last_part: Instant,
 }
 
-/// A message that has come in part.
+/// Message of which some parts have arrived.
 #[derive(Debug)]
 struct Partial {
-    told: Instant,
+    last_progress: Instant,
     bytes: Vec<u8>,
     got: usize,
     total: u32,
 }
 
-/// A part as it came.
-pub(super) struct Arrival<'a> {
+/// Part as it was received.
+pub(super) struct ReceivedPart<'a> {
     pub(super) part: PartRepr,
     pub(super) bytes: &'a [u8],
     pub(super) ce: bool,
 }
 
-impl Receiver {
+impl SessionReceiver {
     pub(super) fn new(hash: FixedState) -> Self {
-        let (sessions, proven) = (Table::with_hasher(hash), Table::with_hasher(hash));
-        let (named, held) = (Table::with_hasher(hash), Table::with_hasher(hash));
-        let (unproven, acking, bytes, favoured) = Default::default();
-        Self { sessions, named, proven, unproven, acking, bytes, held, favoured }
+        let (sessions, session_by_address) = (SeededTable::with_hasher(hash), SeededTable::with_hasher(hash));
+        let (key_by_hello, held_by_host) = (SeededTable::with_hasher(hash), SeededTable::with_hasher(hash));
+        let (unproven_keys, sessions_to_ack, bytes, privileged) = Default::default();
+        Self {
+            sessions,
+            key_by_hello,
+            session_by_address,
+            unproven_keys,
+            sessions_to_ack,
+            bytes,
+            held_by_host,
+            privileged,
+        }
     }
 
     pub(super) fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Bytes of messages that have come in part.
+    /// Bytes of partial messages.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A hello; the key of its session, `drawn` if it is new.
-    pub(super) fn hello(&mut self, now: Instant, from: SocketAddr, hello: &GreetingRepr, drawn: u64) -> u64 {
-        if let Some(known) = self.named.get(&(from, hello.session)) {
+    /// Handles a hello; returns the key of its session, which is `new_key` if the session is new.
+    pub(super) fn handle_hello(&mut self, now: Instant, from: SocketAddr, hello: &GreetingRepr, new_key: u64) -> u64 {
+        if let Some(known) = self.key_by_hello.get(&(from, hello.session)) {
             return *known;
         }
-        if self.unproven.len() == UNPROVEN_MAX
-            && let Some(oldest) = self.unproven.pop_front()
+        if self.unproven_keys.len() == UNPROVEN_MAX
+            && let Some(oldest) = self.unproven_keys.pop_front()
         {
             self.forget(oldest);
         }
-        self.unproven.push_back(drawn);
-        self.named.insert((from, hello.session), drawn);
-        self.sessions.insert(drawn, Incoming::new(now, from, hello));
-        drawn
+        self.unproven_keys.push_back(new_key);
+        self.key_by_hello.insert((from, hello.session), new_key);
+        self.sessions.insert(new_key, IncomingSession::new(now, from, hello));
+        new_key
     }
 
-    /// A part; false when there is no such session.
-    pub(super) fn part(
+    /// Handles a part; false when there is no such session.
+    pub(super) fn handle_part(
         &mut self,
         now: Instant,
         from: SocketAddr,
-        arrival: &Arrival<'_>,
+        received: &ReceivedPart<'_>,
         config: &Config,
         events: &mut VecDeque<Event>,
         stats: &mut Stats,
     ) -> bool {
-        let key = arrival.part.key;
+        let key = received.part.key;
         let Some(session) = self.sessions.get_mut(&key).filter(|session| session.from == from) else { return false };
-        if !session.proven {
-            session.proven = true;
-            self.unproven.retain(|other| *other != key);
-            // A sender that begins another session has done with the last one.
-            if let Some(last) = self.proven.insert(from, key) {
+        if !session.is_proven {
+            session.is_proven = true;
+            self.unproven_keys.retain(|other| *other != key);
+            // A sender that begins a new session has ended the previous one.
+            if let Some(last) = self.session_by_address.insert(from, key) {
                 self.forget(last);
             }
         }
-        let room = self.room(now, from.ip(), &arrival.part, config);
+        let room = self.growth_limit(now, from.ip(), &received.part, config);
         let Some(session) = self.sessions.get_mut(&key) else { return false };
-        session.heard = now;
-        let Some(grown) = session.take(now, arrival, room, events, stats) else {
+        session.last_part = now;
+        let Some(grown) = session.add_part(now, received, room, events, stats) else {
             stats.refused += 1;
             return true;
         };
         if session.acks.len() == 1 {
-            self.acking.push(key);
+            self.sessions_to_ack.push(key);
         }
-        let goes_on = self.favoured.is_some() && session.partial.contains_key(&arrival.part.message);
+        let continues = self.privileged.is_some() && session.partial.contains_key(&received.part.message);
         self.count(from.ip(), grown);
-        let favoured = self.favoured.filter(|(of, message, _)| (*of, *message) == (key, arrival.part.message));
-        if favoured.is_some() {
-            self.favoured = goes_on.then_some((key, arrival.part.message, now));
+        let privileged = self.privileged.filter(|(of, message, _)| (*of, *message) == (key, received.part.message));
+        if privileged.is_some() {
+            self.privileged = continues.then_some((key, received.part.message, now));
         }
         true
     }
 
-    /// How many bytes a part's message from that host may grow by. No host holds more than it leaves free: one that sends
-    /// beginnings only does not take what others need (a dynamic threshold: Choudhury and Hahne, ToN 1998).
-    fn room(&mut self, now: Instant, host: IpAddr, part: &PartRepr, config: &Config) -> usize {
-        let held = self.held.get(&host).copied().unwrap_or_default();
+    /// Bytes by which a message from a host may grow. No host may hold more than it leaves free, so that a host which
+    /// sends only first parts cannot exhaust the memory (a dynamic threshold: Choudhury and Hahne, ToN 1998).
+    fn growth_limit(&mut self, now: Instant, host: IpAddr, part: &PartRepr, config: &Config) -> usize {
+        let held = self.held_by_host.get(&host).copied().unwrap_or_default();
         let room = config.memory.saturating_sub(self.bytes).saturating_sub(held);
         if room >= W_MAX as usize * PART {
             return room;
         }
-        let (.., since) = *self.favoured.get_or_insert((part.key, part.message, now));
+        let (.., since) = *self.privileged.get_or_insert((part.key, part.message, now));
         if now.since(since) >= config.timing.give_up {
-            self.favoured = Some((part.key, part.message, now));
+            self.privileged = Some((part.key, part.message, now));
         }
-        if self.favoured.is_some_and(|(of, which, _)| (of, which) == (part.key, part.message)) {
+        if self.privileged.is_some_and(|(of, which, _)| (of, which) == (part.key, part.message)) {
             MESSAGE_MAX
         } else {
             room
         }
     }
 
-    /// There are so many bytes more, or less, from a host.
+    /// Adds to the bytes in memory from a host.
     fn count(&mut self, host: IpAddr, grown: isize) {
         if grown == 0 {
             return;
         }
         self.bytes = self.bytes.saturating_add_signed(grown);
-        let held = self.held.entry(host).or_default();
+        let held = self.held_by_host.entry(host).or_default();
         *held = held.saturating_add_signed(grown);
         if *held == 0 {
-            self.held.remove(&host);
+            self.held_by_host.remove(&host);
         }
     }
 
     fn forget(&mut self, key: u64) {
         let Some(session) = self.sessions.remove(&key) else { return };
         self.count(session.from.ip(), -(session.bytes() as isize));
-        self.named.remove(&(session.from, session.session));
-        self.favoured.take_if(|(of, ..)| *of == key);
-        if self.proven.get(&session.from) == Some(&key) {
-            self.proven.remove(&session.from);
+        self.key_by_hello.remove(&(session.from, session.session));
+        self.privileged.take_if(|(of, ..)| *of == key);
+        if self.session_by_address.get(&session.from) == Some(&key) {
+            self.session_by_address.remove(&session.from);
         }
     }
 
-    /// Acknowledges what has come.
+    /// Sends the pending acknowledgements.
     pub(super) fn acknowledge(&mut self, key: Option<&TokenKey>, out: &mut impl FnMut(SocketAddr, &[u8])) {
-        for session in self.acking.drain(..) {
+        for session in self.sessions_to_ack.drain(..) {
             let Some(session) = self.sessions.get_mut(&session) else { continue };
             for acks in session.acks.chunks(ACKS_MAX) {
                 let mut frame = [0; Acks::LEN + 4 * ACKS_MAX + TOKEN_LEN];
@@ -199,74 +208,74 @@ impl Receiver {
                     frame[Acks::LEN + 4 * index..][..4].copy_from_slice(&seq.to_be_bytes());
                 }
                 AcksRepr::new(session.session, marked).emit(&mut frame);
-                out(session.from, token::seal(key, &mut frame, Acks::LEN + 4 * acks.len()));
+                out(session.from, token::append_token(key, &mut frame, Acks::LEN + 4 * acks.len()));
             }
             session.acks.clear();
         }
     }
 
-    /// Forgets sessions that nothing came in for long; when there may be others.
+    /// Drops sessions without recent parts; returns the time of the next expiry.
     pub(super) fn expire(&mut self, now: Instant, config: &Config) -> Option<Instant> {
         let keep = 2 * config.idle;
-        let silent = |(key, session): (&u64, &Incoming)| (now.since(session.heard) >= keep).then_some(*key);
+        let silent = |(key, session): (&u64, &IncomingSession)| (now.since(session.last_part) >= keep).then_some(*key);
         let over: Vec<u64> = self.sessions.iter().filter_map(silent).collect();
         over.iter().for_each(|key| self.forget(*key));
-        self.unproven.retain(|key| !over.contains(key));
-        self.sessions.values().map(|session| session.heard + keep).min()
+        self.unproven_keys.retain(|key| !over.contains(key));
+        self.sessions.values().map(|session| session.last_part + keep).min()
     }
 }
 
-impl Incoming {
+impl IncomingSession {
     fn new(now: Instant, from: SocketAddr, hello: &GreetingRepr) -> Self {
         Self {
             from,
             node: hello.node,
             session: hello.session,
-            proven: false,
-            seen: SeenSet::default(),
+            is_proven: false,
+            filter: FlowRepeatFilter::default(),
             partial: HashMap::new(),
             acks: Vec::new(),
-            heard: now,
+            last_part: now,
         }
     }
 
-    /// Takes a part, and has it acknowledged; by how many bytes there are more of messages that have come in
-    /// part. `None`: there is no room for it, or its sender is confused: it is as if it had not come.
-    fn take(
+    /// Adds a part and acknowledges it; returns by how many bytes the partial messages grew. `None`: there is no memory
+    /// for the part, or it is inconsistent; then it is ignored.
+    fn add_part(
         &mut self,
         now: Instant,
-        Arrival { part, bytes, ce }: &Arrival<'_>,
+        ReceivedPart { part, bytes, ce }: &ReceivedPart<'_>,
         room: usize,
         events: &mut VecDeque<Event>,
         stats: &mut Stats,
     ) -> Option<isize> {
         let known = self.partial.get(&part.message);
-        let (there, len) = (known.map_or(0, |known| known.bytes.len()), part.offset as usize + bytes.len());
-        let grown = len.saturating_sub(there);
-        let sane = part.total as usize <= MESSAGE_MAX
+        let (known_len, len) = (known.map_or(0, |known| known.bytes.len()), part.offset as usize + bytes.len());
+        let grown = len.saturating_sub(known_len);
+        let consistent = part.total as usize <= MESSAGE_MAX
             && known.is_none_or(|known| known.total == part.total)
-            // Nobody has more than a window in flight: what is in between has come, or is to come now.
-            && part.offset as usize <= there + W_MAX as usize * PART;
+            // A sender has at most one window in flight: the parts in between have arrived, or are in flight.
+            && part.offset as usize <= known_len + W_MAX as usize * PART;
         let fits = grown <= room && (known.is_some() || self.partial.len() < PARTIAL_MAX);
-        if !sane || !fits {
+        if !consistent || !fits {
             return None;
         }
-        match self.seen.meet(0, part.seq) {
-            Seen::New => {}
-            Seen::Repeat => {
+        match self.filter.classify(0, part.seq) {
+            SeqClass::New => {}
+            SeqClass::Repeat => {
                 stats.repeats += 1;
                 self.acks.push((part.seq, *ce));
                 return Some(0);
             }
-            // Its sender knows that it has come.
-            Seen::Stale => {
+            // The sender has received the acknowledgement.
+            SeqClass::Stale => {
                 stats.repeats += 1;
                 return Some(0);
             }
         }
         self.acks.push((part.seq, *ce));
         if part.total as usize == bytes.len() {
-            self.arrived(Bytes::copy_from_slice(bytes), events, stats);
+            self.deliver(Bytes::copy_from_slice(bytes), events, stats);
             return Some(0);
         }
         let message = self.partial.entry(part.message).or_insert_with(|| Partial::new(now, part.total));
@@ -276,20 +285,20 @@ impl Incoming {
         message.bytes[part.offset as usize..len].copy_from_slice(bytes);
         message.got += bytes.len();
         if message.got < part.total as usize {
-            if now.since(message.told) >= UNDERWAY {
-                message.told = now;
-                // Zeros, if its first part is still to come: no message begins like that.
+            if now.since(message.last_progress) >= PROGRESS_INTERVAL {
+                message.last_progress = now;
+                // Zeros if the first part is missing: no message begins like that.
                 let arriving = Bytes::copy_from_slice(&message.bytes[..message.bytes.len().min(HEAD_MAX)]);
-                events.push_back(Event::Underway { peer: self.from, arriving: Some(arriving) });
+                events.push_back(Event::Progress { peer: self.from, arriving: Some(arriving) });
             }
             return Some(grown as isize);
         }
         let message = self.partial.remove(&part.message)?.bytes;
-        self.arrived(message.into(), events, stats);
-        Some(-(there as isize))
+        self.deliver(message.into(), events, stats);
+        Some(-(known_len as isize))
     }
 
-    fn arrived(&self, message: Bytes, events: &mut VecDeque<Event>, stats: &mut Stats) {
+    fn deliver(&self, message: Bytes, events: &mut VecDeque<Event>, stats: &mut Stats) {
         stats.arrived += 1;
         events.push_back(Event::Arrived { node: self.node, from: self.from, message });
     }
@@ -301,6 +310,6 @@ impl Incoming {
 
 impl Partial {
     fn new(now: Instant, total: u32) -> Self {
-        Self { told: now, bytes: Vec::new(), got: 0, total }
+        Self { last_progress: now, bytes: Vec::new(), got: 0, total }
     }
 }

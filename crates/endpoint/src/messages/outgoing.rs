@@ -1,4 +1,4 @@
-//! The sender's end of a session: messages in, parts out.
+//! Sending side of a message session: takes messages, sends parts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -7,53 +7,53 @@ use bytes::Bytes;
 use pathcall_wire::messages::{AcksRepr, GreetingRepr, MessageKind, PART, Part, PartRepr, token};
 use pathcall_wire::{Instant, MAX_FRAME};
 
-use super::incoming::UNDERWAY;
+use super::incoming::PROGRESS_INTERVAL;
 use super::{Config, Event, MESSAGE_MAX, Stats};
 use crate::flow::{Due, Flow};
 
-/// Of so many parts, one is of the oldest message.
-const OLDEST_TURN: u32 = 8;
-/// A session that somebody said to be over is, after so many time-outs of retransmission without an acknowledgement.
-const DOUBT: u32 = 4;
+/// One part in this many is of the oldest message.
+const OLDEST_INTERVAL: u32 = 8;
+/// Retransmission timeouts without an acknowledgement after which a session ends that was reported as gone.
+const SUSPECT_TIMEOUTS: u32 = 4;
 
-/// Messages to one peer, and the session that they go by.
+/// Messages to one peer, and the session that carries them.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingSession {
     to: SocketAddr,
     session: u64,
-    /// The receiver's key, when it has welcomed the session.
+    /// Key of the receiver, once it has welcomed the session.
     key: Option<u64>,
-    /// When the session was begun, and when the hello is said again.
-    began: Instant,
-    hello: Instant,
+    /// Start of the session, and time of the next hello.
+    started: Instant,
+    next_hello: Instant,
     hellos: u32,
-    flow: Flow<Place>,
+    flow: Flow<PartPosition>,
     messages: BTreeMap<u32, Message>,
-    /// Messages with parts that were not sent yet: bytes left, and number.
+    /// Messages with unsent parts: remaining bytes, and number.
     unsent: BTreeSet<(u32, u32)>,
     next: u32,
     /// Bytes of all messages.
     bytes: usize,
     parts: u32,
-    /// When something was last acknowledged, or begun.
-    active: Instant,
-    /// It is over then, unless something is acknowledged before: somebody said that its receiver knows nothing of it.
-    doubted: Option<Instant>,
-    told: Instant,
-    /// It is in the line of those that have something to send.
+    /// Time of the last acknowledgement, or of the start.
+    last_ack: Instant,
+    /// Time at which the session ends unless a part is acknowledged before: a frame reported it as gone.
+    suspected_until: Option<Instant>,
+    last_progress: Instant,
+    /// Whether the session is queued as ready to send.
     ready: bool,
 }
 
-/// What is in flight: a message's number, and where in it.
+/// Position of a part in flight: message number and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct PartPosition {
     message: u32,
     offset: u32,
 }
 
 #[derive(Debug)]
 struct Message {
-    /// When it was to be sent.
+    /// Time at which the message was enqueued.
     since: Instant,
     head: Bytes,
     payload: Bytes,
@@ -64,24 +64,24 @@ struct Message {
     open: u32,
 }
 
-/// How a session stands.
-pub(super) enum State {
-    /// It goes on, and wants to be polled by then.
-    Goes(Option<Instant>),
-    /// It has had all parts that it may have.
-    Full,
-    /// Nobody answers, or nothing was sent for long.
-    Over,
+/// State of a session after a poll.
+pub(super) enum SessionState {
+    /// Active; to be polled again at this time.
+    Active(Option<Instant>),
+    /// The session has used all its part numbers.
+    Exhausted,
+    /// The peer does not answer, or nothing was sent for long.
+    Ended,
 }
 
-impl Outgoing {
+impl OutgoingSession {
     pub(super) fn new(to: SocketAddr, session: u64, config: &Config, now: Instant) -> Self {
         Self {
             to,
             session,
             key: None,
-            began: now,
-            hello: now,
+            started: now,
+            next_hello: now,
             hellos: 0,
             flow: Flow::new(config.timing),
             messages: BTreeMap::new(),
@@ -89,14 +89,14 @@ impl Outgoing {
             next: 0,
             bytes: 0,
             parts: 0,
-            active: now,
-            doubted: None,
-            told: now,
+            last_ack: now,
+            suspected_until: None,
+            last_progress: now,
             ready: false,
         }
     }
 
-    /// Takes a message; gives back the head of one that there is no room for.
+    /// Enqueues a message; returns its head if the queue is full.
     pub(super) fn enqueue(
         &mut self,
         since: Instant,
@@ -117,30 +117,31 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Its address, if it is not in line yet.
+    /// Marks the session as ready; returns its address if it was not.
     pub(super) fn mark_ready(&mut self) -> Option<SocketAddr> {
         (!std::mem::replace(&mut self.ready, true)).then_some(self.to)
     }
 
-    /// The receiver's welcome; whether it is one.
-    pub(super) fn welcome(&mut self, now: Instant, welcome: &GreetingRepr) -> bool {
-        let ours = welcome.session == self.session && self.key.is_none();
-        if ours {
+    /// Handles the receiver's welcome; returns whether it belongs to this session.
+    pub(super) fn handle_welcome(&mut self, now: Instant, welcome: &GreetingRepr) -> bool {
+        let is_current = welcome.session == self.session && self.key.is_none();
+        if is_current {
             self.key = Some(welcome.key);
-            self.active = now;
+            self.last_ack = now;
         }
-        ours
+        is_current
     }
 
     pub(super) fn is_key(&self, key: u64) -> bool {
         self.key == Some(key)
     }
 
-    /// Doubts that its receiver knows it; false when nothing would show that it does.
-    pub(super) fn doubt(&mut self, now: Instant) -> bool {
+    /// Handles a report that the receiver does not know the session; false when no part is in flight that would prove
+    /// the contrary.
+    pub(super) fn suspect_end(&mut self, now: Instant) -> bool {
         let waits = self.flow.in_flight() > 0;
         if waits {
-            self.doubted.get_or_insert(now + DOUBT * self.flow.time_out());
+            self.suspected_until.get_or_insert(now + SUSPECT_TIMEOUTS * self.flow.timeout());
         }
         waits
     }
@@ -149,21 +150,27 @@ impl Outgoing {
         self.session == session
     }
 
-    /// Parts of this session that have come.
-    pub(super) fn acks(&mut self, now: Instant, acks: &AcksRepr, seqs: &[[u8; 4]], events: &mut VecDeque<Event>) {
+    /// Handles acknowledgements of parts.
+    pub(super) fn handle_acks(
+        &mut self,
+        now: Instant,
+        acks: &AcksRepr,
+        seqs: &[[u8; 4]],
+        events: &mut VecDeque<Event>,
+    ) {
         for (index, seq) in seqs.iter().enumerate() {
             let marked = acks.marked >> index & 1 == 1;
-            let Some(place) = self.flow.ack(now, u32::from_be_bytes(*seq), marked) else { continue };
-            (self.active, self.doubted) = (now, None);
-            let Some(message) = self.messages.get_mut(&place.message) else { continue };
+            let Some(position) = self.flow.ack(now, u32::from_be_bytes(*seq), marked) else { continue };
+            (self.last_ack, self.suspected_until) = (now, None);
+            let Some(message) = self.messages.get_mut(&position.message) else { continue };
             message.open -= 1;
-            if message.total as usize > PART && now.since(self.told) >= UNDERWAY {
-                self.told = now;
-                events.push_back(Event::Underway { peer: self.to, arriving: None });
+            if message.total as usize > PART && now.since(self.last_progress) >= PROGRESS_INTERVAL {
+                self.last_progress = now;
+                events.push_back(Event::Progress { peer: self.to, arriving: None });
             }
             if message.open == 0 && message.sent == message.total {
                 self.bytes -= message.total as usize;
-                self.messages.remove(&place.message);
+                self.messages.remove(&position.message);
             }
         }
     }
@@ -175,59 +182,64 @@ impl Outgoing {
         config: &Config,
         stats: &mut Stats,
         out: &mut impl FnMut(SocketAddr, &[u8]),
-    ) -> State {
+    ) -> SessionState {
         self.ready = false;
-        let Some(key) = self.key else { return self.greet(now, config, out) };
-        if self.doubted.is_some_and(|over| over <= now) {
-            return State::Full;
+        let Some(key) = self.key else { return self.send_greeting(now, config, out) };
+        if self.suspected_until.is_some_and(|over| over <= now) {
+            return SessionState::Exhausted;
         }
         let mut frame = [0; MAX_FRAME];
         while let Some(due) = self.flow.due(now) {
-            let Due::Again(seq, place) = due else { return State::Over };
+            let Due::Resend(seq, position) = due else { return SessionState::Ended };
             stats.retransmits += 1;
-            self.emit(now, (key, seq), place, config, &mut frame, out);
+            self.emit(now, (key, seq), position, config, &mut frame, out);
         }
-        // What is not begun goes by the next session, if it comes to that.
-        let full = self.parts >= config.session_parts || self.doubted.is_some();
+        // Messages that were not begun are left to the next session, if one is needed.
+        let full = self.parts >= config.session_parts || self.suspected_until.is_some();
         while self.flow.can_send()
-            && let Some(place) = self.next_part(full, config.part() as u32)
+            && let Some(position) = self.next_part(full, config.part() as u32)
         {
             self.parts += 1;
-            let seq = self.flow.send(now, place);
-            self.emit(now, (key, seq), place, config, &mut frame, out);
+            let seq = self.flow.send(now, position);
+            self.emit(now, (key, seq), position, config, &mut frame, out);
         }
         match self.flow.deadline() {
-            Some(at) => State::Goes(Some(self.doubted.map_or(at, |over| over.min(at)))),
-            // Nothing is in flight, and nothing was begun.
-            None if !self.unsent.is_empty() => State::Full,
-            None if now.since(self.active) >= config.idle => State::Over,
-            None => State::Goes(Some(self.active + config.idle)),
+            Some(at) => SessionState::Active(Some(self.suspected_until.map_or(at, |over| over.min(at)))),
+            // No part is in flight, and no message was begun.
+            None if !self.unsent.is_empty() => SessionState::Exhausted,
+            None if now.since(self.last_ack) >= config.idle => SessionState::Ended,
+            None => SessionState::Active(Some(self.last_ack + config.idle)),
         }
     }
 
-    /// Says hello, until it is answered.
-    fn greet(&mut self, now: Instant, config: &Config, out: &mut impl FnMut(SocketAddr, &[u8])) -> State {
-        // Whoever stood still itself has neither asked nor heard.
-        self.began = now.min(self.began + now.since(self.hello));
-        if now.since(self.began) >= config.timing.give_up {
-            return State::Over;
+    /// Sends a hello until it is answered.
+    fn send_greeting(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        out: &mut impl FnMut(SocketAddr, &[u8]),
+    ) -> SessionState {
+        // The time in which this process stood still does not count.
+        self.started = now.min(self.started + now.since(self.next_hello));
+        if now.since(self.started) >= config.timing.give_up {
+            return SessionState::Ended;
         }
-        if self.hello <= now {
-            config.greet(self.to, &GreetingRepr::new(MessageKind::Hello, config.node, self.session, 0), out);
+        if self.next_hello <= now {
+            config.send_greeting(self.to, &GreetingRepr::new(MessageKind::Hello, config.node, self.session, 0), out);
             let pause = config.timing.rto_initial.saturating_mul(1 << self.hellos.min(8));
-            self.hello = now + pause.min(config.timing.rto_max);
+            self.next_hello = now + pause.min(config.timing.rto_max);
             self.hellos += 1;
         }
-        State::Goes(Some(self.hello.min(self.began + config.timing.give_up)))
+        SessionState::Active(Some(self.next_hello.min(self.started + config.timing.give_up)))
     }
 
-    /// The part to send next: of the message with the least left, now and then of the oldest; of one that was
-    /// begun, if no other may be.
-    fn next_part(&mut self, only_begun: bool, longest: u32) -> Option<Place> {
+    /// Next part to send: of the message with the fewest remaining bytes, from time to time of the oldest; with
+    /// `only_begun`, of a message that was begun.
+    fn next_part(&mut self, only_begun: bool, longest: u32) -> Option<PartPosition> {
         let begun = |number: u32| self.messages.get(&number).is_some_and(|message| message.sent > 0);
         let number = if only_begun {
             self.unsent.iter().map(|&(_, number)| number).find(|number| begun(*number))?
-        } else if self.parts % OLDEST_TURN == OLDEST_TURN - 1 {
+        } else if self.parts % OLDEST_INTERVAL == OLDEST_INTERVAL - 1 {
             let unsent = |(_, message): &(&u32, &Message)| message.sent < message.total;
             *self.messages.iter().find(unsent)?.0
         } else {
@@ -241,44 +253,44 @@ impl Outgoing {
         if message.sent < message.total {
             self.unsent.insert((message.total - message.sent, number));
         }
-        Some(Place { message: number, offset })
+        Some(PartPosition { message: number, offset })
     }
 
     fn emit(
         &self,
         now: Instant,
         (key, seq): (u64, u32),
-        place: Place,
+        position: PartPosition,
         config: &Config,
         frame: &mut [u8; MAX_FRAME],
         out: &mut impl FnMut(SocketAddr, &[u8]),
     ) {
-        let Some(message) = self.messages.get(&place.message) else { return };
-        let part = PartRepr::new(key, seq, place.message, place.offset, message.total);
+        let Some(message) = self.messages.get(&position.message) else { return };
+        let part = PartRepr::new(key, seq, position.message, position.offset, message.total);
         part.emit(frame);
         let len = Part::LEN + part.bytes(config.part());
-        message.copy(place.offset as usize, &mut frame[Part::LEN..len]);
-        if let (0, Some(wait)) = (place.offset, config.wait) {
+        message.copy(position.offset as usize, &mut frame[Part::LEN..len]);
+        if let (0, Some(wait)) = (position.offset, config.wait) {
             wait(&mut frame[Part::LEN..len], now.since(message.since));
         }
-        out(self.to, token::seal(config.key.as_ref(), frame, len));
+        out(self.to, token::append_token(config.key.as_ref(), frame, len));
     }
 
-    /// Another session for what was not begun; how many messages were, and are lost.
-    pub(super) fn begin_anew(&mut self, now: Instant, session: u64, config: &Config) -> u64 {
+    /// Moves the messages that were not begun to a new session; returns the number of lost messages.
+    pub(super) fn restart_session(&mut self, now: Instant, session: u64, config: &Config) -> u64 {
         let before = self.messages.len();
         let messages = std::mem::take(&mut self.messages);
         let fresh = Self::new(self.to, session, config, now);
         *self = Self { ready: self.ready, ..fresh };
         for message in messages.into_values().filter(|message| message.sent == 0) {
-            // There was room for all of them.
+            // All of them fitted before.
             let _ = self.enqueue(message.since, message.head, message.payload, config);
         }
         (before - self.messages.len()) as u64
     }
 
-    /// How many messages may have come, and the heads of those that can't have.
-    pub(super) fn give_back(self) -> (u64, Vec<Bytes>) {
+    /// Number of messages that may have arrived, and the heads of those that cannot have.
+    pub(super) fn into_undelivered(self) -> (u64, Vec<Bytes>) {
         let all = self.messages.len();
         let unsent = self.messages.into_values().filter(|message| message.sent == 0);
         let heads: Vec<Bytes> = unsent.map(|message| message.head).collect();

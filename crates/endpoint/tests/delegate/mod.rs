@@ -1,8 +1,8 @@
-//! Callers and workers on a network that loses nothing unless a test says so: one mechanism each.
+//! Tests of delegate callers and workers on a network without loss, unless a test simulates it.
 
 mod calls;
-mod failing;
-mod long;
-mod net;
-mod once;
-mod silent;
+mod exactly_once;
+mod failures;
+mod long_messages;
+mod network;
+mod timeouts;

@@ -1,4 +1,4 @@
-//! Two links of one host that share memory: agreement, frames, wake-ups, the end; and hostile peers.
+//! Tests of two links of one host that share memory: agreement, frames, wake-ups, the end; and hostile peers.
 #![cfg(target_os = "linux")]
 
 mod hostile;
@@ -6,49 +6,49 @@ mod hostile;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant as Clock;
 
-use pathcall_endpoint::driver::link::{Link, Looking, Sharing};
+use pathcall_endpoint::driver::link::{Link, PollMode, SharingRole};
 use pathcall_shm::map::RING_BYTES;
 use pathcall_test_support::loopback;
 use pathcall_wire::Instant;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-fn sharing(address: SocketAddr, part: Sharing) -> Link {
+fn sharing(address: SocketAddr, part: SharingRole) -> Link {
     let mut link = Link::bind(address).unwrap();
     link.share_memory(part).unwrap();
     link
 }
 
-/// At an address that it may have again.
+/// Link of an element, at an address that can be bound again.
 fn element() -> Link {
-    sharing(loopback::own(), Sharing::Offer)
+    sharing(loopback::own(), SharingRole::Offer)
 }
 
 fn endpoint() -> Link {
-    sharing(LOCAL, Sharing::Seek)
+    sharing(LOCAL, SharingRole::Request)
 }
 
 fn now(origin: Clock) -> Instant {
     Instant(u64::try_from(origin.elapsed().as_nanos()).unwrap())
 }
 
-/// Has both links work until something is so.
-async fn until(a: &mut Link, b: &mut Link, what: impl Fn(&Link, &Link) -> bool) {
-    while !what(a, b) {
+/// Drives both links until a condition holds.
+async fn until(a: &mut Link, b: &mut Link, condition: impl Fn(&Link, &Link) -> bool) {
+    while !condition(a, b) {
         tokio::select! {
             ready = a.readable() => ready.unwrap(),
             ready = b.readable() => ready.unwrap(),
         }
         for link in [&mut *a, &mut *b] {
-            link.recv(|_, _, _| panic!("nobody sends frames")).unwrap();
+            link.recv(|_, _, _| panic!("no frame was sent")).unwrap();
         }
     }
 }
 
-/// An element's link and an endpoint's that share memory.
-async fn agreed() -> (Link, Link) {
+/// Links of an element and an endpoint that share memory.
+async fn sharing_links() -> (Link, Link) {
     let (mut element, mut endpoint) = (element(), endpoint());
-    endpoint.seek(Instant(0), Some(element.local_addr()));
+    endpoint.request_memory(Instant(0), Some(element.local_addr()));
     until(&mut element, &mut endpoint, |element, endpoint| {
         element.memory_peers().count() == 1 && endpoint.memory_peers().count() == 1
     })
@@ -63,19 +63,19 @@ fn frame(number: usize, len: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn frames_go_both_ways_in_order_and_by_no_socket() {
-    let (mut element, mut endpoint) = agreed().await;
+async fn ring_frames_pass_both_ways_in_order() {
+    let (mut element, mut endpoint) = sharing_links().await;
     let calls = element.stats().calls_in + endpoint.stats().calls_in;
-    let lens = [1372, 40, 1, 7, 8, 9, 65_507, 9000, 72];
-    for (number, len) in lens.into_iter().enumerate() {
+    let lengths = [1372, 40, 1, 7, 8, 9, 65_507, 9000, 72];
+    for (number, len) in lengths.into_iter().enumerate() {
         endpoint.queue(element.local_addr(), &frame(number, len));
     }
     endpoint.flush();
     let mut got = 0;
-    while got < lens.len() {
+    while got < lengths.len() {
         element.readable().await.unwrap();
-        let received = element.exchange(Looking::IfReady, |outbox, from, ce, bytes| {
-            assert!(*bytes == frame(got, lens[got]) && !ce);
+        let received = element.exchange(PollMode::IfReady, |outbox, from, ce, bytes| {
+            assert!(*bytes == frame(got, lengths[got]) && !ce);
             bytes[0] = !bytes[0];
             outbox.queue(from, bytes);
             got += 1;
@@ -84,13 +84,13 @@ async fn frames_go_both_ways_in_order_and_by_no_socket() {
         element.flush();
     }
     let mut back = 0;
-    while back < lens.len() {
+    while back < lengths.len() {
         endpoint.readable().await.unwrap();
         endpoint
             .recv(|from, _, bytes| {
                 assert_eq!(from, element.local_addr());
                 bytes[0] = !bytes[0];
-                assert!(*bytes == frame(back, lens[back]));
+                assert!(*bytes == frame(back, lengths[back]));
                 back += 1;
             })
             .unwrap();
@@ -100,16 +100,16 @@ async fn frames_go_both_ways_in_order_and_by_no_socket() {
     assert_eq!(element.stats().bytes_in, endpoint.stats().bytes_in);
 }
 
-/// Each side sleeps until the other answers: a wake-up that is lost would be the end of it.
+/// Each side sleeps until the other answers: a lost wake-up would block the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sleepers_wake_each_other() {
+async fn sleeping_sides_wake_each_other() {
     const ROUNDS: usize = 2000;
-    let (mut element, mut endpoint) = agreed().await;
+    let (mut element, mut endpoint) = sharing_links().await;
     let reflector = tokio::spawn(async move {
         let mut seen = 0;
         while seen < ROUNDS {
             element.readable().await.unwrap();
-            seen += element.exchange(Looking::IfReady, |outbox, from, _, frame| outbox.queue(from, frame)).unwrap();
+            seen += element.exchange(PollMode::IfReady, |outbox, from, _, frame| outbox.queue(from, frame)).unwrap();
             element.flush();
         }
         element
@@ -134,8 +134,8 @@ async fn sleepers_wake_each_other() {
 }
 
 #[tokio::test]
-async fn a_full_ring_loses_and_counts_and_a_fuller_one_is_congestion() {
-    let (mut element, mut endpoint) = agreed().await;
+async fn full_ring_counts_losses_and_marks_congestion() {
+    let (mut element, mut endpoint) = sharing_links().await;
     let (len, words) = (1000, 126);
     let room = RING_BYTES / 8 / words;
     for number in 0..room + 10 {
@@ -146,7 +146,7 @@ async fn a_full_ring_loses_and_counts_and_a_fuller_one_is_congestion() {
     let (mut got, mut marked) = (0, 0);
     while got < room {
         element
-            .exchange(Looking::Anyway, |_, _, ce, bytes| {
+            .exchange(PollMode::Always, |_, _, ce, bytes| {
                 assert!(*bytes == frame(got, len));
                 got += 1;
                 marked += usize::from(ce);
@@ -155,20 +155,20 @@ async fn a_full_ring_loses_and_counts_and_a_fuller_one_is_congestion() {
     }
     assert!((room / 2 - 2..room / 2 + 2).contains(&marked), "{marked} of {room}");
     endpoint.queue(element.local_addr(), &frame(0, len));
-    assert_eq!(endpoint.stats().lost_full, 10, "there is room again");
+    assert_eq!(endpoint.stats().lost_full, 10, "the ring has space again");
 }
 
 #[tokio::test]
-async fn frames_go_by_udp_while_there_is_no_memory_and_again_when_it_ends() {
-    let (mut element, mut endpoint) = agreed().await;
+async fn frames_use_udp_before_and_after_shared_memory() {
+    let (mut element, mut endpoint) = sharing_links().await;
     let address = element.local_addr();
     drop(endpoint);
     until(&mut element, &mut Link::bind(LOCAL).unwrap(), |element, _| element.memory_peers().count() == 0).await;
 
-    // Another process on the same host, and the same element started anew at its address.
+    // Another process on the same host, and the restarted element at its address.
     endpoint = self::endpoint();
     let origin = Clock::now();
-    endpoint.seek(now(origin), Some(address));
+    endpoint.request_memory(now(origin), Some(address));
     until(&mut element, &mut endpoint, |_, endpoint| endpoint.memory_peers().count() == 1).await;
     drop(element);
     element = Link::bind(address).unwrap();
@@ -182,15 +182,15 @@ async fn frames_go_by_udp_while_there_is_no_memory_and_again_when_it_ends() {
     }
     assert_eq!(element.stats().ring_frames_in, 0);
 
-    // It asks again, with pauses; an element without memory says nothing, and no frame comes of it.
+    // The endpoint repeats its request, with pauses; an element without rings does not answer, and no frame results.
     let mut restarted = {
         drop(element);
-        sharing(address, Sharing::Offer)
+        sharing(address, SharingRole::Offer)
     };
     let mut time = now(origin);
     while endpoint.memory_peers().count() == 0 {
         time = Instant(time.0 + 1_000_000_000);
-        endpoint.seek(time, Some(address));
+        endpoint.request_memory(time, Some(address));
         for link in [&mut restarted, &mut endpoint] {
             tokio::task::yield_now().await;
             link.recv(|_, _, _| panic!("no frame")).unwrap();
@@ -199,8 +199,8 @@ async fn frames_go_by_udp_while_there_is_no_memory_and_again_when_it_ends() {
 }
 
 #[tokio::test]
-async fn what_was_sent_before_the_end_arrives() {
-    let (mut element, mut endpoint) = agreed().await;
+async fn frames_before_the_end_arrive() {
+    let (mut element, mut endpoint) = sharing_links().await;
     for number in 0..200 {
         element.queue(endpoint.local_addr(), &frame(number, 300));
     }
@@ -220,9 +220,9 @@ async fn what_was_sent_before_the_end_arrives() {
 }
 
 #[tokio::test]
-async fn an_element_without_memory_is_sent_frames_by_udp() {
+async fn element_without_rings_gets_frames_by_udp() {
     let (mut element, mut endpoint) = (Link::bind(LOCAL).unwrap(), endpoint());
-    endpoint.seek(Instant(0), Some(element.local_addr()));
+    endpoint.request_memory(Instant(0), Some(element.local_addr()));
     endpoint.queue(element.local_addr(), b"frame");
     endpoint.flush();
     let mut got = 0;
@@ -230,26 +230,26 @@ async fn an_element_without_memory_is_sent_frames_by_udp() {
         element.readable().await.unwrap();
         got = element.recv(|_, _, frame| assert_eq!(frame, b"frame")).unwrap();
     }
-    assert_eq!((got, endpoint.memory_peers().count()), (1, 0), "a hello is no frame");
+    assert_eq!((got, endpoint.memory_peers().count()), (1, 0), "a hello is not a frame");
 }
 
 #[tokio::test]
-async fn all_that_come_at_once_get_in() {
+async fn simultaneous_endpoints_all_join() {
     let (mut element, mut endpoints) = (element(), Vec::new());
     for _ in 0..30 {
         let mut endpoint = endpoint();
-        endpoint.seek(Instant(0), Some(element.local_addr()));
+        endpoint.request_memory(Instant(0), Some(element.local_addr()));
         endpoints.push(endpoint);
     }
-    // Each hears its offer, and all stand before the door.
-    let mut knocked = 0;
-    while knocked < endpoints.len() {
+    // Each endpoint gets its offer, and all connect before the element accepts.
+    let mut reached = 0;
+    while reached < endpoints.len() {
         element.readable().await.unwrap();
         element.recv(|_, _, _| panic!("no frame")).unwrap();
-        knocked = 0;
+        reached = 0;
         for endpoint in &mut endpoints {
-            endpoint.exchange(Looking::Anyway, |_, _, _, _| panic!("no frame")).unwrap();
-            knocked += usize::from(endpoint.stats().bytes_in > 0);
+            endpoint.exchange(PollMode::Always, |_, _, _, _| panic!("no frame")).unwrap();
+            reached += usize::from(endpoint.stats().bytes_in > 0);
         }
     }
     while element.memory_peers().count() < endpoints.len() {

@@ -1,11 +1,11 @@
-//! Expressions of a type that is asked for.
+//! Random expressions of a given type.
 
 use super::Choices;
 use pathcall_function::ir::{Binary, Expr, ExprKind, HeaderId, SlotId, Ty, Unary};
 
-/// What expressions may be made of.
-pub(super) struct Scope<'a> {
-    /// Slots, with their types.
+/// Storage that expressions may use.
+pub(super) struct ExprScope<'a> {
+    /// Slots with their types.
     pub(super) slots: &'a [(SlotId, Ty)],
     pub(super) headers: &'a [HeaderId],
 }
@@ -14,7 +14,7 @@ const BITWISE: [Binary; 3] = [Binary::And, Binary::Or, Binary::Xor];
 const SUMS: [Binary; 4] = [Binary::Add, Binary::Sub, Binary::AddSaturating, Binary::SubSaturating];
 const COMPARISONS: [Binary; 6] = [Binary::Eq, Binary::Ne, Binary::Lt, Binary::Le, Binary::Gt, Binary::Ge];
 
-/// A type: often one of a field as they are.
+/// Random type, often one that header fields have.
 pub(super) fn ty(choices: &mut Choices<'_>) -> Ty {
     match choices.below(12) {
         0..=4 => Ty::Bit(choices.pick(&[8, 16, 32, 1, 4, 48, 64, 128])),
@@ -26,7 +26,7 @@ pub(super) fn ty(choices: &mut Choices<'_>) -> Ty {
     }
 }
 
-/// A value as one of another type, by steps that P4_16 has.
+/// Cast by steps that P4_16 allows.
 pub(super) fn cast(of: Expr, ty: Ty) -> Expr {
     if of.ty == ty {
         return of;
@@ -45,8 +45,8 @@ pub(super) fn cast(of: Expr, ty: Ty) -> Expr {
     Expr { ty, kind: ExprKind::Cast(Box::new(of)) }
 }
 
-impl Scope<'_> {
-    /// An expression of this type, nested at most so deep.
+impl ExprScope<'_> {
+    /// Random expression of this type, with a bounded depth.
     pub(super) fn expr(&self, choices: &mut Choices<'_>, ty: Ty, depth: usize) -> Expr {
         if depth == 0 || choices.is_empty() {
             return self.leaf(choices, ty);

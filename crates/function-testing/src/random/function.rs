@@ -1,17 +1,17 @@
-//! Programs with a handler.
+//! Random programs with a handler.
 
 use super::Choices;
 use super::expr::{cast, ty};
-use super::program::{BLOCK_DEPTH, Limits, Made, Place, stmt};
-use pathcall_function::ir::{Block, Expr, Handler, Program, SlotId, SlotKind, StmtKind, Ty};
+use super::program::{BLOCK_DEPTH, ProgramGenerator, ProgramLimits, StatementPosition, stmt};
+use pathcall_function::ir::{Block, Expr, HandlerDecl, Program, SlotId, SlotKind, StmtKind, Ty};
 
-/// A function with a handler by these choices, without what a split refuses.
+/// Random function that can be split.
 #[must_use]
 pub fn function(choices: &mut Choices<'_>) -> Program {
-    let mut made = Made::new(Limits { copies: false, generated: false });
+    let mut made = ProgramGenerator::new(ProgramLimits { copies: false, generated: false });
     made.split = true;
     made.slots(choices);
-    let mut params = |made: &mut Made, kind, name: &str, most| -> Vec<SlotId> {
+    let mut params = |made: &mut ProgramGenerator, kind, name: &str, most| -> Vec<SlotId> {
         let count = 1 + choices.below(most);
         let slots = (0..count).map(|i| made.slot(format!("{name}.p{i}"), ty(choices), kind)).collect::<Vec<_>>();
         made.writable.extend(&slots);
@@ -26,24 +26,24 @@ pub fn function(choices: &mut Choices<'_>) -> Program {
     made.program.ingress.extend(before);
     let value = if choices.one_of(2) { Expr::constant(Ty::Bool, 1) } else { made.any(choices, Ty::Bool) };
     made.program.ingress.push(stmt(StmtKind::Assign { to: flight, value }));
-    let mut then = made.block(choices, 1, Place::Ingress, 2);
+    let mut then = made.block(choices, 1, StatementPosition::Ingress, 2);
     then.push(stmt(StmtKind::Remote));
-    then.extend(made.block(choices, 1, Place::Ingress, 2));
-    let otherwise = made.block(choices, 1, Place::Ingress, 2);
+    then.extend(made.block(choices, 1, StatementPosition::Ingress, 2));
+    let otherwise = made.block(choices, 1, StatementPosition::Ingress, 2);
     let condition = Expr::slot(Ty::Bool, flight);
     made.program.ingress.push(stmt(StmtKind::If { condition, then, otherwise }));
     let behind = made.looks(choices);
     made.program.ingress.extend(behind);
-    let behind = made.block(choices, BLOCK_DEPTH, Place::Ingress, 4);
+    let behind = made.block(choices, BLOCK_DEPTH, StatementPosition::Ingress, 4);
     made.program.ingress.extend(behind);
     made.leave(choices);
     let (defines, state, body) = Default::default();
-    made.program.handler = Some(Handler { request, response, flow, flight, defines, state, body });
+    made.program.handler = Some(HandlerDecl { request, response, flow, flight, defines, state, body });
     made.program
 }
 
-impl Made {
-    /// Statements that mostly make values of values, some of them under conditions, or not made after a `return`.
+impl ProgramGenerator {
+    /// Random statements that mostly compute values from values, some conditional, some after a `return`.
     fn plain(&mut self, choices: &mut Choices<'_>, depth: usize) -> Block {
         let mut block = Block::new();
         for _ in 0..2 + choices.below(6) {
@@ -60,13 +60,13 @@ impl Made {
                     body.insert(choices.below(body.len() + 1), stmt(leave));
                     block.push(stmt(StmtKind::Body(body)));
                 }
-                _ => block.extend(self.block(choices, depth, Place::Ingress, 1)),
+                _ => block.extend(self.block(choices, depth, StatementPosition::Ingress, 1)),
             }
         }
         block
     }
 
-    /// Fields that show what variables hold.
+    /// Fields that expose the values of variables.
     fn looks(&mut self, choices: &mut Choices<'_>) -> Block {
         let of_header = |slot: &SlotId| matches!(self.program.slots[slot.0 as usize].kind, SlotKind::Field { .. });
         let (fields, values): (Vec<SlotId>, Vec<SlotId>) = self.writable.iter().partition(|slot| of_header(slot));

@@ -1,13 +1,13 @@
-//! Programs, and what happens to them, from a string of choices: what holds executions to each other.
+//! Random programs and steps from a string of choices, for comparisons of executions.
 //!
 //! ```text
-//! bytes ─► Choices ─► program: well-typed, of all that the language has ─┐
-//!             └─────► steps: packets, entries, registers ────────────────┴─► two executions ─► the same?
+//! bytes ─► Choices ─► program: well-typed, with all constructs ─┐
+//!             └─────► steps: packets, entries, registers ───────┴─► two executions ─► equal?
 //! ```
 //!
-//! [`function`] has a handler too, for what holds a split to another.
+//! [`function`] adds a handler, for comparisons of splits.
 //!
-//! Fewer bytes, and smaller ones, make simpler programs: whoever shrinks the string shrinks the program.
+//! Fewer and smaller bytes give simpler programs, so that shrinking the string shrinks the program.
 
 mod expr;
 mod function;
@@ -16,36 +16,36 @@ mod statement;
 mod step;
 
 pub use function::function;
-pub use program::{Limits, program};
-pub use step::{Effect, Step, first_difference, steps};
+pub use program::{ProgramLimits, program};
+pub use step::{FunctionEffect, FunctionStep, first_difference, steps};
 
-/// A string of bytes as decisions; behind its end all are 0, the simplest.
+/// Byte string as decisions; beyond its end all are 0, the simplest choice.
 #[derive(Debug, Clone)]
 pub struct Choices<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Choices<'a> {
-    /// Decisions by these bytes.
+    /// Decisions from these bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Whether there are any left.
+    /// True if no bytes are left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Two strings out of one: the first `part` of 256 of it, and the rest.
+    /// Two strings: the first `part`/256 of the bytes, and the rest.
     #[must_use]
     pub fn split(&self, part: usize) -> (Self, Self) {
         let (first, rest) = self.bytes.split_at(self.bytes.len() * part / 256);
         (Self::new(first), Self::new(rest))
     }
 
-    /// The next byte.
+    /// Next byte.
     pub fn byte(&mut self) -> u8 {
         match self.bytes.split_first() {
             Some((byte, rest)) => {
@@ -56,22 +56,22 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// A number below `count`, which is at least 1 and at most 256.
+    /// Number below `count`, which is 1 to 256.
     pub fn below(&mut self, count: usize) -> usize {
         usize::from(self.byte()) % count.max(1)
     }
 
-    /// Whether one of `of` times comes true.
+    /// True with probability 1/`of`.
     pub fn one_of(&mut self, of: usize) -> bool {
         self.below(of) == of - 1
     }
 
-    /// One of these.
+    /// Random item.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// A number of so many bits: often a small or a large one.
+    /// Number of `width` bits, often small or large.
     pub fn number(&mut self, width: u16) -> u128 {
         let mask = if width >= 128 { u128::MAX } else { (1 << width) - 1 };
         let value = match self.below(8) {

@@ -1,34 +1,35 @@
-//! Whole programs.
+//! Random programs.
 
 use super::Choices;
-use super::expr::{Scope, ty};
+use super::expr::{ExprScope, ty};
 use pathcall_function::ir::{
-    Action, ActionId, Binary, Counter, Entry, Expr, ExprKind, Header, HeaderId, Key, Match, MatchKind, Parser, Program,
-    Register, Slot, SlotId, SlotKind, Span, Standard, State, StateId, Stmt, StmtKind, Table, Transition, Ty, Value,
+    Action, ActionId, Binary, Counter, Expr, ExprKind, Header, HeaderId, Keyset, Match, MatchKind, Parser, ParserState,
+    Program, Register, Slot, SlotId, SlotKind, Span, Standard, StateId, Stmt, StmtKind, Table, TableEntry, TableKey,
+    Transition, Ty,
 };
 
-/// What programs may have.
+/// Optional constructs of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// Copies of packets: clones and multicasts.
     pub copies: bool,
-    /// What only the compiler writes: registers changed in one step, both results of a table at once.
+    /// Constructs that only the compiler generates: atomic register updates, and a table's hit and action together.
     pub generated: bool,
 }
 
-/// How deep expressions and statements nest.
+/// Nesting bounds of expressions and statements.
 const EXPR_DEPTH: usize = 3;
 pub(super) const BLOCK_DEPTH: usize = 2;
-/// Ports that packets leave by, besides the one that drops them.
+/// Number of egress ports, besides the drop port.
 pub(super) const PORTS: usize = 4;
 
-/// A program by these choices.
+/// Random program.
 #[must_use]
-pub fn program(choices: &mut Choices<'_>, limits: Limits) -> Program {
-    let mut made = Made::new(limits);
+pub fn program(choices: &mut Choices<'_>, limits: ProgramLimits) -> Program {
+    let mut made = ProgramGenerator::new(limits);
     made.slots(choices);
     made.storage(choices);
-    let ingress = made.block(choices, BLOCK_DEPTH, Place::Ingress, 8);
+    let ingress = made.block(choices, BLOCK_DEPTH, StatementPosition::Ingress, 8);
     made.program.ingress.extend(ingress);
     made.leave(choices);
     made.program
@@ -58,34 +59,34 @@ pub(super) fn stmt(kind: StmtKind) -> Stmt {
     Stmt { kind, at: Span::default() }
 }
 
-/// Where statements stand.
+/// Position of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StatementPosition {
     Action,
     Ingress,
     Egress,
 }
 
-pub(super) struct Made {
+pub(super) struct ProgramGenerator {
     pub(super) program: Program,
-    pub(super) limits: Limits,
-    /// Whether it is to be split: packets have to be as they came when they go to a server.
+    pub(super) limits: ProgramLimits,
+    /// True for a function to be split, whose requests hold packets as received.
     pub(super) split: bool,
-    /// Whether what is made stands in a control for checksums.
+    /// True while a checksum control is generated.
     of_checksums: bool,
-    /// Slots that statements write.
+    /// Slots that statements may write.
     pub(super) writable: Vec<SlotId>,
-    /// Results that nothing has looked at yet.
+    /// Results that no statement has read yet.
     pub(super) results: Vec<SlotId>,
 }
 
-impl Made {
-    pub(super) fn new(limits: Limits) -> Self {
+impl ProgramGenerator {
+    pub(super) fn new(limits: ProgramLimits) -> Self {
         let (program, writable, results) = (empty(), Vec::new(), Vec::new());
         Self { program, limits, split: false, of_checksums: false, writable, results }
     }
 
-    /// Everything in front of the ingress.
+    /// Generates everything before the ingress.
     pub(super) fn storage(&mut self, choices: &mut Choices<'_>) {
         self.headers(choices);
         self.memory(choices);
@@ -98,15 +99,15 @@ impl Made {
             self.program.verify.extend(verify);
         }
         self.of_checksums = false;
-        // What comes in leaves again, by a port of its own, unless the program says otherwise.
+        // A packet leaves by a port of its own, unless the program changes it.
         let port = self.standard(Standard::EgressSpec);
         let out = Expr::constant(Ty::Bit(9), choices.below(PORTS) as u128);
         self.program.ingress = vec![stmt(StmtKind::Assign { to: port, value: out })];
     }
 
-    /// Everything behind it.
+    /// Generates everything after the ingress.
     pub(super) fn leave(&mut self, choices: &mut Choices<'_>) {
-        self.program.egress = self.block(choices, 1, Place::Egress, 3);
+        self.program.egress = self.block(choices, 1, StatementPosition::Egress, 3);
         let fields = self.fields_of_16_bits();
         self.of_checksums = true;
         for _ in 0..choices.below(3) {
@@ -151,7 +152,7 @@ impl Made {
         }
     }
 
-    /// An Ethernet header, which always comes and leaves, and others.
+    /// Ethernet header, always extracted and emitted, and further headers.
     fn headers(&mut self, choices: &mut Choices<'_>) {
         self.header("ethernet", &[Ty::Bit(48), Ty::Bit(48), Ty::Bit(16)], None);
         for i in 0..1 + choices.below(4) {
@@ -207,7 +208,7 @@ impl Made {
         }
     }
 
-    /// States in a row: each takes a header and goes to a later one, or ends.
+    /// Consecutive states: each extracts a header and goes to a later state, or ends.
     fn parser(&mut self, choices: &mut Choices<'_>) {
         let count = self.program.headers.len();
         let states = (0..count)
@@ -225,11 +226,11 @@ impl Made {
                 body.push(stmt(StmtKind::Extract { header, varbits }));
                 if choices.one_of(4) {
                     let written = self.assign(choices);
-                    // A parser runs twice on packets that were at a server.
+                    // The parser runs twice on packets that return from a server.
                     body.extend(written.filter(|stmt| !(self.split && self.writes_header(stmt))));
                 }
                 let name = if i == 0 { "start".to_owned() } else { format!("parse_{i}") };
-                State { name, body, next: self.transition(choices, i, count) }
+                ParserState { name, body, next: self.transition(choices, i, count) }
             })
             .collect();
         self.program.parser = Parser { states };
@@ -240,7 +241,7 @@ impl Made {
         matches!(self.program.slots[to.0 as usize].kind, SlotKind::Field { .. })
     }
 
-    /// So many bits that they are whole bytes: 0 to 56.
+    /// Number of bits, in whole bytes: 0 to 56.
     fn octets(&self, choices: &mut Choices<'_>) -> Expr {
         let ty = Ty::Bit(32);
         let few = Expr::binary(ty, Binary::And, self.any(choices, ty), Expr::constant(ty, 7));
@@ -255,7 +256,7 @@ impl Made {
         };
         if choices.one_of(4) {
             return match later(choices) {
-                // `reject` says no error of its own.
+                // `reject` has no error number.
                 Transition::Reject(_) => Transition::Accept,
                 other => other,
             };
@@ -279,25 +280,25 @@ impl Made {
             cases.push((values, later(choices)));
         }
         if !choices.one_of(3) {
-            cases.push((vec![Value::Any; keys.len()], later(choices)));
+            cases.push((vec![Keyset::Any; keys.len()], later(choices)));
         }
         let no_error = |next: Transition| if matches!(next, Transition::Reject(_)) { Transition::Accept } else { next };
         let cases = cases.into_iter().map(|(values, next)| (values, no_error(next))).collect();
         Transition::Select { keys, cases }
     }
 
-    fn value(&self, choices: &mut Choices<'_>, ty: Ty) -> Value {
+    fn value(&self, choices: &mut Choices<'_>, ty: Ty) -> Keyset {
         let width = ty.width();
         let all = Expr::constant(ty, u128::MAX);
-        let ExprKind::Const(all) = all.kind else { return Value::Any };
+        let ExprKind::Const(all) = all.kind else { return Keyset::Any };
         match choices.below(6) {
-            0 => Value::Any,
-            1 if !ty.signed() => Value::Mask(choices.number(width), choices.number(width)),
+            0 => Keyset::Any,
+            1 if !ty.signed() => Keyset::Mask(choices.number(width), choices.number(width)),
             2 if !ty.signed() => {
                 let (a, b) = (choices.number(width), choices.number(width));
-                Value::Range(a.min(b), a.max(b))
+                Keyset::Range(a.min(b), a.max(b))
             }
-            _ => Value::Mask(choices.number(width), all),
+            _ => Keyset::Mask(choices.number(width), all),
         }
     }
 
@@ -314,11 +315,11 @@ impl Made {
                         self.slot(format!("ingress.t{t}_a{a}.p{p}"), ty, SlotKind::Local)
                     })
                     .collect();
-                let body = self.block(choices, 1, Place::Action, 3);
+                let body = self.block(choices, 1, StatementPosition::Action, 3);
                 self.program.actions.push(Action { name: format!("ingress.t{t}_a{a}"), params, body });
                 actions.push(ActionId(self.program.actions.len() as u32 - 1));
             }
-            let keys: Vec<Key> = (0..choices.below(4))
+            let keys: Vec<TableKey> = (0..choices.below(4))
                 .map(|k| {
                     let ty = match choices.below(3) {
                         0 => Ty::Bit(8),
@@ -333,7 +334,7 @@ impl Made {
                         true => self.any(choices, ty),
                         false => Expr::binary(ty, Binary::And, self.any(choices, ty), few),
                     };
-                    Key { expr, kind: MatchKind::Exact, name: format!("k{k}") }
+                    TableKey { expr, kind: MatchKind::Exact, name: format!("k{k}") }
                 })
                 .collect();
             let mut table = Table {
@@ -364,11 +365,11 @@ impl Made {
         super::step::call(&self.program, choices, table)
     }
 
-    fn entry(&self, choices: &mut Choices<'_>, table: &Table) -> Entry {
+    fn entry(&self, choices: &mut Choices<'_>, table: &Table) -> TableEntry {
         super::step::entry(&self.program, choices, table)
     }
 
-    /// An expression of any type of bits.
+    /// Random expression of a random bit type.
     pub(super) fn some(&self, choices: &mut Choices<'_>) -> Expr {
         let ty = match ty(choices) {
             Ty::Bool | Ty::Int(_) => Ty::Bit(8),
@@ -378,7 +379,7 @@ impl Made {
     }
 
     pub(super) fn any(&self, choices: &mut Choices<'_>, ty: Ty) -> Expr {
-        // The controls for checksums do not see standard metadata.
+        // Checksum controls cannot read standard metadata.
         let readable = |slot: &Slot| !(self.of_checksums && matches!(slot.kind, SlotKind::Standard(_)));
         let params: Vec<SlotId> = self.program.actions.iter().flat_map(|action| action.params.clone()).collect();
         let slots: Vec<(SlotId, Ty)> = self
@@ -391,11 +392,11 @@ impl Made {
             .map(|(id, slot)| (id, slot.ty))
             .collect();
         let headers: Vec<HeaderId> = (0..self.program.headers.len() as u32).map(HeaderId).collect();
-        Scope { slots: &slots, headers: &headers }.expr(choices, ty, EXPR_DEPTH)
+        ExprScope { slots: &slots, headers: &headers }.expr(choices, ty, EXPR_DEPTH)
     }
 }
 
-/// A match of an exact key.
+/// Match of an exact key.
 #[must_use]
 pub(super) fn exact(value: u128, width: u16) -> Match {
     Match { value, prefix_bits: width }

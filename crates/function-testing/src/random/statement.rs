@@ -1,15 +1,21 @@
-//! Statements.
+//! Random statements.
 
 use super::Choices;
 use super::expr::{cast, ty};
-use super::program::{Made, PORTS, Place, stmt};
+use super::program::{PORTS, ProgramGenerator, StatementPosition, stmt};
 use pathcall_function::ir::{
     Binary, Block, CounterId, Expr, HashAlgorithm, HeaderId, RegisterId, SlotId, SlotKind, Standard, Stmt, StmtKind,
     TableId, Ty,
 };
 
-impl Made {
-    pub(super) fn block(&mut self, choices: &mut Choices<'_>, depth: usize, place: Place, most: usize) -> Block {
+impl ProgramGenerator {
+    pub(super) fn block(
+        &mut self,
+        choices: &mut Choices<'_>,
+        depth: usize,
+        place: StatementPosition,
+        most: usize,
+    ) -> Block {
         let mut block = Vec::new();
         for _ in 0..choices.below(most + 1) {
             block.extend(self.statement(choices, depth, place));
@@ -17,7 +23,7 @@ impl Made {
         block
     }
 
-    fn statement(&mut self, choices: &mut Choices<'_>, depth: usize, place: Place) -> Option<Stmt> {
+    fn statement(&mut self, choices: &mut Choices<'_>, depth: usize, place: StatementPosition) -> Option<Stmt> {
         let kind = match choices.below(20) {
             0..=4 => return self.assign(choices),
             5 | 6 if depth > 0 => StmtKind::If {
@@ -26,21 +32,23 @@ impl Made {
                 otherwise: self.block(choices, depth - 1, place, 2),
             },
             7 => {
-                // The Ethernet header stays.
+                // The Ethernet header stays valid.
                 let header = HeaderId(1 + choices.below(self.program.headers.len() - 1) as u32);
                 if self.split && self.program.headers[header.0 as usize].varbit_bits_max.is_some() {
                     return None;
                 }
                 StmtKind::SetValid { header, valid: choices.one_of(2) }
             }
-            8..=10 if place == Place::Ingress && !self.program.tables.is_empty() => {
+            8..=10 if place == StatementPosition::Ingress && !self.program.tables.is_empty() => {
                 let table = TableId(choices.below(self.program.tables.len()) as u32);
                 let hit = choices.one_of(3).then(|| self.result(Ty::Bool));
                 let both = hit.is_none() || self.limits.generated;
                 let action = (both && choices.one_of(2)).then(|| self.result(Ty::Bit(32)));
                 StmtKind::Apply { table, hit, action }
             }
-            11 if depth > 0 && place == Place::Ingress => StmtKind::Body(self.block(choices, depth - 1, place, 4)),
+            11 if depth > 0 && place == StatementPosition::Ingress => {
+                StmtKind::Body(self.block(choices, depth - 1, place, 4))
+            }
             12 if choices.one_of(2) => StmtKind::Return,
             13 if choices.one_of(4) => StmtKind::Exit,
             14 if !self.program.registers.is_empty() => return Some(self.register(choices)),
@@ -49,7 +57,7 @@ impl Made {
                 index: self.index(choices),
             },
             16 => self.hash(choices)?,
-            17 if place != Place::Action => {
+            17 if place != StatementPosition::Action => {
                 let values: Vec<Expr> = (0..1 + choices.below(3)).map(|_| self.some(choices)).collect();
                 // Digests of one name have values of the same types.
                 let widths: Vec<String> = values.iter().map(|value| value.ty.width().to_string()).collect();
@@ -66,14 +74,14 @@ impl Made {
         Some(stmt(kind))
     }
 
-    /// What becomes of the packet when it leaves.
-    fn leaving(&mut self, choices: &mut Choices<'_>, place: Place) -> Option<Stmt> {
+    /// Random statement that affects the packet's departure.
+    fn leaving(&mut self, choices: &mut Choices<'_>, place: StatementPosition) -> Option<Stmt> {
         let small = |value: u128, width| Expr::constant(Ty::Bit(width), value);
-        let least = if self.split && place != Place::Egress { 2 } else { 0 };
+        let least = if self.split && place != StatementPosition::Egress { 2 } else { 0 };
         Some(stmt(match choices.below(4).max(least) {
             0 => StmtKind::Truncate(small(choices.pick(&[0, 14, 15, 20, 60]), 32)),
-            1 if place != Place::Egress => {
-                // Once, mostly.
+            1 if place != StatementPosition::Egress => {
+                // Usually only once per packet.
                 let first = Expr::slot(Ty::Bit(32), self.standard(Standard::InstanceType));
                 let condition = Expr::binary(Ty::Bool, Binary::Eq, first, small(0, 32));
                 let again = stmt(StmtKind::Recirculate);
@@ -82,10 +90,10 @@ impl Made {
                 }
                 StmtKind::If { condition, then: vec![again], otherwise: Vec::new() }
             }
-            2 if self.limits.copies && place == Place::Ingress => {
+            2 if self.limits.copies && place == StatementPosition::Ingress => {
                 StmtKind::Clone { session: small(choices.below(PORTS) as u128, 32) }
             }
-            3 if self.limits.copies && place == Place::Ingress => {
+            3 if self.limits.copies && place == StatementPosition::Ingress => {
                 let to = self.standard(Standard::McastGroup);
                 StmtKind::Assign { to, value: small(choices.below(3) as u128, 16) }
             }
@@ -134,7 +142,7 @@ impl Made {
         stmt(kind)
     }
 
-    /// A new variable.
+    /// New variable.
     fn result(&mut self, ty: Ty) -> SlotId {
         let slot = self.slot(format!("ingress.result{}", self.program.slots.len()), ty, SlotKind::Local);
         self.writable.push(slot);

@@ -1,60 +1,60 @@
-//! What happens to an execution, and what it does then.
+//! Random steps of an execution, and their effects.
 
 use std::fmt;
 
 use super::Choices;
 use super::program::exact;
-use pathcall_function::exec::{Execution, Output, Reason};
-use pathcall_function::ir::{ActionId, Entry, Match, MatchKind, Program, RegisterId, Table, TableId};
+use pathcall_function::exec::{DropReason, Execution, Output};
+use pathcall_function::ir::{ActionId, Match, MatchKind, Program, RegisterId, Table, TableEntry, TableId};
 
-/// Ports that packets come in by.
+/// Number of ingress ports.
 const PORTS: usize = 4;
 
-/// Cells of an array that are compared.
+/// Number of cells of an array that are compared.
 const CELLS_MAX: usize = 2048;
 
-/// Something that happens.
+/// Step of an execution.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// A packet comes.
+pub enum FunctionStep {
+    /// Packet.
     Packet {
-        /// Microseconds since the start.
+        /// Time since the start, µs.
         now_us: u64,
-        /// Here.
+        /// Ingress port.
         port: u16,
-        /// Whole.
+        /// Whole packet.
         bytes: Vec<u8>,
     },
-    /// A controller adds an entry.
-    Insert(TableId, Entry),
-    /// Or changes one.
-    Modify(TableId, Entry),
-    /// Or removes one.
+    /// Insertion of an entry.
+    Insert(TableId, TableEntry),
+    /// Modification of an entry.
+    Modify(TableId, TableEntry),
+    /// Removal of an entry.
     Remove(TableId, Vec<Match>),
-    /// Or says what runs on a miss.
+    /// Change of a default action.
     Default(TableId, ActionId, Vec<u128>),
-    /// Or asks which entries were hit.
+    /// Query of the entries that were hit.
     Used(TableId),
-    /// Or writes a register.
+    /// Write to a register.
     Write(RegisterId, u32, u128),
 }
 
-/// What an execution does.
+/// Effect of a step.
 #[derive(Clone, PartialEq)]
-pub enum Effect {
-    /// A packet left here.
+pub enum FunctionEffect {
+    /// Packet sent, with its port.
     Packet(u16, Vec<u8>),
-    /// The controller was told.
+    /// Digest.
     Digest(String, Vec<u128>),
-    /// A packet ended.
-    Dropped(Reason),
-    /// A change was made, or not.
+    /// Packet dropped.
+    Dropped(DropReason),
+    /// Result of a change: applied or refused.
     Changed(bool),
-    /// Entries that were hit, in order.
+    /// Entries that were hit, sorted.
     Used(Vec<Vec<Match>>),
 }
 
-impl fmt::Debug for Effect {
+impl fmt::Debug for FunctionEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packet(port, bytes) => {
@@ -69,28 +69,28 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// Steps for a program by these choices, at most so many.
+/// Random steps for a program, at most `most`.
 #[must_use]
-pub fn steps(program: &Program, choices: &mut Choices<'_>, most: usize) -> Vec<Step> {
+pub fn steps(program: &Program, choices: &mut Choices<'_>, most: usize) -> Vec<FunctionStep> {
     let mut steps = Vec::new();
     while steps.len() < most && !choices.is_empty() {
         let table = choices.below(program.tables.len()).min(program.tables.len().saturating_sub(1));
         let id = TableId(table as u32);
         let keyed = program.tables.get(table).filter(|table| !table.keys.is_empty());
         steps.push(match (choices.below(12), keyed) {
-            (0..=2, Some(table)) => Step::Insert(id, entry(program, choices, table)),
-            (3, Some(table)) => Step::Modify(id, entry(program, choices, table)),
-            (4, Some(table)) => Step::Remove(id, entry(program, choices, table).keys),
+            (0..=2, Some(table)) => FunctionStep::Insert(id, entry(program, choices, table)),
+            (3, Some(table)) => FunctionStep::Modify(id, entry(program, choices, table)),
+            (4, Some(table)) => FunctionStep::Remove(id, entry(program, choices, table).keys),
             (5, Some(table)) => {
                 let (action, args) = call(program, choices, table);
-                Step::Default(id, action, args)
+                FunctionStep::Default(id, action, args)
             }
-            (6, Some(_)) => Step::Used(id),
+            (6, Some(_)) => FunctionStep::Used(id),
             (7, _) if !program.registers.is_empty() => {
                 let at = choices.below(program.registers.len());
                 let register = &program.registers[at];
                 let index = choices.below(register.size as usize + 1) as u32;
-                Step::Write(RegisterId(at as u32), index, choices.number(register.ty.width()))
+                FunctionStep::Write(RegisterId(at as u32), index, choices.number(register.ty.width()))
             }
             _ => packet(choices),
         });
@@ -98,8 +98,8 @@ pub fn steps(program: &Program, choices: &mut Choices<'_>, most: usize) -> Vec<S
     steps
 }
 
-/// A packet: bytes that are often small, so that programs tell few values apart; often cut short.
-fn packet(choices: &mut Choices<'_>) -> Step {
+/// Random packet: bytes are often small, so that programs see few values; often truncated.
+fn packet(choices: &mut Choices<'_>) -> FunctionStep {
     let length = match choices.below(4) {
         0 => 14 + choices.below(64),
         1 => 14 + choices.below(256) + choices.below(256),
@@ -111,22 +111,22 @@ fn packet(choices: &mut Choices<'_>) -> Step {
         6 => 0x80,
         _ => choices.byte(),
     };
-    // Choices end: a pattern goes on where they do.
+    // Without further choices the packet repeats a pattern.
     let few: Vec<u8> = (0..24).map(|_| byte(choices)).collect();
     let bytes = (0..length).map(|i| few[i % few.len()].wrapping_add((i / few.len()) as u8)).collect();
     let now_us = choices.number(48) as u64;
-    Step::Packet { now_us, port: choices.below(PORTS) as u16, bytes }
+    FunctionStep::Packet { now_us, port: choices.below(PORTS) as u16, bytes }
 }
 
-/// One of a table's actions, with arguments.
+/// Random action of a table, with arguments.
 pub(super) fn call(program: &Program, choices: &mut Choices<'_>, table: &Table) -> (ActionId, Vec<u128>) {
     let action = choices.pick(&table.actions);
     let params = &program.actions[action.0 as usize].params;
     (action, params.iter().map(|slot| choices.number(program.width(*slot))).collect())
 }
 
-pub(super) fn entry(program: &Program, choices: &mut Choices<'_>, table: &Table) -> Entry {
-    let key = |key: &pathcall_function::ir::Key| {
+pub(super) fn entry(program: &Program, choices: &mut Choices<'_>, table: &Table) -> TableEntry {
+    let key = |key: &pathcall_function::ir::TableKey| {
         let width = key.expr.ty.width();
         let value = choices.number(width);
         match key.kind {
@@ -141,32 +141,32 @@ pub(super) fn entry(program: &Program, choices: &mut Choices<'_>, table: &Table)
     };
     let keys = table.keys.iter().map(key).collect();
     let (action, args) = call(program, choices, table);
-    Entry { keys, action, args }
+    TableEntry { keys, action, args }
 }
 
-impl Step {
-    /// Has it happen; what is done then.
-    pub fn apply(&self, to: &mut dyn Execution) -> Vec<Effect> {
+impl FunctionStep {
+    /// Applies the step; returns its effects.
+    pub fn apply(&self, to: &mut dyn Execution) -> Vec<FunctionEffect> {
         let mut effects = Vec::new();
         match self {
             Self::Packet { now_us, port, bytes } => to.process(*now_us, *port, bytes, &mut |output| {
                 effects.push(match output {
-                    Output::Packet { port, bytes } => Effect::Packet(port, bytes.to_vec()),
-                    Output::Digest { name, values } => Effect::Digest(name.to_owned(), values.to_vec()),
-                    Output::Dropped(reason) => Effect::Dropped(reason),
+                    Output::Packet { port, bytes } => FunctionEffect::Packet(port, bytes.to_vec()),
+                    Output::Digest { name, values } => FunctionEffect::Digest(name.to_owned(), values.to_vec()),
+                    Output::Dropped(reason) => FunctionEffect::Dropped(reason),
                 });
             }),
-            Self::Insert(table, entry) => effects.push(Effect::Changed(to.insert(*table, entry).is_ok())),
-            Self::Modify(table, entry) => effects.push(Effect::Changed(to.modify(*table, entry).is_ok())),
-            Self::Remove(table, keys) => effects.push(Effect::Changed(to.remove(*table, keys).is_ok())),
+            Self::Insert(table, entry) => effects.push(FunctionEffect::Changed(to.insert(*table, entry).is_ok())),
+            Self::Modify(table, entry) => effects.push(FunctionEffect::Changed(to.modify(*table, entry).is_ok())),
+            Self::Remove(table, keys) => effects.push(FunctionEffect::Changed(to.remove(*table, keys).is_ok())),
             Self::Default(table, action, args) => {
-                effects.push(Effect::Changed(to.set_default(*table, *action, args).is_ok()));
+                effects.push(FunctionEffect::Changed(to.set_default(*table, *action, args).is_ok()));
             }
             Self::Used(table) => {
                 let mut used = Vec::new();
                 to.take_used(*table, &mut |entry| used.push(entry.keys.clone()));
                 used.sort_unstable();
-                effects.push(Effect::Used(used));
+                effects.push(FunctionEffect::Used(used));
             }
             Self::Write(register, index, value) => to.set_register(*register, *index, *value),
         }
@@ -174,19 +174,20 @@ impl Step {
     }
 }
 
-/// Has all steps happen to both: the first difference, in words.
+/// Applies all steps to both executions; returns the text of the first difference.
 pub fn first_difference(
     program: &Program,
-    steps: &[Step],
+    steps: &[FunctionStep],
     reference: &mut dyn Execution,
     other: &mut dyn Execution,
 ) -> Option<String> {
     for (i, step) in steps.iter().enumerate() {
         let (mut expected, mut got) = (step.apply(reference), step.apply(other));
-        // When a digest is heard of is up to the execution.
-        let told = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Digest(..)));
-        if told(&expected) || told(&got) {
-            let last = |effect: &Effect| !matches!(effect, Effect::Digest(..));
+        // Digests may be delivered later, so their position among the effects is not compared.
+        let has_digest =
+            |effects: &[FunctionEffect]| effects.iter().any(|effect| matches!(effect, FunctionEffect::Digest(..)));
+        if has_digest(&expected) || has_digest(&got) {
+            let last = |effect: &FunctionEffect| !matches!(effect, FunctionEffect::Digest(..));
             expected.sort_by_key(last);
             got.sort_by_key(last);
         }
@@ -197,7 +198,7 @@ pub fn first_difference(
     memory(program, reference, other)
 }
 
-/// Registers, counters and tables that differ.
+/// Text of registers, counters and tables that differ.
 fn memory(program: &Program, reference: &dyn Execution, other: &dyn Execution) -> Option<String> {
     for (id, register) in program.registers.iter().enumerate() {
         for index in (0..=register.size).take(CELLS_MAX) {

@@ -1,78 +1,78 @@
-//! Parts of values: fields, elements of stacks, bits; and what may be written to.
+//! Member access: fields, stack elements, bit slices, and assignable expressions.
 
 use super::types::Type;
 use super::value::{Place, Val};
-use super::{Checked, Checker, Item, Num, Within, closest, fold};
+use super::{Checked, Checker, Item, Num, PipelinePart, closest_name, fold};
 use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
 use crate::ir::{Expr, Span, Ty};
 
-/// How many fields a hint names.
+/// Largest number of fields that a hint lists.
 const FIELDS_NAMED: usize = 8;
 
-/// What there is, in words.
-fn fields(of: &super::types::Struct) -> String {
+/// Text for a hint that lists the fields of a struct.
+fn list_fields(of: &super::types::Struct) -> String {
     let mut names: Vec<&str> = of.fields.iter().take(FIELDS_NAMED).map(|field| &*field.name).collect();
     if of.fields.len() > FIELDS_NAMED {
         names.push("…");
     }
     match names.as_slice() {
-        [] => "it has none".to_owned(),
-        names => format!("its fields are {}", names.join(", ")),
+        [] => "it has no fields".to_owned(),
+        names => format!("available fields: {}", names.join(", ")),
     }
 }
 
 impl<'a> Checker<'a> {
-    /// `of.name`
-    pub(super) fn member(&mut self, of: &ast::Expr, name: &ast::Name, at: Span) -> Checked<Val> {
+    /// Type-checks `of.name`.
+    pub(super) fn check_member(&mut self, of: &ast::Expr, name: &ast::Name, at: Span) -> Checked<Val> {
         if let ExprKind::Name(outer) = &of.kind {
             if &**outer == "error" {
-                return self.error(name);
+                return self.resolve_error(name);
             }
             if let Some(Item::Type(ty)) = self.lookup(outer) {
-                return self.constant_of(&ty, outer, name);
+                return self.resolve_enum_constant(&ty, outer, name);
             }
         }
         if let ExprKind::Call { of: called, args, .. } = &of.kind
-            && let Some(table) = self.applied(called)
+            && let Some(table) = self.applied_table(called)
         {
-            return self.table_result(&table, args, name, at);
+            return self.check_table_result(&table, args, name, at);
         }
-        let value = self.expr(of)?;
-        self.field(value, name, at)
+        let value = self.check_expr(of)?;
+        self.check_field(value, name, at)
     }
 
-    fn field(&mut self, value: Val, name: &ast::Name, at: Span) -> Checked<Val> {
+    fn check_field(&mut self, value: Val, name: &ast::Name, at: Span) -> Checked<Val> {
         match value.ty() {
             Some(Type::Struct(of) | Type::Header(of)) => {
                 let Some(part) = of.field(&name.text).and_then(|index| Self::part(&value, index)) else {
                     let wrong = Diagnostic::new(name.at, format!("`{}` has no field `{}`", of.name, name.text));
                     let known = of.fields.iter().map(|field| &*field.name).collect();
-                    return self.fail(match (&*name.text, closest(&name.text, known)) {
-                        ("isValid" | "setValid" | "setInvalid", _) => wrong.hint("it is called: write `()` behind it"),
-                        (_, Some(known)) => wrong.hint(format!("there is `{known}`")),
-                        _ => wrong.hint(fields(&of)),
+                    return self.fail(match (&*name.text, closest_name(&name.text, known)) {
+                        ("isValid" | "setValid" | "setInvalid", _) => wrong.hint("it is a method: add `()`"),
+                        (_, Some(known)) => wrong.hint(format!("did you mean `{known}`?")),
+                        _ => wrong.hint(list_fields(&of)),
                     });
                 };
                 Ok(part)
             }
-            Some(Type::Stack(..)) => self.of_stack(value, name, at),
+            Some(Type::Stack(..)) => self.check_stack_member(value, name, at),
             _ => {
                 let found = value.describe();
-                self.fail(Diagnostic::new(at, format!("{found} has no fields, and no `{}`", name.text)))
+                self.fail(Diagnostic::new(at, format!("{found} has no field `{}`", name.text)))
             }
         }
     }
 
-    /// `stack.next`, `.last`, `.lastIndex`, `.size`
-    fn of_stack(&mut self, value: Val, name: &ast::Name, at: Span) -> Checked<Val> {
+    /// Type-checks `stack.next`, `.last`, `.lastIndex` and `.size`.
+    fn check_stack_member(&mut self, value: Val, name: &ast::Name, at: Span) -> Checked<Val> {
         let Val::Place(Place::Stack(_, items)) = value else { return Err(Reported) };
         if &*name.text == "size" {
             return Ok(Val::Num(Num::from(items.len() as u128)));
         }
-        if self.within != Within::Parser {
-            let wrong = Diagnostic::new(at, format!("`.{}` of a stack outside of a parser", name.text));
-            return self.fail(wrong.hint("write the index: `stack[0]`"));
+        if self.within != PipelinePart::Parser {
+            let wrong = Diagnostic::new(at, format!("`.{}` of a header stack is allowed in parsers only", name.text));
+            return self.fail(wrong.hint("use an index: `stack[0]`"));
         }
         let filled = match items.first() {
             Some(Place::Header(_, first, _)) => self.fill.get(first).copied().unwrap_or(0),
@@ -81,21 +81,21 @@ impl<'a> Checker<'a> {
         let index = match &*name.text {
             "next" => Some(filled),
             "last" => filled.checked_sub(1),
-            "lastIndex" => return Ok(Val::Scalar(Type::Bit(32), last_index(filled))),
+            "lastIndex" => return Ok(Val::Scalar(Type::Bit(32), last_index_expr(filled))),
             _ => {
-                let wrong = Diagnostic::new(name.at, format!("a stack has no `{}`", name.text));
-                return self.fail(wrong.hint("there are next, last, lastIndex, size"));
+                let wrong = Diagnostic::new(name.at, format!("a header stack has no member `{}`", name.text));
+                return self.fail(wrong.hint("available: next, last, lastIndex, size"));
             }
         };
         match index.and_then(|index| items.get(index as usize)) {
             Some(place) => Ok(Val::Place(place.clone())),
-            None => self.past_the_end(at),
+            None => self.emit_stack_out_of_bounds(at),
         }
     }
 
-    /// `stack[1]`, `tuple[0]`
-    pub(super) fn index(&mut self, of: &ast::Expr, index: &ast::Expr, _at: Span) -> Checked<Val> {
-        let value = self.expr(of)?;
+    /// Type-checks `stack[1]` and `tuple[0]`.
+    pub(super) fn check_index(&mut self, of: &ast::Expr, index: &ast::Expr, _at: Span) -> Checked<Val> {
+        let value = self.check_expr(of)?;
         let count = match &value {
             Val::Place(Place::Stack(_, items) | Place::Struct(Type::Tuple(_), items)) => items.len(),
             Val::Whole(Type::Tuple(_), items) | Val::List(items) => items.len(),
@@ -103,59 +103,62 @@ impl<'a> Checker<'a> {
                 let found = value.describe();
                 let wrong = Diagnostic::new(of.at, format!("expected a header stack, found {found}"));
                 return self.fail(match value.ty() {
-                    Some(Type::Bit(_)) => wrong.hint("one bit is `x[3:3]`"),
+                    Some(Type::Bit(_)) => wrong.hint("for a single bit write `x[3:3]`"),
                     _ => wrong,
                 });
             }
         };
-        let (_, known) = self.apart(|checker| checker.expr(index));
+        let (_, known) = self.collect_block(|checker| checker.check_expr(index));
         let known = known?;
         let number = match &known {
             Val::Num(number) => number.to_u32(),
             other => other.constant().and_then(|bits| u32::try_from(bits).ok()),
         };
         let Some(number) = number else {
-            let wrong = Diagnostic::new(index.at, "an index that is not known when compiling");
+            let wrong = Diagnostic::new(index.at, "index is not a compile-time constant");
             return self.fail(wrong.hint("write one statement for each index, or keep the values in a register"));
         };
         match Self::part(&value, number as usize) {
             Some(part) => Ok(part),
-            None => self.fail(Diagnostic::new(index.at, format!("index {number} of {count}"))),
+            None => {
+                self.fail(Diagnostic::new(index.at, format!("index {number} is out of range: the length is {count}")))
+            }
         }
     }
 
-    /// `of[high:low]`
-    pub(super) fn slice(&mut self, of: &ast::Expr, high: &ast::Expr, low: &ast::Expr) -> Checked<Val> {
-        let value = self.expr(of)?;
-        let (high, low) = self.bounds(&value, of.at, high, low)?;
-        let (_, expr) = self.scalar(&value, of.at)?;
+    /// Type-checks `of[high:low]`.
+    pub(super) fn check_slice(&mut self, of: &ast::Expr, high: &ast::Expr, low: &ast::Expr) -> Checked<Val> {
+        let value = self.check_expr(of)?;
+        let (high, low) = self.check_slice_bounds(&value, of.at, high, low)?;
+        let (_, expr) = self.load_scalar(&value, of.at)?;
         Ok(Val::Scalar(Type::Bit(high - low + 1), fold::slice(expr, high, low)))
     }
 
-    fn bounds(&mut self, of: &Val, at: Span, high: &ast::Expr, low: &ast::Expr) -> Checked<(u16, u16)> {
+    fn check_slice_bounds(&mut self, of: &Val, at: Span, high: &ast::Expr, low: &ast::Expr) -> Checked<(u16, u16)> {
         let width = match of.ty().as_ref().map(Type::base) {
             Some(Type::Bit(width) | Type::Int(width)) => *width,
             _ => {
                 let found = of.describe();
-                return self.fail(Diagnostic::new(at, format!("expected bits to take some of, found {found}")));
+                return self.fail(Diagnostic::new(at, format!("cannot take bits of {found}")));
             }
         };
-        let (first, last) = (self.number(high)?, self.number(low)?);
+        let (first, last) = (self.eval_number(high)?, self.eval_number(low)?);
         match (first.to_u32(), last.to_u32()) {
             (Some(first), Some(last)) if last <= first && first < u32::from(width) => Ok((first as u16, last as u16)),
             _ => {
                 let span = Span { end: low.at.end.max(high.at.start), ..high.at };
-                let wrong = Diagnostic::new(span, format!("no bits [{first}:{last}] of {width}"));
-                self.fail(wrong.hint(format!("the highest comes first: [{}:0] are all", width - 1)))
+                let wrong =
+                    Diagnostic::new(span, format!("invalid bit range [{first}:{last}] of a value of {width} bits"));
+                self.fail(wrong.hint(format!("the highest bit comes first: [{}:0] selects all bits", width - 1)))
             }
         }
     }
 
-    /// What can be written to.
-    pub(super) fn target(&mut self, expr: &ast::Expr) -> Checked<Place> {
+    /// Storage that an assignable expression denotes.
+    pub(super) fn resolve_target(&mut self, expr: &ast::Expr) -> Checked<Place> {
         if let ExprKind::Slice(of, high, low) = &expr.kind {
-            let place = self.target(of)?;
-            let (high, low) = self.bounds(&Val::Place(place.clone()), of.at, high, low)?;
+            let place = self.resolve_target(of)?;
+            let (high, low) = self.check_slice_bounds(&Val::Place(place.clone()), of.at, high, low)?;
             return match place {
                 Place::Slot(_, slot) => {
                     Ok(Place::Slice { slot, of: self.program.slots[slot.0 as usize].ty, high, low })
@@ -173,31 +176,31 @@ impl<'a> Checker<'a> {
         if let ExprKind::Name(name) = &root.kind {
             match self.lookup(name) {
                 Some(Item::Var { writable: false, .. }) => {
-                    let wrong = Diagnostic::new(expr.at, format!("`{name}` is read only here"));
+                    let wrong = Diagnostic::new(expr.at, format!("cannot assign to `{name}`: it is read-only here"));
                     return self.fail(wrong.hint("declare the parameter `inout` or `out` to write it"));
                 }
                 Some(Item::Const(_)) => {
-                    let wrong = Diagnostic::new(expr.at, format!("`{name}` is a constant here"));
-                    return self.fail(wrong.hint("what is given to `in` and to an action's data is not written"));
+                    let wrong = Diagnostic::new(expr.at, format!("cannot assign to constant `{name}`"));
+                    return self.fail(wrong.hint("`in` parameters and action data are read-only"));
                 }
                 _ => {}
             }
         }
-        match self.expr(expr)? {
+        match self.check_expr(expr)? {
             Val::Place(place) => Ok(place),
             other => {
                 let found = other.describe();
-                self.fail(Diagnostic::new(expr.at, format!("expected something to write to, found {found}")))
+                self.fail(Diagnostic::new(expr.at, format!("cannot assign to {found}")))
             }
         }
     }
 
-    /// `error.NoMatch`
-    fn error(&mut self, name: &ast::Name) -> Checked<Val> {
+    /// Error constant `error.NoMatch`.
+    fn resolve_error(&mut self, name: &ast::Name) -> Checked<Val> {
         match self.errors.iter().position(|error| *error == name.text) {
             Some(index) => Ok(Val::Scalar(Type::Error, Expr::constant(Ty::Bit(16), index as u128))),
             None => {
-                let wrong = Diagnostic::new(name.at, format!("no error `{}`", name.text));
+                let wrong = Diagnostic::new(name.at, format!("unknown error `{}`", name.text));
                 self.fail(match self.errors.is_empty() {
                     true => wrong.hint("write #include <core.p4>"),
                     false => wrong.hint(format!("declare it: error {{ {} }}", name.text)),
@@ -206,8 +209,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `Enum.member`
-    fn constant_of(&mut self, ty: &Type, outer: &str, name: &ast::Name) -> Checked<Val> {
+    /// Enum constant `Enum.member`.
+    fn resolve_enum_constant(&mut self, ty: &Type, outer: &str, name: &ast::Name) -> Checked<Val> {
         let Type::Enum(of) = ty else {
             return self.fail(Diagnostic::new(name.at, format!("type `{outer}` has no member `{}`", name.text)));
         };
@@ -219,8 +222,8 @@ impl<'a> Checker<'a> {
             None => {
                 let wrong = Diagnostic::new(name.at, format!("`{outer}` has no member `{}`", name.text));
                 let known = of.members.iter().map(|(member, _)| &**member).collect();
-                self.fail(match closest(&name.text, known) {
-                    Some(known) => wrong.hint(format!("there is `{known}`")),
+                self.fail(match closest_name(&name.text, known) {
+                    Some(known) => wrong.hint(format!("did you mean `{known}`?")),
                     None => wrong,
                 })
             }
@@ -228,7 +231,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// The place of the stack's last header; of none, all bits set.
-fn last_index(filled: u32) -> Expr {
+/// Index of a stack's last header; all bits set for an empty stack.
+fn last_index_expr(filled: u32) -> Expr {
     Expr::constant(Ty::Bit(32), u128::from(filled.wrapping_sub(1)))
 }

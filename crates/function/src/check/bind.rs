@@ -1,6 +1,6 @@
-//! Arguments to parameters: by their place where nobody can tell, else copied in and back (P4_16 §6.8).
+//! Argument binding: by reference where aliasing cannot be observed, else copy-in and copy-out (P4_16 §6.8).
 
-use super::mentions::{changes, mentions};
+use super::mentions::{has_side_effect, mentions};
 use super::types::Type;
 use super::value::{Place, Val};
 use super::{Checked, Checker, Item};
@@ -8,29 +8,29 @@ use crate::ast::{self, Direction, ExprKind};
 use crate::diag::Diagnostic;
 use crate::ir::{Expr, SlotKind, Span, StmtKind};
 
-/// What parameters are bound to, and what is copied back afterwards: to the first from the second.
+/// Bound parameters, and the (destination, source) pairs of the copies at the call's end.
 pub(super) struct Bound<'a> {
     pub items: Vec<(ast::Name, Item<'a>)>,
     pub copies_back: Vec<(Place, Place)>,
 }
 
 impl<'a> Checker<'a> {
-    /// Binds them all. `seen`: the body, if it sees names of the caller's.
-    pub(super) fn arguments_to(
+    /// Binds all arguments. `seen` is the body if it sees names of the caller.
+    pub(super) fn bind_arguments(
         &mut self,
         params: &'a [ast::Param],
         args: &[ast::Arg],
         seen: Option<&[ast::Stmt]>,
         at: Span,
     ) -> Checked<Bound<'a>> {
-        let args = self.ordered(params, args, at)?;
-        let changed = args.iter().any(|arg| changes(arg));
-        // Places that are written come first: what is only read may not lie in them.
+        let args = self.order_arguments(params, args, at)?;
+        let changed = args.iter().any(|arg| has_side_effect(arg));
+        // Written arguments are bound first: a parameter that is only read must not alias them.
         let mut written: Vec<Option<Place>> = Vec::new();
         let mut failed = None;
         for (param, arg) in params.iter().zip(&args) {
             let out = matches!(param.direction, Direction::Out | Direction::InOut);
-            let place = if out { self.target(arg).map(Some) } else { Ok(None) };
+            let place = if out { self.resolve_target(arg).map(Some) } else { Ok(None) };
             written.push(place.unwrap_or_else(|wrong| {
                 failed = Some(wrong);
                 None
@@ -43,35 +43,40 @@ impl<'a> Checker<'a> {
         let mut cleared = Vec::new();
         for (n, (param, arg)) in params.iter().zip(&args).enumerate() {
             let ty = match param.direction {
-                Direction::None if self.packet(param, arg, &mut bound) => continue,
-                _ => self.ty(&param.ty)?,
+                Direction::None if self.bind_packet(param, arg, &mut bound) => continue,
+                _ => self.resolve_type(&param.ty)?,
             };
-            let reached = changed || seen.is_some_and(|body| root(arg).is_none_or(|root| mentions(body, root)));
+            let reached = changed || seen.is_some_and(|body| root_name(arg).is_none_or(|root| mentions(body, root)));
             let others = written.iter().enumerate().filter(|(m, _)| *m != n).filter_map(|(_, place)| place.as_ref());
             let others: Vec<Place> = others.cloned().collect();
             let item = match &written[n] {
-                Some(place) => self.written_to(param, &ty, place, reached, &others, arg.at, &mut bound)?,
-                None => self.read_from(param, &ty, arg, reached, &others)?,
+                Some(place) => self.bind_written(param, &ty, place, reached, &others, arg.at, &mut bound)?,
+                None => self.bind_read(param, &ty, arg, reached, &others)?,
             };
             if let (Direction::Out, Item::Var { place, .. }) = (param.direction, &item) {
                 cleared.push((place.clone(), arg.at));
             }
             bound.items.push((param.name.clone(), item));
         }
-        // Not before all that is read has been.
-        cleared.iter().for_each(|(place, at)| self.cleared(place, *at));
+        // `out` parameters are cleared after all arguments have been read.
+        cleared.iter().for_each(|(place, at)| self.clear(place, *at));
         Ok(bound)
     }
 
-    /// Arguments in the order of the parameters.
-    fn ordered<'x>(&mut self, params: &[ast::Param], args: &'x [ast::Arg], at: Span) -> Checked<Vec<&'x ast::Expr>> {
+    /// Orders the arguments as the parameters.
+    fn order_arguments<'x>(
+        &mut self,
+        params: &[ast::Param],
+        args: &'x [ast::Arg],
+        at: Span,
+    ) -> Checked<Vec<&'x ast::Expr>> {
         if args.len() != params.len() {
             let usage: Vec<&str> = params.iter().map(|param| &*param.name.text).collect();
             let mut wrong = Diagnostic::new(at, format!("expected {} arguments, found {}", params.len(), args.len()));
             if let Some(first) = params.first().filter(|first| first.name.at.file != at.file) {
-                wrong = wrong.also(first.name.at, "its parameters are declared here");
+                wrong = wrong.also(first.name.at, "parameters declared here");
             }
-            return self.fail(wrong.hint(format!("its parameters are ({})", usage.join(", "))));
+            return self.fail(wrong.hint(format!("parameters: ({})", usage.join(", "))));
         }
         if args.iter().all(|arg| arg.name.is_none()) {
             return Ok(args.iter().map(|arg| &arg.value).collect());
@@ -81,14 +86,17 @@ impl<'a> Checker<'a> {
             let named = |arg: &&ast::Arg| arg.name.as_ref().is_some_and(|name| name.text == param.name.text);
             match args.iter().find(named) {
                 Some(arg) => ordered.push(&arg.value),
-                None => return self.fail(Diagnostic::new(at, format!("no argument `{}`", param.name.text))),
+                None => {
+                    return self
+                        .fail(Diagnostic::new(at, format!("missing argument for parameter `{}`", param.name.text)));
+                }
             }
         }
         Ok(ordered)
     }
 
-    /// Whether the argument is a packet, that is bound as it is.
-    fn packet(&mut self, param: &'a ast::Param, arg: &ast::Expr, bound: &mut Bound<'a>) -> bool {
+    /// Binds a `packet_in` or `packet_out` argument; false for other arguments.
+    fn bind_packet(&mut self, param: &'a ast::Param, arg: &ast::Expr, bound: &mut Bound<'a>) -> bool {
         let ExprKind::Name(name) = &arg.kind else { return false };
         let item = self.lookup(name);
         let Some(item @ (Item::PacketIn | Item::PacketOut)) = item else { return false };
@@ -96,9 +104,9 @@ impl<'a> Checker<'a> {
         true
     }
 
-    /// `out`, `inout`
-    #[expect(clippy::too_many_arguments, reason = "one parameter with all that is known of it")]
-    fn written_to(
+    /// Binds an `out` or `inout` argument.
+    #[expect(clippy::too_many_arguments, reason = "one parameter and its argument")]
+    fn bind_written(
         &mut self,
         param: &ast::Param,
         ty: &Type,
@@ -110,22 +118,24 @@ impl<'a> Checker<'a> {
     ) -> Checked<Item<'a>> {
         if place.ty() != *ty {
             let wrong = format!("expected `{ty}` for `{}`, found `{}`", param.name.text, place.ty());
-            return self.fail(Diagnostic::new(at, wrong).hint("what is written to has the parameter's type exactly"));
+            return self.fail(
+                Diagnostic::new(at, wrong).hint("an `out` or `inout` argument must have exactly the parameter's type"),
+            );
         }
         let slice = matches!(place, Place::Slice { .. });
         let by_place = !slice && !reached && !others.iter().any(|other| other.overlaps(place));
-        let local = if by_place { place.clone() } else { self.place(&param.name.text, ty, SlotKind::Local, at)? };
+        let local = if by_place { place.clone() } else { self.new_place(&param.name.text, ty, SlotKind::Local, at)? };
         if !by_place {
             bound.copies_back.push((place.clone(), local.clone()));
         }
         if param.direction == Direction::InOut && !by_place {
-            self.assign(&local, Val::Place(place.clone()), at)?;
+            self.emit_assign(&local, Val::Place(place.clone()), at)?;
         }
         Ok(Item::Var { place: local, writable: true })
     }
 
-    /// `in`, or without a direction
-    fn read_from(
+    /// Binds an `in` or directionless argument.
+    fn bind_read(
         &mut self,
         param: &ast::Param,
         ty: &Type,
@@ -133,7 +143,7 @@ impl<'a> Checker<'a> {
         reached: bool,
         others: &[Place],
     ) -> Checked<Item<'a>> {
-        let value = self.expr(arg)?;
+        let value = self.check_expr(arg)?;
         if matches!(ty, Type::PacketIn | Type::PacketOut) {
             return self.fail(Diagnostic::new(arg.at, format!("expected a `{ty}`, found {}", value.describe())));
         }
@@ -148,16 +158,16 @@ impl<'a> Checker<'a> {
             Val::Num(_) | Val::Text => return Ok(Item::Const(value)),
             _ => {}
         }
-        let place = self.place(&param.name.text, ty, SlotKind::Local, arg.at)?;
-        self.assign(&place, value, arg.at)?;
+        let place = self.new_place(&param.name.text, ty, SlotKind::Local, arg.at)?;
+        self.emit_assign(&place, value, arg.at)?;
         Ok(Item::Var { place, writable: false })
     }
 
-    /// What is `out` begins as 0, headers as not valid: the same in every execution.
-    pub(super) fn cleared(&mut self, place: &Place, at: Span) {
+    /// Clears an `out` parameter: fields to 0, headers to invalid, so that all executions agree.
+    pub(super) fn clear(&mut self, place: &Place, at: Span) {
         match place {
             Place::Header(_, header, _) => self.emit(StmtKind::SetValid { header: *header, valid: false }, at),
-            Place::Struct(_, items) | Place::Stack(_, items) => items.iter().for_each(|item| self.cleared(item, at)),
+            Place::Struct(_, items) | Place::Stack(_, items) => items.iter().for_each(|item| self.clear(item, at)),
             Place::Slot(_, slot) => {
                 let kept = &self.program.slots[slot.0 as usize];
                 let (ty, filled) = (kept.ty, matches!(kept.kind, SlotKind::Field { .. } | SlotKind::Standard(_)));
@@ -169,20 +179,20 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What calls copy back at their end.
-    pub(super) fn copy_back(&mut self, copies: &[(Place, Place)], at: Span) -> Checked<()> {
+    /// Emits the copies at a call's end.
+    pub(super) fn emit_copies_back(&mut self, copies: &[(Place, Place)], at: Span) -> Checked<()> {
         for (to, from) in copies {
-            self.assign(to, Val::Place(from.clone()), at)?;
+            self.emit_assign(to, Val::Place(from.clone()), at)?;
         }
         Ok(())
     }
 }
 
-/// The name that a place begins with.
-fn root(expr: &ast::Expr) -> Option<&str> {
+/// First name of a path expression.
+fn root_name(expr: &ast::Expr) -> Option<&str> {
     match &expr.kind {
         ExprKind::Name(name) => Some(name),
-        ExprKind::Member(of, _) | ExprKind::Index(of, _) | ExprKind::Slice(of, ..) => root(of),
+        ExprKind::Member(of, _) | ExprKind::Index(of, _) | ExprKind::Slice(of, ..) => root_name(of),
         _ => None,
     }
 }

@@ -1,10 +1,10 @@
-//! Constants, as C has them: a handler sees those at the top of the file.
+//! Constants as C expressions, for handlers.
 
 use super::Num;
 use super::types::Type;
 use super::value::Val;
 
-/// The expression for a constant; `None` for what is none, and for what no type of C's holds.
+/// C expression of a constant; `None` for values that no C type holds.
 pub(super) fn in_c(value: &Val) -> Option<String> {
     if let Val::Num(number) = value {
         return number_in_c(*number);
@@ -20,7 +20,7 @@ pub(super) fn in_c(value: &Val) -> Option<String> {
 fn number_in_c(number: Num) -> Option<String> {
     let least = Num::of_bits(1 << 63, 64, true);
     if number == least {
-        // C has no number that this were the negative of.
+        // C has no literal whose negation is this number.
         return Some(format!("(-{} - 1)", i64::MAX));
     }
     if number < least || number > u128::from(u64::MAX).into() {
@@ -28,19 +28,19 @@ fn number_in_c(number: Num) -> Option<String> {
     }
     Some(match number {
         _ if number < 0.into() => format!("({number})"),
-        // Without a suffix, compilers do not agree on how wide it is.
+        // Without a suffix, compilers disagree on the literal's width.
         _ if number >= (1_u128 << 63).into() => format!("{number}u"),
         _ => number.to_string(),
     })
 }
 
-/// Its bits exactly: in hexadecimal, as a fraction of decimal digits may be rounded.
+/// C expression with exactly these bits: hexadecimal, as a decimal fraction may be rounded.
 fn float_in_c(bits: u32) -> String {
     let sign = if bits >> 31 == 1 { "-" } else { "" };
     let (exponent, fraction) = ((bits >> 23 & 0xff) as i32, bits & 0x7f_ffff);
     match exponent {
         0xff if fraction == 0 => format!("({sign}__builtin_inff())"),
-        // A literal has no say in which NaN it is.
+        // A literal cannot select the NaN's payload.
         0xff => format!("(((union {{ unsigned bits; float value; }}){{ {bits:#x} }}).value)"),
         0 => format!("({sign}{fraction:#x}p-149f)"),
         _ => format!("({sign}{:#x}p{}f)", fraction | 1 << 23, exponent - 150),
@@ -52,7 +52,7 @@ mod tests {
     use super::{Num, float_in_c, number_in_c};
 
     #[test]
-    fn numbers_keep_their_sign_and_floats_their_bits() {
+    fn c_constants_keep_sign_of_numbers_and_bits_of_floats() {
         let number = |bits, width| number_in_c(Num::of_bits(bits, width, true));
         assert_eq!(number(0xfffb, 16).as_deref(), Some("(-5)"));
         assert_eq!(number(1 << 63, 64).as_deref(), Some("(-9223372036854775807 - 1)"));

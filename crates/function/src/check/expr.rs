@@ -9,93 +9,93 @@ use crate::ir::{Binary, Expr, Span, StmtKind, Ty, Unary};
 use crate::lex::Width;
 
 impl<'a> Checker<'a> {
-    /// What an expression is worth. What it calls is written before.
-    pub(super) fn expr(&mut self, expr: &ast::Expr) -> Checked<Val> {
-        self.nested(expr.at, |checker| checker.expr_within(expr))
+    /// Type-checks an expression; its calls are emitted as statements first.
+    pub(super) fn check_expr(&mut self, expr: &ast::Expr) -> Checked<Val> {
+        self.run_nested(expr.at, |checker| checker.check_expr_inner(expr))
     }
 
-    fn expr_within(&mut self, expr: &ast::Expr) -> Checked<Val> {
+    fn check_expr_inner(&mut self, expr: &ast::Expr) -> Checked<Val> {
         let at = expr.at;
         match &expr.kind {
-            ExprKind::Number(number, width) => self.literal(*number, *width, at),
+            ExprKind::Number(number, width) => self.check_literal(*number, *width, at),
             ExprKind::Bool(value) => Ok(Val::bool(*value)),
             ExprKind::Text(_) => Ok(Val::Text),
-            ExprKind::Name(name) => self.named(name, at),
-            ExprKind::Member(of, name) => self.member(of, name, at),
-            ExprKind::Index(of, index) => self.index(of, index, at),
-            ExprKind::Slice(of, high, low) => self.slice(of, high, low),
-            ExprKind::Unary(op, of) => self.unary(*op, of, at),
+            ExprKind::Name(name) => self.resolve_value(name, at),
+            ExprKind::Member(of, name) => self.check_member(of, name, at),
+            ExprKind::Index(of, index) => self.check_index(of, index, at),
+            ExprKind::Slice(of, high, low) => self.check_slice(of, high, low),
+            ExprKind::Unary(op, of) => self.check_unary(*op, of, at),
             ExprKind::Binary(Operator::Ir(op @ (Binary::LogicalAnd | Binary::LogicalOr)), left, right) => {
-                self.logical(*op, left, right, at)
+                self.check_logical(*op, left, right, at)
             }
-            ExprKind::Binary(op, left, right) => self.binary(*op, left, right, at),
-            ExprKind::Mux(condition, then, otherwise) => self.mux(condition, then, otherwise, at),
+            ExprKind::Binary(op, left, right) => self.check_binary(*op, left, right, at),
+            ExprKind::Mux(condition, then, otherwise) => self.check_mux(condition, then, otherwise, at),
             ExprKind::Cast(ty, of) => {
-                let ty = self.ty(ty)?;
-                let of = self.expr(of)?;
-                self.cast(of, &ty, at)
+                let ty = self.resolve_type(ty)?;
+                let of = self.check_expr(of)?;
+                self.check_cast(of, &ty, at)
             }
-            ExprKind::List(items) => Ok(Val::List(self.in_order(items.iter(), at)?)),
+            ExprKind::List(items) => Ok(Val::List(self.check_in_order(items.iter(), at)?)),
             ExprKind::Record(items) => {
                 for (n, (name, _)) in items.iter().enumerate() {
                     if items[..n].iter().any(|(first, _)| first.text == name.text) {
-                        return self.fail(Diagnostic::new(name.at, format!("a second value for `{}`", name.text)));
+                        return self.fail(Diagnostic::new(name.at, format!("duplicate value for `{}`", name.text)));
                     }
                 }
-                let values = self.in_order(items.iter().map(|(_, item)| item), at)?;
+                let values = self.check_in_order(items.iter().map(|(_, item)| item), at)?;
                 Ok(Val::Record(items.iter().map(|(name, _)| name.clone()).zip(values).collect()))
             }
-            ExprKind::Call { of, types, args } => self.call(of, types, args, at),
+            ExprKind::Call { of, types, args } => self.check_call(of, types, args, at),
             ExprKind::Mask(..) | ExprKind::Range(..) => {
-                let wrong = Diagnostic::new(at, "a set of values outside of `select` and entries");
+                let wrong = Diagnostic::new(at, "a set of values is allowed in `select` and table entries only");
                 self.fail(wrong.hint("write `x & mask == value` or `x >= low && x <= high`"))
             }
-            ExprKind::Any => self.fail(Diagnostic::new(at, "`_` is no value here")),
+            ExprKind::Any => self.fail(Diagnostic::new(at, "`_` is not a value")),
         }
     }
 
-    /// Values of some expressions: what one of them changes, those before it did not see.
-    fn in_order<'x>(&mut self, exprs: impl Iterator<Item = &'x ast::Expr>, at: Span) -> Checked<Vec<Val>> {
+    /// Type-checks expressions in order; a side effect of one does not change the values before it.
+    fn check_in_order<'x>(&mut self, exprs: impl Iterator<Item = &'x ast::Expr>, at: Span) -> Checked<Vec<Val>> {
         let mut values: Vec<Val> = Vec::new();
         for expr in exprs {
             let before = self.block.len();
-            let value = self.expr(expr)?;
+            let value = self.check_expr(expr)?;
             if self.block.len() > before {
                 let earlier = std::mem::take(&mut values).into_iter();
-                values = earlier.map(|value| self.kept_before(value, before, at)).collect::<Checked<_>>()?;
+                values = earlier.map(|value| self.save_before(value, before, at)).collect::<Checked<_>>()?;
             }
             values.push(value);
         }
         Ok(values)
     }
 
-    /// A value of one slot's type; `int` becomes the type that is wanted.
-    pub(super) fn expr_as(&mut self, expr: &ast::Expr, ty: &Type) -> Checked<Expr> {
-        let value = self.expr(expr)?;
+    /// Type-checks an expression against a scalar type; an `int` constant takes that type.
+    pub(super) fn check_expr_as(&mut self, expr: &ast::Expr, ty: &Type) -> Checked<Expr> {
+        let value = self.check_expr(expr)?;
         let value = self.coerce(value, ty, expr.at)?;
-        Ok(self.scalar(&value, expr.at)?.1)
+        Ok(self.load_scalar(&value, expr.at)?.1)
     }
 
-    pub(super) fn condition(&mut self, expr: &ast::Expr) -> Checked<Expr> {
-        self.expr_as(expr, &Type::Bool)
+    pub(super) fn check_condition(&mut self, expr: &ast::Expr) -> Checked<Expr> {
+        self.check_expr_as(expr, &Type::Bool)
     }
 
-    fn literal(&mut self, number: Num, width: Option<Width>, at: Span) -> Checked<Val> {
+    fn check_literal(&mut self, number: Num, width: Option<Width>, at: Span) -> Checked<Val> {
         let Some(width) = width else { return Ok(Val::Num(number)) };
         if width.bits == 0 || width.bits > super::types::WIDTH_MAX {
-            let wrong = Diagnostic::new(at, format!("a width is 1 to 128, not {}", width.bits));
-            return self.fail(wrong.hint("wider fields are two fields, or bytes that the handler reads"));
+            let wrong = Diagnostic::new(at, format!("invalid width {} (1 to 128)", width.bits));
+            return self.fail(wrong.hint("split a wider field, or let the handler read its bytes"));
         }
         let bits = width.bits as u16;
         let ty = if width.signed { Type::Int(bits) } else { Type::Bit(bits) };
         self.coerce(Val::Num(number), &ty, at)
     }
 
-    fn named(&mut self, name: &str, at: Span) -> Checked<Val> {
+    fn resolve_value(&mut self, name: &str, at: Span) -> Checked<Val> {
         let what = match self.lookup(name) {
             Some(Item::Const(value)) => return Ok(value),
             Some(Item::Var { place, .. }) => return Ok(Val::Place(place)),
-            Some(Item::Wrong) => return Err(crate::diag::Reported),
+            Some(Item::Invalid) => return Err(crate::diag::Reported),
             Some(Item::Type(_)) => "a type",
             Some(Item::Action(_)) => "an action",
             Some(Item::Table(_)) => "a table",
@@ -107,16 +107,16 @@ impl<'a> Checker<'a> {
             Some(Item::Counter(_)) => "a counter",
             Some(Item::Partition(_)) => "a partition",
             Some(Item::PacketIn | Item::PacketOut) => "a packet",
-            None => return self.unknown(at, name, "value"),
+            None => return self.report_unknown(at, name, "value"),
         };
-        self.fail(Diagnostic::new(at, format!("expected a value, found {what}: `{name}`")))
+        self.fail(Diagnostic::new(at, format!("expected a value, found {what} `{name}`")))
     }
 
-    fn unary(&mut self, op: Unary, of: &ast::Expr, at: Span) -> Checked<Val> {
-        let value = self.expr(of)?;
+    fn check_unary(&mut self, op: Unary, of: &ast::Expr, at: Span) -> Checked<Val> {
+        let value = self.check_expr(of)?;
         let right = match (&value, op) {
             (Val::Num(number), Unary::Negate) => return Ok(Val::Num(number.negate())),
-            // ~x is -x - 1.
+            // ~x = -x - 1.
             (Val::Num(number), Unary::Complement) => match number.negate().add(Num::from(1).negate()) {
                 Some(number) => return Ok(Val::Num(number)),
                 None => false,
@@ -128,27 +128,27 @@ impl<'a> Checker<'a> {
             let expected = if op == Unary::Not { "bool" } else { "a bit or int value" };
             let wrong = Diagnostic::new(at, format!("expected {expected}, found {}", value.describe()));
             return self.fail(match (op, value.ty()) {
-                (Unary::Not, Some(Type::Bit(_))) => wrong.hint("`~` flips bits; `x == 0` asks whether all are 0"),
+                (Unary::Not, Some(Type::Bit(_))) => wrong.hint("`~` inverts bits; to test for zero write `x == 0`"),
                 _ => wrong,
             });
         }
-        let (ty, expr) = self.scalar(&value, of.at)?;
+        let (ty, expr) = self.load_scalar(&value, of.at)?;
         Ok(Val::Scalar(ty.base().clone(), fold::unary(op, expr)))
     }
 
-    /// `&&`, `||`: if the right one calls something, only where the left one lets it.
-    fn logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, at: Span) -> Checked<Val> {
-        let left = self.condition(left)?;
-        let (written, right) = self.apart(|checker| checker.condition(right));
+    /// Type-checks `&&` and `||`; a right operand with calls is emitted under a condition.
+    fn check_logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, at: Span) -> Checked<Val> {
+        let left = self.check_condition(left)?;
+        let (written, right) = self.collect_block(|checker| checker.check_condition(right));
         let right = right?;
         if written.is_empty() {
             return Ok(Val::Scalar(Type::Bool, fold::binary(Ty::Bool, op, left, right)));
         }
-        let to = self.temporary(Ty::Bool, at)?;
+        let to = self.new_temporary(Ty::Bool, at)?;
         let result = Expr::slot(Ty::Bool, to);
         self.emit(StmtKind::Assign { to, value: left }, at);
         let condition = if op == Binary::LogicalAnd { result.clone() } else { fold::unary(Unary::Not, result.clone()) };
-        let (then, ()) = self.apart(|checker| {
+        let (then, ()) = self.collect_block(|checker| {
             checker.block = written;
             checker.emit(StmtKind::Assign { to, value: right }, at);
         });
@@ -156,26 +156,26 @@ impl<'a> Checker<'a> {
         Ok(Val::Scalar(Type::Bool, result))
     }
 
-    fn mux(&mut self, condition: &ast::Expr, then: &ast::Expr, otherwise: &ast::Expr, at: Span) -> Checked<Val> {
-        let condition = self.condition(condition)?;
-        let (first, a) = self.apart(|checker| checker.expr(then));
-        let (second, b) = self.apart(|checker| checker.expr(otherwise));
-        let (a, b) = self.alike(a?, b?, at)?;
-        let ((ty, a), (_, b)) = match (self.scalar(&a, then.at), self.scalar(&b, otherwise.at)) {
+    fn check_mux(&mut self, condition: &ast::Expr, then: &ast::Expr, otherwise: &ast::Expr, at: Span) -> Checked<Val> {
+        let condition = self.check_condition(condition)?;
+        let (first, a) = self.collect_block(|checker| checker.check_expr(then));
+        let (second, b) = self.collect_block(|checker| checker.check_expr(otherwise));
+        let (a, b) = self.unify(a?, b?, at)?;
+        let ((ty, a), (_, b)) = match (self.load_scalar(&a, then.at), self.load_scalar(&b, otherwise.at)) {
             (Ok(a), Ok(b)) => (a, b),
             _ => return Err(crate::diag::Reported),
         };
         if first.is_empty() && second.is_empty() {
             return Ok(Val::Scalar(ty, fold::mux(condition, a, b)));
         }
-        let to = self.temporary(a.ty, at)?;
+        let to = self.new_temporary(a.ty, at)?;
         let result = Expr::slot(a.ty, to);
         let [then, otherwise] = [(first, a), (second, b)].map(|(written, value)| {
             let write = |checker: &mut Self| {
                 checker.block = written;
                 checker.emit(StmtKind::Assign { to, value }, at);
             };
-            self.apart(write).0
+            self.collect_block(write).0
         });
         self.emit(StmtKind::If { condition, then, otherwise }, at);
         Ok(Val::Scalar(ty, result))

@@ -1,28 +1,28 @@
-//! v1model's functions, and ours: `steer`, `remote_handler`.
+//! Extern functions: those of v1model, and CLIP's `steer` and `remote_handler`.
 
 use super::types::Type;
 use super::value::Val;
-use super::{Checked, Checker, Item, Within};
+use super::{Checked, Checker, Item, PipelinePart};
 use crate::ast::{self, ExprKind};
 use crate::diag::Diagnostic;
 use crate::ir::{DROP_PORT, Expr, HashAlgorithm, Span, Standard, StmtKind, Ty};
 
-/// What v1model has and the subset has not, and what to do instead.
+/// Functions of v1model that the subset lacks, with the suggested replacement.
 const REFUSED: [(&str, &str); 11] = [
-    ("random", "hash fields that differ, or count in a register"),
+    ("random", "hash the packet's fields, or use a register as counter"),
     ("resubmit", "use `recirculate_preserving_field_list`, or write the steps one after another"),
     ("resubmit_preserving_field_list", "use `recirculate_preserving_field_list`"),
     ("clone3", "use `clone(CloneType.I2E, port)`"),
-    ("clone_preserving_field_list", "use `clone(CloneType.I2E, port)`; a header field takes along what metadata held"),
-    ("recirculate", "use `recirculate_preserving_field_list(0)`; a header field takes along what metadata held"),
+    ("clone_preserving_field_list", "use `clone(CloneType.I2E, port)`, and carry metadata in a header field"),
+    ("recirculate", "use `recirculate_preserving_field_list(0)`, and carry metadata in a header field"),
     ("assert", "`verify` in a parser, `if` in a control"),
-    ("assume", "leave it out"),
-    ("log_msg", "leave it out; `digest` tells a controller"),
-    ("execute_meter", "keep time and bytes in a `register`"),
+    ("assume", "remove it"),
+    ("log_msg", "remove it; use `digest` to notify the controller"),
+    ("execute_meter", "store time and bytes in a `register`"),
     ("static_assert", "write `#if … #error … #endif`"),
 ];
 
-/// Functions that are known, for a name that is nearly one.
+/// Known functions, for spelling suggestions.
 const KNOWN: [&str; 12] = [
     "mark_to_drop",
     "hash",
@@ -39,7 +39,7 @@ const KNOWN: [&str; 12] = [
 ];
 
 impl<'a> Checker<'a> {
-    pub(super) fn external(
+    pub(super) fn check_extern_call(
         &mut self,
         name: &str,
         of: Span,
@@ -48,57 +48,57 @@ impl<'a> Checker<'a> {
         at: Span,
     ) -> Checked<Val> {
         match name {
-            "mark_to_drop" => self.mark_to_drop(args, at)?,
-            "hash" => self.hash(args, at)?,
-            "digest" => self.digest(types, args, at)?,
-            "clone" => self.clone_packet(args, at)?,
+            "mark_to_drop" => self.emit_mark_to_drop(args, at)?,
+            "hash" => self.check_hash(args, at)?,
+            "digest" => self.check_digest(types, args, at)?,
+            "clone" => self.check_clone(args, at)?,
             "recirculate_preserving_field_list" => {
-                self.in_pipeline("recirculation", at)?;
-                let [_list] = self.arguments(args, "recirculate_preserving_field_list(0)", at)?;
+                self.require_pipeline("recirculation", at)?;
+                let [_list] = self.expect_arguments(args, "recirculate_preserving_field_list(0)", at)?;
                 self.emit(StmtKind::Recirculate, at);
             }
             "truncate" => {
-                self.in_pipeline("`truncate`", at)?;
-                let [length] = self.arguments(args, "truncate(length)", at)?;
-                let length = self.expr_as(&length.value, &Type::Bit(32))?;
+                self.require_pipeline("`truncate`", at)?;
+                let [length] = self.expect_arguments(args, "truncate(length)", at)?;
+                let length = self.check_expr_as(&length.value, &Type::Bit(32))?;
                 self.emit(StmtKind::Truncate(length), at);
             }
             "verify" => {
-                if self.within != Within::Parser {
-                    let wrong = Diagnostic::new(at, "`verify` outside of a parser");
-                    return self.fail(wrong.hint("write `if` in a control"));
+                if self.within != PipelinePart::Parser {
+                    let wrong = Diagnostic::new(at, "`verify` is allowed in parsers only");
+                    return self.fail(wrong.hint("use `if` in a control"));
                 }
-                let [condition, error] = self.arguments(args, "verify(condition, error.NoMatch)", at)?;
-                let condition = self.condition(&condition.value)?;
-                let error = self.known(&error.value, &Type::Error)? as u16;
+                let [condition, error] = self.expect_arguments(args, "verify(condition, error.NoMatch)", at)?;
+                let condition = self.check_condition(&condition.value)?;
+                let error = self.eval_bits(&error.value, &Type::Error)? as u16;
                 self.emit(StmtKind::Require { condition, error }, at);
             }
-            "verify_checksum" => self.checksum(args, true, false, at)?,
-            "verify_checksum_with_payload" => self.checksum(args, true, true, at)?,
-            "update_checksum" => self.checksum(args, false, false, at)?,
-            "update_checksum_with_payload" => self.checksum(args, false, true, at)?,
-            "steer" => self.steer(args, at)?,
-            "remote_handler" => self.remote(args, at)?,
+            "verify_checksum" => self.check_checksum(args, true, false, at)?,
+            "verify_checksum_with_payload" => self.check_checksum(args, true, true, at)?,
+            "update_checksum" => self.check_checksum(args, false, false, at)?,
+            "update_checksum_with_payload" => self.check_checksum(args, false, true, at)?,
+            "steer" => self.check_steer(args, at)?,
+            "remote_handler" => self.check_remote_call(args, at)?,
             _ => {
                 if let Some((_, hint)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-                    let wrong = Diagnostic::new(of, format!("`{name}` is not in the subset"));
+                    let wrong = Diagnostic::new(of, format!("`{name}` is not supported"));
                     return self.fail(wrong.hint(*hint));
                 }
-                if let Some(known) = super::closest(name, KNOWN.to_vec()) {
-                    let wrong = Diagnostic::new(of, format!("no function or action `{name}`"));
-                    return self.fail(wrong.hint(format!("there is `{known}`")));
+                if let Some(known) = super::closest_name(name, KNOWN.to_vec()) {
+                    let wrong = Diagnostic::new(of, format!("unknown function or action `{name}`"));
+                    return self.fail(wrong.hint(format!("did you mean `{known}`?")));
                 }
-                return self.unknown(of, name, "function or action");
+                return self.report_unknown(of, name, "function or action");
             }
         }
         Ok(Val::Void)
     }
 
-    /// v1model: the port that means drop, and no multicast.
-    fn mark_to_drop(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
-        self.in_pipeline("`mark_to_drop`", at)?;
-        let [standard] = self.arguments(args, "mark_to_drop(standard_metadata)", at)?;
-        self.target(&standard.value)?;
+    /// `mark_to_drop`: sets v1model's drop port and clears the multicast group.
+    fn emit_mark_to_drop(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+        self.require_pipeline("`mark_to_drop`", at)?;
+        let [standard] = self.expect_arguments(args, "mark_to_drop(standard_metadata)", at)?;
+        self.resolve_target(&standard.value)?;
         for (field, value) in [(Standard::EgressSpec, DROP_PORT), (Standard::McastGroup, 0)] {
             if let Some(&to) = self.standard.get(&field) {
                 let value = Expr::constant(self.program.slots[to.0 as usize].ty, value);
@@ -108,72 +108,73 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// `hash(result, algorithm, base, { data }, max)`
-    fn hash(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    /// Checks `hash(result, algorithm, base, { data }, max)`.
+    fn check_hash(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
         let usage = "hash(result, HashAlgorithm.crc32, base, { data }, max)";
-        let [to, algorithm, base, data, max] = self.arguments(args, usage, at)?;
-        let place = self.target(&to.value)?;
+        let [to, algorithm, base, data, max] = self.expect_arguments(args, usage, at)?;
+        let place = self.resolve_target(&to.value)?;
         let ty = place.ty();
         let Some(width) = ty.scalar().map(Ty::width).filter(|_| matches!(ty.base(), Type::Bit(_))) else {
-            return self.fail(Diagnostic::new(to.value.at, format!("a hash is a `bit`, not a `{ty}`")));
+            return self
+                .fail(Diagnostic::new(to.value.at, format!("the result of a hash must be a `bit`, not `{ty}`")));
         };
-        let algorithm = self.algorithm(&algorithm.value)?;
-        let mut read = vec![self.bits(&base.value, width)?];
+        let algorithm = self.resolve_algorithm(&algorithm.value)?;
+        let mut read = vec![self.check_bits(&base.value, width)?];
         let before = self.block.len();
-        let inputs = self.inputs(&data.value)?;
-        self.read_before(&mut read, before, at)?;
+        let inputs = self.check_hash_inputs(&data.value)?;
+        self.save_exprs_before(&mut read, before, at)?;
         read.extend(inputs);
         let before = self.block.len();
-        let max = self.bits(&max.value, 64)?;
-        self.read_before(&mut read, before, at)?;
+        let max = self.check_bits(&max.value, 64)?;
+        self.save_exprs_before(&mut read, before, at)?;
         let base = read.remove(0);
         let inputs = read;
-        self.into(&place, &ty, at, |to| StmtKind::Hash { to, algorithm, base, inputs, max })
+        self.emit_into(&place, &ty, at, |to| StmtKind::Hash { to, algorithm, base, inputs, max })
     }
 
-    /// `update_checksum(condition, { data }, field, algorithm)`, `verify_checksum(…)`
-    fn checksum(&mut self, args: &[ast::Arg], verify: bool, payload: bool, at: Span) -> Checked<()> {
-        if self.within != Within::Checksum {
-            let wrong = Diagnostic::new(at, "a checksum outside of the controls for checksums");
-            return self.fail(wrong.hint("V1Switch's second control verifies, its fifth computes them"));
+    /// Checks `update_checksum(condition, { data }, field, algorithm)` and `verify_checksum(…)`.
+    fn check_checksum(&mut self, args: &[ast::Arg], verify: bool, payload: bool, at: Span) -> Checked<()> {
+        if self.within != PipelinePart::Checksum {
+            let wrong = Diagnostic::new(at, "checksums are allowed in the checksum controls only");
+            return self.fail(wrong.hint("V1Switch's second argument verifies checksums, its fifth computes them"));
         }
         let usage = "update_checksum(condition, { data }, field, HashAlgorithm.csum16)";
-        let [condition, data, field, algorithm] = self.arguments(args, usage, at)?;
-        let mut read = vec![self.condition(&condition.value)?];
+        let [condition, data, field, algorithm] = self.expect_arguments(args, usage, at)?;
+        let mut read = vec![self.check_condition(&condition.value)?];
         let before = self.block.len();
-        let inputs = self.inputs(&data.value)?;
-        self.read_before(&mut read, before, at)?;
+        let inputs = self.check_hash_inputs(&data.value)?;
+        self.save_exprs_before(&mut read, before, at)?;
         read.extend(inputs);
-        let algorithm = self.algorithm(&algorithm.value)?;
+        let algorithm = self.resolve_algorithm(&algorithm.value)?;
         if verify {
             let before = self.block.len();
-            let value = self.expr(&field.value)?;
-            let (_, expected) = self.scalar(&value, field.value.at)?;
-            self.read_before(&mut read, before, at)?;
+            let value = self.check_expr(&field.value)?;
+            let (_, expected) = self.load_scalar(&value, field.value.at)?;
+            self.save_exprs_before(&mut read, before, at)?;
             let condition = read.remove(0);
             self.emit(StmtKind::Verify { condition, expected, algorithm, inputs: read, payload }, at);
             return Ok(());
         }
-        let place = self.target(&field.value)?;
+        let place = self.resolve_target(&field.value)?;
         let ty = place.ty();
         let condition = read.remove(0);
-        self.into(&place, &ty, at, |to| StmtKind::Checksum { condition, to, algorithm, inputs: read, payload })
+        self.emit_into(&place, &ty, at, |to| StmtKind::Checksum { condition, to, algorithm, inputs: read, payload })
     }
 
-    /// `{ a, b }`, a struct, a tuple, or one value.
-    fn inputs(&mut self, data: &ast::Expr) -> Checked<Vec<Expr>> {
-        let value = self.expr(data)?;
+    /// Inputs of a hash or checksum: `{ a, b }`, a struct, a tuple or a scalar.
+    fn check_hash_inputs(&mut self, data: &ast::Expr) -> Checked<Vec<Expr>> {
+        let value = self.check_expr(data)?;
         let mut inputs = Vec::new();
-        self.flat(&value, data.at, &mut inputs)?;
+        self.flatten(&value, data.at, &mut inputs)?;
         Ok(inputs)
     }
 
-    fn algorithm(&mut self, expr: &ast::Expr) -> Checked<HashAlgorithm> {
-        let name = match (&expr.kind, self.expr(expr)?.ty()) {
+    fn resolve_algorithm(&mut self, expr: &ast::Expr) -> Checked<HashAlgorithm> {
+        let name = match (&expr.kind, self.check_expr(expr)?.ty()) {
             (ExprKind::Member(_, name), Some(Type::Enum(of))) if &*of.name == "HashAlgorithm" => name,
             _ => {
-                let wrong = Diagnostic::new(expr.at, "expected an algorithm");
-                return self.fail(wrong.hint("there are HashAlgorithm.crc32, crc16, csum16, xor16, identity"));
+                let wrong = Diagnostic::new(expr.at, "expected a hash algorithm");
+                return self.fail(wrong.hint("available: HashAlgorithm.crc32, crc16, csum16, xor16, identity"));
             }
         };
         match &*name.text {
@@ -183,20 +184,20 @@ impl<'a> Checker<'a> {
             "xor16" => Ok(HashAlgorithm::Xor16),
             "identity" => Ok(HashAlgorithm::Identity),
             other => {
-                let wrong = Diagnostic::new(name.at, format!("algorithm `{other}` is not in the subset"));
-                self.fail(wrong.hint("there are crc32, crc16, csum16, xor16, identity"))
+                let wrong = Diagnostic::new(name.at, format!("algorithm `{other}` is not supported"));
+                self.fail(wrong.hint("available: crc32, crc16, csum16, xor16, identity"))
             }
         }
     }
 
-    /// `digest(receiver, data)`: of the kind that its struct is named.
-    fn digest(&mut self, types: &[ast::Type], args: &[ast::Arg], at: Span) -> Checked<()> {
-        self.in_pipeline("`digest`", at)?;
-        let [receiver, data] = self.arguments(args, "digest(1, data)", at)?;
-        self.bits(&receiver.value, 32)?;
-        let mut value = self.expr(&data.value)?;
+    /// Checks `digest(receiver, data)`; the digest is named after its struct.
+    fn check_digest(&mut self, types: &[ast::Type], args: &[ast::Arg], at: Span) -> Checked<()> {
+        self.require_pipeline("`digest`", at)?;
+        let [receiver, data] = self.expect_arguments(args, "digest(1, data)", at)?;
+        self.check_bits(&receiver.value, 32)?;
+        let mut value = self.check_expr(&data.value)?;
         if let [ty] = types {
-            let ty = self.ty(ty)?;
+            let ty = self.resolve_type(ty)?;
             value = self.coerce(value, &ty, data.value.at)?;
         }
         let name = match value.ty() {
@@ -204,28 +205,28 @@ impl<'a> Checker<'a> {
             _ => "digest".to_owned(),
         };
         let mut values = Vec::new();
-        self.flat(&value, data.value.at, &mut values)?;
+        self.flatten(&value, data.value.at, &mut values)?;
         self.emit(StmtKind::Digest { name, values }, at);
         Ok(())
     }
 
-    /// `clone(CloneType.I2E, port)`
-    fn clone_packet(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
-        let [kind, session] = self.arguments(args, "clone(CloneType.I2E, port)", at)?;
+    /// Checks `clone(CloneType.I2E, port)`.
+    fn check_clone(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+        let [kind, session] = self.expect_arguments(args, "clone(CloneType.I2E, port)", at)?;
         let ingress = matches!(&kind.value.kind, ExprKind::Member(_, name) if &*name.text == "I2E");
-        self.expr(&kind.value)?;
-        if !ingress || self.within != Within::Ingress {
-            let wrong = Diagnostic::new(at, "a clone that is not from ingress to egress");
-            return self.fail(wrong.hint("write `clone(CloneType.I2E, port)` in the ingress"));
+        self.check_expr(&kind.value)?;
+        if !ingress || self.within != PipelinePart::Ingress {
+            let wrong = Diagnostic::new(at, "only clones from ingress to egress are supported");
+            return self.fail(wrong.hint("use `clone(CloneType.I2E, port)` in the ingress"));
         }
-        let session = self.bits(&session.value, 32)?;
+        let session = self.check_bits(&session.value, 32)?;
         self.emit(StmtKind::Clone { session }, at);
         Ok(())
     }
 
-    /// `steer(value)` of the only partition, or `steer(partition, value)`.
-    fn steer(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
-        self.in_pipeline("`steer`", at)?;
+    /// Checks `steer(value)`, with a single partition, and `steer(partition, value)`.
+    fn check_steer(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+        self.require_pipeline("`steer`", at)?;
         let named = match args {
             [first, _] => match &first.value.kind {
                 ExprKind::Name(name) => self.lookup(name),
@@ -237,7 +238,7 @@ impl<'a> Checker<'a> {
             (Some(Item::Partition(index)), [_, value]) => (index, value),
             (None, [value]) if self.program.partitions.len() == 1 => (0, value),
             _ => {
-                let wrong = Diagnostic::new(at, "expected a partition and a value of it");
+                let wrong = Diagnostic::new(at, "expected a partition and a value");
                 return self.fail(wrong.hint(match self.program.partitions.len() {
                     0 => "declare one: partition bit<16> ports = 1024 .. 65535;",
                     _ => "write `steer(partition, value)`",
@@ -246,7 +247,7 @@ impl<'a> Checker<'a> {
         };
         let partition = &self.program.partitions[index];
         let (name, ty) = (partition.name.clone(), partition.ty);
-        let value = self.expr_as(&value.value, &Type::Bit(ty.width()))?;
+        let value = self.check_expr_as(&value.value, &Type::Bit(ty.width()))?;
         self.emit(StmtKind::Steer { partition: name, value }, at);
         Ok(())
     }

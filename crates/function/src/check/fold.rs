@@ -1,24 +1,24 @@
-//! Expressions of the IR, with what is known worked out.
+//! Constant folding of IR expressions.
 
 use super::num::{Num, mask};
 use crate::ir::{Binary, Expr, ExprKind, HeaderId, SlotId, Ty, Unary};
 
-/// The number, if the expression is one.
-fn known(expr: &Expr) -> Option<u128> {
+/// Value of a constant expression.
+fn constant_value(expr: &Expr) -> Option<u128> {
     match expr.kind {
         ExprKind::Const(value) => Some(value),
         _ => None,
     }
 }
 
-/// `left op right`, of type `ty`.
+/// Folded `left op right` of type `ty`.
 pub(super) fn binary(ty: Ty, op: Binary, left: Expr, right: Expr) -> Expr {
-    if let (Some(a), Some(b)) = (known(&left), known(&right))
+    if let (Some(a), Some(b)) = (constant_value(&left), constant_value(&right))
         && let Some(value) = value(left.ty, op, a, b, right.ty)
     {
         return Expr::constant(ty, value);
     }
-    match (op, known(&left), known(&right)) {
+    match (op, constant_value(&left), constant_value(&right)) {
         (Binary::LogicalAnd, Some(1), _) | (Binary::LogicalOr, Some(0), _) => right,
         (Binary::LogicalAnd, Some(_), _) | (Binary::LogicalOr, Some(_), _) => left,
         (Binary::LogicalAnd, _, Some(1)) | (Binary::LogicalOr, _, Some(0)) => left,
@@ -27,7 +27,7 @@ pub(super) fn binary(ty: Ty, op: Binary, left: Expr, right: Expr) -> Expr {
     }
 }
 
-/// `a op b`; `ty` is the left one's, the right one's differs in shifts and `++` only.
+/// Value of `a op b`. `ty` is the left operand's type; the right one differs only in shifts and `++`.
 fn value(ty: Ty, op: Binary, a: u128, b: u128, right: Ty) -> Option<u128> {
     let width = ty.width();
     let number = |bits| Num::of_bits(bits, width, ty.signed());
@@ -70,10 +70,10 @@ fn exact_fits(number: Num, ty: Ty) -> bool {
     (ty.signed() || number >= Num::from(0)) && number.fits(ty.width(), ty.signed())
 }
 
-/// `op of`
+/// Folded `op of`.
 pub(super) fn unary(op: Unary, of: Expr) -> Expr {
     let ty = of.ty;
-    match (op, known(&of)) {
+    match (op, constant_value(&of)) {
         (Unary::Not, Some(value)) => Expr::constant(ty, value ^ 1),
         (Unary::Complement, Some(value)) => Expr::constant(ty, !value),
         (Unary::Negate, Some(value)) => Expr::constant(ty, value.wrapping_neg()),
@@ -85,34 +85,34 @@ pub(super) fn unary(op: Unary, of: Expr) -> Expr {
     }
 }
 
-/// `of[high:low]`
+/// Folded `of[high:low]`.
 pub(super) fn slice(of: Expr, high: u16, low: u16) -> Expr {
     let ty = Ty::Bit(high - low + 1);
-    match known(&of) {
+    match constant_value(&of) {
         Some(value) => Expr::constant(ty, value >> low),
         None if low == 0 && of.ty == ty => of,
         None => Expr { ty, kind: ExprKind::Slice { of: Box::new(of), high, low } },
     }
 }
 
-/// `left ++ right`
+/// Folded `left ++ right`.
 pub(super) fn concat(left: Expr, right: Expr) -> Expr {
     let ty = Ty::Bit(left.ty.width() + right.ty.width());
     binary(ty, Binary::Concat, left, right)
 }
 
-/// `(ty) of`
+/// Folded `(ty) of`.
 pub(super) fn cast(of: Expr, ty: Ty) -> Expr {
-    match known(&of) {
+    match constant_value(&of) {
         _ if of.ty == ty => of,
         Some(value) => Expr::constant(ty, Num::of_bits(value, of.ty.width(), of.ty.signed()).bits(ty.width())),
         None => Expr { ty, kind: ExprKind::Cast(Box::new(of)) },
     }
 }
 
-/// `condition ? then : otherwise`
+/// Folded `condition ? then : otherwise`.
 pub(super) fn mux(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
-    match known(&condition) {
+    match constant_value(&condition) {
         Some(1) => then,
         Some(_) => otherwise,
         None => {
@@ -122,22 +122,24 @@ pub(super) fn mux(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
     }
 }
 
-/// Whether the expression reads this slot.
+/// True if the expression reads this slot.
 pub(super) fn reads(expr: &Expr, slot: SlotId) -> bool {
-    has(expr, &|kind| *kind == ExprKind::Slot(slot))
+    any_leaf(expr, &|kind| *kind == ExprKind::Slot(slot))
 }
 
-/// Whether the expression asks if this header is valid.
-pub(super) fn asks(expr: &Expr, header: HeaderId) -> bool {
-    has(expr, &|kind| *kind == ExprKind::Valid(header))
+/// True if the expression tests this header's validity.
+pub(super) fn reads_validity(expr: &Expr, header: HeaderId) -> bool {
+    any_leaf(expr, &|kind| *kind == ExprKind::Valid(header))
 }
 
-fn has(expr: &Expr, leaf: &impl Fn(&ExprKind) -> bool) -> bool {
+fn any_leaf(expr: &Expr, leaf: &impl Fn(&ExprKind) -> bool) -> bool {
     match &expr.kind {
         kind @ (ExprKind::Slot(_) | ExprKind::Const(_) | ExprKind::Valid(_) | ExprKind::Lookahead { .. }) => leaf(kind),
-        ExprKind::Unary(_, of) | ExprKind::Cast(of) | ExprKind::Slice { of, .. } => has(of, leaf),
-        ExprKind::Binary(_, left, right) => has(left, leaf) || has(right, leaf),
-        ExprKind::Mux(condition, then, otherwise) => has(condition, leaf) || has(then, leaf) || has(otherwise, leaf),
+        ExprKind::Unary(_, of) | ExprKind::Cast(of) | ExprKind::Slice { of, .. } => any_leaf(of, leaf),
+        ExprKind::Binary(_, left, right) => any_leaf(left, leaf) || any_leaf(right, leaf),
+        ExprKind::Mux(condition, then, otherwise) => {
+            any_leaf(condition, leaf) || any_leaf(then, leaf) || any_leaf(otherwise, leaf)
+        }
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
 
     fn folded(ty: Ty, op: Binary, a: u128, b: u128) -> u128 {
         let folded = binary(ty, op, Expr::constant(ty, a), Expr::constant(ty, b));
-        known(&folded).expect("both are known")
+        constant_value(&folded).expect("both are known")
     }
 
     #[test]
@@ -166,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn casts_keep_the_sign_and_cut() {
-        assert_eq!(known(&cast(Expr::constant(Ty::Int(8), 0xff), Ty::Int(16))), Some(0xffff));
-        assert_eq!(known(&cast(Expr::constant(Ty::Bit(16), 0x1234), Ty::Bit(8))), Some(0x34));
+    fn folded_casts_extend_sign_and_truncate() {
+        assert_eq!(constant_value(&cast(Expr::constant(Ty::Int(8), 0xff), Ty::Int(16))), Some(0xffff));
+        assert_eq!(constant_value(&cast(Expr::constant(Ty::Bit(16), 0x1234), Ty::Bit(8))), Some(0x34));
     }
 }

@@ -1,13 +1,13 @@
-//! The handler: its C, what goes to it and comes from it, and where it is called (CLIP §IV-A).
+//! Handler: its C source, its request and response, and its call in the ingress (CLIP §IV-A).
 
 use super::types::Type;
 use super::value::Place;
-use super::{Checked, Checker, Item, Within, constant};
+use super::{Checked, Checker, Item, PipelinePart, constant};
 use crate::ast::{self, Direction, TypeKind};
 use crate::diag::{Diagnostic, Sink};
-use crate::ir::{self, Block, Expr, ExprKind, SlotId, SlotKind, Source, Span, Stmt, StmtKind, Ty};
+use crate::ir::{self, Block, CSource, Expr, ExprKind, SlotId, SlotKind, Span, Stmt, StmtKind, Ty};
 
-/// What is known of it.
+/// Parts of the handler that have been declared.
 #[derive(Default)]
 pub(super) struct Handler<'a> {
     state: Option<Span>,
@@ -23,29 +23,29 @@ struct Call {
 }
 
 impl<'a> Handler<'a> {
-    pub fn state(&mut self, c: Span, at: Span, sink: &mut Sink) {
+    pub fn set_state(&mut self, c: Span, at: Span, sink: &mut Sink) {
         if self.state.replace(c).is_some() {
-            sink.push(Diagnostic::new(at, "a second `state`").hint("all variables stand in one"));
+            sink.push(Diagnostic::new(at, "duplicate `state`").hint("declare all variables in one block"));
         }
     }
 
-    pub fn body(&mut self, params: &'a [ast::Param], c: Span, at: Span, sink: &mut Sink) {
+    pub fn set_body(&mut self, params: &'a [ast::Param], c: Span, at: Span, sink: &mut Sink) {
         if self.body.replace((params, c, at)).is_some() {
-            sink.push(Diagnostic::new(at, "a second `remote_handler`").hint("a function has one"));
+            sink.push(Diagnostic::new(at, "duplicate `remote_handler`").hint("a function has one handler"));
         }
     }
 
-    /// Whether there is one: names in the pipeline then begin with its parts.
+    /// True if a handler exists; names in the pipeline then carry the names of its parts.
     pub fn is_some(&self) -> bool {
         self.body.is_some()
     }
 }
 
 impl Checker<'_> {
-    /// `remote_handler(req, res);`
-    pub(super) fn remote(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    /// Checks `remote_handler(req, res);`.
+    pub(super) fn check_remote_call(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
         let Some((params, _, declared)) = self.handler.body else {
-            let wrong = Diagnostic::new(at, "no `remote_handler` is declared");
+            let wrong = Diagnostic::new(at, "`remote_handler` is not declared");
             return self.fail(wrong.hint("void remote_handler(in request req, out response res) { C }"));
         };
         let right = match params {
@@ -59,24 +59,25 @@ impl Checker<'_> {
             _ => false,
         };
         if !right {
-            let wrong = Diagnostic::new(declared, "a handler with other parameters");
+            let wrong = Diagnostic::new(declared, "invalid parameters of `remote_handler`");
             return self.fail(wrong.hint("void remote_handler(in request req, out response res) { C }"));
         }
-        if self.within != Within::Ingress || self.in_action {
-            return self.fail(Diagnostic::new(at, "`remote_handler` outside of the ingress"));
+        if self.within != PipelinePart::Ingress || self.in_action {
+            return self.fail(Diagnostic::new(at, "`remote_handler` is allowed in the ingress only"));
         }
-        let [req, res] = self.arguments(args, "remote_handler(req, res)", at)?;
+        let [req, res] = self.expect_arguments(args, "remote_handler(req, res)", at)?;
         let (request, response) =
-            (self.parameters_at(&req.value, "request")?, self.parameters_at(&res.value, "response")?);
+            (self.resolve_parameters(&req.value, "request")?, self.resolve_parameters(&res.value, "response")?);
         if let Some(first) = &self.handler.call {
-            let wrong = Diagnostic::new(at, "a second call of `remote_handler`").also(first.at, "the first is here");
-            return self.fail(wrong.hint("a packet goes to the handler once"));
+            let wrong =
+                Diagnostic::new(at, "`remote_handler` is called more than once").also(first.at, "first one is here");
+            return self.fail(wrong.hint("a packet can go to the handler only once"));
         }
         let mut call = Call { at, request: Vec::new(), response: Vec::new(), flow: Vec::new() };
         request.slots(&mut call.request);
         response.slots(&mut call.response);
         if call.request.iter().any(|slot| call.response.contains(slot)) {
-            return self.fail(Diagnostic::new(at, "request and response are one variable"));
+            return self.fail(Diagnostic::new(at, "request and response must be different variables"));
         }
         if let Place::Struct(Type::Struct(of), items) = &request {
             for (_, item) in of.fields.iter().zip(items.iter()).filter(|(field, _)| field.flow) {
@@ -94,8 +95,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn parameters_at(&mut self, expr: &ast::Expr, name: &str) -> Checked<Place> {
-        let place = self.target(expr)?;
+    fn resolve_parameters(&mut self, expr: &ast::Expr, name: &str) -> Checked<Place> {
+        let place = self.resolve_target(expr)?;
         match place.ty() {
             Type::Struct(of) if &*of.name == name => Ok(place),
             ty => {
@@ -105,12 +106,13 @@ impl Checker<'_> {
         }
     }
 
-    /// When the ingress is written: puts the call where the split expects it, and the handler into the program.
-    pub(super) fn handle(&mut self) -> Checked<()> {
+    /// Moves the call to the place that the split expects, and adds the handler to the program; called after the
+    /// ingress.
+    pub(super) fn finish_handler(&mut self) -> Checked<()> {
         let Some((_, body, declared)) = self.handler.body else {
             if let Some(state) = self.handler.state {
                 let wrong = Diagnostic::new(Span { end: state.start, ..state }, "`state` without a `remote_handler`");
-                return self.fail(wrong.hint("in P4, state is in registers"));
+                return self.fail(wrong.hint("in P4, state is stored in registers"));
             }
             return Ok(());
         };
@@ -119,28 +121,29 @@ impl Checker<'_> {
             return self.fail(wrong.hint("in the pipeline: `if (flight) { remote_handler(req, res); }`"));
         };
         let mut ingress = std::mem::take(&mut self.program.ingress);
-        let Some(place) = ingress.iter().position(calls) else {
+        let Some(place) = ingress.iter().position(is_remote_call) else {
             let wrong = Diagnostic::new(call.at, "`remote_handler` is called within another statement");
-            return self
-                .fail(wrong.hint("call it at the top of the pipeline: `if (flight) { remote_handler(req, res); }`"));
+            return self.fail(
+                wrong.hint("call it at the top level of the pipeline: `if (flight) { remote_handler(req, res); }`"),
+            );
         };
-        let flight = self.flight(&mut ingress, place, call.at)?;
+        let flight = self.flight_slot(&mut ingress, place, call.at)?;
         self.program.ingress = ingress;
-        let source = |checker: &Self, at: Span| Source { text: checker.sources.slice(at).to_owned(), at };
-        self.program.handler = Some(ir::Handler {
+        let source = |checker: &Self, at: Span| CSource { text: checker.sources.slice(at).to_owned(), at };
+        self.program.handler = Some(ir::HandlerDecl {
             request: call.request,
             response: call.response,
             flow: call.flow,
             flight,
-            defines: self.constants_in_c(),
-            state: self.handler.state.map_or_else(Source::default, |at| source(self, at)),
+            defines: self.c_constants(),
+            state: self.handler.state.map_or_else(CSource::default, |at| source(self, at)),
             body: source(self, body),
         });
         Ok(())
     }
 
-    /// Constants at the top of the file, as C has them.
-    fn constants_in_c(&self) -> String {
+    /// Top-level constants as C definitions.
+    fn c_constants(&self) -> String {
         let known = self.scopes[0].iter().filter_map(|(name, (item, at))| match item {
             Item::Const(value) => Some((*at, format!("#define {name} {}\n", constant::in_c(value)?))),
             _ => None,
@@ -150,12 +153,12 @@ impl Checker<'_> {
         known.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// The slot that decides; one of the compiler's, if the condition is not just a variable.
-    fn flight(&mut self, ingress: &mut Block, place: usize, at: Span) -> Checked<SlotId> {
+    /// Slot of the call's condition; a temporary if the condition is not a plain variable.
+    fn flight_slot(&mut self, ingress: &mut Block, place: usize, at: Span) -> Checked<SlotId> {
         if let StmtKind::If { condition: Expr { kind: ExprKind::Slot(slot), .. }, .. } = &ingress[place].kind {
             return Ok(*slot);
         }
-        let flight = self.slot("flight", Ty::Bool, SlotKind::Local, at)?;
+        let flight = self.new_slot("flight", Ty::Bool, SlotKind::Local, at)?;
         let decides = Expr::slot(Ty::Bool, flight);
         let value = match &mut ingress[place].kind {
             StmtKind::If { condition, .. } => std::mem::replace(condition, decides),
@@ -170,8 +173,8 @@ impl Checker<'_> {
     }
 }
 
-/// `remote_handler(…);` or `if (…) { remote_handler(…); }`
-fn calls(stmt: &Stmt) -> bool {
+/// True for `remote_handler(…);` and `if (…) { remote_handler(…); }`.
+fn is_remote_call(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Remote => true,
         StmtKind::If { then, otherwise, .. } => {

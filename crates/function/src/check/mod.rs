@@ -1,12 +1,12 @@
-//! A tree to a program: names, types, constants; calls put in place of their names; all of it in one walk, for what a
-//! body means depends on what it is given.
+//! Type checker and lowering: resolves names, types and constants, inlines calls, and emits the IR. One walk does all
+//! of it, because the meaning of a body depends on its arguments.
 //!
 //! ```text
 //! declarations ─► scopes ─► package: parser ─► controls ─► statements ─► expressions ─► ir
 //! ```
 //!
-//! Values are [`value::Val`]s, storage is [`value::Place`]s; statements are written into [`Checker::block`]. What is
-//! wrong is told to the sink, and work goes on with the next statement.
+//! Values are [`value::Val`]s, storage is [`value::Place`]s, statements are emitted into [`Checker::block`]. A mistake
+//! is added to the sink, and the check continues with the next statement.
 
 mod access;
 mod action;
@@ -50,14 +50,14 @@ use value::{Place, Val};
 
 pub(crate) type Checked<T> = Result<T, Reported>;
 
-/// How deep calls, blocks and expressions go together, once calls are in place.
+/// Largest nesting depth of calls, blocks and expressions after inlining.
 const DEPTH_MAX: usize = 160;
-/// Statements of a whole program, once calls are in place.
+/// Largest number of statements of a program after inlining.
 const STATEMENTS_MAX: usize = 1 << 16;
-/// Slots of a whole program.
+/// Largest number of slots of a program.
 const SLOTS_MAX: usize = 1 << 15;
 
-/// The program that these declarations are, unless something is wrong; then the sink knows.
+/// Checks declarations and lowers them to a program; `None` if the sink has diagnostics.
 pub(crate) fn program(
     declarations: &[Decl],
     name: &str,
@@ -66,14 +66,14 @@ pub(crate) fn program(
     sink: &mut Sink,
 ) -> Option<Program> {
     let mut checker = Checker::new(name, sources, sink);
-    checker.declare(declarations);
+    checker.check_declarations(declarations);
     if let Some(handler) = &mut checker.program.handler {
         handler.defines.insert_str(0, defines);
     }
     checker.sink.is_empty().then_some(checker.program)
 }
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone)]
 enum Item<'a> {
     Type(Type),
@@ -92,26 +92,26 @@ enum Item<'a> {
     Instance(Rc<Instance<'a>>),
     Register(ir::RegisterId, Type),
     Counter(ir::CounterId),
-    /// By its index.
+    /// Partition, by its index.
     Partition(usize),
-    /// Its declaration is wrong, which has been told.
-    Wrong,
+    /// Faulty declaration, already reported.
+    Invalid,
 }
 
-/// An action where it was declared.
+/// Action with the environment of its declaration.
 struct ActionItem<'a> {
     action: &'a ast::Action,
-    /// Scopes that it sees.
+    /// Number of outer scopes visible to the body.
     scopes: usize,
-    /// What its name begins with.
+    /// Prefix of the action's name.
     path: String,
 }
 
-/// A control or parser, instantiated.
+/// Instance of a control or parser.
 struct Instance<'a> {
     of: Instantiated<'a>,
     name: Rc<str>,
-    /// Constructor's parameters.
+    /// Values of the constructor's parameters.
     constants: Vec<(Rc<str>, Val)>,
 }
 
@@ -123,14 +123,14 @@ enum Instantiated<'a> {
 
 type Scope<'a> = HashMap<Rc<str>, (Item<'a>, Span)>;
 
-/// Where statements stand: what may be called there.
+/// Part of the pipeline that is checked; it determines the calls that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Within {
+enum PipelinePart {
     Parser,
-    /// Ingress, or a control that is checked alone.
+    /// Ingress, or a control that is checked outside of the pipeline.
     Ingress,
     Egress,
-    /// Verify and compute.
+    /// Checksum verification and computation.
     Checksum,
     Deparser,
 }
@@ -139,35 +139,35 @@ struct Checker<'a> {
     sink: &'a mut Sink,
     sources: &'a Sources,
     program: Program,
-    /// The top of the file, then what is innermost last.
+    /// Scopes: the top level first, the innermost last.
     scopes: Vec<Scope<'a>>,
-    /// Statements being written.
+    /// Statements of the block that is being emitted.
     block: ir::Block,
-    /// Names of slots, tables, … that are taken, and the number behind the last one that begins so.
+    /// Names that are in use, each with its last numeric suffix.
     names: HashMap<String, u32>,
-    /// What names of storage begin with.
+    /// Prefix of names of storage.
     path: String,
-    within: Within,
-    /// Whether an action's body is being written: no tables there.
+    within: PipelinePart,
+    /// True while an action's body is checked: no table may be applied there.
     in_action: bool,
     depth: usize,
     statements: usize,
-    /// Result of each function being inlined; none in actions, controls, states.
+    /// Result of each function that is being inlined; `None` for actions, controls and states.
     results: Vec<Option<Place>>,
-    /// What calls being inlined copy back at their end, also at an `exit`.
+    /// Copies at the end of each call that is being inlined; an `exit` performs them as well.
     copies_back: Vec<Vec<(Place, Place)>>,
-    /// Slots that something was written to so far.
+    /// Slots that have been written so far.
     written: HashSet<ir::SlotId>,
-    /// Those of actions' bodies that tables have, by action and path.
+    /// Actions of tables, by declaration and path.
     actions: HashMap<(*const ast::Action, String), ir::ActionId>,
-    /// All errors, in order.
+    /// All error constants, in order.
     errors: Vec<Rc<str>>,
-    /// Controls, parsers, actions, functions that were used, and so checked.
+    /// Declarations that were used, and are thus checked.
     used: HashSet<*const ()>,
-    /// How far each header stack is filled: parsers only.
+    /// Number of filled elements of each header stack; in parsers only.
     fill: BTreeMap<ir::HeaderId, u32>,
     standard: HashMap<ir::Standard, ir::SlotId>,
-    parsing: Option<parser::Parsing<'a>>,
+    parsing: Option<parser::ParserLowering<'a>>,
     handler: handler::Handler<'a>,
 }
 
@@ -198,7 +198,7 @@ impl<'a> Checker<'a> {
             block: Vec::new(),
             names: HashMap::new(),
             path: String::new(),
-            within: Within::Ingress,
+            within: PipelinePart::Ingress,
             in_action: false,
             depth: 0,
             statements: 0,
@@ -215,53 +215,53 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn tell(&mut self, diagnostic: Diagnostic) {
+    fn report(&mut self, diagnostic: Diagnostic) {
         self.sink.push(diagnostic);
     }
 
     fn fail<T>(&mut self, diagnostic: Diagnostic) -> Checked<T> {
-        self.tell(diagnostic);
+        self.report(diagnostic);
         Err(Reported)
     }
 
-    /// What a name stands for here: the innermost.
+    /// Innermost meaning of a name.
     fn lookup(&self, name: &str) -> Option<Item<'a>> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name)).map(|(item, _)| item.clone())
     }
 
-    /// Gives a name a meaning in the innermost scope.
+    /// Binds a name in the innermost scope.
     fn bind(&mut self, name: &ast::Name, item: Item<'a>) {
         let Some(scope) = self.scopes.last_mut() else { return };
         if let Some((_, first)) = scope.insert(Rc::clone(&name.text), (item, name.at)) {
-            let wrong = Diagnostic::new(name.at, format!("a second `{}`", name.text));
-            self.tell(wrong.also(first, "the first is here"));
+            let wrong = Diagnostic::new(name.at, format!("duplicate definition of `{}`", name.text));
+            self.report(wrong.also(first, "first one is here"));
         }
     }
 
-    /// Complains of a name that stands for nothing.
-    fn unknown<T>(&mut self, at: Span, name: &str, what: &str) -> Checked<T> {
-        let wrong = Diagnostic::new(at, format!("no {what} `{name}`"));
-        // A type that is lacking is lacking wherever it is used.
+    /// Reports an unknown name.
+    fn report_unknown<T>(&mut self, at: Span, name: &str, what: &str) -> Checked<T> {
+        let wrong = Diagnostic::new(at, format!("unknown {what} `{name}`"));
+        // An unknown type is reported once.
         if what == "type" && self.sink.has(&wrong.message) {
             return Err(Reported);
         }
         let known: Vec<&str> = self.scopes.iter().flat_map(|scope| scope.keys()).map(|name| &**name).collect();
-        let wrong = match (name, closest(name, known)) {
+        let wrong = match (name, closest_name(name, known)) {
             ("NoAction" | "packet_in" | "packet_out", _) => wrong.hint("write #include <core.p4>"),
             ("standard_metadata_t" | "HashAlgorithm" | "CounterType" | "CloneType", _) => {
                 wrong.hint("write #include <v1model.p4>")
             }
             ("metadata", _) if what == "type" => wrong.hint("declare one, empty if there is none: struct metadata { }"),
             ("pre_processing", _) => wrong.hint(
-                "what is before the handler: control pre_processing(inout inet_t hdr, inout metadata md, \
+                "the part before the handler: control pre_processing(inout inet_t hdr, inout metadata md, \
                  inout standard_metadata_t sm, out bool flight, out request req, out response res) { … }",
             ),
             ("post_processing", _) => wrong.hint(
-                "what is behind the handler: control post_processing(inout inet_t hdr, inout metadata md, \
+                "the part after the handler: control post_processing(inout inet_t hdr, inout metadata md, \
                  inout standard_metadata_t sm, in response res) { … }",
             ),
-            (_, Some(known)) => wrong.hint(format!("there is `{known}`")),
-            _ => match of_c(name).filter(|_| what == "type") {
+            (_, Some(known)) => wrong.hint(format!("did you mean `{known}`?")),
+            _ => match p4_type_hint(name).filter(|_| what == "type") {
                 Some(hint) => wrong.hint(hint),
                 None => wrong,
             },
@@ -269,12 +269,12 @@ impl<'a> Checker<'a> {
         self.fail(wrong)
     }
 
-    /// Writes a statement.
+    /// Emits a statement.
     fn emit(&mut self, kind: StmtKind, at: Span) {
         self.statements += 1;
         if self.statements == STATEMENTS_MAX {
-            let wrong = format!("more than {STATEMENTS_MAX} statements, once calls are in place");
-            self.tell(Diagnostic::new(at, wrong));
+            let wrong = format!("more than {STATEMENTS_MAX} statements after inlining");
+            self.report(Diagnostic::new(at, wrong));
         }
         if let StmtKind::Assign { to, .. } | StmtKind::Read { to, .. } | StmtKind::Hash { to, .. } = &kind {
             self.written.insert(*to);
@@ -284,18 +284,18 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What this writes, apart.
-    fn apart<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (ir::Block, T) {
+    /// Collects the emitted statements in a block of their own.
+    fn collect_block<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (ir::Block, T) {
         let outer = std::mem::take(&mut self.block);
         let result = write(self);
         (std::mem::replace(&mut self.block, outer), result)
     }
 
-    /// Keeps the nesting bounded.
-    fn nested<T>(&mut self, at: Span, work: impl FnOnce(&mut Self) -> Checked<T>) -> Checked<T> {
+    /// Runs `work` one nesting level deeper, within the bound.
+    fn run_nested<T>(&mut self, at: Span, work: impl FnOnce(&mut Self) -> Checked<T>) -> Checked<T> {
         if self.depth >= DEPTH_MAX {
-            let wrong = format!("nested more than {DEPTH_MAX} deep, once calls are in place");
-            return self.fail(Diagnostic::new(at, wrong).hint("does something call itself?"));
+            let wrong = format!("nested more than {DEPTH_MAX} levels deep after inlining");
+            return self.fail(Diagnostic::new(at, wrong).hint("is there a recursive call?"));
         }
         if self.statements >= STATEMENTS_MAX || self.sink.full() {
             return Err(Reported);
@@ -306,29 +306,29 @@ impl<'a> Checker<'a> {
         result
     }
 
-    /// With a scope of its own.
-    fn scoped<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+    /// Runs `work` in a new scope.
+    fn with_scope<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         self.scopes.push(Scope::new());
         let result = work(self);
         self.scopes.pop();
         result
     }
 
-    /// In the outermost scopes only, as many as said, and a new one.
-    fn elsewhere<T>(&mut self, scopes: usize, work: impl FnOnce(&mut Self) -> T) -> T {
+    /// Runs `work` in a new scope above the given number of outer scopes.
+    fn with_outer_scopes<T>(&mut self, scopes: usize, work: impl FnOnce(&mut Self) -> T) -> T {
         let hidden = self.scopes.split_off(scopes);
-        let result = self.scoped(work);
+        let result = self.with_scope(work);
         self.scopes.truncate(scopes);
         self.scopes.extend(hidden);
         result
     }
 
-    /// Works without leaving anything in the program: what nobody uses is checked so.
-    fn checked_only(&mut self, within: Within, work: impl FnOnce(&mut Self)) {
+    /// Runs `work` without a change of the program, to check unused declarations.
+    fn check_without_emitting(&mut self, within: PipelinePart, work: impl FnOnce(&mut Self)) {
         let program = self.program.clone();
         let (names, written, before) = (self.names.clone(), self.written.clone(), self.within);
         self.within = within;
-        self.apart(work);
+        self.collect_block(work);
         self.within = before;
         self.program = program;
         self.names = names;
@@ -336,8 +336,8 @@ impl<'a> Checker<'a> {
         self.actions.retain(|_, id| (id.0 as usize) < self.program.actions.len());
     }
 
-    /// A name that is not taken: with a number behind it, if need be.
-    fn unique(&mut self, name: &str) -> String {
+    /// Unused name: the given one, with a numeric suffix if necessary.
+    fn unique_name(&mut self, name: &str) -> String {
         let full = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
         let mut unique = full.clone();
         while self.names.contains_key(&unique) {
@@ -350,11 +350,11 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// What to write instead of a type that is C's.
-fn of_c(name: &str) -> Option<String> {
+/// Suggested P4 type for a C type.
+fn p4_type_hint(name: &str) -> Option<String> {
     let bits = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix("_t")?.parse::<u16>().ok();
     match name {
-        "double" => Some("floats have 32 bits: `float`".to_owned()),
+        "double" => Some("use `float`, which has 32 bits".to_owned()),
         "char" => Some("write `bit<8>`".to_owned()),
         "short" => Some("write `int<16>`".to_owned()),
         "long" => Some("write `int<64>`".to_owned()),
@@ -367,16 +367,16 @@ fn of_c(name: &str) -> Option<String> {
     }
 }
 
-/// The known name that was probably meant.
-pub(crate) fn closest<'n>(name: &str, known: Vec<&'n str>) -> Option<&'n str> {
-    // Of short names, all others are near.
+/// Known name with the smallest edit distance, if it is likely to be meant.
+pub(crate) fn closest_name<'n>(name: &str, known: Vec<&'n str>) -> Option<&'n str> {
+    // Short names are close to every other short name.
     let bound = name.len().div_ceil(4) - usize::from(name.len() < 3);
     let near = known.into_iter().filter(|known| known.len().abs_diff(name.len()) <= bound);
-    near.map(|known| (distance(name, known), known)).filter(|(far, _)| *far <= bound).min().map(|(_, known)| known)
+    near.map(|known| (edit_distance(name, known), known)).filter(|(far, _)| *far <= bound).min().map(|(_, known)| known)
 }
 
-/// Letters to change, add or leave out.
-fn distance(a: &str, b: &str) -> usize {
+/// Levenshtein distance.
+fn edit_distance(a: &str, b: &str) -> usize {
     if a.len() > 40 || b.len() > 40 {
         return usize::MAX;
     }

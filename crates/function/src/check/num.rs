@@ -1,12 +1,12 @@
-//! Numbers known when compiling, of type `int` (P4_16 §7.1.6.5): a sign and up to 128 bits.
+//! Compile-time numbers of type `int` (P4_16 §7.1.6.5): a sign and up to 128 bits.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A number.
+/// Compile-time number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Num {
-    /// Never for 0.
+    /// Sign; false for 0.
     negative: bool,
     magnitude: u128,
 }
@@ -43,7 +43,7 @@ impl Ord for Num {
     }
 }
 
-/// The lowest `width` bits set.
+/// Mask of the lowest `width` bits.
 pub(crate) fn mask(width: u16) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
@@ -53,19 +53,19 @@ impl Num {
         Self { negative: negative && magnitude != 0, magnitude }
     }
 
-    /// The value of the lowest of these bits, two's complement if they are signed.
+    /// Value of the lowest `width` bits, in two's complement if signed.
     pub fn of_bits(bits: u128, width: u16, signed: bool) -> Self {
         let bits = bits & mask(width);
         if signed && bits >> (width - 1) & 1 == 1 { Self::new(true, mask(width) - bits + 1) } else { bits.into() }
     }
 
-    /// Its lowest bits, in two's complement.
+    /// Lowest `width` bits, in two's complement.
     pub fn bits(self, width: u16) -> u128 {
         let all = if self.negative { self.magnitude.wrapping_neg() } else { self.magnitude };
         all & mask(width)
     }
 
-    /// Whether so many bits hold it. In unsigned ones a negative number stands for its two's complement.
+    /// True if the number fits. For an unsigned type, a negative number stands for its two's complement.
     pub fn fits(self, width: u16, signed: bool) -> bool {
         let half = 1_u128 << (width - 1);
         match (self.negative, signed) {
@@ -75,17 +75,17 @@ impl Num {
         }
     }
 
-    /// If it is not negative and so small.
+    /// Value as `u32`, if in range.
     pub fn to_u32(self) -> Option<u32> {
         self.to_u128()?.try_into().ok()
     }
 
-    /// If it is not negative.
+    /// Value as `u128`, if not negative.
     pub fn to_u128(self) -> Option<u128> {
         (!self.negative).then_some(self.magnitude)
     }
 
-    /// If it is so small.
+    /// Value as `i128`, if in range.
     pub fn to_i128(self) -> Option<i128> {
         let magnitude = i128::try_from(self.magnitude).ok()?;
         Some(if self.negative { -magnitude } else { magnitude })
@@ -107,12 +107,12 @@ impl Num {
         Some(Self::new(self.negative != other.negative, self.magnitude.checked_mul(other.magnitude)?))
     }
 
-    /// Defined for numbers that are not negative (§8.8).
+    /// Quotient of numbers that are not negative (§8.8).
     pub fn div(self, other: Self) -> Option<Self> {
         Some(self.to_u128()?.checked_div(other.to_u128()?)?.into())
     }
 
-    /// As [`Num::div`].
+    /// Remainder of numbers that are not negative (§8.8).
     pub fn rem(self, other: Self) -> Option<Self> {
         Some(self.to_u128()?.checked_rem(other.to_u128()?)?.into())
     }
@@ -125,7 +125,7 @@ impl Num {
         (by <= self.magnitude.leading_zeros()).then(|| Self::new(self.negative, self.magnitude << by))
     }
 
-    /// Rounds down.
+    /// Arithmetic right shift, which rounds down.
     pub fn shr(self, by: Self) -> Option<Self> {
         let by = by.to_u32().or(by.to_u128().map(|_| u32::MAX))?;
         let shifted = self.magnitude.checked_shr(by).unwrap_or(0);
@@ -133,7 +133,7 @@ impl Num {
         Some(Self::new(self.negative, shifted + u128::from(lost)))
     }
 
-    /// Bit by bit, as of two's complement without an end.
+    /// Bitwise operation on infinite two's complement.
     pub fn bitwise(
         self,
         other: Self,
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn bits_above_the_width_mean_nothing() {
+    fn bits_above_width_are_ignored() {
         assert_eq!(Num::of_bits(0x1ff, 8, true), n(-1));
         assert_eq!(Num::of_bits(0x17f, 8, false), n(127));
     }
 
     #[test]
-    fn arithmetic_is_that_of_whole_numbers() {
+    fn arithmetic_matches_integers() {
         let some = [-300_i128, -7, -2, -1, 0, 1, 2, 5, 255, 1 << 40];
         for a in some {
             for b in some {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_none() {
+    fn arithmetic_beyond_range_is_none() {
         let most = Num::from(u128::MAX);
         assert_eq!(most.add(n(1)), None);
         assert_eq!(most.mul(n(2)), None);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_go_there_and_back() {
+    fn bits_round_trip() {
         assert_eq!(n(-1).bits(8), 255);
         assert_eq!(Num::of_bits(255, 8, true), n(-1));
         assert_eq!(Num::of_bits(255, 8, false), n(255));

@@ -1,17 +1,17 @@
-//! `V1Switch(parser, verify, ingress, egress, compute, deparser) main`: what is run (v1model.p4).
+//! Package instance `V1Switch(parser, verify, ingress, egress, compute, deparser) main` (v1model.p4).
 
 use super::types::{Struct, Type};
 use super::value::Place;
-use super::{Checked, Checker, Instance, Instantiated, Item, Within};
+use super::{Checked, Checker, Instance, Instantiated, Item, PipelinePart};
 use crate::ast::{self, Direction, ExprKind};
 use crate::diag::{Diagnostic, Reported};
 use crate::ir::{Block, SlotKind, Span, Standard};
 use std::rc::Rc;
 
-/// Why a field of `standard_metadata` can't be used.
-const NO_MEANING: &str = "an element has no queues and priorities to tell of, see docs/function.md";
+/// Reason why a field of `standard_metadata` is not available.
+const NO_MEANING: &str = "an element has no queues or priorities, see docs/function.md";
 
-/// Fields that mean something here.
+/// Supported fields of `standard_metadata`.
 const STANDARD: [(&str, Standard); 10] = [
     ("ingress_port", Standard::IngressPort),
     ("egress_spec", Standard::EgressSpec),
@@ -25,57 +25,57 @@ const STANDARD: [(&str, Standard); 10] = [
     ("parser_error", Standard::ParserError),
 ];
 
-/// What each of the six parts takes: `h`eaders, `m`etadata, `s`tandard metadata, `i`n, `o`ut of packets.
-const PARTS: [(&str, &str, Within); 6] = [
-    ("a parser", "ihms", Within::Parser),
-    ("a control that verifies checksums", "hm", Within::Checksum),
-    ("the ingress", "hms", Within::Ingress),
-    ("the egress", "hms", Within::Egress),
-    ("a control that computes checksums", "hm", Within::Checksum),
-    ("a deparser", "oh", Within::Deparser),
+/// Parameters of each of the six parts: `h`eaders, `m`etadata, `s`tandard metadata, packet `i`n, packet `o`ut.
+const PARTS: [(&str, &str, PipelinePart); 6] = [
+    ("a parser", "ihms", PipelinePart::Parser),
+    ("a control that verifies checksums", "hm", PipelinePart::Checksum),
+    ("the ingress", "hms", PipelinePart::Ingress),
+    ("the egress", "hms", PipelinePart::Egress),
+    ("a control that computes checksums", "hm", PipelinePart::Checksum),
+    ("a deparser", "oh", PipelinePart::Deparser),
 ];
 
-/// What the parts share.
-struct Shared {
+/// Storage shared by the parts.
+struct SharedStorage {
     headers: Place,
     metadata: Place,
     standard: Place,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn package(&mut self, main: &'a ast::Instance) -> Checked<()> {
+    pub(super) fn check_package(&mut self, main: &'a ast::Instance) -> Checked<()> {
         if main.args.len() != PARTS.len() {
-            let wrong = format!("expected {} parts of a V1Switch, found {}", PARTS.len(), main.args.len());
-            let hint = "they are parser, verify, ingress, egress, compute, deparser";
+            let wrong = format!("expected {} arguments of V1Switch, found {}", PARTS.len(), main.args.len());
+            let hint = "arguments: parser, verify, ingress, egress, compute, deparser";
             return self.fail(Diagnostic::new(main.name.at, wrong).hint(hint));
         }
         if &*main.name.text != "main" {
-            self.tell(Diagnostic::new(main.name.at, "the V1Switch is called `main`"));
+            self.report(Diagnostic::new(main.name.at, "the V1Switch instance must be named `main`"));
         }
         let mut parts = Vec::new();
         for (arg, (what, ..)) in main.args.iter().zip(PARTS) {
-            parts.push(self.part_of_package(&arg.value, what));
+            parts.push(self.resolve_package_part(&arg.value, what));
         }
         let Ok(first) = &parts[0] else { return Err(Reported) };
         let Instantiated::Parser(parser) = first.of else {
             return self.fail(Diagnostic::new(main.args[0].value.at, "expected a parser, found a control"));
         };
-        let shared = self.shared(parser, main.args[0].value.at)?;
+        let shared = self.bind_shared_storage(parser, main.args[0].value.at)?;
         let mut failed = None;
         for (n, part) in parts.into_iter().enumerate() {
             let at = main.args[n].value.at;
-            if let Err(told) = part.and_then(|part| self.run(n, &part, &shared, at)) {
-                failed = Some(told);
+            if let Err(reported) = part.and_then(|part| self.check_part(n, &part, &shared, at)) {
+                failed = Some(reported);
             }
         }
         self.path.clear();
-        self.within = Within::Ingress;
+        self.within = PipelinePart::Ingress;
         failed.map_or(Ok(()), Err)?;
-        self.handle()
+        self.finish_handler()
     }
 
-    /// `MyParser()`
-    fn part_of_package(&mut self, expr: &ast::Expr, what: &str) -> Checked<Rc<Instance<'a>>> {
+    /// Instance of one part: `MyParser()`.
+    fn resolve_package_part(&mut self, expr: &ast::Expr, what: &str) -> Checked<Rc<Instance<'a>>> {
         let (name, args): (_, &[ast::Arg]) = match &expr.kind {
             ExprKind::Call { of, args, .. } => (&**of, args),
             _ => (expr, &[]),
@@ -85,52 +85,52 @@ impl<'a> Checker<'a> {
         };
         match self.lookup(text) {
             Some(Item::Instance(instance)) => Ok(instance),
-            Some(Item::Wrong) => Err(Reported),
+            Some(Item::Invalid) => Err(Reported),
             Some(Item::Control(_) | Item::Parser(_)) => {
                 let of = ast::Name { text: Rc::clone(text), at: name.at };
                 let kind = ast::TypeKind::Named(of.clone(), Vec::new());
                 let ty = ast::Type { kind, at: name.at };
                 let made = ast::Instance { annotations: Vec::new(), ty, args: args.to_vec(), name: of };
-                match self.instance(&made)? {
+                match self.declare_instance(&made)? {
                     Item::Instance(instance) => Ok(instance),
                     _ => Err(Reported),
                 }
             }
             Some(_) => self.fail(Diagnostic::new(name.at, format!("expected {what}, found `{text}`"))),
-            None => self.unknown(name.at, text, "control or parser"),
+            None => self.report_unknown(name.at, text, "control or parser"),
         }
     }
 
-    /// Headers, metadata and standard metadata, as the parser declares them.
-    fn shared(&mut self, parser: &ast::Parser, at: Span) -> Checked<Shared> {
+    /// Storage of headers, metadata and standard metadata, as the parser declares them.
+    fn bind_shared_storage(&mut self, parser: &ast::Parser, at: Span) -> Checked<SharedStorage> {
         let [_, headers, metadata, standard] = parser.params.as_slice() else {
-            return self.shape(0, &parser.name, at);
+            return self.report_part_parameters(0, &parser.name, at);
         };
         let mut types = Vec::new();
         for param in [headers, metadata, standard] {
-            types.push(self.ty(&param.ty)?);
+            types.push(self.resolve_type(&param.ty)?);
         }
         let [of_headers, of_metadata, Type::Struct(of_standard)] = types.as_slice() else {
-            return self.shape(0, &parser.name, at);
+            return self.report_part_parameters(0, &parser.name, at);
         };
         if &*of_standard.name != "standard_metadata_t" {
-            return self.shape(0, &parser.name, at);
+            return self.report_part_parameters(0, &parser.name, at);
         }
         let kind = SlotKind::Metadata;
-        let headers = self.place(&headers.name.text, of_headers, kind, headers.name.at)?;
-        let metadata = self.place(&metadata.name.text, of_metadata, kind, metadata.name.at)?;
-        let standard = self.standard_metadata(of_standard, at)?;
-        Ok(Shared { headers, metadata, standard })
+        let headers = self.new_place(&headers.name.text, of_headers, kind, headers.name.at)?;
+        let metadata = self.new_place(&metadata.name.text, of_metadata, kind, metadata.name.at)?;
+        let standard = self.bind_standard_metadata(of_standard, at)?;
+        Ok(SharedStorage { headers, metadata, standard })
     }
 
-    fn standard_metadata(&mut self, of: &Rc<Struct>, at: Span) -> Checked<Place> {
+    fn bind_standard_metadata(&mut self, of: &Rc<Struct>, at: Span) -> Checked<Place> {
         let mut items = Vec::new();
         for field in &of.fields {
             let known = STANDARD.iter().find(|(name, _)| *name == &*field.name);
             items.push(match (known, field.ty.scalar()) {
                 (Some((name, standard)), Some(ty)) => {
                     let kind = SlotKind::Standard(*standard);
-                    let slot = self.slot(&format!("standard_metadata.{name}"), ty, kind, at)?;
+                    let slot = self.new_slot(&format!("standard_metadata.{name}"), ty, kind, at)?;
                     self.standard.insert(*standard, slot);
                     Place::Slot(field.ty.clone(), slot)
                 }
@@ -140,8 +140,8 @@ impl<'a> Checker<'a> {
         Ok(Place::Struct(Type::Struct(Rc::clone(of)), items.into()))
     }
 
-    /// Complains of a part with other parameters.
-    fn shape<T>(&mut self, part: usize, name: &ast::Name, at: Span) -> Checked<T> {
+    /// Reports a part with wrong parameters.
+    fn report_part_parameters<T>(&mut self, part: usize, name: &ast::Name, at: Span) -> Checked<T> {
         let params = PARTS[part].1.chars().map(|kind| match (kind, part) {
             ('i', _) => "packet_in packet",
             ('o', _) => "packet_out packet",
@@ -152,26 +152,26 @@ impl<'a> Checker<'a> {
             _ => "inout standard_metadata_t standard_metadata",
         });
         let params: Vec<&str> = params.collect();
-        let wrong = format!("`{}` can't be {}: its parameters are others", name.text, PARTS[part].0);
-        let hint = format!("they are ({})", params.join(", "));
-        self.fail(Diagnostic::new(at, wrong).also(name.at, "it is declared here").hint(hint))
+        let wrong = format!("`{}` cannot be {}: its parameters differ", name.text, PARTS[part].0);
+        let hint = format!("expected parameters: ({})", params.join(", "));
+        self.fail(Diagnostic::new(at, wrong).also(name.at, "declared here").hint(hint))
     }
 
-    /// Writes one part.
-    fn run(&mut self, part: usize, instance: &Instance<'a>, shared: &Shared, at: Span) -> Checked<()> {
+    /// Checks and lowers one part.
+    fn check_part(&mut self, part: usize, instance: &Instance<'a>, shared: &SharedStorage, at: Span) -> Checked<()> {
         let (_, shape, within) = PARTS[part];
         let (params, name): (&'a [ast::Param], _) = match instance.of {
             Instantiated::Control(control) if part != 0 => (&control.params, &control.name),
             Instantiated::Parser(parser) if part == 0 => (&parser.params, &parser.name),
-            Instantiated::Control(control) => return self.shape(part, &control.name, at),
-            Instantiated::Parser(parser) => return self.shape(part, &parser.name, at),
+            Instantiated::Control(control) => return self.report_part_parameters(part, &control.name, at),
+            Instantiated::Parser(parser) => return self.report_part_parameters(part, &parser.name, at),
         };
         if params.len() != shape.len() {
-            return self.shape(part, name, at);
+            return self.report_part_parameters(part, name, at);
         }
         let mut items = Vec::new();
         for (param, kind) in params.iter().zip(shape.chars()) {
-            let ty = self.ty(&param.ty)?;
+            let ty = self.resolve_type(&param.ty)?;
             let (expected, writes) = match kind {
                 'i' => (Type::PacketIn, None),
                 'o' => (Type::PacketOut, None),
@@ -181,13 +181,13 @@ impl<'a> Checker<'a> {
             };
             let directed = matches!(param.direction, Direction::Out | Direction::InOut);
             if ty != expected || writes.is_some_and(|(_, writes)| writes != directed) {
-                return self.shape(part, name, at);
+                return self.report_part_parameters(part, name, at);
             }
             let item = match (kind, writes) {
                 ('i', _) => Item::PacketIn,
                 ('o', _) => Item::PacketOut,
                 (_, Some((place, writable))) => Item::Var { place: place.clone(), writable },
-                _ => Item::Wrong,
+                _ => Item::Invalid,
             };
             items.push((param.name.clone(), item));
         }
@@ -195,16 +195,16 @@ impl<'a> Checker<'a> {
         self.path = named;
         self.within = within;
         match instance.of {
-            Instantiated::Parser(parser) => self.parse(parser, items),
+            Instantiated::Parser(parser) => self.lower_parser(parser, items),
             Instantiated::Control(control) => {
-                let block = self.written(control, instance, items);
+                let block = self.lower_control(control, instance, items);
                 match part {
                     1 => self.program.verify = block,
                     2 => self.program.ingress = block,
                     3 => self.program.egress = block,
                     4 => self.program.compute = block,
                     _ if !block.is_empty() => {
-                        let wrong = Diagnostic::new(at, "a deparser that does more than `emit`");
+                        let wrong = Diagnostic::new(at, "a deparser can only `emit`");
                         return self.fail(wrong.hint("do it in the egress, or in the control that computes checksums"));
                     }
                     _ => {}
@@ -214,17 +214,17 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn written(
+    fn lower_control(
         &mut self,
         control: &'a ast::Control,
         instance: &Instance<'a>,
         items: Vec<(ast::Name, Item<'a>)>,
     ) -> Block {
-        let (block, ()) = self.apart(|checker| {
-            checker.elsewhere(1, |checker| {
+        let (block, ()) = self.collect_block(|checker| {
+            checker.with_outer_scopes(1, |checker| {
                 checker.bind_all(items);
-                checker.constants(&control.constructor, &instance.constants);
-                checker.control_body(control);
+                checker.bind_constants(&control.constructor, &instance.constants);
+                checker.check_control(control);
             });
         });
         block

@@ -1,18 +1,18 @@
-//! What can be done with the packet: taken apart in parsers, put together in the deparser (P4_16 §13.8, §16).
+//! Packet operations: extraction in parsers, emission in the deparser (P4_16 §13.8, §16).
 
 use super::header::fixed_bits;
 use super::types::Type;
 use super::value::{Place, Val};
-use super::{Checked, Checker, Within};
+use super::{Checked, Checker, PipelinePart};
 use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Expr, ExprKind as Read, HeaderId, Span, StmtKind, Ty};
+use crate::ir::{Expr, ExprKind as IrExprKind, HeaderId, Span, StmtKind, Ty};
 
-/// `StackOutOfBounds` in core.p4's list of errors.
+/// Index of `StackOutOfBounds` in core.p4's list of errors.
 pub(super) const STACK_OUT_OF_BOUNDS: u16 = 3;
 
 impl Checker<'_> {
-    pub(super) fn packet_in(
+    pub(super) fn check_packet_in(
         &mut self,
         method: &ast::Name,
         types: &[ast::Type],
@@ -20,37 +20,37 @@ impl Checker<'_> {
         at: Span,
     ) -> Checked<Val> {
         match &*method.text {
-            "extract" => self.extract(types, args, at).map(|()| Val::Void),
+            "extract" => self.check_extract(types, args, at).map(|()| Val::Void),
             "lookahead" => {
-                let [] = self.arguments(args, "packet.lookahead<bit<8>>()", at)?;
+                let [] = self.expect_arguments(args, "packet.lookahead<bit<8>>()", at)?;
                 let Some(ty) = types.first() else {
-                    let wrong = Diagnostic::new(at, "`lookahead` without a type");
+                    let wrong = Diagnostic::new(at, "missing type of `lookahead`");
                     return self.fail(wrong.hint("write `packet.lookahead<bit<8>>()`"));
                 };
-                let ty = self.ty(ty)?;
-                self.lookahead(&ty, &mut 0, at)
+                let ty = self.resolve_type(ty)?;
+                self.check_lookahead(&ty, &mut 0, at)
             }
             "advance" => {
-                let [bits] = self.arguments(args, "packet.advance(bits)", at)?;
-                let bits = self.bits(&bits.value, 32)?;
+                let [bits] = self.expect_arguments(args, "packet.advance(bits)", at)?;
+                let bits = self.check_bits(&bits.value, 32)?;
                 self.emit(StmtKind::Advance(bits), at);
                 Ok(Val::Void)
             }
             "length" => {
-                let wrong = Diagnostic::new(at, "`packet.length()` is not in the subset");
+                let wrong = Diagnostic::new(at, "`packet.length()` is not supported");
                 self.fail(wrong.hint("`standard_metadata.packet_length` is the packet's length"))
             }
             other => {
-                let wrong = Diagnostic::new(method.at, format!("a packet has no `{other}`"));
-                self.fail(wrong.hint("there are extract, lookahead, advance"))
+                let wrong = Diagnostic::new(method.at, format!("a packet has no method `{other}`"));
+                self.fail(wrong.hint("available: extract, lookahead, advance"))
             }
         }
     }
 
-    /// `packet.extract(header)`, `packet.extract(header, bits of its varbit)`
-    fn extract(&mut self, types: &[ast::Type], args: &[ast::Arg], at: Span) -> Checked<()> {
+    /// Checks `packet.extract(header)` and `packet.extract(header, varbit_bits)`.
+    fn check_extract(&mut self, types: &[ast::Type], args: &[ast::Arg], at: Span) -> Checked<()> {
         if let [ast::Arg { value: ast::Expr { kind: ExprKind::Any, .. }, .. }] = args {
-            let Some(Ok(Type::Header(of))) = types.first().map(|ty| self.ty(ty)) else {
+            let Some(Ok(Type::Header(of))) = types.first().map(|ty| self.resolve_type(ty)) else {
                 let wrong = Diagnostic::new(at, "`extract` of `_` without a header type");
                 return self.fail(wrong.hint("write `packet.extract<header_t>(_)`"));
             };
@@ -62,25 +62,25 @@ impl Checker<'_> {
             let wrong = format!("expected 1 or 2 arguments, found {}", args.len());
             return self.fail(Diagnostic::new(at, wrong).hint("write `packet.extract(header)`"));
         };
-        let place = self.target(&first.value)?;
+        let place = self.resolve_target(&first.value)?;
         let Place::Header(of, header, _) = &place else {
             let wrong = Diagnostic::new(first.value.at, format!("expected a header, found `{}`", place.ty()));
             return self.fail(match place.ty() {
-                Type::Stack(..) => wrong.hint("the next one of a stack is `stack.next`"),
+                Type::Stack(..) => wrong.hint("for the next element of a stack, use `stack.next`"),
                 Type::Struct(_) => wrong.hint("extract its headers one by one"),
-                _ => wrong.hint("a value that is no header is read by `lookahead`"),
+                _ => wrong.hint("use `lookahead` for a value that is not a header"),
             });
         };
         let varies = of.fields.iter().any(|field| matches!(field.ty, Type::Varbit(_)));
         let varbits = match (args.get(1), varies) {
-            (Some(bits), true) => Some(self.bits(&bits.value, 32)?),
+            (Some(bits), true) => Some(self.check_bits(&bits.value, 32)?),
             (None, false) => None,
             (Some(bits), false) => {
-                let wrong = Diagnostic::new(bits.value.at, format!("`{}` has no varbit", of.name));
+                let wrong = Diagnostic::new(bits.value.at, format!("`{}` has no varbit field", of.name));
                 return self.fail(wrong.hint("write `extract(header)`"));
             }
             (None, true) => {
-                let wrong = Diagnostic::new(at, format!("`{}` has a varbit, whose length is not said", of.name));
+                let wrong = Diagnostic::new(at, format!("missing length of the varbit field of `{}`", of.name));
                 return self.fail(wrong.hint("write `extract(header, bits)`"));
             }
         };
@@ -88,7 +88,7 @@ impl Checker<'_> {
         self.emit(StmtKind::Extract { header, varbits }, at);
         if let ExprKind::Member(stack, name) = &first.value.kind
             && &*name.text == "next"
-            && let Place::Stack(_, items) = self.target(stack)?
+            && let Place::Stack(_, items) = self.resolve_target(stack)?
             && let Some(Place::Header(_, first, _)) = items.first()
         {
             *self.fill.entry(*first).or_insert(0) += 1;
@@ -96,17 +96,17 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A header past its stack's end: at run time, an error of the parser.
-    pub(super) fn past_the_end<T>(&mut self, at: Span) -> Checked<T> {
+    /// Emits the run-time parser error for an extraction past the stack's end.
+    pub(super) fn emit_stack_out_of_bounds<T>(&mut self, at: Span) -> Checked<T> {
         let condition = Expr::constant(Ty::Bool, 0);
         self.emit(StmtKind::Require { condition, error: STACK_OUT_OF_BOUNDS }, at);
         Err(Reported)
     }
 
-    /// A value behind the cursor; `skip`: bits before it.
-    fn lookahead(&mut self, ty: &Type, skip: &mut u32, at: Span) -> Checked<Val> {
+    /// Lookahead of a value at the cursor; `skip` is its bit offset.
+    fn check_lookahead(&mut self, ty: &Type, skip: &mut u32, at: Span) -> Checked<Val> {
         if let Some(scalar) = ty.scalar() {
-            let kind = Read::Lookahead { skip: *skip };
+            let kind = IrExprKind::Lookahead { skip: *skip };
             *skip += u32::from(scalar.width());
             return Ok(Val::Scalar(ty.clone(), Expr { ty: scalar, kind }));
         }
@@ -116,25 +116,25 @@ impl Checker<'_> {
             _ => Vec::new(),
         };
         if types.is_empty() {
-            return self.fail(Diagnostic::new(at, format!("no `lookahead` of a `{ty}`")));
+            return self.fail(Diagnostic::new(at, format!("`lookahead` does not support `{ty}`")));
         }
         let mut parts = Vec::new();
         for ty in &types {
-            parts.push(self.lookahead(ty, skip, at)?);
+            parts.push(self.check_lookahead(ty, skip, at)?);
         }
         Ok(Val::Whole(ty.clone(), parts))
     }
 
-    /// `packet.emit(header)`, of a stack or of all in a struct too.
-    pub(super) fn packet_out(&mut self, method: &ast::Name, args: &[ast::Arg], at: Span) -> Checked<Val> {
+    /// Checks `packet.emit(header)`, also of a header stack or a struct of headers.
+    pub(super) fn check_packet_out(&mut self, method: &ast::Name, args: &[ast::Arg], at: Span) -> Checked<Val> {
         if &*method.text != "emit" {
-            let wrong = Diagnostic::new(method.at, format!("a packet that leaves has no `{}`", method.text));
-            return self.fail(wrong.hint("there is emit"));
+            let wrong = Diagnostic::new(method.at, format!("an outgoing packet has no method `{}`", method.text));
+            return self.fail(wrong.hint("available: emit"));
         }
-        let [of] = self.arguments(args, "packet.emit(header)", at)?;
-        let value = self.expr(&of.value)?;
-        if self.within != Within::Deparser {
-            return self.fail(Diagnostic::new(at, "`emit` outside of the deparser"));
+        let [of] = self.expect_arguments(args, "packet.emit(header)", at)?;
+        let value = self.check_expr(&of.value)?;
+        if self.within != PipelinePart::Deparser {
+            return self.fail(Diagnostic::new(at, "`emit` is allowed in the deparser only"));
         }
         let mut headers: Vec<HeaderId> = Vec::new();
         if let Val::Place(place) = &value {
@@ -142,7 +142,7 @@ impl Checker<'_> {
         }
         if headers.is_empty() {
             let wrong = Diagnostic::new(of.value.at, format!("expected a header, found {}", value.describe()));
-            return self.fail(wrong.hint("only headers are emitted"));
+            return self.fail(wrong.hint("only headers can be emitted"));
         }
         self.program.deparser.extend(headers);
         Ok(Val::Void)

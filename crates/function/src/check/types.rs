@@ -7,20 +7,20 @@ use crate::ir::{Span, Ty};
 use std::fmt;
 use std::rc::Rc;
 
-/// The widest number.
+/// Widest scalar, bits.
 pub(super) const WIDTH_MAX: u32 = 128;
-/// The longest `varbit`, bits.
+/// Longest `varbit`, bits.
 const VARBIT_MAX: u32 = 1 << 16;
-/// The longest header stack.
+/// Longest header stack.
 const STACK_MAX: u32 = 1024;
 
-/// A type.
+/// Resolved type.
 #[derive(Debug, Clone)]
 pub(super) enum Type {
     Bool,
     Bit(u16),
     Int(u16),
-    /// `int`: known when compiling.
+    /// `int`, the type of compile-time numbers.
     Num,
     Float,
     Error,
@@ -28,7 +28,7 @@ pub(super) enum Type {
     Void,
     Varbit(u32),
     Enum(Rc<Enum>),
-    /// `type T name;`: other than T, until cast.
+    /// `type T name;`: distinct from T, except for casts.
     New(Rc<(Rc<str>, Type)>),
     Struct(Rc<Struct>),
     Header(Rc<Struct>),
@@ -38,17 +38,17 @@ pub(super) enum Type {
     PacketOut,
 }
 
-/// An enum.
+/// Enumeration.
 #[derive(Debug)]
 pub(super) struct Enum {
     pub name: Rc<str>,
-    /// Of a serializable one.
+    /// Underlying type of a serializable enum.
     pub of: Option<Type>,
-    /// Names with their values.
+    /// Members with their values.
     pub members: Vec<(Rc<str>, u128)>,
 }
 
-/// A struct or header type.
+/// Struct or header type.
 #[derive(Debug)]
 pub(super) struct Struct {
     pub name: Rc<str>,
@@ -60,7 +60,7 @@ pub(super) struct Field {
     pub name: Rc<str>,
     pub at: Span,
     pub ty: Type,
-    /// `@flow`, of a request's parameter.
+    /// True for a request's parameter annotated with `@flow`.
     pub flow: bool,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Display for Type {
 }
 
 impl Type {
-    /// What one slot holds of it, if one slot does.
+    /// Scalar type of one slot; `None` for aggregates.
     pub fn scalar(&self) -> Option<Ty> {
         match self {
             Self::Bool => Some(Ty::Bool),
@@ -131,7 +131,7 @@ impl Type {
         }
     }
 
-    /// Without `type` and `enum` around it.
+    /// Underlying type of a `type` or serializable `enum`.
     pub fn base(&self) -> &Self {
         match self {
             Self::New(new) => new.1.base(),
@@ -140,7 +140,7 @@ impl Type {
         }
     }
 
-    /// Whether it has numbers: `bit`, `int`.
+    /// True for `bit` and `int`.
     pub fn numeric(&self) -> bool {
         matches!(self, Self::Bit(_) | Self::Int(_) | Self::Num)
     }
@@ -153,79 +153,84 @@ impl Struct {
 }
 
 impl Checker<'_> {
-    /// The type that is named.
-    pub(super) fn ty(&mut self, ty: &ast::Type) -> Checked<Type> {
+    /// Resolves a type expression.
+    pub(super) fn resolve_type(&mut self, ty: &ast::Type) -> Checked<Type> {
         let width = |width: u32| width as u16;
         Ok(match &ty.kind {
             TypeKind::Bool => Type::Bool,
             TypeKind::Bit(None) => Type::Bit(1),
             TypeKind::Int(None) => Type::Num,
-            TypeKind::Bit(Some(bits)) => Type::Bit(width(self.count(bits, "a width", WIDTH_MAX)?)),
-            TypeKind::Int(Some(bits)) => Type::Int(width(self.count(bits, "a width", WIDTH_MAX)?)),
-            TypeKind::Varbit(bits) => Type::Varbit(self.count(bits, "a width", VARBIT_MAX)?),
+            TypeKind::Bit(Some(bits)) => Type::Bit(width(self.eval_count(bits, "width", WIDTH_MAX)?)),
+            TypeKind::Int(Some(bits)) => Type::Int(width(self.eval_count(bits, "width", WIDTH_MAX)?)),
+            TypeKind::Varbit(bits) => Type::Varbit(self.eval_count(bits, "width", VARBIT_MAX)?),
             TypeKind::Float => Type::Float,
             TypeKind::Error => Type::Error,
             TypeKind::String => Type::String,
             TypeKind::Void => Type::Void,
-            TypeKind::Any => return self.fail(Diagnostic::new(ty.at, "`_` is no type here")),
+            TypeKind::Any => return self.fail(Diagnostic::new(ty.at, "`_` is not a type")),
             TypeKind::Tuple(items) => {
-                let items = items.iter().map(|item| self.ty(item)).collect::<Checked<Vec<_>>>()?;
+                let items = items.iter().map(|item| self.resolve_type(item)).collect::<Checked<Vec<_>>>()?;
                 Type::Tuple(items.into())
             }
             TypeKind::Stack(of, size) => {
-                let of = self.ty(of)?;
+                let of = self.resolve_type(of)?;
                 let Type::Header(of) = of else {
-                    let wrong = Diagnostic::new(ty.at, format!("a stack of `{of}`"));
-                    return self.fail(wrong.hint("stacks are of headers"));
+                    let wrong = Diagnostic::new(ty.at, format!("a header stack cannot hold `{of}`"));
+                    return self.fail(wrong.hint("its elements must be headers"));
                 };
-                let size = self.count(size, "the size of a stack", STACK_MAX)?;
+                let size = self.eval_count(size, "stack size", STACK_MAX)?;
                 if of.fields.iter().any(|field| matches!(field.ty, Type::Varbit(_))) {
-                    let wrong = Diagnostic::new(ty.at, format!("a stack of `{}`, that has a varbit", of.name));
+                    let wrong = Diagnostic::new(
+                        ty.at,
+                        format!("a header stack cannot hold `{}`, which has a varbit field", of.name),
+                    );
                     return self.fail(wrong.hint("declare fields of the header type one by one"));
                 }
                 Type::Stack(of, size)
             }
             TypeKind::Named(name, arguments) => {
                 if let Some(argument) = arguments.first() {
-                    let wrong = Diagnostic::new(argument.at, format!("`{}` takes no types here", name.text));
+                    let wrong = Diagnostic::new(argument.at, format!("`{}` takes no type arguments", name.text));
                     return self.fail(wrong);
                 }
                 match self.lookup(&name.text) {
                     Some(Item::Type(found)) => found,
-                    Some(_) => return self.fail(Diagnostic::new(name.at, format!("`{}` is no type", name.text))),
-                    None => return self.unknown(name.at, &name.text, "type"),
+                    Some(_) => return self.fail(Diagnostic::new(name.at, format!("`{}` is not a type", name.text))),
+                    None => return self.report_unknown(name.at, &name.text, "type"),
                 }
             }
         })
     }
 
-    /// A number from 1 on that is known when compiling.
-    pub(super) fn count(&mut self, expr: &ast::Expr, what: &str, max: u32) -> Checked<u32> {
-        let number = self.number(expr)?;
+    /// Evaluates a compile-time number from 1 to `max`.
+    pub(super) fn eval_count(&mut self, expr: &ast::Expr, what: &str, max: u32) -> Checked<u32> {
+        let number = self.eval_number(expr)?;
         match number.to_u32().filter(|number| (1..=max).contains(number)) {
             Some(number) => Ok(number),
-            None => self.fail(Diagnostic::new(expr.at, format!("{what} is 1 to {max}, not {number}"))),
+            None => self.fail(Diagnostic::new(expr.at, format!("invalid {what} {number} (1 to {max})"))),
         }
     }
 
-    /// What goes into a struct or header.
-    pub(super) fn fields(&mut self, fields: &[ast::Field], header: bool) -> Checked<Vec<Field>> {
+    /// Resolves the fields of a struct or header.
+    pub(super) fn resolve_fields(&mut self, fields: &[ast::Field], header: bool) -> Checked<Vec<Field>> {
         let mut known: Vec<Field> = Vec::new();
         for field in fields {
-            let Ok(ty) = self.ty(&field.ty) else { continue };
+            let Ok(ty) = self.resolve_type(&field.ty) else { continue };
             if let Some(first) = known.iter().find(|first| first.name == field.name.text) {
-                let wrong = Diagnostic::new(field.name.at, format!("a second field `{}`", field.name.text));
-                self.tell(wrong.also(first.at, "the first is here"));
+                let wrong = Diagnostic::new(field.name.at, format!("duplicate field `{}`", field.name.text));
+                self.report(wrong.also(first.at, "first one is here"));
                 continue;
             }
             if known.last().is_some_and(|last| matches!(last.ty, Type::Varbit(_))) {
-                let wrong = Diagnostic::new(field.name.at, "a field behind a varbit");
-                self.tell(wrong.hint("a varbit is a header's last field; what follows is a header of its own"));
+                let wrong = Diagnostic::new(field.name.at, "field after a varbit field");
+                self.report(
+                    wrong.hint("a varbit must be the last field: put the following fields into another header"),
+                );
             }
             let right = match &ty {
                 Type::Varbit(_) => header,
                 Type::Num | Type::Void | Type::String | Type::PacketIn | Type::PacketOut => false,
-                // P4_16 lets a header hold structs of bits too (§7.2.2); here its fields are scalars.
+                // P4_16 allows structs of bits in headers (§7.2.2); this subset allows scalars only.
                 Type::Struct(_) | Type::Header(_) | Type::Stack(..) | Type::Tuple(_) | Type::Error => !header,
                 Type::Enum(of) => !header || of.of.is_some(),
                 _ => true,
@@ -236,11 +241,11 @@ impl Checker<'_> {
                 continue;
             }
             let what = if header { "a header" } else { "a struct" };
-            let wrong = Diagnostic::new(field.ty.at, format!("no field of {what} is a `{ty}`"));
-            self.tell(match &ty {
-                Type::Struct(_) if header => wrong.hint("write the struct's fields into the header"),
-                Type::Varbit(_) => wrong.hint("a varbit is in a header"),
-                Type::String => wrong.hint("an element has no text: write the bits of it, or a number for each"),
+            let wrong = Diagnostic::new(field.ty.at, format!("{what} cannot have a field of type `{ty}`"));
+            self.report(match &ty {
+                Type::Struct(_) if header => wrong.hint("list the struct's fields in the header"),
+                Type::Varbit(_) => wrong.hint("varbit fields are allowed in headers only"),
+                Type::String => wrong.hint("an element has no strings: use bits or numbers"),
                 _ => wrong,
             });
         }

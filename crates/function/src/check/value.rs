@@ -1,4 +1,4 @@
-//! What expressions become.
+//! Values and storage of expressions.
 
 use super::types::{Struct, Type};
 use super::{Checked, Checker, Num};
@@ -7,42 +7,42 @@ use crate::diag::Diagnostic;
 use crate::ir::{Expr, ExprKind, HeaderId, SlotId, Span, Ty};
 use std::rc::Rc;
 
-/// A value.
+/// Value of an expression.
 #[derive(Debug, Clone)]
 pub(super) enum Val {
-    /// A number without a width yet.
+    /// Compile-time number without a width.
     Num(Num),
-    /// One that a slot could hold.
+    /// Scalar of one slot's type.
     Scalar(Type, Expr),
-    /// What is held there, when it is read.
+    /// Content of storage, read when the value is used.
     Place(Place),
-    /// `{ a, b }`, of no type yet.
+    /// `{ a, b }`, not yet of a type.
     List(Vec<Val>),
-    /// `{ x = a, y = b }`, of no type yet.
+    /// `{ x = a, y = b }`, not yet of a type.
     Record(Vec<(ast::Name, Val)>),
-    /// A struct, a header (a valid one), or a tuple.
+    /// Struct, valid header, or tuple.
     Whole(Type, Vec<Val>),
-    /// `"text"`, that only annotations look at.
+    /// String literal, used by annotations only.
     Text,
     Void,
 }
 
-/// Where values are held.
+/// Storage of a value.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Slot(Type, SlotId),
-    /// A struct's or a tuple's.
+    /// Members of a struct or tuple.
     Struct(Type, Rc<[Place]>),
     Header(Rc<Struct>, HeaderId, Rc<[Place]>),
     Stack(Rc<Struct>, Rc<[Place]>),
-    /// Bits of a slot.
+    /// Bit range of a slot.
     Slice {
         slot: SlotId,
         of: Ty,
         high: u16,
         low: u16,
     },
-    /// Something that can't be read or written, and why.
+    /// Inaccessible storage, with the reason.
     Closed(Type, &'static str),
 }
 
@@ -51,7 +51,7 @@ impl Val {
         Self::Scalar(Type::Bool, Expr::constant(Ty::Bool, u128::from(value)))
     }
 
-    /// Its type; a list's is a tuple; a record has none yet.
+    /// Type of the value. A list's type is a tuple; a record has none yet.
     pub fn ty(&self) -> Option<Type> {
         Some(match self {
             Self::Num(_) => Type::Num,
@@ -64,18 +64,18 @@ impl Val {
         })
     }
 
-    /// Its type, as messages name it.
+    /// Type of the value as diagnostics name it.
     pub fn describe(&self) -> String {
         match self {
             Self::Num(number) => format!("the number {number}"),
             Self::Record(_) => "a list of named fields".to_owned(),
-            Self::List(items) => format!("a list of {}", items.len()),
+            Self::List(items) => format!("a list of length {}", items.len()),
             Self::Void => "nothing".to_owned(),
             _ => self.ty().map_or_else(String::new, |ty| format!("`{ty}`")),
         }
     }
 
-    /// Its bits, if they are known.
+    /// Bits of a constant value.
     pub fn constant(&self) -> Option<u128> {
         match self {
             Self::Scalar(_, Expr { kind: ExprKind::Const(value), .. }) => Some(*value),
@@ -94,7 +94,7 @@ impl Place {
         }
     }
 
-    /// All slots in it.
+    /// Collects all slots.
     pub fn slots(&self, out: &mut Vec<SlotId>) {
         match self {
             Self::Slot(_, slot) | Self::Slice { slot, .. } => out.push(*slot),
@@ -105,7 +105,7 @@ impl Place {
         }
     }
 
-    /// All headers in it.
+    /// Collects all headers.
     pub fn headers(&self, out: &mut Vec<HeaderId>) {
         match self {
             Self::Header(_, header, _) => out.push(*header),
@@ -114,7 +114,7 @@ impl Place {
         }
     }
 
-    /// Whether they share anything.
+    /// True if both share a slot or header.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         self.slots(&mut ours);
@@ -125,8 +125,8 @@ impl Place {
 }
 
 impl Checker<'_> {
-    /// The value as an expression of one slot's type.
-    pub(super) fn scalar(&mut self, value: &Val, at: Span) -> Checked<(Type, Expr)> {
+    /// Converts a value to an expression of a scalar type.
+    pub(super) fn load_scalar(&mut self, value: &Val, at: Span) -> Checked<(Type, Expr)> {
         match value {
             Val::Scalar(ty, expr) => Ok((ty.clone(), expr.clone())),
             Val::Place(Place::Slot(ty, slot)) => {
@@ -139,11 +139,11 @@ impl Checker<'_> {
                 Ok((ty, Expr { ty: Ty::Bit(high - low + 1), kind }))
             }
             Val::Place(Place::Closed(ty, why)) => {
-                self.fail(Diagnostic::new(at, format!("this `{ty}` can't be used")).hint(*why))
+                self.fail(Diagnostic::new(at, format!("cannot use this `{ty}`")).hint(*why))
             }
             Val::Num(number) => {
-                let wrong = Diagnostic::new(at, format!("{number} has no width here"));
-                self.fail(wrong.hint(format!("write its width before it: 32w{number}")))
+                let wrong = Diagnostic::new(at, format!("number {number} needs a width"));
+                self.fail(wrong.hint(format!("add a width: 32w{number}")))
             }
             _ => {
                 let found = value.describe();
@@ -152,7 +152,7 @@ impl Checker<'_> {
         }
     }
 
-    /// One field of a struct, header or tuple.
+    /// Field of a struct, header or tuple.
     pub(super) fn part(value: &Val, index: usize) -> Option<Val> {
         match value {
             Val::Place(Place::Struct(_, items) | Place::Header(_, _, items) | Place::Stack(_, items)) => {
@@ -163,25 +163,25 @@ impl Checker<'_> {
         }
     }
 
-    /// All scalars in it, in order, as for hashes, checksums, digests and comparisons.
-    pub(super) fn flat(&mut self, value: &Val, at: Span, out: &mut Vec<Expr>) -> Checked<()> {
+    /// Collects all scalars in order, for hashes, checksums, digests and comparisons.
+    pub(super) fn flatten(&mut self, value: &Val, at: Span, out: &mut Vec<Expr>) -> Checked<()> {
         match value {
             Val::Place(Place::Struct(_, items) | Place::Header(_, _, items) | Place::Stack(_, items)) => {
                 for item in items.iter() {
-                    self.flat(&Val::Place(item.clone()), at, out)?;
+                    self.flatten(&Val::Place(item.clone()), at, out)?;
                 }
             }
             Val::Whole(_, items) | Val::List(items) => {
                 for item in items {
-                    self.flat(item, at, out)?;
+                    self.flatten(item, at, out)?;
                 }
             }
             Val::Record(items) => {
                 for (_, item) in items {
-                    self.flat(item, at, out)?;
+                    self.flatten(item, at, out)?;
                 }
             }
-            _ => out.push(self.scalar(value, at)?.1),
+            _ => out.push(self.load_scalar(value, at)?.1),
         }
         Ok(())
     }

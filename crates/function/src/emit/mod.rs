@@ -1,12 +1,12 @@
-//! Back ends that write text: what an element runs, for targets that bring their own compiler.
+//! Back ends that emit source text, for targets with a compiler of their own.
 //!
 //! ```text
-//! ir::Program ─┬─► p4:  P4_16 (v1model), which our own front end reads back
-//!              └─► xdp: one file of C for the kernel, and where its maps hold what ─► crates/xdp loads it
+//! ir::Program ─┬─► p4:  P4_16 text (v1model), readable by our own front end
+//!              └─► xdp: C file for the kernel, and the layout of its maps ─► crates/xdp loads it
 //! ```
 //!
-//! Both do what the interpreter does, packet for packet: tests hold them to it.
+//! Both programs behave as the interpreter does, packet for packet; tests compare them.
 
 pub mod p4;
-mod walk;
+mod visit;
 pub mod xdp;

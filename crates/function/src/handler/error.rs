@@ -1,46 +1,46 @@
-//! What keeps a handler from running.
+//! Errors of handlers.
 
-use pathcall_sandbox::{BuildError, OpenError};
+use pathcall_sandbox::{GuestBuildError, OpenError};
 
 use super::PARAMETER_BYTES_MAX;
 use crate::mirror::layout::LayoutError;
 
-/// A handler that can't be had.
+/// Error in the C interface of a handler.
 #[derive(Debug, thiserror::Error)]
-pub enum FaceError {
-    /// The program has none.
+pub enum InterfaceError {
+    /// The program has no handler.
     #[error("the program has no remote_handler")]
     NoHandler,
     /// A mirrored table is too large.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Its parameters take too much room.
+    /// The parameters are too large.
     #[error("request and response take {got} bytes, at most {PARAMETER_BYTES_MAX} each")]
     Parameters {
-        /// Bytes of the longer one.
+        /// Size of the longer of request and response, bytes.
         got: usize,
     },
-    /// A mirrored register is too wide.
+    /// The cells of a mirrored register are too wide.
     #[error("register {register}: its cells have {got} bits, at most 64 can be mirrored")]
     Register {
-        /// Which.
+        /// Name of the register.
         register: String,
-        /// Bits.
+        /// Width of a cell, bits.
         got: u16,
     },
 }
 
-/// A handler that can't be started.
+/// Error at the start of a handler.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
-    /// What it is made of is wrong.
+pub enum HandlerStartError {
+    /// The C interface cannot be made.
     #[error(transparent)]
-    Face(#[from] FaceError),
-    /// It can't be built.
+    CInterface(#[from] InterfaceError),
+    /// The C code cannot be built.
     #[error(transparent)]
-    Build(#[from] BuildError),
-    /// It does not start.
+    Build(#[from] GuestBuildError),
+    /// The sandbox cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }

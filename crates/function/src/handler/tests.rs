@@ -1,20 +1,20 @@
-//! Unit tests of the host's calls.
+//! Unit tests of the host calls.
 
 use pathcall_sandbox::Host;
 use proptest::prelude::*;
 
-use super::world::{Call, REASONS_MAX, World};
+use super::host_state::{HandlerState, HostCall, REASONS_MAX};
 use crate::ir::{
-    Action, ActionId, Expr, Key, MatchKind, Parser, Program, Slot, SlotId, SlotKind, Span, Table, TableId, Ty,
+    Action, ActionId, Expr, MatchKind, Parser, Program, Slot, SlotId, SlotKind, Span, Table, TableId, TableKey, Ty,
 };
-use crate::mirror::Mirror;
+use crate::mirror::MirroredTable;
 
-/// Tables of flows, by a key of 32 bits, and of routes, by a tenant and a prefix.
+/// Program with a table of flows (32-bit key) and a table of routes (tenant and prefix).
 fn program() -> Program {
     let (bit12, bit16, bit32) = (Ty::Bit(12), Ty::Bit(16), Ty::Bit(32));
     let slots = [("req.addr", bit32), ("md.tenant", bit12), ("pre.to.addr", bit32), ("pre.to.port", bit16)];
     let slots = slots.into_iter().chain([("pre.via.hop", bit16)]);
-    let key = |slot, ty, kind, name: &str| Key { expr: Expr::slot(ty, SlotId(slot)), kind, name: name.into() };
+    let key = |slot, ty, kind, name: &str| TableKey { expr: Expr::slot(ty, SlotId(slot)), kind, name: name.into() };
     let table = |name: &str, keys, action, size, idle_timeout_ms| Table {
         name: name.into(),
         keys,
@@ -53,28 +53,28 @@ fn program() -> Program {
 }
 
 proptest! {
-    /// A handler may ask anything: its host answers, or not, and goes on.
+    /// Any host call with any sizes returns without a panic.
     #[test]
-    fn no_question_of_a_handler_makes_its_host_panic(
-        asked in proptest::collection::vec(
+    fn arbitrary_host_calls_never_panic(
+        calls in proptest::collection::vec(
             (0u32..14, 0u32..4, proptest::collection::vec(any::<u8>(), 0..80), 0usize..1200,
              prop_oneof![0u64..20, any::<u64>()]),
             1..60,
         ),
     ) {
         let program = program();
-        let tables = (0..2).map(|id| Mirror::new(&program, TableId(id), 0).unwrap()).collect();
-        let mut world = World::new(tables, vec![32], 1);
-        world.ranges[0] = vec![(1, 5), (9, 9)];
+        let tables = (0..2).map(|id| MirroredTable::new(&program, TableId(id), 0).unwrap()).collect();
+        let mut state = HandlerState::new(tables, vec![32], 1);
+        state.ranges[0] = vec![(1, 5), (9, 9)];
         let mut output = vec![0xee; 1200];
-        for (op, which, mut input, out, value) in asked {
-            // Sizes that fit are few: half of what is asked has one.
+        for (op, which, mut input, out, value) in calls {
+            // Few random sizes are valid, so every second call gets a valid one.
             if value % 2 == 0 && input.len() >= 28 {
                 input.truncate([4, 16, 12, 20, 8][value as usize / 2 % 5]);
             }
             let out = if value % 3 == 0 { [16, 20, 0, 24][value as usize / 3 % 4] } else { out };
-            Call { world: &mut world, packet: &[1, 2, 3] }.call(op, which, &input, &mut output[..out], value);
+            HostCall { state: &mut state, packet: &[1, 2, 3] }.call(op, which, &input, &mut output[..out], value);
         }
-        prop_assert!(world.tables[0].len() <= 3 && world.reasons.len() <= REASONS_MAX);
+        prop_assert!(state.tables[0].len() <= 3 && state.reasons.len() <= REASONS_MAX);
     }
 }

@@ -1,9 +1,9 @@
-//! What operators give: values are the lowest bits of a `u128`, the others 0.
+//! Operators of the interpreter. A value occupies the low bits of a `u128`; the other bits are 0.
 
 use super::bits::{mask, signed};
 use crate::ir::{Binary, Unary};
 
-/// `op value`, of `width` bits.
+/// Result of `op value`, of `width` bits.
 #[inline]
 pub fn unary(op: Unary, value: u128, width: u16) -> u128 {
     match op {
@@ -13,13 +13,13 @@ pub fn unary(op: Unary, value: u128, width: u16) -> u128 {
     }
 }
 
-/// A value of `from` bits as one of `to`; `sign`: its highest bit is one.
+/// Conversion of a value from `from` to `to` bits; `sign` extends by the highest bit.
 #[inline]
 pub fn cast(value: u128, from: u16, to: u16, sign: bool) -> u128 {
     if sign { signed(value, from) as u128 & mask(to) } else { value & mask(to) }
 }
 
-/// `left op right`; `width` is that of the operands, of `++` that of the right one.
+/// Result of `left op right`; `width` is that of the operands, for `++` that of the right operand.
 #[inline]
 pub fn binary(op: Binary, left: u128, right: u128, width: u16, sign: bool) -> u128 {
     let number = |value| signed(value, width);
@@ -38,7 +38,7 @@ pub fn binary(op: Binary, left: u128, right: u128, width: u16, sign: bool) -> u1
         Binary::Shl => left.checked_shl(amount(right)).unwrap_or(0),
         Binary::Shr if sign => (number(left) >> amount(right).min(127)) as u128,
         Binary::Shr => left.checked_shr(amount(right)).unwrap_or(0),
-        // Both together are no wider than 128 bits.
+        // Both operands together have at most 128 bits.
         Binary::Concat => return left.checked_shl(width.into()).unwrap_or(0) | right,
         Binary::Eq => return u128::from(left == right),
         Binary::Ne => return u128::from(left != right),

@@ -1,25 +1,25 @@
-//! Bits of bytes, the most significant one first, as headers lie in packets.
+//! Bit fields of byte strings, most significant bit first, as in packet headers.
 
-/// All bits of a value of this width set.
+/// Mask of all bits of this width.
 #[inline]
 pub const fn mask(width: u16) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-/// The highest `prefix` of `width` bits set.
+/// Mask of the highest `prefix` of `width` bits.
 #[inline]
 pub const fn prefix_mask(width: u16, prefix: u16) -> u128 {
     mask(width) & !mask(width.saturating_sub(prefix))
 }
 
-/// A value of `width` bits, two's complement, as a number.
+/// Value of `width` bits in two's complement.
 #[inline]
 pub const fn signed(value: u128, width: u16) -> i128 {
     let unused = 128 - width as u32;
     ((value << unused) as i128) >> unused
 }
 
-/// The `width` bits behind bit `at`. They have to be there.
+/// Reads `width` bits from bit offset `at`; the bytes must contain them.
 #[inline]
 pub fn read(bytes: &[u8], mut at: usize, width: u16) -> u128 {
     let mut left = usize::from(width);
@@ -35,7 +35,7 @@ pub fn read(bytes: &[u8], mut at: usize, width: u16) -> u128 {
     value
 }
 
-/// Writes `width` bits behind bit `at`. They have to be there.
+/// Writes `width` bits at bit offset `at`; the bytes must contain them.
 #[inline]
 pub fn write(bytes: &mut [u8], mut at: usize, width: u16, value: u128) {
     let mut left = usize::from(width);
@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_and_nothing_else_changes(
+        fn bit_field_round_trips_and_preserves_neighbours(
             before in proptest::collection::vec(any::<u8>(), 24),
             at in 0usize..60,
             width in 1u16..=128,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_those_of_the_highest_bit() {
+    fn sign_is_highest_bit() {
         assert_eq!(signed(0b111, 3), -1);
         assert_eq!(signed(0b011, 3), 3);
         assert_eq!(signed(1 << 127, 128), i128::MIN);

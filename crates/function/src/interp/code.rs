@@ -1,4 +1,4 @@
-//! The form that the interpreter runs: operations on one array of values, one after another, with jumps.
+//! Bytecode of the interpreter: a linear list of operations on one array of values, with jumps.
 //!
 //! ```text
 //! values: │ slots │ validity of headers │ constants and intermediate results │
@@ -6,57 +6,57 @@
 
 use crate::ir::{Binary, HashAlgorithm, HeaderId, SlotId, Unary};
 
-/// An index in the array of values.
-pub type V = u32;
+/// Index into the array of values.
+pub type ValueId = u32;
 
-/// One operation. Widths are those of the operands.
+/// Operation; widths are those of the operands.
 #[derive(Debug, Clone, Copy)]
-pub enum Op {
+pub enum Instruction {
     Copy {
-        to: V,
-        from: V,
+        to: ValueId,
+        from: ValueId,
     },
-    /// To a field of a header, if that is valid.
+    /// Copies to a header field if the header is valid.
     CopyIf {
-        to: V,
-        from: V,
-        valid: V,
+        to: ValueId,
+        from: ValueId,
+        valid: ValueId,
     },
     Unary {
         op: Unary,
-        to: V,
-        of: V,
+        to: ValueId,
+        of: ValueId,
         width: u16,
     },
     Binary {
         op: Binary,
-        to: V,
-        left: V,
-        right: V,
+        to: ValueId,
+        left: ValueId,
+        right: ValueId,
         width: u16,
         signed: bool,
     },
     Slice {
-        to: V,
-        of: V,
+        to: ValueId,
+        of: ValueId,
         low: u16,
         width: u16,
     },
     Cast {
-        to: V,
-        of: V,
+        to: ValueId,
+        of: ValueId,
         from: u16,
         width: u16,
         signed: bool,
     },
     Mux {
-        to: V,
-        condition: V,
-        then: V,
-        otherwise: V,
+        to: ValueId,
+        condition: ValueId,
+        then: ValueId,
+        otherwise: ValueId,
     },
     Lookahead {
-        to: V,
+        to: ValueId,
         skip: u32,
         width: u16,
     },
@@ -68,7 +68,7 @@ pub enum Op {
         to: u32,
     },
     JumpUnless {
-        condition: V,
+        condition: ValueId,
         to: u32,
     },
     Apply {
@@ -76,59 +76,59 @@ pub enum Op {
         hit: Option<SlotId>,
         action: Option<SlotId>,
     },
-    /// Back behind the `Apply`.
+    /// Returns to the operation after the `Apply`.
     Back,
-    /// The end of a block.
+    /// Ends the block.
     End,
     Read {
         register: u32,
-        index: V,
-        to: V,
+        index: ValueId,
+        to: ValueId,
     },
     Write {
         register: u32,
-        index: V,
-        value: V,
+        index: ValueId,
+        value: ValueId,
     },
     Update {
         register: u32,
-        index: V,
+        index: ValueId,
         op: Binary,
-        operand: V,
-        to: V,
+        operand: ValueId,
+        to: ValueId,
     },
     Count {
         counter: u32,
-        index: V,
+        index: ValueId,
     },
     Hash {
-        to: V,
+        to: ValueId,
         algorithm: HashAlgorithm,
         inputs: Range,
     },
-    /// `to = base + hash % max`, both of `width` bits.
+    /// `to = base + hash % max`; `base` and `max` have `width` bits.
     HashRange {
-        to: V,
-        hash: V,
-        base: V,
-        max: V,
+        to: ValueId,
+        hash: ValueId,
+        base: ValueId,
+        max: ValueId,
         width: u16,
     },
     Checksum {
-        to: V,
+        to: ValueId,
         algorithm: HashAlgorithm,
         inputs: Range,
         payload: bool,
     },
     Extract {
         header: HeaderId,
-        varbits: Option<V>,
+        varbits: Option<ValueId>,
     },
     Advance {
-        bits: V,
+        bits: ValueId,
     },
     Require {
-        condition: V,
+        condition: ValueId,
         error: u16,
     },
     Reject {
@@ -139,59 +139,59 @@ pub enum Op {
         values: Range,
     },
     Clone {
-        session: V,
+        session: ValueId,
     },
     Recirculate,
     Truncate {
-        bytes: V,
+        bytes: ValueId,
     },
     Remote,
 }
 
-/// A part of [`Code::operands`].
+/// Range of [`Bytecode::operands`].
 #[derive(Debug, Clone, Copy)]
 pub struct Range {
     pub start: u32,
     pub end: u32,
 }
 
-/// A compiled program.
+/// Compiled program.
 #[derive(Debug)]
-pub struct Code {
-    pub ops: Vec<Op>,
-    /// Values at the start of a packet, constants among them.
+pub struct Bytecode {
+    pub ops: Vec<Instruction>,
+    /// Initial values of a packet, constants included.
     pub values: Vec<u128>,
-    /// Slots and validities: what each packet starts with as 0.
+    /// Number of leading values (slots and validities) that are 0 at the start of a packet.
     pub cleared: usize,
-    /// What leaves is cut to so many bytes; 0: it is not.
-    pub length_max: V,
-    /// Inputs of hashes and digests: values and their widths.
-    pub operands: Vec<(V, u16)>,
+    /// Value that holds the length for `truncate`; 0 for no truncation.
+    pub length_max: ValueId,
+    /// Inputs of hashes and digests, with their widths.
+    pub operands: Vec<(ValueId, u16)>,
     pub names: Vec<String>,
-    pub headers: Vec<Layout>,
-    /// Where each action starts, by its number.
+    pub headers: Vec<HeaderSlots>,
+    /// Start of each action, by its number.
     pub actions: Vec<u32>,
-    /// Slots of each action's parameters.
-    pub params: Vec<Vec<V>>,
-    /// Keys of each table.
-    pub keys: Vec<Vec<V>>,
+    /// Parameter slots of each action.
+    pub params: Vec<Vec<ValueId>>,
+    /// Key values of each table.
+    pub keys: Vec<Vec<ValueId>>,
     pub parser: u32,
     pub verify: u32,
     pub ingress: u32,
     pub egress: u32,
     pub compute: u32,
     pub deparser: Vec<HeaderId>,
-    /// How deep `Apply` may nest.
+    /// Largest nesting depth of `Apply`.
     pub depth: usize,
 }
 
-/// A header's fields: first slot's value, bit offset, width.
+/// Fields of a header: value, bit offset, width.
 #[derive(Debug)]
-pub struct Layout {
-    pub fields: Vec<(V, u32, u16)>,
+pub struct HeaderSlots {
+    pub fields: Vec<(ValueId, u32, u16)>,
     pub bits: u32,
     pub varbits_max: u32,
-    pub valid: V,
-    /// Where the bytes of its varbit field lie in the packet: start in the higher, length in the lower 32 bits.
-    pub varbits: V,
+    pub valid: ValueId,
+    /// Value that holds the varbit field's position in the packet: start in the high, length in the low 32 bits.
+    pub varbits: ValueId,
 }

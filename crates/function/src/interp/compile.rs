@@ -1,55 +1,55 @@
-//! From the IR to [`Code`].
+//! Compiler from the IR to [`Bytecode`].
 
 use std::collections::HashMap;
 
-use super::code::{Code, Layout, Op, Range, V};
+use super::code::{Bytecode, HeaderSlots, Instruction, Range, ValueId};
 use crate::ir::{ActionId, Binary, Block, Expr, ExprKind, Program, SlotId, SlotKind, Stmt, StmtKind, TableId, Ty};
 
-/// How deep actions may apply tables whose actions apply tables.
+/// Largest nesting depth of tables whose actions apply tables.
 const DEPTH_MAX: usize = 8;
 
-/// Why a program can't be run.
+/// Error of the interpreter's compiler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// Tables and actions nest too deep, or round in a circle.
-    #[error("action {action} applies tables more than {DEPTH_MAX} deep")]
+    /// Tables and actions nest too deep, or in a cycle.
+    #[error("action {action} applies tables more than {DEPTH_MAX} levels deep")]
     Depth {
-        /// The action's name.
+        /// Name of the action.
         action: String,
     },
-    /// An entry that the program declares, or a default action, does not fit its table.
+    /// An entry or default action of the program does not fit its table.
     #[error(transparent)]
     Entry(#[from] crate::exec::TableError),
 }
 
 /// Compiles a program.
-pub fn compile(program: &Program) -> Result<Code, CompileError> {
+pub fn compile(program: &Program) -> Result<Bytecode, CompileError> {
     let mut compiler = Compiler::new(program);
-    let depth = compiler.depth()?;
-    compiler.keys();
+    let depth = compiler.nesting_depth()?;
+    compiler.allocate_keys();
     for action in &program.actions {
-        compiler.code.actions.push(compiler.here());
-        compiler.block(&action.body);
-        compiler.leave();
-        compiler.emit(Op::Back);
+        compiler.code.actions.push(compiler.position());
+        compiler.compile_block(&action.body);
+        compiler.patch_returns();
+        compiler.emit(Instruction::Back);
     }
-    compiler.code.parser = compiler.parser();
-    compiler.code.verify = compiler.whole(&program.verify);
-    compiler.code.ingress = compiler.whole(&program.ingress);
-    compiler.code.egress = compiler.whole(&program.egress);
-    compiler.code.compute = compiler.whole(&program.compute);
+    compiler.code.parser = compiler.compile_parser();
+    compiler.code.verify = compiler.compile_whole(&program.verify);
+    compiler.code.ingress = compiler.compile_whole(&program.ingress);
+    compiler.code.egress = compiler.compile_whole(&program.egress);
+    compiler.code.compute = compiler.compile_whole(&program.compute);
     compiler.code.depth = depth;
     Ok(compiler.code)
 }
 
 pub(super) struct Compiler<'a> {
     pub(super) program: &'a Program,
-    pub(super) code: Code,
-    constants: HashMap<u128, V>,
-    /// Places of intermediate results, used anew by each statement.
-    temporaries: Vec<V>,
+    pub(super) code: Bytecode,
+    constants: HashMap<u128, ValueId>,
+    /// Values for intermediate results, reused by each statement.
+    temporaries: Vec<ValueId>,
     pub(super) used: usize,
-    /// `Return`s of the bodies around, to be pointed behind them.
+    /// Jumps of pending `Return`s of each enclosing body, to be patched.
     returns: Vec<Vec<usize>>,
 }
 
@@ -66,14 +66,14 @@ impl<'a> Compiler<'a> {
                 (slot.0, bits - u32::from(width), width)
             });
             let fields = fields.collect();
-            let (valid, varbits) = ((slots + at) as V, (slots + program.headers.len() + at) as V);
-            Layout { fields, bits, varbits_max: header.varbit_bits_max.unwrap_or(0), valid, varbits }
+            let (valid, varbits) = ((slots + at) as ValueId, (slots + program.headers.len() + at) as ValueId);
+            HeaderSlots { fields, bits, varbits_max: header.varbit_bits_max.unwrap_or(0), valid, varbits }
         };
-        let code = Code {
+        let code = Bytecode {
             ops: Vec::new(),
             values: vec![0; cleared],
             cleared,
-            length_max: length_max as V,
+            length_max: length_max as ValueId,
             operands: Vec::new(),
             names: Vec::new(),
             headers: program.headers.iter().enumerate().map(layout).collect(),
@@ -88,13 +88,13 @@ impl<'a> Compiler<'a> {
             deparser: program.deparser.clone(),
             depth: 0,
         };
-        // What encloses everything: a `return` at the top leaves the block.
+        // Outermost body: a top-level `return` leaves the block.
         let returns = vec![Vec::new()];
         Self { program, code, constants: HashMap::new(), temporaries: Vec::new(), used: 0, returns }
     }
 
-    /// How deep tables nest; an error if without end.
-    fn depth(&self) -> Result<usize, CompileError> {
+    /// Nesting depth of tables; an error if it is unbounded.
+    fn nesting_depth(&self) -> Result<usize, CompileError> {
         let mut deepest = 0;
         for (at, action) in self.program.actions.iter().enumerate() {
             let mut reached = vec![ActionId(at as u32)];
@@ -121,274 +121,276 @@ impl<'a> Compiler<'a> {
         Ok(deepest)
     }
 
-    /// Gives each key its place for good: it is filled where the table is applied.
-    fn keys(&mut self) {
+    /// Allocates the key values of all tables, which `Apply` fills.
+    fn allocate_keys(&mut self) {
         for table in &self.program.tables {
             let places = table.keys.iter().map(|_| {
                 self.code.values.push(0);
-                self.code.values.len() as V - 1
+                self.code.values.len() as ValueId - 1
             });
             let places = places.collect();
             self.code.keys.push(places);
         }
     }
 
-    fn whole(&mut self, block: &Block) -> u32 {
-        let start = self.here();
-        self.block(block);
-        self.leave();
-        self.emit(Op::End);
+    fn compile_whole(&mut self, block: &Block) -> u32 {
+        let start = self.position();
+        self.compile_block(block);
+        self.patch_returns();
+        self.emit(Instruction::End);
         start
     }
 
-    pub(super) fn block(&mut self, block: &Block) {
+    pub(super) fn compile_block(&mut self, block: &Block) {
         for stmt in block {
             self.used = 0;
-            self.stmt(stmt);
+            self.compile_stmt(stmt);
         }
     }
 
-    fn stmt(&mut self, stmt: &Stmt) {
+    fn compile_stmt(&mut self, stmt: &Stmt) {
         match &stmt.kind {
             StmtKind::Assign { to, value } => {
-                let from = self.expr(value);
-                self.store(*to, from);
+                let from = self.compile_expr(value);
+                self.emit_store(*to, from);
             }
-            StmtKind::SetValid { header, valid } => self.emit(Op::SetValid { header: *header, valid: *valid }),
-            StmtKind::If { condition, then, otherwise } => self.branch(condition, then, otherwise),
-            StmtKind::Apply { table, hit, action } => self.apply(*table, *hit, *action),
+            StmtKind::SetValid { header, valid } => self.emit(Instruction::SetValid { header: *header, valid: *valid }),
+            StmtKind::If { condition, then, otherwise } => self.compile_branch(condition, then, otherwise),
+            StmtKind::Apply { table, hit, action } => self.compile_apply(*table, *hit, *action),
             StmtKind::Body(block) => {
                 self.returns.push(Vec::new());
-                self.block(block);
+                self.compile_block(block);
                 let leaving = self.returns.pop().expect("pushed above");
-                self.point_here(&leaving);
+                self.patch_jumps(&leaving);
             }
             StmtKind::Return => {
                 let at = self.code.ops.len();
                 self.returns.last_mut().expect("one encloses everything").push(at);
-                self.emit(Op::Jump { to: 0 });
+                self.emit(Instruction::Jump { to: 0 });
             }
-            StmtKind::Exit => self.emit(Op::End),
+            StmtKind::Exit => self.emit(Instruction::End),
             StmtKind::Read { register, index, to } => {
-                let index = self.expr(index);
-                let place = self.temporary();
-                self.emit(Op::Read { register: register.0, index, to: place });
-                self.store(*to, place);
+                let index = self.compile_expr(index);
+                let place = self.new_temporary();
+                self.emit(Instruction::Read { register: register.0, index, to: place });
+                self.emit_store(*to, place);
             }
             StmtKind::Write { register, index, value } => {
-                let (index, value) = (self.expr(index), self.expr(value));
-                self.emit(Op::Write { register: register.0, index, value });
+                let (index, value) = (self.compile_expr(index), self.compile_expr(value));
+                self.emit(Instruction::Write { register: register.0, index, value });
             }
             StmtKind::Update { register, index, op, operand, to } => {
-                let (index, operand, place) = (self.expr(index), self.expr(operand), self.temporary());
-                self.emit(Op::Update { register: register.0, index, op: *op, operand, to: place });
+                let (index, operand, place) =
+                    (self.compile_expr(index), self.compile_expr(operand), self.new_temporary());
+                self.emit(Instruction::Update { register: register.0, index, op: *op, operand, to: place });
                 if let Some(to) = to {
-                    self.store(*to, place);
+                    self.emit_store(*to, place);
                 }
             }
             StmtKind::Count { counter, index } => {
-                let index = self.expr(index);
-                self.emit(Op::Count { counter: counter.0, index });
+                let index = self.compile_expr(index);
+                self.emit(Instruction::Count { counter: counter.0, index });
             }
             StmtKind::Hash { to, algorithm, base, inputs, max } => {
-                let inputs = self.operands(inputs);
-                let (base, max) = (self.expr(base), self.expr(max));
-                let (hash, place) = (self.temporary(), self.temporary());
-                self.emit(Op::Hash { to: hash, algorithm: *algorithm, inputs });
-                self.emit(Op::HashRange { to: place, hash, base, max, width: self.program.width(*to) });
-                self.store(*to, place);
+                let inputs = self.compile_operands(inputs);
+                let (base, max) = (self.compile_expr(base), self.compile_expr(max));
+                let (hash, place) = (self.new_temporary(), self.new_temporary());
+                self.emit(Instruction::Hash { to: hash, algorithm: *algorithm, inputs });
+                self.emit(Instruction::HashRange { to: place, hash, base, max, width: self.program.width(*to) });
+                self.emit_store(*to, place);
             }
             StmtKind::Checksum { condition, to, algorithm, inputs, payload } => {
-                let unless = self.unless(condition);
-                let (inputs, place) = (self.operands(inputs), self.temporary());
+                let unless = self.jump_unless(condition);
+                let (inputs, place) = (self.compile_operands(inputs), self.new_temporary());
                 let width = self.program.width(*to);
-                self.emit(Op::Checksum { to: place, algorithm: *algorithm, inputs, payload: *payload });
-                self.emit(Op::Slice { to: place, of: place, low: 0, width });
-                self.store(*to, place);
-                self.point_here(&[unless]);
+                self.emit(Instruction::Checksum { to: place, algorithm: *algorithm, inputs, payload: *payload });
+                self.emit(Instruction::Slice { to: place, of: place, low: 0, width });
+                self.emit_store(*to, place);
+                self.patch_jumps(&[unless]);
             }
             StmtKind::Verify { condition, expected, algorithm, inputs, payload } => {
                 let Some(wrong) = super::standard(self.program, crate::ir::Standard::ChecksumError) else { return };
-                let unless = self.unless(condition);
-                let expected = self.expr(expected);
-                let (inputs, place) = (self.operands(inputs), self.temporary());
-                self.emit(Op::Checksum { to: place, algorithm: *algorithm, inputs, payload: *payload });
-                let differs = self.temporary();
+                let unless = self.jump_unless(condition);
+                let expected = self.compile_expr(expected);
+                let (inputs, place) = (self.compile_operands(inputs), self.new_temporary());
+                self.emit(Instruction::Checksum { to: place, algorithm: *algorithm, inputs, payload: *payload });
+                let differs = self.new_temporary();
                 self.emit(binary(Binary::Ne, differs, place, expected));
                 let done = self.code.ops.len();
-                self.emit(Op::JumpUnless { condition: differs, to: 0 });
-                let one = self.constant(1);
-                self.store(wrong, one);
-                self.point_here(&[unless, done]);
+                self.emit(Instruction::JumpUnless { condition: differs, to: 0 });
+                let one = self.new_constant(1);
+                self.emit_store(wrong, one);
+                self.patch_jumps(&[unless, done]);
             }
             StmtKind::Extract { header, varbits } => {
-                let varbits = varbits.as_ref().map(|bits| self.expr(bits));
-                self.emit(Op::Extract { header: *header, varbits });
+                let varbits = varbits.as_ref().map(|bits| self.compile_expr(bits));
+                self.emit(Instruction::Extract { header: *header, varbits });
             }
             StmtKind::Advance(bits) => {
-                let bits = self.expr(bits);
-                self.emit(Op::Advance { bits });
+                let bits = self.compile_expr(bits);
+                self.emit(Instruction::Advance { bits });
             }
             StmtKind::Require { condition, error } => {
-                let condition = self.expr(condition);
-                self.emit(Op::Require { condition, error: *error });
+                let condition = self.compile_expr(condition);
+                self.emit(Instruction::Require { condition, error: *error });
             }
             StmtKind::Digest { name, values } => {
-                let values = self.operands(values);
+                let values = self.compile_operands(values);
                 self.code.names.push(name.clone());
-                self.emit(Op::Digest { name: self.code.names.len() as u32 - 1, values });
+                self.emit(Instruction::Digest { name: self.code.names.len() as u32 - 1, values });
             }
             StmtKind::Clone { session } => {
-                let session = self.expr(session);
-                self.emit(Op::Clone { session });
+                let session = self.compile_expr(session);
+                self.emit(Instruction::Clone { session });
             }
-            StmtKind::Recirculate => self.emit(Op::Recirculate),
+            StmtKind::Recirculate => self.emit(Instruction::Recirculate),
             StmtKind::Truncate(bytes) => {
-                let bytes = self.expr(bytes);
-                self.emit(Op::Truncate { bytes });
+                let bytes = self.compile_expr(bytes);
+                self.emit(Instruction::Truncate { bytes });
             }
-            // On one machine there is one server.
+            // The interpreter has a single server.
             StmtKind::Steer { .. } => {}
-            StmtKind::Remote => self.emit(Op::Remote),
+            StmtKind::Remote => self.emit(Instruction::Remote),
         }
     }
 
-    fn branch(&mut self, condition: &Expr, then: &Block, otherwise: &Block) {
-        let unless = self.unless(condition);
-        self.block(then);
+    fn compile_branch(&mut self, condition: &Expr, then: &Block, otherwise: &Block) {
+        let unless = self.jump_unless(condition);
+        self.compile_block(then);
         if otherwise.is_empty() {
-            return self.point_here(&[unless]);
+            return self.patch_jumps(&[unless]);
         }
         let done = self.code.ops.len();
-        self.emit(Op::Jump { to: 0 });
-        self.point_here(&[unless]);
-        self.block(otherwise);
-        self.point_here(&[done]);
+        self.emit(Instruction::Jump { to: 0 });
+        self.patch_jumps(&[unless]);
+        self.compile_block(otherwise);
+        self.patch_jumps(&[done]);
     }
 
-    fn apply(&mut self, table: TableId, hit: Option<SlotId>, action: Option<SlotId>) {
+    fn compile_apply(&mut self, table: TableId, hit: Option<SlotId>, action: Option<SlotId>) {
         let keys = &self.program.tables[table.0 as usize].keys;
         for (at, key) in keys.iter().enumerate() {
-            let from = self.expr(&key.expr);
-            self.emit(Op::Copy { to: self.code.keys_of(table, at), from });
+            let from = self.compile_expr(&key.expr);
+            self.emit(Instruction::Copy { to: self.code.keys_of(table, at), from });
         }
-        self.emit(Op::Apply { table: table.0, hit, action });
+        self.emit(Instruction::Apply { table: table.0, hit, action });
     }
 
-    /// A jump, to be pointed, that is taken if the condition does not hold.
-    fn unless(&mut self, condition: &Expr) -> usize {
-        let condition = self.expr(condition);
-        self.emit(Op::JumpUnless { condition, to: 0 });
+    /// Emits a jump that is taken if the condition is false, to be patched.
+    fn jump_unless(&mut self, condition: &Expr) -> usize {
+        let condition = self.compile_expr(condition);
+        self.emit(Instruction::JumpUnless { condition, to: 0 });
         self.code.ops.len() - 1
     }
 
-    /// Where the value of an expression is to be found.
-    pub(super) fn expr(&mut self, expr: &Expr) -> V {
+    /// Emits an expression; returns the value that holds its result.
+    pub(super) fn compile_expr(&mut self, expr: &Expr) -> ValueId {
         let width = expr.ty.width();
         match &expr.kind {
-            ExprKind::Const(value) => self.constant(*value),
+            ExprKind::Const(value) => self.new_constant(*value),
             ExprKind::Slot(slot) => slot.0,
             ExprKind::Valid(header) => self.code.headers[header.0 as usize].valid,
-            ExprKind::Lookahead { skip } => self.result(|to| Op::Lookahead { to, skip: *skip, width }),
+            ExprKind::Lookahead { skip } => self.emit_result(|to| Instruction::Lookahead { to, skip: *skip, width }),
             ExprKind::Unary(op, of) => {
-                let of = self.expr(of);
-                self.result(|to| Op::Unary { op: *op, to, of, width })
+                let of = self.compile_expr(of);
+                self.emit_result(|to| Instruction::Unary { op: *op, to, of, width })
             }
             ExprKind::Binary(op, left, right) => {
-                let (left, right) = ((self.expr(left), left.ty), (self.expr(right), right.ty));
+                let (left, right) = ((self.compile_expr(left), left.ty), (self.compile_expr(right), right.ty));
                 let operands = if *op == Binary::Concat { right.1 } else { left.1 };
                 let (width, signed) = (operands.width(), operands.signed());
-                self.result(|to| Op::Binary { op: *op, to, left: left.0, right: right.0, width, signed })
+                self.emit_result(|to| Instruction::Binary { op: *op, to, left: left.0, right: right.0, width, signed })
             }
             ExprKind::Slice { of, high, low } => {
-                let of = self.expr(of);
-                self.result(|to| Op::Slice { to, of, low: *low, width: high - low + 1 })
+                let of = self.compile_expr(of);
+                self.emit_result(|to| Instruction::Slice { to, of, low: *low, width: high - low + 1 })
             }
             ExprKind::Cast(of) => {
                 let (from, signed) = (of.ty.width(), of.ty.signed());
-                let of = self.expr(of);
-                self.result(|to| Op::Cast { to, of, from, width, signed })
+                let of = self.compile_expr(of);
+                self.emit_result(|to| Instruction::Cast { to, of, from, width, signed })
             }
             ExprKind::Mux(condition, then, otherwise) => {
-                let (condition, then, otherwise) = (self.expr(condition), self.expr(then), self.expr(otherwise));
-                self.result(|to| Op::Mux { to, condition, then, otherwise })
+                let (condition, then, otherwise) =
+                    (self.compile_expr(condition), self.compile_expr(then), self.compile_expr(otherwise));
+                self.emit_result(|to| Instruction::Mux { to, condition, then, otherwise })
             }
         }
     }
 
-    fn operands(&mut self, exprs: &[Expr]) -> Range {
-        let operands: Vec<_> = exprs.iter().map(|expr| (self.expr(expr), expr.ty.width())).collect();
+    fn compile_operands(&mut self, exprs: &[Expr]) -> Range {
+        let operands: Vec<_> = exprs.iter().map(|expr| (self.compile_expr(expr), expr.ty.width())).collect();
         let start = self.code.operands.len() as u32;
         self.code.operands.extend(operands);
         Range { start, end: self.code.operands.len() as u32 }
     }
 
-    fn store(&mut self, slot: SlotId, from: V) {
+    fn emit_store(&mut self, slot: SlotId, from: ValueId) {
         let to = slot.0;
         match self.program.slots[to as usize].kind {
             SlotKind::Field { header, .. } => {
-                self.emit(Op::CopyIf { to, from, valid: self.code.headers[header.0 as usize].valid });
+                self.emit(Instruction::CopyIf { to, from, valid: self.code.headers[header.0 as usize].valid });
             }
-            _ => self.emit(Op::Copy { to, from }),
+            _ => self.emit(Instruction::Copy { to, from }),
         }
     }
 
-    fn result(&mut self, op: impl FnOnce(V) -> Op) -> V {
-        let to = self.temporary();
+    fn emit_result(&mut self, op: impl FnOnce(ValueId) -> Instruction) -> ValueId {
+        let to = self.new_temporary();
         self.emit(op(to));
         to
     }
 
-    pub(super) fn temporary(&mut self) -> V {
+    pub(super) fn new_temporary(&mut self) -> ValueId {
         if self.used == self.temporaries.len() {
             self.code.values.push(0);
-            self.temporaries.push(self.code.values.len() as V - 1);
+            self.temporaries.push(self.code.values.len() as ValueId - 1);
         }
         self.used += 1;
         self.temporaries[self.used - 1]
     }
 
-    pub(super) fn constant(&mut self, value: u128) -> V {
+    pub(super) fn new_constant(&mut self, value: u128) -> ValueId {
         let values = &mut self.code.values;
         *self.constants.entry(value).or_insert_with(|| {
             values.push(value);
-            values.len() as V - 1
+            values.len() as ValueId - 1
         })
     }
 
-    pub(super) fn emit(&mut self, op: Op) {
+    pub(super) fn emit(&mut self, op: Instruction) {
         self.code.ops.push(op);
     }
 
-    pub(super) fn here(&self) -> u32 {
+    pub(super) fn position(&self) -> u32 {
         self.code.ops.len() as u32
     }
 
-    /// Points the `return`s of the outermost body here.
-    pub(super) fn leave(&mut self) {
+    /// Patches the `return`s of the outermost body to the current position.
+    pub(super) fn patch_returns(&mut self) {
         let leaving = std::mem::take(self.returns.last_mut().expect("one encloses everything"));
-        self.point_here(&leaving);
+        self.patch_jumps(&leaving);
     }
 
-    pub(super) fn point_here(&mut self, jumps: &[usize]) {
-        let here = self.here();
+    pub(super) fn patch_jumps(&mut self, jumps: &[usize]) {
+        let here = self.position();
         for at in jumps {
             match &mut self.code.ops[*at] {
-                Op::Jump { to } | Op::JumpUnless { to, .. } => *to = here,
+                Instruction::Jump { to } | Instruction::JumpUnless { to, .. } => *to = here,
                 other => unreachable!("{other:?} is no jump"),
             }
         }
     }
 }
 
-impl Code {
-    fn keys_of(&self, table: TableId, at: usize) -> V {
+impl Bytecode {
+    fn keys_of(&self, table: TableId, at: usize) -> ValueId {
         self.keys[table.0 as usize][at]
     }
 }
 
-fn binary(op: Binary, to: V, left: V, right: V) -> Op {
-    Op::Binary { op, to, left, right, width: Ty::Bit(128).width(), signed: false }
+fn binary(op: Binary, to: ValueId, left: ValueId, right: ValueId) -> Instruction {
+    Instruction::Binary { op, to, left, right, width: Ty::Bit(128).width(), signed: false }
 }
 
 /// Tables that a block applies.

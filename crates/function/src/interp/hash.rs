@@ -1,8 +1,8 @@
-//! How bytes become a number: the algorithms of v1model, bit by bit as its reference implementation has them.
+//! Hash algorithms of v1model, bit for bit as in its reference implementation.
 
 use crate::ir::HashAlgorithm;
 
-/// The algorithm's value of these bytes, taken in one after the other.
+/// Hash of the concatenation of `parts`.
 pub fn hash<'a>(algorithm: HashAlgorithm, parts: impl Iterator<Item = &'a [u8]>) -> u128 {
     let bytes = parts.flatten().copied();
     match algorithm {
@@ -20,12 +20,12 @@ pub fn hash<'a>(algorithm: HashAlgorithm, parts: impl Iterator<Item = &'a [u8]>)
             u128::from(!(sum as u16))
         }
         HashAlgorithm::Xor16 => u128::from(words(bytes).fold(0, |all, word| all ^ word)),
-        // No more than the first eight bytes.
+        // The identity hash uses at most the first eight bytes.
         HashAlgorithm::Identity => bytes.take(8).fold(0, |value, byte| value << 8 | u128::from(byte)),
     }
 }
 
-/// Big-endian words; a last byte alone is the higher half of one.
+/// Big-endian words; a single last byte is the high half of a word.
 fn words(mut bytes: impl Iterator<Item = u8>) -> impl Iterator<Item = u16> {
     std::iter::from_fn(move || {
         let high = bytes.next()?;
@@ -74,8 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_the_catalogue() {
-        // The check values of the CRC catalogue, and RFC 1071's example.
+    fn hashes_match_crc_catalogue() {
+        // Check values of the CRC catalogue, and the example of RFC 1071.
         assert_eq!(of(HashAlgorithm::Crc32, b"123456789"), 0xcbf4_3926);
         assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
         assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
@@ -85,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn parts_join_within_a_word() {
+    fn hash_of_parts_equals_hash_of_concatenation() {
         let whole = of(HashAlgorithm::Csum16, &[1, 2, 3, 4, 5]);
         assert_eq!(hash(HashAlgorithm::Csum16, [&[1u8, 2, 3][..], &[4, 5]].into_iter()), whole);
     }
 
     #[test]
-    fn a_sum_of_many_words_carries_round() {
+    fn checksum_of_many_words_wraps_carry() {
         let bytes = vec![0xff; crate::exec::PACKET_MAX - 1];
         assert_eq!(of(HashAlgorithm::Csum16, &bytes), 0);
     }

@@ -1,44 +1,44 @@
-//! Runs [`Code`]: the values of one packet, and the memory that outlives it.
+//! Execution of [`Bytecode`] on the values of one packet and the persistent memory.
 
 use super::arithmetic::{binary, cast, unary};
 use super::bits::{self, mask};
-use super::code::{Code, Op, Range, V};
+use super::code::{Bytecode, Instruction, Range, ValueId};
 use super::hash::hash;
-use super::memory::{Call, Memory};
-use super::{CLONES_MAX, Remote, Verdict};
+use super::memory::{HandlerContext, PersistentMemory};
+use super::{CLONES_MAX, HandlerVerdict, RemoteHandler};
 use crate::exec::{Output, PARSER_ROUNDS_MAX};
 use crate::ir::{HeaderId, SlotId};
 
-/// Errors of a parser (P4_16 core).
+/// Parser errors (P4_16 core).
 const PACKET_TOO_SHORT: u16 = 1;
 const HEADER_TOO_SHORT: u16 = 4;
 const PARSER_TIMEOUT: u16 = 5;
 const INVALID_ARGUMENT: u16 = 6;
 
-/// How a block ended.
+/// Result of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// At its end.
+pub enum BlockEnd {
+    /// End of the block.
     Done,
-    /// The parser refused the packet.
+    /// Parser error.
     Rejected(u16),
-    /// The handler ended the packet.
+    /// Packet dropped by the handler.
     Dropped,
 }
 
-/// The values of one packet.
+/// State of one packet.
 #[derive(Debug)]
 pub struct Machine {
     pub values: Vec<u128>,
-    /// Whether the packet comes in once more.
+    /// True if the packet is recirculated.
     pub recirculate: bool,
-    /// Bits that the parser took.
+    /// Cursor of the parser, bits.
     cursor: usize,
-    /// Where inputs of a hash are laid out.
+    /// Buffer for the inputs of a hash.
     scratch: Vec<u8>,
     /// Values of a digest.
-    told: Vec<u128>,
-    /// `Apply`s to go back to.
+    digest_values: Vec<u128>,
+    /// Return addresses of nested `Apply`s.
     stack: Vec<u32>,
     clones: Vec<Clone>,
     clones_waiting: usize,
@@ -46,7 +46,7 @@ pub struct Machine {
     clones_lost: usize,
 }
 
-/// A packet that `clone` left: its values then, and its port.
+/// Clone of the packet: values at the time of `clone`, and the port.
 #[derive(Debug)]
 struct Clone {
     values: Vec<u128>,
@@ -54,16 +54,16 @@ struct Clone {
 }
 
 impl Machine {
-    /// Room for what the code needs.
-    pub fn new(code: &Code) -> Self {
-        let clones = code.ops.iter().any(|op| matches!(op, Op::Clone { .. }));
+    /// State with the capacity that the code needs.
+    pub fn new(code: &Bytecode) -> Self {
+        let clones = code.ops.iter().any(|op| matches!(op, Instruction::Clone { .. }));
         let clone = |_| Clone { values: vec![0; if clones { code.cleared } else { 0 }], port: 0 };
         Self {
             values: code.values.clone(),
             recirculate: false,
             cursor: 0,
             scratch: Vec::with_capacity(16 * code.operands.len() + 1),
-            told: Vec::with_capacity(code.operands.len()),
+            digest_values: Vec::with_capacity(code.operands.len()),
             stack: Vec::with_capacity(code.depth + 1),
             clones: (0..CLONES_MAX).map(clone).collect(),
             clones_waiting: 0,
@@ -72,8 +72,8 @@ impl Machine {
         }
     }
 
-    /// A new packet.
-    pub fn start(&mut self, code: &Code) {
+    /// Resets the state for a new packet.
+    pub fn start(&mut self, code: &Bytecode) {
         self.values[..code.cleared].fill(0);
         self.cursor = 0;
         self.recirculate = false;
@@ -82,7 +82,7 @@ impl Machine {
         self.clones_lost = 0;
     }
 
-    /// The next clone's port, its values put in place; `Some(None)` for one there was no room for.
+    /// Restores the values of the next clone and returns its port; `Some(None)` for a clone lost to the capacity limit.
     pub fn take_clone(&mut self) -> Option<Option<u16>> {
         if let Some(lost) = self.clones_lost.checked_sub(1) {
             self.clones_lost = lost;
@@ -97,117 +97,119 @@ impl Machine {
     /// Runs from `at` to the end of the block.
     pub fn run(
         &mut self,
-        code: &Code,
-        memory: &mut Memory,
+        code: &Bytecode,
+        memory: &mut PersistentMemory,
         mut at: u32,
         packet: &[u8],
-        remote: &mut Remote<'_>,
+        remote: &mut RemoteHandler<'_>,
         out: &mut dyn FnMut(Output<'_>),
-    ) -> Ended {
+    ) -> BlockEnd {
         self.stack.clear();
         let mut backward = 0;
         loop {
             let op = code.ops[at as usize];
             at += 1;
             match op {
-                Op::Copy { to, from } => self.set(to, self.get(from)),
-                Op::CopyIf { to, from, valid } => {
+                Instruction::Copy { to, from } => self.set(to, self.get(from)),
+                Instruction::CopyIf { to, from, valid } => {
                     if self.get(valid) != 0 {
                         self.set(to, self.get(from));
                     }
                 }
-                Op::Unary { op, to, of, width } => self.set(to, unary(op, self.get(of), width)),
-                Op::Binary { op, to, left, right, width, signed } => {
+                Instruction::Unary { op, to, of, width } => self.set(to, unary(op, self.get(of), width)),
+                Instruction::Binary { op, to, left, right, width, signed } => {
                     self.set(to, binary(op, self.get(left), self.get(right), width, signed));
                 }
-                Op::Slice { to, of, low, width } => self.set(to, self.get(of) >> low & mask(width)),
-                Op::Cast { to, of, from, width, signed } => self.set(to, cast(self.get(of), from, width, signed)),
-                Op::Mux { to, condition, then, otherwise } => {
+                Instruction::Slice { to, of, low, width } => self.set(to, self.get(of) >> low & mask(width)),
+                Instruction::Cast { to, of, from, width, signed } => {
+                    self.set(to, cast(self.get(of), from, width, signed))
+                }
+                Instruction::Mux { to, condition, then, otherwise } => {
                     self.set(to, self.get(if self.get(condition) != 0 { then } else { otherwise }));
                 }
-                Op::Lookahead { to, skip, width } => {
+                Instruction::Lookahead { to, skip, width } => {
                     let from = self.cursor + skip as usize;
                     if from + usize::from(width) > packet.len() * 8 {
-                        return Ended::Rejected(PACKET_TOO_SHORT);
+                        return BlockEnd::Rejected(PACKET_TOO_SHORT);
                     }
                     self.set(to, bits::read(packet, from, width));
                 }
-                Op::SetValid { header, valid } => self.set_valid(code, header, valid),
-                Op::Jump { to } => {
+                Instruction::SetValid { header, valid } => self.set_valid(code, header, valid),
+                Instruction::Jump { to } => {
                     backward += u32::from(to < at);
                     if backward > PARSER_ROUNDS_MAX {
-                        return Ended::Rejected(PARSER_TIMEOUT);
+                        return BlockEnd::Rejected(PARSER_TIMEOUT);
                     }
                     at = to;
                 }
-                Op::JumpUnless { condition, to } => {
+                Instruction::JumpUnless { condition, to } => {
                     if self.get(condition) == 0 {
                         at = to;
                     }
                 }
-                Op::Apply { table, hit, action } => {
+                Instruction::Apply { table, hit, action } => {
                     self.stack.push(at);
                     at = self.apply(code, memory, table, hit, action);
                 }
-                Op::Back => match self.stack.pop() {
+                Instruction::Back => match self.stack.pop() {
                     Some(back) => at = back,
-                    None => return Ended::Done,
+                    None => return BlockEnd::Done,
                 },
-                Op::End => return Ended::Done,
-                Op::Reject { error } => return Ended::Rejected(error),
-                Op::Require { condition, error } => {
+                Instruction::End => return BlockEnd::Done,
+                Instruction::Reject { error } => return BlockEnd::Rejected(error),
+                Instruction::Require { condition, error } => {
                     if self.get(condition) == 0 {
-                        return Ended::Rejected(error);
+                        return BlockEnd::Rejected(error);
                     }
                 }
-                Op::Extract { header, varbits } => {
+                Instruction::Extract { header, varbits } => {
                     if let Err(error) = self.extract(code, header, varbits, packet) {
-                        return Ended::Rejected(error);
+                        return BlockEnd::Rejected(error);
                     }
                 }
-                Op::Advance { bits } => {
+                Instruction::Advance { bits } => {
                     let to = self.cursor as u128 + self.get(bits);
                     if to > packet.len() as u128 * 8 {
-                        return Ended::Rejected(PACKET_TOO_SHORT);
+                        return BlockEnd::Rejected(PACKET_TOO_SHORT);
                     }
                     self.cursor = to as usize;
                 }
-                Op::Digest { name, values } => {
-                    self.told.clear();
+                Instruction::Digest { name, values } => {
+                    self.digest_values.clear();
                     for (value, _) in operands(code, values) {
-                        self.told.push(self.values[*value as usize]);
+                        self.digest_values.push(self.values[*value as usize]);
                     }
-                    out(Output::Digest { name: &code.names[name as usize], values: &self.told });
+                    out(Output::Digest { name: &code.names[name as usize], values: &self.digest_values });
                 }
-                Op::Clone { session } => self.clone_now(session),
-                Op::Recirculate => self.recirculate = true,
-                Op::Truncate { bytes } => self.set(code.length_max, self.get(bytes)),
-                Op::Remote => {
+                Instruction::Clone { session } => self.add_clone(session),
+                Instruction::Recirculate => self.recirculate = true,
+                Instruction::Truncate { bytes } => self.set(code.length_max, self.get(bytes)),
+                Instruction::Remote => {
                     let (tables, registers) = (&mut memory.tables, &mut memory.registers);
-                    let mut call = Call { packet, values: &mut self.values, tables, registers };
-                    if remote(&mut call) == Verdict::Drop {
-                        return Ended::Dropped;
+                    let mut call = HandlerContext { packet, values: &mut self.values, tables, registers };
+                    if remote(&mut call) == HandlerVerdict::Drop {
+                        return BlockEnd::Dropped;
                     }
                 }
-                _ => self.stateful(code, memory, op, packet),
+                _ => self.run_stateful(code, memory, op, packet),
             }
         }
     }
 
-    /// Registers, counters, hashes.
-    fn stateful(&mut self, code: &Code, memory: &mut Memory, op: Op, packet: &[u8]) {
+    /// Runs an operation on registers, counters or hashes.
+    fn run_stateful(&mut self, code: &Bytecode, memory: &mut PersistentMemory, op: Instruction, packet: &[u8]) {
         match op {
-            Op::Read { register, index, to } => {
+            Instruction::Read { register, index, to } => {
                 let cells = &memory.registers[register as usize].cells;
                 self.set(to, self.cell(index).and_then(|cell| cells.get(cell).copied()).unwrap_or(0));
             }
-            Op::Write { register, index, value } => {
+            Instruction::Write { register, index, value } => {
                 let cells = &mut memory.registers[register as usize].cells;
                 if let Some(cell) = self.cell(index).and_then(|cell| cells.get_mut(cell)) {
                     *cell = self.get(value);
                 }
             }
-            Op::Update { register, index, op, operand, to } => {
+            Instruction::Update { register, index, op, operand, to } => {
                 let register = &mut memory.registers[register as usize];
                 let after = self.cell(index).and_then(|cell| register.cells.get_mut(cell)).map(|cell| {
                     *cell = binary(op, *cell, self.get(operand), register.width, false);
@@ -215,24 +217,24 @@ impl Machine {
                 });
                 self.set(to, after.unwrap_or(0));
             }
-            Op::Count { counter, index } => {
+            Instruction::Count { counter, index } => {
                 let cells = &mut memory.counters[counter as usize];
                 if let Some(cell) = self.cell(index).and_then(|cell| cells.get_mut(cell)) {
                     cell.packets += 1;
                     cell.bytes += packet.len() as u64;
                 }
             }
-            Op::Hash { to, algorithm, inputs } => {
-                self.lay_out(code, inputs);
+            Instruction::Hash { to, algorithm, inputs } => {
+                self.concat_inputs(code, inputs);
                 self.set(to, hash(algorithm, [self.scratch.as_slice()].into_iter()));
             }
-            Op::HashRange { to, hash, base, max, width } => {
+            Instruction::HashRange { to, hash, base, max, width } => {
                 let max = self.get(max);
                 let within = if max == 0 { 0 } else { self.get(hash) % max };
                 self.set(to, self.get(base).wrapping_add(within) & mask(width));
             }
-            Op::Checksum { to, algorithm, inputs, payload } => {
-                self.lay_out(code, inputs);
+            Instruction::Checksum { to, algorithm, inputs, payload } => {
+                self.concat_inputs(code, inputs);
                 let rest = if payload { &packet[self.cursor.div_ceil(8)..] } else { &[] };
                 self.set(to, hash(algorithm, [self.scratch.as_slice(), rest].into_iter()));
             }
@@ -242,8 +244,8 @@ impl Machine {
 
     fn apply(
         &mut self,
-        code: &Code,
-        memory: &mut Memory,
+        code: &Bytecode,
+        memory: &mut PersistentMemory,
         table: u32,
         hit: Option<SlotId>,
         action: Option<SlotId>,
@@ -267,12 +269,12 @@ impl Machine {
         code.actions[found.action.0 as usize]
     }
 
-    fn set_valid(&mut self, code: &Code, header: HeaderId, valid: bool) {
+    fn set_valid(&mut self, code: &Bytecode, header: HeaderId, valid: bool) {
         let layout = &code.headers[header.0 as usize];
         if valid && self.get(layout.valid) != 0 {
             return;
         }
-        // A header that is not valid has all fields 0, so that reading one needs no look at its validity.
+        // Fields of an invalid header are 0, so that a read needs no check of the validity.
         for (field, _, _) in &layout.fields {
             self.set(*field, 0);
         }
@@ -280,7 +282,13 @@ impl Machine {
         self.set(layout.valid, valid.into());
     }
 
-    fn extract(&mut self, code: &Code, header: HeaderId, varbits: Option<V>, packet: &[u8]) -> Result<(), u16> {
+    fn extract(
+        &mut self,
+        code: &Bytecode,
+        header: HeaderId,
+        varbits: Option<ValueId>,
+        packet: &[u8],
+    ) -> Result<(), u16> {
         let layout = &code.headers[header.0 as usize];
         let varbits = varbits.map_or(0, |bits| self.get(bits));
         if varbits > u128::from(layout.varbits_max) {
@@ -303,8 +311,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Puts the packet together that leaves.
-    pub fn deparse(&mut self, code: &Code, packet: &[u8], buffer: &mut Vec<u8>) {
+    /// Assembles the outgoing packet.
+    pub fn deparse(&mut self, code: &Bytecode, packet: &[u8], buffer: &mut Vec<u8>) {
         buffer.clear();
         for header in &code.deparser {
             let layout = &code.headers[header.0 as usize];
@@ -329,7 +337,7 @@ impl Machine {
         }
     }
 
-    fn clone_now(&mut self, session: V) {
+    fn add_clone(&mut self, session: ValueId) {
         let port = self.get(session) as u16;
         if self.clones_left < CLONES_MAX {
             let clone = &mut self.clones[self.clones_waiting];
@@ -343,8 +351,8 @@ impl Machine {
         }
     }
 
-    /// Lays values out one after another, filled with zero bits to whole bytes.
-    fn lay_out(&mut self, code: &Code, inputs: Range) {
+    /// Concatenates values, padded with zero bits to whole bytes.
+    fn concat_inputs(&mut self, code: &Bytecode, inputs: Range) {
         let bits: usize = operands(code, inputs).iter().map(|(_, width)| usize::from(*width)).sum();
         self.scratch.clear();
         self.scratch.resize(bits.div_ceil(8), 0);
@@ -356,20 +364,20 @@ impl Machine {
     }
 
     #[inline]
-    fn get(&self, value: V) -> u128 {
+    fn get(&self, value: ValueId) -> u128 {
         self.values[value as usize]
     }
 
     #[inline]
-    fn set(&mut self, to: V, value: u128) {
+    fn set(&mut self, to: ValueId, value: u128) {
         self.values[to as usize] = value;
     }
 
-    fn cell(&self, index: V) -> Option<usize> {
+    fn cell(&self, index: ValueId) -> Option<usize> {
         usize::try_from(self.get(index)).ok()
     }
 }
 
-fn operands(code: &Code, range: Range) -> &[(V, u16)] {
+fn operands(code: &Bytecode, range: Range) -> &[(ValueId, u16)] {
     &code.operands[range.start as usize..range.end as usize]
 }

@@ -1,70 +1,71 @@
-//! What outlives a packet, and what a handler sees of both.
+//! Persistent memory of a program, and the handler's access to memory and packet.
 
 use super::bits::mask;
-use super::table::Table;
-use crate::exec::{Count, TableError};
-use crate::ir::{Entry, Match, Program, RegisterId, SlotId, TableId};
+use super::table::MatchTable;
+use crate::exec::{CounterValue, TableError};
+use crate::ir::{Match, Program, RegisterId, SlotId, TableEntry, TableId};
 
-/// What outlives a packet.
+/// Memory that persists across packets.
 #[derive(Debug)]
-pub struct Memory {
-    pub tables: Vec<Table>,
-    pub registers: Vec<Register>,
-    pub counters: Vec<Vec<Count>>,
+pub struct PersistentMemory {
+    pub tables: Vec<MatchTable>,
+    pub registers: Vec<RegisterValues>,
+    pub counters: Vec<Vec<CounterValue>>,
 }
 
-/// A register array.
+/// Register array.
 #[derive(Debug)]
-pub struct Register {
+pub struct RegisterValues {
     pub width: u16,
     pub cells: Vec<u128>,
 }
 
-impl Memory {
-    /// The memory of a program before its first packet.
+impl PersistentMemory {
+    /// Initial memory of a program.
     ///
     /// # Errors
-    /// If entries that the program declares do not fit their tables.
+    /// If an entry declared in the program does not fit its table.
     pub fn new(program: &Program) -> Result<Self, TableError> {
-        let tables = (0..program.tables.len() as u32).map(|id| Table::new(program, TableId(id)));
-        let register = |r: &crate::ir::Register| Register { width: r.ty.width(), cells: vec![0; r.size as usize] };
+        let tables = (0..program.tables.len() as u32).map(|id| MatchTable::new(program, TableId(id)));
+        let register =
+            |r: &crate::ir::Register| RegisterValues { width: r.ty.width(), cells: vec![0; r.size as usize] };
         Ok(Self {
             tables: tables.collect::<Result<_, _>>()?,
             registers: program.registers.iter().map(register).collect(),
-            counters: program.counters.iter().map(|c| vec![Count::default(); c.size as usize]).collect(),
+            counters: program.counters.iter().map(|c| vec![CounterValue::default(); c.size as usize]).collect(),
         })
     }
 }
 
-/// What a handler sees of a packet.
+/// Handler's view of a packet and the memory.
 #[derive(Debug)]
-pub struct Call<'a> {
-    /// The packet as it came in.
+pub struct HandlerContext<'a> {
+    /// Packet as received.
     pub packet: &'a [u8],
     pub(super) values: &'a mut [u128],
-    pub(super) tables: &'a mut [Table],
-    pub(super) registers: &'a mut [Register],
+    pub(super) tables: &'a mut [MatchTable],
+    pub(super) registers: &'a mut [RegisterValues],
 }
 
-impl Call<'_> {
-    /// A slot's value.
+impl HandlerContext<'_> {
+    /// Value of a slot.
     #[must_use]
     pub fn get(&self, slot: SlotId) -> u128 {
         self.values[slot.0 as usize]
     }
 
-    /// Writes a slot, of this width.
+    /// Writes a slot of this width.
     pub fn set(&mut self, slot: SlotId, width: u16, value: u128) {
         self.values[slot.0 as usize] = value & mask(width);
     }
 
-    /// A cell of a register; 0 beyond its end.
+    /// Cell of a register; 0 beyond the end.
     #[must_use]
     pub fn register(&self, register: RegisterId, index: u32) -> u128 {
         self.registers[register.0 as usize].cells.get(index as usize).copied().unwrap_or(0)
     }
 
-    /// Writes a cell of a register; beyond its end nothing happens.
+    /// Writes a cell of a register; no effect beyond the end.
     pub fn set_register(&mut self, register: RegisterId, index: u32, value: u128) {
         let register = &mut self.registers[register.0 as usize];
         if let Some(cell) = register.cells.get_mut(index as usize) {
@@ -72,11 +73,11 @@ impl Call<'_> {
         }
     }
 
-    /// Adds an entry, or gives the one with these keys another action.
+    /// Adds an entry, or replaces the action of the entry with these keys.
     ///
     /// # Errors
-    /// If it does not fit, or the table is full.
-    pub fn put(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError> {
+    /// If the entry does not fit, or the table is full.
+    pub fn put(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError> {
         let table = &mut self.tables[table.0 as usize];
         match table.insert(entry) {
             Err(TableError::Exists { .. }) => table.modify(entry),
@@ -87,7 +88,7 @@ impl Call<'_> {
     /// Removes an entry.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the entry does not exist.
     pub fn remove(&mut self, table: TableId, keys: &[Match]) -> Result<(), TableError> {
         self.tables[table.0 as usize].remove(keys)
     }

@@ -1,4 +1,4 @@
-//! The reference: runs a program over packets, one operation after another.
+//! Reference interpreter of programs.
 //!
 //! ```text
 //!            ┌────────────────────────── recirculated ◄─────────────────────────┐
@@ -6,8 +6,8 @@
 //!                                        └─ clones, multicast, or one port
 //! ```
 //!
-//! `compile` lays the IR out as operations on one array of 128-bit values; `machine` runs these. Everything that a
-//! packet needs is there before it comes: nothing is allocated while one is worked on.
+//! `compile` translates the IR to operations on one array of 128-bit values, and `machine` runs them. All memory for a
+//! packet is allocated in advance.
 
 mod arithmetic;
 pub(crate) mod bits;
@@ -22,57 +22,59 @@ pub mod table;
 use std::collections::HashMap;
 
 pub use compile::CompileError;
-pub use memory::Call;
+pub use memory::HandlerContext;
 
-use crate::exec::{CLONES_MAX, Count, Execution, Output, PACKET_MAX, RECIRCULATIONS_MAX, Reason, TableError};
-use crate::ir::{ActionId, CounterId, DROP_PORT, Entry, Match, Program, RegisterId, SlotKind, Standard, TableId};
-use code::Code;
-use machine::{Ended, Machine};
-use memory::Memory;
-use table::Table;
+use crate::exec::{
+    CLONES_MAX, CounterValue, DropReason, Execution, Output, PACKET_MAX, RECIRCULATIONS_MAX, TableError,
+};
+use crate::ir::{ActionId, CounterId, DROP_PORT, Match, Program, RegisterId, SlotKind, Standard, TableEntry, TableId};
+use code::Bytecode;
+use machine::{BlockEnd, Machine};
+use memory::PersistentMemory;
+use table::MatchTable;
 
-/// The parser's error when no case of a `select` matches (P4_16 core).
+/// Parser error for a `select` without a match (P4_16 core).
 const NO_MATCH: u16 = 2;
-/// `instance_type` of what `clone` made.
+/// `instance_type` of a clone.
 const CLONED: u128 = 1;
-/// … of what comes in once more.
+/// `instance_type` of a recirculated packet.
 const RECIRCULATED: u128 = 4;
-/// … of a copy of a multicast.
+/// `instance_type` of a multicast replica.
 const REPLICATED: u128 = 5;
 
-/// What ends a packet at its handler, or lets it go on.
+/// Verdict of the handler on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The response is there.
+pub enum HandlerVerdict {
+    /// Continue with the response.
     Respond,
-    /// The packet ends.
+    /// Drop the packet.
     Drop,
 }
 
-/// The handler of a program that is not split: request slots to response slots.
-pub type Remote<'a> = dyn FnMut(&mut Call<'_>) -> Verdict + 'a;
+/// Handler of an unsplit program: reads the request slots, writes the response slots.
+pub type RemoteHandler<'a> = dyn FnMut(&mut HandlerContext<'_>) -> HandlerVerdict + 'a;
 
-/// Runs a program.
+/// Interpreter of one program.
 #[derive(Debug)]
 pub struct Interpreter {
-    code: Code,
+    code: Bytecode,
     machine: Machine,
-    memory: Memory,
+    memory: PersistentMemory,
     standard: StandardSlots,
     groups: HashMap<u16, Vec<(u16, u16)>>,
-    /// Copies of a multicast that are still to leave.
+    /// Remaining replicas of a multicast.
     copies: Vec<(u16, u16)>,
-    /// Values behind the ingress, while copies leave.
+    /// Values after the ingress, while replicas are sent.
     kept: Vec<u128>,
-    /// What leaves.
+    /// Outgoing packet.
     buffer: Vec<u8>,
-    /// What comes in once more.
+    /// Recirculated packets.
     again: Vec<Vec<u8>>,
     again_used: usize,
-    dropped: [u64; Reason::ALL.len()],
+    dropped: [u64; DropReason::ALL.len()],
 }
 
-/// Where the program has the fields of `standard_metadata`, if it has them.
+/// Slots of `standard_metadata` that the program has.
 #[derive(Debug)]
 struct StandardSlots {
     ingress_port: Option<u32>,
@@ -86,20 +88,20 @@ struct StandardSlots {
     parser_error: Option<u32>,
 }
 
-/// The slot of a field of `standard_metadata`, if the program has it.
+/// Slot of a field of `standard_metadata`, if the program has it.
 fn standard(program: &Program, field: Standard) -> Option<crate::ir::SlotId> {
     let at = program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(field))?;
     Some(crate::ir::SlotId(at as u32))
 }
 
 impl Interpreter {
-    /// Makes a program ready to run, its tables with the entries that it declares.
+    /// Interpreter for a program, with the entries that the program declares.
     ///
     /// # Errors
-    /// If it can't be run.
+    /// If the program cannot be compiled.
     pub fn new(program: &Program) -> Result<Self, CompileError> {
         let code = compile::compile(program)?;
-        let memory = Memory::new(program)?;
+        let memory = PersistentMemory::new(program)?;
         let machine = Machine::new(&code);
         let slot = |field| standard(program, field).map(|slot| slot.0);
         let headers: usize = code.headers.iter().map(|h| (h.bits + h.varbits_max).div_ceil(8) as usize).sum();
@@ -121,43 +123,43 @@ impl Interpreter {
             buffer: Vec::with_capacity(PACKET_MAX + headers),
             again: (0..RECIRCULATIONS_MAX).map(|_| Vec::new()).collect(),
             again_used: 0,
-            dropped: [0; Reason::ALL.len()],
+            dropped: [0; DropReason::ALL.len()],
             machine,
             memory,
             code,
         })
     }
 
-    /// As [`Execution::process`], for a program with a handler: `remote` is called where the program does.
+    /// As [`Execution::process`], for a program with a handler: `remote` runs at the call.
     pub fn process_with(
         &mut self,
         now_us: u64,
         port: u16,
         packet: &[u8],
-        remote: &mut Remote<'_>,
+        remote: &mut RemoteHandler<'_>,
         out: &mut dyn FnMut(Output<'_>),
     ) {
         self.again_used = 0;
         if packet.len() > PACKET_MAX {
-            return self.end(Reason::TooLong, out);
+            return self.drop_packet(DropReason::TooLong, out);
         }
-        self.pass(now_us, port, packet, 0, remote, out);
+        self.run_pass(now_us, port, packet, 0, remote, out);
         let mut next = 0;
         while next < self.again_used {
             let bytes = std::mem::take(&mut self.again[next]);
-            self.pass(now_us, port, &bytes, RECIRCULATED, remote, out);
+            self.run_pass(now_us, port, &bytes, RECIRCULATED, remote, out);
             self.again[next] = bytes;
             next += 1;
         }
     }
 
-    fn pass(
+    fn run_pass(
         &mut self,
         now_us: u64,
         port: u16,
         packet: &[u8],
         instance_type: u128,
-        remote: &mut Remote<'_>,
+        remote: &mut RemoteHandler<'_>,
         out: &mut dyn FnMut(Output<'_>),
     ) {
         self.machine.start(&self.code);
@@ -165,86 +167,86 @@ impl Interpreter {
         self.set(self.standard.packet_length, packet.len() as u128);
         self.set(self.standard.timestamp, u128::from(now_us) & bits::mask(48));
         self.set(self.standard.instance_type, instance_type);
-        if let Ended::Rejected(error) = self.run(self.code.parser, packet, remote, out) {
+        if let BlockEnd::Rejected(error) = self.run(self.code.parser, packet, remote, out) {
             self.set(self.standard.parser_error, error.into());
         }
         self.run(self.code.verify, packet, remote, out);
-        if self.run(self.code.ingress, packet, remote, out) == Ended::Dropped {
-            return self.end(Reason::Handler, out);
+        if self.run(self.code.ingress, packet, remote, out) == BlockEnd::Dropped {
+            return self.drop_packet(DropReason::Handler, out);
         }
         let recirculate = self.machine.recirculate;
         self.kept.copy_from_slice(&self.machine.values[..self.code.cleared]);
-        self.clones(packet, remote, out);
-        self.restore();
+        self.send_clones(packet, remote, out);
+        self.restore_values();
         self.machine.recirculate = recirculate;
         let group = self.value(self.standard.mcast_group) as u16;
         if group != 0 {
-            return self.multicast(group, packet, recirculate, remote, out);
+            return self.send_multicast(group, packet, recirculate, remote, out);
         }
         let spec = self.value(self.standard.egress_spec);
         if spec == DROP_PORT {
-            return self.end(Reason::Program, out);
+            return self.drop_packet(DropReason::Program, out);
         }
-        self.leave(spec as u16, packet, remote, out);
-        self.clones(packet, remote, out);
+        self.send_copy(spec as u16, packet, remote, out);
+        self.send_clones(packet, remote, out);
     }
 
-    fn multicast(
+    fn send_multicast(
         &mut self,
         group: u16,
         packet: &[u8],
         recirculate: bool,
-        remote: &mut Remote<'_>,
+        remote: &mut RemoteHandler<'_>,
         out: &mut dyn FnMut(Output<'_>),
     ) {
         let mut copies = std::mem::take(&mut self.copies);
         copies.clear();
         copies.extend_from_slice(self.groups.get(&group).map_or(&[][..], Vec::as_slice));
         if copies.is_empty() {
-            self.end(Reason::NoGroup, out);
+            self.drop_packet(DropReason::NoGroup, out);
         }
         for (port, rid) in &copies {
-            self.restore();
+            self.restore_values();
             self.machine.recirculate = recirculate;
             self.set(self.standard.egress_rid, (*rid).into());
             self.set(self.standard.instance_type, REPLICATED);
-            self.leave(*port, packet, remote, out);
-            self.clones(packet, remote, out);
+            self.send_copy(*port, packet, remote, out);
+            self.send_clones(packet, remote, out);
         }
         self.copies = copies;
     }
 
-    /// Lets the clones leave that were left so far, and those that they leave.
-    fn clones(&mut self, packet: &[u8], remote: &mut Remote<'_>, out: &mut dyn FnMut(Output<'_>)) {
+    /// Sends the pending clones, and clones of the clones.
+    fn send_clones(&mut self, packet: &[u8], remote: &mut RemoteHandler<'_>, out: &mut dyn FnMut(Output<'_>)) {
         while let Some(port) = self.machine.take_clone() {
             if port.is_none() {
-                self.end(Reason::Clones, out);
+                self.drop_packet(DropReason::Clones, out);
                 continue;
             }
             self.machine.recirculate = false;
             self.set(self.standard.instance_type, CLONED);
-            self.leave(port.unwrap_or(0), packet, remote, out);
+            self.send_copy(port.unwrap_or(0), packet, remote, out);
         }
     }
 
-    /// Egress, checksums, deparser for one copy.
-    fn leave(&mut self, port: u16, packet: &[u8], remote: &mut Remote<'_>, out: &mut dyn FnMut(Output<'_>)) {
+    /// Runs egress, checksums and deparser for one copy.
+    fn send_copy(&mut self, port: u16, packet: &[u8], remote: &mut RemoteHandler<'_>, out: &mut dyn FnMut(Output<'_>)) {
         self.set(self.standard.egress_port, port.into());
-        // Only what the egress itself drops is dropped behind it.
+        // After the ingress only the egress itself can drop the copy.
         self.set(self.standard.egress_spec, port.into());
         self.run(self.code.egress, packet, remote, out);
         if port as u128 == DROP_PORT || self.value(self.standard.egress_spec) == DROP_PORT {
-            return self.end(Reason::Program, out);
+            return self.drop_packet(DropReason::Program, out);
         }
         self.run(self.code.compute, packet, remote, out);
         let mut buffer = std::mem::take(&mut self.buffer);
         self.machine.deparse(&self.code, packet, &mut buffer);
         if buffer.len() > PACKET_MAX {
-            self.end(Reason::TooLong, out);
+            self.drop_packet(DropReason::TooLong, out);
         } else if !self.machine.recirculate {
             out(Output::Packet { port, bytes: &buffer });
         } else if self.again_used == RECIRCULATIONS_MAX {
-            self.end(Reason::Recirculated, out);
+            self.drop_packet(DropReason::Recirculated, out);
         } else {
             let kept = &mut self.again[self.again_used];
             kept.clear();
@@ -254,11 +256,17 @@ impl Interpreter {
         self.buffer = buffer;
     }
 
-    fn run(&mut self, at: u32, packet: &[u8], remote: &mut Remote<'_>, out: &mut dyn FnMut(Output<'_>)) -> Ended {
+    fn run(
+        &mut self,
+        at: u32,
+        packet: &[u8],
+        remote: &mut RemoteHandler<'_>,
+        out: &mut dyn FnMut(Output<'_>),
+    ) -> BlockEnd {
         self.machine.run(&self.code, &mut self.memory, at, packet, remote, out)
     }
 
-    fn restore(&mut self) {
+    fn restore_values(&mut self) {
         self.machine.values[..self.code.cleared].copy_from_slice(&self.kept);
     }
 
@@ -272,27 +280,27 @@ impl Interpreter {
         slot.map_or(0, |slot| self.machine.values[slot as usize])
     }
 
-    fn end(&mut self, reason: Reason, out: &mut dyn FnMut(Output<'_>)) {
+    fn drop_packet(&mut self, reason: DropReason, out: &mut dyn FnMut(Output<'_>)) {
         self.dropped[reason as usize] += 1;
         out(Output::Dropped(reason));
     }
 
-    fn table(&mut self, table: TableId) -> &mut Table {
+    fn table(&mut self, table: TableId) -> &mut MatchTable {
         &mut self.memory.tables[table.0 as usize]
     }
 }
 
 impl Execution for Interpreter {
     fn process(&mut self, now_us: u64, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>)) {
-        // A program that was split calls no handler; one that was not, and has none here, loses the packet.
-        self.process_with(now_us, port, packet, &mut |_| Verdict::Drop, out);
+        // A split program calls no handler; an unsplit program without one drops the packet.
+        self.process_with(now_us, port, packet, &mut |_| HandlerVerdict::Drop, out);
     }
 
-    fn insert(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError> {
+    fn insert(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError> {
         self.table(table).insert(entry).map(|_| ())
     }
 
-    fn modify(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError> {
+    fn modify(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError> {
         self.table(table).modify(entry)
     }
 
@@ -304,7 +312,7 @@ impl Execution for Interpreter {
         self.table(table).set_default(action, args)
     }
 
-    fn take_used(&mut self, table: TableId, each: &mut dyn FnMut(&Entry)) {
+    fn take_used(&mut self, table: TableId, each: &mut dyn FnMut(&TableEntry)) {
         self.table(table).take_used(each);
     }
 
@@ -323,7 +331,7 @@ impl Execution for Interpreter {
         }
     }
 
-    fn counter(&self, counter: CounterId, index: u32) -> Count {
+    fn counter(&self, counter: CounterId, index: u32) -> CounterValue {
         self.memory.counters[counter.0 as usize].get(index as usize).copied().unwrap_or_default()
     }
 
@@ -337,7 +345,7 @@ impl Execution for Interpreter {
         self.copies.reserve(most);
     }
 
-    fn dropped(&self, reason: Reason) -> u64 {
+    fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
 }

@@ -1,57 +1,57 @@
-//! Match-action tables: exact keys in a hash table, a longest prefix as one probe for each length there is.
+//! Match-action tables: a hash table for exact keys, and one probe per prefix length for a longest-prefix match.
 
 use std::collections::HashMap;
 
 use super::bits;
 use crate::exec::TableError;
-use crate::ir::{ActionId, Entry, Match, MatchKind, Program, TableId};
+use crate::ir::{ActionId, Match, MatchKind, Program, TableEntry, TableId};
 
-/// A table and its entries.
+/// Table with its entries.
 #[derive(Debug)]
-pub struct Table {
+pub struct MatchTable {
     name: String,
     widths: Vec<u16>,
-    /// Which key is a prefix.
+    /// Index of the prefix key.
     lpm: Option<usize>,
-    /// The table's actions: their numbers, and the widths of their parameters.
+    /// Actions of the table, with the widths of their parameters.
     actions: Vec<(ActionId, Vec<u16>)>,
     size: u32,
-    default: Found,
+    default: LookupResult,
     default_args: Vec<u128>,
-    /// Masked keys, and for a prefix its length behind them, to the row.
+    /// Masked keys, followed by the prefix length if any, to the row.
     index: HashMap<Box<[u128]>, u32>,
     rows: Vec<Option<Row>>,
     free: Vec<u32>,
-    /// Lengths of prefixes there are, longest first, and how many entries have each.
+    /// Prefix lengths in use, longest first, with their numbers of entries.
     lengths: Vec<(u16, u32)>,
-    /// Where a key is put together.
+    /// Buffer for a lookup key.
     probe: Vec<u128>,
 }
 
 #[derive(Debug)]
 struct Row {
-    entry: Entry,
-    found: Found,
+    entry: TableEntry,
+    found: LookupResult,
     used: bool,
     constant: bool,
 }
 
-/// What a look-up found.
+/// Result of a lookup.
 #[derive(Debug, Clone, Copy)]
-pub struct Found {
-    /// The row; `None`: a miss.
+pub struct LookupResult {
+    /// Row; `None` for a miss.
     pub row: Option<u32>,
-    /// The action.
+    /// Action.
     pub action: ActionId,
-    /// Its index in the table's list.
+    /// Index of the action in the table's list.
     pub index: u32,
 }
 
-impl Table {
-    /// The table of a program, with the entries that the program declares.
+impl MatchTable {
+    /// Table of a program, with the entries that the program declares.
     ///
     /// # Errors
-    /// If these do not fit.
+    /// If these entries do not fit.
     pub fn new(program: &Program, id: TableId) -> Result<Self, TableError> {
         let table = &program.tables[id.0 as usize];
         let widths: Vec<u16> = table.keys.iter().map(|key| key.expr.ty.width()).collect();
@@ -64,7 +64,7 @@ impl Table {
             lpm: table.keys.iter().position(|key| key.kind == MatchKind::Lpm),
             actions: table.actions.iter().map(params).collect(),
             size: table.size,
-            default: Found { row: None, action: table.default.0, index: 0 },
+            default: LookupResult { row: None, action: table.default.0, index: 0 },
             default_args: Vec::new(),
             index: HashMap::new(),
             rows: Vec::new(),
@@ -84,19 +84,19 @@ impl Table {
         Ok(made)
     }
 
-    /// Looks up what [`Self::key`] was given, and marks the entry as used.
+    /// Looks up the values in [`Self::key`], and marks the entry as used.
     #[inline]
-    pub fn look_up(&mut self) -> Found {
+    pub fn look_up(&mut self) -> LookupResult {
         let found = match self.lpm {
             None => self.index.get(self.probe.as_slice()).copied(),
-            Some(at) => self.longest(at),
+            Some(at) => self.find_longest_prefix(at),
         };
         let Some(row) = found.and_then(|row| self.rows[row as usize].as_mut()) else { return self.default };
         row.used = true;
         row.found
     }
 
-    fn longest(&mut self, at: usize) -> Option<u32> {
+    fn find_longest_prefix(&mut self, at: usize) -> Option<u32> {
         let (whole, width) = (self.probe[at], self.widths[at]);
         self.probe.push(0);
         let last = self.probe.len() - 1;
@@ -107,45 +107,45 @@ impl Table {
         })
     }
 
-    /// Where the values of the keys go before [`Self::look_up`].
+    /// Buffer for the key values of [`Self::look_up`].
     #[inline]
     pub fn key(&mut self) -> &mut Vec<u128> {
         self.probe.clear();
         &mut self.probe
     }
 
-    /// The arguments of what was found.
+    /// Arguments of a lookup's result.
     #[inline]
-    pub fn args(&self, found: Found) -> &[u128] {
+    pub fn args(&self, found: LookupResult) -> &[u128] {
         match found.row.and_then(|row| self.rows[row as usize].as_ref()) {
             Some(row) => &row.entry.args,
             None => &self.default_args,
         }
     }
 
-    /// All entries, in no order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    /// All entries, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = &TableEntry> {
         self.rows.iter().flatten().map(|row| &row.entry)
     }
 
-    /// Whether there is no entry.
+    /// True if the table has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Adds an entry; which row it got.
+    /// Adds an entry; returns its row.
     ///
     /// # Errors
     /// As [`crate::exec::Execution::insert`].
-    pub fn insert(&mut self, entry: &Entry) -> Result<u32, TableError> {
-        let index = self.check(entry)?;
+    pub fn insert(&mut self, entry: &TableEntry) -> Result<u32, TableError> {
+        let index = self.check_entry(entry)?;
         let key = self.stored_key(&entry.keys);
         if self.index.contains_key(&key) {
             return Err(TableError::Exists { table: self.name.clone() });
@@ -157,7 +157,7 @@ impl Table {
             self.rows.push(None);
             self.rows.len() as u32 - 1
         });
-        let found = Found { row: Some(at), action: entry.action, index };
+        let found = LookupResult { row: Some(at), action: entry.action, index };
         self.rows[at as usize] = Some(Row { entry: entry.clone(), found, used: false, constant: false });
         self.index.insert(key, at);
         if let Some(length) = self.prefix(&entry.keys) {
@@ -169,19 +169,19 @@ impl Table {
         Ok(at)
     }
 
-    /// Gives an entry another action.
+    /// Replaces the action of an entry.
     ///
     /// # Errors
     /// As [`crate::exec::Execution::modify`].
-    pub fn modify(&mut self, entry: &Entry) -> Result<(), TableError> {
-        let index = self.check(entry)?;
+    pub fn modify(&mut self, entry: &TableEntry) -> Result<(), TableError> {
+        let index = self.check_entry(entry)?;
         let at = self.find(&entry.keys)?;
         let row = self.rows[at as usize].as_mut().expect("indexed rows are filled");
         if row.constant {
             return Err(TableError::Constant { table: self.name.clone() });
         }
         row.entry = entry.clone();
-        row.found = Found { row: Some(at), action: entry.action, index };
+        row.found = LookupResult { row: Some(at), action: entry.action, index };
         Ok(())
     }
 
@@ -208,19 +208,19 @@ impl Table {
         Ok(())
     }
 
-    /// What runs on a miss.
+    /// Sets the default action.
     ///
     /// # Errors
     /// As [`crate::exec::Execution::set_default`].
     pub fn set_default(&mut self, action: ActionId, args: &[u128]) -> Result<(), TableError> {
         let index = self.check_action(action, args)?;
-        self.default = Found { row: None, action, index };
+        self.default = LookupResult { row: None, action, index };
         self.default_args = args.to_vec();
         Ok(())
     }
 
-    /// Calls `each` with every entry that was hit, and clears the marks.
-    pub fn take_used(&mut self, each: &mut dyn FnMut(&Entry)) {
+    /// Calls `each` for every entry that was hit, and clears the marks.
+    pub fn take_used(&mut self, each: &mut dyn FnMut(&TableEntry)) {
         for row in self.rows.iter_mut().flatten().filter(|row| row.used) {
             row.used = false;
             each(&row.entry);
@@ -241,22 +241,22 @@ impl Table {
         keys.iter().map(|key| key.value).chain(self.prefix(keys).map(u128::from)).collect()
     }
 
-    /// The index of the entry's action in the table's list.
-    fn check(&self, entry: &Entry) -> Result<u32, TableError> {
+    /// Checks an entry; returns the index of its action in the table's list.
+    fn check_entry(&self, entry: &TableEntry) -> Result<u32, TableError> {
         self.check_keys(&entry.keys)?;
         self.check_action(entry.action, &entry.args)
     }
 
     fn check_keys(&self, keys: &[Match]) -> Result<(), TableError> {
-        self.number("keys", self.widths.len(), keys.len())?;
+        self.check_number("keys", self.widths.len(), keys.len())?;
         for (at, (key, width)) in keys.iter().zip(&self.widths).enumerate() {
             let width = *width;
             let prefix_fits = if self.lpm == Some(at) { key.prefix_bits <= width } else { key.prefix_bits == width };
             if !prefix_fits {
-                return Err(self.width("prefix", key.prefix_bits.into(), width));
+                return Err(self.width_error("prefix", key.prefix_bits.into(), width));
             }
             if key.value & !bits::prefix_mask(width, key.prefix_bits) != 0 {
-                return Err(self.width("key", key.value, key.prefix_bits));
+                return Err(self.width_error("key", key.value, key.prefix_bits));
             }
         }
         Ok(())
@@ -267,21 +267,21 @@ impl Table {
             return Err(TableError::Action { table: self.name.clone(), action: action.0 });
         };
         let widths = &self.actions[index].1;
-        self.number("arguments", widths.len(), args.len())?;
+        self.check_number("arguments", widths.len(), args.len())?;
         match args.iter().zip(widths).find(|(arg, width)| **arg & !bits::mask(**width) != 0) {
-            Some((arg, width)) => Err(self.width("argument", *arg, *width)),
+            Some((arg, width)) => Err(self.width_error("argument", *arg, *width)),
             None => Ok(index as u32),
         }
     }
 
-    fn number(&self, what: &'static str, expected: usize, got: usize) -> Result<(), TableError> {
+    fn check_number(&self, what: &'static str, expected: usize, got: usize) -> Result<(), TableError> {
         if expected == got {
             return Ok(());
         }
         Err(TableError::Number { table: self.name.clone(), what, expected, got })
     }
 
-    fn width(&self, what: &'static str, value: u128, width: u16) -> TableError {
+    fn width_error(&self, what: &'static str, value: u128, width: u16) -> TableError {
         TableError::Width { table: self.name.clone(), what, value, width }
     }
 }

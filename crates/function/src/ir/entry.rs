@@ -1,23 +1,23 @@
-//! Entries of tables, as programs and controllers write them.
+//! Table entries, of programs and controllers.
 
 use super::ActionId;
 
-/// An entry: what it matches and what is done then.
+/// Table entry: keys, action and action data.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Entry {
-    /// For each key of the table.
+pub struct TableEntry {
+    /// One match for each key of the table.
     pub keys: Vec<Match>,
-    /// The action.
+    /// Action on a hit.
     pub action: ActionId,
-    /// A value for each of its parameters.
+    /// Action data, one value for each parameter.
     pub args: Vec<u128>,
 }
 
-/// What one key of an entry matches.
+/// Match value of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Match {
-    /// The value; bits beyond the prefix are 0.
+    /// Value; bits beyond the prefix are 0.
     pub value: u128,
-    /// How many of the highest bits count: all of them in an exact key.
+    /// Prefix length in bits; the full width for an exact key.
     pub prefix_bits: u16,
 }

@@ -1,8 +1,8 @@
-//! Expressions: pure, of known type, without loops.
+//! Expressions: free of side effects, typed, without loops.
 
 use super::{HeaderId, SlotId};
 
-/// The type of a value. All arithmetic is modulo 2^width (P4_16 §8.6).
+/// Type of a value. All arithmetic is modulo 2^width (P4_16 §8.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ty {
     /// `bool`.
@@ -11,12 +11,12 @@ pub enum Ty {
     Bit(u16),
     /// `int<N>`, two's complement in the lowest N bits.
     Int(u16),
-    /// `float`: 32 bits of IEEE 754, that an element only carries (CLIP §IV-C).
+    /// `float`: 32 bits of IEEE 754, which an element carries but does not compute with (CLIP §IV-C).
     Float,
 }
 
 impl Ty {
-    /// Its width in bits.
+    /// Width in bits.
     #[must_use]
     pub fn width(self) -> u16 {
         match self {
@@ -26,56 +26,56 @@ impl Ty {
         }
     }
 
-    /// Whether comparison, shift to the right and widening look at a sign.
+    /// True if comparison, right shift and widening respect a sign.
     #[must_use]
     pub fn signed(self) -> bool {
         matches!(self, Self::Int(_))
     }
 }
 
-/// An expression with its type.
+/// Expression with its type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
-    /// Its type.
+    /// Type.
     pub ty: Ty,
-    /// What it is.
+    /// Operation.
     pub kind: ExprKind,
 }
 
-/// What an expression is.
+/// Operation of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {
-    /// A number; only the lowest `ty.width()` bits are set.
+    /// Constant; only the lowest `ty.width()` bits may be set.
     Const(u128),
-    /// The value of a slot. A field of a header that is not valid reads as 0.
+    /// Value of a slot. A field of an invalid header reads as 0.
     Slot(SlotId),
-    /// Whether a header is valid.
+    /// Validity of a header.
     Valid(HeaderId),
-    /// `packet.lookahead`: bits of the packet behind the parser's cursor, without moving it; in parsers only.
+    /// `packet.lookahead`: bits of the packet after the parser's cursor, without a move of the cursor; in parsers only.
     Lookahead {
-        /// Bits between the cursor and the first of them.
+        /// Offset from the cursor, bits.
         skip: u32,
     },
-    /// One operand.
+    /// Unary operation.
     Unary(Unary, Box<Expr>),
-    /// Two operands. Both have one type, but for `Shl`, `Shr`, `Concat`.
+    /// Binary operation. Both operands have one type, except for `Shl`, `Shr` and `Concat`.
     Binary(Binary, Box<Expr>, Box<Expr>),
-    /// Bits `high..=low`, 0 the lowest.
+    /// Bits `high..=low`, numbered from 0, the lowest.
     Slice {
-        /// Of this.
+        /// Operand.
         of: Box<Expr>,
-        /// The highest bit.
+        /// Highest bit.
         high: u16,
-        /// The lowest bit.
+        /// Lowest bit.
         low: u16,
     },
-    /// Widened (by sign, if the operand is signed) or cut to `ty`.
+    /// Conversion to `ty`: truncation, or extension by the operand's sign if it is signed.
     Cast(Box<Expr>),
     /// `condition ? then : otherwise`.
     Mux(Box<Expr>, Box<Expr>, Box<Expr>),
 }
 
-/// Operators of one operand.
+/// Unary operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unary {
     /// `!`
@@ -86,7 +86,7 @@ pub enum Unary {
     Negate,
 }
 
-/// Operators of two operands.
+/// Binary operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binary {
     /// `+`
@@ -105,11 +105,11 @@ pub enum Binary {
     Or,
     /// `^`
     Xor,
-    /// `<<`: bits beyond the width are gone.
+    /// `<<`: bits beyond the width are lost.
     Shl,
     /// `>>`
     Shr,
-    /// `++`: the left operand becomes the higher bits.
+    /// `++`: the left operand becomes the high bits.
     Concat,
     /// `==`
     Eq,
@@ -123,14 +123,14 @@ pub enum Binary {
     Gt,
     /// `>=`
     Ge,
-    /// `&&`: the right one has no effects, so both may be worked out.
+    /// `&&`: the right operand has no side effects, so both may be evaluated.
     LogicalAnd,
     /// `||`
     LogicalOr,
 }
 
 impl Binary {
-    /// As it is written in P4_16.
+    /// P4_16 symbol of the operator.
     #[must_use]
     pub fn symbol(self) -> &'static str {
         match self {
@@ -158,20 +158,20 @@ impl Binary {
 }
 
 impl Expr {
-    /// A number of this type.
+    /// Constant of this type.
     #[must_use]
     pub fn constant(ty: Ty, value: u128) -> Self {
         let mask = if ty.width() >= 128 { u128::MAX } else { (1 << ty.width()) - 1 };
         Self { ty, kind: ExprKind::Const(value & mask) }
     }
 
-    /// The value of a slot of this type.
+    /// Value of a slot of this type.
     #[must_use]
     pub fn slot(ty: Ty, slot: SlotId) -> Self {
         Self { ty, kind: ExprKind::Slot(slot) }
     }
 
-    /// `left op right`.
+    /// Expression `left op right`.
     #[must_use]
     pub fn binary(ty: Ty, op: Binary, left: Self, right: Self) -> Self {
         Self { ty, kind: ExprKind::Binary(op, Box::new(left), Box::new(right)) }

@@ -1,12 +1,12 @@
-//! What every execution runs: a program with all names resolved, all types known, all calls inlined.
+//! Intermediate representation (IR) of programs: names resolved, types known, calls inlined. All executions run it.
 //!
 //! ```text
 //! packet ─► parser ─► verify ─► ingress ─► egress ─► compute ─► deparser ─► packet
 //! ```
 //!
-//! Values live in [`Slot`]s, one each: fields of headers, metadata, locals, parameters. A [`Stmt`] reads and writes
-//! slots, tables, registers. The shape is v1model's (P4_16, v1model.p4); [`StmtKind::Remote`] is CLIP's call of the
-//! handler (§IV-A), and is gone after the split.
+//! Each value lives in a [`Slot`]: a field of a header, metadata, a local variable or a parameter. A [`Stmt`] reads and
+//! writes slots, tables and registers. The structure is v1model's (P4_16, v1model.p4). [`StmtKind::Remote`] is CLIP's
+//! call of the handler (§IV-A); the split removes it.
 
 mod entry;
 mod expr;
@@ -14,48 +14,48 @@ mod print;
 mod stmt;
 mod storage;
 
-pub use entry::{Entry, Match};
+pub use entry::{Match, TableEntry};
 pub use expr::{Binary, Expr, ExprKind, Ty, Unary};
-pub use stmt::{Block, HashAlgorithm, Parser, State, StateId, Stmt, StmtKind, Transition, Value};
+pub use stmt::{Block, HashAlgorithm, Keyset, Parser, ParserState, StateId, Stmt, StmtKind, Transition};
 pub use storage::{
-    Action, ActionId, Counter, CounterId, Header, HeaderId, Key, MatchKind, Register, RegisterId, Slot, SlotId,
-    SlotKind, Standard, Table, TableId,
+    Action, ActionId, Counter, CounterId, Header, HeaderId, MatchKind, Register, RegisterId, Slot, SlotId, SlotKind,
+    Standard, Table, TableId, TableKey,
 };
 
-/// The egress port that means: drop (v1model's `mark_to_drop`).
+/// Egress port that drops the packet (v1model's `mark_to_drop`).
 pub const DROP_PORT: u128 = 511;
 
-/// Where something stands in its source: bytes `start..end` of file `file` (numbered in the order of reading).
+/// Source range: bytes `start..end` of file `file`, numbered in the order of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub struct Span {
-    /// The file's number; 0 is the one that was named.
+    /// File number; 0 is the main file.
     pub file: u16,
-    /// Its first byte.
+    /// First byte.
     pub start: u32,
-    /// The byte behind its last.
+    /// Byte after the last.
     pub end: u32,
 }
 
-/// A program: what an element runs, or, with a [`Handler`], the whole function before it is split.
+/// Program of an element or, with a [`HandlerDecl`], a whole function before the split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// Its name: the file's, without its ending.
+    /// Name: the file name without its extension.
     pub name: String,
-    /// Everything that holds a value; a [`SlotId`] is an index here.
+    /// All slots; a [`SlotId`] is an index into them.
     pub slots: Vec<Slot>,
-    /// Instances of headers, in the order of their declaration.
+    /// Header instances in the order of their declaration.
     pub headers: Vec<Header>,
-    /// How a packet becomes headers.
+    /// Parser: packet to headers.
     pub parser: Parser,
-    /// Before the ingress: checksums are looked at.
+    /// Checksum verification, before the ingress.
     pub verify: Block,
-    /// The pipeline; in a function before its split `[pre…, If(flight) {Remote}, post…]`.
+    /// Ingress pipeline; before the split it has the form `[pre…, If(flight) {Remote}, post…]`.
     pub ingress: Block,
-    /// Once for each copy that leaves.
+    /// Egress pipeline, run once for each copy of the packet.
     pub egress: Block,
-    /// After the egress: checksums are written.
+    /// Checksum computation, after the egress.
     pub compute: Block,
-    /// The headers that leave, if they are valid, in this order; what no header took of the packet follows.
+    /// Headers in the order of emission; valid ones are emitted, followed by the unparsed rest of the packet.
     pub deparser: Vec<HeaderId>,
     /// Match-action tables.
     pub tables: Vec<Table>,
@@ -65,55 +65,55 @@ pub struct Program {
     pub registers: Vec<Register>,
     /// Counter arrays.
     pub counters: Vec<Counter>,
-    /// Ranges of values that servers share among them.
+    /// Ranges of values that are divided among the servers.
     pub partitions: Vec<Partition>,
-    /// The part in C, until the program is split.
-    pub handler: Option<Handler>,
+    /// Handler in C; `None` after the split.
+    pub handler: Option<HandlerDecl>,
 }
 
-/// The part of a function that runs on servers, as it was written, and what goes to it and comes from it.
+/// Handler of a function: C source, request and response.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Handler {
+pub struct HandlerDecl {
     /// Slots of `request { … }`, in order.
     pub request: Vec<SlotId>,
     /// Slots of `response { … }`, in order.
     pub response: Vec<SlotId>,
-    /// Those of the request that are marked `@flow`: packets that agree in them go to one server.
+    /// Request slots annotated with `@flow`: packets with equal values go to one server.
     pub flow: Vec<SlotId>,
-    /// Whether the packet goes to a handler: written by the part before.
+    /// Slot that says whether the packet goes to a handler; written by the part before the call.
     pub flight: SlotId,
-    /// The program's `#define`s that stand at the end of its file, as C has them, a line each: the C may use them.
+    /// Macros defined at the end of the program, as C `#define`s, one per line, for the handler's source.
     pub defines: String,
-    /// The C of `state { … }`: stateful variables and what helps the handler; empty if there is none.
-    pub state: Source,
-    /// The C between the braces of `remote_handler(…) { … }`.
-    pub body: Source,
+    /// C source of `state { … }`: state variables and helper functions; empty if absent.
+    pub state: CSource,
+    /// C source of the body of `remote_handler(…) { … }`.
+    pub body: CSource,
 }
 
-/// Values of which each server owns ranges, disjoint from the others' (CLIP §V-B).
+/// Range of values of which each server owns disjoint parts (CLIP §V-B).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The type of a value.
+    /// Type of a value.
     pub ty: Ty,
-    /// The lowest value.
+    /// Lowest value.
     pub first: u128,
-    /// The highest.
+    /// Highest value.
     pub last: u128,
 }
 
-/// A piece of source in C, with its place: errors of the C compiler point there.
+/// C source with its position, to which errors of the C compiler are mapped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Source {
-    /// The text.
+pub struct CSource {
+    /// Text.
     pub text: String,
-    /// Where it stands.
+    /// Position.
     pub at: Span,
 }
 
 impl Program {
-    /// The slot's width in bits.
+    /// Width of a slot in bits.
     #[must_use]
     pub fn width(&self, slot: SlotId) -> u16 {
         self.slots[slot.0 as usize].ty.width()

@@ -1,4 +1,4 @@
-//! A program as text: for tests, for `explain`, for whoever looks at what the compiler made.
+//! Text form of a program, for tests, `explain` and inspection.
 //!
 //! ```text
 //! table pre.nat_out: key hdr.ipv4.src exact; actions pre.rewrite, NoAction; default NoAction(); size 65536; mirrored
@@ -9,7 +9,7 @@
 //! ```
 
 use super::{
-    Block, Expr, ExprKind, MatchKind, Parser, Program, Source, Stmt, StmtKind, Table, Transition, Ty, Unary, Value,
+    Block, CSource, Expr, ExprKind, Keyset, MatchKind, Parser, Program, Stmt, StmtKind, Table, Transition, Ty, Unary,
 };
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -59,7 +59,7 @@ impl Display for Program {
             };
             writeln!(f, "handler request ({}) response ({})", names(&handler.request), names(&handler.response))?;
             writeln!(f, "  flow ({}) flight {}", names(&handler.flow), self.slot_name(handler.flight))?;
-            let lines = |source: &Source| source.text.lines().count();
+            let lines = |source: &CSource| source.text.lines().count();
             writeln!(f, "  C: {} lines of state, {} of the handler", lines(&handler.state), lines(&handler.body))?;
         }
         Ok(())
@@ -67,19 +67,19 @@ impl Display for Program {
 }
 
 impl Program {
-    /// A slot's name.
+    /// Name of a slot.
     #[must_use]
     pub fn slot_name(&self, slot: super::SlotId) -> &str {
         &self.slots[slot.0 as usize].name
     }
 
-    /// A header's name.
+    /// Name of a header.
     #[must_use]
     pub fn header_name(&self, header: super::HeaderId) -> &str {
         &self.headers[header.0 as usize].name
     }
 
-    /// Statements as text, a line each.
+    /// Statements as text, one per line.
     #[must_use]
     pub fn block(&self, block: &Block) -> String {
         let mut out = String::new();
@@ -104,7 +104,7 @@ impl Program {
         }
     }
 
-    /// A statement as text, without the statements in it.
+    /// Statement as text, without nested statements.
     #[must_use]
     pub fn stmt(&self, stmt: &Stmt) -> String {
         let name = |slot: &super::SlotId| self.slot_name(*slot).to_owned();
@@ -166,7 +166,7 @@ impl Program {
         }
     }
 
-    /// An expression as text.
+    /// Expression as text.
     #[must_use]
     pub fn expr(&self, expr: &Expr) -> String {
         match &expr.kind {
@@ -250,11 +250,11 @@ fn target(parser: &Parser, transition: &Transition) -> String {
     }
 }
 
-fn value(value: &Value) -> String {
+fn value(value: &Keyset) -> String {
     match value {
-        Value::Any => "_".to_owned(),
-        Value::Mask(value, mask) => format!("{value:#x}/{mask:#x}"),
-        Value::Range(first, last) => format!("{first}..{last}"),
+        Keyset::Any => "_".to_owned(),
+        Keyset::Mask(value, mask) => format!("{value:#x}/{mask:#x}"),
+        Keyset::Range(first, last) => format!("{first}..{last}"),
     }
 }
 

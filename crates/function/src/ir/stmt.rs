@@ -1,247 +1,247 @@
-//! Statements and parsers.
+//! Statements and parser states.
 
 use super::{CounterId, Expr, HeaderId, RegisterId, SlotId, Span, TableId};
 
-/// Statements in order.
+/// Sequence of statements.
 pub type Block = Vec<Stmt>;
 
-/// A statement and where it was written; what the compiler adds has the default span.
+/// Statement with its source position; statements of the compiler have the default span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stmt {
-    /// What it does.
+    /// Operation.
     pub kind: StmtKind,
-    /// Where it stands.
+    /// Source position.
     pub at: Span,
 }
 
-/// What a statement does.
+/// Operation of a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StmtKind {
-    /// Writes a slot. To a field of a header that is not valid: nothing happens.
+    /// Writes a slot. A write to a field of an invalid header has no effect.
     Assign {
-        /// The slot.
+        /// Destination.
         to: SlotId,
-        /// Its new value, of the slot's type.
+        /// New value, of the slot's type.
         value: Expr,
     },
-    /// Makes a header valid (all fields 0 if it was not) or not.
+    /// Makes a header valid or invalid. A header that becomes valid has all fields 0.
     SetValid {
-        /// The header.
+        /// Header.
         header: HeaderId,
-        /// Which of both.
+        /// New validity.
         valid: bool,
     },
-    /// One of two blocks.
+    /// Conditional.
     If {
-        /// Of type `bool`.
+        /// Condition, of type `bool`.
         condition: Expr,
-        /// If it holds.
+        /// Block if the condition is true.
         then: Block,
-        /// If not.
+        /// Block if the condition is false.
         otherwise: Block,
     },
-    /// Looks up a table and runs the action found, or the default one.
+    /// Looks up a table and runs the entry's action, or the default action on a miss.
     Apply {
-        /// The table.
+        /// Table.
         table: TableId,
-        /// Becomes whether an entry matched (`bool`).
+        /// Destination for the hit flag (`bool`).
         hit: Option<SlotId>,
-        /// Becomes the index, in the table's list, of the action that ran (`bit<32>`).
+        /// Destination for the action's index in the table's list (`bit<32>`).
         action: Option<SlotId>,
     },
-    /// The body of a control or an action that was inlined: [`StmtKind::Return`] leaves the innermost.
+    /// Inlined body of a control or action; [`StmtKind::Return`] leaves the innermost body.
     Body(Block),
     /// `return`
     Return,
-    /// `exit`: ends ingress or egress.
+    /// `exit`: ends the ingress or egress.
     Exit,
-    /// Reads a cell of a register array; a read beyond its end gives 0.
+    /// Reads a cell of a register array; 0 for an index beyond the end.
     Read {
-        /// The array.
+        /// Register array.
         register: RegisterId,
-        /// The cell.
+        /// Cell.
         index: Expr,
-        /// Takes its value.
+        /// Destination.
         to: SlotId,
     },
-    /// Writes a cell of a register array; beyond its end nothing happens.
+    /// Writes a cell of a register array; no effect for an index beyond the end.
     Write {
-        /// The array.
+        /// Register array.
         register: RegisterId,
-        /// The cell.
+        /// Cell.
         index: Expr,
-        /// Its new value.
+        /// New value.
         value: Expr,
     },
-    /// `cell = cell op operand` in one step (`op`: `Add`, `Sub`, `Or`, `And`, `Xor`), also where processors share the
-    /// array. Written by the compiler; in P4 text a read, the operation and a write.
+    /// Atomic read-modify-write `cell = cell op operand` (`op`: `Add`, `Sub`, `Or`, `And`, `Xor`), also on an array
+    /// shared by processors. Only the compiler generates it. P4 text has a read, the operation and a write instead.
     Update {
-        /// The array.
+        /// Register array.
         register: RegisterId,
-        /// The cell.
+        /// Cell.
         index: Expr,
-        /// What is done.
+        /// Operation.
         op: super::Binary,
-        /// With what.
+        /// Operand.
         operand: Expr,
-        /// Takes the value *after* it.
+        /// Destination for the new value.
         to: Option<SlotId>,
     },
-    /// Counts this packet, and its bytes.
+    /// Adds the packet and its bytes to a counter.
     Count {
-        /// The array.
+        /// Counter array.
         counter: CounterId,
-        /// The cell; beyond the end nothing happens.
+        /// Cell; no effect beyond the end.
         index: Expr,
     },
     /// `to = base + hash(inputs) % max`; with `max` 0, `base` (v1model).
     Hash {
-        /// Takes the result.
+        /// Destination.
         to: SlotId,
-        /// How.
+        /// Hash algorithm.
         algorithm: HashAlgorithm,
-        /// The lowest result.
+        /// Lowest result.
         base: Expr,
-        /// Laid out one after another, most significant bit first, and filled with zero bits to whole bytes.
+        /// Inputs, concatenated with the most significant bit first and padded with zero bits to whole bytes.
         inputs: Vec<Expr>,
-        /// How many results there are.
+        /// Number of different results.
         max: Expr,
     },
-    /// `to = checksum(inputs, and the payload if said)` if `condition` holds (v1model's `update_checksum`).
+    /// `to = checksum(inputs, then the payload if requested)` if `condition` holds (v1model's `update_checksum`).
     Checksum {
-        /// Only then.
+        /// Condition of the update.
         condition: Expr,
-        /// Takes the result.
+        /// Destination.
         to: SlotId,
-        /// As for [`StmtKind::Hash`].
+        /// Hash algorithm.
         algorithm: HashAlgorithm,
-        /// As for [`StmtKind::Hash`].
+        /// Inputs, as for [`StmtKind::Hash`].
         inputs: Vec<Expr>,
-        /// Whether what no header took of the packet follows the inputs.
+        /// True if the unparsed rest of the packet follows the inputs.
         payload: bool,
     },
-    /// Compares instead (`verify_checksum`): `standard_metadata.checksum_error` becomes 1 on a difference.
+    /// Checksum comparison (`verify_checksum`): a difference sets `standard_metadata.checksum_error`.
     Verify {
-        /// Only then.
+        /// Condition of the check.
         condition: Expr,
-        /// The field that should hold it.
+        /// Expected checksum.
         expected: Expr,
-        /// As for [`StmtKind::Hash`].
+        /// Hash algorithm.
         algorithm: HashAlgorithm,
-        /// As for [`StmtKind::Hash`].
+        /// Inputs, as for [`StmtKind::Hash`].
         inputs: Vec<Expr>,
-        /// Whether the payload follows.
+        /// True if the unparsed rest of the packet follows the inputs.
         payload: bool,
     },
-    /// Takes a header from the packet (parsers only). Too short a packet ends the parser with `PacketTooShort`.
+    /// Extracts a header (parsers only). A packet that is too short ends the parser with `PacketTooShort`.
     Extract {
-        /// The header.
+        /// Header.
         header: HeaderId,
-        /// The length of its `varbit` field in bits, if it has one.
+        /// Length of the `varbit` field in bits, if the header has one.
         varbits: Option<Expr>,
     },
-    /// Moves the parser's cursor by so many bits (parsers only).
+    /// Moves the parser's cursor by a number of bits (parsers only).
     Advance(Expr),
-    /// Parsers only: if it does not hold, parsing ends with this error (index in the list of errors of P4_16 core,
-    /// then the program's).
+    /// `verify` of parsers: a false condition ends the parser with this error. Error numbers index the list of P4_16's
+    /// core errors, followed by the program's errors.
     Require {
-        /// Has to hold.
+        /// Condition.
         condition: Expr,
-        /// If not.
+        /// Error number.
         error: u16,
     },
-    /// Tells the controller.
+    /// Sends a digest to the controller.
     Digest {
-        /// Of which kind.
+        /// Name of the digest.
         name: String,
-        /// What.
+        /// Values.
         values: Vec<Expr>,
     },
-    /// A copy of the packet as it came in, with the fields of headers as they are now, goes to this port's egress too
-    /// (v1model's `clone`, with sessions that are ports).
+    /// Clones the packet to the egress of a port: the packet as received, with the current header fields (v1model's
+    /// `clone`; a session is a port).
     Clone {
-        /// The port.
+        /// Port.
         session: Expr,
     },
-    /// After the deparser the packet comes in once more (v1model).
+    /// Returns the packet to the parser after the deparser (v1model).
     Recirculate,
-    /// What leaves is cut to so many bytes, if it is longer (v1model's `truncate`).
+    /// Truncates the outgoing packet to a number of bytes (v1model's `truncate`).
     Truncate(Expr),
-    /// The packet's server is the one that owns this value of partition `name` (`steer`); without it, its flow decides.
-    /// Before the split only.
+    /// `steer`: sends the packet to the server that owns this value of partition `name`, instead of the server of its
+    /// flow. Before the split only.
     Steer {
-        /// Which partition.
+        /// Partition.
         partition: String,
-        /// The value.
+        /// Value.
         value: Expr,
     },
-    /// Calls the handler: request to response. Before the split only, and once.
+    /// Call of the handler. Before the split only, once.
     Remote,
 }
 
-/// How bytes become a number. Bits and order as in v1model's reference implementation.
+/// Hash algorithms, with the bit order of v1model's reference implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashAlgorithm {
-    /// IEEE 802.3.
+    /// CRC-32 of IEEE 802.3.
     Crc32,
     /// CRC-16/ARC.
     Crc16,
-    /// The Internet's checksum, RFC 1071.
+    /// Internet checksum, RFC 1071.
     Csum16,
-    /// 16-bit words xored.
+    /// XOR of 16-bit words.
     Xor16,
-    /// The inputs themselves.
+    /// Identity: the inputs themselves.
     Identity,
 }
 
-/// A parser: states from `states[0]`, `start`.
+/// Parser; execution begins at `states[0]`, `start`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Parser {
-    /// All states; a [`StateId`] is an index here.
-    pub states: Vec<State>,
+    /// All states; a [`StateId`] is an index into them.
+    pub states: Vec<ParserState>,
 }
 
-/// Which state.
+/// Index of a parser state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StateId(pub u32);
 
-/// A state: statements, then where to.
+/// Parser state: statements and a transition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct State {
-    /// Its name.
+pub struct ParserState {
+    /// Name.
     pub name: String,
-    /// What it does.
+    /// Statements.
     pub body: Block,
-    /// Where to.
+    /// Transition.
     pub next: Transition,
 }
 
-/// Where a parser goes.
+/// Transition of a parser state.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transition {
-    /// Done: on to the pipeline.
+    /// Ends the parser; the pipeline runs.
     Accept,
-    /// Done with an error (index as in [`StmtKind::Require`]; `NoMatch` is 2): v1model's pipeline runs all the same, with
-    /// `standard_metadata.parser_error` set.
+    /// Ends the parser with an error (numbered as in [`StmtKind::Require`]; `NoMatch` is 2). v1model's pipeline still
+    /// runs, with `standard_metadata.parser_error` set.
     Reject(u16),
-    /// To a state.
+    /// Next state.
     To(StateId),
-    /// To the state of the first case whose values all match; none: `Reject(NoMatch)`.
+    /// Next state of the first case whose values all match; `Reject(NoMatch)` without a match.
     Select {
-        /// What is looked at.
+        /// Keys.
         keys: Vec<Expr>,
-        /// Values for each key, and where to.
-        cases: Vec<(Vec<Value>, Transition)>,
+        /// Cases: a value for each key, and a transition.
+        cases: Vec<(Vec<Keyset>, Transition)>,
     },
 }
 
-/// What a key of a `select` may be.
+/// Match value of a `select` key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value {
+pub enum Keyset {
     /// `default`, `_`.
     Any,
-    /// `value &&& mask`; one value has all bits in its mask.
+    /// `value &&& mask`; an exact value has a mask of all ones.
     Mask(u128, u128),
-    /// `low .. high`, both included.
+    /// `low .. high`, inclusive.
     Range(u128, u128),
 }

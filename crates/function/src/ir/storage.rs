@@ -1,4 +1,4 @@
-//! What holds something: slots and headers for a packet's time; tables, registers and counters for longer.
+//! Storage: slots and headers for a packet; tables, registers and counters across packets.
 
 use super::{Block, Expr, Span, Ty};
 
@@ -11,163 +11,163 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Which slot.
+    /// Index of a slot.
     SlotId,
-    /// Which instance of a header.
+    /// Index of a header instance.
     HeaderId,
-    /// Which table.
+    /// Index of a table.
     TableId,
-    /// Which action.
+    /// Index of an action.
     ActionId,
-    /// Which register array.
+    /// Index of a register array.
     RegisterId,
-    /// Which counter array.
+    /// Index of a counter array.
     CounterId,
 }
 
-/// Holds one value while a packet is worked on; 0 at first.
+/// Storage of one value for the duration of a packet; initially 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// As it was written, with its path: `hdr.ipv4.ttl`, `meta.index`, `pre.found`. Unique.
+    /// Unique name with its path, such as `hdr.ipv4.ttl`, `meta.index` or `pre.found`.
     pub name: String,
-    /// The type of what it holds.
+    /// Type of the value.
     pub ty: Ty,
-    /// What it belongs to.
+    /// Origin of the slot.
     pub kind: SlotKind,
 }
 
-/// What a slot belongs to.
+/// Origin of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotKind {
-    /// A field of a header, at this bit of it.
+    /// Field of a header.
     Field {
-        /// The instance.
+        /// Header instance.
         header: HeaderId,
-        /// Bits before it.
+        /// Bit offset within the header.
         offset_bits: u32,
     },
-    /// A field of the user's metadata.
+    /// Field of the user metadata.
     Metadata,
-    /// A variable of a control or parser, or a parameter of an action.
+    /// Local variable of a control or parser, or parameter of an action.
     Local,
-    /// A field of v1model's `standard_metadata_t`.
+    /// Field of v1model's `standard_metadata_t`.
     Standard(Standard),
-    /// A parameter of the request.
+    /// Parameter of the request.
     Request,
-    /// A parameter of the response.
+    /// Parameter of the response.
     Response,
 }
 
-/// The fields of `standard_metadata_t` that mean something here.
+/// Supported fields of `standard_metadata_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standard {
-    /// `bit<9>`: where it came in.
+    /// `bit<9>`: ingress port.
     IngressPort,
-    /// `bit<9>`: where it shall leave; [`super::DROP_PORT`] drops it.
+    /// `bit<9>`: requested egress port; [`super::DROP_PORT`] drops the packet.
     EgressSpec,
-    /// `bit<9>`: where it leaves (egress).
+    /// `bit<9>`: actual egress port (egress only).
     EgressPort,
-    /// `bit<32>`: bytes of the packet as it came in.
+    /// `bit<32>`: length of the received packet, bytes.
     PacketLength,
-    /// `bit<48>`: microseconds since the element started.
+    /// `bit<48>`: time since the element's start, µs.
     IngressTimestamp,
-    /// `bit<16>`: the multicast group, 0 for none.
+    /// `bit<16>`: multicast group, 0 for none.
     McastGroup,
-    /// `bit<16>`: which copy of a multicast (egress).
+    /// `bit<16>`: replica number of a multicast (egress only).
     EgressRid,
-    /// `bit<32>`: why this packet is in the egress or came in: 0 itself, 1 a clone, 4 recirculated, 5 a copy.
+    /// `bit<32>`: origin of the packet: 0 received, 1 clone, 4 recirculated, 5 multicast replica.
     InstanceType,
-    /// `bit<1>`: a checksum was wrong.
+    /// `bit<1>`: set by a failed checksum verification.
     ChecksumError,
-    /// `error`, as `bit<16>`: how the parser ended; 0 well.
+    /// `error`, as `bit<16>`: result of the parser; 0 is success.
     ParserError,
 }
 
-/// An instance of a header.
+/// Header instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Its path: `hdr.ipv4`, `hdr.vlan[1]`.
+    /// Path, such as `hdr.ipv4` or `hdr.vlan[1]`.
     pub name: String,
-    /// The name of its type.
+    /// Name of the header type.
     pub type_name: String,
-    /// Slots of its fields of fixed width, in wire order, without holes; together whole bytes.
+    /// Slots of the fixed-width fields in wire order, without gaps; together whole bytes.
     pub fields: Vec<super::SlotId>,
-    /// A `varbit<N>` field behind them: N. It is carried, not read.
+    /// Largest width of a trailing `varbit<N>` field, bits. Programs can carry the field, but not read it.
     pub varbit_bits_max: Option<u32>,
 }
 
-/// A match-action table.
+/// Match-action table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// Its path: `pre.nat_out`.
+    /// Path, such as `pre.nat_out`.
     pub name: String,
-    /// What is matched.
-    pub keys: Vec<Key>,
-    /// Actions that entries may name.
+    /// Keys.
+    pub keys: Vec<TableKey>,
+    /// Actions that entries may use.
     pub actions: Vec<ActionId>,
-    /// What runs on a miss, with its arguments.
+    /// Default action with its arguments.
     pub default: (ActionId, Vec<u128>),
-    /// Entries that belong to the program.
-    pub entries: Vec<super::Entry>,
-    /// How many entries it is made for.
+    /// Entries declared in the program.
+    pub entries: Vec<super::TableEntry>,
+    /// Capacity in entries.
     pub size: u32,
-    /// `@mirrored`: servers hold all of it, an element a part (CLIP §IV-C).
+    /// `@mirrored`: servers hold the whole table, the element a part of it (CLIP §IV-C).
     pub mirrored: bool,
-    /// `idle_timeout`: entries that nothing matched for so long go, milliseconds.
+    /// `idle_timeout`: time without a match after which an entry is removed, ms.
     pub idle_timeout_ms: Option<u64>,
-    /// Where it is declared.
+    /// Source position of the declaration.
     pub at: Span,
 }
 
-/// One key of a table.
+/// Key of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
-    /// What is matched.
+pub struct TableKey {
+    /// Key expression.
     pub expr: Expr,
-    /// How.
+    /// Match kind.
     pub kind: MatchKind,
-    /// As it was written, or its `@name`.
+    /// Source text of the key, or its `@name`.
     pub name: String,
 }
 
-/// How a key is matched.
+/// Match kind of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatchKind {
-    /// All bits.
+    /// Exact match.
     Exact,
-    /// The longest prefix; one key of a table at most.
+    /// Longest-prefix match; at most one key of a table.
     Lpm,
 }
 
-/// An action of tables.
+/// Action of tables.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
-    /// Its path: `pre.rewrite`.
+    /// Path, such as `pre.rewrite`.
     pub name: String,
-    /// Slots that an entry's arguments are put in.
+    /// Slots that receive the entry's action data.
     pub params: Vec<super::SlotId>,
-    /// What it does.
+    /// Statements.
     pub body: Block,
 }
 
-/// An array of registers: lives as long as the program.
+/// Register array, with the lifetime of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Register {
-    /// Its path.
+    /// Path.
     pub name: String,
-    /// Of each cell.
+    /// Type of a cell.
     pub ty: Ty,
-    /// Cells.
+    /// Number of cells.
     pub size: u32,
-    /// `@mirrored`: cells go with the entries of a mirrored table that name them; servers hold the others.
+    /// `@mirrored`: a cell moves with the mirrored table's entry that names it; servers hold the remaining cells.
     pub mirrored: bool,
 }
 
-/// An array of counters: packets and bytes.
+/// Counter array of packets and bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Its path.
+    /// Path.
     pub name: String,
-    /// Cells.
+    /// Number of cells.
     pub size: u32,
 }

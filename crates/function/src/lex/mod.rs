@@ -1,7 +1,7 @@
-//! Text to tokens: names, numbers, strings, punctuation (P4_16 §6.3).
+//! Lexer: names, numbers, strings and punctuation (P4_16 §6.3).
 //!
-//! Two pieces are not P4 but C, and are taken whole, as one [`Kind::C`] each: what stands between the braces of
-//! `state { … }` and of `remote_handler(…) { … }` at the top of a file.
+//! Two constructs contain C, and each becomes one [`TokenKind::C`] token: the text between the braces of a top-level `state
+//! { … }` and `remote_handler(…) { … }`.
 
 mod scan;
 
@@ -12,47 +12,47 @@ use crate::ir::Span;
 use std::fmt;
 use std::rc::Rc;
 
-/// A token.
+/// Token with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Token {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub at: Span,
-    /// Whether nothing stands between it and the one before: `>` and `>` are then one operator.
+    /// True if no space precedes the token; two joined `>` form one operator.
     pub joined: bool,
-    /// The first of its line, in its file.
+    /// True if the token is the first of its line.
     pub first: bool,
 }
 
-/// What it is.
+/// Kind of a token.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
-    /// A name or a keyword.
+pub(crate) enum TokenKind {
+    /// Identifier or keyword.
     Name(Rc<str>),
-    /// `7`, `0xff`, `8w255`, `4s7`.
+    /// Number: `7`, `0xff`, `8w255`, `4s7`.
     Number(Num, Option<Width>),
-    /// `"text"`.
+    /// String literal: `"text"`.
     Text(Rc<str>),
-    /// An operator or bracket.
+    /// Operator or bracket.
     Punct(&'static str),
-    /// Between the braces of a piece of C; the span is its own.
+    /// C source between braces; the token's span covers the source.
     C,
-    /// `#`, the first of its line.
+    /// `#` at the beginning of a line.
     Hash,
-    /// What begins like a number and is none in P4: told where it is used, for C may have it in a macro.
+    /// Malformed number. The parser reports it where it is used, because a macro for C may contain it.
     NoNumber(Rc<str>),
-    /// The end of all text.
+    /// End of the program.
     End,
 }
 
-/// What stands before `w` or `s`.
+/// Width prefix of a number, before `w` or `s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width {
     pub bits: u32,
     pub signed: bool,
 }
 
-impl Kind {
-    /// Whether it is this name or punctuation.
+impl TokenKind {
+    /// True if the token is this name or punctuation.
     pub fn is(&self, text: &str) -> bool {
         match self {
             Self::Name(name) => &**name == text,
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TokenKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => write!(f, "`{name}`"),

@@ -1,59 +1,60 @@
-//! One file's tokens.
+//! Scanner of one source file.
 
-use super::{Kind, Token, Width};
+use super::{Token, TokenKind, Width};
 use crate::check::Num;
 use crate::diag::{Diagnostic, Sink};
 use crate::ir::Span;
 
-/// Longest first: the first that fits is taken. `>>` is left to the parser, that knows where types end.
+/// Punctuation, longest first, as the first match is taken. `>>` is absent: the parser joins two `>` where no type
+/// ends.
 const PUNCTUATION: [&str; 44] = [
     "&&&", "|+|", "|-|", "...", "&&", "||", "==", "!=", "<=", ">=", "<<", "++", "..", "->", "{", "}", "(", ")", "[",
     "]", "<", ">", ";", ":", ",", ".", "=", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "?", "@", "$", "`", "\\",
     "'", "#",
 ];
 
-/// Goes over a file.
+/// Scanner.
 #[derive(Clone)]
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     file: u16,
     at: usize,
     line_begins: bool,
-    /// Braces that are open.
+    /// Number of open braces.
     pub depth: usize,
-    /// How far the opening of a piece of C has been seen.
-    c: Opening,
-    /// Whether the piece of C comes next.
+    /// Tokens seen so far of the beginning of a C block.
+    c: COpening,
+    /// True if the next token is a C block.
     c_next: bool,
 }
 
-/// The tokens before a piece of C.
+/// Progress through the tokens that begin a C block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opening {
+enum COpening {
     None,
-    /// `state`, and `{` opens it.
+    /// After `state`; a `{` opens the block.
     State,
-    /// `remote_handler`.
+    /// After `remote_handler`.
     Handler,
-    /// Its parameters.
+    /// Within the parameter list.
     Parameters,
-    /// Behind them: `{` opens it.
+    /// After the parameter list; a `{` opens the block.
     Body,
 }
 
 impl<'a> Scanner<'a> {
     pub fn new(file: u16, text: &'a str) -> Self {
-        Self { text, file, at: 0, line_begins: true, depth: 0, c: Opening::None, c_next: false }
+        Self { text, file, at: 0, line_begins: true, depth: 0, c: COpening::None, c_next: false }
     }
 
-    /// Goes over a part of a file only: a directive.
+    /// Scanner of a part of a file, for a directive.
     pub fn part(text: &'a str, part: Span) -> Self {
         let part_end = part.end as usize;
-        // Never a piece of C: no directive is at the top.
+        // A depth above 0 disables C blocks, which exist at the top level only.
         Self { at: part.start as usize, line_begins: false, depth: 1, ..Self::new(part.file, &text[..part_end]) }
     }
 
-    /// The next token; [`Kind::End`] for ever at the end. What is no token is told and passed over.
+    /// Next token; [`TokenKind::End`] at the end. Invalid characters are reported and skipped.
     pub fn next(&mut self, sink: &mut Sink) -> Token {
         if self.c_next {
             return self.c();
@@ -67,20 +68,20 @@ impl<'a> Scanner<'a> {
             let start = self.at;
             let rest = &self.text[start..];
             let Some(c) = rest.chars().next() else {
-                return Token { kind: Kind::End, at: self.span(start), joined: false, first: true };
+                return Token { kind: TokenKind::End, at: self.span(start), joined: false, first: true };
             };
             let kind = if c.is_ascii_alphabetic() || c == '_' {
-                Some(Kind::Name(self.take(|c| c.is_ascii_alphanumeric() || c == '_').into()))
+                Some(TokenKind::Name(self.take(|c| c.is_ascii_alphanumeric() || c == '_').into()))
             } else if c.is_ascii_digit() {
                 Some(self.number())
             } else if c == '"' {
                 self.string(sink)
             } else if let Some(punct) = PUNCTUATION.iter().find(|punct| rest.starts_with(**punct)) {
                 self.at += punct.len();
-                Some(if *punct == "#" && first { Kind::Hash } else { Kind::Punct(punct) })
+                Some(if *punct == "#" && first { TokenKind::Hash } else { TokenKind::Punct(punct) })
             } else {
                 self.at += c.len_utf8();
-                sink.push(Diagnostic::new(self.span(start), format!("`{}` begins no token", c.escape_debug())));
+                sink.push(Diagnostic::new(self.span(start), format!("unexpected character `{}`", c.escape_debug())));
                 None
             };
             if let Some(kind) = kind {
@@ -91,7 +92,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over what is left of the line, a directive's; returns it.
+    /// Skips the rest of the line; returns its span.
     pub fn rest_of_line(&mut self) -> Span {
         let start = self.at;
         let mut end = start;
@@ -108,20 +109,20 @@ impl<'a> Scanner<'a> {
         self.span(start)
     }
 
-    /// Follows the opening of a piece of C.
-    fn open(&mut self, kind: &Kind) {
+    /// Tracks the tokens that begin a C block.
+    fn open(&mut self, kind: &TokenKind) {
         let top = self.depth == 0;
         self.c = match self.c {
-            Opening::State | Opening::Body if kind.is("{") => {
+            COpening::State | COpening::Body if kind.is("{") => {
                 self.c_next = true;
-                Opening::None
+                COpening::None
             }
-            Opening::Handler if kind.is("(") => Opening::Parameters,
-            Opening::Parameters if kind.is(")") => Opening::Body,
-            Opening::Parameters => Opening::Parameters,
-            _ if top && kind.is("state") => Opening::State,
-            _ if top && kind.is("remote_handler") => Opening::Handler,
-            _ => Opening::None,
+            COpening::Handler if kind.is("(") => COpening::Parameters,
+            COpening::Parameters if kind.is(")") => COpening::Body,
+            COpening::Parameters => COpening::Parameters,
+            _ if top && kind.is("state") => COpening::State,
+            _ if top && kind.is("remote_handler") => COpening::Handler,
+            _ => COpening::None,
         };
         if kind.is("{") {
             self.depth += 1;
@@ -130,7 +131,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// C up to the brace that closes it: braces in strings, characters and comments don't count.
+    /// Scans a C block up to its closing brace; braces in strings, characters and comments are ignored.
     fn c(&mut self) -> Token {
         self.c_next = false;
         let (start, bytes) = (self.at, self.text.as_bytes());
@@ -164,10 +165,10 @@ impl<'a> Scanner<'a> {
         while !self.text.is_char_boundary(self.at) {
             self.at += 1;
         }
-        Token { kind: Kind::C, at: self.span(start), joined: false, first: false }
+        Token { kind: TokenKind::C, at: self.span(start), joined: false, first: false }
     }
 
-    /// Passes over space and comments; whether a line began.
+    /// Skips spaces and comments; true if a new line began.
     fn space(&mut self, sink: &mut Sink) -> bool {
         let mut line = false;
         loop {
@@ -183,7 +184,7 @@ impl<'a> Scanner<'a> {
                 if end.is_none() {
                     let start = self.at as u32;
                     let at = Span { file: self.file, start, end: start + 2 };
-                    sink.push(Diagnostic::new(at, "a comment that does not end").hint("close it with `*/`"));
+                    sink.push(Diagnostic::new(at, "unterminated comment").hint("close it with `*/`"));
                 }
                 let length = end.map_or(comment.len(), |end| end + 2);
                 line |= comment[..length].contains('\n');
@@ -203,8 +204,8 @@ impl<'a> Scanner<'a> {
         &rest[..length]
     }
 
-    /// `123`, `0xff`, `8w0b1010_1010`, `4s7` (§6.3.3.2).
-    fn number(&mut self) -> Kind {
+    /// Scans a number: `123`, `0xff`, `8w0b1010_1010`, `4s7` (§6.3.3.2).
+    fn number(&mut self) -> TokenKind {
         let word = self.take(|c| c.is_ascii_alphanumeric() || c == '_');
         let mark = word.find(['w', 's']).filter(|at| word[..*at].bytes().all(|b| b.is_ascii_digit()));
         let (width, digits) = match mark {
@@ -223,14 +224,14 @@ impl<'a> Scanner<'a> {
         let value = u128::from_str_radix(&digits, radix).ok();
         let width = width.map(|(bits, signed)| bits.parse().map(|bits| Width { bits, signed }));
         match (right, value, width) {
-            (true, Some(value), None) => Kind::Number(Num::from(value), None),
-            (true, Some(value), Some(Ok(width))) => Kind::Number(Num::from(value), Some(width)),
-            _ => Kind::NoNumber(word.into()),
+            (true, Some(value), None) => TokenKind::Number(Num::from(value), None),
+            (true, Some(value), Some(Ok(width))) => TokenKind::Number(Num::from(value), Some(width)),
+            _ => TokenKind::NoNumber(word.into()),
         }
     }
 
-    /// Up to the closing quote, on one line; `\"` and `\\` stand for themselves.
-    fn string(&mut self, sink: &mut Sink) -> Option<Kind> {
+    /// Scans a string up to the closing quote on the same line; `\"` and `\\` are escapes.
+    fn string(&mut self, sink: &mut Sink) -> Option<TokenKind> {
         let start = self.at;
         let mut text = String::new();
         let mut rest = self.text[start + 1..].char_indices();
@@ -238,7 +239,7 @@ impl<'a> Scanner<'a> {
             match c {
                 '"' => {
                     self.at = start + 1 + at + 1;
-                    return Some(Kind::Text(text.into()));
+                    return Some(TokenKind::Text(text.into()));
                 }
                 '\n' => break,
                 '\\' => match rest.next() {
@@ -251,8 +252,8 @@ impl<'a> Scanner<'a> {
         }
         let line = &self.text[start..];
         self.at = start + line.find('\n').unwrap_or(line.len());
-        sink.push(Diagnostic::new(self.span(start), "a string that does not end").hint("close it with `\"`"));
-        Some(Kind::Text(text.into()))
+        sink.push(Diagnostic::new(self.span(start), "unterminated string").hint("close it with `\"`"));
+        Some(TokenKind::Text(text.into()))
     }
 
     fn span(&self, start: usize) -> Span {

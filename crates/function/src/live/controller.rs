@@ -1,46 +1,46 @@
-//! The controller of a function: placer and scaler, for an element beside it and servers elsewhere.
+//! Controller of a function: placer and scaler for an element on the same host and servers elsewhere.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::Instant;
 
-use super::{Task, Word};
+use super::{ServerCommand, ServerMessage};
 use crate::exec::{Execution, TableError};
 use crate::installer::Installer;
-use crate::ir::{Entry, Match};
+use crate::ir::{Match, TableEntry};
 use crate::place::{self, Placer, ServerId};
-use crate::scale::{self, Block, Device, Ranges, Scaler};
-use crate::split::{Generated, Split};
+use crate::scale::{self, Block, Ranges, Scaler, TopologyDevice};
+use crate::split::{GeneratedObjects, SplitFunction};
 
-/// How a function is placed and scaled.
+/// Settings of a function's placement and scaling.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// How entries are placed.
+    /// Placement of entries.
     pub place: place::Config,
-    /// How groups of servers change.
+    /// Scaling of server groups.
     pub scale: scale::Config,
 }
 
-/// What the controller wants of others.
+/// Output of the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// A server is told this.
-    Tell(ServerId, Task),
-    /// An operator wants to know this. Whoever carries words hears of servers that are [`scale::Event::Down`] here:
-    /// what was said to them is void, and nothing that they say counts until they begin anew.
+    /// Command for a server.
+    Send(ServerId, ServerCommand),
+    /// Event for the operator. After [`scale::Event::Down`] the transport discards queued commands of that server, and
+    /// ignores its messages until it starts again.
     Event(scale::Event),
 }
 
-/// The controller of one element's function.
+/// Controller of one element's function.
 #[derive(Debug)]
 pub struct Controller {
     placer: Placer,
     scaler: Scaler,
     installer: Installer,
-    devices: Vec<Device>,
-    /// For each server, which start of it this is: greater each time.
+    devices: Vec<TopologyDevice>,
+    /// Incarnation of each server: greater with each start.
     incarnations: BTreeMap<ServerId, u32>,
-    /// Blocks of partitions that servers have.
+    /// Blocks of partitions owned by servers.
     blocks: BTreeMap<(ServerId, usize), Vec<Block>>,
     ranges: Vec<Ranges>,
     next_window_us: u64,
@@ -49,9 +49,9 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Of an element that is to run this, with these servers.
+    /// Controller of an element that is to run `split`, with these servers.
     #[must_use]
-    pub fn new(split: &Split, devices: Vec<Device>, config: &Config) -> Self {
+    pub fn new(split: &SplitFunction, devices: Vec<TopologyDevice>, config: &Config) -> Self {
         let balance = split.generated.balance.clone();
         let partitions: Vec<_> = balance.partitions.iter().map(|partition| partition.values).collect();
         let buckets = 1 << balance.sizes.buckets_log2;
@@ -70,13 +70,14 @@ impl Controller {
         }
     }
 
-    /// What the element has to know before its first packet: its own address, and at which ports servers are.
+    /// Writes the entries that the element needs before its first packet: its own address, and the ports of the
+    /// servers.
     ///
     /// # Errors
-    /// If the element does not take it: two servers at one port.
+    /// If the element refuses an entry, as for two servers at one port.
     pub fn begin(
         &self,
-        generated: &Generated,
+        generated: &GeneratedObjects,
         element: &mut dyn Execution,
         address: [u8; 6],
     ) -> Result<(), TableError> {
@@ -84,50 +85,52 @@ impl Controller {
         element.set_register(generated.address, 0, address);
         self.devices.iter().try_for_each(|device| {
             let keys = vec![Match { value: device.port.into(), prefix_bits: 9 }];
-            element.insert(generated.servers, &Entry { keys, action: generated.from_server, args: Vec::new() })
+            element.insert(generated.servers, &TableEntry { keys, action: generated.from_server, args: Vec::new() })
         })
     }
 
-    /// A server begins: it has no flows, no entries and no ranges.
-    pub fn began(&mut self, now_us: u64, server: ServerId) {
+    /// Handles the start of a server, which has no flows, entries or ranges.
+    pub fn server_started(&mut self, now_us: u64, server: ServerId) {
         *self.incarnations.entry(server).or_default() += 1;
-        let word = Word::Load { requests: 0.0, flows: 0, old_flows: 0, version: 0 };
-        self.heard(now_us, server, word);
+        let message = ServerMessage::Load { requests: 0.0, flows: 0, old_flows: 0, version: 0 };
+        self.handle_message(now_us, server, message);
     }
 
-    /// A server that has begun says this.
-    pub fn heard(&mut self, now_us: u64, server: ServerId, word: Word) {
+    /// Handles a message of a started server.
+    pub fn handle_message(&mut self, now_us: u64, server: ServerId, message: ServerMessage) {
         let now = instant(now_us);
-        match word {
-            Word::Leased { number, entry } => self.placer.handle(now, place::Input::Leased { server, number, entry }),
-            Word::Recall(number) => self.placer.handle(now, place::Input::Recall { server, number }),
-            Word::Taken(number) => self.placer.handle(now, place::Input::Taken { server, number }),
-            Word::Load { requests, flows, old_flows, version } => {
+        match message {
+            ServerMessage::Leased { number, entry } => {
+                self.placer.handle(now, place::Input::Leased { server, number, entry })
+            }
+            ServerMessage::Recall(number) => self.placer.handle(now, place::Input::Recall { server, number }),
+            ServerMessage::Taken(number) => self.placer.handle(now, place::Input::Taken { server, number }),
+            ServerMessage::Load { requests, flows, old_flows, version } => {
                 let Some(device) = self.devices.get(usize::from(server)) else { return };
                 let incarnation = self.incarnations.get(&server).copied().unwrap_or(0);
                 let load = requests / device.capacity.max(1) as f64;
                 let load = scale::Load { server, incarnation, load, flows, old_flows, version };
                 self.scaler.handle(now, scale::Input::Load(load));
             }
-            Word::Returned { partition, block } => {
+            ServerMessage::Returned { partition, block } => {
                 self.scaler.handle(now, scale::Input::Returned { server, block: (partition, block) });
             }
         }
     }
 
-    /// The element has told this.
+    /// Handles a digest of the element.
     pub fn digest(&mut self, now_us: u64, name: &str, values: &[u128]) {
-        if let Some(heavy) = self.installer.heavy(name, values) {
-            self.placer.handle(instant(now_us), place::Input::Heavy(heavy));
+        if let Some(report) = self.installer.decode_report(name, values) {
+            self.placer.handle(instant(now_us), place::Input::Report(report));
         }
     }
 
-    /// The operator wants the group to be these servers.
-    pub fn want(&mut self, now_us: u64, servers: Vec<ServerId>) {
-        self.scaler.handle(instant(now_us), scale::Input::Want(servers));
+    /// Sets the servers that the operator wants in the group.
+    pub fn set_wanted(&mut self, now_us: u64, servers: Vec<ServerId>) {
+        self.scaler.handle(instant(now_us), scale::Input::SetWanted(servers));
     }
 
-    /// Does what is due, in the element too.
+    /// Does all work that is due, including changes to the element.
     pub fn run(&mut self, now_us: u64, element: &mut dyn Execution) {
         let now = instant(now_us);
         if now_us >= self.next_window_us {
@@ -143,29 +146,31 @@ impl Controller {
         if self.scaler.poll_timeout().is_some_and(|at| at <= now) {
             self.scaler.handle_timeout(now);
         }
-        // What one says may be the other's business: until both are silent.
-        while self.placed(now, element) || self.scaled(now, element) {}
+        // Placement and scaling can each cause work for the other: repeat until neither has any.
+        while self.poll_placer(now, element) || self.poll_scaler(now, element) {}
         self.ran_us = Some(now_us);
     }
 
-    fn placed(&mut self, now: Instant, element: &mut dyn Execution) -> bool {
+    fn poll_placer(&mut self, now: Instant, element: &mut dyn Execution) -> bool {
         let Some(output) = self.placer.poll() else { return false };
-        let (server, task) = match output {
+        let (server, command) = match output {
             place::Output::Element { batch, commands } => {
                 let outcome = self.installer.place(element, &commands);
                 let (refused, given) = (outcome.refused, outcome.given);
                 self.placer.handle(now, place::Input::Applied { batch, refused, given });
                 return true;
             }
-            place::Output::Lease { server, table, key, number } => (server, Task::Lease { table, key, number }),
-            place::Output::Give { server, given } => (server, Task::Give(given)),
-            place::Output::Release { server, number } => (server, Task::Release(number)),
+            place::Output::Lease { server, table, key, number } => {
+                (server, ServerCommand::Lease { table, key, number })
+            }
+            place::Output::Give { server, given } => (server, ServerCommand::Give(given)),
+            place::Output::Release { server, number } => (server, ServerCommand::Release(number)),
         };
-        self.outputs.push_back(Output::Tell(server, task));
+        self.outputs.push_back(Output::Send(server, command));
         true
     }
 
-    fn scaled(&mut self, now: Instant, element: &mut dyn Execution) -> bool {
+    fn poll_scaler(&mut self, now: Instant, element: &mut dyn Execution) -> bool {
         let Some(output) = self.scaler.poll() else { return false };
         match output {
             scale::Output::Element { batch, commands } => {
@@ -173,17 +178,17 @@ impl Controller {
                 self.scaler.handle(now, scale::Input::Applied { batch });
             }
             scale::Output::Group { server, version, buckets, old } => {
-                self.outputs.push_back(Output::Tell(server, Task::Group { version, buckets, old }));
+                self.outputs.push_back(Output::Send(server, ServerCommand::Group { version, buckets, old }));
             }
             scale::Output::Give { server, block: (partition, block) } => {
                 self.blocks.entry((server, partition)).or_default().push(block);
-                self.tell_ranges(server, partition);
+                self.send_ranges(server, partition);
             }
             scale::Output::Take { server, block: (partition, block) } => {
                 self.blocks.entry((server, partition)).or_default().retain(|other| *other != block);
-                self.tell_ranges(server, partition);
+                self.send_ranges(server, partition);
                 let values = self.ranges[partition].values(block);
-                self.outputs.push_back(Output::Tell(server, Task::Return { partition, block, values }));
+                self.outputs.push_back(Output::Send(server, ServerCommand::Return { partition, block, values }));
             }
             scale::Output::Event(event) => {
                 match event {
@@ -197,14 +202,14 @@ impl Controller {
                 self.outputs.push_back(Output::Event(event));
             }
             scale::Output::Drain { server, idle } => {
-                self.outputs.push_back(Output::Tell(server, Task::Drain(idle)));
+                self.outputs.push_back(Output::Send(server, ServerCommand::Drain(idle)));
             }
         }
         true
     }
 
-    /// A server's ranges: blocks side by side are one.
-    fn tell_ranges(&mut self, server: ServerId, partition: usize) {
+    /// Sends a server its ranges, with adjacent blocks joined.
+    fn send_ranges(&mut self, server: ServerId, partition: usize) {
         let blocks = self.blocks.get(&(server, partition)).into_iter().flatten();
         let mut values: Vec<_> = blocks.map(|block| self.ranges[partition].values(*block)).collect();
         values.sort_unstable();
@@ -215,36 +220,36 @@ impl Controller {
                 _ => ranges.push((first, last)),
             }
         }
-        self.outputs.push_back(Output::Tell(server, Task::Ranges { partition, ranges }));
+        self.outputs.push_back(Output::Send(server, ServerCommand::Ranges { partition, ranges }));
     }
 
-    /// When [`Self::run`] is to be called, at the latest.
+    /// Latest time of the next call of [`Self::run`].
     #[must_use]
     pub fn next_at(&self) -> u64 {
         let machines = self.placer.poll_timeout().into_iter().chain(self.scaler.poll_timeout());
-        // What was due and is still, waits for something to happen.
+        // Work that was due and could not be done waits for the next input.
         let machines = machines.map(|at| at.0.div_ceil(1000)).filter(|at| self.ran_us.is_none_or(|ran| *at > ran));
         machines.fold(self.next_window_us, u64::min)
     }
 
-    /// The next that others are to hear.
+    /// Next output, if there is one.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// The servers, as they were given.
+    /// Servers of the topology.
     #[must_use]
-    pub fn devices(&self) -> &[Device] {
+    pub fn devices(&self) -> &[TopologyDevice] {
         &self.devices
     }
 
-    /// The controller of groups.
+    /// Scaler of the server groups.
     #[must_use]
     pub fn scaler(&self) -> &Scaler {
         &self.scaler
     }
 
-    /// What placement counted.
+    /// Counters of the placement.
     #[must_use]
     pub fn placement(&self) -> place::Stats {
         self.placer.stats()

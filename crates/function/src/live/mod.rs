@@ -1,103 +1,103 @@
-//! A function whose parts are apart: what its controller, beside the element, and its servers tell each other, and
-//! what each does with it. No clock and no I/O: `crates/live` carries words and packets.
+//! Control protocol of a function whose element and servers run on different hosts, as state machines: commands of the
+//! controller, messages of the servers, and their handling. The driver is `crates/live`.
 //!
 //! ```text
-//!                        ┌── Task ──► Member: Server, its ranges, what it bears ── requests, responses ──┐
-//! digests, windows ─► Controller                   │                                                     │
-//!        ▲               ▲ └── batches ─► element ◄┼─────────────────────────────────────────────────────┘
-//!        └── element     └────────── Word ◄────────┘
+//!                        ┌── ServerCommand ──► GroupServer: HandlerServer ── requests, responses ──┐
+//! digests, windows ─► Controller                   │                                         │
+//!        ▲               ▲ └── batches ─► element ◄┼─────────────────────────────────────────┘
+//!        └── element     └── ServerMessage ◄───────┘
 //! ```
 //!
-//! Words between one server and the controller arrive in order, or the server is another one from then on: whoever lost
-//! the other begins anew.
+//! Messages between one server and the controller arrive in order. If either side loses the connection, the server
+//! starts again with a new incarnation.
 
 mod controller;
-mod member;
+mod group_server;
 
 use std::time::Duration;
 
-use crate::ir::{Entry, TableId};
-use crate::place::{EntryNumber, Given};
+use crate::ir::{TableEntry, TableId};
+use crate::place::{EntryNumber, EntryValues};
 use crate::scale::{Block, Version};
 
 pub use controller::{Config, Controller, Output};
-pub use member::Member;
+pub use group_server::GroupServer;
 
-/// What a server is told.
+/// Command of the controller to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Task {
-    /// It shall lease the entry that matches this key ([`crate::place::Output::Lease`]).
+pub enum ServerCommand {
+    /// Lease the entry that matches this key ([`crate::place::Output::Lease`]).
     Lease {
-        /// The table.
+        /// Table of the entry.
         table: TableId,
-        /// The key.
+        /// Key to be looked up.
         key: Vec<u128>,
-        /// The entry's number from now on.
+        /// Number of the entry from now on.
         number: EntryNumber,
     },
-    /// Values that an entry had in the element ([`crate::place::Output::Give`]).
-    Give(Given),
-    /// The entry of this number is its own again.
+    /// Store the register values of an entry that left the element ([`crate::place::Output::Give`]).
+    Give(EntryValues),
+    /// The entry with this number is no longer leased.
     Release(EntryNumber),
-    /// The newest group's version, and the server's buckets in it.
+    /// Newest version of the group, and the server's buckets in it.
     Group {
-        /// Which.
+        /// Newest version.
         version: Version,
-        /// Ascending.
+        /// Buckets of the server, ascending.
         buckets: Vec<u16>,
-        /// The version before, while flows need it, and the server's buckets in that.
+        /// Previous version, while flows need it, and the server's buckets in it.
         old: Option<(Version, Vec<u16>)>,
     },
-    /// Somebody waits for flows of the group before; what nothing used for so long may go.
+    /// Drain flows of the previous group; entries idle for the given time may expire.
     Drain(Option<Duration>),
-    /// The values of a partition that are the server's from now on.
+    /// Replace the server's ranges of a partition.
     Ranges {
-        /// Which partition.
+        /// Index of the partition.
         partition: usize,
-        /// First and last of each, ascending.
+        /// First and last value of each range, ascending.
         ranges: Vec<(u128, u128)>,
     },
-    /// It shall say when it uses no value of a block any more: the block is in none of its ranges.
+    /// Report when no value of a block is in use any more; the block is in none of the server's ranges.
     Return {
-        /// Which partition.
+        /// Index of the partition.
         partition: usize,
-        /// Which block.
+        /// Block to be returned.
         block: Block,
-        /// First and last value.
+        /// First and last value of the block.
         values: (u128, u128),
     },
 }
 
-/// What a server says.
+/// Message of a server to the controller.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Word {
-    /// The answer to [`Task::Lease`].
+pub enum ServerMessage {
+    /// Answer to [`ServerCommand::Lease`].
     Leased {
-        /// The number.
+        /// Number of the entry.
         number: EntryNumber,
-        /// The entry, as the element may have it; none if there is none.
-        entry: Option<Entry>,
+        /// Entry in the form that the element may have; `None` if the server has no such entry.
+        entry: Option<TableEntry>,
     },
-    /// The entry of this number is to leave the element.
+    /// Recall of the entry with this number from the element.
     Recall(EntryNumber),
-    /// It has heard of the values of [`Task::Give`].
+    /// Acknowledgement of [`ServerCommand::Give`].
     Taken(EntryNumber),
-    /// What it bears, again and again.
+    /// Load report, sent periodically.
     Load {
-        /// Requests a second.
+        /// Requests per second.
         requests: f64,
-        /// Flows that it has state for.
+        /// Flows that have state at the server.
         flows: u64,
-        /// Of them, those of the group before.
+        /// Flows among them that belong to the previous group.
         old_flows: u64,
-        /// The newest version that it knows.
+        /// Newest version that the server knows.
         version: Version,
     },
-    /// The answer to [`Task::Return`].
+    /// Answer to [`ServerCommand::Return`].
     Returned {
-        /// Which partition.
+        /// Index of the partition.
         partition: usize,
-        /// Which block.
+        /// Returned block.
         block: Block,
     },
 }

@@ -1,99 +1,99 @@
-//! How an entry of a table lies in memory, the same in C and here.
+//! Memory layout of the entries of a mirrored table, shared by C and Rust.
 //!
 //! ```text
 //! struct nat_out_entry { struct nat_out_key key; uint32_t action; union { struct { … } rewrite; } args; };
 //! ```
 //!
-//! Numbers of up to 64 bits are C's, little-endian, aligned to their size; wider ones are bytes in network order. What a
-//! handler writes is checked and brought into one form (bits beyond a field's width and holes are 0) before it is
-//! stored, so that equal keys are equal bytes.
+//! Numbers of up to 64 bits are C integers, little-endian and aligned to their size; wider numbers are bytes in network
+//! order. An entry that a handler writes is checked and normalised (bits beyond a field's width and padding are 0)
+//! before it is stored, so that equal keys have equal bytes.
 
-use crate::ir::{ActionId, Entry, Match, MatchKind, Program, TableId, Ty};
+use crate::ir::{ActionId, Match, MatchKind, Program, TableEntry, TableId, Ty};
 
-/// The longest entry, bytes.
+/// Longest entry, bytes.
 pub const ENTRY_BYTES_MAX: usize = 512;
-/// The longest exact part of a key, bytes.
+/// Longest exact part of a key, bytes.
 pub const EXACT_BYTES_MAX: usize = 64;
 
-/// A table that can't be mirrored.
+/// Error of a table that cannot be mirrored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// Its keys are too long together.
+    /// The exact keys of the table are too long.
     #[error("table {table}: its exact keys take {got} bytes, at most {EXACT_BYTES_MAX} can be mirrored")]
     Key {
-        /// Which.
+        /// Name of the table.
         table: String,
-        /// Bytes.
+        /// Length of the exact keys, bytes.
         got: usize,
     },
-    /// Its entries are too long.
+    /// The entries of the table are too long.
     #[error("table {table}: an entry takes {got} bytes, at most {ENTRY_BYTES_MAX} can be mirrored")]
     Entry {
-        /// Which.
+        /// Name of the table.
         table: String,
-        /// Bytes.
+        /// Length of an entry, bytes.
         got: usize,
     },
 }
 
-/// A member of a struct.
+/// Member of a struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in C.
+    /// Name in C.
     pub name: String,
-    /// What it holds.
+    /// Type of the value.
     pub ty: Ty,
-    /// Where it begins, bytes.
+    /// Offset in the struct, bytes.
     pub offset: usize,
 }
 
-/// A struct.
+/// Layout of a struct.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Struct {
-    /// Its members.
+    /// Members of the struct.
     pub fields: Vec<Field>,
-    /// Its size, bytes.
+    /// Size, bytes.
     pub bytes: usize,
-    /// What its address is a multiple of.
+    /// Alignment, bytes.
     pub align: usize,
 }
 
-/// One key of a table.
+/// Key field of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyField {
-    /// Index of its value in the struct's fields.
+    /// Index of the key's value in the struct's fields.
     pub value: usize,
-    /// Index of its prefix's length, if it is matched so.
+    /// Index of the prefix length in the struct's fields, for a prefix match.
     pub prefix: Option<usize>,
 }
 
-/// An action of a table's entries.
+/// Layout of an action of a table's entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionLayout {
-    /// Which.
+    /// Action of the program.
     pub id: ActionId,
-    /// Its name in C.
+    /// Name in C.
     pub name: String,
-    /// Its arguments.
+    /// Arguments of the action.
     pub args: Struct,
 }
 
-/// An entry.
+/// Layout of a table's entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableLayout {
-    /// Which table.
+    /// Table of the program.
     pub id: TableId,
-    /// Its name in C.
+    /// Name in C.
     pub name: String,
-    /// The key, at byte 0.
+    /// Key, at offset 0.
     pub key: Struct,
-    /// Its parts, in the table's order.
+    /// Key fields, in the table's order.
     pub keys: Vec<KeyField>,
-    /// Their widths, bits.
+    /// Widths of the key fields, bits.
     pub widths: Vec<u16>,
-    /// Where the action's index stands.
+    /// Offset of the action's index.
     pub action_offset: usize,
-    /// Where its arguments begin.
+    /// Offset of the action's arguments.
     pub args_offset: usize,
     /// Actions, in the table's order.
     pub actions: Vec<ActionLayout>,
@@ -101,17 +101,17 @@ pub struct TableLayout {
     pub bytes: usize,
 }
 
-/// A key as it is looked up.
+/// Lookup key of a mirrored table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct MirrorKey {
     exact: [u8; EXACT_BYTES_MAX],
     exact_bytes: u8,
-    /// The part that is a prefix, if there is one: an address when it is looked up.
+    /// Prefix part of the key, if the table has one; in a lookup, an address.
     pub prefix: Match,
 }
 
-impl Key {
-    /// The exact part.
+impl MirrorKey {
+    /// Exact part of the key.
     #[must_use]
     #[inline]
     pub fn exact(&self) -> &[u8] {
@@ -119,7 +119,7 @@ impl Key {
     }
 }
 
-/// Size of a value in C, and its alignment.
+/// Size and alignment of a value in C, bytes.
 #[must_use]
 pub fn size(ty: Ty) -> (usize, usize) {
     match ty.width() {
@@ -132,7 +132,7 @@ pub fn size(ty: Ty) -> (usize, usize) {
 }
 
 impl Struct {
-    /// With one more member.
+    /// Appends a member and returns its index.
     pub fn push(&mut self, name: impl Into<String>, ty: Ty) -> usize {
         let (bytes, align) = size(ty);
         let offset = self.fields.last().map_or(0, |last| last.offset + size(last.ty).0).next_multiple_of(align);
@@ -144,7 +144,7 @@ impl Struct {
 }
 
 impl Field {
-    /// Its value in a struct.
+    /// Reads the member from a struct.
     #[must_use]
     #[inline]
     pub fn read(&self, of: &[u8]) -> u128 {
@@ -159,7 +159,7 @@ impl Field {
         value & mask(self.ty.width())
     }
 
-    /// Writes it: a signed one with its sign, as C has it.
+    /// Writes the member into a struct; a signed value is sign-extended, as in C.
     #[inline]
     pub fn write(&self, of: &mut [u8], value: u128) {
         let width = self.ty.width();
@@ -178,7 +178,7 @@ impl Field {
 }
 
 impl TableLayout {
-    /// The layout of one table's entries.
+    /// Builds the layout of one table's entries.
     pub fn new(program: &Program, id: TableId) -> Result<Self, LayoutError> {
         let table = &program.tables[id.0 as usize];
         let names = members(table.keys.iter().map(|key| key.name.as_str()));
@@ -221,12 +221,12 @@ impl TableLayout {
         Ok(Self { id, name, key, keys, widths, action_offset, args_offset, actions, bytes })
     }
 
-    /// The key at the beginning of these bytes: of an entry, or to look up (then prefixes' lengths mean nothing).
+    /// Reads the key from the beginning of `bytes`: an entry or a lookup key (whose prefix lengths are ignored).
     #[must_use]
     #[inline]
-    pub fn key(&self, bytes: &[u8]) -> Key {
+    pub fn key(&self, bytes: &[u8]) -> MirrorKey {
         let none = Match { value: 0, prefix_bits: 0 };
-        let mut key = Key { exact: [0; EXACT_BYTES_MAX], exact_bytes: 0, prefix: none };
+        let mut key = MirrorKey { exact: [0; EXACT_BYTES_MAX], exact_bytes: 0, prefix: none };
         for part in &self.keys {
             let field = &self.key.fields[part.value];
             let value = field.read(bytes);
@@ -246,7 +246,7 @@ impl TableLayout {
         key
     }
 
-    /// The width of the key that is a prefix, if there is one.
+    /// Width of the prefix key, if the table has one.
     #[must_use]
     pub fn prefix_width(&self) -> Option<u16> {
         self.keys.iter().find(|key| key.prefix.is_some()).map(|key| self.key.fields[key.value].ty.width())
@@ -258,8 +258,8 @@ impl TableLayout {
         self.keys.iter().any(|key| key.prefix.is_none())
     }
 
-    /// An entry as a handler wrote it, in the one form; false if it names no action of this table, or a prefix is longer
-    /// than its key.
+    /// Normalises an entry as a handler wrote it; false if the entry names no action of this table, or if a prefix is
+    /// longer than its key.
     #[must_use]
     pub fn normalise(&self, written: &[u8], entry: &mut [u8]) -> bool {
         entry.fill(0);
@@ -285,16 +285,16 @@ impl TableLayout {
         true
     }
 
-    /// The action of an entry.
+    /// Action of an entry.
     #[must_use]
     pub fn action(&self, entry: &[u8]) -> Option<&ActionLayout> {
         let index = u32::from_le_bytes(entry[self.action_offset..][..4].try_into().expect("4 bytes"));
         self.actions.get(index as usize)
     }
 
-    /// An entry of this form as the controller has it. `entry` is in the one form.
+    /// Converts a normalised entry to the controller's form.
     #[must_use]
-    pub fn to_ir(&self, entry: &[u8]) -> Entry {
+    pub fn to_ir(&self, entry: &[u8]) -> TableEntry {
         let action = self.action(entry).expect("stored entries have an action");
         let keys = self.keys.iter().map(|part| {
             let field = &self.key.fields[part.value];
@@ -302,12 +302,12 @@ impl TableLayout {
             Match { value: field.read(entry), prefix_bits }
         });
         let args = action.args.fields.iter().map(|field| field.read(&entry[self.args_offset..]));
-        Entry { keys: keys.collect(), action: action.id, args: args.collect() }
+        TableEntry { keys: keys.collect(), action: action.id, args: args.collect() }
     }
 
-    /// The other way round, in the one form; false if the entry is not of this table.
+    /// Converts an entry of the controller to normalised bytes; false if the entry does not belong to this table.
     #[must_use]
-    pub fn from_ir(&self, entry: &Entry, bytes: &mut [u8]) -> bool {
+    pub fn from_ir(&self, entry: &TableEntry, bytes: &mut [u8]) -> bool {
         bytes.fill(0);
         let Some(index) = self.actions.iter().position(|action| action.id == entry.action) else { return false };
         let action = &self.actions[index];
@@ -321,7 +321,7 @@ impl TableLayout {
         true
     }
 
-    /// The bytes of a key; false if it is not of this table.
+    /// Converts keys of the controller to bytes; false if they do not belong to this table.
     #[must_use]
     pub fn key_from_ir(&self, keys: &[Match], bytes: &mut [u8]) -> bool {
         if keys.len() != self.keys.len() {
@@ -342,14 +342,14 @@ impl TableLayout {
     }
 }
 
-/// The lowest `bits` bits.
+/// Mask of the lowest `bits` bits.
 #[must_use]
 #[inline]
 pub fn mask(bits: u16) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }
 
-/// Names of members: the last part of each path, or as much of it as tells them apart.
+/// Names of struct members: the last component of each path, with more components where names would clash.
 #[must_use]
 pub fn members<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let tail = |path: &str, parts: usize| {
@@ -368,7 +368,7 @@ pub fn members<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<String> 
     paths.map(|path| tail(path, parts)).collect()
 }
 
-/// A name that C takes: other characters become `_`.
+/// C identifier for `name`: other characters become `_`.
 #[must_use]
 pub fn identifier(name: &str) -> String {
     let mut name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();

@@ -1,13 +1,14 @@
-//! Mirrored tables as servers hold them: all entries, of which an element holds a part (CLIP §IV-C).
+//! Mirrored tables of a server: all entries, of which the element holds a part (CLIP §IV-C).
 //!
 //! ```text
 //! handler: lookup, insert, remove, next ─┐
-//! controller: entries by key, leases ────┼─► Mirror ─► index: hash table, or longest prefixes ─► slab of entries
-//! clock: expire ─────────────────────────┘             wheel: when which grows old
+//! controller: entries by key, leases ────┼─► MirroredTable ─► index: hash table, or prefixes ─► slab of entries
+//! clock: expire ─────────────────────────┘             wheel: deadlines of entries
 //! ```
 //!
-//! Entries lie as the handler's C sees them ([`layout`]). An entry that stands in the element is *leased*: packets that
-//! use it are not seen here, so it does not grow old; the controller gives it back when it leaves the element.
+//! Entries have the layout of the handler's C structs ([`layout`]). An entry that is also in the element is *leased*:
+//! the server does not see the packets that use it, so it does not expire; the lease ends when the entry leaves the
+//! element.
 
 pub mod layout;
 pub mod lpm;
@@ -16,23 +17,23 @@ pub mod wheel;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
-use crate::ir::{Entry, Match, Program, TableId};
+use crate::ir::{Match, Program, TableEntry, TableId};
 
-use layout::{Key, LayoutError, TableLayout};
-pub use lpm::Full;
+use layout::{LayoutError, MirrorKey, TableLayout};
 use lpm::Lpm;
+pub use lpm::TableFull;
 use wheel::Wheel;
 
-/// One mirrored table.
+/// Mirrored table.
 #[derive(Debug)]
-pub struct Mirror {
+pub struct MirroredTable {
     layout: TableLayout,
     size: u32,
     idle_ms: u64,
     index: Index,
-    /// Entries, one after another; a number is an index here.
+    /// Entries, one after another; an entry's number is its index.
     entries: Vec<u8>,
-    about: Vec<About>,
+    states: Vec<EntryState>,
     free: Vec<u32>,
     wheel: Wheel,
 }
@@ -43,29 +44,29 @@ enum Index {
     Longest(Lpm),
 }
 
-/// What is known of an entry.
+/// State of an entry.
 #[derive(Debug, Clone, Copy)]
-struct About {
+struct EntryState {
     used_ms: u64,
-    /// 0: it stays until it is removed.
+    /// Idle time after which the entry expires; 0: never.
     idle_ms: u64,
     live: bool,
     leased: bool,
 }
 
-/// What an insertion did.
+/// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
-    /// A new key.
+    /// A new key was inserted.
     New,
-    /// The key had another action or other arguments.
+    /// The action or the arguments of the key changed.
     Changed,
-    /// The same was there.
+    /// The same entry existed already.
     Same,
 }
 
-impl Mirror {
-    /// An empty table as `program` declares it.
+impl MirroredTable {
+    /// Empty table as declared by `program`.
     pub fn new(program: &Program, id: TableId, now_ms: u64) -> Result<Self, LayoutError> {
         let table = &program.tables[id.0 as usize];
         let layout = TableLayout::new(program, id)?;
@@ -79,81 +80,81 @@ impl Mirror {
             idle_ms: table.idle_timeout_ms.unwrap_or(0),
             index,
             entries: Vec::new(),
-            about: Vec::new(),
+            states: Vec::new(),
             free: Vec::new(),
             wheel: Wheel::new(now_ms),
         })
     }
 
-    /// How its entries lie in memory.
+    /// Memory layout of the entries.
     #[must_use]
     pub fn layout(&self) -> &TableLayout {
         &self.layout
     }
 
-    /// Entries in it.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> u32 {
-        (self.about.len() - self.free.len()) as u32
+        (self.states.len() - self.free.len()) as u32
     }
 
-    /// Whether there are none.
+    /// Whether the table has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The entry that matches `key`, which is used by that.
+    /// Entry that matches `key`; the lookup counts as a use.
     #[must_use]
     #[inline]
-    pub fn lookup(&mut self, key: &Key, now_ms: u64) -> Option<&[u8]> {
+    pub fn lookup(&mut self, key: &MirrorKey, now_ms: u64) -> Option<&[u8]> {
         let id = match &self.index {
             Index::Exact(..) => self.find(key),
             Index::Longest(lpm) => lpm.lookup(key.exact(), key.prefix.value),
         }?;
-        self.about[id as usize].used_ms = now_ms;
+        self.states[id as usize].used_ms = now_ms;
         Some(self.bytes(id))
     }
 
-    /// The same, but it is not used by that.
+    /// Entry that matches `key`; the lookup does not count as a use.
     #[must_use]
-    pub fn peek(&self, key: &Key) -> Option<&[u8]> {
+    pub fn peek(&self, key: &MirrorKey) -> Option<&[u8]> {
         match &self.index {
             Index::Exact(..) => self.get(key),
             Index::Longest(lpm) => lpm.lookup(key.exact(), key.prefix.value).map(|id| self.bytes(id)),
         }
     }
 
-    /// The entry of this very key (with its prefix), which is not used by that.
+    /// Entry with exactly this key and prefix; the lookup does not count as a use.
     #[must_use]
-    pub fn get(&self, key: &Key) -> Option<&[u8]> {
+    pub fn get(&self, key: &MirrorKey) -> Option<&[u8]> {
         self.find(key).map(|id| self.bytes(id))
     }
 
-    /// Whether the element has the entry of this very key; none if there is no such entry.
+    /// Whether the entry with exactly this key is leased; `None` if there is no such entry.
     #[must_use]
-    pub fn is_leased(&self, key: &Key) -> Option<bool> {
-        self.find(key).map(|id| self.about[id as usize].leased)
+    pub fn is_leased(&self, key: &MirrorKey) -> Option<bool> {
+        self.find(key).map(|id| self.states[id as usize].leased)
     }
 
-    /// Puts an entry in, in its one form ([`TableLayout::normalise`]), or gives its key another action; it goes after
-    /// `idle_ms` in which nothing used it (none: the table's own time, 0: never).
-    pub fn insert(&mut self, entry: &[u8], idle_ms: Option<u64>, now_ms: u64) -> Result<Inserted, Full> {
+    /// Inserts a normalised entry ([`TableLayout::normalise`]) or replaces the action of its key; it expires after
+    /// `idle_ms` without use (`None`: the table's own time, 0: never).
+    pub fn insert(&mut self, entry: &[u8], idle_ms: Option<u64>, now_ms: u64) -> Result<Inserted, TableFull> {
         let key = self.layout.key(entry);
         let idle_ms = idle_ms.unwrap_or(self.idle_ms);
         if let Some(id) = self.find(&key) {
             let same = self.bytes(id) == entry;
             let start = id as usize * self.layout.bytes;
             self.entries[start..start + self.layout.bytes].copy_from_slice(entry);
-            let about = &mut self.about[id as usize];
-            (about.used_ms, about.idle_ms) = (now_ms, idle_ms);
-            self.watch(id);
+            let state = &mut self.states[id as usize];
+            (state.used_ms, state.idle_ms) = (now_ms, idle_ms);
+            self.schedule_expiry(id);
             return Ok(if same { Inserted::Same } else { Inserted::Changed });
         }
         if self.len() >= self.size {
-            return Err(Full);
+            return Err(TableFull);
         }
-        let id = self.free.last().copied().unwrap_or(self.about.len() as u32);
+        let id = self.free.last().copied().unwrap_or(self.states.len() as u32);
         match &mut self.index {
             Index::Longest(lpm) => lpm.insert(key.exact(), key.prefix, id)?,
             Index::Exact(table, hasher) => {
@@ -162,123 +163,124 @@ impl Mirror {
                 table.insert_unique(hash, id, |&id| hasher.hash_one(key_at(layout, entries, id).exact()));
             }
         }
-        let about = About { used_ms: now_ms, idle_ms, live: true, leased: false };
+        let state = EntryState { used_ms: now_ms, idle_ms, live: true, leased: false };
         if self.free.pop().is_some() {
             let start = id as usize * self.layout.bytes;
             self.entries[start..start + self.layout.bytes].copy_from_slice(entry);
-            self.about[id as usize] = about;
+            self.states[id as usize] = state;
         } else {
             self.entries.extend_from_slice(entry);
-            self.about.push(about);
+            self.states.push(state);
         }
-        self.watch(id);
+        self.schedule_expiry(id);
         Ok(Inserted::New)
     }
 
-    /// Takes the entry of this very key out.
-    pub fn remove(&mut self, key: &Key) -> Option<Entry> {
+    /// Removes the entry with exactly this key.
+    pub fn remove(&mut self, key: &MirrorKey) -> Option<TableEntry> {
         let id = self.find(key)?;
         let removed = self.layout.to_ir(self.bytes(id));
-        self.take(id);
+        self.remove_id(id);
         Some(removed)
     }
 
-    /// Another idle time for the entry of this very key; false if there is none.
-    pub fn set_idle(&mut self, key: &Key, idle_ms: Option<u64>) -> bool {
+    /// Sets the idle time of the entry with exactly this key; false if there is no such entry.
+    pub fn set_idle(&mut self, key: &MirrorKey, idle_ms: Option<u64>) -> bool {
         let Some(id) = self.find(key) else { return false };
-        self.about[id as usize].idle_ms = idle_ms.unwrap_or(self.idle_ms);
-        self.watch(id);
+        self.states[id as usize].idle_ms = idle_ms.unwrap_or(self.idle_ms);
+        self.schedule_expiry(id);
         true
     }
 
-    /// The element has the entry of this very key from now on, or has it no more (which counts as a use); false if there
-    /// is none.
-    pub fn lease(&mut self, key: &Key, leased: bool, now_ms: u64) -> bool {
+    /// Begins or ends the lease of the entry with exactly this key (the end counts as a use); false if there is no such
+    /// entry.
+    pub fn lease(&mut self, key: &MirrorKey, leased: bool, now_ms: u64) -> bool {
         let Some(id) = self.find(key) else { return false };
-        let about = &mut self.about[id as usize];
-        about.leased = leased;
-        about.used_ms = now_ms;
-        self.watch(id);
+        let state = &mut self.states[id as usize];
+        state.leased = leased;
+        state.used_ms = now_ms;
+        self.schedule_expiry(id);
         true
     }
 
-    /// When the entry of this very key was last used, by packets here or in the element; none if there is none.
+    /// Time of the last use of the entry with exactly this key, here or in the element; `None` if there is no such
+    /// entry.
     #[must_use]
-    pub fn used_ms(&self, key: &Key) -> Option<u64> {
-        self.find(key).map(|id| self.about[id as usize].used_ms)
+    pub fn used_ms(&self, key: &MirrorKey) -> Option<u64> {
+        self.find(key).map(|id| self.states[id as usize].used_ms)
     }
 
-    /// Marks all entries as not in the element: it has been started anew.
+    /// Ends all leases after a restart of the element.
     pub fn end_leases(&mut self, now_ms: u64) {
-        for about in self.about.iter_mut().filter(|about| about.leased) {
-            (about.leased, about.used_ms) = (false, now_ms);
+        for state in self.states.iter_mut().filter(|state| state.leased) {
+            (state.leased, state.used_ms) = (false, now_ms);
         }
     }
 
-    /// Takes out one entry that nothing used for its idle time, into `entry`; false if there is none.
+    /// Removes one expired entry and copies it to `entry`; false if there is none.
     pub fn expire(&mut self, now_ms: u64, entry: &mut [u8]) -> bool {
         while let Some(id) = self.wheel.pop(now_ms) {
-            let about = self.about[id as usize];
-            if about.leased || about.used_ms.saturating_add(about.idle_ms) > now_ms {
-                let from_ms = if about.leased { now_ms } else { about.used_ms };
-                self.wheel.schedule(id, from_ms.saturating_add(about.idle_ms));
+            let state = self.states[id as usize];
+            if state.leased || state.used_ms.saturating_add(state.idle_ms) > now_ms {
+                let from_ms = if state.leased { now_ms } else { state.used_ms };
+                self.wheel.schedule(id, from_ms.saturating_add(state.idle_ms));
                 continue;
             }
             entry.copy_from_slice(self.bytes(id));
-            self.take(id);
+            self.remove_id(id);
             return true;
         }
         false
     }
 
-    /// When [`expire`](Self::expire) may find something next, at the earliest.
+    /// Earliest time at which [`expire`](Self::expire) may find an expired entry.
     #[must_use]
     pub fn next_expiry_ms(&self) -> Option<u64> {
         self.wheel.next_ms()
     }
 
-    /// Entries one after another, from a cursor that starts as 0. An entry that is there all the while is seen once,
-    /// whatever else comes and goes meanwhile.
+    /// Next entry of an iteration; `cursor` starts at 0. An entry that exists during the whole iteration is returned
+    /// exactly once, whatever else is inserted or removed.
     #[must_use]
     pub fn next(&self, cursor: &mut u64) -> Option<&[u8]> {
-        let from = usize::try_from(*cursor).ok().filter(|from| *from < self.about.len())?;
-        let id = self.about[from..].iter().position(|about| about.live)? + from;
+        let from = usize::try_from(*cursor).ok().filter(|from| *from < self.states.len())?;
+        let id = self.states[from..].iter().position(|state| state.live)? + from;
         *cursor = id as u64 + 1;
         Some(self.bytes(id as u32))
     }
 
-    /// Whether a more specific prefix stands beneath this one. Exact tables have none.
+    /// Whether a more specific prefix exists beneath this one; false for exact tables.
     #[must_use]
-    pub fn has_beneath(&self, key: &Key) -> bool {
+    pub fn has_beneath(&self, key: &MirrorKey) -> bool {
         match &self.index {
             Index::Exact(..) => false,
             Index::Longest(lpm) => lpm.has_beneath(key.exact(), key.prefix),
         }
     }
 
-    /// The entry that matches `key` as an address, and the largest part of its prefix around it with nothing more specific
-    /// beneath, which may go to an element as it is (CLIP §V-A).
+    /// Entry that matches `key` as an address, and the largest part of its prefix that contains the address and has no
+    /// more specific prefix beneath, which can be placed in an element (CLIP §V-A).
     #[must_use]
-    pub fn placeable(&self, key: &Key) -> Option<(&[u8], Option<Match>)> {
+    pub fn placeable(&self, key: &MirrorKey) -> Option<(&[u8], Option<Match>)> {
         match &self.index {
             Index::Exact(..) => Some((self.get(key)?, None)),
             Index::Longest(lpm) => {
                 let id = lpm.lookup(key.exact(), key.prefix.value)?;
-                Some((self.bytes(id), lpm.derived(key.exact(), key.prefix.value)))
+                Some((self.bytes(id), lpm.clear_prefix(key.exact(), key.prefix.value)))
             }
         }
     }
 
-    /// A reader of longest prefixes for another thread, which tells entries by their numbers. None for other tables.
+    /// Longest-prefix reader for another thread, which returns entry numbers; `None` for exact tables.
     #[must_use]
-    pub fn reader(&self) -> Option<lpm::dir::Reader> {
+    pub fn reader(&self) -> Option<lpm::dir::DirReader> {
         match &self.index {
             Index::Exact(..) => None,
             Index::Longest(lpm) => lpm.reader(),
         }
     }
 
-    fn find(&self, key: &Key) -> Option<u32> {
+    fn find(&self, key: &MirrorKey) -> Option<u32> {
         match &self.index {
             Index::Exact(table, hasher) => table
                 .find(hasher.hash_one(key.exact()), |&id| {
@@ -293,7 +295,7 @@ impl Mirror {
         &self.entries[id as usize * self.layout.bytes..][..self.layout.bytes]
     }
 
-    fn take(&mut self, id: u32) {
+    fn remove_id(&mut self, id: u32) {
         let key = key_at(&self.layout, &self.entries, id);
         match &mut self.index {
             Index::Exact(table, hasher) => {
@@ -306,19 +308,19 @@ impl Mirror {
             }
         }
         self.wheel.cancel(id);
-        self.about[id as usize].live = false;
+        self.states[id as usize].live = false;
         self.free.push(id);
     }
 
-    fn watch(&mut self, id: u32) {
-        let about = self.about[id as usize];
-        match about.idle_ms {
+    fn schedule_expiry(&mut self, id: u32) {
+        let state = self.states[id as usize];
+        match state.idle_ms {
             0 => self.wheel.cancel(id),
-            idle_ms => self.wheel.schedule(id, about.used_ms.saturating_add(idle_ms)),
+            idle_ms => self.wheel.schedule(id, state.used_ms.saturating_add(idle_ms)),
         }
     }
 }
 
-fn key_at(layout: &TableLayout, entries: &[u8], id: u32) -> Key {
+fn key_at(layout: &TableLayout, entries: &[u8], id: u32) -> MirrorKey {
     layout.key(&entries[id as usize * layout.bytes..][..layout.bytes])
 }

@@ -1,85 +1,85 @@
-//! When entries grow old: a wheel of lists, one for each tick.
+//! Timer wheel for the expiry of entries.
 //!
 //! ```text
 //! schedule(id, at) ─► list of its tick ─► advance(now) ─► ids whose tick has come
 //! ```
 //!
-//! A look-up only writes down when it was; it moves nothing here. So an id may come out early (it was used since, or its
-//! time lies beyond one turn of the wheel), and the caller schedules it again: once in a turn at most.
+//! A lookup only writes the time of use and does not touch the wheel. So an id may come out early (the entry was used
+//! since, or its deadline is more than one turn ahead), and the caller schedules it again: at most once per turn.
 
-/// Milliseconds of a tick: entries go at most so much late.
+/// Length of a tick, ms: entries expire at most this late.
 pub const TICK_MS: u64 = 16;
-/// Ticks of a turn, 65 s; a multiple of 64.
+/// Ticks of a turn (65 s), a multiple of 64.
 const TICKS: usize = 4096;
-/// No id.
+/// List end.
 const NONE: u32 = u32::MAX;
 
-/// The wheel. Ids are small numbers, of entries in a slab.
+/// Timer wheel; ids are small numbers of entries in a slab.
 #[derive(Debug)]
 pub struct Wheel {
-    /// The first id of each tick's list.
+    /// First id of each tick's list.
     heads: Vec<u32>,
-    /// Which of them are not empty, a bit each.
+    /// Bitmap of the lists that are not empty.
     filled: Vec<u64>,
-    /// By id: its neighbours in the list, and the tick.
+    /// Links of each id: its neighbours in the list, and the list.
     links: Vec<Link>,
-    /// All ticks up to here are through.
+    /// Last tick that was processed.
     done: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Link {
-    before: u32,
-    behind: u32,
-    /// Its place in `heads`; `NONE` if it is in no list.
-    place: u32,
+    previous: u32,
+    next: u32,
+    /// Index in `heads`; `NONE` if the id is in no list.
+    tick_index: u32,
 }
 
 impl Wheel {
-    /// An empty wheel that starts at `now_ms`.
+    /// Empty wheel that starts at `now_ms`.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Self { heads: vec![NONE; TICKS], filled: vec![0; TICKS / 64], links: Vec::new(), done: now_ms / TICK_MS }
     }
 
-    /// Lets `id` come out at `at_ms`, or a turn from now if that is sooner; what was scheduled for it before is void.
+    /// Schedules `id` for `at_ms`, or for one turn from now if that is sooner; replaces an earlier schedule.
     pub fn schedule(&mut self, id: u32, at_ms: u64) {
         self.cancel(id);
         if self.links.len() <= id as usize {
-            self.links.resize(id as usize + 1, Link { before: NONE, behind: NONE, place: NONE });
+            self.links.resize(id as usize + 1, Link { previous: NONE, next: NONE, tick_index: NONE });
         }
         let tick = at_ms.div_ceil(TICK_MS).clamp(self.done + 1, self.done + TICKS as u64 - 1);
-        let place = (tick % TICKS as u64) as usize;
-        let behind = self.heads[place];
-        if behind != NONE {
-            self.links[behind as usize].before = id;
+        let tick_index = (tick % TICKS as u64) as usize;
+        let next = self.heads[tick_index];
+        if next != NONE {
+            self.links[next as usize].previous = id;
         }
-        self.links[id as usize] = Link { before: NONE, behind, place: place as u32 };
-        self.heads[place] = id;
-        self.filled[place / 64] |= 1 << (place % 64);
+        self.links[id as usize] = Link { previous: NONE, next, tick_index: tick_index as u32 };
+        self.heads[tick_index] = id;
+        self.filled[tick_index / 64] |= 1 << (tick_index % 64);
     }
 
-    /// Takes `id` out.
+    /// Removes `id` from the wheel.
     pub fn cancel(&mut self, id: u32) {
-        let Some(&Link { before, behind, place }) = self.links.get(id as usize) else { return };
-        if place == NONE {
+        let Some(&Link { previous, next, tick_index }) = self.links.get(id as usize) else { return };
+        if tick_index == NONE {
             return;
         }
-        let place = place as usize;
-        match before {
-            NONE => self.heads[place] = behind,
-            before => self.links[before as usize].behind = behind,
+        let tick_index = tick_index as usize;
+        match previous {
+            NONE => self.heads[tick_index] = next,
+            previous => self.links[previous as usize].next = next,
         }
-        if behind != NONE {
-            self.links[behind as usize].before = before;
+        if next != NONE {
+            self.links[next as usize].previous = previous;
         }
-        if self.heads[place] == NONE {
-            self.filled[place / 64] &= !(1 << (place % 64));
+        if self.heads[tick_index] == NONE {
+            self.filled[tick_index / 64] &= !(1 << (tick_index % 64));
         }
-        self.links[id as usize].place = NONE;
+        self.links[id as usize].tick_index = NONE;
     }
 
-    /// The next id whose tick has come by `now_ms`; to be called until there is none. The id is in no list then.
+    /// Next id whose tick is over at `now_ms`, removed from its list; call until `None`.
     pub fn pop(&mut self, now_ms: u64) -> Option<u32> {
         let last = now_ms / TICK_MS;
         if self.done >= last {
@@ -89,15 +89,15 @@ impl Wheel {
             self.done = last;
             return None;
         };
-        let place = ((self.done + ahead) % TICKS as u64) as usize;
-        let id = self.heads[place];
+        let tick_index = ((self.done + ahead) % TICKS as u64) as usize;
+        let id = self.heads[tick_index];
         self.cancel(id);
-        // If others of this tick come next, nothing may be put into it any more, but it is not through.
-        self.done += if self.heads[place] == NONE { ahead } else { ahead - 1 };
+        // While the list of this tick still has ids, the tick is not done, and no id may be added to it.
+        self.done += if self.heads[tick_index] == NONE { ahead } else { ahead - 1 };
         Some(id)
     }
 
-    /// When `pop` has something next, if nothing changes.
+    /// Time of the next `pop` that returns an id, if nothing changes.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         Some((self.done + self.ahead()?) * TICK_MS)
@@ -116,8 +116,8 @@ impl Wheel {
                 word &= !(u64::MAX << (from % 64));
             }
             if word != 0 {
-                let place = at * 64 + word.trailing_zeros() as usize;
-                return Some(((place + TICKS - from) % TICKS) as u64 + 1);
+                let tick_index = at * 64 + word.trailing_zeros() as usize;
+                return Some(((tick_index + TICKS - from) % TICKS) as u64 + 1);
             }
         }
         None
@@ -133,9 +133,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        // What was asked for comes out at its tick: never early, but for what lies beyond a turn.
+        // Each id comes out at its tick, never early, except for deadlines beyond one turn.
         #[test]
-        fn ids_come_out_when_their_time_has_come(
+        fn scheduled_ids_pop_at_their_tick(
             start in 0u64..1 << 40,
             steps in proptest::collection::vec((0u32..40, 0u64..120_000, 0u64..3_000), 1..200),
         ) {

@@ -1,68 +1,68 @@
-//! Controls and their tables.
+//! Control declarations and tables.
 
 use super::{Parsed, Parser};
 use crate::ast::{Annotation, Control, Expr, Key, Local, Table};
 use crate::diag::{Diagnostic, Reported};
-use crate::lex::Kind;
+use crate::lex::TokenKind;
 
-/// Properties of tables that the subset has not, and what to do instead.
+/// Table properties that the subset lacks, with the suggested replacement.
 const REFUSED: [(&str, &str); 7] = [
-    ("implementation", "an action profile or selector: give each entry its action, or choose by a hash in a key"),
-    ("counters", "a direct counter: count in the action, in a `counter` with the entry's index as argument"),
-    ("meters", "a direct meter: keep time and bytes in a `register`"),
+    ("implementation", "instead of an action profile or selector, give each entry its action, or use a hash as a key"),
+    ("counters", "instead of a direct counter, count in the action with a `counter` indexed by action data"),
+    ("meters", "instead of a direct meter, store time and bytes in a `register`"),
     ("support_timeout", "write `idle_timeout = milliseconds;`"),
     ("largest_priority_wins", "only ternary entries have priorities"),
     ("priority_delta", "only ternary entries have priorities"),
-    ("psa_implementation", "this is v1model"),
+    ("psa_implementation", "the architecture is v1model"),
 ];
 
 impl Parser<'_> {
-    /// `control name(…) { … apply { … } }`
-    pub(super) fn control(&mut self) -> Parsed<Control> {
-        self.step();
-        let name = self.name("a control's name")?;
-        self.is_type(&name);
-        let params = self.params()?;
-        let constructor = if self.is("(") { self.params()? } else { Vec::new() };
+    /// Parses `control name(…) { … apply { … } }`.
+    pub(super) fn parse_control(&mut self) -> Parsed<Control> {
+        self.advance();
+        let name = self.parse_name("a control name")?;
+        self.add_type(&name);
+        let params = self.parse_params()?;
+        let constructor = if self.is("(") { self.parse_params()? } else { Vec::new() };
         let mut body = None;
         let well = self.sink.len();
-        let locals = self.braced(|parser| {
-            if parser.is("apply") && parser.ahead(1).kind.is("{") {
-                let at = parser.step().at;
-                let block = parser.block()?;
+        let locals = self.parse_braced(|parser| {
+            if parser.is("apply") && parser.peek(1).kind.is("{") {
+                let at = parser.advance().at;
+                let block = parser.parse_block()?;
                 if body.replace(block).is_some() {
-                    return parser.fail(Diagnostic::new(at, "a second `apply`"));
+                    return parser.fail(Diagnostic::new(at, "duplicate `apply`"));
                 }
                 return Ok(None);
             }
             let before = parser.at;
-            let annotations = parser.annotations()?;
+            let annotations = parser.parse_annotations()?;
             if parser.is("action") {
-                return Ok(Some(Local::Action(parser.action()?)));
+                return Ok(Some(Local::Action(parser.parse_action()?)));
             }
             if parser.is("table") {
-                return Ok(Some(Local::Table(parser.table(annotations)?)));
+                return Ok(Some(Local::Table(parser.parse_table(annotations)?)));
             }
             if !parser.is("const") && !parser.begins_declaration() {
-                return parser.unexpected("`action`, `table`, `apply` or a declaration");
+                return parser.report_unexpected("`action`, `table`, `apply` or a declaration");
             }
             parser.at = before;
-            Ok(Some(Local::Stmt(parser.statement()?)))
+            Ok(Some(Local::Stmt(parser.parse_statement()?)))
         })?;
         let Some(body) = body else {
-            // It may be there, in what could not be read.
+            // The `apply` block may be within the text that could not be parsed.
             if self.sink.len() > well {
                 return Err(Reported);
             }
-            let wrong = Diagnostic::new(name.at, format!("control `{}` has no `apply`", name.text));
-            return self.fail(wrong.hint("write `apply { }`, also if nothing is done"));
+            let wrong = Diagnostic::new(name.at, format!("control `{}` has no `apply` block", name.text));
+            return self.fail(wrong.hint("add an empty block: `apply { }`"));
         };
         Ok(Control { name, params, constructor, locals: locals.into_iter().flatten().collect(), body })
     }
 
-    fn table(&mut self, annotations: Vec<Annotation>) -> Parsed<Table> {
-        self.step();
-        let name = self.name("a table's name")?;
+    fn parse_table(&mut self, annotations: Vec<Annotation>) -> Parsed<Table> {
+        self.advance();
+        let name = self.parse_name("a table name")?;
         let mut table = Table {
             annotations,
             name,
@@ -73,69 +73,69 @@ impl Parser<'_> {
             size: None,
             idle_timeout: None,
         };
-        self.braced(|parser| parser.property(&mut table))?;
+        self.parse_braced(|parser| parser.parse_property(&mut table))?;
         Ok(table)
     }
 
-    fn property(&mut self, table: &mut Table) -> Parsed<()> {
-        self.annotations()?;
+    fn parse_property(&mut self, table: &mut Table) -> Parsed<()> {
+        self.parse_annotations()?;
         self.eat("const");
-        let Kind::Name(word) = self.kind().clone() else { return self.unexpected("a table's property") };
-        let at = self.step().at;
+        let TokenKind::Name(word) = self.kind().clone() else { return self.report_unexpected("a table property") };
+        let at = self.advance().at;
         if let Some((refused, hint)) = REFUSED.iter().find(|(refused, _)| *refused == &*word) {
-            let wrong = Diagnostic::new(at, format!("table property `{refused}` is not in the subset")).hint(*hint);
+            let wrong = Diagnostic::new(at, format!("table property `{refused}` is not supported")).hint(*hint);
             return self.fail(wrong);
         }
         self.expect("=")?;
         match &*word {
-            "key" => table.keys = self.braced(Self::key)?,
+            "key" => table.keys = self.parse_braced(Self::parse_key)?,
             "actions" => {
-                table.actions = self.braced(|parser| {
-                    parser.annotations()?;
-                    let action = parser.operand()?;
+                table.actions = self.parse_braced(|parser| {
+                    parser.parse_annotations()?;
+                    let action = parser.parse_operand()?;
                     parser.expect(";")?;
                     Ok(action)
                 })?;
             }
-            "entries" => table.entries = self.braced(Self::entry)?,
-            "default_action" => table.default = Some(self.value()?),
-            "size" => table.size = Some(self.value()?),
-            "idle_timeout" => table.idle_timeout = Some(self.value()?),
+            "entries" => table.entries = self.parse_braced(Self::parse_entry)?,
+            "default_action" => table.default = Some(self.parse_value()?),
+            "size" => table.size = Some(self.parse_value()?),
+            "idle_timeout" => table.idle_timeout = Some(self.parse_value()?),
             word => {
-                let wrong = Diagnostic::new(at, format!("no table property `{word}`"));
-                let hint = "there are key, actions, default_action, entries, size, idle_timeout";
+                let wrong = Diagnostic::new(at, format!("unknown table property `{word}`"));
+                let hint = "available: key, actions, default_action, entries, size, idle_timeout";
                 return self.fail(wrong.hint(hint));
             }
         }
         Ok(())
     }
 
-    fn value(&mut self) -> Parsed<Expr> {
-        let value = self.expr()?;
+    fn parse_value(&mut self) -> Parsed<Expr> {
+        let value = self.parse_expr()?;
         self.expect(";")?;
         Ok(value)
     }
 
-    /// `hdr.ipv4.dst: lpm;`
-    fn key(&mut self) -> Parsed<Key> {
-        let expr = self.expr()?;
+    /// Parses `hdr.ipv4.dst: lpm;`.
+    fn parse_key(&mut self) -> Parsed<Key> {
+        let expr = self.parse_expr()?;
         self.expect(":")?;
-        let kind = self.name("`exact` or `lpm`")?;
-        let annotations = self.annotations()?;
+        let kind = self.parse_name("`exact` or `lpm`")?;
+        let annotations = self.parse_annotations()?;
         self.expect(";")?;
         Ok(Key { expr, kind, annotations })
     }
 
-    /// `(0x0800, 1): forward(2);`
-    fn entry(&mut self) -> Parsed<(Vec<Expr>, Expr)> {
+    /// Parses `(0x0800, 1): forward(2);`.
+    fn parse_entry(&mut self) -> Parsed<(Vec<Expr>, Expr)> {
         if self.is("priority") {
-            let wrong = Diagnostic::new(self.here(), "priorities of entries are not in the subset");
-            return self.fail(wrong.hint("entries of exact and lpm tables have none"));
+            let wrong = Diagnostic::new(self.current_span(), "priorities of entries are not supported");
+            return self.fail(wrong.hint("entries of exact and lpm tables have no priority"));
         }
-        let keys = self.keysets()?;
+        let keys = self.parse_keysets()?;
         self.expect(":")?;
-        let action = self.operand()?;
-        self.annotations()?;
+        let action = self.parse_operand()?;
+        self.parse_annotations()?;
         self.expect(";")?;
         Ok((keys, action))
     }

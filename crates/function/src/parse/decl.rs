@@ -1,35 +1,35 @@
-//! What stands at the top of a file.
+//! Top-level declarations.
 
 use super::{Parsed, Parser};
 use crate::ast::{Action, Decl, Direction, Field, Function, Instance, Name, Param, Struct, TypeKind, Variable};
 use crate::diag::{Diagnostic, Reported};
 use crate::ir::Span;
-use crate::lex::Kind;
+use crate::lex::TokenKind;
 
-/// What P4_16 has and the subset has not, and what to do instead.
+/// Declarations of P4_16 that the subset lacks, with the suggested replacement.
 const REFUSED: [(&str, &str); 5] = [
-    ("header_union", "use two headers, of which one is valid"),
-    ("package", "a program is a `V1Switch(…) main;`"),
+    ("header_union", "use two headers, and make one valid"),
+    ("package", "define an instance `V1Switch(…) main;`"),
     ("extern", "the externs of core.p4 and v1model.p4 are built in, see docs/function.md"),
-    ("match_kind", "tables match `exact` and `lpm`"),
+    ("match_kind", "supported match kinds: `exact` and `lpm`"),
     ("abstract", "write the control itself"),
 ];
 
 impl Parser<'_> {
-    pub(super) fn program(&mut self) -> Vec<Decl> {
+    pub(super) fn parse_program(&mut self) -> Vec<Decl> {
         let mut declarations = Vec::new();
-        while *self.kind() != Kind::End && !self.sink.full() {
+        while *self.kind() != TokenKind::End && !self.sink.full() {
             let before = self.at;
             if self.eat(";") {
                 continue;
             }
-            match self.declaration() {
+            match self.parse_declaration() {
                 Ok(declaration) => declarations.extend(declaration),
                 Err(Reported) => {
                     self.depth = 0;
                     self.recover();
                     if self.is("}") || self.at == before {
-                        self.step();
+                        self.advance();
                     }
                 }
             }
@@ -37,148 +37,149 @@ impl Parser<'_> {
         declarations
     }
 
-    /// One declaration; none for what says nothing here.
-    fn declaration(&mut self) -> Parsed<Option<Decl>> {
-        let annotations = self.annotations()?;
-        let at = self.here();
-        let Kind::Name(word) = self.kind().clone() else { return self.unexpected("a declaration") };
-        let next = &self.ahead(1).kind;
+    /// Parses one declaration; `None` for declarations without an effect.
+    fn parse_declaration(&mut self) -> Parsed<Option<Decl>> {
+        let annotations = self.parse_annotations()?;
+        let at = self.current_span();
+        let TokenKind::Name(word) = self.kind().clone() else { return self.report_unexpected("a declaration") };
+        let next = &self.peek(1).kind;
         let declaration = match &*word {
             "error" if next.is("{") => {
-                self.step();
-                self.step();
-                Decl::Errors(self.list("}", |parser| parser.name("an error's name"))?)
+                self.advance();
+                self.advance();
+                Decl::Errors(self.parse_list("}", |parser| parser.parse_name("an error name"))?)
             }
             "match_kind" if next.is("{") => {
-                self.step();
-                self.step();
-                for kind in self.list("}", |parser| parser.name("a match kind's name"))? {
+                self.advance();
+                self.advance();
+                for kind in self.parse_list("}", |parser| parser.parse_name("a match kind name"))? {
                     if !matches!(&*kind.text, "exact" | "ternary" | "lpm" | "range" | "optional" | "selector") {
-                        let wrong = Diagnostic::new(kind.at, format!("no tables match `{}`", kind.text));
-                        self.sink.push(wrong.hint("tables match `exact` and `lpm`"));
+                        let wrong = Diagnostic::new(kind.at, format!("unknown match kind `{}`", kind.text));
+                        self.sink.push(wrong.hint("supported match kinds: `exact` and `lpm`"));
                     }
                 }
                 return Ok(None);
             }
-            "const" => Decl::Const(self.constant()?),
-            "typedef" | "type" => self.typedef()?,
-            "struct" | "header" => self.structure()?,
-            "enum" => self.enumeration()?,
-            "action" => Decl::Action(self.action()?),
-            "parser" => Decl::Parser(self.parser()?),
-            "control" => Decl::Control(self.control()?),
+            "const" => Decl::Const(self.parse_const()?),
+            "typedef" | "type" => self.parse_typedef()?,
+            "struct" | "header" => self.parse_struct()?,
+            "enum" => self.parse_enum()?,
+            "action" => Decl::Action(self.parse_action()?),
+            "parser" => Decl::Parser(self.parse_parser()?),
+            "control" => Decl::Control(self.parse_control()?),
             "request" if next.is("{") => {
-                self.step();
-                Decl::Request { fields: self.fields()?, at }
+                self.advance();
+                Decl::Request { fields: self.parse_fields()?, at }
             }
             "response" if next.is("{") => {
-                self.step();
-                Decl::Response { fields: self.fields()?, at }
+                self.advance();
+                Decl::Response { fields: self.parse_fields()?, at }
             }
-            "state" if next.is("{") => self.state_variables()?,
-            "partition" => self.partition()?,
-            "void" if next.is("remote_handler") => self.remote_handler()?,
+            "state" if next.is("{") => self.parse_state_variables()?,
+            "partition" => self.parse_partition()?,
+            "void" if next.is("remote_handler") => self.parse_remote_handler()?,
             "remote_handler" => {
-                let wrong = Diagnostic::new(at, "`remote_handler` without `void` before it");
+                let wrong = Diagnostic::new(at, "missing `void` before `remote_handler`");
                 return self.fail(wrong.hint("void remote_handler(in request req, out response res) { C }"));
             }
             word if REFUSED.iter().any(|(refused, _)| *refused == word) => {
                 let hint = REFUSED.iter().find(|(refused, _)| *refused == word).map_or("", |(_, hint)| hint);
-                let wrong = Diagnostic::new(at, format!("`{word}` is not in the subset")).hint(hint);
+                let wrong = Diagnostic::new(at, format!("`{word}` is not supported")).hint(hint);
                 return self.fail(wrong);
             }
-            _ => self.function_or_instance(annotations)?,
+            _ => self.parse_function_or_instance(annotations)?,
         };
         Ok(Some(declaration))
     }
 
-    /// `const T name = value;`
-    pub(super) fn constant(&mut self) -> Parsed<Variable> {
+    /// Parses `const T name = value;`.
+    pub(super) fn parse_const(&mut self) -> Parsed<Variable> {
         self.expect("const")?;
-        let ty = self.ty()?;
-        let name = self.name("a constant's name")?;
+        let ty = self.parse_type()?;
+        let name = self.parse_name("a constant name")?;
         self.expect("=")?;
-        let value = self.expr()?;
+        let value = self.parse_expr()?;
         self.expect(";")?;
         Ok(Variable { ty, name, value: Some(value) })
     }
 
-    /// `typedef T name;` or `type T name;`
-    fn typedef(&mut self) -> Parsed<Decl> {
+    /// Parses `typedef T name;` or `type T name;`.
+    fn parse_typedef(&mut self) -> Parsed<Decl> {
         let new = self.is("type");
-        self.step();
-        let annotations = self.annotations()?;
+        self.advance();
+        let annotations = self.parse_annotations()?;
         drop(annotations);
-        let ty = self.ty()?;
-        let name = self.name("a type's name")?;
-        self.is_type(&name);
+        let ty = self.parse_type()?;
+        let name = self.parse_name("a type name")?;
+        self.add_type(&name);
         self.expect(";")?;
         Ok(Decl::Typedef { ty, name, new })
     }
 
-    /// `struct name { … }`, `header name { … }`
-    fn structure(&mut self) -> Parsed<Decl> {
+    /// Parses `struct name { … }` or `header name { … }`.
+    fn parse_struct(&mut self) -> Parsed<Decl> {
         let header = self.is("header");
-        self.step();
-        let name = self.name("a type's name")?;
-        self.is_type(&name);
+        self.advance();
+        let name = self.parse_name("a type name")?;
+        self.add_type(&name);
         self.refuse_generic()?;
-        Ok(Decl::Struct(Struct { name, header, fields: self.fields()? }))
+        Ok(Decl::Struct(Struct { name, header, fields: self.parse_fields()? }))
     }
 
-    /// `<T>` behind the name of something declared here.
+    /// Reports type parameters `<T>` after a declared name.
     pub(super) fn refuse_generic(&mut self) -> Parsed<()> {
         if !self.is("<") {
             return Ok(());
         }
-        let wrong = Diagnostic::new(self.here(), "type parameters of one's own are not in the subset");
-        self.fail(wrong.hint("declare it for each type that it is used with"))
+        let wrong = Diagnostic::new(self.current_span(), "type parameters are not supported");
+        self.fail(wrong.hint("declare one for each type"))
     }
 
-    pub(super) fn fields(&mut self) -> Parsed<Vec<Field>> {
-        self.braced(|parser| {
-            let annotations = parser.annotations()?;
-            let ty = parser.ty()?;
-            // A word of P4's that C has not: a parameter may have its name.
-            let name = if parser.is("error") { parser.member()? } else { parser.name("a field's name")? };
+    pub(super) fn parse_fields(&mut self) -> Parsed<Vec<Field>> {
+        self.parse_braced(|parser| {
+            let annotations = parser.parse_annotations()?;
+            let ty = parser.parse_type()?;
+            // `error` is a keyword of P4 only, so a parameter for C may have this name.
+            let name =
+                if parser.is("error") { parser.parse_member_name()? } else { parser.parse_name("a field name")? };
             parser.expect(";")?;
             Ok(Field { annotations, ty, name })
         })
     }
 
-    /// `enum name { a, b }`, `enum bit<8> name { a = 1 }`
-    fn enumeration(&mut self) -> Parsed<Decl> {
-        self.step();
-        let of = if self.is("bit") || self.is("int") || matches!(self.ahead(1).kind, Kind::Name(_)) {
-            Some(self.ty()?)
+    /// Parses `enum name { a, b }` or `enum bit<8> name { a = 1 }`.
+    fn parse_enum(&mut self) -> Parsed<Decl> {
+        self.advance();
+        let of = if self.is("bit") || self.is("int") || matches!(self.peek(1).kind, TokenKind::Name(_)) {
+            Some(self.parse_type()?)
         } else {
             None
         };
-        let name = self.name("an enum's name")?;
-        self.is_type(&name);
+        let name = self.parse_name("an enum name")?;
+        self.add_type(&name);
         self.expect("{")?;
-        let members = self.list("}", |parser| {
-            let name = parser.name("a member's name")?;
-            let value = if parser.eat("=") { Some(parser.expr()?) } else { None };
+        let members = self.parse_list("}", |parser| {
+            let name = parser.parse_name("a member name")?;
+            let value = if parser.eat("=") { Some(parser.parse_expr()?) } else { None };
             Ok((name, value))
         })?;
         Ok(Decl::Enum { name, of, members })
     }
 
-    /// `action name(…) { … }`
-    pub(super) fn action(&mut self) -> Parsed<Action> {
+    /// Parses `action name(…) { … }`.
+    pub(super) fn parse_action(&mut self) -> Parsed<Action> {
         self.expect("action")?;
-        let name = self.name("an action's name")?;
-        let params = self.params()?;
-        Ok(Action { name, params, body: self.block()? })
+        let name = self.parse_name("an action name")?;
+        let params = self.parse_params()?;
+        Ok(Action { name, params, body: self.parse_block()? })
     }
 
-    /// `(in T a, out U b)`
-    pub(super) fn params(&mut self) -> Parsed<Vec<Param>> {
+    /// Parses `(in T a, out U b)`.
+    pub(super) fn parse_params(&mut self) -> Parsed<Vec<Param>> {
         self.refuse_generic()?;
         self.expect("(")?;
-        self.list(")", |parser| {
-            parser.annotations()?;
+        self.parse_list(")", |parser| {
+            parser.parse_annotations()?;
             let direction = match parser.kind() {
                 kind if kind.is("in") => Direction::In,
                 kind if kind.is("out") => Direction::Out,
@@ -186,58 +187,57 @@ impl Parser<'_> {
                 _ => Direction::None,
             };
             if direction != Direction::None {
-                parser.step();
+                parser.advance();
             }
-            let ty = parser.ty()?;
-            let name = parser.name("a parameter's name")?;
+            let ty = parser.parse_type()?;
+            let name = parser.parse_name("a parameter name")?;
             if parser.is("=") {
-                let wrong = Diagnostic::new(parser.here(), "defaults of parameters are not in the subset");
-                return parser.fail(wrong.hint("give the argument at each call"));
+                let wrong = Diagnostic::new(parser.current_span(), "default values of parameters are not supported");
+                return parser.fail(wrong.hint("pass the argument in each call"));
             }
             Ok(Param { direction, ty, name })
         })
     }
 
-    /// `T name(…) { … }`, or `T(…) name;`
-    fn function_or_instance(&mut self, annotations: Vec<crate::ast::Annotation>) -> Parsed<Decl> {
-        let start = self.here();
-        let ty = self.ty()?;
+    /// Parses `T name(…) { … }` or `T(…) name;`.
+    fn parse_function_or_instance(&mut self, annotations: Vec<crate::ast::Annotation>) -> Parsed<Decl> {
+        let start = self.current_span();
+        let ty = self.parse_type()?;
         if self.is("(") {
-            return Ok(Decl::Instance(self.instance(annotations, ty)?));
+            return Ok(Decl::Instance(self.parse_instance(annotations, ty)?));
         }
-        let name = self.name("a name")?;
+        let name = self.parse_name("a name")?;
         if self.is("=") || self.is(";") {
-            let wrong =
-                Diagnostic::new(name.at, format!("`{}`: no variables outside of parsers and controls", name.text));
-            return self.fail(wrong.hint("a value that stays is a `const`; one that lives on is a `register`"));
+            let wrong = Diagnostic::new(name.at, format!("variable `{}` outside of parsers and controls", name.text));
+            return self.fail(wrong.hint("use a `const` for a constant, a `register` for persistent state"));
         }
         if !self.is("(") && !self.is("<") {
-            return self.unexpected_declaration(start, &ty.kind);
+            return self.report_unexpected_declaration(start, &ty.kind);
         }
-        let params = self.params()?;
-        Ok(Decl::Function(Function { name, result: ty, params, body: self.block()? }))
+        let params = self.parse_params()?;
+        Ok(Decl::Function(Function { name, result: ty, params, body: self.parse_block()? }))
     }
 
-    fn unexpected_declaration<T>(&mut self, start: Span, ty: &TypeKind) -> Parsed<T> {
-        let said = match ty {
+    fn report_unexpected_declaration<T>(&mut self, start: Span, ty: &TypeKind) -> Parsed<T> {
+        let found = match ty {
             TypeKind::Named(Name { text, .. }, _) => format!("`{text}`"),
             _ => "this".to_owned(),
         };
-        let wrong = Diagnostic::new(start, format!("expected a declaration, found {said}"));
+        let wrong = Diagnostic::new(start, format!("expected a declaration, found {found}"));
         self.fail(wrong.hint("declarations begin with header, struct, parser, control, action, const, typedef, …"))
     }
 
-    /// `(args) name;` behind the type
-    pub(super) fn instance(
+    /// Parses `(args) name;` after the type.
+    pub(super) fn parse_instance(
         &mut self,
         annotations: Vec<crate::ast::Annotation>,
         ty: crate::ast::Type,
     ) -> Parsed<Instance> {
         self.expect("(")?;
-        let args = self.args()?;
-        let name = self.name("an instance's name")?;
+        let args = self.parse_args()?;
+        let name = self.parse_name("an instance name")?;
         if self.is("=") {
-            let wrong = Diagnostic::new(self.here(), "instances with bodies of their own are not in the subset");
+            let wrong = Diagnostic::new(self.current_span(), "instances with a body are not supported");
             return self.fail(wrong);
         }
         self.expect(";")?;

@@ -1,53 +1,54 @@
-//! CLIP's additions: state and handler in C, and partitions (§IV-A, §V-B).
+//! CLIP's extensions: `state` and `remote_handler` in C, and partitions (§IV-A, §V-B).
 
 use super::{Parsed, Parser};
 use crate::ast::Decl;
 use crate::diag::Diagnostic;
 use crate::ir::Span;
-use crate::lex::Kind;
+use crate::lex::TokenKind;
 
 impl Parser<'_> {
-    /// `state { C }`
-    pub(super) fn state_variables(&mut self) -> Parsed<Decl> {
-        let at = self.step().at;
-        Ok(Decl::State { c: self.c()?, at })
+    /// Parses `state { C }`.
+    pub(super) fn parse_state_variables(&mut self) -> Parsed<Decl> {
+        let at = self.advance().at;
+        Ok(Decl::State { c: self.parse_c()?, at })
     }
 
-    /// `void remote_handler(in request req, out response res) { C }`
-    pub(super) fn remote_handler(&mut self) -> Parsed<Decl> {
-        self.step();
-        let at = self.step().at;
-        let params = self.params()?;
-        Ok(Decl::Handler { params, c: self.c()?, at })
+    /// Parses `void remote_handler(in request req, out response res) { C }`.
+    pub(super) fn parse_remote_handler(&mut self) -> Parsed<Decl> {
+        self.advance();
+        let at = self.advance().at;
+        let params = self.parse_params()?;
+        Ok(Decl::Handler { params, c: self.parse_c()?, at })
     }
 
-    /// `{ C }`
-    fn c(&mut self) -> Parsed<Span> {
+    /// Parses `{ C }`.
+    fn parse_c(&mut self) -> Parsed<Span> {
         let open = self.expect("{")?;
-        if *self.kind() != Kind::C {
-            return self.unexpected("C");
+        if *self.kind() != TokenKind::C {
+            return self.report_unexpected("C");
         }
-        let c = self.step().at;
+        let c = self.advance().at;
         if !self.eat("}") {
-            let wrong = Diagnostic::new(open, "the C that begins here does not end");
-            return self.fail(wrong.hint("a `}` is missing; or a comment, a `\"` or a `'` in it is not closed"));
+            let wrong = Diagnostic::new(open, "unterminated C block");
+            return self.fail(wrong.hint("a `}` is missing, or a comment, a `\"` or a `'` is not closed"));
         }
         Ok(c)
     }
 
-    /// `partition bit<16> ports = 1024 .. 65535;`
-    pub(super) fn partition(&mut self) -> Parsed<Decl> {
-        self.step();
-        let ty = self.ty()?;
-        let name = self.name("a partition's name")?;
+    /// Parses `partition bit<16> ports = 1024 .. 65535;`.
+    pub(super) fn parse_partition(&mut self) -> Parsed<Decl> {
+        self.advance();
+        let ty = self.parse_type()?;
+        let name = self.parse_name("a partition name")?;
         if self.is(";") {
-            let wrong = Diagnostic::new(name.at, format!("partition `{}` has no values", name.text));
-            return self.fail(wrong.hint("say the lowest and the highest: partition bit<16> ports = 1024 .. 65535;"));
+            let wrong = Diagnostic::new(name.at, format!("missing range of partition `{}`", name.text));
+            return self
+                .fail(wrong.hint("give the lowest and the highest value: partition bit<16> ports = 1024 .. 65535;"));
         }
         self.expect("=")?;
-        let first = self.expr()?;
+        let first = self.parse_expr()?;
         self.expect("..")?;
-        let last = self.expr()?;
+        let last = self.parse_expr()?;
         self.expect(";")?;
         Ok(Decl::Partition { ty, name, first, last })
     }

@@ -1,6 +1,6 @@
-//! Tokens to a tree, by recursive descent: a function for each rule of the grammar.
+//! Recursive-descent parser: one function for each rule of the grammar.
 //!
-//! After a mistake, reading goes on behind the next `;` or `}`: one run tells several.
+//! After a mistake the parser skips to the next `;` or `}` and continues, so that one run reports several mistakes.
 
 mod control;
 mod decl;
@@ -13,14 +13,14 @@ mod types;
 use crate::ast::{Annotation, Decl, Name};
 use crate::diag::{Diagnostic, Reported, Sink};
 use crate::ir::Span;
-use crate::lex::{Kind, Token};
+use crate::lex::{Token, TokenKind};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// How deep a program is nested: braces, brackets, operators.
+/// Largest nesting depth of braces, brackets and operators.
 pub(crate) const DEPTH_MAX: u16 = 64;
 
-/// Words that are no names (P4_16 §6.3.2; those that may be, like `key`, are not here).
+/// Reserved words (P4_16 §6.3.2); contextual keywords such as `key` are valid names.
 pub(crate) const KEYWORDS: [&str; 34] = [
     "abstract",
     "action",
@@ -58,7 +58,7 @@ pub(crate) const KEYWORDS: [&str; 34] = [
     "varbit",
 ];
 
-/// Names of types that come with the architecture: `register<…>` begins type arguments.
+/// Types of the architecture that take type arguments, as in `register<…>`.
 const TYPES: [&str; 17] = [
     "packet_in",
     "packet_out",
@@ -81,40 +81,40 @@ const TYPES: [&str; 17] = [
 
 pub(crate) type Parsed<T> = Result<T, Reported>;
 
-/// A whole program; what could not be read is left out, and told.
+/// Parses a whole program. Faulty declarations are reported and left out.
 pub(crate) fn program(tokens: &[Token], sink: &mut Sink) -> Vec<Decl> {
     let types = TYPES.iter().map(|name| Rc::from(*name)).collect();
-    Parser { tokens, at: 0, sink, depth: 0, stopped: false, types }.program()
+    Parser { tokens, at: 0, sink, depth: 0, stopped: false, types }.parse_program()
 }
 
 struct Parser<'a> {
-    /// The last one is the end.
+    /// Tokens, the last of which is [`TokenKind::End`].
     tokens: &'a [Token],
     at: usize,
     sink: &'a mut Sink,
     depth: u16,
-    /// Too deep: nothing more is read, and nothing more told.
+    /// True after the nesting bound was exceeded: nothing further is parsed or reported.
     stopped: bool,
-    /// What is known to be a type: tells `(a) b` the cast from brackets.
+    /// Known type names, to distinguish a cast `(a) b` from parentheses.
     types: HashSet<Rc<str>>,
 }
 
 impl Parser<'_> {
-    fn kind(&self) -> &Kind {
+    fn kind(&self) -> &TokenKind {
         &self.tokens[self.at].kind
     }
 
-    /// The token so far behind this one; the end behind all.
-    fn ahead(&self, by: usize) -> &Token {
+    /// Token at an offset from the current one; [`TokenKind::End`] beyond the last.
+    fn peek(&self, by: usize) -> &Token {
         &self.tokens[(self.at + by).min(self.tokens.len() - 1)]
     }
 
-    fn here(&self) -> Span {
+    fn current_span(&self) -> Span {
         self.tokens[self.at].at
     }
 
-    /// From there to the token before this one.
-    fn since(&self, start: Span) -> Span {
+    /// Span from `start` to the previous token.
+    fn span_since(&self, start: Span) -> Span {
         let last = self.tokens[self.at.saturating_sub(1)].at;
         if last.file == start.file && last.end > start.start { Span { end: last.end, ..start } } else { start }
     }
@@ -123,17 +123,17 @@ impl Parser<'_> {
         self.kind().is(text)
     }
 
-    fn step(&mut self) -> Token {
+    fn advance(&mut self) -> Token {
         let token = self.tokens[self.at].clone();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
         token
     }
 
-    /// Passes over it, if it comes.
+    /// Consumes the token if it matches.
     fn eat(&mut self, text: &str) -> bool {
         let is = self.is(text);
         if is {
-            self.step();
+            self.advance();
         }
         is
     }
@@ -145,10 +145,10 @@ impl Parser<'_> {
         Err(Reported)
     }
 
-    /// Complains of this token.
-    fn unexpected<T>(&mut self, expected: &str) -> Parsed<T> {
-        let mut wrong = Diagnostic::new(self.here(), format!("expected {expected}, found {}", self.kind()));
-        if let Kind::Name(word) = self.kind()
+    /// Reports the current token as unexpected.
+    fn report_unexpected<T>(&mut self, expected: &str) -> Parsed<T> {
+        let mut wrong = Diagnostic::new(self.current_span(), format!("expected {expected}, found {}", self.kind()));
+        if let TokenKind::Name(word) = self.kind()
             && KEYWORDS.contains(&&**word)
             && expected.contains("name")
         {
@@ -159,33 +159,33 @@ impl Parser<'_> {
 
     fn expect(&mut self, text: &str) -> Parsed<Span> {
         if self.is(text) {
-            return Ok(self.step().at);
+            return Ok(self.advance().at);
         }
-        // What is lacking at a line's end is lacking there, not at the next line's beginning.
+        // A `;` that is missing at the end of a line is reported there, not at the next line.
         if text == ";" && self.at > 0 && self.tokens[self.at].first {
             let before = self.tokens[self.at - 1].at;
             let at = Span { start: before.end, end: before.end, ..before };
             let message = format!("expected `;`, found {}", self.kind());
             return self.fail(Diagnostic::new(at, message));
         }
-        self.unexpected(&format!("`{text}`"))
+        self.report_unexpected(&format!("`{text}`"))
     }
 
-    fn name(&mut self, what: &str) -> Parsed<Name> {
+    fn parse_name(&mut self, what: &str) -> Parsed<Name> {
         match self.kind() {
-            Kind::Name(text) if !KEYWORDS.contains(&&**text) => {
-                let name = Name { text: Rc::clone(text), at: self.here() };
-                self.step();
+            TokenKind::Name(text) if !KEYWORDS.contains(&&**text) => {
+                let name = Name { text: Rc::clone(text), at: self.current_span() };
+                self.advance();
                 Ok(name)
             }
-            _ => self.unexpected(what),
+            _ => self.report_unexpected(what),
         }
     }
 
-    /// Keeps the nesting bounded.
-    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    /// Runs `read` one nesting level deeper, within the bound.
+    fn run_nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= DEPTH_MAX {
-            return self.too_deep(self.here());
+            return self.report_too_deep(self.current_span());
         }
         self.depth += 1;
         let read = read(self);
@@ -193,63 +193,63 @@ impl Parser<'_> {
         read
     }
 
-    fn too_deep<T>(&mut self, at: Span) -> Parsed<T> {
-        let wrong = Diagnostic::new(at, format!("nested more than {DEPTH_MAX} deep"));
-        let failed = self.fail(wrong.hint("give parts of it names of their own"));
-        // Whoever called would find the same again at each token.
+    fn report_too_deep<T>(&mut self, at: Span) -> Parsed<T> {
+        let wrong = Diagnostic::new(at, format!("nested more than {DEPTH_MAX} levels deep"));
+        let failed = self.fail(wrong.hint("split it into named parts"));
+        // Without this, every enclosing rule would report the same mistake.
         self.stopped = true;
         self.at = self.tokens.len() - 1;
         failed
     }
 
-    /// `item, item, …` up to `end`, that is passed over; a comma may stand before it.
-    fn list<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    /// Parses `item, item, …` up to and including `end`; a trailing comma is allowed.
+    fn parse_list<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = Vec::new();
         while !self.is(end) {
             items.push(item(self)?);
             if !self.eat(",") && !self.is(end) {
-                return self.unexpected(&format!("`,` or `{end}`"));
+                return self.report_unexpected(&format!("`,` or `{end}`"));
             }
         }
-        self.step();
+        self.advance();
         Ok(items)
     }
 
-    /// After a mistake: behind the next `;`, or behind the `}` of a block that began on the way, or before one that
-    /// did not.
+    /// Skips to a point where parsing can continue: behind the next `;`, behind the `}` of a block that was entered on
+    /// the way, or before the `}` of an enclosing block.
     fn recover(&mut self) {
         let mut open = 0_usize;
         loop {
             match self.kind() {
-                Kind::End => return,
-                Kind::Punct("{") => open += 1,
-                Kind::Punct("}") if open == 0 => return,
-                Kind::Punct("}") => {
+                TokenKind::End => return,
+                TokenKind::Punct("{") => open += 1,
+                TokenKind::Punct("}") if open == 0 => return,
+                TokenKind::Punct("}") => {
                     open -= 1;
                     if open == 0 {
-                        self.step();
+                        self.advance();
                         self.eat(";");
                         return;
                     }
                 }
-                Kind::Punct(";") if open == 0 => {
-                    self.step();
+                TokenKind::Punct(";") if open == 0 => {
+                    self.advance();
                     return;
                 }
                 _ => {}
             }
-            self.step();
+            self.advance();
         }
     }
 
-    /// Items up to `}`, that is passed over; one that can't be read is left out.
-    fn braced<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    /// Parses items up to and including `}`; faulty items are left out.
+    fn parse_braced<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let open = self.expect("{")?;
         let mut items = Vec::new();
         while !self.is("}") {
-            if *self.kind() == Kind::End {
-                let wrong = Diagnostic::new(self.here(), "expected `}`, found the end of the file");
-                return self.fail(wrong.also(open, "this `{` is open"));
+            if *self.kind() == TokenKind::End {
+                let wrong = Diagnostic::new(self.current_span(), "expected `}`, found the end of the file");
+                return self.fail(wrong.also(open, "unclosed `{`"));
             }
             let before = self.at;
             match item(self) {
@@ -257,38 +257,40 @@ impl Parser<'_> {
                 Err(Reported) => {
                     self.recover();
                     if self.at == before && !self.is("}") {
-                        self.step();
+                        self.advance();
                     }
                 }
             }
         }
-        self.step();
+        self.advance();
         Ok(items)
     }
 
-    /// `@name("text") @other …` before a declaration.
-    fn annotations(&mut self) -> Parsed<Vec<Annotation>> {
+    /// Parses `@name("text") @other …` before a declaration.
+    fn parse_annotations(&mut self) -> Parsed<Vec<Annotation>> {
         let mut annotations = Vec::new();
         while self.eat("@") {
-            let at = self.here();
-            let Kind::Name(text) = self.kind().clone() else { return self.unexpected("an annotation's name") };
-            self.step();
-            if let Some((known, hint)) = meant(&text) {
-                let wrong = Diagnostic::new(at, format!("no annotation `@{text}`"));
-                return self.fail(wrong.hint(format!("there is `@{known}`: {hint}")));
+            let at = self.current_span();
+            let TokenKind::Name(text) = self.kind().clone() else {
+                return self.report_unexpected("an annotation name");
+            };
+            self.advance();
+            if let Some((known, hint)) = suggest_annotation(&text) {
+                let wrong = Diagnostic::new(at, format!("unknown annotation `@{text}`"));
+                return self.fail(wrong.hint(format!("did you mean `@{known}` ({hint})?")));
             }
             let mut string = None;
             if self.is("(") || self.is("[") {
                 let mut open = 0_usize;
                 loop {
                     match self.kind() {
-                        Kind::Punct("(" | "[" | "{") => open += 1,
-                        Kind::Punct(")" | "]" | "}") => open -= 1,
-                        Kind::Text(text) => string = string.or(Some(Rc::clone(text))),
-                        Kind::End => return self.unexpected("the annotation's end"),
+                        TokenKind::Punct("(" | "[" | "{") => open += 1,
+                        TokenKind::Punct(")" | "]" | "}") => open -= 1,
+                        TokenKind::Text(text) => string = string.or(Some(Rc::clone(text))),
+                        TokenKind::End => return self.report_unexpected("the annotation's end"),
                         _ => {}
                     }
-                    self.step();
+                    self.advance();
                     if open == 0 {
                         break;
                     }
@@ -300,15 +302,15 @@ impl Parser<'_> {
     }
 }
 
-/// Annotations that change what a program does, and what they are for.
+/// Annotations that affect the program, with their purpose.
 const ANNOTATIONS: [(&str, &str); 3] = [
-    ("flow", "packets that agree in these parameters of a request go to one server"),
-    ("mirrored", "servers hold all of a table, or cells of a register that its entries name"),
-    ("index", "the parameter of an action that is the index of mirrored registers"),
+    ("flow", "packets with equal values of these request parameters go to one server"),
+    ("mirrored", "servers hold the whole table, or the register's cells that its entries name"),
+    ("index", "action parameter that indexes mirrored registers"),
 ];
 
-/// The annotation that was probably meant; others say nothing here, as P4_16 has it (§20).
-fn meant(name: &str) -> Option<(&'static str, &'static str)> {
-    let found = crate::check::closest(name, ANNOTATIONS.iter().map(|(known, _)| *known).collect())?;
+/// Known annotation that is likely to be meant. Other annotations are ignored, as P4_16 requires (§20).
+fn suggest_annotation(name: &str) -> Option<(&'static str, &'static str)> {
+    let found = crate::check::closest_name(name, ANNOTATIONS.iter().map(|(known, _)| *known).collect())?;
     ANNOTATIONS.into_iter().find(|(known, _)| *known == found && found != name)
 }

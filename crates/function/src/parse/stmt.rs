@@ -3,59 +3,59 @@
 use super::{Parsed, Parser};
 use crate::ast::{Case, Stmt, StmtKind, Variable};
 use crate::diag::Diagnostic;
-use crate::lex::Kind;
+use crate::lex::TokenKind;
 
 impl Parser<'_> {
-    /// `{ … }`
-    pub(super) fn block(&mut self) -> Parsed<Vec<Stmt>> {
-        self.annotations()?;
-        self.nested(|parser| parser.braced(Self::statement))
+    /// Parses `{ … }`.
+    pub(super) fn parse_block(&mut self) -> Parsed<Vec<Stmt>> {
+        self.parse_annotations()?;
+        self.run_nested(|parser| parser.parse_braced(Self::parse_statement))
     }
 
-    pub(super) fn statement(&mut self) -> Parsed<Stmt> {
-        self.nested(Self::statement_within)
+    pub(super) fn parse_statement(&mut self) -> Parsed<Stmt> {
+        self.run_nested(Self::parse_statement_inner)
     }
 
-    fn statement_within(&mut self) -> Parsed<Stmt> {
-        let annotations = self.annotations()?;
-        let at = self.here();
+    fn parse_statement_inner(&mut self) -> Parsed<Stmt> {
+        let annotations = self.parse_annotations()?;
+        let at = self.current_span();
         let word = match self.kind() {
-            Kind::Name(word) => word.clone(),
+            TokenKind::Name(word) => word.clone(),
             _ => "".into(),
         };
         let kind = match &*word {
-            "const" => StmtKind::Const(self.constant()?),
-            "if" => self.conditional()?,
-            "switch" => self.switch()?,
+            "const" => StmtKind::Const(self.parse_const()?),
+            "if" => self.parse_if()?,
+            "switch" => self.parse_switch()?,
             "exit" => {
-                self.step();
+                self.advance();
                 self.expect(";")?;
                 StmtKind::Exit
             }
             "return" => {
-                self.step();
-                let value = if self.is(";") { None } else { Some(self.expr()?) };
+                self.advance();
+                let value = if self.is(";") { None } else { Some(self.parse_expr()?) };
                 self.expect(";")?;
                 StmtKind::Return(value)
             }
-            "for" if self.ahead(1).kind.is("(") => {
-                let wrong = Diagnostic::new(at, "`for` is not in the subset");
-                self.sink.push(wrong.hint("write each step, with a macro (#define) or an action for what repeats"));
-                while !self.is(")") && !self.is("{") && *self.kind() != Kind::End {
-                    self.step();
+            "for" if self.peek(1).kind.is("(") => {
+                let wrong = Diagnostic::new(at, "`for` is not supported");
+                self.sink.push(wrong.hint("unroll the loop, with a macro (#define) or an action for its body"));
+                while !self.is(")") && !self.is("{") && *self.kind() != TokenKind::End {
+                    self.advance();
                 }
                 self.eat(")");
-                return self.statement();
+                return self.parse_statement();
             }
             "else" => {
-                let wrong = Diagnostic::new(at, "`else` without its `if`");
+                let wrong = Diagnostic::new(at, "`else` without `if`");
                 return self.fail(wrong);
             }
             "table" | "action" => {
                 let wrong = Diagnostic::new(
                     at,
                     format!(
-                        "a declaration of a{} within statements",
+                        "declaration of a{} within statements",
                         match &*word {
                             "table" => " table",
                             _ => "n action",
@@ -64,34 +64,34 @@ impl Parser<'_> {
                 );
                 return self.fail(wrong.hint("declare it in the control, before `apply`"));
             }
-            _ if self.is("{") => StmtKind::Block(self.block()?),
+            _ if self.is("{") => StmtKind::Block(self.parse_block()?),
             _ if self.eat(";") => StmtKind::Empty,
-            _ if self.begins_declaration() => self.variable(annotations)?,
-            _ => self.assignment_or_call()?,
+            _ if self.begins_declaration() => self.parse_variable(annotations)?,
+            _ => self.parse_assignment_or_call()?,
         };
-        Ok(Stmt { kind, at: self.since(at) })
+        Ok(Stmt { kind, at: self.span_since(at) })
     }
 
-    /// `T name = value;`, `T(args) name;`
-    fn variable(&mut self, annotations: Vec<crate::ast::Annotation>) -> Parsed<StmtKind> {
-        let ty = self.ty()?;
+    /// Parses `T name = value;` or `T(args) name;`.
+    fn parse_variable(&mut self, annotations: Vec<crate::ast::Annotation>) -> Parsed<StmtKind> {
+        let ty = self.parse_type()?;
         if self.is("(") {
-            return Ok(StmtKind::Instance(self.instance(annotations, ty)?));
+            return Ok(StmtKind::Instance(self.parse_instance(annotations, ty)?));
         }
-        let name = self.name("a variable's name")?;
-        let value = if self.eat("=") { Some(self.expr()?) } else { None };
+        let name = self.parse_name("a variable name")?;
+        let value = if self.eat("=") { Some(self.parse_expr()?) } else { None };
         self.expect(";")?;
         Ok(StmtKind::Variable(Variable { ty, name, value }))
     }
 
-    fn assignment_or_call(&mut self) -> Parsed<StmtKind> {
-        let start = self.here();
-        if !matches!(self.kind(), Kind::Name(_) | Kind::Punct(".")) {
-            return self.unexpected("a statement");
+    fn parse_assignment_or_call(&mut self) -> Parsed<StmtKind> {
+        let start = self.current_span();
+        if !matches!(self.kind(), TokenKind::Name(_) | TokenKind::Punct(".")) {
+            return self.report_unexpected("a statement");
         }
-        let left = self.operand()?;
+        let left = self.parse_operand()?;
         if self.eat("=") {
-            let value = self.expr()?;
+            let value = self.parse_expr()?;
             self.expect(";")?;
             return Ok(StmtKind::Assign(left, value));
         }
@@ -100,14 +100,14 @@ impl Parser<'_> {
             return Ok(StmtKind::Call(left));
         }
         let compound = ["+", "-", "*", "&", "|", "^", "/", "%", "|+|", "|-|"];
-        if compound.iter().any(|operator| self.is(operator)) && self.ahead(1).kind.is("=") && self.ahead(1).joined {
-            let wrong = Diagnostic::new(self.here(), format!("`{}=` is not in the subset", self.operator_text()));
+        if compound.iter().any(|operator| self.is(operator)) && self.peek(1).kind.is("=") && self.peek(1).joined {
+            let wrong = Diagnostic::new(self.current_span(), format!("`{}=` is not supported", self.operator_text()));
             return self.fail(wrong.hint(format!("write `x = x {} …`", self.operator_text())));
         }
-        if matches!(self.kind(), Kind::Punct(_) | Kind::End) {
-            return self.unexpected("`=` or `(`");
+        if matches!(self.kind(), TokenKind::Punct(_) | TokenKind::End) {
+            return self.report_unexpected("`=` or `(`");
         }
-        let wrong = Diagnostic::new(self.since(start), "expected a statement");
+        let wrong = Diagnostic::new(self.span_since(start), "expected a statement");
         self.fail(wrong.hint("a statement assigns (`a = b;`), calls (`f(a);`), or begins with if, switch, return, …"))
     }
 
@@ -115,29 +115,29 @@ impl Parser<'_> {
         self.kind().to_string().trim_matches('`').to_owned()
     }
 
-    /// `if (c) s else s`
-    fn conditional(&mut self) -> Parsed<StmtKind> {
-        self.step();
+    /// Parses `if (c) s else s`.
+    fn parse_if(&mut self) -> Parsed<StmtKind> {
+        self.advance();
         self.expect("(")?;
-        let condition = self.expr()?;
+        let condition = self.parse_expr()?;
         self.expect(")")?;
-        let then = Box::new(self.statement()?);
-        let otherwise = if self.eat("else") { Some(Box::new(self.statement()?)) } else { None };
+        let then = Box::new(self.parse_statement()?);
+        let otherwise = if self.eat("else") { Some(Box::new(self.parse_statement()?)) } else { None };
         Ok(StmtKind::If(condition, then, otherwise))
     }
 
-    /// `switch (e) { a: { … } b: default: { … } }`
-    fn switch(&mut self) -> Parsed<StmtKind> {
-        self.step();
+    /// Parses `switch (e) { a: { … } b: default: { … } }`.
+    fn parse_switch(&mut self) -> Parsed<StmtKind> {
+        self.advance();
         self.expect("(")?;
-        let of = self.expr()?;
+        let of = self.parse_expr()?;
         self.expect(")")?;
-        let cases = self.braced(|parser| {
-            let at = parser.here();
-            let label = if parser.eat("default") || parser.eat("_") { None } else { Some(parser.expr()?) };
+        let cases = self.parse_braced(|parser| {
+            let at = parser.current_span();
+            let label = if parser.eat("default") || parser.eat("_") { None } else { Some(parser.parse_expr()?) };
             parser.expect(":")?;
-            let body = if parser.is("{") { Some(parser.block()?) } else { None };
-            Ok(Case { label, body, at: parser.since(at) })
+            let body = if parser.is("{") { Some(parser.parse_block()?) } else { None };
+            Ok(Case { label, body, at: parser.span_since(at) })
         })?;
         Ok(StmtKind::Switch(of, cases))
     }

@@ -1,61 +1,62 @@
-//! Which flows an element works on itself: the rest goes to servers (CLIP §V-A).
+//! Placement: choice of the flows whose entries are in the element; packets of all other flows go to servers (CLIP
+//! §V-A).
 //!
 //! ```text
 //! element: sketch ─► reports above the threshold ─► Placer ─► ask servers to lease the entries ─► insert, batched
 //!             ▲                                       │  ▲                        │
-//!             └── threshold, k · packets / flows ◄────┘  └── unused, recalled ◄───┘ Holder: a server's side
+//!             └── threshold, k · packets / flows ◄────┘  └── unused, recalled ◄───┘ LeaseHolder: a server's side
 //! ```
 //!
-//! [`Placer`] is the controller's half, [`Holder`] a server's; both are state machines: what happened and the time go
-//! in, commands come out. Neither knows how they travel. An entry that the element has is *leased*: its server does
-//! not expire it, and has it back before a more-specific one is added beneath. While packets of a flow are at a
-//! server, its hits in the element do not count (`split::balance`), so nothing here has to wait for them.
+//! [`Placer`] is the controller's part, [`LeaseHolder`] a server's; both are state machines without I/O: inputs and the
+//! time go in, commands come out. An entry in the element is *leased*: its server does not expire it, and recalls it
+//! before a more specific one is added beneath it. While packets of a flow are at a server, the entry's hits in the
+//! element do not count (`split::balance`), so the placement does not wait for them.
 
-mod choose;
-mod holder;
-mod leave;
-mod numbers;
+mod entry_numbers;
+mod lease_holder;
 mod placer;
-mod rank;
+mod ranking;
+mod removal;
+mod selection;
 mod threshold;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::ir::{Entry, Match, TableId};
+use crate::ir::{Match, TableEntry, TableId};
 
-pub use holder::{Holder, HolderOutput, Mirror, clear_prefix};
+pub use lease_holder::{LeasableTables, LeaseHolder, LeaseOutput, clear_prefix};
 pub use placer::Placer;
-pub use rank::{Ranked, top};
-pub use threshold::Feedback;
+pub use ranking::{Ranked, top};
+pub use threshold::ThresholdFeedback;
 
-/// A server's number, as the topology counts them.
+/// Number of a server in the topology.
 pub type ServerId = u16;
 
-/// The number of an entry in the element: index of its state there.
+/// Number of an entry in the element: the index of its state there.
 pub type EntryNumber = u32;
 
-/// What of a table's traffic is looked for and moved (Fig. 7).
+/// Strategy of placement (Fig. 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum Strategy {
-    /// Nothing is moved: all that the program has no entry for goes to servers (the paper's BL).
+pub enum PlacementStrategy {
+    /// Nothing is placed: all packets without an entry of the program go to servers (the paper's BL).
     None,
-    /// Any flows (R).
+    /// Random flows are placed (R).
     Random,
-    /// The element reports every flow, the controller takes the largest (H).
+    /// The element reports every flow, and the controller places the largest (H).
     Heap,
-    /// The element reports flows above a threshold, the controller takes the largest of them (T).
+    /// The element reports flows above a threshold, and the controller places the largest of them (T).
     #[default]
     Threshold,
 }
 
-impl Strategy {
-    /// All of them, as the figures name them.
+impl PlacementStrategy {
+    /// All strategies, in the order of the figures.
     pub const ALL: [Self; 4] = [Self::None, Self::Random, Self::Heap, Self::Threshold];
 }
 
-impl fmt::Display for Strategy {
+impl fmt::Display for PlacementStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::None => "none",
@@ -66,12 +67,12 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// No strategy has this name.
+/// Error of an unknown strategy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no strategy {0:?}: none, random, heap or threshold")]
 pub struct UnknownStrategy(String);
 
-impl FromStr for Strategy {
+impl FromStr for PlacementStrategy {
     type Err = UnknownStrategy;
 
     fn from_str(name: &str) -> Result<Self, UnknownStrategy> {
@@ -80,40 +81,40 @@ impl FromStr for Strategy {
     }
 }
 
-/// How entries are placed.
+/// Settings of the placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What is moved.
-    pub strategy: Strategy,
-    /// The `k` that the threshold begins with.
+    /// Strategy of placement.
+    pub strategy: PlacementStrategy,
+    /// First value of `k`, the factor of the threshold.
     pub k: f64,
-    /// Reports that are so much more or fewer than the table has room for, as a share, are right (the paper's ε).
+    /// Tolerated deviation of the number of reports from the room of the table, as a share (the paper's ε).
     pub tolerance: f64,
-    /// An entry that nothing matched for so long leaves the element.
+    /// Time after which an entry that nothing matched leaves the element.
     pub idle: Duration,
-    /// A full table gives no entry up before it was there for so long; who comes back stays twice as long.
+    /// Minimum time of an entry in a full table; doubled for each return of an entry that left lately.
     pub stay: Duration,
-    /// A full table gives an entry up only for a flow so many times as large.
+    /// Factor by which a flow has to exceed an entry that it replaces in a full table.
     pub advantage: f64,
-    /// An entry whose flow has had a packet at a server all the time since is used at once after so long, at the price
-    /// of order; none: never.
+    /// Time after which an entry is used although its flow always has a packet at a server; packets may be reordered.
+    /// `None`: never.
     pub force_after: Option<Duration>,
-    /// Commands in a batch at most.
+    /// Most commands in a batch.
     pub batch: usize,
-    /// A server that does not answer in this time has no such entry.
+    /// Time in which a server has to answer; afterwards it counts as a server without the entry.
     pub answer_within: Duration,
-    /// The number of an entry that left is given again no sooner: longer than any packet is at a server.
+    /// Time before the number of a removed entry is reused: longer than any packet is at a server.
     pub reuse_after: Duration,
-    /// Reports of a window that are kept at most; more are counted.
+    /// Most reports kept in a window; further reports are only counted.
     pub reports_max: usize,
-    /// Where random choice begins.
+    /// Seed of the random strategy.
     pub seed: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            strategy: Strategy::Threshold,
+            strategy: PlacementStrategy::Threshold,
             k: 2.0,
             tolerance: 0.1,
             idle: Duration::from_secs(5),
@@ -129,105 +130,106 @@ impl Default for Config {
     }
 }
 
-/// A mirrored table, as its placement sees it.
+/// Facts about a mirrored table that placement needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableFacts {
-    /// Which.
+    /// Table of the program.
     pub table: TableId,
-    /// Widths of its keys in bits.
+    /// Widths of the keys, bits.
     pub widths: Vec<u16>,
-    /// Entries that the element has room for.
+    /// Capacity of the element's table, entries.
     pub capacity: u32,
-    /// Where its entries' numbers begin; they end `2 * capacity` further: those that left lie fallow for a while.
+    /// First number of its entries; there are `2 * capacity` numbers, as those of removed entries are not reused for a
+    /// while.
     pub first_number: EntryNumber,
-    /// Whether entries name cells of mirrored registers: their values go with them.
-    pub handed: bool,
+    /// Whether entries name cells of mirrored registers, whose values move with the entry.
+    pub has_values: bool,
 }
 
 /// Values of mirrored registers that an entry had in the element when it left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
-    /// The entry's number.
+pub struct EntryValues {
+    /// Number of the entry.
     pub number: EntryNumber,
-    /// Of which turn they are.
+    /// Turn of the values.
     pub turn: u16,
-    /// One of each mirrored register.
+    /// One value for each mirrored register.
     pub values: Vec<u128>,
 }
 
-/// The element's report of a flow.
+/// Report of a large flow by the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heavy {
-    /// The table that it looked up.
+pub struct FlowReport {
+    /// Table of the lookup.
     pub table: TableId,
-    /// With this.
+    /// Key of the lookup.
     pub key: Vec<u128>,
-    /// Its hash: where it is counted in the sketch.
+    /// Hash of the key: its position in the sketch.
     pub hash: u32,
 }
 
-/// What happened.
+/// Input of the placer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// A flow has reached the threshold.
-    Heavy(Heavy),
+    Report(FlowReport),
     /// A window of the sketch has ended.
-    Window(Window),
-    /// A server answers [`Output::Lease`].
+    Window(SketchWindow),
+    /// Answer of a server to [`Output::Lease`].
     Leased {
-        /// The server.
+        /// Server that answers.
         server: ServerId,
-        /// The number that the entry would have.
+        /// Number that the entry would have.
         number: EntryNumber,
-        /// The entry, as the element may have it; none if there is none.
-        entry: Option<Entry>,
+        /// Entry in the form that the element may have; `None` if the server has no such entry.
+        entry: Option<TableEntry>,
     },
-    /// A server wants an entry back: it was changed or removed, or a more-specific one is to be added.
+    /// Recall by a server: the entry was changed or removed, or a more specific one is to be added.
     Recall {
-        /// The server.
+        /// Server that recalls.
         server: ServerId,
-        /// The entry's number.
+        /// Number of the entry.
         number: EntryNumber,
     },
-    /// The element has done a batch.
+    /// The element has applied a batch.
     Applied {
-        /// Which.
+        /// Number of the batch.
         batch: u64,
-        /// Numbers of entries that it did not take.
+        /// Entries that the element refused.
         refused: Vec<EntryNumber>,
-        /// Values of entries that are [`Mode::Pending`] now.
-        given: Vec<Given>,
+        /// Register values of entries that are [`EntryMode::Pending`] now.
+        given: Vec<EntryValues>,
     },
-    /// A server has heard of the values of [`Output::Give`].
+    /// Acknowledgement of [`Output::Give`].
     Taken {
-        /// The server.
+        /// Server that acknowledges.
         server: ServerId,
-        /// The entry's number.
+        /// Number of the entry.
         number: EntryNumber,
     },
-    /// The element began anew: it has no entry.
+    /// The element has restarted and has no entry.
     ElementRestarted,
-    /// A server is there.
+    /// A server has started.
     ServerUp(ServerId),
-    /// A server is gone.
+    /// A server has failed or stopped.
     ServerDown(ServerId),
 }
 
-/// What the element has counted in a window.
+/// Counts of the element in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Window {
-    /// Packets.
+pub struct SketchWindow {
+    /// Number of packets.
     pub packets: u64,
-    /// Places of its record of flows that were marked, of how many.
+    /// Number of marked bits of the flow bitmap, and its size.
     pub marked: (u64, u64),
-    /// The rows of the sketch.
+    /// Rows of the sketch.
     pub rows: [Vec<u32>; 2],
-    /// Entries that were used, for how many packets.
+    /// Entries that were used, with the number of packets.
     pub used: Vec<(EntryNumber, u32)>,
 }
 
-impl Window {
-    /// What the sketch says of a flow: never less than there was.
+impl SketchWindow {
+    /// Estimate of a flow's packets by the sketch: never less than the true number.
     #[must_use]
     pub fn estimate(&self, hash: u32) -> u64 {
         let cell = |row: usize| {
@@ -237,7 +239,7 @@ impl Window {
         u64::from(cell(0).min(cell(1)))
     }
 
-    /// How many flows marked so many places: linear counting (Whang et al., 1990). At least one.
+    /// Estimate of the number of flows by linear counting (Whang et al., 1990); at least one.
     #[must_use]
     pub fn flows(&self) -> f64 {
         let (marked, places) = (self.marked.0 as f64, self.marked.1.max(1) as f64);
@@ -246,111 +248,111 @@ impl Window {
     }
 }
 
-/// What is to be done.
+/// Output of the placer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// The element shall do this, in this order, and say when it has.
+    /// Batch of commands for the element, to be applied in this order and acknowledged by [`Input::Applied`].
     Element {
-        /// The batch's number.
+        /// Number of the batch.
         batch: u64,
-        /// What.
+        /// Commands of the batch.
         commands: Vec<Command>,
     },
-    /// A server shall lease the entry that matches this key.
+    /// Request to a server to lease the entry that matches a key.
     Lease {
-        /// The server.
+        /// Server that is asked.
         server: ServerId,
-        /// The table.
+        /// Table of the entry.
         table: TableId,
-        /// The key.
+        /// Key to be looked up.
         key: Vec<u128>,
-        /// The number that it has from now on: changes are said with it.
+        /// Number of the entry from now on; responses name changed entries by it.
         number: EntryNumber,
     },
-    /// An entry is about to leave: a server shall have its values, if they are newer than its own, before a packet comes
-    /// that does not carry them.
+    /// Register values of an entry that is about to leave, to be stored if they are newer than the server's own, before
+    /// a packet arrives that does not carry them.
     Give {
-        /// The server.
+        /// Server that gets the values.
         server: ServerId,
-        /// The values.
-        given: Given,
+        /// Values of the entry.
+        given: EntryValues,
     },
-    /// The entry of this number has left the element, or did not come there: the server's again.
+    /// End of a lease: the entry has left the element, or was never inserted.
     Release {
-        /// The server.
+        /// Server of the lease.
         server: ServerId,
-        /// Which.
+        /// Number of the entry.
         number: EntryNumber,
     },
 }
 
-/// What the element does.
+/// Command for the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Takes an entry.
+    /// Insert an entry.
     Insert {
-        /// In this table.
+        /// Table of the entry.
         table: TableId,
-        /// The entry.
-        entry: Entry,
-        /// Its number.
+        /// Entry to be inserted.
+        entry: TableEntry,
+        /// Number of the entry.
         number: EntryNumber,
     },
-    /// Changes how an entry is used. Where it is no longer used, its values of mirrored registers, if it has some, are
-    /// said with [`Input::Applied`].
+    /// Change the use of an entry. If the entry is no longer used, its values of mirrored registers are returned with
+    /// [`Input::Applied`].
     Mode {
-        /// In this table.
+        /// Table of the entry.
         table: TableId,
-        /// What it matches.
+        /// Keys of the entry.
         keys: Vec<Match>,
-        /// Its number.
+        /// Number of the entry.
         number: EntryNumber,
-        /// From now on.
-        mode: Mode,
+        /// New use of the entry.
+        mode: EntryMode,
     },
-    /// Removes an entry.
+    /// Remove an entry.
     Remove {
-        /// In this table.
+        /// Table of the entry.
         table: TableId,
-        /// What it matches.
+        /// Keys of the entry.
         keys: Vec<Match>,
-        /// Its number.
+        /// Number of the entry.
         number: EntryNumber,
     },
-    /// Makes an entry's state what it is before the entry comes.
+    /// Reset the state of an entry number before it is used again.
     Reset(EntryNumber),
-    /// Packets of a flow from which on it is reported; `u32::MAX`: never.
+    /// Set the packet count from which a flow is reported; `u32::MAX`: never.
     Threshold(u32),
 }
 
-/// How an entry in the element is used.
+/// Use of an entry in the element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mode {
-    /// Its hits do not count: packets go to the server.
+pub enum EntryMode {
+    /// Hits do not count: packets go to the server.
     Pending = 0,
-    /// Its hits count while no packet of its flow is at a server.
+    /// Hits count while no packet of the flow is at a server.
     Active = 1,
-    /// Its hits count.
+    /// Hits count.
     Forced = 2,
 }
 
-/// What was counted.
+/// Counters of the placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Reports of flows that came.
+    /// Reports of flows received.
     pub reports: u64,
-    /// Of them, not kept for want of room.
+    /// Reports that were not kept for lack of room.
     pub reports_dropped: u64,
-    /// Entries that came into the element.
+    /// Entries placed in the element.
     pub placed: u64,
-    /// That left: nothing matched them for long.
+    /// Entries removed because nothing matched them for the idle time.
     pub aged: u64,
-    /// That left for larger flows.
+    /// Entries replaced by larger flows.
     pub replaced: u64,
-    /// That left because their server said so.
+    /// Entries recalled by their server.
     pub recalled: u64,
-    /// That servers did not have, or could not give.
+    /// Entries that servers did not have or could not lease.
     pub refused: u64,
-    /// That were used although packets of their flows were at servers.
+    /// Entries forced into use while packets of their flows were at servers.
     pub forced: u64,
 }

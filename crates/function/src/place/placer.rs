@@ -1,45 +1,45 @@
-//! The controller's half: from reports to entries in the element, and back.
+//! Placer of the controller: from flow reports to entries in the element, and back.
 //!
 //! ```text
-//!          reported, among the largest      all servers asked have answered
-//! nowhere ────────────────────────► asked ────────────────────────► in the element
-//!    ▲                                │ nobody has it, or recalled          │ unused, smaller than others, recalled
-//!    └──── fallow, then reset ◄───────┴──────────── leaving ◄───────────────┘
+//!    reported, among the largest                    every server has answered
+//! none ─────────────────────────► lease requested ─────────────────────► in the element
+//!   ▲                                   │ no server has it, or recalled       │ unused, smaller than others, recalled
+//!   └── number in quarantine, reset ◄───┴─── removing ◄───────────────────────┘
 //! ```
 //!
-//! The number of an entry is given before its servers are asked: whatever changes at a server from the lease on is
-//! said with that number by the response that changed it, so the element stops using the entry before a packet behind
-//! that response could match it, even if the entry comes later than that.
+//! An entry gets its number before its servers are asked. A server that changes the entry after the lease names the
+//! number in its response, so the element stops using the entry before a later packet can match it, even if the entry
+//! is inserted after that response.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pathcall_wire::Instant;
 
-use super::numbers::Numbers;
+use super::entry_numbers::EntryNumbers;
 use super::{
-    Command, Config, EntryNumber, Feedback, Given, Heavy, Input, Mode, Output, ServerId, Stats, Strategy, TableFacts,
-    Window,
+    Command, Config, EntryMode, EntryNumber, EntryValues, FlowReport, Input, Output, PlacementStrategy, ServerId,
+    SketchWindow, Stats, TableFacts, ThresholdFeedback,
 };
-use crate::ir::{Entry, Match, TableId};
+use crate::ir::{Match, TableEntry, TableId};
 
-/// Decides which entries an element has.
+/// Placer: decides which entries an element has.
 #[derive(Debug, Clone)]
 pub struct Placer {
     pub(super) config: Config,
-    pub(super) tables: Vec<Place>,
+    pub(super) tables: Vec<TableState>,
     pub(super) servers: BTreeSet<ServerId>,
-    pub(super) entries: BTreeMap<EntryNumber, Placed>,
-    /// Those in the element, or on their way there, by what they match.
+    pub(super) entries: BTreeMap<EntryNumber, PlacedEntry>,
+    /// Entries in the element or on their way there, by their keys.
     pub(super) by_match: BTreeMap<(TableId, Vec<Match>), EntryNumber>,
-    /// Entries that packets use no more, which stay until their servers have their values.
-    pub(super) giving: BTreeSet<(TableId, Vec<Match>)>,
-    /// What servers are asked for.
-    pub(super) asked: BTreeSet<(TableId, Vec<u128>)>,
+    /// Entries that are no longer used and wait for their servers to receive the register values.
+    pub(super) returning_values: BTreeSet<(TableId, Vec<Match>)>,
+    /// Lookups for which servers are being asked.
+    pub(super) lease_requests: BTreeSet<(TableId, Vec<u128>)>,
     pub(super) reports: BTreeMap<(TableId, Vec<u128>), u32>,
-    pub(super) feedback: Feedback,
-    /// The threshold that the element has been told.
-    pub(super) told: Option<u32>,
-    pub(super) dice: super::rank::Dice,
+    pub(super) feedback: ThresholdFeedback,
+    /// Last threshold sent to the element.
+    pub(super) sent_threshold: Option<u32>,
+    pub(super) random: super::ranking::SplitMix64,
     pub(super) commands: Vec<Command>,
     pub(super) batches: BTreeMap<u64, Vec<Command>>,
     batch: u64,
@@ -47,83 +47,83 @@ pub struct Placer {
     pub(super) stats: Stats,
 }
 
-/// A table, with the numbers of its entries.
+/// Placement state of one table.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct TableState {
     pub(super) facts: TableFacts,
-    pub(super) numbers: Numbers,
-    /// Entries that it has, or is about to have.
+    pub(super) numbers: EntryNumbers,
+    /// Entries in the table, including those on their way.
     pub(super) taken: u32,
-    /// Lengths of prefixes that are there, with how many: what may cover a key.
+    /// Number of placed entries for each combination of prefix lengths, for lookups of covering entries.
     pub(super) prefixes: BTreeMap<Vec<u16>, u32>,
-    /// How often an entry was placed, of those that left lately.
+    /// Number of earlier placements of entries that left lately.
     pub(super) returns: BTreeMap<Vec<Match>, u32>,
 }
 
-/// An entry that is somewhere between asked for and gone.
+/// Entry between the request to its servers and the end of its removal.
 #[derive(Debug, Clone)]
-pub(super) struct Placed {
+pub(super) struct PlacedEntry {
     pub(super) table: usize,
     pub(super) key: Vec<u128>,
-    /// Of the flow that it was placed for.
+    /// Hash of the flow that the entry was placed for.
     pub(super) hash: u32,
-    /// Packets of the last window that it was used for; of its flow, before that.
+    /// Packets that used the entry in the last window; before the first use, packets of the flow.
     pub(super) size: u64,
     pub(super) since: Instant,
     pub(super) used: Instant,
-    /// How often it came before.
+    /// Number of earlier placements.
     pub(super) returns: u32,
     pub(super) stage: Stage,
     pub(super) holders: Vec<ServerId>,
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<TableEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
-    Asked {
+    LeaseRequested {
         waiting: BTreeSet<ServerId>,
         until: Instant,
         agree: bool,
     },
     Inserting,
-    In(Mode),
-    /// Its values go to these servers before it does.
-    Giving(BTreeSet<ServerId>),
-    Leaving,
+    Placed(EntryMode),
+    /// The register values go to these servers before the entry is removed.
+    ReturningValues(BTreeSet<ServerId>),
+    Removing,
 }
 
-/// Why an entry leaves.
+/// Reason of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum RemovalReason {
     Aged,
     Replaced,
     Recalled,
 }
 
 impl Placer {
-    /// Places entries of these tables.
+    /// Placer for these tables.
     #[must_use]
     pub fn new(config: Config, tables: Vec<TableFacts>) -> Self {
         let room = tables.iter().map(|table| u64::from(table.capacity)).sum();
-        let place = |facts: TableFacts| Place {
-            numbers: Numbers::new(facts.first_number, facts.capacity.saturating_mul(2)),
+        let place = |facts: TableFacts| TableState {
+            numbers: EntryNumbers::new(facts.first_number, facts.capacity.saturating_mul(2)),
             facts,
             taken: 0,
             prefixes: BTreeMap::new(),
             returns: BTreeMap::new(),
         };
         Self {
-            feedback: Feedback::new(config.k, config.tolerance, room),
-            dice: super::rank::Dice::new(config.seed),
+            feedback: ThresholdFeedback::new(config.k, config.tolerance, room),
+            random: super::ranking::SplitMix64::new(config.seed),
             config,
             tables: tables.into_iter().map(place).collect(),
             servers: BTreeSet::new(),
             entries: BTreeMap::new(),
             by_match: BTreeMap::new(),
-            giving: BTreeSet::new(),
-            asked: BTreeSet::new(),
+            returning_values: BTreeSet::new(),
+            lease_requests: BTreeSet::new(),
             reports: BTreeMap::new(),
-            told: None,
+            sent_threshold: None,
             commands: Vec::new(),
             batches: BTreeMap::new(),
             batch: 0,
@@ -132,71 +132,72 @@ impl Placer {
         }
     }
 
-    /// Something happened. [`Placer::poll`] until it is empty gives what is to be done.
+    /// Handles an input; [`Placer::poll`] then returns the outputs.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Heavy(heavy) => self.heavy(heavy),
-            Input::Window(window) => self.window(now, &window),
-            Input::Leased { server, number, entry } => self.leased(now, server, number, entry),
-            Input::Recall { server, number } => self.recall(now, server, number),
-            Input::Applied { batch, refused, given } => self.applied(now, batch, &refused, given),
-            Input::Taken { server, number } => self.taken(server, number),
-            Input::ElementRestarted => self.restarted(now),
+            Input::Report(report) => self.handle_report(report),
+            Input::Window(window) => self.handle_window(now, &window),
+            Input::Leased { server, number, entry } => self.handle_lease_answer(now, server, number, entry),
+            Input::Recall { server, number } => self.handle_recall(now, server, number),
+            Input::Applied { batch, refused, given } => self.handle_applied(now, batch, &refused, given),
+            Input::Taken { server, number } => self.handle_taken(server, number),
+            Input::ElementRestarted => self.handle_element_restart(now),
             Input::ServerUp(server) => drop(self.servers.insert(server)),
-            Input::ServerDown(server) => self.server_down(now, server),
+            Input::ServerDown(server) => self.handle_server_down(now, server),
         }
         self.flush();
     }
 
-    /// Time has passed.
+    /// Handles the expiry of deadlines.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let late = |placed: &Placed| matches!(&placed.stage, Stage::Asked { until, .. } if *until <= now);
+        let late = |placed: &PlacedEntry| matches!(&placed.stage, Stage::LeaseRequested { until, .. } if *until <= now);
         let numbers: Vec<_> =
             self.entries.iter().filter(|(_, placed)| late(placed)).map(|(number, _)| *number).collect();
         for number in numbers {
-            let Some(Placed { stage: Stage::Asked { waiting, .. }, .. }) = self.entries.get_mut(&number) else {
+            let Some(PlacedEntry { stage: Stage::LeaseRequested { waiting, .. }, .. }) = self.entries.get_mut(&number)
+            else {
                 continue;
             };
             for server in std::mem::take(waiting) {
-                // Its answer may be on its way, and the lease with it.
+                // The server's answer may be on its way, and the lease with it.
                 self.outputs.push_back(Output::Release { server, number });
             }
-            self.answered(now, number);
+            self.finish_lease_request(now, number);
         }
         for place in &mut self.tables {
-            self.commands.extend(place.numbers.fallow_until(now).map(Command::Reset));
+            self.commands.extend(place.numbers.end_quarantines(now).map(Command::Reset));
         }
         self.flush();
     }
 
-    /// When [`Placer::handle_timeout`] is to be called.
+    /// Time of the next call of [`Placer::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let asked = self.entries.values().filter_map(|placed| match &placed.stage {
-            Stage::Asked { until, .. } => Some(*until),
+        let deadlines = self.entries.values().filter_map(|placed| match &placed.stage {
+            Stage::LeaseRequested { until, .. } => Some(*until),
             _ => None,
         });
-        asked.chain(self.tables.iter().filter_map(|place| place.numbers.next_at())).min()
+        deadlines.chain(self.tables.iter().filter_map(|place| place.numbers.next_at())).min()
     }
 
-    /// What is to be done.
+    /// Next output, if there is one.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// What was counted.
+    /// Counters of the placement.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Entries that the element has, or is about to have.
+    /// Entries that the element has, including those on their way.
     #[must_use]
     pub fn placed(&self) -> usize {
         self.by_match.len()
     }
 
-    fn heavy(&mut self, Heavy { table, key, hash }: Heavy) {
+    fn handle_report(&mut self, FlowReport { table, key, hash }: FlowReport) {
         self.stats.reports += 1;
         if self.reports.len() >= self.config.reports_max {
             self.stats.reports_dropped += 1;
@@ -205,7 +206,7 @@ impl Placer {
         }
     }
 
-    fn window(&mut self, now: Instant, window: &Window) {
+    fn handle_window(&mut self, now: Instant, window: &SketchWindow) {
         for placed in self.entries.values_mut() {
             placed.size = 0;
         }
@@ -216,34 +217,38 @@ impl Placer {
         }
         let reports = std::mem::take(&mut self.reports);
         let threshold = match self.config.strategy {
-            Strategy::None => u32::MAX,
-            Strategy::Random | Strategy::Heap => 1,
-            Strategy::Threshold => {
-                // Those that are there already are not reported.
+            PlacementStrategy::None => u32::MAX,
+            PlacementStrategy::Random | PlacementStrategy::Heap => 1,
+            PlacementStrategy::Threshold => {
+                // Flows whose entries are in the element are not reported.
                 let large = reports.len() + window.used.len();
                 self.feedback.next(window.packets, window.flows(), large as u64)
             }
         };
-        if self.told != Some(threshold) {
-            self.told = Some(threshold);
+        if self.sent_threshold != Some(threshold) {
+            self.sent_threshold = Some(threshold);
             self.commands.push(Command::Threshold(threshold));
         }
-        self.choose(now, window, reports);
+        self.select(now, window, reports);
     }
 
-    /// Asks all servers for the entry that matches: which of them has it, the element can't say.
-    pub(super) fn ask(&mut self, now: Instant, table: usize, key: Vec<u128>, hash: u32, size: u64) {
+    /// Asks all servers for the entry that matches, because the element does not know which server has it.
+    pub(super) fn request_leases(&mut self, now: Instant, table: usize, key: Vec<u128>, hash: u32, size: u64) {
         let place = &mut self.tables[table];
         let Some(number) = place.numbers.take() else { return };
         place.taken += 1;
-        let stage = Stage::Asked { waiting: self.servers.clone(), until: now + self.config.answer_within, agree: true };
+        let stage = Stage::LeaseRequested {
+            waiting: self.servers.clone(),
+            until: now + self.config.answer_within,
+            agree: true,
+        };
         let id = place.facts.table;
         for server in &self.servers {
             let lease = Output::Lease { server: *server, table: id, key: key.clone(), number };
             self.outputs.push_back(lease);
         }
-        self.asked.insert((id, key.clone()));
-        let placed = Placed {
+        self.lease_requests.insert((id, key.clone()));
+        let placed = PlacedEntry {
             table,
             key,
             hash,
@@ -256,30 +261,31 @@ impl Placer {
             entry: None,
         };
         self.entries.insert(number, placed);
-        self.answered(now, number);
+        self.finish_lease_request(now, number);
     }
 
-    /// Whether servers are being asked for it.
-    pub(super) fn is_asked(&self, of: &(TableId, Vec<u128>)) -> bool {
-        self.asked.contains(of)
+    /// Whether servers are being asked for this key.
+    pub(super) fn is_lease_requested(&self, of: &(TableId, Vec<u128>)) -> bool {
+        self.lease_requests.contains(of)
     }
 
-    /// The entry in the element that matches: by the longest prefix that is there.
+    /// Placed entry that matches the key, the longest prefix first.
     pub(super) fn covering(&self, table: usize, key: &[u128]) -> Option<EntryNumber> {
         let place = &self.tables[table];
         let matched = |bits: &Vec<u16>| {
-            let one =
-                |((value, bits), width): ((&u128, &u16), &u16)| super::holder::prefix_match(*value, *bits, *width);
+            let one = |((value, bits), width): ((&u128, &u16), &u16)| {
+                super::lease_holder::prefix_match(*value, *bits, *width)
+            };
             let matches: Vec<Match> = key.iter().zip(bits).zip(&place.facts.widths).map(one).collect();
             self.by_match.get(&(place.facts.table, matches)).copied()
         };
         place.prefixes.keys().rev().find_map(matched)
     }
 
-    fn leased(&mut self, now: Instant, server: ServerId, number: EntryNumber, entry: Option<Entry>) {
+    fn handle_lease_answer(&mut self, now: Instant, server: ServerId, number: EntryNumber, entry: Option<TableEntry>) {
         let stage =
             self.entries.get_mut(&number).map(|placed| (&mut placed.stage, &mut placed.holders, &mut placed.entry));
-        let Some((Stage::Asked { waiting, agree, .. }, holders, known)) = stage else {
+        let Some((Stage::LeaseRequested { waiting, agree, .. }, holders, known)) = stage else {
             if entry.is_some() {
                 self.outputs.push_back(Output::Release { server, number });
             }
@@ -291,9 +297,10 @@ impl Placer {
         if let Some(entry) = entry {
             holders.push(server);
             match known {
-                // Servers that all hold a table may each have more beneath a prefix: the longest is right for all.
+                // Servers that share a table may have different prefixes beneath: the longest answer is right for all.
                 Some(one) if one.action == entry.action && one.args == entry.args => {
-                    let bits = |entry: &Entry| entry.keys.iter().map(|key| u32::from(key.prefix_bits)).sum::<u32>();
+                    let bits =
+                        |entry: &TableEntry| entry.keys.iter().map(|key| u32::from(key.prefix_bits)).sum::<u32>();
                     if bits(&entry) > bits(one) {
                         *one = entry;
                     }
@@ -302,25 +309,26 @@ impl Placer {
                 None => *known = Some(entry),
             }
         }
-        self.answered(now, number);
+        self.finish_lease_request(now, number);
     }
 
-    /// If all servers have answered, the entry goes into the element, or nowhere.
-    pub(super) fn answered(&mut self, now: Instant, number: EntryNumber) {
+    /// Inserts the entry once all servers have answered; drops it if no server has it.
+    pub(super) fn finish_lease_request(&mut self, now: Instant, number: EntryNumber) {
         let Some(placed) = self.entries.get_mut(&number) else { return };
-        let Stage::Asked { waiting, agree, .. } = &placed.stage else { return };
+        let Stage::LeaseRequested { waiting, agree, .. } = &placed.stage else { return };
         if !waiting.is_empty() {
             return;
         }
         let place = &mut self.tables[placed.table];
         let id = place.facts.table;
-        self.asked.remove(&(id, placed.key.clone()));
+        self.lease_requests.remove(&(id, placed.key.clone()));
         let entry = placed.entry.clone().filter(|_| *agree);
-        // The element has one that matches the same, or keeps it until its values are taken.
-        let (by_match, giving) = (&self.by_match, &self.giving);
-        let there = |listed: &(TableId, Vec<Match>)| by_match.contains_key(listed) || giving.contains(listed);
+        // The element has an entry with the same keys, or keeps one until its values are stored.
+        let (by_match, returning_values) = (&self.by_match, &self.returning_values);
+        let has_entry =
+            |listed: &(TableId, Vec<Match>)| by_match.contains_key(listed) || returning_values.contains(listed);
         match entry {
-            Some(entry) if !there(&(id, entry.keys.clone())) => {
+            Some(entry) if !has_entry(&(id, entry.keys.clone())) => {
                 placed.stage = Stage::Inserting;
                 placed.since = now;
                 placed.used = now;
@@ -336,16 +344,16 @@ impl Placer {
         }
     }
 
-    fn applied(&mut self, now: Instant, batch: u64, refused: &[EntryNumber], given: Vec<Given>) {
+    fn handle_applied(&mut self, now: Instant, batch: u64, refused: &[EntryNumber], given: Vec<EntryValues>) {
         let mut given: BTreeMap<_, _> = given.into_iter().map(|given| (given.number, given)).collect();
         for command in self.batches.remove(&batch).unwrap_or_default() {
             match command {
                 Command::Insert { number, .. } if refused.contains(&number) => {
                     self.stats.refused += 1;
                     let stage = self.entries.get(&number).map(|placed| &placed.stage);
-                    // What is about to leave is released when it has.
-                    let leaves = matches!(stage, Some(Stage::Giving(_) | Stage::Leaving));
-                    self.unlist(number, false);
+                    // An entry that is about to leave is released after its removal.
+                    let leaves = matches!(stage, Some(Stage::ReturningValues(_) | Stage::Removing));
+                    self.remove_from_index(number, false);
                     if !leaves {
                         self.release(now, number, false);
                     }
@@ -354,12 +362,14 @@ impl Placer {
                     if let Some(placed) = self.entries.get_mut(&number) {
                         self.stats.placed += 1;
                         if placed.stage == Stage::Inserting {
-                            placed.stage = Stage::In(Mode::Active);
+                            placed.stage = Stage::Placed(EntryMode::Active);
                         }
                     }
                 }
                 Command::Remove { number, .. } => self.release(now, number, true),
-                Command::Mode { number, mode: Mode::Pending, .. } => self.give(number, given.remove(&number)),
+                Command::Mode { number, mode: EntryMode::Pending, .. } => {
+                    self.handle_final_values(number, given.remove(&number))
+                }
                 Command::Reset(number) => {
                     let of = self.tables.iter_mut().find(|place| place.numbers.owns(number));
                     of.into_iter().for_each(|place| place.numbers.reset(number));
@@ -373,7 +383,7 @@ impl Placer {
         self.commands.push(command);
     }
 
-    /// The keys that an entry matches, with its table.
+    /// Table and keys of an entry.
     pub(super) fn matches(&self, number: EntryNumber) -> Option<(TableId, Vec<Match>)> {
         let placed = self.entries.get(&number)?;
         Some((self.tables[placed.table].facts.table, placed.entry.as_ref()?.keys.clone()))

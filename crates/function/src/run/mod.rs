@@ -1,4 +1,4 @@
-//! A whole function in one process: an element, servers, a controller; no clock and no I/O of its own.
+//! Complete function in one process: an element, servers and a controller, without clock and I/O.
 //!
 //! ```text
 //! packet ─► element ─┬─► out
@@ -6,7 +6,7 @@
 //!              └── batches ◄── controller: placer, scaler ◄── reports, loads
 //! ```
 //!
-//! Whoever calls says what time it is, and links take as long as he says: the same calls give the same outputs.
+//! The caller gives the time and the delay of the links: the same calls give the same outputs.
 
 mod control;
 mod links;
@@ -14,31 +14,31 @@ pub mod oracle;
 
 use std::time::Duration;
 
-use crate::exec::{Execution, Output, Reason};
-use crate::ir::{Entry, Match, TableId};
+use crate::exec::{DropReason, Execution, Output};
+use crate::ir::{Match, TableEntry, TableId};
 use crate::place::{self, ServerId};
-use crate::scale::{self, Device};
-use crate::serve::{Answer, Handler, Server};
-use crate::split::{Event, Split};
-use control::Control;
-use links::{Links, Moved};
+use crate::scale::{self, TopologyDevice};
+use crate::serve::{FrameAnswer, FunctionHandler, HandlerServer};
+use crate::split::{ElementEvent, SplitFunction};
+use control::DelayedController;
+use links::{ArrivedFrame, InMemoryLinks};
 pub use oracle::Oracle;
 
-/// The first of the element's ports that servers are at.
+/// First port of the element that leads to a server.
 pub const SERVER_PORT: u16 = 256;
 
-/// How a function is run.
+/// Settings of a function in one process.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// How entries are placed.
+    /// Placement of entries.
     pub place: place::Config,
-    /// How groups of servers change.
+    /// Scaling of server groups.
     pub scale: scale::Config,
-    /// Microseconds that the controller's words take to an element or a server.
+    /// Delay of control messages to the element or to a server, µs.
     pub control_us: u64,
-    /// How often servers report what they bear.
+    /// Period of the servers' load reports.
     pub report_every: Duration,
-    /// Packets a second that a server can work on.
+    /// Packets per second that a server can process.
     pub capacity: u64,
 }
 
@@ -54,26 +54,26 @@ impl Default for Config {
     }
 }
 
-/// The element, the servers, the controller.
+/// Element, servers and controller of a function.
 pub struct System<H, E> {
     element: E,
-    split: Split,
-    servers: Vec<Option<Server<H>>>,
-    links: Links,
-    control: Control,
-    /// How long each frame's way to a server or back takes, microseconds.
+    split: SplitFunction,
+    servers: Vec<Option<HandlerServer<H>>>,
+    links: InMemoryLinks,
+    control: DelayedController,
+    /// Delay of a frame to or from a server, µs.
     delay: Box<dyn FnMut(ServerId) -> u64>,
     now_us: u64,
-    /// Frames for servers that an element's packet has left, until they are on their link.
+    /// Frames that the current packet sent to servers and that are not yet on a link.
     sent: Vec<(ServerId, Vec<u8>)>,
-    told: Vec<(String, Vec<u128>)>,
+    digests: Vec<(String, Vec<u128>)>,
 }
 
-impl<H: Handler, E: Execution> System<H, E> {
-    /// A system of `servers` that may serve; the first `group` of them do from the start. `delay`: how long a frame's way
-    /// to a server or back takes, microseconds; what leaves later on one link arrives no sooner.
+impl<H: FunctionHandler, E: Execution> System<H, E> {
+    /// System with the given servers, of which the first `group` serve from the start. `delay`: delay of a frame to or
+    /// from a server, µs; a link does not reorder frames.
     pub fn new(
-        split: Split,
+        split: SplitFunction,
         element: E,
         servers: Vec<H>,
         group: usize,
@@ -81,74 +81,76 @@ impl<H: Handler, E: Execution> System<H, E> {
         delay: impl FnMut(ServerId) -> u64 + 'static,
     ) -> Self {
         let count = servers.len();
-        let devices = (0..count as u16).map(|id| Device {
+        let devices = (0..count as u16).map(|id| TopologyDevice {
             name: format!("s{}", id + 1),
             port: SERVER_PORT + id,
             mac: [2, 0, 0, 0, (id >> 8) as u8, id as u8],
             capacity: config.capacity,
         });
-        let control = Control::new(&split, devices.collect(), config);
-        let made =
-            servers.into_iter().enumerate().map(|(id, handler)| Some(Server::new(id as ServerId, &split, handler)));
+        let control = DelayedController::new(&split, devices.collect(), config);
+        let made = servers
+            .into_iter()
+            .enumerate()
+            .map(|(id, handler)| Some(HandlerServer::new(id as ServerId, &split, handler)));
         let mut system = Self {
             servers: made.collect(),
-            links: Links::new(count),
+            links: InMemoryLinks::new(count),
             control,
             delay: Box::new(delay),
             now_us: 0,
             sent: Vec::new(),
-            told: Vec::new(),
+            digests: Vec::new(),
             element,
             split,
         };
         system.begin();
-        system.want((0..group.min(count) as ServerId).collect());
+        system.set_wanted((0..group.min(count) as ServerId).collect());
         system
     }
 
-    /// What the element has to know before its first packet.
+    /// Writes the entries that the element needs before its first packet.
     fn begin(&mut self) {
         let generated = &self.split.generated;
         self.element.set_register(generated.address, 0, 0x0200_0000_ffff);
         for id in 0..self.servers.len() as u16 {
             let keys = vec![Match { value: (SERVER_PORT + id).into(), prefix_bits: 9 }];
-            let entry = Entry { keys, action: generated.from_server, args: Vec::new() };
+            let entry = TableEntry { keys, action: generated.from_server, args: Vec::new() };
             let done = self.element.insert(generated.servers, &entry);
             debug_assert!(done.is_ok(), "{done:?}");
         }
     }
 
-    /// A packet comes in at a port that is no server's. First time passes to `now_us`.
+    /// Processes a packet that arrives at a port of a network, after time has advanced to `now_us`.
     pub fn process(&mut self, now_us: u64, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>)) {
         self.advance(now_us, out);
         self.element(port, packet, out);
     }
 
-    /// Time passes: what was under way arrives, the controller does what it has to.
+    /// Advances the time: delivers frames that have arrived, and runs the controller.
     pub fn advance(&mut self, to_us: u64, out: &mut dyn FnMut(Output<'_>)) {
         while let Some(at) = self.next_at().filter(|at| *at <= to_us) {
             self.now_us = self.now_us.max(at);
             match self.links.take(self.now_us) {
-                Some(moved) => self.arrived(moved, out),
+                Some(frame) => self.arrived(frame, out),
                 None => self.control_now(),
             }
         }
         self.now_us = self.now_us.max(to_us);
     }
 
-    /// When [`Self::advance`] has something to do next.
+    /// Time of the next [`Self::advance`] that has work.
     #[must_use]
     pub fn next_at(&self) -> Option<u64> {
         self.links.next_at().into_iter().chain(self.control.next_at()).min()
     }
 
-    /// Whether packets are under way.
+    /// Whether packets are in flight.
     #[must_use]
     pub fn busy(&self) -> bool {
         self.links.busy()
     }
 
-    /// Lets time pass until no packet is under way.
+    /// Advances the time until no packet is in flight.
     pub fn finish(&mut self, out: &mut dyn FnMut(Output<'_>)) {
         while self.links.busy() {
             let Some(at) = self.next_at() else { return };
@@ -156,38 +158,40 @@ impl<H: Handler, E: Execution> System<H, E> {
         }
     }
 
-    fn arrived(&mut self, moved: Moved, out: &mut dyn FnMut(Output<'_>)) {
-        match moved {
-            Moved::ToServer(id, mut frame) => {
+    fn arrived(&mut self, frame: ArrivedFrame, out: &mut dyn FnMut(Output<'_>)) {
+        match frame {
+            ArrivedFrame::ToServer(id, mut frame) => {
                 let Some(server) = &mut self.servers[usize::from(id)] else {
-                    return out(Output::Dropped(Reason::Handler));
+                    return out(Output::Dropped(DropReason::Handler));
                 };
                 server.expire(self.now_us);
-                if server.handle(self.now_us, &mut frame) == Answer::Send {
+                if server.handle(self.now_us, &mut frame) == FrameAnswer::Send {
                     let at = self.now_us + (self.delay)(id);
                     self.links.send_to_element(at, id, frame);
                 }
-                self.control.heard(self.now_us, id, server);
+                self.control.poll_server(self.now_us, id, server);
             }
-            Moved::ToElement(id, frame) => self.element(SERVER_PORT + id, &frame, out),
+            ArrivedFrame::ToElement(id, frame) => self.element(SERVER_PORT + id, &frame, out),
         }
         self.control_now();
     }
 
     fn element(&mut self, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>)) {
-        let (servers, sent, told) = (self.servers.len() as u16, &mut self.sent, &mut self.told);
+        let (servers, sent, digests) = (self.servers.len() as u16, &mut self.sent, &mut self.digests);
         self.element.process(self.now_us, port, packet, &mut |output| match output {
             Output::Packet { port, bytes } if (SERVER_PORT..SERVER_PORT + servers).contains(&port) => {
                 sent.push((port - SERVER_PORT, bytes.to_vec()));
             }
-            Output::Digest { name, values } if name.starts_with("pc.") => told.push((name.to_owned(), values.to_vec())),
+            Output::Digest { name, values } if name.starts_with("pc.") => {
+                digests.push((name.to_owned(), values.to_vec()))
+            }
             other => out(other),
         });
         for (id, frame) in self.sent.drain(..) {
             let at = self.now_us + (self.delay)(id);
             self.links.send_to_server(at, id, frame);
         }
-        for (name, values) in self.told.drain(..) {
+        for (name, values) in self.digests.drain(..) {
             self.control.digest(self.now_us, &name, &values);
         }
         self.control_now();
@@ -197,19 +201,19 @@ impl<H: Handler, E: Execution> System<H, E> {
         self.control.run(self.now_us, &mut self.element, &mut self.servers);
     }
 
-    /// The group shall be these servers.
-    pub fn want(&mut self, servers: Vec<ServerId>) {
-        self.control.want(self.now_us, servers);
+    /// Sets the wanted servers of the group.
+    pub fn set_wanted(&mut self, servers: Vec<ServerId>) {
+        self.control.set_wanted(self.now_us, servers);
         self.control_now();
     }
 
-    /// An operator adds an entry of a mirrored table, to every server.
-    pub fn add(&mut self, table: TableId, entry: &Entry) {
+    /// Adds an operator's entry of a mirrored table to every server.
+    pub fn add(&mut self, table: TableId, entry: &TableEntry) {
         self.servers.iter_mut().flatten().for_each(|server| server.add(table, entry.clone()));
         self.control_now();
     }
 
-    /// The element has begun anew, and is this one: it has nothing but what its program declares.
+    /// Replaces the element after a restart; `element` has only the entries that its program declares.
     pub fn restart(&mut self, element: E) {
         self.element = element;
         self.begin();
@@ -217,7 +221,7 @@ impl<H: Handler, E: Execution> System<H, E> {
         self.control_now();
     }
 
-    /// An operator takes an entry of a mirrored table out, at every server; the element follows.
+    /// Removes an operator's entry of a mirrored table from every server, and so from the element.
     pub fn remove(&mut self, table: TableId, keys: &[Match]) {
         self.servers.iter_mut().flatten().for_each(|server| {
             server.remove(table, keys);
@@ -225,40 +229,40 @@ impl<H: Handler, E: Execution> System<H, E> {
         self.control_now();
     }
 
-    /// A server is gone, with all that it had.
-    pub fn kill(&mut self, id: ServerId) -> Option<Server<H>> {
+    /// Stops a server and removes all its state.
+    pub fn kill(&mut self, id: ServerId) -> Option<HandlerServer<H>> {
         self.servers.get_mut(usize::from(id)).and_then(Option::take)
     }
 
-    /// The servers.
-    pub fn servers(&self) -> impl Iterator<Item = &Server<H>> {
+    /// Running servers.
+    pub fn servers(&self) -> impl Iterator<Item = &HandlerServer<H>> {
         self.servers.iter().flatten()
     }
 
-    /// The element.
+    /// Execution of the element.
     #[must_use]
     pub fn execution(&self) -> &E {
         &self.element
     }
 
-    /// The element, for an operator's entries of tables that are not mirrored.
+    /// Execution of the element, for an operator's entries of tables that are not mirrored.
     pub fn execution_mut(&mut self) -> &mut E {
         &mut self.element
     }
 
-    /// How often the element counted this.
+    /// Number of times that the element counted `event`.
     #[must_use]
-    pub fn events(&self, event: Event) -> u64 {
+    pub fn events(&self, event: ElementEvent) -> u64 {
         self.element.counter(self.split.generated.events, event as u32).packets
     }
 
-    /// What placement counted.
+    /// Counters of the placement.
     #[must_use]
     pub fn placed(&self) -> place::Stats {
         self.control.placed()
     }
 
-    /// What scaling counted.
+    /// Counters of the scaling.
     #[must_use]
     pub fn scaled(&self) -> scale::Stats {
         self.control.scaled()

@@ -1,18 +1,18 @@
-//! The function in one piece: what its parts together are held to.
+//! Oracle of a split function: the function as a whole on one machine, compared with the split parts in tests.
 //!
 //! ```text
-//! packet ─► before ─► handler, at once ─► behind ─► out          one machine, tables without bound
+//! packet ─► part before ─► handler, without delay ─► part after ─► out          one machine, unbounded tables
 //! ```
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::exec::{Execution, Output};
-use crate::interp::{Call, CompileError, Interpreter, Verdict};
-use crate::ir::{ActionId, Entry, Program, RegisterId, SlotId, TableId};
-use crate::serve::{Change, Handler, Outcome};
+use crate::interp::{CompileError, HandlerContext, HandlerVerdict, Interpreter};
+use crate::ir::{ActionId, Program, RegisterId, SlotId, TableEntry, TableId};
+use crate::serve::{FunctionHandler, HandlerOutcome, TableChange};
 use crate::split::balance::index_args;
 
-/// Runs a function that is not split.
+/// Execution of a function that is not split.
 #[derive(Debug)]
 pub struct Oracle<H> {
     interpreter: Interpreter,
@@ -21,29 +21,29 @@ pub struct Oracle<H> {
     response: Vec<(SlotId, u16)>,
     values: Vec<u128>,
     answer: Vec<u128>,
-    /// Whether the part before finds the handler's entries.
+    /// Whether the part before the handler finds the handler's entries.
     mirrors: bool,
     mirrored: Vec<TableId>,
-    shared: Shared,
-    /// When the last packet came.
+    mirrored_registers: MirroredRegisters,
+    /// Time of the last packet.
     last_us: u64,
 }
 
-/// Mirrored registers: the part before and the handler have the same cells.
+/// Mirrored registers, whose cells the part before and the handler share.
 #[derive(Debug)]
-struct Shared {
+struct MirroredRegisters {
     registers: Vec<RegisterId>,
-    /// For each action whose entries name cells: which argument does.
+    /// Index argument of each action whose entries name cells.
     index_args: HashMap<ActionId, usize>,
     /// Cells that entries have named.
     cells: BTreeSet<u32>,
 }
 
-impl<H: Handler> Oracle<H> {
-    /// With this instance of the handler, which owns all values of all partitions.
+impl<H: FunctionHandler> Oracle<H> {
+    /// Oracle with this instance of the handler, which owns all values of all partitions.
     ///
     /// # Errors
-    /// If the program can't be run.
+    /// If the program cannot be run.
     pub fn new(program: &Program, mut handler: H) -> Result<Self, CompileError> {
         let mut program = program.clone();
         program.tables.iter_mut().filter(|table| table.mirrored).for_each(|table| table.size = u32::MAX);
@@ -63,7 +63,7 @@ impl<H: Handler> Oracle<H> {
             mirrors: true,
             mirrored: (0..).map(TableId).zip(&program.tables).filter(|(_, of)| of.mirrored).map(|(id, _)| id).collect(),
             last_us: 0,
-            shared: Shared {
+            mirrored_registers: MirroredRegisters {
                 registers: mirrored.map(|at| RegisterId(at as u32)).collect(),
                 index_args: index_args(&program),
                 cells: BTreeSet::new(),
@@ -74,57 +74,59 @@ impl<H: Handler> Oracle<H> {
         Ok(oracle)
     }
 
-    /// The same, but the part before finds no entry of a mirrored table: whatever can be asked of the handler is. A function
-    /// that does in its handler what it does before, as all do, gives the same packets.
+    /// Oracle whose first part finds no entry of a mirrored table, so that every packet that can go to the handler
+    /// does. A function whose handler does the same as its first part, as all do, gives the same packets.
     ///
     /// # Errors
-    /// If the program can't be run.
+    /// If the program cannot be run.
     pub fn by_handler(program: &Program, handler: H) -> Result<Self, CompileError> {
         let mut oracle = Self::new(program, handler)?;
         oracle.mirrors = false;
         Ok(oracle)
     }
 
-    /// Works on a packet.
+    /// Processes a packet.
     pub fn process(&mut self, now_us: u64, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>)) {
         self.last_us = now_us;
-        let Self { interpreter, handler, request, response, values, answer, mirrors, shared, .. } = self;
-        let mut remote = |call: &mut Call<'_>| {
+        let Self { interpreter, handler, request, response, values, answer, mirrors, mirrored_registers, .. } = self;
+        let mut remote = |call: &mut HandlerContext<'_>| {
             for (value, slot) in values.iter_mut().zip(request.iter()) {
                 *value = call.get(*slot);
             }
             answer.fill(0);
             if *mirrors {
-                shared.each(|register, cell| handler.set_register(register, cell, call.register(register, cell)));
+                mirrored_registers
+                    .each(|register, cell| handler.set_register(register, cell, call.register(register, cell)));
             }
             let outcome = handler.handle(now_us / 1000, values, call.packet, answer);
             while let Some((table, change)) = handler.poll_change() {
                 if *mirrors {
-                    shared.note(&change);
+                    mirrored_registers.note(&change);
                     follow(call, table, &change);
                 }
             }
             if *mirrors {
-                shared.each(|register, cell| call.set_register(register, cell, handler.register(register, cell)));
+                mirrored_registers
+                    .each(|register, cell| call.set_register(register, cell, handler.register(register, cell)));
             }
-            if outcome != Outcome::Respond {
-                return Verdict::Drop;
+            if outcome != HandlerOutcome::Respond {
+                return HandlerVerdict::Drop;
             }
             for (value, (slot, width)) in answer.iter().zip(response.iter()) {
                 call.set(*slot, *width, *value);
             }
-            Verdict::Respond
+            HandlerVerdict::Respond
         };
         interpreter.process_with(now_us, port, packet, &mut remote, out);
     }
 
-    /// Time has passed.
+    /// Advances the time and expires entries.
     pub fn expire(&mut self, now_us: u64) {
         let Self { interpreter, handler, mirrored, last_us, .. } = self;
         if handler.next_expiry_ms().is_some_and(|at_ms| at_ms <= now_us / 1000) {
-            // What the part before has found, the handler's tables do not know to be used.
+            // The handler does not see the entries that the part before has used.
             for table in mirrored {
-                let used = &mut |entry: &Entry| handler.set_leased(*last_us / 1000, *table, &entry.keys, false);
+                let used = &mut |entry: &TableEntry| handler.set_leased(*last_us / 1000, *table, &entry.keys, false);
                 interpreter.take_used(*table, used);
             }
         }
@@ -133,48 +135,48 @@ impl<H: Handler> Oracle<H> {
             if !self.mirrors {
                 continue;
             }
-            self.shared.note(&change);
-            // What the handler has fits, and what it has not is gone.
+            self.mirrored_registers.note(&change);
+            // The interpreter has the same entries as the handler, so these changes fit.
             let done = match &change {
-                Change::Put(entry) => match self.interpreter.insert(table, entry) {
+                TableChange::Put(entry) => match self.interpreter.insert(table, entry) {
                     Err(crate::exec::TableError::Exists { .. }) => self.interpreter.modify(table, entry),
                     done => done,
                 },
-                Change::Removed(keys) => self.interpreter.remove(table, keys),
+                TableChange::Removed(keys) => self.interpreter.remove(table, keys),
             };
             debug_assert!(done.is_ok(), "{done:?}");
         }
     }
 
-    /// The handler.
+    /// Handler of the function.
     pub fn handler(&mut self) -> &mut H {
         &mut self.handler
     }
 
-    /// What runs the program, for an operator's entries of tables that are not mirrored.
+    /// Interpreter of the program, for an operator's entries of tables that are not mirrored.
     pub fn execution_mut(&mut self) -> &mut Interpreter {
         &mut self.interpreter
     }
 }
 
-impl Shared {
+impl MirroredRegisters {
     fn each(&self, mut each: impl FnMut(RegisterId, u32)) {
         for register in &self.registers {
             self.cells.iter().for_each(|cell| each(*register, *cell));
         }
     }
 
-    fn note(&mut self, change: &Change) {
-        let Change::Put(entry) = change else { return };
+    fn note(&mut self, change: &TableChange) {
+        let TableChange::Put(entry) = change else { return };
         let index = self.index_args.get(&entry.action).and_then(|at| entry.args.get(*at));
         self.cells.extend(index.and_then(|index| u32::try_from(*index).ok()));
     }
 }
 
-fn follow(call: &mut Call<'_>, table: TableId, change: &Change) {
+fn follow(call: &mut HandlerContext<'_>, table: TableId, change: &TableChange) {
     let done = match change {
-        Change::Put(entry) => call.put(table, entry),
-        Change::Removed(keys) => call.remove(table, keys),
+        TableChange::Put(entry) => call.put(table, entry),
+        TableChange::Removed(keys) => call.remove(table, keys),
     };
     debug_assert!(done.is_ok(), "{done:?}");
 }

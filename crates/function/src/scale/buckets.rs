@@ -1,11 +1,11 @@
-//! Which server has which bucket of a group: evenly, and with as few moves as can be.
+//! Assignment of buckets to the servers of a group: even, with as few moves as possible.
 
 use std::collections::BTreeMap;
 
 use super::ServerId;
 
-/// Buckets of these servers: each as many as the others, give or take one; whoever had a bucket keeps it where that
-/// allows it. Empty when there is no server.
+/// Assigns buckets evenly to `servers`, give or take one; a server keeps its buckets where that is possible. All
+/// buckets are unassigned if there is no server.
 #[must_use]
 pub fn assign(before: &[Option<ServerId>], servers: &[ServerId]) -> Vec<Option<ServerId>> {
     if servers.is_empty() {
@@ -16,7 +16,7 @@ pub fn assign(before: &[Option<ServerId>], servers: &[ServerId]) -> Vec<Option<S
     for server in before.iter().flatten() {
         had.entry(*server).and_modify(|count| *count += 1);
     }
-    // The odd ones stay with those that have most already.
+    // Servers that have most buckets already get the remainder.
     let mut by_count: Vec<_> = had.into_iter().collect();
     by_count.sort_by_key(|(server, count)| (std::cmp::Reverse(*count), *server));
     let share = |(at, (server, _)): (usize, (ServerId, usize))| (server, each + usize::from(at < more));
@@ -35,7 +35,7 @@ pub fn assign(before: &[Option<ServerId>], servers: &[ServerId]) -> Vec<Option<S
     after
 }
 
-/// Buckets that are not whose they were.
+/// Buckets whose server changes.
 pub fn moved<'a>(before: &'a [Option<ServerId>], after: &'a [Option<ServerId>]) -> impl Iterator<Item = u16> + 'a {
     let differs = |(_, (before, after)): &(usize, (&Option<ServerId>, &Option<ServerId>))| before != after;
     before.iter().zip(after).enumerate().filter(differs).map(|(bucket, _)| bucket as u16)
@@ -52,17 +52,17 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_even_and_few_buckets_move() {
+    fn assignment_is_even_and_moves_few_buckets() {
         let mut now = assign(&[None; 256], &[0, 1]);
         assert_eq!(counts(&now), [(0, 128), (1, 128)].into());
         let next = assign(&now, &[0, 1, 2]);
         assert_eq!(counts(&next).values().sum::<usize>(), 256);
         assert!(counts(&next).values().all(|count| (85..=86).contains(count)), "{:?}", counts(&next));
-        assert_eq!(moved(&now, &next).count(), counts(&next)[&2], "only what the third takes");
+        assert_eq!(moved(&now, &next).count(), counts(&next)[&2], "only buckets for the third server");
         now = next;
         let next = assign(&now, &[0, 2]);
-        let of_gone = now.iter().filter(|server| **server == Some(1)).count();
-        assert_eq!(moved(&now, &next).count(), of_gone, "only what was the one's that left");
+        let of_removed = now.iter().filter(|server| **server == Some(1)).count();
+        assert_eq!(moved(&now, &next).count(), of_removed, "only buckets of the removed server");
         assert!(assign(&now, &[]).iter().all(Option::is_none));
     }
 }

@@ -1,21 +1,21 @@
-//! How the group before goes: when no flow needs it. Somebody may wait for that: the group shall change again, or one of
-//! its servers shall go.
+//! Drain of the previous group. The group ends when no flow needs it. If another change of the group or the removal of
+//! a server waits for that, its flows are drained.
 //!
 //! ```text
-//! waits ── drain_after ──► servers are asked for haste, again and again; the operator hears of it
-//!   └───── drain_within, if there is such a bound ──► the group goes; flows that are left lose their server
+//! wait ── drain_after ──► drain commands to servers, repeated; event for the operator
+//!   └──── drain_within, if set ──► the group ends; remaining flows lose their server
 //! ```
 
 use std::collections::BTreeSet;
 
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::scaler::{Old, Phase, Scaler, group};
+use super::scaler::{Phase, PreviousGroup, Scaler, group};
 use super::{Command, Event, Output, ServerId};
 
 impl Scaler {
-    /// The group before goes when nobody needs it. Its filter is forgotten with it, and the third version may come.
-    pub(super) fn retire(&mut self, now: Instant) {
+    /// Ends the previous group when no flow needs it; its Bloom filter is cleared, and the next version can start.
+    pub(super) fn end_previous_group(&mut self, now: Instant) {
         let Some(old) = &self.old else { return };
         if self.phase != Phase::Steady {
             return;
@@ -26,9 +26,9 @@ impl Scaler {
             let version = old.version;
             let flows = self.flows_of_old().map(|(_, flows)| flows).sum();
             self.commands.push(Command::Version { version: self.version, previous: false });
-            let nobody = vec![None; old.buckets.len()];
-            let gone = (0..nobody.len()).map(|bucket| group(version, &nobody, bucket, &self.buckets));
-            self.commands.extend(gone);
+            let no_servers = vec![None; old.buckets.len()];
+            let cleared = (0..no_servers.len()).map(|bucket| group(version, &no_servers, bucket, &self.buckets));
+            self.commands.extend(cleared);
             self.old = None;
             if overdue {
                 self.stats.flows_lost += flows;
@@ -36,21 +36,21 @@ impl Scaler {
             }
             let event = if overdue { Event::Overdue { version, flows } } else { Event::Drained(version) };
             self.outputs.push_back(Output::Event(event));
-            self.tell_all();
+            self.send_groups();
         }
     }
 
-    /// When nobody has needed an old group for long enough; none while somebody does.
-    pub(super) fn quiet_at(&self, old: &Old) -> Option<Instant> {
+    /// End of the quiet time of an old group; `None` while a server has flows of it.
+    pub(super) fn quiet_at(&self, old: &PreviousGroup) -> Option<Instant> {
         let owners: BTreeSet<ServerId> = old.buckets.iter().flatten().copied().collect();
         let alive = owners.iter().filter_map(|server| self.servers.get(server));
         let none_since: Option<Vec<Instant>> = alive.map(|server| server.none_since).collect();
         Some(none_since?.into_iter().max().unwrap_or(old.since) + self.config.quiet)
     }
 
-    /// Servers with old flows hurry, if somebody has waited for long.
+    /// Sends drain requests to the servers with old flows, once the wait has taken long enough.
     pub(super) fn drain(&mut self, now: Instant) {
-        let waited = self.waited();
+        let waited = self.is_waited_for();
         let Some(old) = &mut self.old else { return };
         old.waited_since = if waited { old.waited_since.or(Some(now)) } else { None };
         let Some(old) = &self.old else { return };
@@ -70,27 +70,27 @@ impl Scaler {
         }
     }
 
-    /// When servers are to be asked for haste next; none: nobody waits.
-    pub(super) fn drain_at(&self, old: &Old) -> Option<Instant> {
+    /// Time of the next drain requests; `None` if no change waits.
+    pub(super) fn drain_at(&self, old: &PreviousGroup) -> Option<Instant> {
         let since = old.waited_since.filter(|_| self.phase == Phase::Steady)?;
         Some(old.drained_at.map_or(since + self.config.drain_after, |at| at + self.config.drain_every))
     }
 
-    /// When waiting ends, whoever has flows.
-    pub(super) fn overdue_at(&self, old: &Old) -> Option<Instant> {
+    /// Time at which the wait ends regardless of remaining flows.
+    pub(super) fn overdue_at(&self, old: &PreviousGroup) -> Option<Instant> {
         let since = old.waited_since.filter(|_| self.phase == Phase::Steady)?;
         Some(since + self.config.drain_within?)
     }
 
-    /// Servers that are there and have flows that may be known by the group before, with how many they said.
+    /// Live servers with flows of the previous group, and the number of such flows that each reported.
     pub(super) fn flows_of_old(&self) -> impl Iterator<Item = (ServerId, u64)> {
         let owners: BTreeSet<ServerId> =
             self.old.iter().flat_map(|old| old.buckets.iter().flatten().copied()).collect();
         owners.into_iter().filter_map(|id| Some((id, self.servers.get(&id)?.old_flows.unwrap_or(0))))
     }
 
-    /// Whether another group is wanted than the newest, or a server of the group before is of the newest no more.
-    fn waited(&self) -> bool {
+    /// Whether a change of the group waits, or a server of the previous group is not in the newest.
+    fn is_waited_for(&self) -> bool {
         let group = self.group();
         let wanted = self.wanted_alive();
         let another = !wanted.is_empty() && wanted != group;

@@ -1,4 +1,4 @@
-//! Servers come and go, flows stay where their state is (CLIP §V-B).
+//! Scaling: changes of a function's servers, while flows stay at the server that has their state (CLIP §V-B).
 //!
 //! ```text
 //! topology file ─► Scaler ◄─ load reports, operator's wishes, deaths (no report)
@@ -7,12 +7,12 @@
 //!                    └─► servers: which blocks of a partition are theirs
 //! ```
 //!
-//! A group of servers has a version. The element remembers in one Bloom filter which flows came while a version was the
-//! newest, and in the other those of the version before: these go on to their old server, new ones to the new group.
-//! A third version waits until no flow needs the oldest any more. Where somebody waits for that for long, because the
-//! group shall change again or a server shall go, the operator is told and servers are asked for haste: they *drain*. A
-//! flow loses its server only if the operator has said after how long. A change
-//! moves as few buckets as it can; a flow whose bucket stays becomes one of the newest group with its next packet.
+//! A group of servers has a version. The element keeps two Bloom filters: one of the flows that arrived under the
+//! newest version, and one of the flows of the previous version. Flows of the previous version keep their old server,
+//! new flows go to the new group. A third version starts only when no flow needs the oldest any more. If a change of
+//! the group or the removal of a server waits too long for that, an event is sent to the operator and the servers
+//! *drain* their old flows. A flow loses its server only if the operator has set a time limit. A change moves as few
+//! buckets as possible; a flow whose bucket stays becomes a flow of the newest group with its next packet.
 
 mod buckets;
 mod drain;
@@ -27,43 +27,42 @@ pub use crate::place::ServerId;
 pub use buckets::{assign, moved};
 pub use ranges::{BLOCKS_MAX, Block, Ranges, shift as block_shift};
 pub use scaler::Scaler;
-pub use topology::{Device, Role, Topology, TopologyError};
+pub use topology::{Topology, TopologyDevice, TopologyError, TopologyRole};
 
-/// The number of a group, and of the flows that came with it.
+/// Version of a group, and of the flows that arrived under the group.
 pub type Version = u8;
 
-/// The highest version: even, as the one behind it is 1.
+/// Highest version: even, because its successor is 1.
 pub const VERSION_MAX: Version = 254;
 
-/// How groups change.
+/// Settings of the scaling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Buckets that flows fall into by their hash.
+    /// Number of buckets, selected by the hash of a flow.
     pub buckets: u16,
-    /// Servers of a group at least, when it shrinks by itself.
+    /// Minimum number of servers when a group shrinks by load.
     pub servers_min: usize,
-    /// At a mean load above this share of their capacity a server is added.
+    /// Mean load, as a share of the capacity, above which a server is added.
     pub load_high: f64,
-    /// At a mean load below this share one is removed, if the others can bear it.
+    /// Mean load, as a share of the capacity, below which a server is removed, if the others can take its load.
     pub load_low: f64,
-    /// No change by load sooner than this after the last change.
+    /// Minimum time between two changes by load.
     pub calm: Duration,
-    /// A server that reports no load for so long is dead.
+    /// Time without a load report after which a server counts as dead.
     pub report_within: Duration,
-    /// The old group goes when no server has had a flow of its own in it for so long: longer than any packet is on its
-    /// way.
+    /// Time without flows of the old group at any server after which the group ends: longer than the longest way of a
+    /// packet.
     pub quiet: Duration,
-    /// When somebody has waited so long for old flows, they are drained, and the operator hears of it: the group is to
-    /// change again, or a server of theirs is to go.
+    /// Waiting time for old flows after which they are drained and an event is sent, if the group is to change again or
+    /// one of the old group's servers is to be removed.
     pub drain_after: Duration,
-    /// Servers that drain are told again after so long.
+    /// Period of repeated drain commands.
     pub drain_every: Duration,
-    /// A server that drains lets old flows go that nothing used for so long; none: for as long as their function says.
+    /// Idle time after which a draining server expires old flows; `None`: the function's own idle time.
     pub drain_idle: Option<Duration>,
-    /// Nobody waits for longer than this: what is left of old flows loses its server then, and is counted. None: however
-    /// long it takes.
+    /// Longest wait for old flows; afterwards the remaining flows lose their server and are counted. `None`: no limit.
     pub drain_within: Option<Duration>,
-    /// A dead server's values are given to nobody for so long: others may still use them.
+    /// Time before the values of a dead server are given to another: they may still be in use.
     pub quarantine: Duration,
 }
 
@@ -86,177 +85,179 @@ impl Default for Config {
     }
 }
 
-/// What happened.
+/// Input of the scaler.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A server reports.
+    /// Load report of a server.
     Load(Load),
-    /// The operator wants the group to be these servers.
-    Want(Vec<ServerId>),
-    /// A server no longer has values of this block.
+    /// Servers that the operator wants in the group.
+    SetWanted(Vec<ServerId>),
+    /// A server has no value of a block in use any more.
     Returned {
-        /// The server.
+        /// Server that returns the block.
         server: ServerId,
-        /// Which partition, and which of its blocks.
+        /// Partition and block.
         block: (usize, Block),
     },
-    /// The element has done a batch.
+    /// The element has applied a batch.
     Applied {
-        /// Which.
+        /// Number of the batch.
         batch: u64,
     },
-    /// The element began anew: it has no groups and remembers no flow.
+    /// The element has restarted: it has no groups and no flows in its filters.
     ElementRestarted,
 }
 
-/// What a server says of itself, again and again.
+/// Periodic load report of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// The server.
+    /// Server that reports.
     pub server: ServerId,
-    /// Greater each time that it starts.
+    /// Incarnation of the server, greater with each start.
     pub incarnation: u32,
-    /// Packets a second, as a share of its capacity.
+    /// Packets per second, as a share of the capacity.
     pub load: f64,
-    /// Flows that it has state for.
+    /// Flows that have state at the server.
     pub flows: u64,
-    /// Of them, those that the element knows only by the group before to be this server's: their last packet came with
-    /// that.
+    /// Flows among them that the element assigns to this server only by the old group: their last packet came under
+    /// that group.
     pub old_flows: u64,
-    /// The newest version that it knows: counts of old flows are by that one.
+    /// Newest version that the server knows, on which the count of old flows is based.
     pub version: Version,
 }
 
-/// What is to be done.
+/// Output of the scaler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// The element shall do this, in this order, and say when it has.
+    /// Batch of commands for the element, to be applied in this order and acknowledged by [`Input::Applied`].
     Element {
-        /// The batch's number.
+        /// Number of the batch.
         batch: u64,
-        /// What.
+        /// Commands of the batch.
         commands: Vec<Command>,
     },
-    /// A server shall know the newest version and its buckets, by which it counts old flows; and by which it knows flows
-    /// that go elsewhere, though it has something of them.
+    /// Newest version and the server's buckets in it, by which the server counts old flows and recognises flows that
+    /// have moved to other servers.
     Group {
-        /// The server.
+        /// Server of the buckets.
         server: ServerId,
-        /// The newest version.
+        /// Newest version.
         version: Version,
-        /// Its buckets in it.
+        /// Buckets of the server in the newest version.
         buckets: Vec<u16>,
-        /// The version before, while flows need it, and the server's buckets in that.
+        /// Previous version, while flows need it, and the server's buckets in it.
         old: Option<(Version, Vec<u16>)>,
     },
-    /// These values are a server's from now on.
+    /// Block of values for a server.
     Give {
-        /// The server.
+        /// Server that gets the block.
         server: ServerId,
-        /// Which partition, and which of its blocks.
+        /// Partition and block.
         block: (usize, Block),
     },
-    /// A server shall give out no more of these values, and say when it has none of them: [`Input::Returned`].
+    /// Request to a server to use no new values of a block, and to report when none is in use: [`Input::Returned`].
     Take {
-        /// The server.
+        /// Server that has the block.
         server: ServerId,
-        /// Which partition, and which of its blocks.
+        /// Partition and block.
         block: (usize, Block),
     },
-    /// Somebody waits for this server's old flows: what the element has of those that stay with this server leaves it, so
-    /// that their next packets are of the newest group. Said again and again while it is so.
+    /// Request to a server to drain its old flows: entries of flows that stay at this server leave the element, so that
+    /// their next packets belong to the newest group. Repeated while the wait lasts.
     Drain {
-        /// The server.
+        /// Server that drains.
         server: ServerId,
-        /// What nothing used for so long goes; none: the function's own time.
+        /// Idle time after which old flows expire; `None`: the function's own time.
         idle: Option<Duration>,
     },
-    /// Something that an operator wants to know.
+    /// Event for the operator.
     Event(Event),
 }
 
-/// What an element does.
+/// Command for the element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Flows of this version and bucket go to this server; without one, nowhere.
+    /// Set the server of a version and bucket; `None`: no server.
     Group {
-        /// The version.
+        /// Version of the group.
         version: Version,
-        /// The bucket.
+        /// Bucket of the group.
         bucket: u16,
-        /// The server.
+        /// Server of the bucket.
         server: Option<ServerId>,
-        /// Of the group before: the newest has this bucket there too, so the flow becomes one of the newest.
+        /// Whether the server of the bucket is the same in the newest group, so that flows move to the newest group.
         stays: bool,
     },
-    /// New flows are of this version; those of the one before are looked for, or no longer.
+    /// Set the version of new flows, and whether flows of the previous version are looked up.
     Version {
-        /// The newest.
+        /// Newest version.
         version: Version,
-        /// Whether some flows still need the one before.
+        /// Whether some flows need the previous version.
         previous: bool,
     },
-    /// Packets that are steered by a value of this block go to this server; without one, by their flow.
+    /// Set the server that packets with a value of this block are steered to; `None`: steer them by flow.
     Owner {
-        /// The partition.
+        /// Index of the partition.
         partition: usize,
-        /// The block.
+        /// Block of values.
         block: Block,
-        /// The server.
+        /// Server of the block.
         server: Option<ServerId>,
     },
 }
 
-/// What operators want to know.
+/// Event for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A server has reported for the first time, or again.
     Up(ServerId),
-    /// A server is dead: it reported nothing, or has started anew. Its flows go to others, without their state.
+    /// A server is dead: its reports stopped, or it has restarted. Its flows move to other servers and lose their
+    /// state.
     Down {
-        /// The server.
+        /// Dead server.
         server: ServerId,
-        /// Flows that it said it had.
+        /// Number of flows that the server reported.
         flows: u64,
     },
-    /// The group is another.
+    /// The group has changed.
     Changed {
-        /// Its version.
+        /// Version of the new group.
         version: Version,
-        /// Its servers.
+        /// Servers of the new group.
         servers: Vec<ServerId>,
     },
-    /// No flow needs the group before any more.
+    /// No flow needs the group with this version any more.
     Drained(Version),
-    /// Somebody waits for flows of the group before, and has for [`Config::drain_after`].
+    /// A change has waited for flows of the previous group for [`Config::drain_after`].
     Waits {
-        /// Its version.
+        /// Version of the previous group.
         version: Version,
-        /// Servers that have such flows, and how many.
+        /// Servers with such flows, and how many each has.
         servers: Vec<(ServerId, u64)>,
     },
-    /// Waiting took [`Config::drain_within`]: the group before is gone, with these flows' servers.
+    /// The wait reached [`Config::drain_within`]: the previous group has ended, and its remaining flows lost their
+    /// server.
     Overdue {
-        /// Its version.
+        /// Version of the previous group.
         version: Version,
-        /// Flows that lost their server.
+        /// Number of flows that lost their server.
         flows: u64,
     },
 }
 
-/// What was counted.
+/// Counters of the scaling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Changes of the group.
     pub changes: u64,
-    /// Of them, by load.
+    /// Changes of the group by load.
     pub by_load: u64,
     /// Servers that died.
     pub deaths: u64,
-    /// Flows that went to others without their state.
+    /// Flows that moved to other servers and lost their state.
     pub flows_lost: u64,
-    /// Times that servers were asked to drain.
+    /// Drain commands sent to servers.
     pub drains: u64,
-    /// Old groups that went although flows needed them ([`Config::drain_within`]).
+    /// Old groups that ended although flows needed them ([`Config::drain_within`]).
     pub overdue: u64,
 }

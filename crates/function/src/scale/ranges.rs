@@ -1,4 +1,4 @@
-//! Values of a partition, in blocks that each belong to one server at most (CLIP §V-B).
+//! Owners of a partition's values, in blocks that each belong to at most one server (CLIP §V-B).
 //!
 //! ```text
 //! free ─► given (the element steers there first) ─► asked back ─► returned: no value of it is in use ─► free
@@ -11,58 +11,59 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::ServerId;
 
-/// A block of values: the low bits of what is above [`Ranges::shift`] in them. [`BLOCKS_MAX`] side by side differ there.
+/// Block of values: the low bits of a value shifted right by [`Ranges::shift`]; distinct for [`BLOCKS_MAX`] adjacent
+/// blocks.
 pub type Block = u16;
 
-/// Blocks at most: entries that the element's table has room for.
+/// Most blocks: the capacity of the element's table.
 pub const BLOCKS_MAX: u32 = 64;
 
-/// Who has which block of one partition.
+/// Owners of the blocks of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     first: u128,
     last: u128,
     shift: u16,
-    blocks: BTreeMap<Block, Owner>,
+    blocks: BTreeMap<Block, BlockOwner>,
 }
 
-/// Whose a block is.
+/// Owner of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+enum BlockOwner {
     Free,
-    /// It is to be given when the element steers to it.
+    /// To be given to the server once the element steers the block to it.
     Giving(ServerId),
     Given(ServerId),
-    /// It was asked back.
+    /// Requested back from the server.
     Taking(ServerId),
     Quarantined(Instant),
 }
 
-/// What becomes of a block.
+/// Change of a block's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    /// The element steers it there, then the server has it.
+pub(super) enum BlockChange {
+    /// The element steers the block to the server, then the server gets it.
     Give(Block, ServerId),
-    /// Asked back.
+    /// The server is asked to return the block.
     Take(Block, ServerId),
 }
 
 impl Ranges {
-    /// The values `first..=last`, nobody's.
+    /// Blocks of the values `first..=last`, without owners.
     #[must_use]
     pub fn new(first: u128, last: u128) -> Self {
         let shift = shift(first, last);
-        let blocks = (first >> shift..=last >> shift).map(|block| (block as Block, Owner::Free)).collect();
+        let blocks = (first >> shift..=last >> shift).map(|block| (block as Block, BlockOwner::Free)).collect();
         Self { first, last, shift, blocks }
     }
 
-    /// Low bits of a value that its block does not depend on.
+    /// Number of low bits of a value that do not affect its block.
     #[must_use]
     pub fn shift(&self) -> u16 {
         self.shift
     }
 
-    /// The values of a block, both ends included.
+    /// First and last value of a block.
     #[must_use]
     pub fn values(&self, block: Block) -> (u128, u128) {
         let base = self.first >> self.shift;
@@ -70,12 +71,12 @@ impl Ranges {
         (low.max(self.first), (low + ((1 << self.shift) - 1)).min(self.last))
     }
 
-    /// The server that owns a block: packets are steered to it.
+    /// Server that owns a block, to which packets are steered.
     #[must_use]
     pub fn owner(&self, block: Block) -> Option<ServerId> {
         match self.blocks.get(&block)? {
-            Owner::Given(server) | Owner::Taking(server) | Owner::Giving(server) => Some(*server),
-            Owner::Free | Owner::Quarantined(_) => None,
+            BlockOwner::Given(server) | BlockOwner::Taking(server) | BlockOwner::Giving(server) => Some(*server),
+            BlockOwner::Free | BlockOwner::Quarantined(_) => None,
         }
     }
 
@@ -84,17 +85,17 @@ impl Ranges {
         self.blocks.keys().copied()
     }
 
-    /// What to do so that each of these servers has as many blocks as the others, give or take one.
-    pub(super) fn balance(&mut self, servers: &[ServerId]) -> Vec<Change> {
+    /// Changes that give each of these servers the same number of blocks, give or take one.
+    pub(super) fn balance(&mut self, servers: &[ServerId]) -> Vec<BlockChange> {
         let mut changes = Vec::new();
         let mut counts: BTreeMap<ServerId, usize> = servers.iter().map(|server| (*server, 0)).collect();
         for (block, owner) in &mut self.blocks {
             match owner {
-                Owner::Giving(server) | Owner::Given(server) => match counts.get_mut(server) {
+                BlockOwner::Giving(server) | BlockOwner::Given(server) => match counts.get_mut(server) {
                     Some(count) => *count += 1,
                     None => {
-                        changes.push(Change::Take(*block, *server));
-                        *owner = Owner::Taking(*server);
+                        changes.push(BlockChange::Take(*block, *server));
+                        *owner = BlockOwner::Taking(*server);
                     }
                 },
                 _ => {}
@@ -109,13 +110,13 @@ impl Ranges {
                 break;
             };
             *count += 1;
-            self.blocks.insert(block, Owner::Giving(*server));
-            changes.push(Change::Give(block, *server));
+            self.blocks.insert(block, BlockOwner::Giving(*server));
+            changes.push(BlockChange::Give(block, *server));
         }
         let fair = self.blocks.len() / servers.len();
         let poor: usize = counts.values().map(|count| fair.saturating_sub(*count)).sum();
-        // What is being taken already comes to the poor when it is back.
-        let coming = self.blocks.values().filter(|owner| matches!(owner, Owner::Taking(_))).count();
+        // Blocks that are being returned already will go to the servers with too few.
+        let coming = self.blocks.values().filter(|owner| matches!(owner, BlockOwner::Taking(_))).count();
         for _ in coming..poor {
             let Some((rich, count)) = counts.iter_mut().max_by_key(|(server, count)| (**count, **server)) else {
                 break;
@@ -123,71 +124,73 @@ impl Ranges {
             if *count <= fair {
                 break;
             }
-            let theirs = |(_, owner): &(&Block, &mut Owner)| **owner == Owner::Given(*rich);
-            let Some((block, owner)) = self.blocks.iter_mut().rev().find(theirs) else { break };
+            let of_server = |(_, owner): &(&Block, &mut BlockOwner)| **owner == BlockOwner::Given(*rich);
+            let Some((block, owner)) = self.blocks.iter_mut().rev().find(of_server) else { break };
             let shared = mutant::on(Mutant::FunctionRangeShared);
-            *owner = if shared { Owner::Free } else { Owner::Taking(*rich) };
+            *owner = if shared { BlockOwner::Free } else { BlockOwner::Taking(*rich) };
             *count -= 1;
-            changes.push(Change::Take(*block, *rich));
+            changes.push(BlockChange::Take(*block, *rich));
         }
         changes
     }
 
-    /// Whether the element steers some block to this server.
+    /// Whether the server owns a block that the element steers to it.
     pub(super) fn has_given(&self, server: ServerId) -> bool {
-        self.blocks.values().any(|owner| *owner == Owner::Given(server))
+        self.blocks.values().any(|owner| *owner == BlockOwner::Given(server))
     }
 
-    /// The element steers this block to its server now; whether the server is to be told.
-    pub(super) fn steered(&mut self, block: Block) -> Option<ServerId> {
+    /// Marks a block as steered to its server; returns the server if it is to get the block now.
+    pub(super) fn mark_steered(&mut self, block: Block) -> Option<ServerId> {
         let owner = self.blocks.get_mut(&block)?;
-        let Owner::Giving(server) = *owner else { return None };
-        *owner = Owner::Given(server);
+        let BlockOwner::Giving(server) = *owner else { return None };
+        *owner = BlockOwner::Given(server);
         Some(server)
     }
 
-    /// A server has no value of this block any more; whether it was asked.
-    pub(super) fn returned(&mut self, server: ServerId, block: Block) -> bool {
-        let taken = self.blocks.get_mut(&block).filter(|owner| **owner == Owner::Taking(server));
-        taken.map(|owner| *owner = Owner::Free).is_some()
+    /// Marks a block as returned by a server; false if it was not requested.
+    pub(super) fn mark_returned(&mut self, server: ServerId, block: Block) -> bool {
+        let taken = self.blocks.get_mut(&block).filter(|owner| **owner == BlockOwner::Taking(server));
+        taken.map(|owner| *owner = BlockOwner::Free).is_some()
     }
 
-    /// A server is dead: nobody may have its values for a while. The blocks that it had.
-    pub(super) fn died(&mut self, server: ServerId, until: Instant) -> Vec<Block> {
-        let theirs =
-            |owner: &Owner| matches!(owner, Owner::Giving(s) | Owner::Given(s) | Owner::Taking(s) if *s == server);
-        let mut had = Vec::new();
-        for (block, owner) in self.blocks.iter_mut().filter(|(_, owner)| theirs(owner)) {
-            *owner = Owner::Quarantined(until);
-            had.push(*block);
+    /// Puts the blocks of a dead server into quarantine and returns them.
+    pub(super) fn quarantine(&mut self, server: ServerId, until: Instant) -> Vec<Block> {
+        let of_server = |owner: &BlockOwner| match owner {
+            BlockOwner::Giving(owner) | BlockOwner::Given(owner) | BlockOwner::Taking(owner) => *owner == server,
+            BlockOwner::Free | BlockOwner::Quarantined(_) => false,
+        };
+        let mut quarantined = Vec::new();
+        for (block, owner) in self.blocks.iter_mut().filter(|(_, owner)| of_server(owner)) {
+            *owner = BlockOwner::Quarantined(until);
+            quarantined.push(*block);
         }
-        had
+        quarantined
     }
 
-    /// Quarantines that are over end.
-    pub(super) fn rested(&mut self, now: Instant) {
+    /// Ends the quarantines that are over.
+    pub(super) fn end_quarantines(&mut self, now: Instant) {
         for owner in self.blocks.values_mut() {
-            if matches!(owner, Owner::Quarantined(until) if *until <= now) {
-                *owner = Owner::Free;
+            if matches!(owner, BlockOwner::Quarantined(until) if *until <= now) {
+                *owner = BlockOwner::Free;
             }
         }
     }
 
-    /// When a quarantine ends.
+    /// End of the next quarantine.
     pub(super) fn next_at(&self) -> Option<Instant> {
-        let until = |owner: &Owner| match owner {
-            Owner::Quarantined(until) => Some(*until),
+        let until = |owner: &BlockOwner| match owner {
+            BlockOwner::Quarantined(until) => Some(*until),
             _ => None,
         };
         self.blocks.values().filter_map(until).min()
     }
 
     fn free(&self) -> impl Iterator<Item = Block> {
-        self.blocks.iter().filter(|(_, owner)| **owner == Owner::Free).map(|(block, _)| *block)
+        self.blocks.iter().filter(|(_, owner)| **owner == BlockOwner::Free).map(|(block, _)| *block)
     }
 }
 
-/// Low bits that make no difference between blocks, so that there are [`BLOCKS_MAX`] of them at most.
+/// Number of low bits to ignore so that there are at most [`BLOCKS_MAX`] blocks.
 #[must_use]
 pub fn shift(first: u128, last: u128) -> u16 {
     (0..128).find(|shift| (last >> shift) - (first >> shift) < u128::from(BLOCKS_MAX)).unwrap_or(127)
@@ -202,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_cover_the_values_once() {
+    fn blocks_partition_all_values() {
         for (first, last, shift, count) in [
             (1024, 65535, 10, 63),
-            // Of more bits than a block's number has.
+            // More bits than the number of a block has.
             (0xc000_0200, 0xc000_020f, 0, 16),
             (0x0a4d_0100, 0x0a4d_01ff, 2, 64),
             (0x0003_fff0, 0x0004_0010, 0, 33),
@@ -218,7 +221,7 @@ mod tests {
             let mut next = first;
             for ((low, high), block) in values {
                 assert!(low == next && high >= low, "{block}: {low:#x} to {high:#x}, not from {next:#x}");
-                // As the element finds it.
+                // The element computes the block in the same way.
                 assert!([low, high].iter().all(|value| (value >> shift) as Block == block), "{block}");
                 next = high + 1;
             }
@@ -229,37 +232,37 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_ever_two_servers_and_none_is_given_before_it_is_back() {
+    fn block_has_one_owner_and_is_reassigned_only_after_return() {
         let mut ranges = Ranges::new(0, 63);
         let given = ranges.balance(&[1, 2]);
         assert_eq!(given.len(), 64);
         for change in given {
-            let Change::Give(block, server) = change else { panic!("{change:?}") };
-            assert_eq!(ranges.steered(block), Some(server));
+            let BlockChange::Give(block, server) = change else { panic!("{change:?}") };
+            assert_eq!(ranges.mark_steered(block), Some(server));
         }
         let taken = ranges.balance(&[1, 2, 3]);
         assert_eq!(taken.len(), 21, "a third");
         assert_eq!(owned(&ranges, 3), 0);
-        assert!(ranges.balance(&[1, 2, 3]).is_empty(), "asked once");
+        assert!(ranges.balance(&[1, 2, 3]).is_empty(), "requested only once");
         for change in taken {
-            let Change::Take(block, server) = change else { panic!("{change:?}") };
-            assert_eq!(ranges.owner(block), Some(server), "steered there until it is back");
-            assert!(!ranges.returned(9, block), "another's word does not count");
-            assert!(ranges.returned(server, block));
+            let BlockChange::Take(block, server) = change else { panic!("{change:?}") };
+            assert_eq!(ranges.owner(block), Some(server), "steered to the owner until returned");
+            assert!(!ranges.mark_returned(9, block), "another server cannot return it");
+            assert!(ranges.mark_returned(server, block));
         }
         assert_eq!(ranges.balance(&[1, 2, 3]).len(), 21);
         assert_eq!(owned(&ranges, 3), 21);
     }
 
     #[test]
-    fn a_dead_servers_values_rest() {
+    fn blocks_of_dead_server_are_quarantined() {
         let mut ranges = Ranges::new(0, 63);
         ranges.balance(&[1, 2]);
-        assert_eq!(ranges.died(1, Instant(100)).len(), 32);
-        ranges.rested(Instant(99));
+        assert_eq!(ranges.quarantine(1, Instant(100)).len(), 32);
+        ranges.end_quarantines(Instant(99));
         assert!(ranges.balance(&[2]).is_empty());
         assert_eq!(ranges.next_at(), Some(Instant(100)));
-        ranges.rested(Instant(100));
+        ranges.end_quarantines(Instant(100));
         assert_eq!(ranges.balance(&[2]).len(), 32);
     }
 }

@@ -1,4 +1,4 @@
-//! Groups of servers over time.
+//! Scaler: state machine of the server groups over time.
 //!
 //! ```text
 //!            wish, load              element has it           no old flows for a while
@@ -10,24 +10,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::ranges::Change;
+use super::ranges::BlockChange;
 use super::{
     Block, Command, Config, Event, Input, Load, Output, Ranges, ServerId, Stats, VERSION_MAX, Version, assign,
 };
 
-/// Decides which servers get new flows.
+/// Scaler: decides which servers get new flows.
 #[derive(Debug, Clone)]
 pub struct Scaler {
     pub(super) config: Config,
-    pub(super) servers: BTreeMap<ServerId, Server>,
-    /// What the group shall be; changes wait for the old group's flows.
+    pub(super) servers: BTreeMap<ServerId, ServerStatus>,
+    /// Wanted servers of the group; a change waits for the flows of the old group.
     pub(super) wanted: BTreeSet<ServerId>,
-    /// Whether the operator has said so, or load does.
+    /// Whether an operator has set the wanted servers, and not the load.
     pub(super) by_operator: bool,
     pub(super) version: Version,
     pub(super) buckets: Vec<Option<ServerId>>,
-    /// Of the version before, while flows need it.
-    pub(super) old: Option<Old>,
+    /// Previous version, while flows need it.
+    pub(super) old: Option<PreviousGroup>,
     pub(super) phase: Phase,
     partitions: Vec<Ranges>,
     pub(super) changed_at: Option<Instant>,
@@ -39,30 +39,30 @@ pub struct Scaler {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(super) struct ServerStatus {
     incarnation: u32,
-    heard: Instant,
-    /// It was given more time since it was heard, as this end had looked late.
-    excused: bool,
+    last_report: Instant,
+    /// Whether the report deadline was extended since the last report, because this process was late.
+    deadline_extended: bool,
     pub(super) load: f64,
     pub(super) flows: u64,
-    /// By the newest version: what it last said of old flows, and since when there are none.
+    /// Old flows by the newest version, as last reported, and the time since which there are none.
     pub(super) old_flows: Option<u64>,
     pub(super) none_since: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Old {
+pub(super) struct PreviousGroup {
     pub(super) version: Version,
     pub(super) buckets: Vec<Option<ServerId>>,
     pub(super) since: Instant,
-    /// Since when somebody waits for its end.
+    /// Time since which a change waits for the end of this group.
     pub(super) waited_since: Option<Instant>,
-    /// When its servers were last asked for haste.
+    /// Time of the last drain commands.
     pub(super) drained_at: Option<Instant>,
 }
 
-impl Old {
+impl PreviousGroup {
     fn new(version: Version, buckets: Vec<Option<ServerId>>, since: Instant) -> Self {
         Self { version, buckets, since, waited_since: None, drained_at: None }
     }
@@ -71,14 +71,14 @@ impl Old {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Steady,
-    /// The element has to take the new group's buckets before it takes its version.
+    /// The element has to apply the new group's buckets before its version.
     Prepared(u64),
-    /// It has to take the version before anybody counts by it.
+    /// The element has to apply the version before servers count by it.
     Switching(u64),
 }
 
 impl Scaler {
-    /// Before any server has reported. `partitions`: first and last value of each.
+    /// Scaler without servers. `partitions`: first and last value of each.
     #[must_use]
     pub fn new(config: Config, partitions: &[(u128, u128)]) -> Self {
         Self {
@@ -100,67 +100,66 @@ impl Scaler {
         }
     }
 
-    /// Something happened. [`Scaler::poll`] until it is empty gives what is to be done.
+    /// Handles an input; [`Scaler::poll`] then returns the outputs.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Load(load) => self.load(now, &load),
-            Input::Want(servers) => {
+            Input::Load(load) => self.handle_load(now, &load),
+            Input::SetWanted(servers) => {
                 self.wanted = servers.into_iter().collect();
                 self.by_operator = true;
             }
             Input::Returned { server, block: (partition, block) } => {
-                if self.partitions.get_mut(partition).is_some_and(|ranges| ranges.returned(server, block)) {
+                if self.partitions.get_mut(partition).is_some_and(|ranges| ranges.mark_returned(server, block)) {
                     self.commands.push(Command::Owner { partition, block, server: None });
                 }
             }
-            Input::Applied { batch } => self.applied(now, batch),
-            Input::ElementRestarted => self.restarted(now),
+            Input::Applied { batch } => self.handle_applied(now, batch),
+            Input::ElementRestarted => self.handle_element_restart(now),
         }
         self.advance(now);
     }
 
-    /// Time has passed.
+    /// Handles the expiry of deadlines.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.excuse(now);
-        let silent = |server: &Server| now.since(server.heard) >= self.config.report_within;
+        self.extend_report_deadlines(now);
+        let silent = |server: &ServerStatus| now.since(server.last_report) >= self.config.report_within;
         let dead: Vec<_> = self.servers.iter().filter(|(_, server)| silent(server)).map(|(id, _)| *id).collect();
-        dead.into_iter().for_each(|server| self.died(now, server));
+        dead.into_iter().for_each(|server| self.handle_server_death(now, server));
         self.advance(now);
     }
 
-    /// Who looks late has stood still itself, and what was said meanwhile may lie there unread, or be said as late: servers
-    /// have half of their time once more.
-    fn excuse(&mut self, now: Instant) {
+    /// Extends the report deadlines by half if this process itself was late, as reports may be waiting unread.
+    fn extend_report_deadlines(&mut self, now: Instant) {
         let within = self.config.report_within;
-        for server in self.servers.values_mut().filter(|server| !server.excused) {
-            let late = now.since(server.heard + within);
+        for server in self.servers.values_mut().filter(|server| !server.deadline_extended) {
+            let late = now.since(server.last_report + within);
             if late > within / 4 {
-                (server.heard, server.excused) = (server.heard + late + within / 2, true);
+                (server.last_report, server.deadline_extended) = (server.last_report + late + within / 2, true);
             }
         }
     }
 
-    /// When [`Scaler::handle_timeout`] is to be called.
+    /// Time of the next call of [`Scaler::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let silent = self.servers.values().map(|server| server.heard + self.config.report_within);
+        let silent = self.servers.values().map(|server| server.last_report + self.config.report_within);
         let drain = self.old.iter().filter_map(|old| self.drain_at(old).into_iter().chain(self.overdue_at(old)).min());
         let quiet = self.old.iter().filter_map(|old| self.quiet_at(old)).filter(|_| self.phase == Phase::Steady);
         silent.chain(drain).chain(quiet).chain(self.partitions.iter().filter_map(Ranges::next_at)).min()
     }
 
-    /// What is to be done.
+    /// Next output, if there is one.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// The newest version.
+    /// Newest version.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The servers that new flows go to.
+    /// Servers that new flows go to.
     #[must_use]
     pub fn group(&self) -> BTreeSet<ServerId> {
         self.buckets.iter().flatten().copied().collect()
@@ -171,64 +170,64 @@ impl Scaler {
         self.servers.keys().copied()
     }
 
-    /// The partitions.
+    /// Block owners of the partitions.
     #[must_use]
     pub fn partitions(&self) -> &[Ranges] {
         &self.partitions
     }
 
-    /// Whether a group is on its way, or old flows need the one before.
+    /// Whether a new group is being applied, or old flows need the previous group.
     #[must_use]
     pub fn changing(&self) -> bool {
         self.phase != Phase::Steady || self.old.is_some()
     }
 
-    /// What was counted.
+    /// Counters of the scaling.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    fn load(&mut self, now: Instant, load: &Load) {
+    fn handle_load(&mut self, now: Instant, load: &Load) {
         let known = self.servers.get(&load.server).map(|server| server.incarnation);
         if known.is_some_and(|known| load.incarnation < known) {
             return;
         }
         if known.is_some_and(|known| known < load.incarnation) {
-            self.died(now, load.server);
+            self.handle_server_death(now, load.server);
         }
         let first = !self.servers.contains_key(&load.server);
-        let server = self.servers.entry(load.server).or_insert(Server {
+        let server = self.servers.entry(load.server).or_insert(ServerStatus {
             incarnation: load.incarnation,
-            heard: now,
-            excused: false,
+            last_report: now,
+            deadline_extended: false,
             load: 0.0,
             flows: 0,
             old_flows: None,
             none_since: None,
         });
-        (server.heard, server.excused, server.load, server.flows) = (now, false, load.load, load.flows);
+        (server.last_report, server.deadline_extended, server.load, server.flows) = (now, false, load.load, load.flows);
         if load.version == self.version {
             server.old_flows = Some(load.old_flows);
             server.none_since = if load.old_flows > 0 { None } else { server.none_since.or(Some(now)) };
         }
         if first {
             self.outputs.push_back(Output::Event(Event::Up(load.server)));
-            self.tell(load.server);
+            self.send_group(load.server);
             if !self.by_operator && self.wanted.len() < self.config.servers_min {
                 self.wanted.insert(load.server);
             }
         }
     }
 
-    /// A server is gone with all that it had: who had flows or values there goes on without.
-    fn died(&mut self, now: Instant, server: ServerId) {
+    /// Handles the death of a server: its flows move to others, and its values go into quarantine.
+    fn handle_server_death(&mut self, now: Instant, server: ServerId) {
         let Some(dead) = self.servers.remove(&server) else { return };
         self.stats.deaths += 1;
         self.stats.flows_lost += dead.flows;
         self.outputs.push_back(Output::Event(Event::Down { server, flows: dead.flows }));
         for partition in 0..self.partitions.len() {
-            for block in self.partitions[partition].died(server, now + self.config.quarantine) {
+            for block in self.partitions[partition].quarantine(server, now + self.config.quarantine) {
                 self.commands.push(Command::Owner { partition, block, server: None });
             }
         }
@@ -239,49 +238,49 @@ impl Scaler {
         if servers.is_empty() {
             servers = self.servers.keys().copied().take(1).collect();
         }
-        // In its own version: flows of other servers stay where they are, and its own have nowhere to stay.
+        // The version stays, as flows of other servers are not affected, and the dead server's flows have to move.
         let servers: Vec<_> = servers.into_iter().collect();
-        let gone = |buckets: &mut Vec<Option<ServerId>>| -> Vec<usize> {
-            let gone: Vec<_> = (0..buckets.len()).filter(|bucket| buckets[*bucket] == Some(server)).collect();
-            for (at, bucket) in gone.iter().enumerate() {
+        let reassign = |buckets: &mut Vec<Option<ServerId>>| -> Vec<usize> {
+            let reassigned: Vec<_> = (0..buckets.len()).filter(|bucket| buckets[*bucket] == Some(server)).collect();
+            for (at, bucket) in reassigned.iter().enumerate() {
                 buckets[*bucket] = (!servers.is_empty()).then(|| servers[at % servers.len()]);
             }
-            gone
+            reassigned
         };
-        let mut changed = gone(&mut self.buckets);
+        let mut changed = reassign(&mut self.buckets);
         self.commands.extend(changed.iter().map(|bucket| group(self.version, &self.buckets, *bucket, &self.buckets)));
         if let Some(old) = &mut self.old {
-            changed.extend(gone(&mut old.buckets));
+            changed.extend(reassign(&mut old.buckets));
             self.commands.extend(changed.iter().map(|bucket| group(old.version, &old.buckets, *bucket, &self.buckets)));
         }
-        self.tell_all();
+        self.send_groups();
     }
 
-    /// The next step of whatever is under way.
+    /// Takes the next step of a change of the group.
     fn advance(&mut self, now: Instant) {
-        self.by_load(now);
+        self.scale_by_load(now);
         self.drain(now);
-        self.retire(now);
-        self.change(now);
-        self.share(now);
+        self.end_previous_group(now);
+        self.start_change(now);
+        self.balance_blocks(now);
         if !self.commands.is_empty() {
             self.flush();
         }
     }
 
-    /// The group that is wanted, of servers that are there.
+    /// Servers that are wanted and alive.
     pub(super) fn wanted_alive(&self) -> BTreeSet<ServerId> {
         self.wanted.iter().filter(|server| self.servers.contains_key(server)).copied().collect()
     }
 
-    /// A new version, if another group is wanted and no flow needs the one before the present.
-    fn change(&mut self, now: Instant) {
+    /// Starts a new version, if another group is wanted and no flow needs the version before the current one.
+    fn start_change(&mut self, now: Instant) {
         let wanted = self.wanted_alive();
-        let waits = self.old.is_some() && !mutant::on(Mutant::FunctionThirdVersion);
-        if wanted.is_empty() || wanted == self.group() || waits || self.phase != Phase::Steady {
+        let must_wait = self.old.is_some() && !mutant::on(Mutant::FunctionThirdVersion);
+        if wanted.is_empty() || wanted == self.group() || must_wait || self.phase != Phase::Steady {
             return;
         }
-        // Who has no values of a partition can take no new flow. The first group does not wait: without it there is none.
+        // A server without values of a partition cannot take new flows. The first group does not wait for values.
         let without = |server: &ServerId| self.partitions.iter().any(|ranges| !ranges.has_given(*server));
         if wanted.iter().any(without) && !self.group().is_empty() {
             return;
@@ -298,22 +297,22 @@ impl Scaler {
             }
         }
         if had {
-            self.old = Some(Old::new(self.version, before, now));
+            self.old = Some(PreviousGroup::new(self.version, before, now));
         }
         self.version = version;
         self.changed_at = Some(now);
         self.stats.changes += 1;
         self.servers.values_mut().for_each(|server| (server.old_flows, server.none_since) = (None, None));
-        // The version in a batch of its own: it is taken when all its buckets are.
+        // The version goes into a batch of its own, applied after all its buckets.
         self.flush();
         self.phase = Phase::Prepared(self.batch);
         self.outputs.push_back(Output::Event(Event::Changed { version, servers }));
     }
 
-    fn applied(&mut self, now: Instant, batch: u64) {
+    fn handle_applied(&mut self, now: Instant, batch: u64) {
         for command in self.batches.remove(&batch).unwrap_or_default() {
             if let Command::Owner { partition, block, server: Some(_) } = command
-                && let Some(server) = self.partitions.get_mut(partition).and_then(|ranges| ranges.steered(block))
+                && let Some(server) = self.partitions.get_mut(partition).and_then(|ranges| ranges.mark_steered(block))
             {
                 self.outputs.push_back(Output::Give { server, block: (partition, block) });
             }
@@ -325,16 +324,15 @@ impl Scaler {
         } else if self.phase == Phase::Switching(batch) {
             self.phase = Phase::Steady;
             self.changed_at = Some(now);
-            self.tell_all();
+            self.send_groups();
         }
     }
 
-    /// Values for who has few, back from who has many.
-    ///
-    /// Those that are to be of the group are given some before, as a server without values can take no new flow; those
-    /// that were of it keep some while flows go there, whose first packets may still be on their way.
-    fn share(&mut self, now: Instant) {
-        self.partitions.iter_mut().for_each(|ranges| ranges.rested(now));
+    /// Balances the blocks between servers. Servers that are to join the group get blocks first, since a server without
+    /// values cannot take new flows. Servers that leave the group keep some blocks while flows go there whose first
+    /// packets may be in flight.
+    fn balance_blocks(&mut self, now: Instant) {
+        self.partitions.iter_mut().for_each(|ranges| ranges.end_quarantines(now));
         let group: BTreeSet<ServerId> = self.group().into_iter().filter(|id| self.servers.contains_key(id)).collect();
         let old = self.old.iter().flat_map(|old| old.buckets.iter().flatten());
         let old = old.filter(|id| self.servers.contains_key(id)).copied();
@@ -346,10 +344,10 @@ impl Scaler {
         for partition in 0..self.partitions.len() {
             for change in self.partitions[partition].balance(&group) {
                 match change {
-                    Change::Give(block, server) => {
+                    BlockChange::Give(block, server) => {
                         self.commands.push(Command::Owner { partition, block, server: Some(server) });
                     }
-                    Change::Take(block, server) => {
+                    BlockChange::Take(block, server) => {
                         self.outputs.push_back(Output::Take { server, block: (partition, block) });
                     }
                 }
@@ -357,21 +355,21 @@ impl Scaler {
         }
     }
 
-    /// Every flow is new to the element: those that are not where their bucket is now lose their server. The others are
-    /// known by their buckets alone, until a packet of theirs has come: so the group is as a new one, of the same servers,
-    /// and the next change waits for them.
-    fn restarted(&mut self, now: Instant) {
+    /// Handles a restart of the element, whose filters are empty: flows that are not at the current server of their
+    /// bucket lose their server. The other flows are assigned by bucket alone until their next packet, so the group
+    /// counts as a new one with the same servers, and the next change waits for these flows.
+    fn handle_element_restart(&mut self, now: Instant) {
         self.batches.clear();
         self.commands.clear();
-        // Not yet polled: a batch for the element as it was.
+        // Batches that were not polled yet were for the element before its restart.
         self.outputs.retain(|output| !matches!(output, Output::Element { .. }));
         let old = self.old.take();
         if self.buckets.iter().any(Option::is_some) {
-            // The newest version may not have come to it yet.
+            // The element may not have received the newest version yet.
             let prepared = matches!(self.phase, Phase::Prepared(_));
             let before = old.filter(|_| prepared).map_or(self.version, |old| old.version);
             self.version = next(self.version);
-            self.old = Some(Old::new(before, self.buckets.clone(), now));
+            self.old = Some(PreviousGroup::new(before, self.buckets.clone(), now));
             self.servers.values_mut().for_each(|server| (server.old_flows, server.none_since) = (None, None));
         }
         self.phase = Phase::Steady;
@@ -384,16 +382,16 @@ impl Scaler {
         }
         self.commands.push(Command::Version { version, previous: false });
         self.changed_at = Some(now);
-        self.tell_all();
+        self.send_groups();
     }
 
-    pub(super) fn tell_all(&mut self) {
+    pub(super) fn send_groups(&mut self) {
         let servers: Vec<ServerId> = self.servers.keys().copied().collect();
-        servers.into_iter().for_each(|server| self.tell(server));
+        servers.into_iter().for_each(|server| self.send_group(server));
     }
 
-    /// Tells a server its buckets: what it has of others is old, or astray.
-    fn tell(&mut self, server: ServerId) {
+    /// Sends a server its buckets, by which it recognises old flows and flows that have moved elsewhere.
+    fn send_group(&mut self, server: ServerId) {
         let own = |buckets: &[Option<ServerId>]| -> Vec<u16> {
             (0..).zip(buckets).filter(|(_, owner)| **owner == Some(server)).map(|(bucket, _)| bucket).collect()
         };
@@ -410,13 +408,13 @@ impl Scaler {
     }
 }
 
-/// The bucket of a group, beside that of the newest.
+/// Command for a bucket of a group, compared with the newest group.
 pub(super) fn group(version: Version, of: &[Option<ServerId>], bucket: usize, newest: &[Option<ServerId>]) -> Command {
     let server = of[bucket];
     Command::Group { version, bucket: bucket as u16, server, stays: server.is_some() && server == newest[bucket] }
 }
 
-/// The version behind this one: never 0, which in a filter says that no flow came, and of the other parity.
+/// Version after this one: never 0, which marks an empty filter cell, and of the other parity.
 fn next(version: Version) -> Version {
     if version >= VERSION_MAX { 1 } else { version + 1 }
 }

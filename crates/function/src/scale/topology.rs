@@ -1,4 +1,4 @@
-//! The file that says which devices there are and how they are linked (the paper's `topo.conf`, §III-A).
+//! Topology file: devices and their links (the paper's `topo.conf`, §III-A).
 //!
 //! ```toml
 //! [[device]]
@@ -16,7 +16,7 @@
 //! interface = "eth1"          # which is this interface there, where the element runs live
 //! ```
 //!
-//! One element, servers beside it, and networks, which need no more than a name.
+//! A topology has one element, servers linked to it, and networks, which need only a name.
 
 use std::collections::BTreeMap;
 
@@ -25,56 +25,56 @@ use toml::Spanned;
 
 use super::ServerId;
 
-/// Devices and links.
+/// Devices and links of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// The element's name.
+    /// Name of the element.
     pub element: String,
     /// Servers; a [`ServerId`] is an index here.
-    pub servers: Vec<Device>,
+    pub servers: Vec<TopologyDevice>,
     /// Networks.
-    pub networks: Vec<Device>,
-    /// The element's interfaces by port, as far as links name them.
+    pub networks: Vec<TopologyDevice>,
+    /// Interfaces of the element by port, as far as links name them.
     pub interfaces: BTreeMap<u16, String>,
 }
 
-/// A server or a network at a port of the element.
+/// Server or network at a port of the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// Its name.
+pub struct TopologyDevice {
+    /// Name of the device.
     pub name: String,
-    /// The element's port.
+    /// Port of the element.
     pub port: u16,
-    /// A server's address on that link.
+    /// MAC address of a server on the link.
     pub mac: [u8; 6],
-    /// Packets a second that a server can work on; of a network: 0.
+    /// Packets per second that a server can process; 0 for a network.
     pub capacity: u64,
 }
 
-/// What a device is.
+/// Role of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// The network element; there is one.
+pub enum TopologyRole {
+    /// Network element; exactly one.
     Element,
-    /// A server of the function.
+    /// Server of the function.
     Server,
-    /// Where packets come from and go to.
+    /// Source and destination of packets.
     Network,
 }
 
-/// Why a topology is not one.
+/// Error in a topology file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}:{column}: {what}")]
+#[error("{file}:{line}:{column}: {message}")]
 pub struct TopologyError {
-    /// The file's name, as it was given.
+    /// Name of the file, as given.
     pub file: String,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// From 1, in characters.
+    /// Column, from 1, in characters.
     pub column: usize,
-    /// What is wrong, in a line.
-    pub what: String,
+    /// Message, one line.
+    pub message: String,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +90,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct RawDevice {
     name: Spanned<String>,
-    role: Spanned<Role>,
+    role: Spanned<TopologyRole>,
     mac: Option<Spanned<String>>,
     capacity: Option<u64>,
 }
@@ -102,47 +102,47 @@ struct RawLink {
     interface: Option<Spanned<String>>,
 }
 
-/// What is wrong, at this byte.
-type Wrong = (usize, String);
+/// Byte offset and message of an error.
+type SpannedError = (usize, String);
 
-/// Packets a second that a server is taken to bear when the file does not say.
+/// Default capacity of a server, packets per second.
 const CAPACITY: u64 = 1_000_000;
-/// The element's ports: v1model's 9 bits, without that which means to drop.
+/// Number of the element's ports: v1model's 9 bits, without the drop port.
 const PORTS: u16 = 511;
 
 impl Topology {
-    /// Reads the text of `file`.
+    /// Parses the text of `file`.
     ///
     /// # Errors
-    /// What is wrong first, with its place.
+    /// The first error, with its position.
     pub fn parse(file: &str, text: &str) -> Result<Self, TopologyError> {
-        read(text).map_err(|(at, what)| {
-            // Spans of the parser end where characters do; anything else points at the file's beginning.
+        read(text).map_err(|(at, message)| {
+            // Spans of the parser end at character boundaries; any other offset points at the beginning of the file.
             let before = text.get(..at).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            TopologyError { file: file.to_owned(), line, column, what }
+            TopologyError { file: file.to_owned(), line, column, message }
         })
     }
 
-    /// The server of this name.
+    /// Server with this name.
     #[must_use]
     pub fn server(&self, name: &str) -> Option<ServerId> {
         self.servers.iter().position(|server| server.name == name).map(|index| index as ServerId)
     }
 }
 
-fn read(text: &str) -> Result<Topology, Wrong> {
+fn read(text: &str) -> Result<Topology, SpannedError> {
     let parsed: Result<File, _> = toml::from_str(text);
     let file = parsed.map_err(|error| {
-        let what = error.message().lines().next().unwrap_or("not TOML").to_owned();
-        (error.span().map_or(0, |span| span.start), what)
+        let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
+        (error.span().map_or(0, |span| span.start), message)
     })?;
-    let element = the_element(&file.device)?;
+    let element = element_name(&file.device)?;
     let (mut servers, mut networks) = (Vec::new(), Vec::new());
     let (mut ports, mut interfaces) = (Vec::new(), BTreeMap::new());
     for link in &file.link {
-        let (device, port) = ends(&file.device, element, link)?;
+        let (device, port) = link_ends(&file.device, element, link)?;
         if ports.contains(&port) {
             return Err((link.between[0].span().start, format!("port {port} of {element} has a link already")));
         }
@@ -150,29 +150,31 @@ fn read(text: &str) -> Result<Topology, Wrong> {
         if let Some(interface) = &link.interface {
             let name = interface.get_ref();
             if interfaces.values().any(|other| other == name) {
-                return Err((interface.span().start, format!("interface {name:?} is another port's already")));
+                return Err((interface.span().start, format!("interface {name:?} is used by another port")));
             }
             interfaces.insert(port, name.clone());
         }
-        let device = linked(device, port)?;
-        let of = if device.1 == Role::Server { &mut servers } else { &mut networks };
-        if of.iter().any(|other: &Device| other.name == device.0.name) {
+        let device = linked_device(device, port)?;
+        let of = if device.1 == TopologyRole::Server { &mut servers } else { &mut networks };
+        if of.iter().any(|other: &TopologyDevice| other.name == device.0.name) {
             return Err((link.between[1].span().start, format!("{} has a link already", device.0.name)));
         }
         of.push(device.0);
     }
     let linked = |name: &str| servers.iter().chain(&networks).any(|device| device.name == name);
-    let alone =
-        file.device.iter().find(|device| *device.role.get_ref() != Role::Element && !linked(device.name.get_ref()));
-    match alone {
+    let unlinked = file
+        .device
+        .iter()
+        .find(|device| *device.role.get_ref() != TopologyRole::Element && !linked(device.name.get_ref()));
+    match unlinked {
         Some(device) => Err((device.name.span().start, format!("{} has no link to {element}", device.name.get_ref()))),
         None if servers.is_empty() => Err((0, "expected a device with role \"server\", there is none".to_owned())),
         None => Ok(Topology { element: element.to_owned(), servers, networks, interfaces }),
     }
 }
 
-/// The one element's name, if names are unique.
-fn the_element(devices: &[RawDevice]) -> Result<&str, Wrong> {
+/// Name of the one element, after a check that names are unique.
+fn element_name(devices: &[RawDevice]) -> Result<&str, SpannedError> {
     let mut element = None;
     for (index, device) in devices.iter().enumerate() {
         let (name, at) = (device.name.get_ref(), device.name.span().start);
@@ -182,15 +184,19 @@ fn the_element(devices: &[RawDevice]) -> Result<&str, Wrong> {
         if devices[..index].iter().any(|other| other.name.get_ref() == name) {
             return Err((at, format!("two devices are named {name:?}")));
         }
-        if *device.role.get_ref() == Role::Element && element.replace(name.as_str()).is_some() {
+        if *device.role.get_ref() == TopologyRole::Element && element.replace(name.as_str()).is_some() {
             return Err((device.role.span().start, "expected one element, this is a second".to_owned()));
         }
     }
     element.ok_or((0, "expected a device with role \"element\", there is none".to_owned()))
 }
 
-/// What a link joins: the device, and the element's port.
-fn ends<'a>(devices: &'a [RawDevice], element: &str, link: &RawLink) -> Result<(&'a RawDevice, u16), Wrong> {
+/// Ends of a link: the device, and the element's port.
+fn link_ends<'a>(
+    devices: &'a [RawDevice],
+    element: &str,
+    link: &RawLink,
+) -> Result<(&'a RawDevice, u16), SpannedError> {
     let [one, other] = &link.between;
     let of_element = |end: &Spanned<String>| end.get_ref().split(':').next() == Some(element);
     let (port, device) = match (of_element(one), of_element(other)) {
@@ -208,7 +214,7 @@ fn ends<'a>(devices: &'a [RawDevice], element: &str, link: &RawLink) -> Result<(
     Ok((found, number))
 }
 
-fn linked(device: &RawDevice, port: u16) -> Result<(Device, Role), Wrong> {
+fn linked_device(device: &RawDevice, port: u16) -> Result<(TopologyDevice, TopologyRole), SpannedError> {
     let (name, role) = (device.name.get_ref().clone(), *device.role.get_ref());
     let mac = match &device.mac {
         Some(text) => {
@@ -216,14 +222,16 @@ fn linked(device: &RawDevice, port: u16) -> Result<(Device, Role), Wrong> {
                 || (text.span().start, format!("expected six bytes like 02:00:00:00:00:01, got {:?}", text.get_ref()));
             parse_mac(text.get_ref()).ok_or_else(wrong)?
         }
-        None if role == Role::Server => return Err((device.name.span().start, format!("server {name} needs a mac"))),
+        None if role == TopologyRole::Server => {
+            return Err((device.name.span().start, format!("server {name} needs a mac")));
+        }
         None => [0; 6],
     };
-    let capacity = device.capacity.unwrap_or(if role == Role::Server { CAPACITY } else { 0 });
-    if role == Role::Server && capacity == 0 {
+    let capacity = device.capacity.unwrap_or(if role == TopologyRole::Server { CAPACITY } else { 0 });
+    if role == TopologyRole::Server && capacity == 0 {
         return Err((device.name.span().start, format!("server {name}: expected a capacity above 0")));
     }
-    Ok((Device { name, port, mac, capacity }, role))
+    Ok((TopologyDevice { name, port, mac, capacity }, role))
 }
 
 fn parse_mac(text: &str) -> Option<[u8; 6]> {
@@ -269,16 +277,16 @@ between = ["outside", "tor:0"]
     }
 
     #[test]
-    fn a_topology_is_read() {
+    fn valid_topology_is_parsed() {
         let topology = Topology::parse("topo.toml", GOOD).expect("good");
-        let s1 = Device { name: "s1".to_owned(), port: 4, mac: [2, 0, 0, 0, 0, 1], capacity: 500_000 };
+        let s1 = TopologyDevice { name: "s1".to_owned(), port: 4, mac: [2, 0, 0, 0, 0, 1], capacity: 500_000 };
         assert_eq!((topology.element.as_str(), topology.servers.as_slice()), ("tor", [s1].as_slice()));
         assert_eq!(topology.interfaces, BTreeMap::from([(4, "eth4".to_owned())]));
         assert_eq!((topology.networks[0].port, topology.server("s1"), topology.server("s2")), (0, Some(0), None));
     }
 
     #[test]
-    fn mistakes_are_pointed_at() {
+    fn topology_errors_name_line_and_column() {
         assert_eq!(wrong("\"s1\"]", "\"s9\"]"), "topo.toml:17:21: no device is named \"s9\"");
         assert!(wrong("role = \"server\"", "role = \"sever\"").starts_with("topo.toml:8:8: unknown variant `sever`"));
         assert!(wrong("capacity = 500_000", "speed = 3").starts_with("topo.toml:10:1: unknown field `speed`"));
@@ -303,6 +311,6 @@ between = ["outside", "tor:0"]
             "topo.toml:13:8: outside has no link to tor"
         );
         assert!(wrong("[[device]]", "[[device]").starts_with("topo.toml:2:"));
-        assert!(Topology::parse("t", "").expect_err("empty").what.contains("role \"element\""));
+        assert!(Topology::parse("t", "").expect_err("empty").message.contains("role \"element\""));
     }
 }

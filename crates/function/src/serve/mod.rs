@@ -1,104 +1,104 @@
-//! A server of a function: requests in, the same frames out as responses; and what the controller asks of it.
+//! Server of a function: processes requests of the element into responses, and commands of the controller.
 //!
 //! ```text
-//! request ─► no repeat ─► values of registers, if newer ─► Handler ─► response in place, with the values ─► turned round
-//! controller ─► lease, release, add, ranges ─► Holder, Handler ─► leased, recall
+//! request ─► repeat filter ─► register values, if newer ─► FunctionHandler ─► response in place, with values
+//! controller ─► lease, release, add, ranges ─► LeaseHolder, FunctionHandler ─► leased, recall
 //! ```
 //!
-//! [`Handler`] is the function's own part: C in a sandbox, or Rust. [`Server`] is what is around it, the same for all.
+//! [`FunctionHandler`] is the function's own part: C in a sandbox, or Rust. [`HandlerServer`] is the same for all
+//! functions.
 
+mod derived_params;
 mod flows;
-mod made_here;
-mod repeats;
+mod repeat_filter;
 mod server;
-mod unlisted;
+mod untracked_flows;
 
-use crate::ir::{Entry, Match, RegisterId, TableId};
-use crate::place::Mirror;
+use crate::ir::{Match, RegisterId, TableEntry, TableId};
+use crate::place::LeasableTables;
 
 pub use flows::Groups;
-pub use repeats::Repeats;
-pub use server::{Answer, Server, Stats};
+pub use repeat_filter::RequestRepeatFilter;
+pub use server::{FrameAnswer, HandlerServer, Stats};
 
-/// What became of a packet at its handler.
+/// Result of a handler for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The response is there.
+pub enum HandlerOutcome {
+    /// The response is complete.
     Respond,
-    /// The handler ended the packet, for this reason of its own.
+    /// The handler dropped the packet, with its own reason number.
     Drop(u32),
-    /// The handler failed, its instance was begun anew; the packet is lost.
+    /// The handler failed and was restarted; the packet is lost.
     Trap,
 }
 
-/// What happened to an entry of a mirrored table.
+/// Change of a mirrored table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// It came, or says something else.
-    Put(Entry),
-    /// It went: the handler removed it, or nothing used it for long.
+pub enum TableChange {
+    /// An entry was inserted or changed.
+    Put(TableEntry),
+    /// An entry was removed by the handler or expired.
     Removed(Vec<Match>),
 }
 
-/// An entry that a handler looked up for a packet: the element may have it.
+/// Entry that a handler looked up for a packet, and that may be placed in the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touched {
-    /// Of this table.
+pub struct TouchedEntry {
+    /// Table of the entry.
     pub table: TableId,
-    /// What it matches.
+    /// Keys of the entry.
     pub keys: Vec<Match>,
-    /// What was looked up.
+    /// Key that was looked up.
     pub key: Vec<u128>,
 }
 
-/// One instance of a function's handler, with its mirrored tables and registers.
+/// Instance of a function's handler, with its mirrored tables and registers.
 ///
-/// Tables, registers and actions have the numbers that the program has for them before its split.
-pub trait Handler: Mirror {
-    /// Works on a packet. `request`: a value for each of its parameters, in order; `packet`: as it came;
-    /// `response`: zeros, to be filled.
-    fn handle(&mut self, now_ms: u64, request: &[u128], packet: &[u8], response: &mut [u128]) -> Outcome;
+/// Tables, registers and actions have the numbers of the program before its split.
+pub trait FunctionHandler: LeasableTables {
+    /// Processes a packet. `request`: one value per parameter, in order; `packet`: the packet as received; `response`:
+    /// zeros, to be filled.
+    fn handle(&mut self, now_ms: u64, request: &[u128], packet: &[u8], response: &mut [u128]) -> HandlerOutcome;
 
-    /// The entry that the last packet was about: the first that it looked up and found, or made.
-    fn touched(&self) -> Option<Touched>;
+    /// Entry that the last packet was about: the first entry that was found or inserted for the packet.
+    fn touched(&self) -> Option<TouchedEntry>;
 
-    /// The next thing that happened to the tables and was not asked for yet.
-    fn poll_change(&mut self) -> Option<(TableId, Change)>;
+    /// Next change of a table that was not returned yet.
+    fn poll_change(&mut self) -> Option<(TableId, TableChange)>;
 
-    /// Adds an entry, or gives the one with these keys another action: an operator's, which does not grow old. False:
-    /// there is no room, or it is none of this table.
-    fn put(&mut self, table: TableId, entry: &Entry) -> bool;
+    /// Adds an operator's entry, which does not expire, or replaces the action of its keys; false if the table is full
+    /// or the entry does not fit the table.
+    fn put(&mut self, table: TableId, entry: &TableEntry) -> bool;
 
-    /// Removes an entry. False: there is none.
+    /// Removes an entry; false if it does not exist.
     fn remove(&mut self, table: TableId, keys: &[Match]) -> bool;
 
-    /// Whether the element has the entry: it does not grow old meanwhile.
+    /// Begins or ends the lease of an entry, which does not expire while it is leased.
     fn set_leased(&mut self, now_ms: u64, table: TableId, keys: &[Match], leased: bool);
 
-    /// The entry with these very keys.
-    fn entry(&self, table: TableId, keys: &[Match]) -> Option<Entry>;
+    /// Entry with exactly these keys.
+    fn entry(&self, table: TableId, keys: &[Match]) -> Option<TableEntry>;
 
     /// Calls `each` with every entry of the table.
-    fn each_entry(&self, table: TableId, each: &mut dyn FnMut(&Entry));
+    fn each_entry(&self, table: TableId, each: &mut dyn FnMut(&TableEntry));
 
-    /// A cell of a mirrored register; 0 beyond its end.
+    /// Value of a cell of a mirrored register; 0 beyond the end.
     fn register(&self, register: RegisterId, index: u32) -> u128;
 
-    /// Writes a cell of a mirrored register; beyond its end nothing happens.
+    /// Writes a cell of a mirrored register; beyond the end nothing happens.
     fn set_register(&mut self, register: RegisterId, index: u32, value: u128);
 
-    /// The ranges of a partition that are this server's from now on, first and last each, in order.
+    /// Replaces this server's ranges of a partition, first and last value of each, in order.
     fn set_ranges(&mut self, partition: usize, ranges: &[(u128, u128)]);
 
-    /// Lets entries go that nothing used for their time.
+    /// Expires entries that were idle for their idle time.
     fn expire(&mut self, now_ms: u64);
 
-    /// Has an entry go as one that nothing used for its time, if nothing used it for `idle_ms`: its flow is wanted elsewhere.
-    /// False: it stays.
-    fn let_go(&mut self, _now_ms: u64, _table: TableId, _keys: &[Match], _idle_ms: u64) -> bool {
+    /// Expires an entry early, if it was idle for `idle_ms`, so that its flow can move; false if the entry stays.
+    fn expire_if_idle(&mut self, _now_ms: u64, _table: TableId, _keys: &[Match], _idle_ms: u64) -> bool {
         false
     }
 
-    /// When [`Self::expire`] may find something next, at the earliest.
+    /// Earliest time at which [`Self::expire`] may expire an entry.
     fn next_expiry_ms(&self) -> Option<u64>;
 }

@@ -1,34 +1,34 @@
-//! Expressions of `#if`: whole numbers, `defined(NAME)`, and the operators of C; names that stand for nothing are 0.
+//! Conditions of `#if`: integers, `defined(NAME)` and the operators of C; undefined names are 0.
 
-use super::preprocess::Reader;
+use super::preprocess::Preprocessor;
 use crate::diag::Diagnostic;
 use crate::ir::Span;
-use crate::lex::{Kind, Token};
+use crate::lex::{Token, TokenKind};
 
-/// How deep brackets go.
+/// Largest nesting depth of parentheses.
 const DEPTH_MAX: usize = 32;
-/// Operators of two operands, the weakest first.
+/// Binary operators, weakest precedence first.
 const LEVELS: [&[&str]; 5] = [&["||"], &["&&"], &["==", "!="], &["<", "<=", ">", ">="], &["+", "-"]];
 
-impl Reader<'_> {
-    /// Whether it is true; `at` is where to complain if there is nothing.
+impl Preprocessor<'_> {
+    /// Evaluates a condition; `at` is the position for a diagnostic if the condition is empty.
     pub fn holds(&mut self, tokens: Vec<Token>, at: Span) -> bool {
         let mut known = Vec::new();
         let mut rest = tokens.as_slice();
         while let [token, after @ ..] = rest {
             rest = after;
             let named = match (token.kind.is("defined"), after) {
-                (true, [open, Token { kind: Kind::Name(name), .. }, close, after @ ..])
+                (true, [open, Token { kind: TokenKind::Name(name), .. }, close, after @ ..])
                     if open.kind.is("(") && close.kind.is(")") =>
                 {
                     Some((name, after))
                 }
-                (true, [Token { kind: Kind::Name(name), .. }, after @ ..]) => Some((name, after)),
+                (true, [Token { kind: TokenKind::Name(name), .. }, after @ ..]) => Some((name, after)),
                 _ => None,
             };
             if let Some((name, after)) = named {
                 let defined = u128::from(self.macros.contains_key(name));
-                known.push(Token { kind: Kind::Number(defined.into(), None), ..token.clone() });
+                known.push(Token { kind: TokenKind::Number(defined.into(), None), ..token.clone() });
                 rest = after;
             } else {
                 known.push(token.clone());
@@ -36,25 +36,25 @@ impl Reader<'_> {
         }
         let mut tokens = Vec::new();
         self.expand_into(&known, &mut Vec::new(), &mut tokens);
-        let mut reading = Reading { tokens: &tokens, at: 0 };
+        let mut reading = ConditionParser { tokens: &tokens, at: 0 };
         match reading.level(0, 0).filter(|_| reading.at == tokens.len()) {
             Some(value) => value != 0,
             None => {
                 let found = tokens.get(reading.at).map_or("nothing".to_owned(), |token| token.kind.to_string());
                 let at = tokens.get(reading.at).map_or(at, |token| token.at);
-                self.sink.push(Diagnostic::new(at, format!("expected a condition of numbers, found {found}")));
+                self.sink.push(Diagnostic::new(at, format!("expected an integer condition, found {found}")));
                 false
             }
         }
     }
 }
 
-struct Reading<'a> {
+struct ConditionParser<'a> {
     tokens: &'a [Token],
     at: usize,
 }
 
-impl Reading<'_> {
+impl ConditionParser<'_> {
     fn level(&mut self, level: usize, depth: usize) -> Option<i128> {
         let Some(operators) = LEVELS.get(level) else { return self.operand(depth) };
         let mut left = self.level(level + 1, depth)?;
@@ -83,11 +83,11 @@ impl Reading<'_> {
         let token = self.tokens.get(self.at).filter(|_| depth < DEPTH_MAX)?;
         self.at += 1;
         match &token.kind {
-            Kind::Number(number, _) => number.to_i128(),
-            Kind::Name(_) => Some(0),
-            Kind::Punct("!") => Some(i128::from(self.operand(depth + 1)? == 0)),
-            Kind::Punct("-") => Some(self.operand(depth + 1)?.wrapping_neg()),
-            Kind::Punct("(") => {
+            TokenKind::Number(number, _) => number.to_i128(),
+            TokenKind::Name(_) => Some(0),
+            TokenKind::Punct("!") => Some(i128::from(self.operand(depth + 1)? == 0)),
+            TokenKind::Punct("-") => Some(self.operand(depth + 1)?.wrapping_neg()),
+            TokenKind::Punct("(") => {
                 let value = self.level(0, depth + 1)?;
                 let close = self.tokens.get(self.at)?;
                 self.at += 1;

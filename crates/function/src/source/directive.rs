@@ -1,20 +1,20 @@
-//! Lines that begin with `#`.
+//! Preprocessor directives.
 
 use super::expand::Macro;
-use super::preprocess::{Condition, Reader};
+use super::preprocess::{Condition, Preprocessor};
 use crate::diag::{Diagnostic, Sink};
 use crate::ir::Span;
-use crate::lex::{Kind, Scanner, Token};
+use crate::lex::{Scanner, Token, TokenKind};
 use std::rc::Rc;
 
-impl Reader<'_> {
-    /// Follows one directive; `line` is what stands behind its `#`.
+impl Preprocessor<'_> {
+    /// Executes a directive; `line` covers the text after `#`.
     pub fn directive(&mut self, text: &str, line: Span, scanner: &mut Scanner<'_>, conditions: &mut Vec<Condition>) {
         let active = conditions.last().is_none_or(|condition| condition.active);
         let mut part = Scanner::part(text, line);
         let word = part.next(self.sink);
-        let Kind::Name(name) = &word.kind else {
-            if active && word.kind != Kind::End {
+        let TokenKind::Name(name) = &word.kind else {
+            if active && word.kind != TokenKind::End {
                 self.sink.push(Diagnostic::new(word.at, format!("expected a directive, found {}", word.kind)));
             }
             return;
@@ -27,7 +27,7 @@ impl Reader<'_> {
             }
             "elif" | "else" => {
                 let Some(open) = conditions.last().filter(|open| !open.last) else {
-                    self.sink.push(Diagnostic::new(word.at, format!("`#{name}` without its `#if`")));
+                    self.sink.push(Diagnostic::new(word.at, format!("`#{name}` without `#if`")));
                     return;
                 };
                 let (taken, braces) = (open.taken, open.braces);
@@ -41,36 +41,36 @@ impl Reader<'_> {
             }
             "endif" => {
                 if conditions.pop().is_none() {
-                    self.sink.push(Diagnostic::new(word.at, "`#endif` without its `#if`"));
+                    self.sink.push(Diagnostic::new(word.at, "`#endif` without `#if`"));
                 }
             }
             _ if !active => {}
             "define" => self.define(part, text[word.at.end as usize..line.end as usize].trim()),
             "undef" => {
-                if let Kind::Name(name) = part.next(self.sink).kind {
+                if let TokenKind::Name(name) = part.next(self.sink).kind {
                     self.macros.remove(&name);
                 }
             }
             "include" => self.include(text, line, &word),
             "error" => {
-                let said = text[word.at.end as usize..line.end as usize].trim();
-                self.sink.push(Diagnostic::new(word.at, format!("#error {said}")));
+                let message = text[word.at.end as usize..line.end as usize].trim();
+                self.sink.push(Diagnostic::new(word.at, format!("#error {message}")));
             }
             "pragma" | "line" | "warning" => {}
             _ => self.sink.push(
-                Diagnostic::new(word.at, format!("`#{name}` is not in the subset"))
-                    .hint("there are #include, #define, #undef, #if, #ifdef, #ifndef, #elif, #else, #endif, #error"),
+                Diagnostic::new(word.at, format!("`#{name}` is not supported"))
+                    .hint("available: #include, #define, #undef, #if, #ifdef, #ifndef, #elif, #else, #endif, #error"),
             ),
         }
     }
 
-    /// Whether `#if`, `#ifdef` or `#ifndef` holds.
+    /// Evaluates `#if`, `#ifdef` or `#ifndef`.
     fn condition(&mut self, kind: &str, word: &Token, part: &mut Scanner<'_>) -> bool {
         if kind == "if" {
             let mut tokens = Vec::new();
             loop {
                 let token = part.next(self.sink);
-                if token.kind == Kind::End {
+                if token.kind == TokenKind::End {
                     break;
                 }
                 tokens.push(token);
@@ -78,17 +78,18 @@ impl Reader<'_> {
             return self.holds(tokens, word.at);
         }
         let token = part.next(self.sink);
-        let Kind::Name(name) = &token.kind else {
+        let TokenKind::Name(name) = &token.kind else {
             self.sink.push(Diagnostic::new(word.at, format!("expected a name, found {}", token.kind)));
             return false;
         };
         self.macros.contains_key(name) == (kind == "ifdef")
     }
 
-    /// `#define NAME tokens`, `#define NAME(a, b) tokens`: what P4 can't read in them, C may.
+    /// Defines `#define NAME tokens` or `#define NAME(a, b) tokens`. The tokens need not be valid P4, as C may use
+    /// them.
     fn define(&mut self, mut part: Scanner<'_>, text: &str) {
         let token = part.next(self.sink);
-        let Kind::Name(name) = token.kind else {
+        let TokenKind::Name(name) = token.kind else {
             self.sink.push(Diagnostic::new(token.at, format!("expected a name to define, found {}", token.kind)));
             return;
         };
@@ -96,7 +97,7 @@ impl Reader<'_> {
         let (mut body, mut parameters, mut unheard) = (Vec::new(), None, Sink::default());
         loop {
             let token = part.next(&mut unheard);
-            if token.kind == Kind::End {
+            if token.kind == TokenKind::End {
                 break;
             }
             if body.is_empty() && parameters.is_none() && token.joined && token.kind.is("(") {
@@ -114,18 +115,18 @@ impl Reader<'_> {
         loop {
             let token = part.next(self.sink);
             match token.kind {
-                Kind::Name(name) => parameters.push(name),
-                Kind::Punct(")") if parameters.is_empty() => return Some(parameters),
+                TokenKind::Name(name) => parameters.push(name),
+                TokenKind::Punct(")") if parameters.is_empty() => return Some(parameters),
                 kind => {
-                    let message = format!("expected a macro's parameter, found {kind}");
+                    let message = format!("expected a macro parameter, found {kind}");
                     self.sink.push(Diagnostic::new(token.at, message));
                     return None;
                 }
             }
             let token = part.next(self.sink);
             match token.kind {
-                Kind::Punct(")") => return Some(parameters),
-                Kind::Punct(",") => {}
+                TokenKind::Punct(")") => return Some(parameters),
+                TokenKind::Punct(",") => {}
                 kind => {
                     self.sink.push(Diagnostic::new(token.at, format!("expected `,` or `)`, found {kind}")));
                     return None;
@@ -134,7 +135,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `#include "name"`, `#include <name>`.
+    /// Executes `#include "name"` or `#include <name>`.
     fn include(&mut self, text: &str, line: Span, word: &Token) {
         let rest = text[word.at.end as usize..line.end as usize].trim();
         let named = [('"', '"', false), ('<', '>', true)].into_iter().find_map(|(open, close, system)| {
@@ -152,7 +153,7 @@ impl Reader<'_> {
             Ok(file) => self.file(file),
             Err(why) => {
                 let wrong = Diagnostic::new(at, why);
-                self.sink.push(wrong.hint("built in are <core.p4>, <v1model.p4>, <inet.p4> and <pipeline.p4>"));
+                self.sink.push(wrong.hint("built-in files: <core.p4>, <v1model.p4>, <inet.p4>, <pipeline.p4>"));
             }
         }
     }

@@ -1,42 +1,43 @@
-//! Macros: `#define NAME tokens` and `#define NAME(a, b) tokens`. What comes out stands where the name stood.
+//! Macro expansion: `#define NAME tokens` and `#define NAME(a, b) tokens`. Expanded tokens have the position of the
+//! use.
 
-use super::preprocess::Reader;
+use super::preprocess::Preprocessor;
 use crate::diag::Diagnostic;
 use crate::ir::Span;
-use crate::lex::{Kind, Token};
+use crate::lex::{Token, TokenKind};
 use std::rc::Rc;
 
-/// How deep macros use one another.
+/// Largest nesting depth of expansions.
 const MACRO_DEPTH_MAX: usize = 64;
-/// Tokens that macros make in all, also those that other macros take up.
+/// Largest number of tokens from all expansions, intermediate ones included.
 const MADE_MAX: usize = 1 << 20;
 
-/// What a name stands for.
+/// Macro definition.
 #[derive(Debug, Clone)]
 pub(super) struct Macro {
-    /// If it takes any, also none: `NAME()`.
+    /// Parameters; `Some` of an empty list for `NAME()`.
     pub parameters: Option<Vec<Rc<str>>>,
     pub body: Rc<[Token]>,
-    /// Its line, behind `#define`.
+    /// Source line after `#define`.
     pub text: Rc<str>,
     pub at: Span,
 }
 
-impl Reader<'_> {
-    /// Puts out what these tokens become; all stand where the first of them does.
+impl Preprocessor<'_> {
+    /// Expands tokens into the output; all get the position of the first token.
     pub fn expand(&mut self, tokens: Vec<Token>) {
         let mut out = Vec::new();
         self.expand_into(&tokens, &mut Vec::new(), &mut out);
         out.into_iter().for_each(|token| self.put(token));
     }
 
-    /// The same, into a list of the caller's. `hidden`: macros being expanded, that are not expanded again.
+    /// Expands tokens into a list. `hidden` lists the macros that are being expanded and are not expanded again.
     pub fn expand_into(&mut self, tokens: &[Token], hidden: &mut Vec<Rc<str>>, out: &mut Vec<Token>) {
         let mut at = 0;
         while let Some(token) = tokens.get(at).filter(|_| self.made <= MADE_MAX) {
             at += 1;
             let found = match &token.kind {
-                Kind::Name(name) if !hidden.contains(name) => self.macros.get_key_value(name),
+                TokenKind::Name(name) if !hidden.contains(name) => self.macros.get_key_value(name),
                 _ => None,
             };
             let Some((name, known)) = found else {
@@ -54,7 +55,7 @@ impl Reader<'_> {
                 at = end;
                 let given = if parameters.is_empty() && arguments == [[]] { 0 } else { arguments.len() };
                 if given != parameters.len() {
-                    let message = format!("macro `{name}` takes {} arguments, here are {given}", parameters.len());
+                    let message = format!("macro `{name}` takes {} arguments, found {given}", parameters.len());
                     self.sink.push(Diagnostic::new(token.at, message));
                     continue;
                 }
@@ -63,7 +64,7 @@ impl Reader<'_> {
             self.made += 1 + body.len();
             if self.made > MADE_MAX || hidden.len() >= MACRO_DEPTH_MAX {
                 self.made = MADE_MAX + 1;
-                self.sink.push(Diagnostic::new(token.at, "macros use one another too often"));
+                self.sink.push(Diagnostic::new(token.at, "macro expansion is too large"));
                 return;
             }
             for piece in &mut body {
@@ -75,7 +76,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A macro's tokens with its arguments, which are expanded first, in place of its parameters.
+    /// Macro body with the expanded arguments in place of the parameters.
     fn substitute(
         &mut self,
         known: &Macro,
@@ -86,7 +87,7 @@ impl Reader<'_> {
         let mut expanded = Vec::new();
         for argument in arguments {
             let mut out = Vec::new();
-            // An argument within an argument within …
+            // Bounds the recursion through nested arguments.
             if self.nesting < MACRO_DEPTH_MAX {
                 self.nesting += 1;
                 self.expand_into(argument, hidden, &mut out);
@@ -94,14 +95,14 @@ impl Reader<'_> {
             } else {
                 self.made = MADE_MAX + 1;
                 let at = argument.first().map_or(known.at, |token| token.at);
-                self.sink.push(Diagnostic::new(at, "macros use one another too often"));
+                self.sink.push(Diagnostic::new(at, "macro expansion is too large"));
             }
             expanded.push(out);
         }
         let mut body = Vec::new();
         for piece in known.body.iter() {
             let place = match &piece.kind {
-                Kind::Name(name) => parameters.iter().position(|parameter| parameter == name),
+                TokenKind::Name(name) => parameters.iter().position(|parameter| parameter == name),
                 _ => None,
             };
             match place {
@@ -116,7 +117,7 @@ impl Reader<'_> {
     }
 }
 
-/// Arguments from behind `(` on, and the place behind its `)`.
+/// Arguments after the `(` at `start`, and the index behind the closing `)`.
 fn arguments(tokens: &[Token], start: usize) -> (Vec<Vec<Token>>, usize) {
     let mut arguments = vec![Vec::new()];
     let mut open = 1_usize;

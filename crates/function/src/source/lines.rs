@@ -1,11 +1,11 @@
-//! How many lines somebody has written.
+//! Line counts of source text.
 
-/// Lines of a text, in P4 or C.
+/// Number of lines of a text, in P4 or C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lines {
-    /// Those with code on them.
+    /// Lines with code.
     pub code: usize,
-    /// All, with blank ones and comments.
+    /// All lines, blank lines and comments included.
     pub all: usize,
 }
 
@@ -17,7 +17,7 @@ impl std::ops::AddAssign for Lines {
 }
 
 impl Lines {
-    /// Of this text.
+    /// Counts the lines of a text.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let (mut lines, mut comment) = (Self::default(), false);
@@ -29,8 +29,8 @@ impl Lines {
     }
 }
 
-/// Whether something on the line is neither blank nor a comment; `comment`: whether it begins in one that goes on, and
-/// then whether the next one does.
+/// True if the line contains code, not only blanks and comments. `comment` says whether the line begins within a block
+/// comment, and is updated for the next line.
 fn has_code(line: &str, comment: &mut bool) -> bool {
     let (mut found, mut string, mut rest) = (false, false, line);
     while let Some(character) = rest.chars().next() {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_blank_lines_are_no_code() {
+    fn comments_and_blank_lines_are_not_counted() {
         let text =
             "// a\n\nint a; // b\n/* c\n d */ int b;\n\t\n/* e */ /* f */\nx = \"// no \\\" comment\"; /*\n*/\ny;";
         assert_eq!(Lines::of(text), Lines { code: 4, all: 10 });

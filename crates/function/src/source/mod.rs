@@ -1,4 +1,4 @@
-//! The text of a program: the file that was named, what it includes, and what comes with Pathcall.
+//! Source files of a program: main file, includes, and built-in includes.
 
 mod condition;
 mod directive;
@@ -13,12 +13,12 @@ use crate::ir::Span;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The longest file that is read, bytes.
+/// Largest source file, bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
-/// How many files one program may consist of; one that is included twice counts twice.
+/// Largest number of files of a program; a file included twice counts twice.
 pub const FILES_MAX: usize = 256;
 
-/// Included between `<>` and found nowhere else.
+/// Built-in files for `#include <…>`.
 const BUILT_IN: [(&str, &str); 4] = [
     ("core.p4", include_str!("../../p4include/core.p4")),
     ("v1model.p4", include_str!("../../p4include/v1model.p4")),
@@ -26,16 +26,16 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("inet.p4", include_str!("../../p4include/inet.p4")),
 ];
 
-/// What is compiled.
+/// Input of the compiler.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// A file.
+    /// File path.
     File(PathBuf),
-    /// A text under a name; what it includes is looked for beside this name.
+    /// Text with a name; its includes are relative to the name.
     Text {
-        /// The name.
+        /// Name.
         name: String,
-        /// The text.
+        /// Text.
         text: String,
     },
 }
@@ -52,61 +52,61 @@ impl<N: Into<String>, T: Into<String>> From<(N, T)> for Input {
     }
 }
 
-/// All files of one program, in the order of reading: [`Span::file`] is an index here.
+/// All files of a program in the order of reading; [`Span::file`] is an index into them.
 #[derive(Debug, Default)]
 pub struct Sources {
     files: Vec<File>,
     includes: Vec<PathBuf>,
-    /// Names that are defined before the first line.
+    /// Macros that are defined before the first line.
     defines: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
 struct File {
     name: String,
-    /// Where its own includes are looked for first; none for those built in.
+    /// Directory of the file, which is searched first for its includes; `None` for built-in files.
     folder: Option<PathBuf>,
     text: Rc<str>,
 }
 
 impl Sources {
-    /// No files yet; what is included is looked for in these folders, after the including file's own.
+    /// Empty set of sources; includes are searched in the including file's directory, then in `includes`.
     #[must_use]
     pub fn new(includes: Vec<PathBuf>) -> Self {
         Self { files: Vec::new(), includes, defines: Vec::new() }
     }
 
-    /// As `#define name value` before the first line would do.
+    /// Defines a macro, as `#define name value` before the first line.
     #[must_use]
     pub fn define(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.defines.push((name.into(), value.into()));
         self
     }
 
-    /// The name of a file, as it was given.
+    /// Name of a file, as it was given.
     #[must_use]
     pub fn name(&self, file: u16) -> &str {
         self.files.get(usize::from(file)).map_or("", |file| &file.name)
     }
 
-    /// Its text.
+    /// Text of a file.
     #[must_use]
     pub fn text(&self, file: u16) -> &str {
         self.files.get(usize::from(file)).map_or("", |file| &file.text)
     }
 
-    /// Its text, for one that reads on while further files come.
+    /// Text of a file, shared so that more files can be added meanwhile.
     pub(crate) fn shared(&self, file: u16) -> Rc<str> {
         Rc::clone(&self.files[usize::from(file)].text)
     }
 
-    /// What stands there.
+    /// Text of a span.
     #[must_use]
     pub fn slice(&self, at: Span) -> &str {
         self.text(at.file).get(at.start as usize..at.end as usize).unwrap_or("")
     }
 
-    /// Line and column of the first character, both from 1.
+    /// Line and column of a span's first character, both from 1.
     #[must_use]
     pub fn position(&self, at: Span) -> (usize, usize) {
         let text = self.text(at.file);
@@ -115,7 +115,7 @@ impl Sources {
         (1 + before.matches('\n').count(), 1 + before[line_start..].chars().count())
     }
 
-    /// Where that line and column, both from 1, are in the file of this name; of one that was read twice, the first.
+    /// Span at a line and column, both from 1, of the file with this name; the first one if the file was read twice.
     #[must_use]
     pub fn at(&self, name: &str, line: usize, column: usize) -> Option<Span> {
         let file = self.files.iter().position(|file| file.name == name)?;
@@ -128,7 +128,7 @@ impl Sources {
         Some(Span { file: file as u16, start: start as u32, end: (start + end.max(1)) as u32 })
     }
 
-    /// Names and texts of all files that do not come with Pathcall, each once.
+    /// Name and text of each file that is not built in, without repeats.
     pub fn written(&self) -> impl Iterator<Item = (&str, &str)> {
         let once = |(at, file): &(usize, &File)| {
             let is_built_in = file.folder.is_none() && file.name.starts_with('<');
@@ -137,10 +137,10 @@ impl Sources {
         self.files.iter().enumerate().filter(once).map(|(_, file)| (&*file.name, &*file.text))
     }
 
-    /// Reads the file that was named.
+    /// Reads the main file.
     ///
     /// # Errors
-    /// Why it can't be read.
+    /// Reason why the file cannot be read.
     pub(crate) fn open(&mut self, input: Input) -> Result<u16, String> {
         match input {
             Input::File(path) => {
@@ -154,11 +154,11 @@ impl Sources {
         }
     }
 
-    /// Reads what `from` includes: between quotes beside it, then in the folders named; between `<>` those that are
-    /// built in first.
+    /// Reads an include of file `from`. A quoted name is searched in the file's directory, then in the include
+    /// directories; a `<name>` is searched among the built-in files first.
     ///
     /// # Errors
-    /// Why it can't be read.
+    /// Reason why the file cannot be read.
     pub(crate) fn include(&mut self, from: u16, name: &str, system: bool) -> Result<u16, String> {
         let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
         if let Some((name, text)) = built_in.filter(|_| system) {
@@ -173,8 +173,8 @@ impl Sources {
             }
         }
         match built_in {
-            Some((name, _)) => Err(format!("no file `{name}` here; the one that comes with Pathcall is <{name}>")),
-            None => Err(format!("no file `{name}`")),
+            Some((name, _)) => Err(format!("file `{name}` not found; the built-in one is <{name}>")),
+            None => Err(format!("file `{name}` not found")),
         }
     }
 
@@ -183,7 +183,7 @@ impl Sources {
             return Err(format!("more than {FILES_MAX} files"));
         }
         if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(format!("`{name}` has {} bytes, at most {FILE_BYTES_MAX}", text.len()));
+            return Err(format!("`{name}` has {} bytes (at most {FILE_BYTES_MAX})", text.len()));
         }
         self.files.push(File { name, folder, text: text.into() });
         Ok((self.files.len() - 1) as u16)
@@ -191,9 +191,9 @@ impl Sources {
 }
 
 fn load(path: &Path) -> Result<String, String> {
-    let length = std::fs::metadata(path).map_err(|e| format!("can't read {}: {e}", path.display()))?.len();
+    let length = std::fs::metadata(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?.len();
     if length > FILE_BYTES_MAX {
-        return Err(format!("{} has {length} bytes, at most {FILE_BYTES_MAX}", path.display()));
+        return Err(format!("{} has {length} bytes (at most {FILE_BYTES_MAX})", path.display()));
     }
-    std::fs::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()))
+    std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
 }

@@ -1,29 +1,30 @@
-//! Files to one stream of tokens: `#include`, `#define`, `#if` are followed on the way (P4_16 §6.2).
+//! Preprocessor: files to one stream of tokens, with `#include`, `#define` and `#if` (P4_16 §6.2).
 
 use super::expand::Macro;
 use super::{Input, Sources};
 use crate::diag::{Diagnostic, Sink};
 use crate::ir::Span;
-use crate::lex::{Kind, Scanner, Token};
+use crate::lex::{Scanner, Token, TokenKind};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How deep files include one another.
+/// Largest nesting depth of includes.
 const INCLUDE_DEPTH_MAX: usize = 16;
-/// All tokens of a program.
+/// Largest number of tokens of a program.
 const TOKENS_MAX: usize = 1 << 20;
 
-/// A program's text, read.
-pub(crate) struct Read {
-    /// All tokens; the last one is [`Kind::End`].
+/// Preprocessed program.
+pub(crate) struct PreprocessedProgram {
+    /// Tokens, the last of which is [`TokenKind::End`].
     pub tokens: Vec<Token>,
-    /// What stands defined at the end, a line each.
+    /// Macros that are defined at the end, one per line.
     pub defines: String,
 }
 
-/// Reads a program.
-pub(crate) fn read(sources: &mut Sources, input: Input, sink: &mut Sink) -> Read {
-    let mut reader = Reader { sources, sink, macros: HashMap::new(), out: Vec::new(), depth: 0, made: 0, nesting: 0 };
+/// Preprocesses a program.
+pub(crate) fn read(sources: &mut Sources, input: Input, sink: &mut Sink) -> PreprocessedProgram {
+    let mut reader =
+        Preprocessor { sources, sink, macros: HashMap::new(), out: Vec::new(), depth: 0, made: 0, nesting: 0 };
     match reader.sources.open(input) {
         Ok(file) => {
             reader.defined_outside();
@@ -37,46 +38,46 @@ pub(crate) fn read(sources: &mut Sources, input: Input, sink: &mut Sink) -> Read
     known.sort_by_key(|known| known.at);
     let defines = known.iter().map(|known| format!("#define {}\n", known.text)).collect();
     let mut tokens = reader.out;
-    tokens.push(Token { kind: Kind::End, at: end, joined: false, first: true });
-    Read { tokens, defines }
+    tokens.push(Token { kind: TokenKind::End, at: end, joined: false, first: true });
+    PreprocessedProgram { tokens, defines }
 }
 
-/// Reads files.
-pub(super) struct Reader<'a> {
+/// Preprocessor state.
+pub(super) struct Preprocessor<'a> {
     pub sources: &'a mut Sources,
     pub sink: &'a mut Sink,
     pub macros: HashMap<Rc<str>, Macro>,
     pub out: Vec<Token>,
-    /// Files that are open.
+    /// Nesting depth of includes.
     pub depth: usize,
-    /// Tokens that macros have made so far.
+    /// Number of tokens from expansions so far.
     pub made: usize,
-    /// Arguments of macros being worked on, each in the one before.
+    /// Nesting depth of macro arguments.
     pub nesting: usize,
 }
 
-/// An `#if` that is open.
+/// Open `#if`.
 pub(super) struct Condition {
-    /// Its place.
+    /// Position of the directive.
     pub at: Span,
-    /// Whether what stands here is read.
+    /// True if the current branch is compiled.
     pub active: bool,
-    /// Whether a branch has been taken, or none may be.
+    /// True if a branch has been taken, or the whole conditional is skipped.
     pub taken: bool,
-    /// Whether `#else` has come.
+    /// True after `#else`.
     pub last: bool,
-    /// Braces open where it began.
+    /// Brace depth at the `#if`.
     pub braces: usize,
 }
 
-impl Reader<'_> {
-    /// Reads a file and what it includes.
+impl Preprocessor<'_> {
+    /// Preprocesses a file and its includes.
     pub fn file(&mut self, file: u16) {
         if self.depth >= INCLUDE_DEPTH_MAX {
             let at = Span { file, start: 0, end: 0 };
             self.sink.push(
-                Diagnostic::new(at, format!("files include one another more than {INCLUDE_DEPTH_MAX} deep"))
-                    .hint("guard a file with #ifndef … #define … #endif"),
+                Diagnostic::new(at, format!("includes are nested more than {INCLUDE_DEPTH_MAX} levels deep"))
+                    .hint("add an include guard: #ifndef … #define … #endif"),
             );
             return;
         }
@@ -89,12 +90,12 @@ impl Reader<'_> {
             let active = conditions.last().is_none_or(|condition| condition.active);
             let token = scanner.next(if active { self.sink } else { &mut unheard });
             match token.kind {
-                Kind::End => break,
-                Kind::Hash => {
+                TokenKind::End => break,
+                TokenKind::Hash => {
                     let line = scanner.rest_of_line();
                     self.directive(&text, line, &mut scanner, &mut conditions);
                 }
-                Kind::Name(_) if active => self.name(token, &mut scanner),
+                TokenKind::Name(_) if active => self.name(token, &mut scanner),
                 _ if active => self.put(token),
                 _ => {}
             }
@@ -104,12 +105,12 @@ impl Reader<'_> {
             self.sink.push(Diagnostic::new(at, format!("more than {TOKENS_MAX} tokens")));
         }
         if let Some(open) = conditions.first() {
-            self.sink.push(Diagnostic::new(open.at, "an `#if` without its `#endif`"));
+            self.sink.push(Diagnostic::new(open.at, "`#if` without `#endif`"));
         }
         self.depth -= 1;
     }
 
-    /// What is defined before the first line: names from the command line.
+    /// Defines the macros of the command line.
     fn defined_outside(&mut self) {
         let text: String =
             self.sources.defines.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
@@ -121,19 +122,19 @@ impl Reader<'_> {
         }
     }
 
-    /// A token for the parser.
+    /// Appends a token to the output.
     pub fn put(&mut self, mut token: Token) {
-        if let Kind::NoNumber(word) = &token.kind {
-            let wrong = Diagnostic::new(token.at, format!("`{word}` is no number"));
-            self.sink.push(wrong.hint("numbers look like 10, 0xff, 0b101, 8w255, 4s7, and have 128 bits at most"));
-            token.kind = Kind::Number(0.into(), None);
+        if let TokenKind::NoNumber(word) = &token.kind {
+            let wrong = Diagnostic::new(token.at, format!("invalid number `{word}`"));
+            self.sink.push(wrong.hint("number formats: 10, 0xff, 0b101, 8w255, 4s7; at most 128 bits"));
+            token.kind = TokenKind::Number(0.into(), None);
         }
         self.out.push(token);
     }
 
-    /// A name: itself, or what a macro makes of it.
+    /// Appends a name, or its expansion if it is a macro.
     fn name(&mut self, token: Token, scanner: &mut Scanner<'_>) {
-        let Kind::Name(name) = &token.kind else { return };
+        let TokenKind::Name(name) = &token.kind else { return };
         let Some(known) = self.macros.get(name) else {
             self.out.push(token);
             return;
@@ -145,7 +146,7 @@ impl Reader<'_> {
             let mut ahead = scanner.clone();
             loop {
                 let token = ahead.next(&mut unheard);
-                if open == 0 && !token.kind.is("(") || matches!(token.kind, Kind::End | Kind::Hash) {
+                if open == 0 && !token.kind.is("(") || matches!(token.kind, TokenKind::End | TokenKind::Hash) {
                     break;
                 }
                 if token.kind.is("(") {
@@ -158,7 +159,7 @@ impl Reader<'_> {
                     break;
                 }
             }
-            // Not called: the name itself. Braces and lines within the arguments are the scanner's to follow.
+            // A function-like macro without `(` stays a plain name; the scanner still has to follow the skipped tokens.
             for _ in 1..call.len() {
                 scanner.next(self.sink);
             }

@@ -1,30 +1,31 @@
-//! Adds to a program what the compiler generates: names begin with `pc.`, spans are the default one.
+//! Builder for compiler-generated parts of a program. Generated names begin with `pc.`; spans are the default.
 
 use crate::ir::{
-    Action, ActionId, Block, Counter, CounterId, Entry, Expr, ExprKind, Header, HeaderId, Key, MatchKind, Program,
-    Register, RegisterId, Slot, SlotId, SlotKind, Span, Standard, Stmt, StmtKind, Table, TableId, Ty, Unary,
+    Action, ActionId, Block, Counter, CounterId, Expr, ExprKind, Header, HeaderId, MatchKind, Program, Register,
+    RegisterId, Slot, SlotId, SlotKind, Span, Standard, Stmt, StmtKind, Table, TableEntry, TableId, TableKey, Ty,
+    Unary,
 };
 
-/// A program that grows.
+/// Program under construction.
 #[derive(Debug)]
 pub struct Build {
-    /// As it is so far.
+    /// Program so far.
     pub program: Program,
 }
 
 impl Build {
-    /// A local variable.
+    /// New local variable.
     pub fn local(&mut self, name: &str, ty: Ty) -> SlotId {
         self.slot(name, ty, SlotKind::Local)
     }
 
-    /// A slot.
+    /// New slot.
     pub fn slot(&mut self, name: &str, ty: Ty, kind: SlotKind) -> SlotId {
         self.program.slots.push(Slot { name: name.to_owned(), ty, kind });
         SlotId(self.program.slots.len() as u32 - 1)
     }
 
-    /// A field of `standard_metadata`, which the program has from now on.
+    /// Slot of a field of `standard_metadata`, added if absent.
     pub fn standard(&mut self, field: Standard) -> SlotId {
         let kind = SlotKind::Standard(field);
         if let Some(at) = self.program.slots.iter().position(|slot| slot.kind == kind) {
@@ -45,7 +46,7 @@ impl Build {
         self.slot(&format!("pc.sm.{name}"), Ty::Bit(width), kind)
     }
 
-    /// A header with these fields; whole bytes together.
+    /// New header with these fields, together whole bytes.
     pub fn header(&mut self, name: &str, fields: &[(String, Ty)]) -> (HeaderId, Vec<SlotId>) {
         let id = HeaderId(self.program.headers.len() as u32);
         let mut offset_bits = 0;
@@ -64,7 +65,7 @@ impl Build {
         (id, slots)
     }
 
-    /// An action with parameters of these names and types.
+    /// New action with parameters of these names and types.
     pub fn action(&mut self, name: &str, params: &[(&str, Ty)], body: impl FnOnce(&[SlotId]) -> Block) -> ActionId {
         let params: Vec<_> = params.iter().map(|(param, ty)| self.local(&format!("{name}.{param}"), *ty)).collect();
         let body = body(&params);
@@ -72,7 +73,7 @@ impl Build {
         ActionId(self.program.actions.len() as u32 - 1)
     }
 
-    /// A table of `size` entries.
+    /// New table of `size` entries.
     pub fn table(
         &mut self,
         name: &str,
@@ -81,7 +82,7 @@ impl Build {
         default: (ActionId, Vec<u128>),
         size: u32,
     ) -> TableId {
-        let key = |(name, expr, kind): &(&str, Expr, MatchKind)| Key {
+        let key = |(name, expr, kind): &(&str, Expr, MatchKind)| TableKey {
             expr: expr.clone(),
             kind: *kind,
             name: (*name).to_owned(),
@@ -91,7 +92,7 @@ impl Build {
             keys: keys.iter().map(key).collect(),
             actions: actions.to_vec(),
             default,
-            entries: Vec::<Entry>::new(),
+            entries: Vec::<TableEntry>::new(),
             size,
             mirrored: false,
             idle_timeout_ms: None,
@@ -100,95 +101,95 @@ impl Build {
         TableId(self.program.tables.len() as u32 - 1)
     }
 
-    /// An array of registers.
+    /// New register array.
     pub fn register(&mut self, name: &str, ty: Ty, size: u32) -> RegisterId {
         self.program.registers.push(Register { name: name.to_owned(), ty, size, mirrored: false });
         RegisterId(self.program.registers.len() as u32 - 1)
     }
 
-    /// An array of counters.
+    /// New counter array.
     pub fn counter(&mut self, name: &str, size: u32) -> CounterId {
         self.program.counters.push(Counter { name: name.to_owned(), size });
         CounterId(self.program.counters.len() as u32 - 1)
     }
 
-    /// The value of a slot.
+    /// Value of a slot.
     pub fn value(&self, slot: SlotId) -> Expr {
         Expr::slot(self.program.slots[slot.0 as usize].ty, slot)
     }
 
-    /// `slot == number`
+    /// Expression `slot == number`.
     pub fn is(&self, slot: SlotId, number: u128) -> Expr {
         let ty = self.program.slots[slot.0 as usize].ty;
         Expr::binary(Ty::Bool, crate::ir::Binary::Eq, self.value(slot), Expr::constant(ty, number))
     }
 
-    /// `slot = number`
+    /// Statement `slot = number`.
     pub fn put(&self, slot: SlotId, number: u128) -> Stmt {
         assign(slot, Expr::constant(self.program.slots[slot.0 as usize].ty, number))
     }
 
-    /// `to = from`, cut or filled with zeros if their widths differ.
+    /// Statement `to = from`, truncated or zero-extended if the widths differ.
     pub fn copy(&self, to: SlotId, from: SlotId) -> Stmt {
         assign(to, cast(self.program.slots[to.0 as usize].ty, self.value(from)))
     }
 }
 
-/// A statement of the compiler's.
+/// Statement with the default span.
 #[must_use]
 pub fn stmt(kind: StmtKind) -> Stmt {
     Stmt { kind, at: Span::default() }
 }
 
-/// `to = value`
+/// Statement `to = value`.
 #[must_use]
 pub fn assign(to: SlotId, value: Expr) -> Stmt {
     stmt(StmtKind::Assign { to, value })
 }
 
-/// `if (condition) then`
+/// Statement `if (condition) then`.
 #[must_use]
 pub fn when(condition: Expr, then: Block) -> Stmt {
     either(condition, then, Vec::new())
 }
 
-/// `if (condition) then else otherwise`
+/// Statement `if (condition) then else otherwise`.
 #[must_use]
 pub fn either(condition: Expr, then: Block, otherwise: Block) -> Stmt {
     stmt(StmtKind::If { condition, then, otherwise })
 }
 
-/// `!of`
+/// Expression `!of`.
 #[must_use]
 pub fn not(of: Expr) -> Expr {
     Expr { ty: Ty::Bool, kind: ExprKind::Unary(Unary::Not, Box::new(of)) }
 }
 
-/// `left && right`
+/// Expression `left && right`.
 #[must_use]
 pub fn and(left: Expr, right: Expr) -> Expr {
     Expr::binary(Ty::Bool, crate::ir::Binary::LogicalAnd, left, right)
 }
 
-/// `header.isValid()`
+/// Expression `header.isValid()`.
 #[must_use]
 pub fn valid(header: HeaderId) -> Expr {
     Expr { ty: Ty::Bool, kind: ExprKind::Valid(header) }
 }
 
-/// `header.setValid()` or `header.setInvalid()`
+/// Statement `header.setValid()` or `header.setInvalid()`.
 #[must_use]
 pub fn set_valid(header: HeaderId, valid: bool) -> Stmt {
     stmt(StmtKind::SetValid { header, valid })
 }
 
-/// `(ty)of`; nothing is added if it is of that type.
+/// Expression `(ty)of`; `of` itself if the type is the same.
 #[must_use]
 pub fn cast(ty: Ty, of: Expr) -> Expr {
     if of.ty == ty {
         return of;
     }
-    // Bits stay bits: signs are not looked at between slots of one value.
+    // The bits are copied: a cast between the slots of one value must not extend the sign.
     let bits = Expr { ty: Ty::Bit(of.ty.width()), kind: ExprKind::Cast(Box::new(of.clone())) };
     let of = if of.ty.signed() { bits } else { of };
     Expr { ty, kind: ExprKind::Cast(Box::new(of)) }

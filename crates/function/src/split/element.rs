@@ -1,93 +1,94 @@
-//! Puts the element's program together (CLIP §IV-B, Fig. 3).
+//! Assembly of the element's program (CLIP §IV-B, Fig. 3).
 //!
 //! ```text
-//! original ─► before ─┬─ not in flight ─────────────────────────────► behind ─► out
-//!                     └─ in flight: header on, packet as it came ──► server
-//! response ─► known? ─► header off, carried values back ────────────► behind ─► out
+//! original ─► before ─┬─ not in flight ─────────────────────────────────────► behind ─► out
+//!                     └─ in flight: add header, original packet ──► server
+//! response ─► known? ─► remove header, restore carried values ──────────────► behind ─► out
 //! ```
 //!
-//! A response runs only the part behind, so no packet goes round; what has our EtherTypes and is not from a server ends.
+//! A response runs only the part after the call, so no packet can loop. A frame with our EtherTypes that does not come
+//! from a server is dropped.
 
 use pathcall_wire::function::{FunctionFlags, REQUEST, RESPONSE, VERSION};
 
-use super::balance::Balance;
+use super::balance::BalanceObjects;
 use super::build::{Build, and, assign, cast, either, not, set_valid, stmt, valid, when};
-use super::carried::{OF_ITS_ARRIVAL, read_by_parser};
-use super::find::{self, Parts, changed_headers};
-use super::flow::{self, Places};
+use super::call_site::{self, IngressParts, changed_headers};
+use super::carried::{ARRIVAL_FIELDS, read_by_parser};
 use super::headers::Headers;
-use super::layout::Layout;
-use super::postpone::Made as Postponing;
-use super::{Event, Generated, SteeredKey, Target};
+use super::layout::HeaderLayout;
+use super::liveness::{self, PlaceSet};
+use super::postpone::PostponedFunction;
+use super::{ElementEvent, GeneratedObjects, SplitTarget, SteeredKey};
 use crate::ir::{
-    Binary, Block, DROP_PORT, Expr, ExprKind, HeaderId, MatchKind, Program, SlotId, SlotKind, Standard, State, StateId,
-    Stmt, StmtKind, Transition, Ty, Value,
+    Binary, Block, DROP_PORT, Expr, ExprKind, HeaderId, Keyset, MatchKind, ParserState, Program, SlotId, SlotKind,
+    Standard, StateId, Stmt, StmtKind, Transition, Ty,
 };
 
-/// `pc.kind`: what came.
+/// Values of `pc.kind`, the kind of an arriving frame.
 const ORIGINAL: u128 = 0;
 const STRAY: u128 = 1;
 const ANSWER: u128 = 2;
-/// Ports that servers may be at.
+/// Number of ports that servers may have.
 const PORTS: u32 = 512;
 
-/// The element's program, its header and what was added.
-pub struct Made {
+/// Element's program, its header layout and the generated objects.
+pub struct BuiltElement {
     pub program: Program,
-    pub layout: Layout,
-    pub generated: Generated,
-    /// The headers of the parameters, both ways, if there are both.
+    pub layout: HeaderLayout,
+    pub generated: GeneratedObjects,
+    /// Headers of the request's and response's parameters, if both exist; they overlap in the frame.
     pub aligned: Option<(HeaderId, HeaderId)>,
 }
 
-/// Builds the program.
-pub fn element(of: &Postponing, target: &Target) -> Made {
+/// Builds the element's program.
+pub fn element(of: &PostponedFunction, target: &SplitTarget) -> BuiltElement {
     let whole = &of.program;
     let mut program = whole.clone();
     program.handler = None;
-    let balance = Balance::new(&mut program, &target.sizes);
+    let balance = BalanceObjects::new(&mut program, &target.sizes);
     let mut build = Build { program };
     let headers = Headers::new(&mut build, of, &balance, target);
-    let vars = Vars::new(&mut build);
-    let generated = Generated::new(&mut build, &vars, balance, find::steered_keys(whole));
+    let vars = ControlFlowSlots::new(&mut build);
+    let generated = GeneratedObjects::new(&mut build, &vars, balance, call_site::steered_keys(whole));
     let in_parser = read_by_parser(whole);
     let mut element = Element { build, whole, headers, vars, generated, in_parser };
-    element.parser();
-    element.blocks(of);
+    element.add_parser();
+    element.add_blocks(of);
     let Element { mut build, headers, generated, .. } = element;
     let ours = [Some(headers.eth), Some(headers.head), headers.req, headers.res, headers.carried];
     build.program.deparser = ours.into_iter().flatten().chain(build.program.deparser).collect();
-    Made { program: build.program, layout: headers.layout, generated, aligned: headers.req.zip(headers.res) }
+    BuiltElement { program: build.program, layout: headers.layout, generated, aligned: headers.req.zip(headers.res) }
 }
 
 struct Element<'a> {
     build: Build,
     whole: &'a Program,
     headers: Headers,
-    vars: Vars,
-    generated: Generated,
-    /// What the parser reads of how the packet arrived.
-    in_parser: Places,
+    vars: ControlFlowSlots,
+    generated: GeneratedObjects,
+    /// Arrival metadata that the parser reads.
+    in_parser: PlaceSet,
 }
 
-/// Slots of the control flow.
-pub(super) struct Vars {
+/// Slots of the generated control flow.
+pub(super) struct ControlFlowSlots {
     kind: SlotId,
-    /// Where it really came in.
+    /// Port of the frame's arrival.
     pub(super) port: SlotId,
     load_type: SlotId,
-    /// It leaves as a request.
+    /// True if the packet leaves as a request.
     requesting: SlotId,
     known: SlotId,
     ingress_port: SlotId,
     spec: SlotId,
     group: SlotId,
-    /// Where the last header begins and ends in the packet.
+    /// Start and end of the last extracted header in the packet.
     index: SlotId,
     end: SlotId,
 }
 
-impl Vars {
+impl ControlFlowSlots {
     fn new(build: &mut Build) -> Self {
         Self {
             kind: build.local("pc.kind", Ty::Bit(2)),
@@ -104,23 +105,24 @@ impl Vars {
     }
 }
 
-impl Generated {
-    fn new(build: &mut Build, vars: &Vars, balance: Balance, steered: Vec<SteeredKey>) -> Self {
+impl GeneratedObjects {
+    fn new(build: &mut Build, vars: &ControlFlowSlots, balance: BalanceObjects, steered: Vec<SteeredKey>) -> Self {
         let from_server = build.action("pc.from_server", &[], |_| Vec::new());
         let from_other = build.action("pc.from_other", &[], |_| Vec::new());
         let keys = [("port", build.value(vars.port), MatchKind::Exact)];
         let servers = build.table("pc.servers", &keys, &[from_server, from_other], (from_other, vec![]), PORTS);
         let address = build.register("pc.address", Ty::Bit(48), 1);
-        let events = build.counter("pc.events", Event::ALL.len() as u32);
+        let events = build.counter("pc.events", ElementEvent::ALL.len() as u32);
         Self { servers, from_server, address, events, balance, steered }
     }
 }
 
 impl Element<'_> {
-    /// `pc.start` looks at the EtherType; a response's headers come off before the program's own `start`.
-    fn parser(&mut self) {
+    /// Adds `pc.start`, which selects by EtherType; a response's headers are extracted before the program's own
+    /// `start`.
+    fn add_parser(&mut self) {
         let first = self.build.program.parser.states.len() as u32;
-        // The program's `start` moves to the end, as states begin with the first.
+        // A parser begins at state 0, so the program's `start` moves to the end.
         let start = StateId(first);
         let (answer, stray) = (StateId(first + 1), StateId(first + 2));
         let mut states = std::mem::take(&mut self.build.program.parser.states);
@@ -129,28 +131,29 @@ impl Element<'_> {
         }
         let look = |skip: u32, width: u16| Expr { ty: Ty::Bit(width), kind: ExprKind::Lookahead { skip } };
         let vars = &self.vars;
-        let begin = State {
+        let begin = ParserState {
             name: "pc_start".to_owned(),
             body: vec![self.build.copy(vars.port, vars.ingress_port), assign(vars.load_type, look(96, 16))],
             next: Transition::Select {
                 keys: vec![self.build.value(vars.load_type)],
                 cases: vec![
-                    (vec![Value::Mask(RESPONSE.into(), 0xffff)], Transition::To(answer)),
-                    (vec![Value::Mask(REQUEST.into(), 0xffff)], Transition::To(stray)),
-                    (vec![Value::Any], Transition::To(start)),
+                    (vec![Keyset::Mask(RESPONSE.into(), 0xffff)], Transition::To(answer)),
+                    (vec![Keyset::Mask(REQUEST.into(), 0xffff)], Transition::To(stray)),
+                    (vec![Keyset::Any], Transition::To(start)),
                 ],
             },
         };
         let extract = |header| stmt(StmtKind::Extract { header, varbits: None });
-        // Until the last header is off, it is a stray: one that is too short stays one.
+        // The kind is set to a stray until the last generated header is extracted, so that a truncated frame is a
+        // stray.
         let mut body = vec![self.build.put(vars.kind, STRAY)];
         body.extend(self.headers.of_response().map(extract));
         body.push(self.build.put(vars.kind, ANSWER));
         let values = self.headers.values.iter().filter(|(slot, _)| self.in_parser.has(*slot));
         body.extend(values.map(|(slot, from)| self.build.copy(*slot, *from)));
-        let back = State { name: "pc_response".to_owned(), body, next: Transition::To(start) };
+        let back = ParserState { name: "pc_response".to_owned(), body, next: Transition::To(start) };
         let body = vec![self.build.put(vars.kind, STRAY)];
-        let other = State { name: "pc_stray".to_owned(), body, next: Transition::Accept };
+        let other = ParserState { name: "pc_stray".to_owned(), body, next: Transition::Accept };
         let mut own = std::mem::replace(&mut states[0], begin);
         if own.name == "start" {
             own.name = "pc_own_start".to_owned();
@@ -158,14 +161,14 @@ impl Element<'_> {
         states.extend([own, back, other]);
         if self.headers.options.is_some() {
             for state in &mut states[1..=first as usize] {
-                self.note_headers(&mut state.body);
+                self.record_headers(&mut state.body);
             }
         }
         self.build.program.parser.states = states;
     }
 
-    /// Notes where each header that is taken begins and ends.
-    fn note_headers(&self, body: &mut Block) {
+    /// Adds the statements that record the offset and end of each extracted header.
+    fn record_headers(&self, body: &mut Block) {
         let vars = &self.vars;
         let mut noted = Vec::new();
         for stmt in body.drain(..) {
@@ -192,27 +195,27 @@ impl Element<'_> {
         *body = noted;
     }
 
-    fn blocks(&mut self, of: &Postponing) {
+    fn add_blocks(&mut self, of: &PostponedFunction) {
         let mut parts = of.parts.clone();
         for block in [&mut parts.before, &mut parts.leading, &mut parts.otherwise] {
-            self.mirrored(block);
+            self.replace_mirrored_tables(block);
         }
-        let (saved, restored) = self.as_it_came(&parts);
+        let (saved, restored) = self.save_headers(&parts);
         let mut fly = parts.leading;
-        fly.extend(self.depart(restored));
+        fly.extend(self.send_request(restored));
         let mut ours = saved;
         ours.extend(parts.before);
-        let stay: Block = of.here.iter().cloned().chain(parts.otherwise).collect();
+        let stay: Block = of.without_server.iter().cloned().chain(parts.otherwise).collect();
         match parts.condition {
             Some(condition) => ours.push(either(condition, fly, stay)),
             None => ours.extend(fly),
         }
-        let mut back = self.arrive(&of.back);
+        let mut back = self.receive_response(&of.on_return);
         back.extend(parts.trailing);
         let build = &self.build;
         let came = not(build.is(self.vars.kind, ORIGINAL));
         let here = not(build.value(self.vars.requesting));
-        let ingress = vec![either(came, back, ours), when(here.clone(), parts.behind)];
+        let ingress = vec![either(came, back, ours), when(here.clone(), parts.after)];
         let original = build.is(self.vars.kind, ORIGINAL);
         let program = &mut self.build.program;
         program.ingress = ingress;
@@ -221,17 +224,17 @@ impl Element<'_> {
         guard(&mut program.compute, here);
     }
 
-    /// Tables and `steer` in the part before, as placement has them.
-    fn mirrored(&self, block: &mut Block) {
+    /// Replaces mirrored tables and `steer` in the part before the call by the placement's code.
+    fn replace_mirrored_tables(&self, block: &mut Block) {
         let balance = &self.generated.balance;
         let mut done = Vec::new();
         for mut statement in block.drain(..) {
             match &mut statement.kind {
                 StmtKind::If { then, otherwise, .. } => {
-                    self.mirrored(then);
-                    self.mirrored(otherwise);
+                    self.replace_mirrored_tables(then);
+                    self.replace_mirrored_tables(otherwise);
                 }
-                StmtKind::Body(body) => self.mirrored(body),
+                StmtKind::Body(body) => self.replace_mirrored_tables(body),
                 StmtKind::Apply { table, hit, action } if self.build.program.tables[table.0 as usize].mirrored => {
                     if let Some(lookup) = balance.lookup(&self.build.program, *table, *hit, *action) {
                         done.extend(placed(lookup, &statement));
@@ -249,10 +252,11 @@ impl Element<'_> {
         *block = done;
     }
 
-    /// Keeps what the part before changes of the headers, so that a request has the packet as it came.
-    fn as_it_came(&mut self, parts: &Parts) -> (Block, Block) {
-        let mut changed = flow::written(self.whole, &parts.before);
-        changed.join(&flow::written(self.whole, &parts.leading));
+    /// Saves and restores the headers that the part before the call changes, so that a request holds the packet as
+    /// received.
+    fn save_headers(&mut self, parts: &IngressParts) -> (Block, Block) {
+        let mut changed = liveness::written_places(self.whole, &parts.before);
+        changed.join(&liveness::written_places(self.whole, &parts.leading));
         let (fields, headers) = changed_headers(self.whole, &changed);
         let (mut saved, mut restored) = (Vec::new(), Vec::new());
         for header in headers {
@@ -271,11 +275,11 @@ impl Element<'_> {
         (saved, restored)
     }
 
-    /// The packet becomes a request.
-    fn depart(&mut self, as_it_came: Block) -> Block {
+    /// Turns the packet into a request.
+    fn send_request(&mut self, as_it_came: Block) -> Block {
         let (build, vars, headers) = (&self.build, &self.vars, &self.headers);
         let balance = &self.generated.balance;
-        // Where it would have gone is carried before the server's port takes its place.
+        // The egress port is carried before the server's port replaces it.
         let mut block: Block = headers.of_request().map(|header| set_valid(header, true)).collect();
         block.extend(headers.request.iter().map(|(slot, to)| build.copy(*to, *slot)));
         let travelling = balance.travelling();
@@ -293,7 +297,7 @@ impl Element<'_> {
         block.push(build.put(vars.requesting, 1));
         block.push(build.put(vars.group, 0));
         block.push(build.put(vars.spec, DROP_PORT));
-        let (flow, params) = self.flow();
+        let (flow, params) = self.flow_exprs();
         block.extend(balance.depart(&flow, &params));
         block.extend(
             headers.values.iter().filter(|(slot, _)| travelling.contains(slot)).map(|(s, to)| build.copy(*to, *s)),
@@ -311,21 +315,22 @@ impl Element<'_> {
         block.push(build.put(function, self.headers.layout.function.into()));
         block.push(build.copy(guard, balance.vars.guard.slot));
         block.push(build.put(version, VERSION.into()));
-        let lost = vec![self.count(Event::NoServer)];
-        block.push(either(build.is(vars.spec, DROP_PORT), lost, vec![self.count(Event::Request)]));
+        let lost = vec![self.count_event(ElementEvent::NoServer)];
+        block.push(either(build.is(vars.spec, DROP_PORT), lost, vec![self.count_event(ElementEvent::Request)]));
         block
     }
 
-    /// What names the flow at the servers: `@flow` parameters (if there are none, the first mirrored table's key); and all
+    /// Expressions that identify the flow at the servers: the `@flow` parameters, or the first mirrored table's key if
+    /// there are none; and all parameters.
     /// parameters.
-    fn flow(&self) -> (Vec<Expr>, Vec<Expr>) {
+    fn flow_exprs(&self) -> (Vec<Expr>, Vec<Expr>) {
         let Some(handler) = &self.whole.handler else { return Default::default() };
         let params = |slots: &[SlotId]| slots.iter().map(|slot| self.build.value(*slot)).collect();
         (params(&handler.flow), params(&handler.request))
     }
 
-    /// A response becomes the packet again; `postponed` is worked out from it as it came first.
-    fn arrive(&self, postponed: &Block) -> Block {
+    /// Turns a response back into the packet; `postponed` is computed from the packet as received.
+    fn receive_response(&self, postponed: &Block) -> Block {
         let (build, vars, headers) = (&self.build, &self.vars, &self.headers);
         let balance = &self.generated.balance;
         let [_, function, guard, flags, version] = headers.head_fields[..] else { unreachable!("five fields") };
@@ -334,14 +339,14 @@ impl Element<'_> {
         let ours = and(build.is(vars.kind, ANSWER), build.value(vars.known));
         let ours = and(ours, build.is(function, headers.layout.function.into()));
         let ours = and(ours, build.is(version, VERSION.into()));
-        block.push(when(not(ours), self.end(Event::Stray)));
+        block.push(when(not(ours), self.drop_with_event(ElementEvent::Stray)));
         block.push(build.copy(balance.vars.guard.slot, guard));
         let travelling = balance.travelling();
         let (gone, kept): (Vec<_>, Vec<_>) = headers.values.iter().partition(|(slot, _)| travelling.contains(slot));
         block.extend(gone.iter().map(|(slot, from)| build.copy(*slot, *from)));
-        let (noted, repeated) = balance.repeated();
+        let (noted, repeated) = balance.detect_repeat();
         block.extend(noted);
-        block.push(when(repeated, self.end(Event::Repeat)));
+        block.push(when(repeated, self.drop_with_event(ElementEvent::Repeat)));
         block.extend(balance.arrive());
         let ended = Expr::binary(
             Ty::Bit(8),
@@ -350,13 +355,13 @@ impl Element<'_> {
             Expr::constant(Ty::Bit(8), FunctionFlags::ENDED.into()),
         );
         let ended = Expr::binary(Ty::Bool, Binary::Ne, ended, Expr::constant(Ty::Bit(8), 0));
-        block.push(when(ended, self.end(Event::Ended)));
-        let of_arrival = |slot: SlotId| matches!(build.program.slots[slot.0 as usize].kind, SlotKind::Standard(field) if OF_ITS_ARRIVAL.contains(&field));
+        block.push(when(ended, self.drop_with_event(ElementEvent::Ended)));
+        let of_arrival = |slot: SlotId| matches!(build.program.slots[slot.0 as usize].kind, SlotKind::Standard(field) if ARRIVAL_FIELDS.contains(&field));
         let (first, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(slot, _)| of_arrival(*slot));
         block.extend(first.iter().map(|(slot, from)| build.copy(*slot, *from)));
         block.extend(postponed.iter().cloned());
-        // What values are made of on the way may have become something else since.
-        let again = flow::written(self.whole, postponed);
+        // Values that the postponed code reads may have been overwritten since, so they are recomputed.
+        let again = liveness::written_places(self.whole, postponed);
         block.extend(first.iter().filter(|(slot, _)| again.has(*slot)).map(|(slot, from)| build.copy(*slot, *from)));
         for (header, from) in &headers.valid {
             block.push(either(build.is(*from, 1), vec![set_valid(*header, true)], vec![set_valid(*header, false)]));
@@ -364,14 +369,14 @@ impl Element<'_> {
         block.extend(kept.iter().map(|(slot, from)| build.copy(*slot, *from)));
         block.extend(headers.response.iter().map(|(slot, from)| build.copy(*slot, *from)));
         block.extend(headers.of_response().map(|header| set_valid(header, false)));
-        block.push(self.count(Event::Response));
+        block.push(self.count_event(ElementEvent::Response));
         block
     }
 
-    fn end(&self, event: Event) -> Block {
+    fn drop_with_event(&self, event: ElementEvent) -> Block {
         let (build, vars) = (&self.build, &self.vars);
         vec![
-            self.count(event),
+            self.count_event(event),
             build.put(vars.requesting, 1),
             build.put(vars.group, 0),
             build.put(vars.spec, DROP_PORT),
@@ -379,19 +384,19 @@ impl Element<'_> {
         ]
     }
 
-    fn count(&self, event: Event) -> Stmt {
+    fn count_event(&self, event: ElementEvent) -> Stmt {
         let index = Expr::constant(Ty::Bit(32), event as u128);
         stmt(StmtKind::Count { counter: self.generated.events, index })
     }
 }
 
-/// Generated statements in the place of one of the program's.
+/// Generated statements with the span of the statement that they replace.
 fn placed(block: Block, of: &Stmt) -> impl Iterator<Item = Stmt> {
     let at = of.at;
     block.into_iter().map(move |stmt| Stmt { at, ..stmt })
 }
 
-/// Points what goes to the program's first state to where that is now.
+/// Redirects transitions to state 0 to the new index of `start`.
 fn shift(next: &mut Transition, start: StateId) {
     match next {
         Transition::To(state) if state.0 == 0 => *state = start,
@@ -400,7 +405,7 @@ fn shift(next: &mut Transition, start: StateId) {
     }
 }
 
-/// Runs a block only if the condition holds.
+/// Makes a block conditional.
 fn guard(block: &mut Block, condition: Expr) {
     if !block.is_empty() {
         *block = vec![when(condition, std::mem::take(block))];

@@ -1,39 +1,39 @@
-//! Postpones values until the element fits its target's header vector (CLIP §IV-C).
+//! Choice of the values to postpone, so that the element fits the target's header vector (CLIP §IV-C).
 
+use super::call_site::IngressParts;
 use super::carried::carried;
-use super::find::Parts;
-use super::postpone::{self, Choice};
-use super::report::Report;
-use super::{Refused, Split, Target, Warning, element, vector};
-use crate::ir::{Handler, Program, SlotId};
+use super::postpone::{self, PostponeChoice};
+use super::report::SplitReport;
+use super::{SplitError, SplitFunction, SplitTarget, SplitWarning, element, vector};
+use crate::ir::{HandlerDecl, Program, SlotId};
 
-/// How many of the largest headers an error names.
+/// Number of headers that an error lists.
 const NAMED: usize = 3;
 
-/// An element that fits.
+/// Element that fits the target.
 pub struct Fitted {
-    /// What it was made of.
-    pub of: postpone::Made,
-    /// The element.
-    pub made: element::Made,
-    /// What its header vector has to hold.
+    /// Function with its values postponed.
+    pub of: postpone::PostponedFunction,
+    /// Element.
+    pub made: element::BuiltElement,
+    /// Size of the element's header vector, bits.
     pub bits: u32,
-    /// What it would have to hold if nothing were postponed.
+    /// Size of the header vector without postponed values, bits.
     pub bits_whole: u32,
 }
 
 impl Fitted {
-    /// With the handler, and what is told of it.
-    pub fn finish(self, handler: Handler, warnings: Vec<Warning>) -> Split {
+    /// Completes the split with the handler and the warnings.
+    pub fn finish(self, handler: HandlerDecl, warnings: Vec<SplitWarning>) -> SplitFunction {
         let Self { of, made, bits, bits_whole } = self;
-        let report = Report::new(&of, warnings).of(&made.program, &made.layout, (bits_whole, bits));
+        let report = SplitReport::new(&of, warnings).of(&made.program, &made.layout, (bits_whole, bits));
         let (element, layout, generated) = (made.program, made.layout, made.generated);
-        Split { element, layout, handler, on_server: of.on_server, generated, report }
+        SplitFunction { element, layout, handler, on_server: of.on_server, generated, report }
     }
 }
 
-/// All that can be postponed is, whether it helps or not.
-pub fn postpone_all(program: &Program, parts: &Parts, target: &Target) -> Fitted {
+/// Postpones all candidates, needed or not.
+pub fn postpone_all(program: &Program, parts: &IngressParts, target: &SplitTarget) -> Fitted {
     let carried = carried(program, parts);
     let all = postpone::candidates(program, parts, &carried);
     let of = postpone::postpone(program, parts, &carried, &all);
@@ -42,24 +42,24 @@ pub fn postpone_all(program: &Program, parts: &Parts, target: &Target) -> Fitted
     Fitted { of, bits, bits_whole: bits, made }
 }
 
-/// Makes the element. Nothing is postponed if it fits as it is; else the largest values first, and no more than it takes.
+/// Builds an element that fits. Values are postponed only if necessary, the largest first, and as few as possible.
 ///
 /// # Errors
-/// [`Refused::Phv`] if nothing helps.
-pub fn fit(program: &Program, parts: &Parts, target: &Target) -> Result<Fitted, Refused> {
+/// [`SplitError::Phv`] if the element does not fit with all values postponed.
+pub fn fit_to_target(program: &Program, parts: &IngressParts, target: &SplitTarget) -> Result<Fitted, SplitError> {
     let carried = carried(program, parts);
-    let finish = |of: postpone::Made| {
+    let finish = |of: postpone::PostponedFunction| {
         let made = element::element(&of, target);
         let bits = vector::bits(&made.program, made.aligned);
         Fitted { of, bits, bits_whole: bits, made }
     };
-    let make = |values: &[Value]| finish(postpone::postpone(program, parts, &carried, &choice(values)));
-    let whole = finish(postpone::Made::whole(program, parts, &carried));
+    let make = |values: &[PostponeCandidate]| finish(postpone::postpone(program, parts, &carried, &to_choice(values)));
+    let whole = finish(postpone::PostponedFunction::whole(program, parts, &carried));
     let (bits_whole, Some(limit)) = (whole.bits, target.phv_bits.filter(|limit| whole.bits > *limit)) else {
         return Ok(whole);
     };
     let (mut values, mut best) = (Vec::new(), whole);
-    for value in widest_first(program, postpone::candidates(program, parts, &carried)) {
+    for value in sort_widest_first(program, postpone::candidates(program, parts, &carried)) {
         values.push(value);
         let made = make(&values);
         if made.bits <= best.bits {
@@ -73,9 +73,15 @@ pub fn fit(program: &Program, parts: &Parts, target: &Target) -> Result<Fitted, 
     }
     if best.bits > limit {
         let (needed, postponed) = (best.bits, values.len());
-        return Err(Refused::Phv { needed, whole: bits_whole, bits: limit, postponed, largest: largest(program) });
+        return Err(SplitError::Phv {
+            needed,
+            whole: bits_whole,
+            bits: limit,
+            postponed,
+            largest: list_largest_headers(program),
+        });
     }
-    // Some made no difference, or none any more.
+    // Removes values whose postponement has no effect.
     for at in (0..values.len()).rev() {
         let value = values.remove(at);
         let made = make(&values);
@@ -88,52 +94,57 @@ pub fn fit(program: &Program, parts: &Parts, target: &Target) -> Result<Fitted, 
     Ok(Fitted { bits_whole, ..best })
 }
 
-/// Whether a program that needs so many bits as it is fits.
+/// Checks that a program with a header vector of `needed` bits fits.
 ///
 /// # Errors
-/// [`Refused::Phv`] if not.
-pub fn fits(program: &Program, needed: u32, target: &Target) -> Result<(), Refused> {
+/// [`SplitError::Phv`] if it does not fit.
+pub fn check_fit(program: &Program, needed: u32, target: &SplitTarget) -> Result<(), SplitError> {
     match target.phv_bits.filter(|bits| needed > *bits) {
         None => Ok(()),
-        Some(bits) => Err(Refused::Phv { needed, whole: needed, bits, postponed: 0, largest: largest(program) }),
+        Some(bits) => {
+            Err(SplitError::Phv { needed, whole: needed, bits, postponed: 0, largest: list_largest_headers(program) })
+        }
     }
 }
 
-/// What it was before, in words.
-pub fn before(whole: u32, postponed: usize) -> String {
+/// Text of the size without postponed values, for the error.
+pub fn describe_saving(whole: u32, postponed: usize) -> String {
     match postponed {
         0 => String::new(),
-        count => format!(" ({} B before {count} were postponed)", whole.div_ceil(8)),
+        count => format!(" ({} B without postponement of {count} values)", whole.div_ceil(8)),
     }
 }
 
-/// A value that can be postponed: for the part behind, or for the server.
+/// Value that can be postponed: to the part after the call, or to the server.
 #[derive(Debug, Clone, Copy)]
-enum Value {
-    Behind(SlotId),
+enum PostponeCandidate {
+    After(SlotId),
     Server(SlotId),
 }
 
-fn widest_first(program: &Program, of: Choice) -> Vec<Value> {
-    let (behind, server) = (of.behind.into_iter().map(Value::Behind), of.server.into_iter().map(Value::Server));
-    let mut all: Vec<Value> = behind.chain(server).collect();
-    all.sort_by_key(|(Value::Behind(slot) | Value::Server(slot))| std::cmp::Reverse(program.width(*slot)));
+fn sort_widest_first(program: &Program, of: PostponeChoice) -> Vec<PostponeCandidate> {
+    let (after, server) =
+        (of.after.into_iter().map(PostponeCandidate::After), of.server.into_iter().map(PostponeCandidate::Server));
+    let mut all: Vec<PostponeCandidate> = after.chain(server).collect();
+    all.sort_by_key(|(PostponeCandidate::After(slot) | PostponeCandidate::Server(slot))| {
+        std::cmp::Reverse(program.width(*slot))
+    });
     all
 }
 
-fn choice(values: &[Value]) -> Choice {
-    let mut choice = Choice::default();
+fn to_choice(values: &[PostponeCandidate]) -> PostponeChoice {
+    let mut choice = PostponeChoice::default();
     for value in values {
         match value {
-            Value::Behind(slot) => choice.behind.push(*slot),
-            Value::Server(slot) => choice.server.push(*slot),
+            PostponeCandidate::After(slot) => choice.after.push(*slot),
+            PostponeCandidate::Server(slot) => choice.server.push(*slot),
         }
     }
     choice
 }
 
-/// The largest headers of a program, in words.
-fn largest(program: &Program) -> String {
+/// Text that lists the largest headers of a program.
+fn list_largest_headers(program: &Program) -> String {
     let bits = |fields: &[SlotId]| fields.iter().map(|slot| u32::from(program.width(*slot))).sum::<u32>();
     let mut all: Vec<(u32, &str)> = program.headers.iter().map(|h| (bits(&h.fields), h.name.as_str())).collect();
     all.sort_by_key(|(bits, _)| std::cmp::Reverse(*bits));

@@ -1,39 +1,39 @@
-//! The generated headers of the element's program: Ethernet, fixed part, parameters, what is carried.
+//! Generated headers of the element's program: Ethernet, fixed part, parameters, carried values.
 
-use super::Target;
-use super::balance::Balance;
+use super::SplitTarget;
+use super::balance::BalanceObjects;
 use super::build::Build;
-use super::layout::{Area, FIXED, Layout};
-use super::postpone::Made as Postponing;
+use super::layout::{FIXED, HeaderArea, HeaderLayout};
+use super::postpone::PostponedFunction;
 use crate::ir::{HeaderId, Program, SlotId, Ty};
 
-/// What a handler's C calls that wants to know where the last header lies.
+/// Helper calls of the handler's C source that need the position of the last header.
 const OPTION_CALLS: [&str; 2] = ["last_header_index", "last_header_length"];
 
-/// The generated headers. Those without fields do not exist.
+/// Generated headers; a header without fields does not exist.
 pub struct Headers {
     pub eth: HeaderId,
-    /// Destination, source, type.
+    /// Destination, source and type.
     pub eth_fields: Vec<SlotId>,
     pub head: HeaderId,
-    /// Load type, function, guard, flags, version.
+    /// Load type, function, guard, flags and version.
     pub head_fields: Vec<SlotId>,
     pub req: Option<HeaderId>,
     pub res: Option<HeaderId>,
     pub carried: Option<HeaderId>,
-    /// Where values of the program stand in these headers: the program's slot, the header's.
+    /// Pairs of a program's slot and its header field.
     pub request: Vec<(SlotId, SlotId)>,
     pub response: Vec<(SlotId, SlotId)>,
     /// Travelling and carried slots.
     pub values: Vec<(SlotId, SlotId)>,
     pub valid: Vec<(HeaderId, SlotId)>,
-    /// The last header's place and length.
+    /// Offset and length of the last header.
     pub options: Option<[SlotId; 2]>,
-    pub layout: Layout,
+    pub layout: HeaderLayout,
 }
 
 impl Headers {
-    pub fn new(build: &mut Build, of: &Postponing, balance: &Balance, target: &Target) -> Self {
+    pub fn new(build: &mut Build, of: &PostponedFunction, balance: &BalanceObjects, target: &SplitTarget) -> Self {
         let (whole, carried) = (&of.program, &of.carried);
         let typed = |fields: &[(&str, u16)]| -> Vec<(String, Ty)> {
             fields.iter().map(|(name, width)| ((*name).to_owned(), Ty::Bit(*width))).collect()
@@ -49,7 +49,7 @@ impl Headers {
         let params = req.bytes().max(res.bytes());
         req.fill(params);
         res.fill(params);
-        let mut rest = Area::default();
+        let mut rest = HeaderArea::default();
         for slot in balance.travelling() {
             let travelling = &build.program.slots[slot.0 as usize];
             rest.whole(&travelling.name, Some(slot), travelling.ty);
@@ -75,11 +75,11 @@ impl Headers {
         let (req_header, req_slots) = made(build, "pc.req", &req);
         let (res_header, res_slots) = made(build, "pc.res", &res);
         let (rest_header, rest_slots) = made(build, "pc.carried", &rest);
-        let pairs = |area: &Area, slots: &[SlotId]| -> Vec<(SlotId, SlotId)> {
+        let pairs = |area: &HeaderArea, slots: &[SlotId]| -> Vec<(SlotId, SlotId)> {
             area.values.iter().zip(slots).filter_map(|(field, slot)| Some((field.slot?, *slot))).collect()
         };
         let placed = rest.placed(FIXED + params);
-        let layout = Layout {
+        let layout = HeaderLayout {
             function: target.function,
             length: FIXED + params + rest.bytes(),
             params,
@@ -107,19 +107,19 @@ impl Headers {
         }
     }
 
-    /// Those of a request.
+    /// Headers of a request.
     pub fn of_request(&self) -> impl Iterator<Item = HeaderId> {
         [Some(self.eth), Some(self.head), self.req, self.carried].into_iter().flatten()
     }
 
-    /// Those of a response.
+    /// Headers of a response.
     pub fn of_response(&self) -> impl Iterator<Item = HeaderId> {
         [Some(self.eth), Some(self.head), self.res, self.carried].into_iter().flatten()
     }
 }
 
-fn area(program: &Program, slots: &[SlotId]) -> Area {
-    let mut area = Area::default();
+fn area(program: &Program, slots: &[SlotId]) -> HeaderArea {
+    let mut area = HeaderArea::default();
     for slot in slots {
         let param = &program.slots[slot.0 as usize];
         area.whole(&param.name, Some(*slot), param.ty);
@@ -127,8 +127,8 @@ fn area(program: &Program, slots: &[SlotId]) -> Area {
     area
 }
 
-/// The IR's header of an area, and the slots of its values.
-fn made(build: &mut Build, name: &str, area: &Area) -> (Option<HeaderId>, Vec<SlotId>) {
+/// Creates the IR header of an area; returns it with the slots of the area's values.
+fn made(build: &mut Build, name: &str, area: &HeaderArea) -> (Option<HeaderId>, Vec<SlotId>) {
     if area.fields.is_empty() {
         return (None, Vec::new());
     }

@@ -1,12 +1,12 @@
-//! The header between element and servers: what stands where in it (CLIP §IV-B).
+//! Layout of the header between element and servers (CLIP §IV-B).
 //!
 //! ```text
-//! fixed 8 B │ parameters: request, over them the response │ travelling │ carried │ options │ zeros to 4 B
+//! fixed 8 B │ parameters: request, overlapped by the response │ travelling │ carried │ options │ zeros to 4 B
 //! ```
 //!
-//! Parameters and what travels for the generated parts are whole bytes each, big-endian, in the order of their
-//! declaration; so a server reads and writes them without knowing the program. Carried values are the element's own
-//! and lie close.
+//! Parameters and travelling values of the generated parts are whole bytes, big-endian, in the order of their
+//! declaration, so a server reads and writes them without the program. Carried values are private to the element and
+//! packed.
 
 use pathcall_wire::function::FunctionHeader;
 
@@ -16,106 +16,107 @@ use crate::ir::{SlotId, Ty};
 /// Length of the fixed part, bytes.
 pub const FIXED: usize = FunctionHeader::LEN;
 
-/// The header of one function.
+/// Header layout of one function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    /// The function's number.
+pub struct HeaderLayout {
+    /// Number of the function.
     pub function: u16,
-    /// Bytes of the whole header, the fixed part included; a multiple of 4.
+    /// Length of the header with the fixed part, bytes; a multiple of 4.
     pub length: usize,
-    /// Bytes of the parameters, behind the fixed part.
+    /// Length of the parameters behind the fixed part, bytes.
     pub params: usize,
-    /// The request's parameters, as the program's handler has them, without those that servers work out.
-    pub request: Vec<Field>,
-    /// The response's, at the same place.
-    pub response: Vec<Field>,
-    /// What the generated parts send and take back.
-    pub travelling: Vec<Field>,
-    /// Values that the part behind needs of the part before.
-    pub carried: Vec<Field>,
-    /// Where in the packet something begins and how long it is, bytes: of the last header that the parser took.
-    pub options: Vec<Field>,
+    /// Request parameters in the order of the handler, without those that servers compute.
+    pub request: Vec<HeaderField>,
+    /// Response parameters, at the same offset.
+    pub response: Vec<HeaderField>,
+    /// Values exchanged between the generated parts and the server.
+    pub travelling: Vec<HeaderField>,
+    /// Values of the part before the call that the part after it needs.
+    pub carried: Vec<HeaderField>,
+    /// Offset and length, in bytes, of the last header that the parser extracted.
+    pub options: Vec<HeaderField>,
 }
 
-/// A value in the header.
+/// Value in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// As the program has it.
+pub struct HeaderField {
+    /// Name in the program.
     pub name: String,
-    /// The slot of the element's program whose value it is; none for the validity of a header.
+    /// Slot of the element's program; `None` for the validity of a header.
     pub slot: Option<SlotId>,
-    /// Its type.
+    /// Type.
     pub ty: Ty,
-    /// Bits of the header before it.
+    /// Bit offset within the header.
     pub offset_bits: usize,
 }
 
-impl Field {
-    /// Its value; `header` begins with the fixed part.
+impl HeaderField {
+    /// Reads the value; `header` begins with the fixed part.
     ///
     /// # Panics
-    /// When `header` is shorter than the layout says.
+    /// If `header` is shorter than the layout.
     #[must_use]
     pub fn read(&self, header: &[u8]) -> u128 {
         bits::read(header, self.offset_bits, self.ty.width())
     }
 
-    /// Writes it; bits beyond its width are lost.
+    /// Writes the value; bits beyond the width are dropped.
     ///
     /// # Panics
-    /// When `header` is shorter than the layout says.
+    /// If `header` is shorter than the layout.
     pub fn write(&self, header: &mut [u8], value: u128) {
         bits::write(header, self.offset_bits, self.ty.width(), value);
     }
 
-    /// Bytes it lies in, if it is alone in them: parameters and what travels are.
+    /// Byte range of a byte-aligned field, such as a parameter or travelling value.
     #[must_use]
     pub fn bytes(&self) -> std::ops::Range<usize> {
         self.offset_bits / 8..(self.offset_bits + usize::from(self.ty.width())).div_ceil(8)
     }
 }
 
-/// A part of the header as it is laid out: fields of one IR header.
+/// Part of the header under layout: the fields of one IR header.
 #[derive(Debug, Default)]
-pub struct Area {
-    /// Name, type in the header, and the value's place in [`Self::values`], if it is one.
+pub struct HeaderArea {
+    /// Name, type in the header, and index in [`Self::values`] if the field is a value.
     pub fields: Vec<(String, Ty, Option<usize>)>,
-    /// What is in it.
-    pub values: Vec<Field>,
+    /// Values.
+    pub values: Vec<HeaderField>,
     bits: usize,
     pads: usize,
 }
 
-impl Area {
-    /// Adds a value of whole bytes: zeros before it, if it does not fill them.
+impl HeaderArea {
+    /// Adds a value of whole bytes, with zero bits in front if necessary.
     pub fn whole(&mut self, name: &str, slot: Option<SlotId>, ty: Ty) {
         self.pad(usize::from(ty.width()).next_multiple_of(8) - usize::from(ty.width()));
         self.close(name, slot, ty);
     }
 
-    /// Adds a value right behind the last one.
+    /// Adds a value directly behind the last one.
     pub fn close(&mut self, name: &str, slot: Option<SlotId>, ty: Ty) {
         let wire = Ty::Bit(ty.width());
         self.fields.push((name.to_owned(), wire, Some(self.values.len())));
-        self.values.push(Field { name: name.to_owned(), slot, ty, offset_bits: self.bits });
+        self.values.push(HeaderField { name: name.to_owned(), slot, ty, offset_bits: self.bits });
         self.bits += usize::from(ty.width());
     }
 
-    /// Fills it up to so many bytes.
+    /// Pads the area to `bytes` bytes.
     pub fn fill(&mut self, bytes: usize) {
         while self.bits < bytes * 8 {
             self.pad((bytes * 8 - self.bits).min(128));
         }
     }
 
-    /// Bytes so far.
+    /// Number of bytes so far.
     pub fn bytes(&self) -> usize {
         self.bits.div_ceil(8)
     }
 
-    /// Its values, at their place in the whole header of which `before` bytes come before it.
-    pub fn placed(&self, before: usize) -> Vec<Field> {
-        let shifted = |field: &Field| Field { offset_bits: field.offset_bits + before * 8, ..field.clone() };
+    /// Values with offsets in the whole header, in which the area begins at byte `before`.
+    pub fn placed(&self, before: usize) -> Vec<HeaderField> {
+        let shifted =
+            |field: &HeaderField| HeaderField { offset_bits: field.offset_bits + before * 8, ..field.clone() };
         self.values.iter().map(shifted).collect()
     }
 
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_lie_where_the_bits_before_them_end() {
-        let mut area = Area::default();
+    fn area_places_values_contiguously() {
+        let mut area = HeaderArea::default();
         area.whole("port", None, Ty::Bit(9));
         area.whole("addr", None, Ty::Bit(32));
         area.close("a", None, Ty::Bool);

@@ -1,211 +1,212 @@
-//! A function becomes an element's program, a header between, and a server's handler (CLIP §IV).
+//! Split of a function into an element's program, a header layout and a server's handler (CLIP §IV).
 //!
 //! ```text
-//! ir::Program ─► find ─► flow (what has to travel) ─► layout (the header) ─► element (the program)
-//!    with a handler        ▲ postpone (§IV-C)                                  │ balance (§V, around it)
-//!                          └───── fit ◄── vector (does it fit the target?) ◄───┴► report (what runs where, sizes)
+//! ir::Program ─► call_site ─► liveness (carried values) ─► layout (header) ─► element (program)
+//!    with a handler             ▲ postpone (§IV-C)                               │ balance (§V)
+//!                               └───── fit ◄── vector (size for the target) ◄────┴► report (places, sizes)
 //! ```
 //!
-//! [`split`] is the way in. What it makes is plain IR again, but for the handler's C, which goes to servers as it is.
+//! Entry point: [`split`]. Its output is plain IR, except for the handler's C, which servers receive unchanged.
 
 pub mod balance;
 pub mod build;
+mod call_site;
 mod carried;
 mod element;
-mod find;
 mod fit;
-mod flow;
 mod headers;
 pub mod layout;
+mod liveness;
 mod postpone;
 pub mod report;
 pub mod vector;
 
-use crate::ir::{ActionId, CounterId, Handler, Program, RegisterId, SlotId, Span, TableId};
-use balance::{Balance, Sizes};
-use layout::Layout;
-use report::Report;
+use crate::ir::{ActionId, CounterId, HandlerDecl, Program, RegisterId, SlotId, Span, TableId};
+use balance::{BalanceObjects, Sizes};
+use layout::HeaderLayout;
+use report::SplitReport;
 
-/// What a function is split for.
+/// Target of a split.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Target {
-    /// The number of the function, in its headers.
+pub struct SplitTarget {
+    /// Number of the function in its headers.
     pub function: u16,
-    /// How large the parts around it are; also how many entries of a mirrored table the element holds.
+    /// Sizes of the generated parts, and the element's number of entries for a mirrored table.
     pub sizes: Sizes,
-    /// Bits of values that the element's pipeline can hold at once (its header vector, as [`vector`] counts it); none: any
-    /// number. Values are postponed only if it takes that to fit.
+    /// Capacity of the target's header vector in bits, as [`vector`] counts; `None` for no limit. Values are postponed
+    /// only if necessary to fit.
     pub phv_bits: Option<u32>,
 }
 
-/// A function in its parts.
+/// Split function.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Split {
-    /// What the element runs.
+pub struct SplitFunction {
+    /// Element's program.
     pub element: Program,
-    /// The header between element and servers.
-    pub layout: Layout,
-    /// What servers run.
-    pub handler: Handler,
-    /// What they work out before it, for each request.
-    pub on_server: Option<OnServer>,
-    /// What the compiler added to the element's program that others have to fill.
-    pub generated: Generated,
-    /// What runs where, and why.
-    pub report: Report,
+    /// Header between element and servers.
+    pub layout: HeaderLayout,
+    /// Handler of the servers.
+    pub handler: HandlerDecl,
+    /// Program that servers run before the handler on each request.
+    pub on_server: Option<ServerPrologue>,
+    /// Generated objects of the element's program that a controller fills.
+    pub generated: GeneratedObjects,
+    /// Report of the split.
+    pub report: SplitReport,
 }
 
-/// Parameters of the request that are not sent: a server works them out from the packet (§IV-C).
+/// Request parameters that are not sent, because a server computes them from the packet (§IV-C).
 #[derive(Debug, Clone, PartialEq)]
-pub struct OnServer {
-    /// Parses the packet, makes the parameters, calls.
+pub struct ServerPrologue {
+    /// Program that parses the packet, computes the parameters and calls the handler.
     pub program: Program,
-    /// The parameters that it has when it calls.
+    /// Computed parameters.
     pub slots: Vec<SlotId>,
 }
 
-/// Generated parts of the element's program that a controller fills.
+/// Generated objects of the element's program that a controller fills.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Generated {
-    /// Ports that servers are at: an entry with [`Self::from_server`] for each.
+pub struct GeneratedObjects {
+    /// Ports of the servers: one entry with [`Self::from_server`] for each.
     pub servers: TableId,
-    /// The action of [`Self::servers`].
+    /// Action of [`Self::servers`].
     pub from_server: ActionId,
-    /// `[0]`: the element's own address, the source of requests.
+    /// `[0]`: address of the element, the source of requests.
     pub address: RegisterId,
-    /// Counts [`Event`]s.
+    /// Counters, by [`ElementEvent`].
     pub events: CounterId,
-    /// Placement and scaling.
-    pub balance: Balance,
-    /// Which keys of mirrored tables are values of partitions.
+    /// Objects of placement and scaling.
+    pub balance: BalanceObjects,
+    /// Keys of mirrored tables that hold values of partitions.
     pub steered: Vec<SteeredKey>,
 }
 
-/// A key of a mirrored table that packets are steered by: its entries hold values of the partition.
+/// Key of a mirrored table that packets are steered by: its entries hold values of the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SteeredKey {
-    /// The partition, as the program counts them.
+    /// Index of the partition in the program.
     pub partition: usize,
-    /// The table.
+    /// Table.
     pub table: TableId,
-    /// Which of its keys.
+    /// Index of the key.
     pub key: usize,
 }
 
-/// What an element's program counts, by its number in [`Generated::events`].
+/// Event that an element counts, by its number in [`GeneratedObjects::events`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Event {
-    /// A packet went to a server.
+pub enum ElementEvent {
+    /// Packet sent to a server.
     Request,
-    /// A response came.
+    /// Response received.
     Response,
-    /// The handler ended the packet.
+    /// Packet dropped by the handler.
     Ended,
-    /// A packet for a server, and there is none.
+    /// Packet for a server, but no server is available.
     NoServer,
-    /// A request or response that is not from a server, or not of this function.
+    /// Request or response that is not from a server, or not of this function.
     Stray,
-    /// A response that came before: a link repeated it.
+    /// Repeated response, duplicated by a link.
     Repeat,
 }
 
-impl Event {
-    /// All there are.
+impl ElementEvent {
+    /// All events.
     pub const ALL: [Self; 6] = [Self::Request, Self::Response, Self::Ended, Self::NoServer, Self::Stray, Self::Repeat];
 }
 
-/// Why a function can't be split.
+/// Reason why a function cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It calls no handler: it runs in an element as it is.
+pub enum SplitError {
+    /// No call of a handler; the function runs in an element unsplit.
     #[error("the pipeline never calls remote_handler")]
     NoCall,
-    /// It calls it twice.
-    #[error("remote_handler is called a second time: a packet goes to a server once")]
+    /// More than one call.
+    #[error("remote_handler is called more than once: a packet can go to a server only once")]
     TwoCalls {
-        /// There.
+        /// Position of the call.
         at: Span,
     },
-    /// It calls it where a packet can't leave.
+    /// Call at a place where a packet cannot leave the element.
     #[error("remote_handler can only be called in the pipeline's apply, or in one branch there")]
     CallPlace {
-        /// There.
+        /// Position of the call.
         at: Span,
     },
-    /// The part before does what can't be undone for a packet that goes to a server.
-    #[error("the part before the handler {what} the packet: do it in the part behind")]
+    /// Statement before the call that cannot be undone for a packet that goes to a server.
+    #[error("the part before the handler {what} the packet: move this to the part after the handler")]
     Before {
-        /// What it does.
+        /// Name of the statement.
         what: &'static str,
-        /// There.
+        /// Position of the statement.
         at: Span,
     },
-    /// A field of variable length would be lost.
-    #[error("the part before the handler turns header {header} on or off, whose varbit field would be lost")]
+    /// Loss of a field of variable length.
+    #[error("the part before the handler changes the validity of header {header}: its varbit field would be lost")]
     Varbit {
-        /// The header.
+        /// Name of the header.
         header: String,
     },
-    /// A request could not hold the packet as it came.
-    #[error("header {header} is taken by the parser and never emitted: a request would lack it")]
+    /// Extracted header that is not emitted; a request could not hold the packet as received.
+    #[error("header {header} is extracted but never emitted: a request would lack it")]
     NotEmitted {
-        /// The header.
+        /// Name of the header.
         header: String,
-        /// Where it is taken.
+        /// Position of the extraction.
         at: Span,
     },
-    /// As [`Self::NotEmitted`].
-    #[error("the parser takes header {header} behind one that the deparser emits later")]
+    /// Extraction in another order than the deparser's.
+    #[error("the parser extracts header {header} after one that the deparser emits later")]
     Order {
-        /// The header.
+        /// Name of the header.
         header: String,
-        /// Where it is taken.
+        /// Position of the extraction.
         at: Span,
     },
-    /// As [`Self::NotEmitted`].
-    #[error("packet.advance loses bits that a request has to hold: extract them into a header")]
+    /// Bytes that the parser skips.
+    #[error("packet.advance skips bits that a request needs: extract them into a header")]
     Skipped {
-        /// There.
+        /// Position of the statement.
         at: Span,
     },
-    /// As [`Self::NotEmitted`]: what the parser has changed would be in the request, and change once more behind it.
-    #[error("the parser writes to header {header}: it runs again when a packet is back, so write in the pipeline")]
+    /// Emitted header that the parser writes; the write would be applied again when the parser runs on the returned
+    /// packet.
+    #[error("the parser writes to header {header}, and runs again on returned packets: write in the pipeline instead")]
     ParserWrites {
-        /// The header.
+        /// Name of the header.
         header: String,
-        /// There.
+        /// Position of the write.
         at: Span,
     },
-    /// The parser would see that instead, when the packet is back.
-    #[error("the part before the handler writes {field}, which the parser reads: it runs again, so write it behind")]
+    /// Arrival metadata that the parser reads, and that differs when the packet returns.
+    #[error("the part before the handler writes {field}, which the parser reads again: write it after the handler")]
     ParserReads {
-        /// Of how the packet came.
+        /// Name of the field.
         field: String,
-        /// There.
+        /// Position of the read.
         at: Span,
     },
-    /// The element can't hold all values at once, whatever is postponed.
+    /// Header vector that is too small for the element, with all candidates postponed.
     #[error(
-        "the element holds {} B of values at once{}, and the target's header vector {} B: have the parser take fewer \
-         headers (the largest: {largest}), or keep less in variables",
-        needed.div_ceil(8), fit::before(*whole, *postponed), bits / 8
+        "the element needs {} B of header vector{}, and the target has {} B: extract fewer headers (largest: \
+         {largest}), or use fewer variables",
+        needed.div_ceil(8), fit::describe_saving(*whole, *postponed), bits / 8
     )]
     Phv {
-        /// Bits that are needed, with all postponed that can be.
+        /// Required bits with postponed values.
         needed: u32,
-        /// Bits that are needed without.
+        /// Required bits without postponed values.
         whole: u32,
-        /// Bits there are.
+        /// Available bits.
         bits: u32,
-        /// Values that were postponed.
+        /// Number of postponed values.
         postponed: usize,
-        /// The largest headers.
+        /// Text that lists the largest headers.
         largest: String,
     },
 }
 
-impl Refused {
-    /// Where in the source.
+impl SplitError {
+    /// Source position.
     #[must_use]
     pub fn at(&self) -> Option<Span> {
         match self {
@@ -222,47 +223,47 @@ impl Refused {
     }
 }
 
-/// What may differ from the function in one piece.
+/// Possible difference from the unsplit function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Warning {
-    /// Packets overtake each other between the two parts.
-    #[error("register {register} is used before and behind the handler: other packets come between while one is away")]
+pub enum SplitWarning {
+    /// Register that both parts use; packets can overtake each other between the parts.
+    #[error("register {register} is used before and after the handler: other packets may be processed in between")]
     RegisterAcross {
-        /// The register.
+        /// Name of the register.
         register: String,
     },
 }
 
-/// Whether a program without a handler fits a target: nothing of it can be postponed.
+/// Checks that a program without a handler fits a target; no value of it can be postponed.
 ///
 /// # Errors
-/// [`Refused::Phv`] if not.
-pub fn fits(program: &Program, target: &Target) -> Result<(), Refused> {
-    fit::fits(program, vector::bits(program, None), target)
+/// [`SplitError::Phv`] if it does not fit.
+pub fn fits(program: &Program, target: &SplitTarget) -> Result<(), SplitError> {
+    fit::check_fit(program, vector::bits(program, None), target)
 }
 
 /// Splits a function.
 ///
 /// # Errors
-/// If it has no handler, or does what can't be split.
-pub fn split(program: &Program, target: &Target) -> Result<Split, Refused> {
-    let handler = program.handler.clone().ok_or(Refused::NoCall)?;
-    let parts = find::parts(program)?;
-    find::check(program, &parts)?;
-    let warnings = find::warnings(program, &parts);
-    let fitted = fit::fit(program, &parts, target)?;
+/// If the function has no handler, or cannot be split.
+pub fn split(program: &Program, target: &SplitTarget) -> Result<SplitFunction, SplitError> {
+    let handler = program.handler.clone().ok_or(SplitError::NoCall)?;
+    let parts = call_site::split_ingress(program)?;
+    call_site::check_splittable(program, &parts)?;
+    let warnings = call_site::find_warnings(program, &parts);
+    let fitted = fit::fit_to_target(program, &parts, target)?;
     Ok(fitted.finish(handler, warnings))
 }
 
-/// Splits a function with every value postponed that can be, however much the target's header vector holds: as [`split`],
-/// and with the least in requests.
+/// Splits a function with all candidates postponed, regardless of the target's header vector, for the smallest
+/// requests.
 ///
 /// # Errors
-/// As [`split`], but that it fits.
-pub fn split_postponing_all(program: &Program, target: &Target) -> Result<Split, Refused> {
-    let handler = program.handler.clone().ok_or(Refused::NoCall)?;
-    let parts = find::parts(program)?;
-    find::check(program, &parts)?;
-    let warnings = find::warnings(program, &parts);
+/// As [`split`], without [`SplitError::Phv`].
+pub fn split_postponing_all(program: &Program, target: &SplitTarget) -> Result<SplitFunction, SplitError> {
+    let handler = program.handler.clone().ok_or(SplitError::NoCall)?;
+    let parts = call_site::split_ingress(program)?;
+    call_site::check_splittable(program, &parts)?;
+    let warnings = call_site::find_warnings(program, &parts);
     Ok(fit::postpone_all(program, &parts, target).finish(handler, warnings))
 }

@@ -1,131 +1,135 @@
-//! What runs where and why, and how large it is: what `pathcall function explain` prints.
+//! Report of a split: place of each statement, carried and postponed values, sizes. `pathcall function explain` prints
+//! it.
 
 use std::collections::HashMap;
 
-use super::Warning;
-use super::flow;
-use super::layout::Layout;
-use super::postpone::Made as Postponing;
+use super::SplitWarning;
+use super::layout::HeaderLayout;
+use super::liveness;
+use super::postpone::PostponedFunction;
 use crate::ir::{Block, Program, RegisterId, SlotId, Span, Stmt, StmtKind};
 
-/// Where something runs.
+/// Place of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// In the element, when the packet comes.
+pub enum StatementPlace {
+    /// In the element, before the handler.
     Before,
     /// On a server.
     Server,
-    /// In the element, when the packet is back or needs no server.
-    Behind,
+    /// In the element, after the handler, or without a handler.
+    After,
 }
 
-impl Place {
-    /// Why it runs there.
+impl StatementPlace {
+    /// Text of the reason.
     #[must_use]
     pub fn why(self) -> &'static str {
         match self {
-            Self::Before => "tables, registers and integers of the part before the handler: at the rate of the link",
-            Self::Server => "C: state that lives on, floats, loops; only packets in flight",
-            Self::Behind => "the part behind the handler: runs on the response, or at once",
+            Self::Before => "the part before the handler: tables, registers and integers, at line rate",
+            Self::Server => "the handler in C: persistent state, floats, loops; only for packets sent to a server",
+            Self::After => "the part after the handler: runs on the response, or directly without a server",
         }
     }
 }
 
-/// A value that travels because the part behind needs it.
+/// Value that a request carries for the part after the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Travels {
-    /// Its name.
+pub struct CarriedValue {
+    /// Name.
     pub name: String,
-    /// Its width, bits.
+    /// Width, bits.
     pub bits: u16,
 }
 
-/// When a value is worked out that need not be held from the part before on.
+/// New place of a postponed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Later {
-    /// In front of the part behind, and nowhere else.
-    Behind,
-    /// There too, when the packet is back: the part before needs it itself.
-    AgainBehind,
-    /// On the server, in front of the handler.
+pub enum PostponedPlace {
+    /// Only before the part after the call.
+    After,
+    /// Before the part after the call as well, when the packet returns; the part before the call needs the value
+    /// itself.
+    AgainAfter,
+    /// On the server, before the handler.
     Server,
 }
 
-impl Later {
-    /// What became of it.
+impl PostponedPlace {
+    /// Text of the new place.
     #[must_use]
     pub fn what(self) -> &'static str {
         match self {
-            Self::Behind => "worked out from the packet in front of the part behind; it does not travel",
-            Self::AgainBehind => "worked out from the packet once more when it is back; it does not travel",
-            Self::Server => "worked out from the packet on the server; it is not sent",
+            Self::After => "computed from the packet before the part after the handler; not carried",
+            Self::AgainAfter => "computed from the packet again when it returns; not carried",
+            Self::Server => "computed from the packet on the server; not sent",
         }
     }
 }
 
-/// A value that was postponed to fit the target's header vector (CLIP §IV-C).
+/// Value that was postponed to fit the target's header vector (CLIP §IV-C).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Postponed {
-    /// Its name.
+pub struct PostponedValue {
+    /// Name.
     pub name: String,
-    /// Its width, bits.
+    /// Width, bits.
     pub bits: u16,
-    /// What assigns it.
+    /// Positions of its assignments.
     pub at: Vec<Span>,
-    /// When it is worked out instead.
-    pub to: Later,
+    /// New place.
+    pub to: PostponedPlace,
 }
 
-/// The report of a split.
+/// Report of a split.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Pieces of the source and where they run, in the order of the source.
-    pub lines: Vec<(Span, Place)>,
-    /// Values that travel with a packet.
-    pub carried: Vec<Travels>,
-    /// Bytes of the header: all of it, the parameters, what the parts around the function send.
+pub struct SplitReport {
+    /// Source spans with their places, in the order of the source.
+    pub lines: Vec<(Span, StatementPlace)>,
+    /// Carried values.
+    pub carried: Vec<CarriedValue>,
+    /// Sizes in bytes: whole header, parameters, travelling values of the generated parts.
     pub header_bytes: (usize, usize, usize),
-    /// Values that were postponed.
-    pub postponed: Vec<Postponed>,
-    /// Bits of values that the element holds at once, at most ([`super::vector`]): if nothing were postponed, and as it is.
+    /// Postponed values.
+    pub postponed: Vec<PostponedValue>,
+    /// Largest number of simultaneously live bits in the element ([`super::vector`]): without postponed values, and as
+    /// built.
     pub phv_bits: (u32, u32),
-    /// Stages that a pipeline needs at least, by what depends on what: before, and with the parts around the function.
+    /// Lower bound of the pipeline's stages, from data dependencies: of the function, and with the generated parts.
     pub stages: (u32, u32),
-    /// Bits of tables (keys and arguments), and of registers, in the element.
+    /// Memory of the element in bits: tables (keys and arguments), and registers.
     pub memory_bits: (u64, u64),
-    /// What may differ from the function in one piece.
-    pub warnings: Vec<Warning>,
+    /// Possible differences from the unsplit function.
+    pub warnings: Vec<SplitWarning>,
 }
 
-impl Report {
-    /// What is known before the element's program is made.
-    pub(super) fn new(of: &Postponing, warnings: Vec<Warning>) -> Self {
+impl SplitReport {
+    /// Report of the facts known before the element's program is built.
+    pub(super) fn new(of: &PostponedFunction, warnings: Vec<SplitWarning>) -> Self {
         let (program, parts, carried) = (&of.program, &of.parts, &of.carried);
         let mut lines = Vec::new();
         let mut note = |block: &Block, place| {
-            for stmt in flow::flat(program, block).into_iter().filter(|stmt| stmt.at != Span::default()) {
+            for stmt in liveness::flatten(program, block).into_iter().filter(|stmt| stmt.at != Span::default()) {
                 lines.push((stmt.at, place));
             }
         };
-        note(&program.verify, Place::Before);
-        note(&parts.before, Place::Before);
-        note(&parts.leading, Place::Before);
-        note(&of.back, Place::Behind);
-        of.on_server.iter().for_each(|on_server| note(&on_server.program.ingress, Place::Server));
-        for block in [&parts.trailing, &parts.otherwise, &parts.behind, &program.egress, &program.compute] {
-            note(block, Place::Behind);
+        note(&program.verify, StatementPlace::Before);
+        note(&parts.before, StatementPlace::Before);
+        note(&parts.leading, StatementPlace::Before);
+        note(&of.on_return, StatementPlace::After);
+        of.on_server.iter().for_each(|on_server| note(&on_server.program.ingress, StatementPlace::Server));
+        for block in [&parts.trailing, &parts.otherwise, &parts.after, &program.egress, &program.compute] {
+            note(block, StatementPlace::After);
         }
         if let Some(handler) = &program.handler {
             let written = [&handler.state, &handler.body].into_iter().filter(|source| !source.text.is_empty());
-            lines.extend(written.map(|source| (source.at, Place::Server)));
+            lines.extend(written.map(|source| (source.at, StatementPlace::Server)));
         }
         lines.sort_by_key(|(span, place)| (*span, *place as u8));
         lines.dedup();
         let slot = |slot: &SlotId| &program.slots[slot.0 as usize];
-        let values = carried.slots.iter().map(|s| Travels { name: slot(s).name.clone(), bits: slot(s).ty.width() });
+        let values =
+            carried.slots.iter().map(|s| CarriedValue { name: slot(s).name.clone(), bits: slot(s).ty.width() });
         let validity = carried.headers.iter().map(|header| {
             let name = format!("{}.isValid()", program.headers[header.0 as usize].name);
-            Travels { name, bits: 1 }
+            CarriedValue { name, bits: 1 }
         });
         let mut stages = Stages::new(program);
         stages.block(&program.ingress, 0);
@@ -134,8 +138,8 @@ impl Report {
         Self { lines, carried, postponed, stages: (stages.last, 0), warnings, ..Self::default() }
     }
 
-    /// With the element's program and the header.
-    pub(super) fn of(mut self, element: &Program, layout: &Layout, phv_bits: (u32, u32)) -> Self {
+    /// Adds the element's program and the header.
+    pub(super) fn of(mut self, element: &Program, layout: &HeaderLayout, phv_bits: (u32, u32)) -> Self {
         let travelling = layout.travelling.iter().map(|field| field.bytes().len()).sum();
         self.header_bytes = (layout.length, layout.params, travelling);
         self.phv_bits = phv_bits;
@@ -164,7 +168,7 @@ fn registers_bits(program: &Program) -> u64 {
     program.registers.iter().map(|r| u64::from(r.size) * u64::from(r.ty.width())).sum()
 }
 
-/// In which stage of a pipeline each value is there at the earliest: one behind those that it is made of.
+/// Earliest stage of each value: one after the stages of the values that it depends on.
 struct Stages<'a> {
     program: &'a Program,
     slots: Vec<u32>,
@@ -185,8 +189,8 @@ impl<'a> Stages<'a> {
 
     fn stmt(&mut self, stmt: &'a Stmt, under: u32) {
         let program = self.program;
-        let mut needs = flow::Places::none(program);
-        flow::exprs(program, stmt, &mut |expr| flow::read(expr, &mut needs));
+        let mut needs = liveness::PlaceSet::none(program);
+        liveness::visit_exprs(program, stmt, &mut |expr| liveness::add_read_places(expr, &mut needs));
         let ready = needs.slots().map(|slot| self.slots[slot.0 as usize]).max().unwrap_or(0).max(under);
         match &stmt.kind {
             StmtKind::If { then, otherwise, .. } => {
@@ -197,13 +201,13 @@ impl<'a> Stages<'a> {
             StmtKind::Apply { table, hit, action } => {
                 let stage = self.at(ready + 1);
                 hit.iter().chain(action).for_each(|slot| self.slots[slot.0 as usize] = stage);
-                for action in flow::actions(program, *table) {
+                for action in liveness::actions(program, *table) {
                     action.params.iter().for_each(|slot| self.slots[slot.0 as usize] = ready);
                     self.block(&action.body, ready);
                 }
             }
             StmtKind::Read { register, .. } | StmtKind::Write { register, .. } | StmtKind::Update { register, .. } => {
-                // An array lives in one stage: the latest that somebody needs it in.
+                // An array is in a single stage, the latest of its accesses.
                 let known = self.registers.get(register).copied().unwrap_or(0);
                 let stage = self.at((ready + 1).max(known));
                 self.registers.insert(*register, stage);

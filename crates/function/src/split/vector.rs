@@ -1,42 +1,42 @@
-//! How much a target's header vector has to hold.
+//! Size of the packet header vector that a program needs.
 //!
 //! A packet header vector "serves to convey information from headers and metadata, including temporary values or
-//! intermediate results, passing through the pipeline" (CLIP §III); 200 bytes of it are what the paper reckons with
-//! (§IV-C). Counted here, in bits, at every statement from the ingress to the deparser, the most of:
+//! intermediate results, passing through the pipeline" (CLIP §III); the paper assumes 200 bytes (§IV-C). This module
+//! counts the live bits at each statement from the ingress to the deparser and takes the maximum of:
 //!
-//! - fields of headers that a packet may have there, those of the compiler's own headers included: from the parser, or from
-//!   where they are written first, to where they are needed last. What leaves is needed up to the deparser;
-//! - metadata, variables, parameters of requests, responses and actions: from where they are written to their last reader.
+//! - header fields, those of generated headers included: from the parser, or from the first write, to the last use.
+//!   Headers that are emitted are in use up to the deparser;
+//! - metadata, variables, and parameters of requests, responses and actions: from a write to the last read.
 //!
-//! Headers that no packet has together (ARP and IPv4, TCP and UDP) share room: each way through the parser is counted by
-//! itself, with what the program may turn on. Not counted: what a target loses by laying values out in words of 8, 16 and
-//! 32 bits, and what its parser holds.
+//! Headers that no packet has together (ARP and IPv4, TCP and UDP) share space: each path through the parser is counted
+//! separately, with the headers that the program may add. Not counted: fragmentation from containers of 8, 16 and 32
+//! bits, and the state of the parser.
 
 use std::collections::HashSet;
 
-use super::find::targets;
-use super::flow::{self, Places};
+use super::call_site::target_states;
+use super::liveness::{self, PlaceSet};
 use crate::ir::{Block, HeaderId, Program, StateId, StmtKind};
 
-/// Ways through a parser that are told apart; beyond that, all its headers are counted at once.
+/// Largest number of paths through a parser that are counted separately; beyond it all headers are counted together.
 const WAYS_MAX: usize = 4096;
 
-/// The most bits that a program's header vector has to hold at once. `aligned`: request and response of a split function,
-/// which are the same bytes of a frame (§IV-B).
+/// Largest number of simultaneously live bits in a program's header vector. `aligned` names the parameter headers of
+/// request and response, which occupy the same bytes of a frame (§IV-B).
 pub fn bits(program: &Program, aligned: Option<(HeaderId, HeaderId)>) -> u32 {
     let mut kinds = kinds(program);
     if let Some((request, response)) = aligned {
         kinds.iter_mut().filter(|kind| kind.has_valid(response)).for_each(|kind| kind.remove_valid(request));
     }
-    kinds.iter().map(|kind| flow::peak_bits(program, kind)).max().unwrap_or(0)
+    kinds.iter().map(|kind| liveness::peak_bits(program, kind)).max().unwrap_or(0)
 }
 
-/// The sets of headers that packets may have; none lies within another.
-fn kinds(program: &Program) -> Vec<Places> {
-    let mut always = Places::none(program);
+/// Maximal sets of headers that packets may have.
+fn kinds(program: &Program) -> Vec<PlaceSet> {
+    let mut always = PlaceSet::none(program);
     let blocks = [&program.ingress, &program.egress, &program.compute];
-    let turned_on = |block: &Block, places: &mut Places| {
-        flow::walk(program, block, &mut |stmt| {
+    let turned_on = |block: &Block, places: &mut PlaceSet| {
+        liveness::visit_statements(program, block, &mut |stmt| {
             if let StmtKind::SetValid { header, valid: true } = stmt.kind {
                 places.add_valid(header);
             }
@@ -49,7 +49,7 @@ fn kinds(program: &Program) -> Vec<Places> {
     let (mut seen, mut waiting, mut ends) = (HashSet::new(), vec![(StateId(0), always.clone())], Vec::new());
     while let Some((state, mut headers)) = waiting.pop() {
         let of = &program.parser.states[state.0 as usize];
-        for stmt in flow::flat(program, &of.body) {
+        for stmt in liveness::flatten(program, &of.body) {
             if let StmtKind::Extract { header, .. } = stmt.kind {
                 headers.add_valid(header);
             }
@@ -62,17 +62,17 @@ fn kinds(program: &Program) -> Vec<Places> {
             (0..program.headers.len() as u32).for_each(|header| always.add_valid(HeaderId(header)));
             return vec![always];
         }
-        // Any state may be the last one: a packet may be too short for the next.
-        let next = targets(&of.next);
+        // A packet may end before the next state's header, so any state can be the last.
+        let next = target_states(&of.next);
         waiting.extend(next.into_iter().map(|to| (StateId(to as u32), headers.clone())));
         ends.push(headers);
     }
-    let within = |one: &Places, other: &Places| {
+    let within = |one: &PlaceSet, other: &PlaceSet| {
         let mut rest = one.clone();
         rest.subtract(other);
         rest.is_empty()
     };
-    let mut largest: Vec<Places> = Vec::new();
+    let mut largest: Vec<PlaceSet> = Vec::new();
     for headers in ends {
         if !largest.iter().any(|known| within(&headers, known)) {
             largest.retain(|known| !within(known, &headers));

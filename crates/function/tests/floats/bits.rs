@@ -1,7 +1,7 @@
-//! Bits that are no ordinary numbers, packets with them, and what has to come of these.
+//! Bit patterns of special floats, packets with them, and the expected results.
 
-/// 0, -0, the least denormals, the largest, the least normal ones, 1, the largest, infinities, numbers that are none: quiet,
-/// signalling, with all bits.
+/// 0, -0, smallest denormals, largest denormals, smallest normals, 1, largest normals, infinities, NaNs: quiet,
+/// signalling, with all bits set.
 pub const BITS: [u32; 20] = [
     0,
     0x8000_0000,
@@ -25,10 +25,10 @@ pub const BITS: [u32; 20] = [
     0xffff_ffff,
 ];
 
-/// Bytes in front of the numbers: Ethernet, IPv4, UDP.
+/// Offset of the numbers: Ethernet, IPv4, UDP.
 const NUMBERS: usize = 42;
 
-/// A packet with this value.
+/// Packet with this value.
 pub fn packet(value: u32) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00];
     bytes.extend([0x45, 0, 0, 54, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -39,14 +39,14 @@ pub fn packet(value: u32) -> Vec<u8> {
     bytes
 }
 
-/// What left of it; `before` was the value of the packet before.
+/// Checks the output; `before` is the value of the previous packet.
 pub fn check(value: u32, before: u32, left: &[Vec<u8>]) {
     let [bytes] = left else { panic!("{value:#x}: {} packets left", left.len()) };
     let word = |at: usize| {
         let at = NUMBERS + 4 * at;
         u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
     };
-    assert_eq!((word(0), word(1)), (value, !value), "what is not written stays");
+    assert_eq!((word(0), word(1)), (value, !value), "unwritten bytes are unchanged");
     assert_eq!(word(2), value, "{value:#x} came back as {:#x}", word(2));
     let twice = f32::from_bits(value) * 2.0;
     let got = f32::from_bits(word(3));
@@ -58,5 +58,5 @@ pub fn check(value: u32, before: u32, left: &[Vec<u8>]) {
     let kind = kinds.iter().rev().fold(0u8, |all, one| all << 1 | u8::from(*one));
     assert_eq!(bytes[NUMBERS + 20..NUMBERS + 22], [kind, 1], "{value:#x}");
     let at = NUMBERS + 22;
-    assert_eq!(bytes[at..at + 4], before.to_be_bytes(), "metadata that travels");
+    assert_eq!(bytes[at..at + 4], before.to_be_bytes(), "carried metadata");
 }

@@ -1,19 +1,20 @@
-//! The interpreter: parsers, tables, registers, copies and calls.
+//! Tests of the interpreter: parsers, tables, registers, copies and calls.
 
 mod numbers;
 
-use pathcall_function::exec::{CLONES_MAX, Count, Execution, Output, Reason, TableError};
-use pathcall_function::interp::{Call, CompileError, Interpreter, Verdict};
+use pathcall_function::exec::{CLONES_MAX, CounterValue, DropReason, Execution, Output, TableError};
+use pathcall_function::interp::{CompileError, HandlerContext, HandlerVerdict, Interpreter};
 use pathcall_function::ir::{
-    Action, ActionId, Binary, Counter, CounterId, DROP_PORT, Entry, Expr, ExprKind, HashAlgorithm, Header, HeaderId,
-    Key, Match, MatchKind, Parser, Program, Register, RegisterId, Slot, SlotId, SlotKind, Standard, State, StateId,
-    Stmt, StmtKind, TableId, Transition, Ty, Unary, Value,
+    Action, ActionId, Binary, Counter, CounterId, DROP_PORT, Expr, ExprKind, HashAlgorithm, Header, HeaderId, Keyset,
+    Match, MatchKind, Parser, ParserState, Program, Register, RegisterId, Slot, SlotId, SlotKind, Standard, StateId,
+    Stmt, StmtKind, TableEntry, TableId, TableKey, Transition, Ty, Unary,
 };
 
-/// The parser's error when no case of a `select` matches (P4_16 core).
+/// Parser error of a `select` without a match (P4_16 core).
 const NO_MATCH: u16 = 2;
 
-/// A packet's header of four fields: `kind` 8, `a` 32, `b` 16, `c` 8 bits; then a header with a varbit field.
+/// Program whose packets have a header of four fields (`kind` 8, `a` 32, `b` 16, `c` 8 bits), then a header with a
+/// varbit.
 struct Fixture {
     program: Program,
     kind: SlotId,
@@ -57,20 +58,20 @@ fn fixture() -> Fixture {
     let look = Expr { ty: Ty::Bit(8), kind: ExprKind::Lookahead { skip: 0 } };
     let bits = Expr::binary(Ty::Bit(32), Binary::Shl, cast(32, look), Expr::constant(Ty::Bit(8), 3));
     let options = stmt(StmtKind::Extract { header: HeaderId(1), varbits: Some(bits) });
-    let start = State {
+    let start = ParserState {
         name: "start".into(),
         body: vec![extract(0)],
         next: Transition::Select {
             keys: vec![Expr::slot(Ty::Bit(8), kind)],
             cases: vec![
-                (vec![Value::Mask(7, 0xff)], Transition::To(StateId(1))),
-                (vec![Value::Range(8, 9)], Transition::Reject(13)),
-                (vec![Value::Mask(0, 0xff)], Transition::Accept),
-                (vec![Value::Mask(0x80, 0x80)], Transition::Accept),
+                (vec![Keyset::Mask(7, 0xff)], Transition::To(StateId(1))),
+                (vec![Keyset::Range(8, 9)], Transition::Reject(13)),
+                (vec![Keyset::Mask(0, 0xff)], Transition::Accept),
+                (vec![Keyset::Mask(0x80, 0x80)], Transition::Accept),
             ],
         },
     };
-    let options = State { name: "options".into(), body: vec![options], next: Transition::Accept };
+    let options = ParserState { name: "options".into(), body: vec![options], next: Transition::Accept };
     let program = Program {
         name: "fixture".into(),
         slots,
@@ -99,8 +100,8 @@ fn number(width: u16, value: u128) -> Expr {
     Expr::constant(Ty::Bit(width), value)
 }
 
-/// What comes out for a packet at port 3: packets with their ports, and reasons.
-fn process(interpreter: &mut Interpreter, packet: &[u8]) -> (Vec<(u16, Vec<u8>)>, Vec<Reason>) {
+/// Output of a packet at port 3: packets with their ports, and drop reasons.
+fn process(interpreter: &mut Interpreter, packet: &[u8]) -> (Vec<(u16, Vec<u8>)>, Vec<DropReason>) {
     let (mut packets, mut reasons) = (Vec::new(), Vec::new());
     interpreter.process(5, 3, packet, &mut |output| match output {
         Output::Packet { port, bytes } => packets.push((port, bytes.to_vec())),
@@ -113,7 +114,7 @@ fn process(interpreter: &mut Interpreter, packet: &[u8]) -> (Vec<(u16, Vec<u8>)>
 const PACKET: [u8; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 0xee, 0xff];
 
 #[test]
-fn a_packet_leaves_as_its_headers_then_are() {
+fn packet_leaves_with_final_header_values() {
     let mut f = fixture();
     f.program.ingress = vec![assign(f.b, number(16, 0xabcd)), assign(f.spec, number(9, 4))];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
@@ -122,9 +123,9 @@ fn a_packet_leaves_as_its_headers_then_are() {
 }
 
 #[test]
-fn parsers_end_with_the_error_that_fits() {
+fn parser_ends_with_matching_error() {
     let mut f = fixture();
-    // The error leaves as the port.
+    // The error is output as the egress port.
     let error = SlotId(f.spec.0 + 1);
     f.program.ingress = vec![assign(f.spec, cast(9, Expr::slot(Ty::Bit(16), error)))];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
@@ -143,14 +144,14 @@ const PACKET_TOO_SHORT: u16 = 1;
 const HEADER_TOO_SHORT: u16 = 4;
 
 #[test]
-fn a_field_of_variable_length_is_carried() {
+fn varbit_field_is_carried() {
     let mut f = fixture();
     f.program.ingress = vec![assign(f.kind, number(8, 1))];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
     let packet = [7, 0, 0, 0, 0, 0, 0, 0, 2, 0x55, 0x66, 9];
     let expected = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0x55, 0x66, 9];
     assert_eq!(process(&mut interpreter, &packet).0, [(0, expected.to_vec())]);
-    // Off and on again, it is empty.
+    // Invalid and valid again, the header's varbit is empty.
     f.program.ingress = vec![
         stmt(StmtKind::SetValid { header: HeaderId(1), valid: false }),
         stmt(StmtKind::SetValid { header: HeaderId(1), valid: true }),
@@ -160,7 +161,7 @@ fn a_field_of_variable_length_is_carried() {
 }
 
 #[test]
-fn fields_of_headers_that_are_not_valid_are_zero_and_stay_so() {
+fn fields_of_invalid_headers_stay_zero() {
     let mut f = fixture();
     f.program.ingress = vec![
         stmt(StmtKind::SetValid { header: HeaderId(0), valid: false }),
@@ -172,7 +173,7 @@ fn fields_of_headers_that_are_not_valid_are_zero_and_stay_so() {
     assert_eq!(process(&mut interpreter, &PACKET).0, [(0, vec![0, 0, 0, 0, 0, 0, 0, 0, 0xee, 0xff])]);
 }
 
-/// `f` with a table on `a` whose action sends to the port of its argument; a miss drops.
+/// Fixture with a table on `a` whose action sends to the port of its argument; a miss drops.
 fn routed(kind: MatchKind, size: u32) -> Fixture {
     let mut f = fixture();
     let port = SlotId(f.program.slots.len() as u32);
@@ -186,7 +187,7 @@ fn routed(kind: MatchKind, size: u32) -> Fixture {
         vec![action("drop", vec![], number(9, DROP_PORT)), action("to", vec![port], Expr::slot(Ty::Bit(9), port))];
     f.program.tables = vec![pathcall_function::ir::Table {
         name: "route".into(),
-        keys: vec![Key { expr: Expr::slot(Ty::Bit(32), f.a), kind, name: "a".into() }],
+        keys: vec![TableKey { expr: Expr::slot(Ty::Bit(32), f.a), kind, name: "a".into() }],
         actions: vec![ActionId(1)],
         default: (ActionId(0), vec![]),
         entries: vec![],
@@ -202,16 +203,16 @@ fn routed(kind: MatchKind, size: u32) -> Fixture {
     f
 }
 
-fn to(value: u128, prefix_bits: u16, port: u128) -> Entry {
-    Entry { keys: vec![Match { value, prefix_bits }], action: ActionId(1), args: vec![port] }
+fn to(value: u128, prefix_bits: u16, port: u128) -> TableEntry {
+    TableEntry { keys: vec![Match { value, prefix_bits }], action: ActionId(1), args: vec![port] }
 }
 
 #[test]
-fn the_longest_prefix_wins_until_it_goes() {
+fn longest_prefix_matches_until_removed() {
     let f = routed(MatchKind::Lpm, 8);
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
     let route = TableId(0);
-    assert_eq!(process(&mut interpreter, &PACKET), (vec![], vec![Reason::Program]));
+    assert_eq!(process(&mut interpreter, &PACKET), (vec![], vec![DropReason::Program]));
     for (value, prefix, port) in [(0, 0, 1), (0x0102_0000, 16, 2), (0x0102_0304, 32, 3)] {
         interpreter.insert(route, &to(value, prefix, port)).expect("fits");
     }
@@ -223,12 +224,12 @@ fn the_longest_prefix_wins_until_it_goes() {
     assert_eq!(port(&mut interpreter), 7);
     interpreter.remove(route, &to(0x0102_0000, 16, 0).keys).expect("there");
     assert_eq!(port(&mut interpreter), 1);
-    assert_eq!(interpreter.counter(CounterId(0), 1), Count { packets: 5, bytes: 50 });
-    assert_eq!(interpreter.dropped(Reason::Program), 1);
+    assert_eq!(interpreter.counter(CounterId(0), 1), CounterValue { packets: 5, bytes: 50 });
+    assert_eq!(interpreter.dropped(DropReason::Program), 1);
 }
 
 #[test]
-fn entries_that_do_not_fit_are_refused_by_what_is_wrong() {
+fn invalid_entry_is_refused_with_reason() {
     let f = routed(MatchKind::Exact, 1);
     let mut i = Interpreter::new(&f.program).expect("runs");
     let route = TableId(0);
@@ -236,11 +237,11 @@ fn entries_that_do_not_fit_are_refused_by_what_is_wrong() {
     assert!(matches!(i.insert(route, &to(1 << 32, 32, 1)), Err(TableError::Width { what: "key", .. })));
     assert!(matches!(i.insert(route, &to(1, 32, 512)), Err(TableError::Width { what: "argument", .. })));
     assert!(matches!(
-        i.insert(route, &Entry { action: ActionId(7), ..to(1, 32, 1) }),
+        i.insert(route, &TableEntry { action: ActionId(7), ..to(1, 32, 1) }),
         Err(TableError::Action { action: 7, .. })
     ));
     assert!(matches!(
-        i.insert(route, &Entry { args: vec![], ..to(1, 32, 1) }),
+        i.insert(route, &TableEntry { args: vec![], ..to(1, 32, 1) }),
         Err(TableError::Number { what: "arguments", .. })
     ));
     assert!(matches!(i.remove(route, &to(1, 32, 1).keys), Err(TableError::Missing { .. })));
@@ -251,7 +252,7 @@ fn entries_that_do_not_fit_are_refused_by_what_is_wrong() {
 }
 
 #[test]
-fn hits_leave_a_mark_until_it_is_taken() {
+fn hit_marks_entry_until_taken() {
     let f = routed(MatchKind::Exact, 2);
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
     let hit = to(0x0102_0304, 32, 1);
@@ -265,7 +266,7 @@ fn hits_leave_a_mark_until_it_is_taken() {
 }
 
 #[test]
-fn registers_wrap_and_end_where_they_end() {
+fn registers_wrap_and_ignore_index_beyond_end() {
     let mut f = fixture();
     let (r, width) = (RegisterId(0), 16);
     let update = |index: u128| {
@@ -289,7 +290,7 @@ fn registers_wrap_and_end_where_they_end() {
 }
 
 #[test]
-fn what_leaves_is_cut() {
+fn truncated_packet_leaves_with_given_length() {
     let mut f = fixture();
     f.program.ingress = vec![stmt(StmtKind::Truncate(number(32, 3)))];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
@@ -300,7 +301,7 @@ fn what_leaves_is_cut() {
 }
 
 #[test]
-fn a_multicast_reaches_its_ports_and_a_clone_goes_first() {
+fn multicast_reaches_all_ports_after_clone() {
     let mut f = fixture();
     let group = SlotId(f.spec.0 + 3);
     f.program.ingress = vec![
@@ -308,10 +309,10 @@ fn a_multicast_reaches_its_ports_and_a_clone_goes_first() {
         assign(f.kind, number(8, 1)),
         assign(group, number(16, 2)),
     ];
-    // What kind of copy it is leaves in a field.
+    // The kind of the copy is output in a field.
     f.program.egress = vec![assign(f.b, cast(16, Expr::slot(Ty::Bit(32), SlotId(f.spec.0 + 4))))];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
-    assert_eq!(process(&mut interpreter, &PACKET).1, [Reason::NoGroup]);
+    assert_eq!(process(&mut interpreter, &PACKET).1, [DropReason::NoGroup]);
     interpreter.set_group(2, &[(4, 0), (5, 1)]);
     let (packets, _) = process(&mut interpreter, &PACKET);
     let short: Vec<_> = packets.iter().map(|(port, bytes)| (*port, bytes[0], bytes[6])).collect();
@@ -319,11 +320,11 @@ fn a_multicast_reaches_its_ports_and_a_clone_goes_first() {
 }
 
 #[test]
-fn what_comes_in_for_ever_ends() {
+fn endless_recirculation_is_dropped() {
     let mut f = fixture();
     f.program.ingress = vec![stmt(StmtKind::Recirculate)];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
-    assert_eq!(process(&mut interpreter, &PACKET), (vec![], vec![Reason::Recirculated]));
+    assert_eq!(process(&mut interpreter, &PACKET), (vec![], vec![DropReason::Recirculated]));
     f.program.ingress = vec![];
     f.program.egress = vec![stmt(StmtKind::Clone { session: number(9, 8) })];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
@@ -333,29 +334,29 @@ fn what_comes_in_for_ever_ends() {
 }
 
 #[test]
-fn actions_that_apply_themselves_are_refused() {
+fn recursive_action_is_refused() {
     let mut f = routed(MatchKind::Exact, 1);
     f.program.actions[1].body = vec![stmt(StmtKind::Apply { table: TableId(0), hit: None, action: None })];
-    let refused = Interpreter::new(&f.program).expect_err("without end");
+    let refused = Interpreter::new(&f.program).expect_err("unbounded recursion");
     assert_eq!(refused, CompileError::Depth { action: "to".into() });
 }
 
 #[test]
-fn a_handler_gives_its_response_or_ends_the_packet() {
+fn handler_responds_or_drops_packet() {
     let mut f = fixture();
     f.program.ingress = vec![stmt(StmtKind::Remote)];
     let mut interpreter = Interpreter::new(&f.program).expect("runs");
     let mut ports = Vec::new();
     let (a, spec) = (f.a, f.spec);
-    for verdict in [Verdict::Respond, Verdict::Drop] {
-        let mut remote = |call: &mut Call<'_>| {
+    for verdict in [HandlerVerdict::Respond, HandlerVerdict::Drop] {
+        let mut remote = |call: &mut HandlerContext<'_>| {
             assert_eq!((call.get(a), call.packet), (0x0102_0304, &PACKET[..]));
             call.set(spec, 9, 6);
             verdict
         };
         interpreter.process_with(0, 0, &PACKET, &mut remote, &mut |output| match output {
             Output::Packet { port, .. } => ports.push(port),
-            other => assert_eq!(other, Output::Dropped(Reason::Handler)),
+            other => assert_eq!(other, Output::Dropped(DropReason::Handler)),
         });
     }
     assert_eq!(ports, [6]);

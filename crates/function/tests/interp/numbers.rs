@@ -1,15 +1,15 @@
-//! Arithmetic against bits, and packets of any bytes.
+//! Property tests of arithmetic against a bitwise model, and of arbitrary packets.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The lowest `width` bits set.
+/// Mask of the lowest `width` bits.
 fn mask(width: u16) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-/// What an operator gives, worked out bit by bit instead of by the machine's numbers.
+/// Result of an operator, computed bit by bit.
 fn model(op: Binary, left: u128, right: u128, width: u16, sign: bool) -> u128 {
     let bit = |value: u128, at: u16| value >> at & 1 == 1;
     let from = |each: &dyn Fn(u16) -> bool| (0..width).fold(0, |v, at| v | u128::from(each(at)) << at);
@@ -89,7 +89,7 @@ const DRAWN: [Binary; 16] = [
     Binary::Ge,
 ];
 
-/// The value of an expression of up to 128 bits, by a program that sends its parts away.
+/// Value of an expression of up to 128 bits, from a program that outputs it in parts.
 fn evaluate(expr: Expr) -> u128 {
     let mut f = fixture();
     let result = SlotId(f.program.slots.len() as u32);
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn arithmetic_is_that_of_bits(
+    fn arithmetic_matches_bitwise_model(
         op in proptest::sample::select(&DRAWN[..]),
         width in 1u16..=128,
         left: u128,
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn widths_change_as_bits_do(from in 1u16..=128, to in 1u16..=128, value: u128, sign: bool) {
+    fn casts_match_bitwise_model(from in 1u16..=128, to in 1u16..=128, value: u128, sign: bool) {
         let value = value & mask(from);
         let ty = |width| if sign { Ty::Int(width) } else { Ty::Bit(width) };
         let expr = Expr { ty: ty(to), kind: ExprKind::Cast(Box::new(Expr::constant(ty(from), value))) };
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn no_packet_makes_it_panic(packet in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn interpreter_does_not_panic_on_any_packet(packet in proptest::collection::vec(any::<u8>(), 0..40)) {
         let mut f = fixture();
         let payload = vec![Expr::slot(Ty::Bit(32), f.a), Expr::slot(Ty::Bit(8), f.kind)];
         f.program.compute = vec![stmt(StmtKind::Checksum {

@@ -1,4 +1,4 @@
-// A calculator: packets with two numbers and an operator come back with the result.
+// Calculator: packets with two numbers and an operator return with the result.
 #include <core.p4>
 #include <v1model.p4>
 

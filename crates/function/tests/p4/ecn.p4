@@ -1,5 +1,5 @@
-// Marks packets as having met congestion, where their sender understands it (RFC 3168), while a port sends more bytes in
-// a window of time than it should. Rates are kept in registers.
+// ECN marking (RFC 3168): packets are marked while a port sends more bytes in a time window than its limit. Registers
+// hold the rates.
 #include <inet.p4>
 
 #ifndef BYTES_A_WINDOW
@@ -45,7 +45,7 @@ control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadat
     }
 }
 
-// How much a port has sent in this window, with this packet.
+// Bytes that a port has sent in this window, this packet included.
 control Meter(in bit<9> port, in bit<48> now, in bit<32> bytes, out bit<32> sum)(bit<32> ports) {
     register<bit<32>>(ports) windows;
     register<bit<32>>(ports) sums;

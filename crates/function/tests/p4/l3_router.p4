@@ -1,4 +1,4 @@
-// A router for IPv4: longest prefix, next hop's address, one hop less.
+// IPv4 router: longest-prefix match, next-hop address, TTL decrement.
 #include <core.p4>
 #include <v1model.p4>
 #include <inet.p4>

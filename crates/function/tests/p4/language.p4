@@ -1,4 +1,4 @@
-// What the other programs leave out of the language.
+// Language constructs that the other programs do not use.
 #include <inet.p4>
 
 #define TWICE(x) ((x) + (x))
@@ -41,7 +41,7 @@ struct metadata {
     bit<32> sum;
 }
 
-// A parser in a parser, that leaves word of how many tags it took.
+// Sub-parser that returns the number of extracted tags.
 parser Tags(packet_in packet, out tag_t[3] tags, out bit<4> count)(bit<12> last) {
     bit<4> seen = 0;
     state start {
@@ -95,7 +95,7 @@ bit<32> larger(in bit<32> a, in bit<32> b) {
     return b;
 }
 
-// Both are changed, also if they are one.
+// Changes both arguments, which may be the same variable.
 action swap(inout bit<8> a, inout bit<8> b) {
     bit<8> kept = a;
     a = b;

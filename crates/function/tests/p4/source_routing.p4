@@ -1,4 +1,4 @@
-// The sender says the way: a stack of ports, of which each switch takes the first.
+// Source routing: the sender adds a stack of ports, and each switch removes the first one.
 #include <core.p4>
 #include <v1model.p4>
 

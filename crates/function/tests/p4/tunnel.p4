@@ -1,5 +1,5 @@
-// A tunnel over IPv4: at its beginning a header with the tunnel's id is put before the IPv4 header, and packets follow
-// the id; at its end the header is taken off.
+// IPv4 tunnel: the first switch adds a header with the tunnel's id before the IPv4 header, switches forward by the id,
+// and the last switch removes the header.
 #include <inet.p4>
 
 const bit<16> TYPE_TUNNEL = 0x1212;

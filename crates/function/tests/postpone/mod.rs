@@ -1,24 +1,24 @@
-//! Postponed values (CLIP §IV-C): what travels, what does not, and that no packet is another.
+//! Tests of postponed values (CLIP §IV-C): the values that travel, and unchanged packets.
 
-mod play;
+mod runs;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
 use pathcall_function::ir::{Expr, Program, SlotId, Stmt, StmtKind, Ty};
 use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::report::Later;
-use pathcall_function::split::{Refused, Split, Target, build, split, split_postponing_all};
-use pathcall_function::{Input, Report, Sources, compile};
-use pathcall_function_testing::random::{Choices, Effect, Step, function, steps};
-use play::{in_one_piece, packets, packets_of, play};
+use pathcall_function::split::report::PostponedPlace;
+use pathcall_function::split::{SplitError, SplitFunction, SplitTarget, build, split, split_postponing_all};
+use pathcall_function::{DiagnosticReport, Input, Sources, compile};
+use pathcall_function_testing::random::{Choices, FunctionEffect, FunctionStep, function, steps};
+use runs::{packets, packets_of, play, unsplit_packets};
 
-fn target(phv_bits: Option<u32>) -> Target {
+fn target(phv_bits: Option<u32>) -> SplitTarget {
     let sizes = Sizes { entries: 8, cells_log2: 6, flows_log2: 6, filter_log2: 6, ..Sizes::default() };
-    Target { function: 3, sizes, phv_bits }
+    SplitTarget { function: 3, sizes, phv_bits }
 }
 
-/// With `body` for what is before, and `behind`.
+/// Function with `body` before the call and `behind` after it.
 fn compiled(request: &str, metadata: &str, locals: &str, body: &str, behind: &str) -> Program {
     let text = format!(
         "#include <inet.p4>\nrequest {{ @flow bit<32> who; {request} }}\nresponse {{ bit<8> said; }}\n\
@@ -31,24 +31,26 @@ fn compiled(request: &str, metadata: &str, locals: &str, body: &str, behind: &st
     );
     let mut sources = Sources::default();
     compile(&mut sources, Input::Text { name: "f.p4c".into(), text })
-        .unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)))
+        .unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)))
 }
 
-/// The split with the least header vector that can be, and the one without a bound.
-fn tightest(program: &Program) -> (Split, Split) {
+/// Split with the smallest possible header vector, and split without a limit.
+fn tightest(program: &Program) -> (SplitFunction, SplitFunction) {
     let whole = split(program, &target(None)).expect("can be split");
     match split(program, &target(Some(1))) {
-        Err(Refused::Phv { needed, .. }) => (whole, split(program, &target(Some(needed))).expect("so much it needs")),
+        Err(SplitError::Phv { needed, .. }) => {
+            (whole, split(program, &target(Some(needed))).expect("so much it needs"))
+        }
         other => panic!("{other:?}"),
     }
 }
 
-/// The split with all postponed that can be.
-fn all_postponed(program: &Program) -> Split {
+/// Split with all candidates postponed.
+fn all_postponed(program: &Program) -> SplitFunction {
     split_postponing_all(program, &target(None)).expect("can be split")
 }
 
-fn postponed(split: &Split) -> Vec<(&str, Later)> {
+fn postponed(split: &SplitFunction) -> Vec<(&str, PostponedPlace)> {
     let mut all: Vec<_> = split.report.postponed.iter().map(|value| (value.name.as_str(), value.to)).collect();
     all.sort_unstable_by_key(|(name, _)| *name);
     all
@@ -57,40 +59,40 @@ fn postponed(split: &Split) -> Vec<(&str, Later)> {
 const HASH: &str = "bit<16> port = hdr.tcp.isValid() ? hdr.tcp.srcPort : hdr.udp.srcPort;\n\
                     hash(md.hop, HashAlgorithm.crc32, (bit<16>)0, { hdr.ipv4.srcAddr, hdr.ipv4.dstAddr, port }, 32w100);";
 
-/// The paper's example: the index of the next hop by a hash that only the part behind looks at.
+/// Example of the paper: the index of the next hop is a hash that only the part after the call reads.
 #[test]
-fn a_hash_for_the_part_behind_is_worked_out_there() {
+fn hash_for_later_part_is_postponed() {
     let program = compiled("", "bit<16> hop;", "", HASH, "if (md.hop > 50) { sm.egress_spec = 2; }");
     let (whole, tight) = tightest(&program);
     assert_eq!(whole.report.carried.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["hdr.hop"].map(|_| "md.hop"));
     assert_eq!(whole.report.postponed, []);
-    assert_eq!(postponed(&tight), [("md.hop", Later::Behind)]);
+    assert_eq!(postponed(&tight), [("md.hop", PostponedPlace::After)]);
     assert_eq!((tight.report.carried.len(), tight.report.postponed[0].at.len()), (0, 1));
     assert!(tight.report.phv_bits.1 + 16 <= tight.report.phv_bits.0, "{:?}", tight.report.phv_bits);
     assert!(tight.layout.length < whole.layout.length);
     let hashes = tight.element.to_string().matches("md.hop = 0 + Crc32(").count();
-    assert_eq!(hashes, 2, "when it is back, and when it was not away; not before");
+    assert_eq!(hashes, 2, "in both branches after the call, not before it");
 }
 
 #[test]
-fn what_the_part_before_reads_stays_there_too() {
+fn value_read_before_call_is_computed_twice() {
     let body = format!("{HASH}\nif (md.hop == 7) {{ req.who = 7; }}");
     let (_, tight) = tightest(&compiled("", "bit<16> hop;", "", &body, "if (md.hop > 50) { sm.egress_spec = 2; }"));
-    assert_eq!(postponed(&tight), [("md.hop", Later::AgainBehind)]);
+    assert_eq!(postponed(&tight), [("md.hop", PostponedPlace::AgainAfter)]);
 }
 
 #[test]
-fn a_parameter_that_only_the_handler_reads_is_made_on_the_server() {
+fn handler_only_parameter_is_computed_on_server() {
     let body = "req.all = hdr.ipv4.srcAddr ++ hdr.ipv4.dstAddr; req.length = sm.packet_length;";
     let (whole, tight) = tightest(&compiled("bit<64> all; bit<32> length;", "", "", body, ""));
-    assert_eq!(postponed(&tight), [("req.all", Later::Server), ("req.length", Later::Server)]);
+    assert_eq!(postponed(&tight), [("req.all", PostponedPlace::Server), ("req.length", PostponedPlace::Server)]);
     assert_eq!((whole.layout.request.len(), tight.layout.request.len()), (3, 1));
     assert!(tight.layout.length + 12 <= whole.layout.length);
-    assert_eq!(tight.handler.request.len(), 3, "the handler sees no difference");
+    assert_eq!(tight.handler.request.len(), 3, "the handler's request is complete");
 }
 
 #[test]
-fn what_a_table_or_register_or_the_clock_said_travels() {
+fn results_of_tables_registers_and_clock_are_carried() {
     let locals = "register<bit<32>>(4) cells; action set(bit<32> to) { md.of_table = to; }\n\
                   table t { key = { hdr.ipv4.dstAddr: exact; } actions = { set; } }";
     let body = "t.apply(); bit<32> cell; cells.read(cell, 1); md.of_register = cell + 1;\n\
@@ -103,21 +105,21 @@ fn what_a_table_or_register_or_the_clock_said_travels() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_words() {
+fn oversized_header_vector_is_refused_with_sizes() {
     let program = compiled("", "bit<16> hop;", "", HASH, "if (md.hop > 50) { sm.egress_spec = 2; }");
-    let refused = split(&program, &target(Some(40 * 8))).expect_err("40 B hold nothing");
+    let refused = split(&program, &target(Some(40 * 8))).expect_err("40 B are too few");
     let text = refused.to_string();
-    assert!(text.contains("B before 1 were postponed") && text.contains("hdr.ipv6, 40 B"), "{text}");
+    assert!(text.contains("B without postponement of 1 values") && text.contains("hdr.ipv6, 40 B"), "{text}");
 }
 
-/// Each of these goes wrong if one of the rules about what can be postponed, or where it is put, is forgotten.
+/// Each case fails if one of the rules of postponement is broken.
 #[test]
-fn what_comes_between_is_minded() {
+fn postponement_respects_intervening_statements() {
     let register = "register<bit<32>>(4) cells;";
     let cases = [
-        // A `return` keeps the value from being made.
+        // A `return` skips the assignment.
         ("", "bit<8> a;", "", "if (hdr.ipv4.ttl == 1) { return; } md.a = 5;", "hdr.ipv4.diffserv = md.a;"),
-        // A header that is there for a while only.
+        // A header that is valid only temporarily.
         (
             "bit<8> plain;",
             "bit<12> a;",
@@ -125,7 +127,7 @@ fn what_comes_between_is_minded() {
             "hdr.vlan.setValid(); hdr.vlan.vid = 7; md.a = hdr.vlan.vid; hdr.vlan.setInvalid(); req.plain = hdr.ipv4.ttl;",
             "hdr.ipv4.identification = (bit<16>)md.a;",
         ),
-        // The packet is changed behind it, and that is read where it stands.
+        // A header field that is changed later, and read by the value.
         (
             "",
             "bit<8> a;",
@@ -133,7 +135,7 @@ fn what_comes_between_is_minded() {
             "md.a = hdr.ipv4.ttl; hdr.ipv4.ttl = 9; cells.write(0, (bit<32>)hdr.ipv4.ttl);",
             "hdr.ipv4.diffserv = md.a;",
         ),
-        // What it is made of becomes something else, which travels.
+        // An operand that is overwritten, and carried.
         (
             "",
             "bit<32> a; bit<32> b;",
@@ -141,7 +143,7 @@ fn what_comes_between_is_minded() {
             "md.b = (bit<32>)hdr.ipv4.ttl; md.a = md.b + 1; cells.read(md.b, 0); cells.write(0, md.b + 3);",
             "hdr.ipv4.dstAddr = md.a; hdr.ipv4.srcAddr = md.b;",
         ),
-        // What it is made of becomes something else, and that is made of the packet too.
+        // An operand that is overwritten by a value that is computed from the packet.
         (
             "",
             "bit<32> a; bit<32> b;",
@@ -149,9 +151,9 @@ fn what_comes_between_is_minded() {
             "md.b = (bit<32>)hdr.ipv4.ttl; md.a = md.b + 1; md.b = md.a << 3; cells.write(0, md.b);",
             "hdr.ipv4.dstAddr = md.a; hdr.ipv4.srcAddr = md.b;",
         ),
-        // A server does not know the port.
+        // A server does not know the ingress port.
         ("bit<16> port; bit<8> plain;", "", "", "req.port = (bit<16>)sm.ingress_port; req.plain = hdr.ipv4.ttl;", ""),
-        // Nor what came out of a branch that a register decides.
+        // Nor a value from a branch that depends on a register.
         (
             "bit<16> port; bit<8> plain;",
             "",
@@ -160,7 +162,7 @@ fn what_comes_between_is_minded() {
              if (c[0:0] == 1) { req.port = 4; } else { req.port = (bit<16>)hdr.ipv4.ttl; }",
             "",
         ),
-        // A parameter is the part before's as well.
+        // A parameter that the part before the call reads as well.
         (
             "bit<32> twice;",
             "bit<32> a;",
@@ -181,26 +183,25 @@ fn what_comes_between_is_minded() {
     }
 }
 
-/// By way of a server or not, a packet leaves the same: headers that the part before adds and takes away are in part
-/// as it left them.
+/// Packets leave the same with or without a server, when the part before the call adds and removes headers.
 #[test]
-fn headers_are_as_the_part_before_left_them() {
+fn header_changes_before_call_survive_postponement() {
     let add = "hdr.vlan.setValid(); hdr.vlan.vid = 5;";
     let cases = [
-        // A field that is read, of a header that does not leave.
+        // A read field of a header that is not emitted.
         (add, "sm.egress_spec = hdr.vlan.vid[8:0]; hdr.vlan.setInvalid();"),
-        // It is valid already.
+        // A header that is already valid.
         (
             "hdr.vlan.setValid(); hdr.vlan.vid = 5; hdr.vlan.etherType = hdr.ethernet.etherType; \
              hdr.ethernet.etherType = TYPE_VLAN;",
             "hdr.vlan.setValid(); hdr.vlan.pcp = 3;",
         ),
-        // What is not valid is not written to.
+        // A write to an invalid header has no effect.
         ("hdr.ipv4.setInvalid();", "hdr.ipv4.ttl = 3; sm.egress_spec = (bit<9>)hdr.ipv4.ttl; hdr.ipv4.setValid();"),
     ];
     for (body, behind) in cases {
         let program = compiled("", "", "", body, behind);
-        let expected = in_one_piece(&program, &packets());
+        let expected = unsplit_packets(&program, &packets());
         assert!(expected.len() >= 35, "{expected:?}");
         for split in [split(&program, &target(None)).expect("can be split"), all_postponed(&program)] {
             assert_eq!(expected, packets_of(play(&program, &split, &packets())), "{body} {behind}");
@@ -208,12 +209,12 @@ fn headers_are_as_the_part_before_left_them() {
     }
 }
 
-/// What values are made of, and who else reads them, are as they were: by way of a server or not, a packet leaves the
-/// same.
+/// Packets leave the same with or without a server, when operands of postponed values are overwritten or read
+/// elsewhere.
 #[test]
-fn values_are_as_the_part_before_had_them() {
+fn operand_changes_before_call_survive_postponement() {
     let cases = [
-        // A `return` goes by an `exit`, and leaves what the clock said.
+        // A `return` skips an `exit`, and keeps a value of the clock.
         (
             "",
             "action early() { md.a = (bit<16>)sm.ingress_global_timestamp; if (hdr.ipv4.ttl != 9) { return; } exit; }",
@@ -221,7 +222,7 @@ fn values_are_as_the_part_before_had_them() {
             "",
             "hdr.ipv4.identification = md.a;",
         ),
-        // What a register said is gone before it is read.
+        // The result of a register is overwritten before it is read.
         (
             "",
             "register<bit<16>>(4) cells;",
@@ -229,7 +230,7 @@ fn values_are_as_the_part_before_had_them() {
             "",
             "hdr.ipv4.diffserv = md.a[7:0];",
         ),
-        // The same of a packet that leaves early.
+        // The same for a packet that leaves early.
         (
             "",
             "register<bit<32>>(4) cells;",
@@ -238,9 +239,9 @@ fn values_are_as_the_part_before_had_them() {
             "",
             "",
         ),
-        // A parameter is read where no handler is called.
+        // A parameter that is read where no handler is called.
         ("bit<32> twice;", "", "req.twice = hdr.ipv4.srcAddr << 1;", "req.twice", ""),
-        // Where it came in becomes something else, first one that can be made again.
+        // The ingress port is overwritten, first by a value that can be recomputed.
         (
             "",
             "register<bit<9>>(4) ports;",
@@ -253,7 +254,7 @@ fn values_are_as_the_part_before_had_them() {
         let behind = format!("{behind} hdr.ethernet.srcAddr[7:0] = res.said;");
         let mut program = compiled(request, "bit<16> a;", locals, body, &behind);
         otherwise(&mut program, looked_at);
-        let expected = in_one_piece(&program, &packets());
+        let expected = unsplit_packets(&program, &packets());
         assert!(expected.len() >= 30, "{expected:?}");
         for split in [split(&program, &target(None)).expect("can be split"), all_postponed(&program)] {
             let told = &split.report.postponed;
@@ -262,7 +263,7 @@ fn values_are_as_the_part_before_had_them() {
     }
 }
 
-/// Where no handler is called, the destination becomes what a parameter holds.
+/// Adds a branch without a handler that copies a parameter to the destination address.
 fn otherwise(program: &mut Program, parameter: &str) {
     let slot = |name: &str| program.slots.iter().position(|slot| slot.name == name).map(|at| SlotId(at as u32));
     let (Some(of), Some(to)) = (slot(parameter), slot("hdr.ipv4.dstAddr")) else { return };
@@ -279,27 +280,27 @@ fn otherwise(program: &mut Program, parameter: &str) {
     }
 }
 
-/// What differs between a function without a bound and with ever smaller ones; how many values were postponed, and how
-/// many packets left.
+/// Compares a function without a limit with decreasing limits; returns the numbers of postponed values and of output
+/// packets.
 fn differs(choices: &[u8]) -> Result<[usize; 2], String> {
     let (mut of_program, mut of_steps) = Choices::new(choices).split(180);
     let program = function(&mut of_program);
     let once = steps(&program, &mut of_steps, 60);
-    let steps: Vec<Step> = once.iter().chain(&once).cloned().collect();
+    let steps: Vec<FunctionStep> = once.iter().chain(&once).cloned().collect();
     let whole = match split(&program, &target(None)) {
         Ok(whole) => whole,
         Err(refused) => return Err(refused.to_string()),
     };
     let expected = play(&program, &whole, &steps);
-    let left = expected.iter().filter(|effect| matches!(effect, Effect::Packet(..))).count();
+    let left = expected.iter().filter(|effect| matches!(effect, FunctionEffect::Packet(..))).count();
     let (mut budget, mut moved) = (whole.report.phv_bits.1, 0);
-    // As much as can be; then by budgets: the first step down, some between, the last.
+    // All candidates first; then limits: one bit less, some in between, the smallest.
     for step in [0, 1, 24, 120, 1] {
         budget = budget.saturating_sub(step);
         let tight = match split(&program, &target(Some(budget))) {
             _ if step == 0 => all_postponed(&program),
             Ok(tight) => tight,
-            Err(Refused::Phv { needed, .. }) => split(&program, &target(Some(needed))).map_err(|e| e.to_string())?,
+            Err(SplitError::Phv { needed, .. }) => split(&program, &target(Some(needed))).map_err(|e| e.to_string())?,
             Err(other) => return Err(other.to_string()),
         };
         moved = moved.max(tight.report.postponed.len());
@@ -324,7 +325,7 @@ fn differs(choices: &[u8]) -> Result<[usize; 2], String> {
 }
 
 #[test]
-fn ever_smaller_budgets_change_no_packet() {
+fn shrinking_budgets_change_no_packet() {
     let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200);
     let (moved, left) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let config = Cases { cases, failure_persistence: None, ..Cases::default() };

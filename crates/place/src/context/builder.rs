@@ -1,4 +1,4 @@
-//! How a context is made: what is registered, and what it all comes to.
+//! Builder of a context: registration, checks and start.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -9,35 +9,35 @@ use bytes::Bytes;
 use crossbeam_channel::Receiver;
 use pathcall_wire::Instant;
 
-use super::bench::{Bench, Task};
-use super::comm::{Arrivals, Comm, Head, Inbox, ReplyTo, Start, TsFn};
+use super::comm::{CommFunction, CommStart, Inbox, InboxReceivers, ReplyTo, RequestHead, TsFn};
+use super::device_queue::{DeviceQueue, LoadedTask};
 use super::error::InitError;
-use super::held::Entries;
-use super::load::{load, nexts, try_out};
-use super::telemetry::Records;
-use super::window::{WINDOWS_MAX, Window, Windows};
-use super::{Around, Event};
-use crate::Role;
-use crate::device::{Code, Device};
+use super::load::{check_sample, load, next_functions};
+use super::pending::PendingRequests;
+use super::telemetry::TelemetryState;
+use super::window::{MemoryWindow, WINDOWS_MAX, Windows};
+use super::{Event, TaskHooks};
+use crate::DeviceRole;
+use crate::device::{ComputeDevice, TaskCode};
 use crate::model::{Application, Hardware, Trip};
 use crate::path::{KindId, PathId, Paths};
-use crate::select::{Config, Selector, Strategy};
+use crate::select::{Config, SelectionStrategy, Selector};
 
-/// What a requester sends next, in a dataflow of several trips: from the number of the trip, the request and the last
-/// trip's answer.
+/// Function that makes the request of the next trip in a dataflow with several trips, from the trip's number, the
+/// request and the previous trip's answer.
 pub type NextFn = Arc<dyn Fn(usize, &Bytes, &Bytes) -> Bytes + Send + Sync>;
 
-/// Bounds of a context.
+/// Limits of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Of the selector.
+    /// Limits of the selector.
     pub select: Config,
-    /// Jobs that one device has at the same time.
+    /// Number of jobs that one device may have at the same time.
     pub jobs_max: usize,
-    /// A job that an accelerator does not answer within this time, and within a hundred times what the model says, has
-    /// failed; those before it are given theirs, too.
+    /// Timeout of a job at an accelerator; at least a hundred times the modelled time. Jobs before it get their time,
+    /// too.
     pub stall: Duration,
-    /// Requests of the past that are explained.
+    /// Number of past requests that can be explained.
     pub explained_max: usize,
 }
 
@@ -47,24 +47,24 @@ impl Default for Limits {
     }
 }
 
-/// Whose job it is.
+/// Owner of a job.
 #[derive(Debug)]
-pub(super) enum Owner {
-    /// A request of this side, before a trip.
+pub(super) enum JobOwner {
+    /// Request of this side, before a trip.
     Request { id: u64 },
-    /// One of the other side.
-    Reply { reply: ReplyTo, at: Instant, request: Option<Box<(Head, Bytes)>> },
+    /// Request of the other side.
+    Reply { reply: ReplyTo, at: Instant, request: Option<Box<(RequestHead, Bytes)>> },
 }
 
-/// The trips of each path.
+/// Trips of each path.
 #[derive(Debug)]
-pub(super) struct Flows {
+pub(super) struct PathTrips {
     by_path: Vec<Arc<[Trip]>>,
-    /// By type of request: what the CPUs do when all else fails.
+    /// Trips by request type, for the fallback on the CPUs.
     by_kind: Vec<Arc<[Trip]>>,
 }
 
-impl Flows {
+impl PathTrips {
     fn new(application: &Application) -> Self {
         let flows = |request: &crate::model::RequestType| -> Vec<Arc<[Trip]>> {
             request.dataflows.iter().map(|flow| flow.trips.clone().into()).collect()
@@ -89,64 +89,64 @@ impl Flows {
     }
 }
 
-/// Either end of an application, or both. Belongs to one thread.
-pub struct Context {
+/// Requester, responder, or both. Belongs to one thread.
+pub struct PlaceContext {
     pub(super) application: Application,
     pub(super) paths: Paths,
-    pub(super) flows: Flows,
+    pub(super) flows: PathTrips,
     pub(super) selector: Selector,
     pub(super) limits: Limits,
-    pub(super) entries: Entries,
+    pub(super) entries: PendingRequests,
     pub(super) next: Vec<Option<NextFn>>,
     /// By task and role.
-    pub(super) tasks: Vec<[Option<Task>; 2]>,
-    pub(super) benches: [Option<Bench<Owner>>; 2],
-    pub(super) comms: [Option<Box<dyn Comm>>; 2],
-    /// For roles that have none of their own.
-    pub(super) spare_comm: Option<Box<dyn Comm>>,
-    pub(super) arrivals: Arrivals,
-    /// So that one without a communication function waits, too.
+    pub(super) tasks: Vec<[Option<LoadedTask>; 2]>,
+    pub(super) queues: [Option<DeviceQueue<JobOwner>>; 2],
+    pub(super) comms: [Option<Box<dyn CommFunction>>; 2],
+    /// Communication function for roles without their own.
+    pub(super) spare_comm: Option<Box<dyn CommFunction>>,
+    pub(super) arrivals: InboxReceivers,
+    /// Keeps the channel open, so that a context without a communication function can wait.
     _inbox: Inbox,
     pub(super) accesses: HashMap<u64, u64>,
     pub(super) accessed: u64,
     pub(super) events: VecDeque<Event>,
-    /// When it took what had come.
-    pub(super) turned: Instant,
+    /// Time at which arrivals were last processed.
+    pub(super) polled_at: Instant,
     pub(super) cpu_clock: TsFn,
     pub(super) nic_clock: TsFn,
-    pub(super) telemetry: Records,
+    pub(super) telemetry: TelemetryState,
     pub(super) handles_itself: bool,
-    pub(super) around: Option<Arc<dyn Around>>,
+    pub(super) hooks: Option<Arc<dyn TaskHooks>>,
     pub(super) stop: Option<Receiver<()>>,
     #[cfg(unix)]
-    pub(super) door: Option<super::door::Answering>,
+    pub(super) admin_socket: Option<super::admin_socket::ContextAdminSocket>,
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for PlaceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("application", &self.application.name).field("held", &self.held()).finish()
     }
 }
 
-/// Registers what a context needs (LEO Table II).
+/// Registration of a context (LEO Table II).
 pub struct Builder {
     application: Application,
     requester: Hardware,
     responder: Hardware,
-    strategy: Strategy,
+    strategy: SelectionStrategy,
     limits: Limits,
-    comms: [Option<(String, Box<dyn Comm>)>; 2],
+    comms: [Option<(String, Box<dyn CommFunction>)>; 2],
     windows: Windows,
     clocks: HashMap<String, TsFn>,
-    functions: Vec<(String, Role, Code, usize)>,
-    devices: [Option<Arc<dyn Device>>; 2],
+    functions: Vec<(String, DeviceRole, TaskCode, usize)>,
+    devices: [Option<Arc<dyn ComputeDevice>>; 2],
     next: Vec<(String, NextFn)>,
     samples: Vec<(String, Bytes)>,
     handles_itself: bool,
-    around: Option<Arc<dyn Around>>,
+    hooks: Option<Arc<dyn TaskHooks>>,
     one_machine: bool,
     #[cfg(unix)]
-    door: Option<std::path::PathBuf>,
+    admin_socket: Option<std::path::PathBuf>,
     wrong: Option<String>,
 }
 
@@ -157,14 +157,14 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// For an application between two hosts of that hardware.
+    /// Creates a builder for an application between two hosts of this hardware.
     #[must_use]
     pub fn new(application: Application, requester: Hardware, responder: Hardware) -> Self {
         Self {
             application,
             requester,
             responder,
-            strategy: Strategy::Leo,
+            strategy: SelectionStrategy::Leo,
             limits: Limits::default(),
             comms: [None, None],
             windows: Windows::default(),
@@ -174,52 +174,53 @@ impl Builder {
             next: Vec::new(),
             samples: Vec::new(),
             handles_itself: true,
-            around: None,
+            hooks: None,
             one_machine: false,
             #[cfg(unix)]
-            door: None,
+            admin_socket: None,
             wrong: None,
         }
     }
 
-    /// How paths are chosen.
+    /// Sets the strategy of the selector.
     #[must_use]
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
+    pub fn strategy(mut self, strategy: SelectionStrategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// Its bounds.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Which device has a role.
+    /// Sets the device of a role.
     #[must_use]
-    pub fn device(mut self, role: Role, device: Arc<dyn Device>) -> Self {
+    pub fn device(mut self, role: DeviceRole, device: Arc<dyn ComputeDevice>) -> Self {
         self.devices[role as usize] = Some(device);
         self
     }
 
-    /// Registers what carries messages to that role of the other side; the CPU's carries those that have none.
+    /// Registers the communication function to a role of the other side; the CPU's serves roles without their own.
     #[must_use]
-    pub fn reg_comm_func(mut self, comm: impl Comm + 'static, name: &str, role: Role) -> Self {
+    pub fn reg_comm_func(mut self, comm: impl CommFunction + 'static, name: &str, role: DeviceRole) -> Self {
         if self.comms[role as usize].replace((name.into(), Box::new(comm))).is_some() {
             self.wrong = Some(format!("{role} has two communication functions: `{name}` is the second"));
         }
         self
     }
 
-    /// Registers memory that the other side may read and write under that name: the processor's. Memory of accelerators
-    /// can't be reached from outside, and is refused when the context begins: their tables are registered with kernels.
+    /// Registers memory of the processor that the other side may read and write under this name. Memory of an
+    /// accelerator cannot be accessed from outside, and `init` rejects it; register its tables with kernels.
     #[must_use]
-    pub fn reg_mem_func(mut self, memory: Arc<dyn Window>, name: &str, role: Role) -> Self {
-        if role != Role::Cpu {
+    pub fn reg_mem_func(mut self, memory: Arc<dyn MemoryWindow>, name: &str, role: DeviceRole) -> Self {
+        if role != DeviceRole::Cpu {
             let instead = "register the processor's memory, or a kernel's tables with `reg_app_func`";
-            self.wrong =
-                Some(format!("the memory `{name}` is registered for {role}, where none can be reached: {instead}"));
+            self.wrong = Some(format!(
+                "memory `{name}` is registered for {role}, which the other side cannot access: {instead}"
+            ));
         }
         if self.windows.0.insert(name.into(), memory).is_some() {
             self.wrong = Some(format!("two memories are registered as `{name}`"));
@@ -227,77 +228,77 @@ impl Builder {
         self
     }
 
-    /// Registers a clock: `cpu` for t1, t4 and t6; `nic` for t2, t3 and t5, if the network card has one of its own that
-    /// goes with it. Nanoseconds of the same origin, never back.
+    /// Registers a clock: `cpu` for t1, t4 and t6; `nic` for t2, t3 and t5, if the network card has a synchronised
+    /// clock of its own. Monotonic nanoseconds of a common origin.
     #[must_use]
     pub fn reg_ts_func(mut self, clock: TsFn, name: &str) -> Self {
         if !["cpu", "nic"].contains(&name) {
-            self.wrong = Some(format!("a clock is registered as `{name}`: expected `cpu` or `nic`"));
+            self.wrong = Some(format!("invalid clock `{name}`: expected `cpu` or `nic`"));
         }
         self.clocks.insert(name.into(), clock);
         self
     }
 
-    /// Registers what a task of the application does on a role: several for one role where its device may be of several
-    /// kinds; the first that the device can run is taken. `answer_max`: bytes of an answer, if they may be more than
-    /// the request's.
+    /// Registers the function of a task on a role. If the role's device may be of several kinds, register several:
+    /// the first that the device can run is used. `answer_max` is the maximum answer length in bytes, if larger than
+    /// the request.
     #[must_use]
-    pub fn reg_app_func(mut self, code: Code, name: &str, role: Role, answer_max: usize) -> Self {
+    pub fn reg_app_func(mut self, code: TaskCode, name: &str, role: DeviceRole, answer_max: usize) -> Self {
         self.functions.push((name.into(), role, code, answer_max));
         self
     }
 
-    /// Says what the next trip's message is, for a type of request whose dataflows have several; it is the answer to the
-    /// last otherwise.
+    /// Sets the function that makes the next trip's message, for a request type whose dataflows have several trips.
+    /// The default is the previous answer.
     #[must_use]
     pub fn next(mut self, kind: &str, next: NextFn) -> Self {
         self.next.push((kind.into(), next));
         self
     }
 
-    /// A request as a task gets it. At the start both roles work on it, and must give the same; where the application's
-    /// file has no compute time, what is measured with it takes its place.
+    /// Sets a sample request of a task. `init` runs it on both roles, whose answers must be equal. If the
+    /// application's file has no compute time, the measured time is used.
     #[must_use]
     pub fn sample(mut self, task: &str, request: Bytes) -> Self {
         self.samples.push((task.into(), request));
         self
     }
 
-    /// Whether requests that come are handled at once by what is registered, on the role that they name, as they are
-    /// unless this is said; or else given out as [`Event::Request`].
+    /// Whether the context handles incoming requests itself, on the role that they name (the default), or returns
+    /// them as [`Event::Request`](super::Event::Request).
     #[must_use]
     pub fn handles_itself(mut self, itself: bool) -> Self {
         self.handles_itself = itself;
         self
     }
 
-    /// What is done with requests that come besides the tasks of devices.
+    /// Sets the hooks that run before and after the tasks of incoming requests.
     #[must_use]
-    pub fn around(mut self, around: Arc<dyn Around>) -> Self {
-        self.around = Some(around);
+    pub fn task_hooks(mut self, hooks: Arc<dyn TaskHooks>) -> Self {
+        self.hooks = Some(hooks);
         self
     }
 
-    /// Requester and responder are one machine: the same processor, and the same accelerator, do what either has to do.
+    /// Declares that requester and responder are one machine, which share processor and accelerator.
     #[must_use]
     pub fn one_machine(mut self) -> Self {
         self.one_machine = true;
         self
     }
 
-    /// Says on this socket, a new file, where requests went and why: to `pathcall place explain`.
+    /// Opens an admin socket at this path, which explains selections to `pathcall place explain`.
     #[cfg(unix)]
     #[must_use]
-    pub fn door(mut self, path: impl Into<std::path::PathBuf>) -> Self {
-        self.door = Some(path.into());
+    pub fn admin_socket(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.admin_socket = Some(path.into());
         self
     }
 
-    /// Loads functions, tries them where there are samples, begins to communicate.
+    /// Loads functions, runs the samples, and starts the communication.
     ///
     /// # Errors
-    /// [`InitError`]: one line that says what is wrong and what to do.
-    pub fn init(self) -> Result<Context, InitError> {
+    /// [`InitError`], with the reason and the remedy.
+    pub fn init(self) -> Result<PlaceContext, InitError> {
         let Self {
             mut application, requester, responder, strategy, limits, windows, clocks, functions, devices, ..
         } = self;
@@ -309,19 +310,19 @@ impl Builder {
         }
         let tasks = load(&application, &devices, &functions)?;
         for (name, request) in &self.samples {
-            try_out(&mut application, &devices, &tasks, name, request)?;
+            check_sample(&mut application, &devices, &tasks, name, request)?;
         }
         let laid = if self.one_machine { Paths::of_machine } else { Paths::of };
         let mut paths = laid(&requester, &responder, &application)?;
-        let next = nexts(&application, self.next)?;
+        let next = next_functions(&application, self.next)?;
         let ordered = self.comms.iter().flatten().all(|(_, comm)| comm.is_ordered());
-        let flows = Flows::new(&application);
-        let one_by_one = |role: Role| {
-            // An accelerator may fail one job and not the next, which must not overtake it.
-            role == Role::Cpu && devices[role as usize].as_ref().is_none_or(|device| device.info().in_order)
+        let flows = PathTrips::new(&application);
+        let one_by_one = |role: DeviceRole| {
+            // An accelerator may fail one job and complete the next one, which breaks the order.
+            role == DeviceRole::Cpu && devices[role as usize].as_ref().is_none_or(|device| device.info().in_order)
         };
         for (path, trips) in paths.paths.iter_mut().zip(&flows.by_path) {
-            // What the hardware's model can't know.
+            // Properties that the hardware's model does not contain.
             let mut ends = trips.iter().flat_map(|trip| [trip.requester, trip.responder]);
             path.fifo &= ordered && ends.all(|end| one_by_one(end.role));
         }
@@ -336,35 +337,35 @@ impl Builder {
         let mut comms = [None, None];
         for (role, comm) in self.comms.into_iter().enumerate() {
             let Some((name, mut comm)) = comm else { continue };
-            let start = Start { inbox: inbox.clone(), windows: Arc::clone(&windows), clock: Arc::clone(&nic_clock) };
+            let start =
+                CommStart { inbox: inbox.clone(), windows: Arc::clone(&windows), clock: Arc::clone(&nic_clock) };
             comm.start(start).map_err(|reason| InitError::Comm { name, reason })?;
             comms[role] = Some(comm);
         }
-        // What goes to a role without one of its own goes with the other's.
+        // A role without a communication function uses the other role's.
         let spare_comm = match &mut comms {
             [Some(_), Some(_)] => None,
             [one, other] => one.take().or(other.take()),
         };
-        let slowest = application.tasks.iter().filter_map(|task| task.compute_ns[Role::Acc as usize]).max();
+        let slowest = application.tasks.iter().filter_map(|task| task.compute_ns[DeviceRole::Acc as usize]).max();
         let stall = limits.stall.max(Duration::from_nanos(slowest.unwrap_or(0).saturating_mul(100)));
-        let bench = |role: Role, device: Option<Arc<dyn Device>>| {
-            let stall = (role == Role::Acc).then_some(stall);
-            device.map(|device| Bench::new(device, role, limits.jobs_max, stall))
+        let queue = |role: DeviceRole, device: Option<Arc<dyn ComputeDevice>>| {
+            let stall = (role == DeviceRole::Acc).then_some(stall);
+            device.map(|device| DeviceQueue::new(device, role, limits.jobs_max, stall))
         };
         let [cpu, acc] = devices;
         #[cfg(unix)]
-        let door = match self.door {
-            Some(path) => Some(
-                super::door::Answering::open(&path)
-                    .map_err(|error| InitError::Registered(format!("no door at {}: {error}", path.display())))?,
-            ),
+        let admin_socket = match self.admin_socket {
+            Some(path) => Some(super::admin_socket::ContextAdminSocket::open(&path).map_err(|error| {
+                InitError::Registered(format!("cannot open admin socket {}: {error}", path.display()))
+            })?),
             None => None,
         };
-        let telemetry = Records::new(&paths, limits.explained_max);
-        Ok(Context {
+        let telemetry = TelemetryState::new(&paths, limits.explained_max);
+        Ok(PlaceContext {
             flows,
-            benches: [bench(Role::Cpu, cpu), bench(Role::Acc, acc)],
-            entries: Entries::new(limits.select.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX) as usize),
+            queues: [queue(DeviceRole::Cpu, cpu), queue(DeviceRole::Acc, acc)],
+            entries: PendingRequests::new(limits.select.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX) as usize),
             limits,
             application,
             paths,
@@ -378,15 +379,15 @@ impl Builder {
             accesses: HashMap::new(),
             accessed: 0,
             events: VecDeque::new(),
-            turned: Instant(0),
+            polled_at: Instant(0),
             cpu_clock,
             nic_clock,
             telemetry,
             handles_itself: self.handles_itself,
-            around: self.around,
+            hooks: self.hooks,
             stop: None,
             #[cfg(unix)]
-            door,
+            admin_socket,
         })
     }
 }

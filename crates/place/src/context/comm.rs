@@ -1,4 +1,4 @@
-//! What carries messages between contexts: the communication function (LEO Table II).
+//! Communication functions, which carry messages between contexts (LEO Table II).
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,64 +8,64 @@ use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use pathcall_wire::Instant;
 use pathcall_wire::place::HostTime;
 
-use super::window::{Access, Windows};
-use crate::Role;
+use super::window::{WindowAccess, Windows};
+use crate::DeviceRole;
 use crate::device::AppError;
 
-/// Tells the time; see [`reg_ts_func`](super::Builder::reg_ts_func).
+/// Clock function; see [`reg_ts_func`](super::Builder::reg_ts_func).
 pub type TsFn = Arc<dyn Fn() -> Instant + Send + Sync>;
 
-/// What a request is, besides its bytes.
+/// Header of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// Type of request, as its place in the application's file.
+pub struct RequestHead {
+    /// Request type, as its index in the application's file.
     pub kind: u16,
-    /// Which trip of its dataflow.
+    /// Number of the trip in its dataflow.
     pub trip: u8,
-    /// What is to be done there, as its place among the application's tasks.
+    /// Task, as its index among the application's tasks.
     pub task: Option<u16>,
-    /// By what.
-    pub role: Role,
+    /// Role that runs the task.
+    pub role: DeviceRole,
 }
 
-/// Why a request has no answer.
+/// Error in place of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The application refuses it: it is not sent again.
+pub enum AnswerError {
+    /// The application refused the request, which is not retried.
     #[error("{0}")]
     App(AppError),
-    /// Its path has failed.
+    /// The path failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What comes in.
+/// Incoming message.
 #[derive(Debug)]
-pub enum Arrival {
-    /// A request, to be worked on.
+pub enum CommEvent {
+    /// Request.
     Request {
-        /// What it is.
-        head: Head,
+        /// Header of the request.
+        head: RequestHead,
         /// Its bytes.
         payload: Bytes,
-        /// When it came (`t3`).
+        /// Time of arrival (`t3`).
         at: Instant,
-        /// Where its answer goes.
+        /// Handle for the answer.
         reply: ReplyTo,
     },
-    /// An answer, or why there is none.
+    /// Answer, or error.
     Answer {
-        /// The request's number.
+        /// Number of the request.
         id: u64,
-        /// When it came (`t5`).
+        /// Time of arrival (`t5`).
         at: Instant,
-        /// How long the other host had it (`t4 − t3`), and its bytes.
-        result: Result<(HostTime, Bytes), Fault>,
+        /// Time at the other host (`t4 − t3`) and payload.
+        result: Result<(HostTime, Bytes), AnswerError>,
     },
 }
 
-impl Arrival {
-    /// Drops it, and its request does not fail: whoever posted it learns it otherwise.
+impl CommEvent {
+    /// Drops a request without failing it; the sender gets another error.
     fn forget(self) {
         if let Self::Request { mut reply, .. } = self {
             reply.0 = None;
@@ -73,114 +73,114 @@ impl Arrival {
     }
 }
 
-/// Where a communication function puts what comes in.
+/// Queue for incoming messages.
 #[derive(Debug, Clone)]
 pub struct Inbox {
-    pub(super) requests: Sender<Arrival>,
-    pub(super) answers: Sender<Arrival>,
+    pub(super) requests: Sender<CommEvent>,
+    pub(super) answers: Sender<CommEvent>,
 }
 
-/// The other ends of an [`Inbox`].
+/// Receivers of an [`Inbox`].
 #[derive(Debug)]
-pub(crate) struct Arrivals {
-    pub(crate) requests: Receiver<Arrival>,
-    pub(crate) answers: Receiver<Arrival>,
+pub(crate) struct InboxReceivers {
+    pub(crate) requests: Receiver<CommEvent>,
+    pub(crate) answers: Receiver<CommEvent>,
 }
 
 impl Inbox {
-    /// What is in it is bounded by who may put something in: requesters by [`Config::in_flight_max`](crate::Config),
-    /// strangers by [`REQUESTS_MAX`](super::remote::REQUESTS_MAX).
-    pub(crate) fn new() -> (Self, Arrivals) {
+    /// Creates the queue. Its length is limited by its senders: requesters have
+    /// [`Config::in_flight_max`](crate::Config) requests, other hosts [`REQUESTS_MAX`](super::remote::REQUESTS_MAX).
+    pub(crate) fn new() -> (Self, InboxReceivers) {
         let ((to_requests, requests), (to_answers, answers)) = (unbounded(), unbounded());
-        (Self { requests: to_requests, answers: to_answers }, Arrivals { requests, answers })
+        (Self { requests: to_requests, answers: to_answers }, InboxReceivers { requests, answers })
     }
 
-    /// Takes a request. Where nobody works any more it is dropped, and so fails.
-    pub fn request(&self, arrival: Arrival) {
+    /// Queues a request. If the receiver has ended, the request is dropped and fails.
+    pub fn request(&self, arrival: CommEvent) {
         let _ = self.requests.send(arrival);
     }
 
-    /// Takes an answer, or a failure.
-    pub fn answer(&self, arrival: Arrival) {
+    /// Queues an answer, or an error.
+    pub fn answer(&self, arrival: CommEvent) {
         let _ = self.answers.send(arrival);
     }
 }
 
-/// What a communication function is given at the start.
+/// Arguments of [`CommFunction::start`].
 #[derive(Clone)]
-pub struct Start {
-    /// Where what comes in is put.
+pub struct CommStart {
+    /// Queue for incoming messages.
     pub inbox: Inbox,
-    /// Memory that others may read and write.
+    /// Memory that the other side may read and write.
     pub windows: Arc<Windows>,
-    /// The time at which a message comes from the network (`t3`, `t5`).
+    /// Clock for the arrival of messages (`t3`, `t5`).
     pub clock: TsFn,
 }
 
-impl fmt::Debug for Start {
+impl fmt::Debug for CommStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Start").field("inbox", &self.inbox).finish_non_exhaustive()
+        f.debug_struct("CommStart").field("inbox", &self.inbox).finish_non_exhaustive()
     }
 }
 
-/// Carries messages. None of its methods waits.
-pub trait Comm: fmt::Debug + Send {
-    /// Whether requests come there in the order in which they were posted.
+/// Communication function. No method blocks.
+pub trait CommFunction: fmt::Debug + Send {
+    /// Whether requests arrive in the order in which they were posted.
     fn is_ordered(&self) -> bool;
 
-    /// Begins.
+    /// Starts the communication.
     ///
     /// # Errors
-    /// What keeps it from that, as one line.
-    fn start(&mut self, start: Start) -> Result<(), String>;
+    /// The reason of a failure, as one line.
+    fn start(&mut self, start: CommStart) -> Result<(), String>;
 
-    /// Posts a request; its answer, or its failure, comes to the inbox under this number.
+    /// Posts a request; its answer or error arrives in the inbox under `id`.
     ///
     /// # Errors
-    /// [`PostError`]; then nothing comes.
-    fn post(&mut self, id: u64, head: Head, payload: &Bytes) -> Result<(), PostError>;
+    /// [`PostError`]; no answer arrives then.
+    fn post(&mut self, id: u64, head: RequestHead, payload: &Bytes) -> Result<(), PostError>;
 
-    /// Posts an access to a window of the other side; what comes of it comes to the inbox under this number.
+    /// Posts an access to memory of the other side; its result arrives in the inbox under `id`.
     ///
     /// # Errors
-    /// [`PostError`]; then nothing comes.
-    fn access(&mut self, id: u64, access: &Access) -> Result<(), PostError>;
+    /// [`PostError`]; no answer arrives then.
+    fn access(&mut self, id: u64, access: &WindowAccess) -> Result<(), PostError>;
 }
 
-/// Why nothing was posted.
+/// Error of a message that was not posted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PostError(pub String);
 
-/// Where an answer goes. Dropped without one, its request fails.
+/// Handle for the answer of a request. The request fails if the handle is dropped.
 #[derive(Debug)]
-pub struct ReplyTo(pub(super) Option<Reply>);
+pub struct ReplyTo(pub(super) Option<ReplyRoute>);
 
 #[derive(Debug)]
-pub(super) enum Reply {
-    Local(Local, u64),
-    Remote(Box<super::remote::Held>),
+pub(super) enum ReplyRoute {
+    Local(LocalPeer, u64),
+    Remote(Box<super::remote::RemoteRequest>),
 }
 
 impl ReplyTo {
-    /// Answers: how long this host had the request, and the bytes.
+    /// Sends an answer: the time at this host, and the payload.
     pub(crate) fn answer(mut self, time: HostTime, payload: Bytes) {
         match self.0.take() {
-            Some(Reply::Local(local, id)) => local.answers(id, Ok((time, payload))),
-            Some(Reply::Remote(held)) => super::remote::answer(&held.request, time, &payload),
+            Some(ReplyRoute::Local(local, id)) => local.answers(id, Ok((time, payload))),
+            Some(ReplyRoute::Remote(held)) => super::remote::answer(&held.request, time, &payload),
             None => {}
         }
     }
 
-    /// Says that there is no answer, and why.
-    pub(super) fn fail(mut self, why: Fault) {
-        self.fails(why);
+    /// Sends an error.
+    pub(super) fn fail(mut self, reason: AnswerError) {
+        self.fails(reason);
     }
 
-    fn fails(&mut self, why: Fault) {
+    fn fails(&mut self, reason: AnswerError) {
         match self.0.take() {
-            Some(Reply::Local(local, id)) => local.answers(id, Err(why)),
-            Some(Reply::Remote(held)) => super::remote::fail(&held.request, &why),
+            Some(ReplyRoute::Local(local, id)) => local.answers(id, Err(reason)),
+            Some(ReplyRoute::Remote(held)) => super::remote::fail(&held.request, &reason),
             None => {}
         }
     }
@@ -188,40 +188,40 @@ impl ReplyTo {
 
 impl Drop for ReplyTo {
     fn drop(&mut self) {
-        self.fails(Fault::Failed("the server dropped the request".into()));
+        self.fails(AnswerError::Failed("the server dropped the request".into()));
     }
 }
 
-/// Between contexts of one process: bytes are handed over, not copied. Also from a context to itself.
+/// Communication within one process, without copies; also of a context with itself.
 #[derive(Debug)]
 pub struct InProcess {
-    /// Where this side is made known to the other one.
-    here: Sender<Arc<Start>>,
-    /// The other side, when it has started.
-    there: Receiver<Arc<Start>>,
-    local: Option<Local>,
-    peer: Option<Arc<Start>>,
+    /// Announces this side to the other one.
+    here: Sender<Arc<CommStart>>,
+    /// The other side, once it has started.
+    there: Receiver<Arc<CommStart>>,
+    local: Option<LocalPeer>,
+    peer: Option<Arc<CommStart>>,
 }
 
-/// Who gets the answers, and when they come.
+/// Receiver of the answers, with the clock for their arrival.
 #[derive(Debug, Clone)]
-pub(super) struct Local(Arc<Start>);
+pub(super) struct LocalPeer(Arc<CommStart>);
 
-impl Local {
-    fn answers(&self, id: u64, result: Result<(HostTime, Bytes), Fault>) {
-        self.0.inbox.answer(Arrival::Answer { id, at: (self.0.clock)(), result });
+impl LocalPeer {
+    fn answers(&self, id: u64, result: Result<(HostTime, Bytes), AnswerError>) {
+        self.0.inbox.answer(CommEvent::Answer { id, at: (self.0.clock)(), result });
     }
 }
 
 impl InProcess {
-    /// From a context to itself: it is requester and responder.
+    /// Connects a context to itself, as requester and responder.
     #[must_use]
     pub fn itself() -> Self {
         let (here, there) = bounded(1);
         Self { here, there, local: None, peer: None }
     }
 
-    /// Two that are each other's other side.
+    /// Creates two connected ends.
     #[must_use]
     pub fn pair() -> (Self, Self) {
         let ((to_one, one), (to_other, other)) = (bounded(1), bounded(1));
@@ -229,43 +229,43 @@ impl InProcess {
         (first, Self { here: to_one, there: other, local: None, peer: None })
     }
 
-    /// The other side: it may start later than this one.
-    fn peer(&mut self) -> Result<(&Local, &Start), PostError> {
+    /// The other side, which may start later.
+    fn peer(&mut self) -> Result<(&LocalPeer, &CommStart), PostError> {
         if self.peer.is_none() {
             self.peer = self.there.try_recv().ok();
         }
-        let lacking = |who: &str| PostError(format!("{who} has not started"));
-        let local = self.local.as_ref().ok_or_else(|| lacking("this side"))?;
-        Ok((local, self.peer.as_deref().ok_or_else(|| lacking("the other side"))?))
+        let missing = |who: &str| PostError(format!("{who} has not started"));
+        let local = self.local.as_ref().ok_or_else(|| missing("this side"))?;
+        Ok((local, self.peer.as_deref().ok_or_else(|| missing("the other side"))?))
     }
 }
 
-impl Comm for InProcess {
+impl CommFunction for InProcess {
     fn is_ordered(&self) -> bool {
         true
     }
 
-    fn start(&mut self, start: Start) -> Result<(), String> {
+    fn start(&mut self, start: CommStart) -> Result<(), String> {
         let start = Arc::new(start);
-        self.local = Some(Local(Arc::clone(&start)));
+        self.local = Some(LocalPeer(Arc::clone(&start)));
         let _ = self.here.try_send(start);
         Ok(())
     }
 
-    fn post(&mut self, id: u64, head: Head, payload: &Bytes) -> Result<(), PostError> {
+    fn post(&mut self, id: u64, head: RequestHead, payload: &Bytes) -> Result<(), PostError> {
         let (local, there) = self.peer()?;
-        let reply = ReplyTo(Some(Reply::Local(local.clone(), id)));
-        let arrival = Arrival::Request { head, payload: payload.clone(), at: (there.clock)(), reply };
+        let reply = ReplyTo(Some(ReplyRoute::Local(local.clone(), id)));
+        let arrival = CommEvent::Request { head, payload: payload.clone(), at: (there.clock)(), reply };
         there.inbox.requests.send(arrival).map_err(|SendError(arrival)| {
             arrival.forget();
             PostError("the other side has ended".into())
         })
     }
 
-    fn access(&mut self, id: u64, access: &Access) -> Result<(), PostError> {
+    fn access(&mut self, id: u64, access: &WindowAccess) -> Result<(), PostError> {
         let (local, there) = self.peer()?;
         let result = there.windows.access(access).map(|bytes| (HostTime::default(), bytes));
-        local.answers(id, result.map_err(|error| Fault::Failed(error.to_string())));
+        local.answers(id, result.map_err(|error| AnswerError::Failed(error.to_string())));
         Ok(())
     }
 }

@@ -1,71 +1,71 @@
-//! Why a context can't begin: one line each.
+//! Errors of a context's start.
 
 use crate::device::DeviceError;
-use crate::{Mistake, Role};
+use crate::{DeviceRole, ModelError};
 
-/// Why a context can't begin.
+/// Error of a context's start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// The models do not fit together.
+    /// The models do not match.
     #[error(transparent)]
-    Model(#[from] Mistake),
-    /// A device can't do what is registered for it.
+    Model(#[from] ModelError),
+    /// A device cannot run what is registered for it.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Something was registered that the application does not have.
-    #[error("`{name}` is registered, and {file} has no {what} of that name; it has: {has}")]
+    /// A registered name does not exist in the application.
+    #[error("`{name}` is registered, but {file} has no {what} of this name; it has: {has}")]
     Unknown {
-        /// What was registered.
+        /// Registered name.
         name: String,
-        /// The application's file.
+        /// File of the application.
         file: String,
-        /// A task, a type of request.
+        /// Kind of the name: a task, a request type.
         what: &'static str,
-        /// What there is.
+        /// Names that exist.
         has: String,
     },
-    /// A dataflow needs what was not registered.
-    #[error("{file}: `{task}` runs on {role}, and nothing is registered for it: call {call}")]
+    /// A dataflow needs a function that is not registered.
+    #[error("{file}: `{task}` runs on {role}, but no function is registered for it: call {call}")]
     Lacking {
-        /// The application's file.
+        /// File of the application.
         file: String,
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// Where.
-        role: Role,
-        /// What to call.
+        /// Role that needs it.
+        role: DeviceRole,
+        /// Function to call.
         call: &'static str,
     },
-    /// A device's answer is not the CPU's.
+    /// A device's answer differs from the CPU's.
     #[error("`{task}` gives another answer on {device} than on the CPU: for a sample of {bytes} bytes, {difference}")]
     Differs {
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Bytes of the sample.
+        /// Length of the sample in bytes.
         bytes: usize,
-        /// How they differ.
+        /// Difference between the answers.
         difference: String,
     },
-    /// A sample can't be worked on.
-    #[error("the sample of `{task}` fails: {reason}")]
+    /// A sample fails.
+    #[error("sample of `{task}` failed: {reason}")]
     Sample {
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// The communication function does not begin.
-    #[error("the communication function `{name}` does not begin: {reason}")]
+    /// A communication function does not start.
+    #[error("communication function `{name}` cannot start: {reason}")]
     Comm {
-        /// Its name.
+        /// Name of the communication function.
         name: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// Two things of one name, or too many.
+    /// An invalid registration: a duplicate name, or too many entries.
     #[error("{0}")]
     Registered(String),
 }

@@ -1,4 +1,4 @@
-//! What is registered, held against what the application needs.
+//! Loading of the registered functions, with checks against the application's needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossbeam_channel::bounded;
 
-use super::bench::Task;
 use super::builder::NextFn;
+use super::device_queue::LoadedTask;
 use super::error::InitError;
-use crate::Role;
+use crate::DeviceRole;
 use crate::device::profile::{BUDGET, compute};
-use crate::device::{Code, Completion, Device, Job, MESSAGE_MAX};
+use crate::device::{Completion, ComputeDevice, Job, MESSAGE_MAX, TaskCode};
 use crate::model::Application;
 
-/// For the first answer of a device: kernels may be compiled for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a sample's answer; the device may have to compile a kernel first.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Loads what is registered for each task and role, where there is a device.
+/// Loads the registered function of each task and role that has a device.
 pub(super) fn load(
     application: &Application,
-    devices: &[Option<Arc<dyn Device>>; 2],
-    functions: &[(String, Role, Code, usize)],
-) -> Result<Vec<[Option<Task>; 2]>, InitError> {
+    devices: &[Option<Arc<dyn ComputeDevice>>; 2],
+    functions: &[(String, DeviceRole, TaskCode, usize)],
+) -> Result<Vec<[Option<LoadedTask>; 2]>, InitError> {
     let file = || application.file.clone();
     if let Some((name, ..)) =
         functions.iter().find(|(name, ..)| !application.tasks.iter().any(|task| task.name == *name))
@@ -32,7 +32,7 @@ pub(super) fn load(
     }
     let mut loaded = vec![[None, None]; application.tasks.len()];
     for (task, loaded) in application.tasks.iter().zip(&mut loaded) {
-        for role in Role::ALL {
+        for role in DeviceRole::ALL {
             let given = functions.iter().filter(|(name, of, ..)| *name == task.name && *of == role);
             let given: Vec<_> = given.collect();
             let Some(device) = &devices[role as usize] else { continue };
@@ -42,17 +42,18 @@ pub(super) fn load(
             if *answer_max > MESSAGE_MAX {
                 return Err(InitError::Registered(format!("`{name}`: answers have {MESSAGE_MAX} bytes at most")));
             }
-            loaded[role as usize] = Some(Task { function: device.load(name, code)?, answer_max: *answer_max });
+            loaded[role as usize] = Some(LoadedTask { function: device.load(name, code)?, answer_max: *answer_max });
         }
     }
-    lacking(application, devices, &loaded).map_or(Ok(loaded), Err)
+    missing_function(application, devices, &loaded).map_or(Ok(loaded), Err)
 }
 
-/// What dataflows need of this side, where it has a device of the role: a side without one is the other's business.
-fn lacking(
+/// Missing function, if a dataflow needs one on this side, for a role with a device. A side without devices needs
+/// none.
+fn missing_function(
     application: &Application,
-    devices: &[Option<Arc<dyn Device>>; 2],
-    loaded: &[[Option<Task>; 2]],
+    devices: &[Option<Arc<dyn ComputeDevice>>; 2],
+    loaded: &[[Option<LoadedTask>; 2]],
 ) -> Option<InitError> {
     let trips = application.requests.iter().flat_map(|request| &request.dataflows).flat_map(|flow| &flow.trips);
     let ends = trips.flat_map(|trip| [trip.requester, trip.responder]);
@@ -60,34 +61,39 @@ fn lacking(
     let missing = ends.filter_map(|end| Some((end.task?, end.role))).find(|(task, role)| {
         any(*task) && devices[*role as usize].is_some() && loaded[*task][*role as usize].is_none()
     });
-    // What can be done on an accelerator has to be possible on the CPU: it is where requests end up.
+    // A task on the accelerator needs a function on the CPU, the last fallback.
     let alone = (0..loaded.len())
-        .find(|task| loaded[*task][Role::Acc as usize].is_some() && loaded[*task][Role::Cpu as usize].is_none())
-        .map(|task| (task, Role::Cpu));
+        .find(|task| {
+            loaded[*task][DeviceRole::Acc as usize].is_some() && loaded[*task][DeviceRole::Cpu as usize].is_none()
+        })
+        .map(|task| (task, DeviceRole::Cpu));
     let (task, role) = missing.or(alone)?;
     let (file, name) = (application.file.clone(), application.tasks[task].name.clone());
     let call = if devices[role as usize].is_some() { "reg_app_func" } else { "device" };
     Some(InitError::Lacking { file, task: name, role, call })
 }
 
-pub(super) fn nexts(application: &Application, given: Vec<(String, NextFn)>) -> Result<Vec<Option<NextFn>>, InitError> {
+pub(super) fn next_functions(
+    application: &Application,
+    given: Vec<(String, NextFn)>,
+) -> Result<Vec<Option<NextFn>>, InitError> {
     let mut next: Vec<Option<NextFn>> = vec![None; application.requests.len()];
     for (name, function) in given {
         let Some(at) = application.requests.iter().position(|request| request.name == name) else {
             let has = application.requests.iter().map(|request| request.name.as_str()).collect::<Vec<_>>().join(", ");
             let file = application.file.clone();
-            return Err(InitError::Unknown { name, file, what: "type of request", has });
+            return Err(InitError::Unknown { name, file, what: "request type", has });
         };
         next[at] = Some(function);
     }
     Ok(next)
 }
 
-/// Has all roles work on a sample: they must give the same. Takes what is measured for compute times that are not known.
-pub(super) fn try_out(
+/// Runs a sample on all roles, whose answers must be equal. Measures compute times that are not given.
+pub(super) fn check_sample(
     application: &mut Application,
-    devices: &[Option<Arc<dyn Device>>; 2],
-    loaded: &[[Option<Task>; 2]],
+    devices: &[Option<Arc<dyn ComputeDevice>>; 2],
+    loaded: &[[Option<LoadedTask>; 2]],
     name: &str,
     request: &Bytes,
 ) -> Result<(), InitError> {
@@ -99,10 +105,10 @@ pub(super) fn try_out(
     let unknown = application.unknown();
     let failed = |reason: String| InitError::Sample { task: name.into(), reason };
     let mut right: Option<Bytes> = None;
-    for role in Role::ALL {
+    for role in DeviceRole::ALL {
         let (Some(device), Some(task)) = (&devices[role as usize], loaded[at][role as usize]) else { continue };
         let room = request.len().max(task.answer_max);
-        let answer = once(&**device, task, request, room).map_err(failed)?;
+        let answer = run_once(&**device, task, request, room).map_err(failed)?;
         match &right {
             None => right = Some(answer),
             Some(right) if *right == answer => {}
@@ -123,13 +129,14 @@ pub(super) fn try_out(
     Ok(())
 }
 
-/// One answer.
-fn once(device: &dyn Device, task: Task, request: &Bytes, room: usize) -> Result<Bytes, String> {
+/// Runs one request.
+fn run_once(device: &dyn ComputeDevice, task: LoadedTask, request: &Bytes, room: usize) -> Result<Bytes, String> {
     let (done, completions) = bounded(1);
     let region = device.register(room, room).map_err(|error| error.to_string())?;
     let job = Job { tag: 0, function: task.function, input: request.clone(), region, done };
     device.submit(job).map_err(|error| error.to_string())?;
-    let Completion { region, result, .. } = completions.recv_timeout(PATIENCE).map_err(|_| "no answer".to_owned())?;
+    let Completion { region, result, .. } =
+        completions.recv_timeout(SAMPLE_TIMEOUT).map_err(|_| "no answer".to_owned())?;
     let bytes = result.map_err(|error| error.to_string())?;
     region.map(|region| Bytes::copy_from_slice(region.output(bytes))).ok_or_else(|| "no memory".to_owned())
 }

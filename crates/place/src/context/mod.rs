@@ -1,4 +1,4 @@
-//! The API of LEO's Table II: what applications call.
+//! Context API for applications (LEO Table II).
 //!
 //! ```text
 //!             requester                                              responder
@@ -8,146 +8,147 @@
 //!            └ failed: sent again; at last, over the CPU
 //! ```
 //!
-//! A [`Context`] is either end, or both. It belongs to one thread; nothing that it does waits, but [`Context::wait`],
-//! which says so. [`Builder`] registers what is different from host to host: communication ([`comm`]: within a process,
-//! [`remote`]: between hosts), memory ([`window`]), clocks, functions and devices. [`telemetry`] says where requests
-//! went, and why.
+//! A [`PlaceContext`] is a requester, a responder, or both. It belongs to one thread. Only [`PlaceContext::wait`]
+//! blocks. [`Builder`] registers the parts that differ between hosts: communication ([`comm`]: within a process,
+//! [`remote`]: between hosts), memory ([`window`]), clocks, functions and devices. [`telemetry`] explains which paths
+//! requests took, and why.
 //!
 //! | Table II | here |
 //! |---|---|
 //! | `init` | [`Builder::init`] |
-//! | `send`, `recv` | [`Context::send`], [`Context::recv`], [`Context::wait`] |
-//! | `write`, `read` | [`Context::write`], [`Context::read`] |
-//! | `handle(m, r)` | [`Context::handle`] |
+//! | `send`, `recv` | [`PlaceContext::send`], [`PlaceContext::recv`], [`PlaceContext::wait`] |
+//! | `write`, `read` | [`PlaceContext::write`], [`PlaceContext::read`] |
+//! | `handle(m, r)` | [`PlaceContext::handle`] |
 //! | `reg_comm_func`, `reg_mem_func`, `reg_ts_func`, `reg_app_func` | the same of [`Builder`] |
 //!
-//! **A device that fails.** A job that a device refuses, fails, answers with a wrong length or not in time is a failure of
-//! its path: the request is sent again, over another path or at last over the CPU of the responder, so that its answer is
-//! the CPU's. Functions of accelerators must therefore be such that doing them twice does no harm.
+//! **Failures of devices.** If a device refuses a job, fails it, answers with a wrong length or not in time, its path
+//! has failed. The request is retried over another path, and finally over the CPU of the responder, so its answer
+//! equals the CPU's. Executing a function on an accelerator twice must therefore do no harm.
 
-mod bench;
+#[cfg(unix)]
+mod admin_socket;
+mod buffer_pool;
 mod builder;
 pub mod comm;
-#[cfg(unix)]
-mod door;
+mod device_queue;
 mod error;
-mod flight;
-mod held;
 mod load;
+mod pending;
 pub mod remote;
-mod rooms;
-mod serve;
+mod requester;
+mod responder;
 mod tables;
 pub mod telemetry;
 pub mod window;
 
-pub use bench::BenchStats;
-pub use builder::{Builder, Context, Limits, NextFn};
+pub use builder::{Builder, Limits, NextFn, PlaceContext};
+pub use device_queue::DeviceStats;
 pub use error::InitError;
-pub use held::Held;
-pub use serve::Server;
-pub use tables::Tables;
+pub use pending::PendingWork;
+pub use responder::ContextThread;
+pub use tables::DeviceTables;
 
 use bytes::Bytes;
 
 use crate::device::AppError;
 use crate::path::{KindId, PathId};
-use comm::{Fault, Head, ReplyTo};
+use comm::{AnswerError, ReplyTo, RequestHead};
 use pathcall_wire::Instant;
 
-/// A request to be made.
+/// Request to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Its type: [`Context::kind`].
+pub struct RequestMessage {
+    /// Request type: [`PlaceContext::kind`].
     pub kind: KindId,
-    /// What it is about, for requests that keep their order per address.
+    /// Address, for requests that keep their order per address.
     pub address: u64,
-    /// The message that it is part of, for requests that keep their order per message.
+    /// Message number, for requests that keep their order per message.
     pub message: u64,
-    /// Comes back with the answer.
+    /// Tag of the caller, returned with the answer.
     pub tag: u64,
     /// Its bytes.
     pub payload: Bytes,
 }
 
-/// What has happened.
+/// Event of a context.
 #[derive(Debug)]
 pub enum Event {
-    /// A request is answered, or can't be.
+    /// A request was answered, or failed.
     Answer(Answer),
-    /// Of [`Context::write`] and [`Context::read`]: it is done, or can't be.
+    /// A [`PlaceContext::write`] or [`PlaceContext::read`] ended.
     Accessed {
-        /// As given.
+        /// Tag of the caller.
         tag: u64,
-        /// The bytes that were read; none of a write.
-        result: Result<Bytes, Failure>,
+        /// Bytes that were read; empty for a write.
+        result: Result<Bytes, RequestError>,
     },
-    /// A request has come, and waits for [`Context::handle`]; see [`Builder::handles_itself`].
-    Request(Incoming),
-    /// One that was given to [`Context::handle`] is answered, or can't be.
+    /// A request arrived for [`PlaceContext::handle`]; see [`Builder::handles_itself`].
+    Request(IncomingRequest),
+    /// A request that was passed to [`PlaceContext::handle`] was answered, or failed.
     Handled,
 }
 
-/// An answer.
+/// Answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// As given.
+    /// Tag of the caller.
     pub tag: u64,
-    /// Its bytes, or why there are none.
-    pub result: Result<Bytes, Failure>,
-    /// The path that it came by; none: the CPU did it in place of paths that failed.
+    /// Payload, or the error.
+    pub result: Result<Bytes, RequestError>,
+    /// Path of the answer; `None`: the CPUs executed the request after all paths had failed.
     pub path: Option<PathId>,
-    /// Times that it was sent.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Time within the hosts, `(t2−t1) + (t4−t3) + (t6−t5)`, nanoseconds; none if the responder did not measure its part.
+    /// Time within the hosts, `(t2−t1) + (t4−t3) + (t6−t5)`, in nanoseconds; `None` if the responder did not measure
+    /// its part.
     pub intra_ns: Option<u64>,
-    /// Time since it was to be sent, nanoseconds.
+    /// Time since the call of `send`, in nanoseconds.
     pub total_ns: u64,
 }
 
-/// Why a request has no answer.
+/// Error of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// The application says so.
+pub enum RequestError {
+    /// The application refused the request.
     #[error("{0}")]
     App(AppError),
-    /// No path, and not the CPU either, has an answer: the last reason.
+    /// No path and no CPU answered; the last reason.
     #[error("no device answered: {0}")]
     Failed(String),
 }
 
-/// Why a message was not sent.
+/// Error of a message that was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// There are too many.
-    #[error("{0} requests are in flight, as many as may be: take answers first")]
+    /// Too many requests are in flight.
+    #[error("{0} requests are in flight, the maximum: receive answers first")]
     Full(u32),
-    /// It is too long.
-    #[error("the message has {got} bytes, at most {max}")]
+    /// The message is too long.
+    #[error("message of {got} bytes is too long: at most {max}")]
     TooLong {
-        /// Its bytes.
+        /// Length of the message in bytes.
         got: usize,
-        /// What there may be.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// There is no such type.
-    #[error("the application has no type of request {}", .0.0)]
+    /// The request type does not exist.
+    #[error("the application has no request type {}", .0.0)]
     Kind(KindId),
 }
 
-/// A request that has come.
+/// Request of the other side.
 #[derive(Debug)]
-pub struct Incoming {
-    head: Head,
+pub struct IncomingRequest {
+    head: RequestHead,
     payload: Bytes,
     at: Instant,
     reply: ReplyTo,
 }
 
-impl Incoming {
-    /// What it is: type, trip, task, and the role that its path names.
+impl IncomingRequest {
+    /// Header: type, trip, task, and the role of its path.
     #[must_use]
-    pub fn head(&self) -> Head {
+    pub fn head(&self) -> RequestHead {
         self.head
     }
 
@@ -157,35 +158,41 @@ impl Incoming {
         &self.payload
     }
 
-    /// Answers it with these bytes, in place of [`Context::handle`].
+    /// Sends this answer, in place of [`PlaceContext::handle`].
     pub fn answer(self, now: Instant, payload: Bytes) {
         let time = pathcall_wire::place::HostTime::of(now.0.saturating_sub(self.at.0));
         self.reply.answer(time, payload);
     }
 
-    /// Says that it has no answer.
-    pub fn fail(self, why: Fault) {
-        self.reply.fail(why);
+    /// Sends an error.
+    pub fn fail(self, reason: AnswerError) {
+        self.reply.fail(reason);
     }
 }
 
-/// What an application does with requests on the responder's own thread, around the task that a device does: it fetches
-/// what the task is to work on, and keeps what the task has made. Short, and without waiting: others wait meanwhile.
-pub trait Around: std::fmt::Debug + Send + Sync {
-    /// What the task gets, in place of what came. Without a task, what [`after`](Self::after) gets.
+/// Application hooks around the tasks of incoming requests, on the responder's thread: they provide the input of a
+/// task, and use its result. They must be short and must not block.
+pub trait TaskHooks: std::fmt::Debug + Send + Sync {
+    /// Input of the task, in place of the request. Without a task, the input of [`after`](Self::after).
     ///
     /// # Errors
-    /// [`Fault::App`]: the request can't be done.
-    fn before(&self, _head: Head, request: &Bytes) -> Result<Bytes, Fault> {
+    /// [`AnswerError::App`]: the request cannot be executed.
+    fn before(&self, _head: RequestHead, request: &Bytes) -> Result<Bytes, AnswerError> {
         Ok(request.clone())
     }
 
-    /// What is answered, in place of what the task has made or why it made nothing; `head` has the role that it was done
-    /// by. It may be called more than once for a request, since one that seems lost is sent again.
+    /// Answer, in place of the task's result or error. `head` has the role that ran the task. A retried request may
+    /// call it more than once.
     ///
     /// # Errors
-    /// [`Fault::Failed`]: another path is to try; [`Fault::App`]: the request can't be done.
-    fn after(&self, _head: Head, _request: &Bytes, made: Result<Bytes, Fault>) -> Result<Bytes, Fault> {
+    /// [`AnswerError::Failed`]: the request is retried over another path; [`AnswerError::App`]: the request cannot be
+    /// executed.
+    fn after(
+        &self,
+        _head: RequestHead,
+        _request: &Bytes,
+        made: Result<Bytes, AnswerError>,
+    ) -> Result<Bytes, AnswerError> {
         made
     }
 }

@@ -1,42 +1,42 @@
-//! Tables that stay on a device, for whoever changes them while requests are worked on.
+//! Tables on a device, which can be changed while requests are executed.
 
 use std::sync::Arc;
 
-use super::Context;
-use crate::Role;
-use crate::device::{Device, DeviceError, FunctionId, Kind};
+use super::PlaceContext;
+use crate::DeviceRole;
+use crate::device::{ComputeDevice, DeviceError, DeviceKind, FunctionId};
 
-/// The tables of a function where it is loaded: [`Kernel::tables`](crate::device::Kernel::tables). May be used by other
-/// threads than the context's, and after it.
+/// Tables of a loaded function: [`Kernel::tables`](crate::device::Kernel::tables). Other threads may use them, also
+/// after the context has ended.
 #[derive(Debug, Clone)]
-pub struct Tables {
-    device: Arc<dyn Device>,
+pub struct DeviceTables {
+    device: Arc<dyn ComputeDevice>,
     function: FunctionId,
 }
 
-impl Tables {
-    /// The kind of device that has them; functions of the host have none.
+impl DeviceTables {
+    /// Kind of the device. Functions of the host have no tables.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> DeviceKind {
         self.device.info().kind
     }
 
-    /// Changes one, for requests that the device is given from now on. Waits for those that it has.
+    /// Changes a table for jobs that are submitted from now on; waits for those already submitted.
     ///
     /// # Errors
-    /// As [`Device::update`].
+    /// As [`ComputeDevice::update`].
     pub fn write(&self, table: usize, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
         self.device.update(self.function, table, at, bytes)
     }
 }
 
-impl Context {
-    /// The tables of a task's function on a role; none where nothing is registered for it.
+impl PlaceContext {
+    /// Tables of a task's function on a role; `None` if no function is registered.
     #[must_use]
-    pub fn tables(&self, task: &str, role: Role) -> Option<Tables> {
+    pub fn tables(&self, task: &str, role: DeviceRole) -> Option<DeviceTables> {
         let at = self.application.tasks.iter().position(|known| known.name == task)?;
         let function = self.tasks[at][role as usize]?.function;
-        let device = Arc::clone(&self.benches[role as usize].as_ref()?.device);
-        Some(Tables { device, function })
+        let device = Arc::clone(&self.queues[role as usize].as_ref()?.device);
+        Some(DeviceTables { device, function })
     }
 }

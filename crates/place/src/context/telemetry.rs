@@ -1,4 +1,4 @@
-//! Where requests went, and why: counts and times of each path, `k̂` over time, and the last requests explained.
+//! Telemetry of a context: counts and times of each path, `k̂` over time, and explanations of the last requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use pathcall_wire::Instant;
 
-use super::held::Entry;
-use super::{BenchStats, Context};
-pub use crate::explain::{Explained, Explanation, OPTIONS_MAX, Seen};
+use super::pending::PendingRequest;
+use super::{DeviceStats, PlaceContext};
+pub use crate::explain::{Explanation, OPTIONS_MAX, PathSnapshot, SelectionRecord};
 
-use crate::explain::Log;
+use crate::explain::RequestLog;
 use crate::path::{PathId, Paths};
 use crate::select::{PathState, Selector};
 
-/// Times at which `k̂` is remembered.
+/// Number of samples of `k̂` that are kept.
 const SAMPLES_MAX: usize = 4096;
-/// Time between two of them, nanoseconds.
+/// Interval between two samples, in nanoseconds.
 const SAMPLE_NS: u64 = 1_000_000;
-/// The longest time that histograms tell apart, nanoseconds.
+/// Limit of the histograms, in nanoseconds.
 const LONGEST_NS: u64 = 100_000_000_000;
 
-/// What a context remembers.
+/// Telemetry state of a context.
 #[derive(Debug)]
-pub(super) struct Records {
-    pub(super) log: Log,
+pub(super) struct TelemetryState {
+    pub(super) log: RequestLog,
     paths: Vec<PathTimes>,
     samples: VecDeque<Sample>,
     sampled: Instant,
@@ -34,42 +34,49 @@ pub(super) struct Records {
 struct PathTimes {
     intra: Histogram<u64>,
     total: Histogram<u64>,
-    resorted: u64,
+    run_on_cpus: u64,
 }
 
-/// `k̂` of a path at a time.
+/// Sample of a path's `k̂`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
-    /// Which path.
+    /// Path of the sample.
     pub path: PathId,
-    /// Its `k̂`.
+    /// Value of `k̂`.
     pub k: u32,
 }
 
-impl Records {
+impl TelemetryState {
     pub(super) fn new(paths: &Paths, max: usize) -> Self {
-        // Two digits; the bounds are known to be right.
+        // Two significant digits; the bounds are valid.
         let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("bounds");
-        let times = || PathTimes { intra: histogram(), total: histogram(), resorted: 0 };
+        let times = || PathTimes { intra: histogram(), total: histogram(), run_on_cpus: 0 };
         Self {
-            log: Log::new(max),
+            log: RequestLog::new(max),
             paths: paths.paths.iter().map(|_| times()).collect(),
             samples: VecDeque::with_capacity(SAMPLES_MAX),
             sampled: Instant(0),
         }
     }
 
-    pub(super) fn resorted(&mut self, entry: &Entry) {
-        self.log.resorted(entry.record);
+    pub(super) fn record_cpu_run(&mut self, entry: &PendingRequest) {
+        self.log.record_cpu_run(entry.record);
         if let Some(path) = entry.failed_path {
-            self.paths[usize::from(path.0)].resorted += 1;
+            self.paths[usize::from(path.0)].run_on_cpus += 1;
         }
     }
 
-    pub(super) fn ended(&mut self, now: Instant, entry: &Entry, intra: Option<u64>, total: u64, selector: &Selector) {
-        self.log.ended(entry.record, intra, total);
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        entry: &PendingRequest,
+        intra: Option<u64>,
+        total: u64,
+        selector: &Selector,
+    ) {
+        self.log.record_end(entry.record, intra, total);
         let Some(path) = entry.path else { return };
         let times = &mut self.paths[usize::from(path.0)];
         times.total.saturating_record(total);
@@ -88,47 +95,47 @@ impl Records {
     }
 }
 
-/// What a path has come to.
+/// Telemetry of a path.
 #[derive(Debug, Clone)]
 pub struct PathTelemetry {
-    /// The type of its requests.
+    /// Request type of the path.
     pub kind: String,
-    /// Its name.
+    /// Name of the path.
     pub name: String,
-    /// Counts, `k̂`.
+    /// Counts and `k̂`.
     pub state: PathState,
-    /// Times within the hosts, nanoseconds.
+    /// Times within the hosts, in nanoseconds.
     pub intra: Histogram<u64>,
-    /// Times from end to end, nanoseconds.
+    /// End-to-end times, in nanoseconds.
     pub total: Histogram<u64>,
-    /// Requests that the CPUs did in its place, when all attempts had failed.
-    pub resorted: u64,
+    /// Requests that the CPUs executed after all attempts over the path had failed.
+    pub run_on_cpus: u64,
 }
 
-/// What a device has come to.
+/// Telemetry of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceTelemetry {
-    /// Its role.
-    pub role: crate::Role,
-    /// Its name.
+    /// Role of the device.
+    pub role: crate::DeviceRole,
+    /// Name of the device.
     pub name: String,
-    /// Counts.
-    pub stats: BenchStats,
+    /// Statistics of the device.
+    pub stats: DeviceStats,
 }
 
-/// What a context has come to.
+/// Telemetry of a context.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
-    /// Its paths.
+    /// Paths of the context.
     pub paths: Vec<PathTelemetry>,
-    /// Its devices.
+    /// Devices of the context.
     pub devices: Vec<DeviceTelemetry>,
-    /// `k̂` over time.
+    /// Samples of `k̂`.
     pub samples: Vec<Sample>,
 }
 
-impl Context {
-    /// What it has come to.
+impl PlaceContext {
+    /// Current telemetry.
     #[must_use]
     pub fn telemetry(&self) -> Telemetry {
         let paths =
@@ -138,12 +145,12 @@ impl Context {
                 state: self.selector.state(PathId(at)),
                 intra: times.intra.clone(),
                 total: times.total.clone(),
-                resorted: times.resorted,
+                run_on_cpus: times.run_on_cpus,
             });
-        let devices = self.benches.iter().flatten().map(|bench| DeviceTelemetry {
-            role: bench.role,
-            name: bench.device.info().name.clone(),
-            stats: bench.stats,
+        let devices = self.queues.iter().flatten().map(|queue| DeviceTelemetry {
+            role: queue.role,
+            name: queue.device.info().name.clone(),
+            stats: queue.stats,
         });
         Telemetry {
             paths: paths.collect(),
@@ -152,36 +159,42 @@ impl Context {
         }
     }
 
-    /// The last `count` requests that it was given, the newest last: which path each took, and why.
+    /// Explanations of the last `count` requests, the newest last: path and reason.
     pub fn explain(&self, count: usize) -> impl Iterator<Item = Explanation<'_>> {
-        self.telemetry.log.last(count, &self.paths)
+        self.telemetry.log.recent(count, &self.paths)
     }
 }
 
 impl fmt::Display for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for PathTelemetry { kind, name, state, intra, total, resorted } in &self.paths {
-            let PathState { sent, done, failed, probes, lefts, k, .. } = state;
-            write!(f, "{kind} {name}: sent {sent}, done {done}, failed {failed}, probes {probes}, left {lefts} times")?;
+        for PathTelemetry { kind, name, state, intra, total, run_on_cpus } in &self.paths {
+            let PathState { sent, done, failed, probes, times_left, k, .. } = state;
+            write!(
+                f,
+                "{kind} {name}: sent {sent}, done {done}, failed {failed}, probes {probes}, left {times_left} times"
+            )?;
             write!(
                 f,
                 ", k {k}; within the hosts p50 {} p99 {} ns",
                 intra.value_at_quantile(0.5),
                 intra.value_at_quantile(0.99)
             )?;
-            write!(f, "; in all p50 {} p99 {} ns", total.value_at_quantile(0.5), total.value_at_quantile(0.99))?;
+            write!(f, "; in total p50 {} p99 {} ns", total.value_at_quantile(0.5), total.value_at_quantile(0.99))?;
             writeln!(
                 f,
                 "{}",
-                if *resorted > 0 { format!("; {resorted} done by the CPUs instead") } else { String::new() }
+                if *run_on_cpus > 0 { format!("; {run_on_cpus} executed by the CPUs") } else { String::new() }
             )?;
         }
         for DeviceTelemetry { role, name, stats } in &self.devices {
-            let BenchStats { jobs, done, failed, stalled, late, app_errors } = stats;
+            let DeviceStats { jobs, done, failed, stalled, late, app_errors } = stats;
             write!(f, "{role} {name}: {jobs} jobs, {done} done")?;
             let troubled = failed + stalled > 0;
             let fell_back = if troubled { ": their requests were sent again" } else { "" };
-            writeln!(f, ", {failed} failed, {stalled} not in time ({late} late), {app_errors} refused{fell_back}")?;
+            writeln!(
+                f,
+                ", {failed} failed, {stalled} timed out ({late} answered later), {app_errors} refused{fell_back}"
+            )?;
         }
         Ok(())
     }

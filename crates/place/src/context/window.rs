@@ -1,4 +1,4 @@
-//! Memory that the other side reads and writes without asking an application: `write` and `read` (LEO Table II).
+//! Memory windows, which the other side reads and writes without the application (LEO Table II, `write` and `read`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,36 +8,36 @@ use bytes::Bytes;
 
 use crate::device::MESSAGE_MAX;
 
-/// Windows of one context at most.
+/// Limit on the windows of one context.
 pub const WINDOWS_MAX: usize = 1 << 10;
 
-/// Memory that others may reach.
-pub trait Window: fmt::Debug + Send + Sync {
-    /// How many bytes it has; fewer when it goes, and what was read or written meanwhile does not count then.
+/// Memory that the other side may access.
+pub trait MemoryWindow: fmt::Debug + Send + Sync {
+    /// Length in bytes. It may shrink; accesses during that time are then invalid.
     fn len(&self) -> usize;
-    /// Whether it has none.
+    /// Whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Reads, from a place that is in it; a write of the same bytes is seen whole or not at all.
+    /// Reads at an offset within the memory; a concurrent write of the same bytes is seen wholly or not at all.
     fn read(&self, at: usize, to: &mut [u8]);
-    /// Writes, to a place that is in it.
+    /// Writes at an offset within the memory.
     fn write(&self, at: usize, bytes: &[u8]);
 }
 
-/// Memory of the host.
+/// Window of host memory.
 #[derive(Debug)]
 pub struct HostWindow(RwLock<Box<[u8]>>);
 
 impl HostWindow {
-    /// Memory that holds these bytes.
+    /// Creates a window with this content.
     #[must_use]
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Self {
         Self(RwLock::new(bytes.into()))
     }
 }
 
-impl Window for HostWindow {
+impl MemoryWindow for HostWindow {
     fn len(&self) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -51,82 +51,82 @@ impl Window for HostWindow {
     }
 }
 
-/// What is wanted of a window.
+/// Access to a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
-    /// Bytes of it.
+pub enum WindowAccess {
+    /// Read of bytes.
     Read {
-        /// Its name.
+        /// Name of the window.
         window: String,
-        /// Where they begin.
+        /// Offset of the first byte.
         at: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
-    /// Bytes into it.
+    /// Write of bytes.
     Write {
-        /// Its name.
+        /// Name of the window.
         window: String,
-        /// Where they go.
+        /// Offset of the first byte.
         at: u64,
-        /// They.
+        /// Bytes to write.
         bytes: Bytes,
     },
 }
 
-/// Why a window was not reached.
+/// Error of an access.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AccessError {
-    /// There is none of that name.
+pub enum WindowAccessError {
+    /// No window has this name.
     #[error("no memory is registered as `{0}`")]
     Unknown(String),
-    /// It is shorter.
-    #[error("`{window}` has {has} bytes: none at {at} for {len} more")]
+    /// The access is outside the window.
+    #[error("access to {len} bytes at {at} exceeds window `{window}` of {has} bytes")]
     Outside {
-        /// The window.
+        /// Name of the window.
         window: String,
-        /// How many bytes it has.
+        /// Length of the window in bytes.
         has: usize,
-        /// Where it was to be reached.
+        /// Offset of the access.
         at: u64,
-        /// How many bytes were wanted.
+        /// Length of the access in bytes.
         len: u64,
     },
 }
 
-/// The windows of one context.
+/// Windows of one context.
 #[derive(Debug, Default)]
-pub struct Windows(pub(super) BTreeMap<String, Arc<dyn Window>>);
+pub struct Windows(pub(super) BTreeMap<String, Arc<dyn MemoryWindow>>);
 
 impl Windows {
-    /// Does what is wanted: the bytes that were read, or none.
+    /// Executes an access; returns the bytes that were read, if any.
     ///
     /// # Errors
-    /// [`AccessError`]; nothing was read or written.
-    pub fn access(&self, access: &Access) -> Result<Bytes, AccessError> {
+    /// [`WindowAccessError`]; no byte was read or written.
+    pub fn access(&self, access: &WindowAccess) -> Result<Bytes, WindowAccessError> {
         let (name, at, len) = match access {
-            Access::Read { window, at, len } => (window, *at, *len),
-            Access::Write { window, at, bytes } => (window, *at, bytes.len() as u64),
+            WindowAccess::Read { window, at, len } => (window, *at, *len),
+            WindowAccess::Write { window, at, bytes } => (window, *at, bytes.len() as u64),
         };
-        let window = self.0.get(name).ok_or_else(|| AccessError::Unknown(name.clone()))?;
+        let window = self.0.get(name).ok_or_else(|| WindowAccessError::Unknown(name.clone()))?;
         let inside = || {
             let has = window.len();
-            let outside = || AccessError::Outside { window: name.clone(), has, at, len };
+            let outside = || WindowAccessError::Outside { window: name.clone(), has, at, len };
             at.checked_add(len).filter(|end| *end <= has as u64 && len <= MESSAGE_MAX as u64).ok_or_else(outside)
         };
         inside()?;
         let bytes = match access {
-            Access::Read { .. } => {
+            WindowAccess::Read { .. } => {
                 let mut bytes = vec![0; len as usize];
                 window.read(at as usize, &mut bytes);
                 bytes.into()
             }
-            Access::Write { bytes, .. } => {
+            WindowAccess::Write { bytes, .. } => {
                 window.write(at as usize, bytes);
                 Bytes::new()
             }
         };
-        // It may have gone meanwhile.
+        // The window may have shrunk since the check.
         inside().map(|_| bytes)
     }
 }
@@ -137,11 +137,11 @@ mod tests {
 
     use super::*;
 
-    /// Memory that goes while it is read.
+    /// Window that shrinks during a read.
     #[derive(Debug)]
     struct Going(AtomicBool);
 
-    impl Window for Going {
+    impl MemoryWindow for Going {
         fn len(&self) -> usize {
             if self.0.load(Ordering::Acquire) { 0 } else { 8 }
         }
@@ -154,24 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_while_it_is_read_is_refused() {
-        let windows = Windows([("v".into(), Arc::new(Going(AtomicBool::new(false))) as Arc<dyn Window>)].into());
-        let access = Access::Read { window: "v".into(), at: 0, len: 8 };
-        let refused = windows.access(&access).expect_err("it has gone").to_string();
-        assert_eq!(refused, "`v` has 0 bytes: none at 0 for 8 more");
+    fn read_of_shrinking_window_is_refused() {
+        let windows = Windows([("v".into(), Arc::new(Going(AtomicBool::new(false))) as Arc<dyn MemoryWindow>)].into());
+        let access = WindowAccess::Read { window: "v".into(), at: 0, len: 8 };
+        let refused = windows.access(&access).expect_err("window is gone").to_string();
+        assert_eq!(refused, "access to 8 bytes at 0 exceeds window `v` of 0 bytes");
     }
 
     #[test]
-    fn what_is_outside_is_refused() {
-        let windows = Windows([("v".into(), Arc::new(HostWindow::new([0; 8])) as Arc<dyn Window>)].into());
-        let write = |at, bytes| windows.access(&Access::Write { window: "v".into(), at, bytes });
-        let read = |window: &str, at, len| windows.access(&Access::Read { window: window.into(), at, len });
+    fn access_outside_window_is_refused() {
+        let windows = Windows([("v".into(), Arc::new(HostWindow::new([0; 8])) as Arc<dyn MemoryWindow>)].into());
+        let write = |at, bytes| windows.access(&WindowAccess::Write { window: "v".into(), at, bytes });
+        let read = |window: &str, at, len| windows.access(&WindowAccess::Read { window: window.into(), at, len });
         assert_eq!(write(5, Bytes::from_static(b"abc")), Ok(Bytes::new()));
         assert_eq!(read("v", 4, 4), Ok(Bytes::from_static(b"\0abc")));
         for (at, len) in [(6, 3), (9, 0), (u64::MAX, 1), (0, u64::MAX)] {
-            assert!(matches!(read("v", at, len), Err(AccessError::Outside { .. })), "{at} {len}");
+            assert!(matches!(read("v", at, len), Err(WindowAccessError::Outside { .. })), "{at} {len}");
         }
-        assert!(matches!(write(8, Bytes::from_static(b"x")), Err(AccessError::Outside { .. })));
+        assert!(matches!(write(8, Bytes::from_static(b"x")), Err(WindowAccessError::Outside { .. })));
         assert_eq!(read("w", 0, 0).expect_err("none").to_string(), "no memory is registered as `w`");
     }
 }

@@ -1,36 +1,36 @@
-//! What a device is given to run: functions of the host, and kernels that it compiles.
+//! Code that a device runs: functions of the host, and kernels that the device compiles.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Kind;
+use super::DeviceKind;
 
-/// A function of the host: from a request's bytes to an answer's, of which it gives the length.
+/// Function of the host: reads a request, writes an answer and returns its length.
 ///
 /// # Errors
-/// [`AppError`]: what the request asks for can't be done, wherever it is worked on.
+/// [`AppError`]: the request cannot be executed on any device.
 pub type HostFn = Arc<dyn Fn(&[u8], &mut [u8]) -> Result<usize, AppError> + Send + Sync>;
 
-/// An application's own failure: the request can't be done.
+/// Error of the application: the request cannot be executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AppError(pub String);
 
-/// What an answer's length must be. A device whose answers have another length has failed.
+/// Required length of an answer. A device whose answer has another length has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Length {
-    /// That of the request.
+pub enum AnswerLength {
+    /// Length of the request.
     AsInput,
     /// This many bytes.
     Exactly(usize),
-    /// Whatever the function says, up to the room that there is.
+    /// Length that the function returns, up to the size of the buffer.
     #[default]
     Any,
 }
 
-impl Length {
+impl AnswerLength {
     /// Whether an answer to a request of `input` bytes may have `output` bytes.
     #[must_use]
     pub const fn allows(self, input: usize, output: usize) -> bool {
@@ -41,7 +41,7 @@ impl Length {
         }
     }
 
-    /// The length, if it is known beforehand.
+    /// Length of the answer, if it is known in advance.
     #[must_use]
     pub const fn known(self, input: usize) -> Option<usize> {
         match self {
@@ -52,7 +52,8 @@ impl Length {
     }
 }
 
-/// A kernel: text that a device compiles, in OpenCL C or in CUDA C++. Its entry has these arguments, in OpenCL C:
+/// Kernel: source text that a device compiles, in OpenCL C or in CUDA C++. In OpenCL C, its entry has these
+/// arguments:
 ///
 /// ```c
 /// kernel void NAME(global const uchar *input, uint input_bytes,
@@ -61,37 +62,37 @@ impl Length {
 ///                  global uchar *table0, …)                       // as many as there are tables
 /// ```
 ///
-/// In CUDA, `extern "C" __global__` with pointers of the same types. More work items may run than there are items; each
-/// looks whether it has one.
+/// In CUDA, `extern "C" __global__` with pointers of the same types. More work items may run than there are items, so
+/// each must check its index.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// The text.
+    /// Source text.
     pub source: String,
-    /// The entry's name.
+    /// Name of the entry.
     pub entry: String,
-    /// For the compiler: `-cl-fast-relaxed-math`, say.
+    /// Compiler options, for example `-cl-fast-relaxed-math`.
     pub options: String,
-    /// How many work items run.
-    pub items: Items,
-    /// Work items of a group.
+    /// Number of work items.
+    pub items: WorkItemCount,
+    /// Number of work items in a group.
     pub group: usize,
-    /// What an answer's length must be.
-    pub length: Length,
-    /// Memory that is on the device before the first request and stays there.
+    /// Required length of an answer.
+    pub length: AnswerLength,
+    /// Tables, which are on the device from the first request on.
     pub tables: Vec<Bytes>,
 }
 
-/// How many work items a kernel has.
+/// Number of work items of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Items {
-    /// One for each so many bytes of the request, and one for what is left over.
+pub enum WorkItemCount {
+    /// One for this many bytes of the request each, and one for the rest.
     PerInput(usize),
-    /// Always so many.
+    /// A fixed number.
     Exactly(usize),
 }
 
-impl Items {
-    /// For a request of `input` bytes, in whole groups.
+impl WorkItemCount {
+    /// Number for a request of `input` bytes, in whole groups.
     #[must_use]
     pub fn count(self, input: usize, group: usize) -> usize {
         let items = match self {
@@ -102,34 +103,34 @@ impl Items {
     }
 }
 
-/// A function as one kind of device runs it.
+/// Function in the form that one kind of device runs.
 #[derive(Clone)]
-pub enum Code {
-    /// Threads of the host; emulated devices, too, which give its answers later.
-    Host(HostFn, Length),
+pub enum TaskCode {
+    /// Function of the host; an emulated device runs it, too, and delays its answers.
+    Host(HostFn, AnswerLength),
     /// OpenCL C.
     OpenCl(Kernel),
     /// CUDA C++.
     Cuda(Kernel),
 }
 
-impl Code {
-    /// A function of the host.
+impl TaskCode {
+    /// Creates code from a function of the host.
     pub fn host(function: impl Fn(&[u8], &mut [u8]) -> Result<usize, AppError> + Send + Sync + 'static) -> Self {
-        Self::Host(Arc::new(function), Length::Any)
+        Self::Host(Arc::new(function), AnswerLength::Any)
     }
 
-    /// Whether a device of that kind runs it.
+    /// Whether a device of this kind can run it.
     #[must_use]
-    pub const fn runs_on(&self, kind: Kind) -> bool {
+    pub const fn runs_on(&self, kind: DeviceKind) -> bool {
         match self {
-            Self::Host(..) => matches!(kind, Kind::Cpu | Kind::Emulated),
-            Self::OpenCl(_) => matches!(kind, Kind::OpenCl),
-            Self::Cuda(_) => matches!(kind, Kind::Cuda),
+            Self::Host(..) => matches!(kind, DeviceKind::Cpu | DeviceKind::Emulated),
+            Self::OpenCl(_) => matches!(kind, DeviceKind::OpenCl),
+            Self::Cuda(_) => matches!(kind, DeviceKind::Cuda),
         }
     }
 
-    /// What it is written in.
+    /// Language of the code.
     #[must_use]
     pub const fn language(&self) -> &'static str {
         match self {
@@ -140,7 +141,7 @@ impl Code {
     }
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for TaskCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.language())
     }

@@ -1,4 +1,4 @@
-//! What devices are there, and which are not and why.
+//! Discovery of the devices of this machine.
 
 use std::fmt;
 use std::io;
@@ -6,77 +6,79 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::emulated::{Emulated, Rate};
-use super::pool::{Pool, PoolConfig};
-use super::{Device, DeviceError, Kind};
+use super::pool::{CpuPool, PoolConfig};
+use super::{ComputeDevice, DeviceError, DeviceKind};
 
-/// What was found.
+/// Result of the discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Discovery {
-    /// What is there, in the order in which it is tried: accelerators last.
-    pub present: Vec<Present>,
-    /// What is not: one line each, with the reason.
+    /// Devices that were found, in the order of preference: accelerators last.
+    pub present: Vec<FoundDevice>,
+    /// Devices that were not found, each with the reason.
     pub absent: Vec<DeviceError>,
 }
 
-/// A device that is there.
+/// Device that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
-    /// What [`open`] takes: `cpu`, `opencl:0`.
-    pub choice: Choice,
-    /// What it is, for people.
+pub struct FoundDevice {
+    /// Argument of [`open`]: `cpu`, `opencl:0`.
+    pub choice: DeviceChoice,
+    /// Description for people.
     pub about: String,
 }
 
-/// Looks for devices: loads the libraries of OpenCL and CUDA, if they are there.
+/// Searches for devices; loads the libraries of OpenCL and CUDA if they are present.
 #[must_use]
 pub fn discover() -> Discovery {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut found = Discovery::default();
-    found.present.push(Present { choice: Choice::cpu(threads), about: format!("{threads} threads of this process") });
+    found
+        .present
+        .push(FoundDevice { choice: DeviceChoice::cpu(threads), about: format!("{threads} threads of this process") });
     opencl_devices(&mut found);
     cuda_devices(&mut found);
     found
 }
 
-/// Which device to open, as files and the command line say it.
+/// Device to open, as written in files and on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Choice {
-    /// `cpu`, or `cpu:4`: so many threads; `cpu:4@0,2`: on these processors in turn, and nowhere else.
+pub enum DeviceChoice {
+    /// `cpu`, or `cpu:4`: 4 threads; `cpu:4@0,2`: pinned to these processors in turn.
     Cpu {
-        /// Threads.
+        /// Number of threads.
         threads: usize,
-        /// Processors that they run on; none: any.
+        /// Processors that the threads are pinned to; empty: any.
         processors: Vec<usize>,
     },
-    /// `opencl:1`: the device of that number; `opencl` is the first.
+    /// `opencl:1`: the device with this index; `opencl` is the first.
     OpenCl(usize),
-    /// `cuda:1`, likewise.
+    /// `cuda:1`: the device with this index.
     Cuda(usize),
-    /// `emulated:slots=2,per-job=10us,bytes-per-second=1000000000,latency=2us,per-job.pack=30us`; each may be left
-    /// out. The last is of the task `pack` alone.
+    /// `emulated:slots=2,per-job=10us,bytes-per-second=1000000000,latency=2us,per-job.pack=30us`; every part is
+    /// optional. The last one applies to the task `pack` only.
     Emulated(Rate),
 }
 
-impl Choice {
-    /// So many threads, on any processor.
+impl DeviceChoice {
+    /// CPU device with this number of threads, not pinned.
     #[must_use]
     pub const fn cpu(threads: usize) -> Self {
         Self::Cpu { threads, processors: Vec::new() }
     }
 
-    /// Its kind.
+    /// Kind of the device.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> DeviceKind {
         match self {
-            Self::Cpu { .. } => Kind::Cpu,
-            Self::OpenCl(_) => Kind::OpenCl,
-            Self::Cuda(_) => Kind::Cuda,
-            Self::Emulated(_) => Kind::Emulated,
+            Self::Cpu { .. } => DeviceKind::Cpu,
+            Self::OpenCl(_) => DeviceKind::OpenCl,
+            Self::Cuda(_) => DeviceKind::Cuda,
+            Self::Emulated(_) => DeviceKind::Emulated,
         }
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu { threads, processors } => {
@@ -97,18 +99,18 @@ impl fmt::Display for Choice {
     }
 }
 
-/// A choice that is none.
+/// Error of an invalid device choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no device: expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or emulated:per-job=10us,slots=2"
+    "invalid device `{0}`: expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or emulated:per-job=10us,slots=2"
 )]
-pub struct ChoiceError(String);
+pub struct DeviceChoiceError(String);
 
-impl std::str::FromStr for Choice {
-    type Err = ChoiceError;
+impl std::str::FromStr for DeviceChoice {
+    type Err = DeviceChoiceError;
 
-    fn from_str(text: &str) -> Result<Self, ChoiceError> {
-        let wrong = || ChoiceError(text.into());
+    fn from_str(text: &str) -> Result<Self, DeviceChoiceError> {
+        let wrong = || DeviceChoiceError(text.into());
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         let number = |or| rest.map_or(Ok(or), |rest| rest.parse().map_err(|_| wrong()));
         match kind {
@@ -121,19 +123,19 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// `4@0,2`.
-fn threads(text: Option<&str>) -> Option<Choice> {
+/// Parses `4@0,2`.
+fn threads(text: Option<&str>) -> Option<DeviceChoice> {
     let Some(text) = text else {
-        return Some(Choice::cpu(std::thread::available_parallelism().map_or(1, usize::from)));
+        return Some(DeviceChoice::cpu(std::thread::available_parallelism().map_or(1, usize::from)));
     };
     let (threads, processors) = text.split_once('@').map_or((text, None), |(threads, on)| (threads, Some(on)));
     let processors = processors.into_iter().flat_map(|on| on.split(','));
     let processors = processors.map(|one| one.parse().ok()).collect::<Option<_>>()?;
     let threads = threads.parse().ok().filter(|threads| *threads > 0)?;
-    Some(Choice::Cpu { threads, processors })
+    Some(DeviceChoice::Cpu { threads, processors })
 }
 
-/// `slots=2,per-job=10us,per-job.pack=30us`.
+/// Parses `slots=2,per-job=10us,per-job.pack=30us`.
 fn rate(text: &str) -> Option<Rate> {
     let mut rate = Rate::default();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -149,7 +151,7 @@ fn rate(text: &str) -> Option<Rate> {
     Some(rate)
 }
 
-/// `10us`, `3ms`, `250ns`, `1s`.
+/// Parses `10us`, `3ms`, `250ns`, `1s`.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -166,22 +168,24 @@ fn duration(text: &str) -> Option<Duration> {
 /// Opens a device.
 ///
 /// # Errors
-/// [`DeviceError::Absent`]: it is not there; [`DeviceError::Failed`]: it is, and can't be used.
-pub fn open(choice: &Choice) -> Result<Arc<dyn Device>, DeviceError> {
+/// [`DeviceError::Absent`]: the device is not present; [`DeviceError::Failed`]: it cannot be used.
+pub fn open(choice: &DeviceChoice) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
     let failed = |error: io::Error| DeviceError::Failed { device: choice.to_string(), reason: error.to_string() };
     match choice {
-        Choice::Cpu { threads, processors } => {
+        DeviceChoice::Cpu { threads, processors } => {
             let config = PoolConfig { processors: processors.clone(), ..PoolConfig::new(*threads) };
-            Ok(Arc::new(Pool::start(&config).map_err(failed)?))
+            Ok(Arc::new(CpuPool::start(&config).map_err(failed)?))
         }
-        Choice::Emulated(rate) => Ok(Arc::new(Emulated::start("model", rate.clone(), Vec::new()).map_err(failed)?)),
-        Choice::OpenCl(number) => open_opencl(*number),
-        Choice::Cuda(number) => open_cuda(*number),
+        DeviceChoice::Emulated(rate) => {
+            Ok(Arc::new(Emulated::start("model", rate.clone(), Vec::new()).map_err(failed)?))
+        }
+        DeviceChoice::OpenCl(number) => open_opencl(*number),
+        DeviceChoice::Cuda(number) => open_cuda(*number),
     }
 }
 
 #[cfg(any(feature = "opencl", feature = "cuda"))]
-fn numbered<T>(kind: Kind, number: usize, mut found: Vec<T>) -> Result<T, DeviceError> {
+fn nth_device<T>(kind: DeviceKind, number: usize, mut found: Vec<T>) -> Result<T, DeviceError> {
     if number < found.len() {
         return Ok(found.swap_remove(number));
     }
@@ -193,30 +197,30 @@ fn numbered<T>(kind: Kind, number: usize, mut found: Vec<T>) -> Result<T, Device
 fn opencl_devices(to: &mut Discovery) {
     match super::opencl::list() {
         Ok(found) => to.present.extend(found.into_iter().map(|device| {
-            let (choice, shares) = (Choice::OpenCl(device.number), device.shares_memory);
+            let (choice, shares) = (DeviceChoice::OpenCl(device.number), device.shares_memory);
             let memory = if shares { "shares the host's memory" } else { "has memory of its own" };
             let about =
                 format!("{}; {}; {} compute units; {memory}", device.name, device.platform, device.compute_units);
-            Present { choice, about }
+            FoundDevice { choice, about }
         })),
         Err(error) => to.absent.push(error),
     }
 }
 
 #[cfg(feature = "opencl")]
-fn open_opencl(number: usize) -> Result<Arc<dyn Device>, DeviceError> {
-    let found = numbered(Kind::OpenCl, number, super::opencl::list()?)?;
+fn open_opencl(number: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
+    let found = nth_device(DeviceKind::OpenCl, number, super::opencl::list()?)?;
     Ok(Arc::new(super::opencl::OpenCl::open(&found)?))
 }
 
 #[cfg(not(feature = "opencl"))]
 fn opencl_devices(to: &mut Discovery) {
-    to.absent.push(left_out(Kind::OpenCl));
+    to.absent.push(not_built(DeviceKind::OpenCl));
 }
 
 #[cfg(not(feature = "opencl"))]
-fn open_opencl(_: usize) -> Result<Arc<dyn Device>, DeviceError> {
-    Err(left_out(Kind::OpenCl))
+fn open_opencl(_: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
+    Err(not_built(DeviceKind::OpenCl))
 }
 
 #[cfg(feature = "cuda")]
@@ -224,30 +228,30 @@ fn cuda_devices(to: &mut Discovery) {
     match super::cuda::list() {
         Ok(found) => to.present.extend(found.into_iter().map(|device| {
             let about = format!("{}; {} MiB", device.name, device.memory >> 20);
-            Present { choice: Choice::Cuda(device.number), about }
+            FoundDevice { choice: DeviceChoice::Cuda(device.number), about }
         })),
         Err(error) => to.absent.push(error),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn open_cuda(number: usize) -> Result<Arc<dyn Device>, DeviceError> {
-    let found = numbered(Kind::Cuda, number, super::cuda::list()?)?;
+fn open_cuda(number: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
+    let found = nth_device(DeviceKind::Cuda, number, super::cuda::list()?)?;
     Ok(Arc::new(super::cuda::Cuda::open(&found)?))
 }
 
 #[cfg(not(feature = "cuda"))]
 fn cuda_devices(to: &mut Discovery) {
-    to.absent.push(left_out(Kind::Cuda));
+    to.absent.push(not_built(DeviceKind::Cuda));
 }
 
 #[cfg(not(feature = "cuda"))]
-fn open_cuda(_: usize) -> Result<Arc<dyn Device>, DeviceError> {
-    Err(left_out(Kind::Cuda))
+fn open_cuda(_: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
+    Err(not_built(DeviceKind::Cuda))
 }
 
 #[cfg(any(not(feature = "opencl"), not(feature = "cuda")))]
-fn left_out(kind: Kind) -> DeviceError {
+fn not_built(kind: DeviceKind) -> DeviceError {
     let reason = format!("built without it: build with the feature `{kind}`");
     DeviceError::Absent { device: kind.to_string(), reason }
 }
@@ -257,11 +261,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_are_read_as_they_are_written() {
+    fn device_choice_text_round_trips() {
         let emulated = "emulated:slots=2,per-job=10000ns,bytes-per-second=5,latency=1ns";
         let by_task = format!("{emulated},per-job.pack=30000ns,per-job.look-up=5ns");
         for text in ["cpu:2", "cpu:4@0,2", "opencl:0", "cuda:3", emulated, &by_task] {
-            assert_eq!(text.parse::<Choice>().expect("a choice").to_string(), text);
+            assert_eq!(text.parse::<DeviceChoice>().expect("a choice").to_string(), text);
         }
         for text in [
             "gpu",
@@ -274,23 +278,23 @@ mod tests {
             "emulated:per-job=1",
             "emulated:rate=1us",
         ] {
-            let said = text.parse::<Choice>().expect_err(text).to_string();
-            assert!(said.starts_with(&format!("`{text}` is no device: expected cpu")), "{said}");
+            let message = text.parse::<DeviceChoice>().expect_err(text).to_string();
+            assert!(message.starts_with(&format!("invalid device `{text}`: expected cpu")), "{message}");
         }
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn absent_device_is_reported_with_reason() {
         let Discovery { present, absent } = discover();
-        assert_eq!(present[0].choice.kind(), Kind::Cpu);
-        for kind in [Kind::OpenCl, Kind::Cuda] {
+        assert_eq!(present[0].choice.kind(), DeviceKind::Cpu);
+        for kind in [DeviceKind::OpenCl, DeviceKind::Cuda] {
             let there = present.iter().any(|device| device.choice.kind() == kind);
             let named = absent.iter().any(|device| device.to_string().starts_with(kind.name()));
             assert!(there != named, "{kind}: {present:?} {absent:?}");
         }
         let cuda = absent.iter().find(|device| device.to_string().starts_with("cuda"));
         assert!(cuda.is_none_or(|cuda| cuda.to_string().contains("install")), "{cuda:?}");
-        let none = open(&Choice::OpenCl(4096)).expect_err("so many").to_string();
+        let none = open(&DeviceChoice::OpenCl(4096)).expect_err("enough bytes").to_string();
         assert!(none.starts_with("opencl"), "{none}");
     }
 }

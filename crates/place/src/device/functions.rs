@@ -1,29 +1,29 @@
-//! The functions that a device has loaded: read without a lock, by each job.
+//! Loaded functions of a device, which jobs read without a lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{DeviceError, FUNCTIONS_MAX, FunctionId, Info};
+use super::{DeviceError, DeviceInfo, FUNCTIONS_MAX, FunctionId};
 
-/// At most [`FUNCTIONS_MAX`] functions; none is ever taken away.
+/// At most [`FUNCTIONS_MAX`] functions; functions are never removed.
 #[derive(Debug)]
-pub(super) struct Functions<T> {
+pub(super) struct FunctionTable<T> {
     places: Box<[OnceLock<T>]>,
     next: AtomicUsize,
 }
 
-impl<T> Functions<T> {
+impl<T> FunctionTable<T> {
     pub(super) fn new() -> Self {
         Self { places: (0..FUNCTIONS_MAX).map(|_| OnceLock::new()).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// Adds one.
-    pub(super) fn add(&self, info: &Info, function: T) -> Result<FunctionId, DeviceError> {
+    /// Adds a function.
+    pub(super) fn add(&self, info: &DeviceInfo, function: T) -> Result<FunctionId, DeviceError> {
         let place = self
             .next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < FUNCTIONS_MAX).then_some(next + 1));
         let Ok(place) = place else { return Err(DeviceError::Functions { device: info.name.clone() }) };
-        // Each place is given out once.
+        // Each index is used once.
         let _ = self.places[place].set(function);
         Ok(FunctionId(place))
     }

@@ -1,4 +1,4 @@
-//! A job, its memory, and what becomes of it.
+//! Jobs, their memory and their completions.
 
 use std::any::Any;
 use std::fmt;
@@ -7,23 +7,23 @@ use std::time::Instant as Clock;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 
-use super::{AppError, FunctionId, Length};
+use super::{AnswerLength, AppError, FunctionId};
 
-/// Memory of one job: registered with its device once, and used again.
+/// Memory of one job, registered with a device once and reused.
 #[derive(Debug)]
 pub struct Region {
     memory: Memory,
-    /// Bytes of a request that it has room for.
+    /// Maximum length of a request in bytes.
     pub input_max: usize,
-    /// Bytes of an answer that it has room for.
+    /// Maximum length of an answer in bytes.
     pub output_max: usize,
 }
 
 #[derive(Debug)]
 enum Memory {
-    /// The host's own.
+    /// Memory of the host.
     Heap(Box<[u8]>),
-    /// A device's.
+    /// Memory of a device.
     #[cfg_attr(
         not(any(feature = "opencl", feature = "cuda")),
         expect(dead_code, reason = "only these devices have memory")
@@ -33,9 +33,9 @@ enum Memory {
 
 /// Memory that a device has registered.
 pub(crate) trait Registered: fmt::Debug + Any + Send + Sync {
-    /// The answer's bytes, when no job has them.
+    /// Bytes of the answer, when no job uses the memory.
     fn output(&self) -> &[u8];
-    /// Itself, for the device that knows what it is.
+    /// Conversion for the device that knows the type.
     #[cfg_attr(
         not(any(feature = "opencl", feature = "cuda")),
         expect(dead_code, reason = "only these devices have memory")
@@ -44,18 +44,18 @@ pub(crate) trait Registered: fmt::Debug + Any + Send + Sync {
 }
 
 impl Region {
-    /// Memory of the host.
+    /// Allocates memory of the host.
     pub(super) fn heap(input_max: usize, output_max: usize) -> Self {
         Self { memory: Memory::Heap(vec![0; output_max].into()), input_max, output_max }
     }
 
-    /// Memory that a device has registered.
+    /// Wraps memory that a device has registered.
     #[cfg(any(feature = "opencl", feature = "cuda"))]
     pub(super) fn registered(memory: Box<dyn Registered>, input_max: usize, output_max: usize) -> Self {
         Self { memory: Memory::Registered(memory), input_max, output_max }
     }
 
-    /// All of the room for an answer, where the host has it.
+    /// Buffer for an answer, if it is memory of the host.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         match &mut self.memory {
             Memory::Heap(memory) => Some(memory),
@@ -63,22 +63,22 @@ impl Region {
         }
     }
 
-    /// What a device has registered, if it is a `T`; itself otherwise.
+    /// Memory of type `T` that a device has registered, or the region itself if it has another type.
     #[cfg(any(feature = "opencl", feature = "cuda"))]
     pub(super) fn into_registered<T: Registered>(self) -> Result<Box<T>, Self> {
         let Self { memory, input_max, output_max } = self;
         match memory {
             Memory::Registered(memory) if (&*memory as &dyn Any).is::<T>() => {
-                Ok(memory.into_any().downcast().expect("looked at"))
+                Ok(memory.into_any().downcast().expect("poll succeeds"))
             }
             memory => Err(Self { memory, input_max, output_max }),
         }
     }
 
-    /// An answer of `bytes` bytes, as its completion says.
+    /// Answer of `bytes` bytes, the length in its completion.
     ///
     /// # Panics
-    /// If there is no room for so many: no completion says that.
+    /// If the region is shorter, which no completion reports.
     #[must_use]
     pub fn output(&self, bytes: usize) -> &[u8] {
         match &self.memory {
@@ -88,112 +88,112 @@ impl Region {
     }
 }
 
-/// A request for a device.
+/// Job for a device.
 #[derive(Debug)]
 pub struct Job {
-    /// Comes back with the completion.
+    /// Tag of the caller, returned with the completion.
     pub tag: u64,
-    /// What is to be done.
+    /// Function to run.
     pub function: FunctionId,
-    /// The request.
+    /// Request.
     pub input: Bytes,
-    /// Where its answer is to be, from [`Device::register`](super::Device::register) of the same device.
+    /// Memory for the answer, from [`ComputeDevice::register`](super::ComputeDevice::register) of the same device.
     pub region: Region,
-    /// Where its completion goes. One with no room left gets none.
+    /// Channel for the completion; if the channel is full, the completion is dropped.
     pub done: Sender<Completion>,
 }
 
-/// What became of a job.
+/// Completion of a job.
 #[derive(Debug)]
 pub struct Completion {
-    /// The job's.
+    /// Tag of the job.
     pub tag: u64,
-    /// The job's memory; none where the device has lost it.
+    /// Memory of the job; `None` if the device has lost it.
     pub region: Option<Region>,
-    /// Bytes of the answer, or why there is none.
+    /// Length of the answer in bytes, or the error.
     pub result: Result<usize, JobError>,
-    /// When the device was done: whoever looks at it later may have been busy with something else meanwhile.
+    /// Time of the completion, which may be long before it is received.
     pub at: Clock,
 }
 
 impl Completion {
-    /// What became of a job just now.
+    /// Creates a completion with the current time.
     #[must_use]
     pub fn now(tag: u64, region: Option<Region>, result: Result<usize, JobError>) -> Self {
         Self { tag, region, result, at: Clock::now() }
     }
 
-    /// Sends it, with the time at which that is. Nobody may wait any more, or too many wait: then who asked learns it
-    /// from the time that it took.
+    /// Sends the completion, with the current time. If the receiver is gone or its channel is full, the caller finds
+    /// out by its timeout.
     pub(super) fn send(mut self, to: &Sender<Self>) {
         self.at = Clock::now();
         let _ = to.try_send(self);
     }
 }
 
-/// Why a job has no answer.
+/// Error of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// The application says so.
+    /// The application refused the request.
     #[error("{0}")]
     App(#[from] AppError),
-    /// The application's function panicked.
+    /// The function of the application panicked.
     #[error("the function panicked")]
     Panicked,
-    /// The answer has another length than it must have.
-    #[error("an answer of {got} bytes, expected {expected}")]
+    /// The answer has a wrong length.
+    #[error("answer of {got} bytes, expected {expected}")]
     Length {
-        /// What the length must be.
+        /// Required length.
         expected: String,
-        /// What the device said.
+        /// Length that the device returned.
         got: usize,
     },
-    /// The device says so.
+    /// The device reported an error.
     #[error("{0}")]
     Device(String),
 }
 
 impl JobError {
-    pub(super) fn length(length: Length, input: usize, max: usize, got: usize) -> Self {
+    pub(super) fn length(length: AnswerLength, input: usize, max: usize, got: usize) -> Self {
         let expected = length.known(input).map_or_else(|| format!("at most {max}"), |bytes| bytes.to_string());
         Self::Length { expected, got }
     }
 }
 
-/// A job that was not taken.
+/// Job that a device refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
-pub struct Refused {
-    /// It; none where the device has lost its memory.
+pub struct RefusedJob {
+    /// The job; `None` if the device has lost its memory.
     pub job: Option<Box<Job>>,
-    /// Why.
-    pub reason: RefusedReason,
+    /// Reason of the refusal.
+    pub reason: JobRefusal,
 }
 
-/// Why a job was not taken.
+/// Reason of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RefusedReason {
-    /// There are too many.
-    #[error("the device has {0} jobs, as many as it takes")]
+pub enum JobRefusal {
+    /// The device has too many jobs.
+    #[error("the device has {0} jobs, the maximum")]
     Full(usize),
     /// The device is gone.
     #[error("the device is gone")]
     Gone,
-    /// The request is too long for the job's memory.
-    #[error("a request of {got} bytes, the job's memory has room for {max}")]
+    /// The request is longer than the job's memory.
+    #[error("request of {got} bytes exceeds the job's memory of {max} bytes")]
     TooLong {
-        /// What there is room for, bytes.
+        /// Maximum length in bytes.
         max: usize,
-        /// The request's bytes.
+        /// Length of the request in bytes.
         got: usize,
     },
     /// The memory was registered with another device.
     #[error("the job's memory was registered with another device")]
     Memory,
-    /// No such function was loaded.
+    /// The function was not loaded.
     #[error("the device has no function {}", .0.0)]
     Function(FunctionId),
-    /// The device says so.
+    /// The device reported an error.
     #[error("{0}")]
     Device(String),
 }

@@ -1,15 +1,15 @@
-//! What requests are worked on with: one trait, several back ends.
+//! Devices that execute requests: one trait, several back ends.
 //!
 //! ```text
 //!  Context ── Job: function, bytes, registered memory ──▶ Device: cpu │ opencl │ cuda │ emulated
 //!     ▲ ◀───────────── Completion, by a channel: polled, or waited for ──────┘
 //! ```
 //!
-//! [`Device::submit`] never waits: what there is no room for comes back in [`Refused`]. A [`Completion`] comes by the
-//! channel that its [`Job`] names; a device that disappears may never send it, so whoever waits has a deadline. Memory
-//! is registered once, as a [`Region`], and goes with each job and back.
+//! [`ComputeDevice::submit`] never blocks: without room it returns the job in [`RefusedJob`]. A [`Completion`] arrives
+//! on the channel of its [`Job`]. A device that disappears may never send it, so the caller needs a timeout. Memory is
+//! registered once, as a [`Region`], and moves with each job and back.
 //!
-//! In the order of use: [`discover`] says what is there, and what is not and why; [`pool`], [`emulated`], [`opencl`] and
+//! [`discover`] lists the devices that are present, and why others are not; [`pool`], [`emulated`], [`opencl`] and
 //! [`cuda`] are the back ends; [`profile`] measures them.
 
 mod code;
@@ -26,31 +26,31 @@ pub mod profile;
 
 use std::fmt;
 
-pub use code::{AppError, Code, HostFn, Items, Kernel, Length};
+pub use code::{AnswerLength, AppError, HostFn, Kernel, TaskCode, WorkItemCount};
 #[cfg(any(feature = "opencl", feature = "cuda"))]
 pub(crate) use job::Registered;
-pub use job::{Completion, Job, JobError, Refused, RefusedReason, Region};
+pub use job::{Completion, Job, JobError, JobRefusal, RefusedJob, Region};
 
-/// Functions that one device has at most.
+/// Limit on the functions of one device.
 pub const FUNCTIONS_MAX: usize = 256;
-/// Bytes of one request, and of one answer, at most.
+/// Limit on the length of a request or an answer in bytes.
 pub const MESSAGE_MAX: usize = 256 << 20;
 
-/// A kind of device.
+/// Kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum DeviceKind {
     /// Threads of this process.
     Cpu,
     /// OpenCL.
     OpenCl,
     /// CUDA.
     Cuda,
-    /// One that waits for as long as a given model says.
+    /// Emulated device, which delays answers according to a model.
     Emulated,
 }
 
-impl Kind {
-    /// As it is written: `cpu`, `opencl`, `cuda`, `emulated`.
+impl DeviceKind {
+    /// Name in files and messages: `cpu`, `opencl`, `cuda`, `emulated`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,132 +62,132 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its name, for people: `cpu`, `opencl:0 (pthread-…)`.
+pub struct DeviceInfo {
+    /// Kind of the device.
+    pub kind: DeviceKind,
+    /// Name for people: `cpu`, `opencl:0 (pthread-…)`.
     pub name: String,
-    /// Jobs that it works on at the same time.
+    /// Number of jobs that it executes in parallel.
     pub slots: usize,
-    /// Jobs that it takes before it refuses more.
+    /// Number of jobs that it accepts before it refuses more.
     pub jobs_max: usize,
-    /// Whether it ends jobs in the order in which it was given them.
+    /// Whether jobs are completed in the order of submission.
     pub in_order: bool,
 }
 
-/// A function that a device has loaded: its place there.
+/// Index of a loaded function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub usize);
 
-/// Why a device, or something of it, can't be had.
+/// Error of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It is not there.
-    #[error("{device} is not there: {reason}")]
+    /// The device is not present.
+    #[error("{device} not found: {reason}")]
     Absent {
-        /// Which.
+        /// Name of the device.
         device: String,
-        /// Why, and what to do.
+        /// Reason, and remedy.
         reason: String,
     },
     /// A kernel does not compile.
     #[error("{device}: kernel `{entry}` does not compile:\n{log}")]
     Build {
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Its name.
+        /// Entry of the kernel.
         entry: String,
-        /// What the compiler says.
+        /// Output of the compiler.
         log: String,
     },
-    /// It does not run what it was given.
-    #[error("{device} can't run `{name}`: it was given {got}, expected {expected}")]
+    /// The device cannot run this kind of code.
+    #[error("{device} cannot run `{name}`: got {got}, expected {expected}")]
     Code {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// The function.
+        /// Name of the function.
         name: String,
-        /// What it is written in.
+        /// Language of the code.
         got: &'static str,
-        /// What it should be.
+        /// Language that the device needs.
         expected: &'static str,
     },
-    /// There are too many functions.
-    #[error("{device} has {FUNCTIONS_MAX} functions, as many as it may")]
+    /// The device has too many functions.
+    #[error("{device} has {FUNCTIONS_MAX} functions, the maximum")]
     Functions {
-        /// Which device.
+        /// Name of the device.
         device: String,
     },
-    /// Memory can't be registered.
-    #[error("{device} can't register {bytes} bytes: {reason}")]
+    /// Memory cannot be registered.
+    #[error("{device} cannot register {bytes} bytes: {reason}")]
     Memory {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// How many.
+        /// Size in bytes.
         bytes: usize,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// The device says so.
+    /// The device reported an error.
     #[error("{device}: {reason}")]
     Failed {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// What it says.
+        /// Error of the device.
         reason: String,
     },
 }
 
-/// A device. Its methods may be called by several threads.
-pub trait Device: fmt::Debug + Send + Sync {
-    /// What it is.
-    fn info(&self) -> &Info;
+/// Device. Several threads may call its methods.
+pub trait ComputeDevice: fmt::Debug + Send + Sync {
+    /// Properties of the device.
+    fn info(&self) -> &DeviceInfo;
 
-    /// Loads a function; kernels are compiled here, which may take seconds.
+    /// Loads a function. Kernels are compiled here, which may take seconds.
     ///
     /// # Errors
-    /// [`DeviceError::Build`] with the compiler's words; [`DeviceError::Code`] for another language;
+    /// [`DeviceError::Build`] with the compiler's output; [`DeviceError::Code`] for another language;
     /// [`DeviceError::Functions`].
-    fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError>;
+    fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError>;
 
-    /// Registers memory for one job at a time: a request and an answer of so many bytes at most.
+    /// Registers memory for one job at a time, with these maximum lengths of request and answer.
     ///
     /// # Errors
     /// [`DeviceError::Memory`].
     fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError>;
 
-    /// Takes a job. Never waits.
+    /// Submits a job. Never blocks.
     ///
     /// # Errors
-    /// [`Refused`], with the job.
-    fn submit(&self, job: Job) -> Result<(), Refused>;
+    /// [`RefusedJob`], with the job.
+    fn submit(&self, job: Job) -> Result<(), RefusedJob>;
 
-    /// Changes a table of a function that was loaded, for jobs that are submitted from now on.
+    /// Changes a table of a loaded function, for jobs that are submitted from now on.
     ///
     /// # Errors
-    /// [`DeviceError::Failed`]: there is no such table, it is shorter, or this device has none.
+    /// [`DeviceError::Failed`]: the table does not exist or is shorter, or this device has no tables.
     fn update(&self, function: FunctionId, table: usize, at: usize, _bytes: &[u8]) -> Result<(), DeviceError> {
         let reason = format!("function {} has no table {table} to change at {at}", function.0);
         Err(DeviceError::Failed { device: self.info().name.clone(), reason })
     }
 }
 
-/// Registers memory of the host, as devices without memory of their own do.
-fn register_heap(info: &Info, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
+/// Registers memory of the host, for devices without memory of their own.
+fn register_heap(info: &DeviceInfo, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
     bounded(info, input_max, output_max).map(|()| Region::heap(input_max, output_max))
 }
 
-/// Refuses what is longer than messages are.
-fn bounded(info: &Info, input_max: usize, output_max: usize) -> Result<(), DeviceError> {
+/// Checks the lengths against the limit.
+fn bounded(info: &DeviceInfo, input_max: usize, output_max: usize) -> Result<(), DeviceError> {
     let bytes = input_max.max(output_max);
     if bytes > MESSAGE_MAX {
         let reason = format!("at most {MESSAGE_MAX} for one message");

@@ -1,4 +1,4 @@
-//! The CPU as a device: threads with one queue, first come, first served.
+//! CPU device: a thread pool with one queue, first come, first served.
 
 use std::fmt;
 use std::io;
@@ -8,63 +8,69 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-use super::functions::Functions;
+use super::functions::FunctionTable;
 use super::{
-    Code, Completion, Device, DeviceError, FunctionId, HostFn, Info, Job, JobError, Kind, Length, Refused,
-    RefusedReason, Region, register_heap,
+    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, HostFn, Job, JobError,
+    JobRefusal, RefusedJob, Region, TaskCode, register_heap,
 };
 
-/// Jobs that wait or run, unless it is said otherwise.
+/// Default limit on the jobs that wait or run.
 pub const JOBS_MAX: usize = 1 << 14;
 
-/// How a pool is set up.
+/// Configuration of a thread pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Threads, at least one.
+    /// Number of threads, at least one.
     pub threads: usize,
-    /// Jobs that wait at most.
+    /// Limit on the waiting jobs.
     pub jobs_max: usize,
-    /// Processors that its threads run on, one after the other; none: any.
+    /// Processors that the threads are pinned to in turn; empty: not pinned.
     pub processors: Vec<usize>,
 }
 
 impl PoolConfig {
-    /// So many threads.
+    /// Configuration with this number of threads.
     #[must_use]
     pub const fn new(threads: usize) -> Self {
         Self { threads, jobs_max: JOBS_MAX, processors: Vec::new() }
     }
 }
 
-/// A function of the host, as it is loaded.
-pub(super) type Loaded = (HostFn, Length);
+/// Loaded function of the host.
+pub(super) type LoadedHostFunction = (HostFn, AnswerLength);
 
-/// Threads that work on jobs. They end when it is dropped and their queue is empty.
-pub struct Pool {
-    info: Info,
-    functions: Arc<Functions<Loaded>>,
+/// Thread pool. The threads end when it is dropped and the queue is empty.
+pub struct CpuPool {
+    info: DeviceInfo,
+    functions: Arc<FunctionTable<LoadedHostFunction>>,
     jobs: Sender<Job>,
 }
 
-impl Pool {
-    /// Starts its threads.
+impl CpuPool {
+    /// Starts the threads.
     ///
     /// # Errors
-    /// What the system says when a thread does not start, or can't run on the processor named.
+    /// An error of the system if a thread does not start, or cannot be pinned to its processor.
     pub fn start(config: &PoolConfig) -> io::Result<Self> {
         let slots = config.threads.max(1);
-        let info = Info { kind: Kind::Cpu, name: "cpu".into(), slots, jobs_max: config.jobs_max, in_order: slots == 1 };
-        let functions = Arc::new(Functions::new());
+        let info = DeviceInfo {
+            kind: DeviceKind::Cpu,
+            name: "cpu".into(),
+            slots,
+            jobs_max: config.jobs_max,
+            in_order: slots == 1,
+        };
+        let functions = Arc::new(FunctionTable::new());
         let (jobs, queue) = bounded(config.jobs_max.max(1));
         let (told, pinned) = bounded(slots);
         for thread in 0..slots {
             let (functions, queue, told) = (Arc::clone(&functions), queue.clone(), told.clone());
             let processor = config.processors.get(thread % config.processors.len().max(1)).copied();
             thread::Builder::new().name(format!("place-cpu-{thread}")).spawn(move || {
-                // Who starts it waits for this, so there is room.
+                // The channel has room for one message of each thread.
                 let _ = told.send(processor.map_or(Ok(()), pin));
                 drop(told);
-                work(&functions, &queue);
+                run_jobs(&functions, &queue);
             })?;
         }
         drop(told);
@@ -73,18 +79,18 @@ impl Pool {
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for CpuPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("info", &self.info).field("waiting", &self.jobs.len()).finish()
     }
 }
 
-impl Device for Pool {
-    fn info(&self) -> &Info {
+impl ComputeDevice for CpuPool {
+    fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
+    fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError> {
         self.functions.add(&self.info, host(&self.info, name, code)?)
     }
 
@@ -92,19 +98,19 @@ impl Device for Pool {
         register_heap(&self.info, input_max, output_max)
     }
 
-    fn submit(&self, job: Job) -> Result<(), Refused> {
+    fn submit(&self, job: Job) -> Result<(), RefusedJob> {
         if self.functions.get(job.function).is_none() {
-            let reason = RefusedReason::Function(job.function);
-            return Err(Refused { job: Some(Box::new(job)), reason });
+            let reason = JobRefusal::Function(job.function);
+            return Err(RefusedJob { job: Some(Box::new(job)), reason });
         }
         self.jobs.try_send(job).map_err(|error| refused(error, self.info.jobs_max))
     }
 }
 
-/// A function of the host: what `code` must be.
-pub(super) fn host(info: &Info, name: &str, code: &Code) -> Result<Loaded, DeviceError> {
+/// Loads a function of the host; other code is an error.
+pub(super) fn host(info: &DeviceInfo, name: &str, code: &TaskCode) -> Result<LoadedHostFunction, DeviceError> {
     match code {
-        Code::Host(function, length) => Ok((Arc::clone(function), *length)),
+        TaskCode::Host(function, length) => Ok((Arc::clone(function), *length)),
         other => Err(DeviceError::Code {
             device: info.name.clone(),
             name: name.into(),
@@ -114,15 +120,15 @@ pub(super) fn host(info: &Info, name: &str, code: &Code) -> Result<Loaded, Devic
     }
 }
 
-pub(super) fn refused(error: TrySendError<Job>, jobs_max: usize) -> Refused {
+pub(super) fn refused(error: TrySendError<Job>, jobs_max: usize) -> RefusedJob {
     let (job, reason) = match error {
-        TrySendError::Full(job) => (job, RefusedReason::Full(jobs_max)),
-        TrySendError::Disconnected(job) => (job, RefusedReason::Gone),
+        TrySendError::Full(job) => (job, JobRefusal::Full(jobs_max)),
+        TrySendError::Disconnected(job) => (job, JobRefusal::Gone),
     };
-    Refused { job: Some(Box::new(job)), reason }
+    RefusedJob { job: Some(Box::new(job)), reason }
 }
 
-fn work(functions: &Functions<Loaded>, queue: &Receiver<Job>) {
+fn run_jobs(functions: &FunctionTable<LoadedHostFunction>, queue: &Receiver<Job>) {
     for mut job in queue {
         let result = match functions.get(job.function) {
             Some(loaded) => run(loaded, &job.input, &mut job.region),
@@ -132,8 +138,12 @@ fn work(functions: &Functions<Loaded>, queue: &Receiver<Job>) {
     }
 }
 
-/// Runs a function of the host, and looks at the length that it says.
-pub(super) fn run((function, length): &Loaded, input: &[u8], region: &mut Region) -> Result<usize, JobError> {
+/// Runs a function of the host, and checks the length of its answer.
+pub(super) fn run(
+    (function, length): &LoadedHostFunction,
+    input: &[u8],
+    region: &mut Region,
+) -> Result<usize, JobError> {
     let Some(room) = region.room() else {
         return Err(JobError::Device("the job's memory is another device's".into()));
     };
@@ -145,7 +155,7 @@ pub(super) fn run((function, length): &Loaded, input: &[u8], region: &mut Region
     Ok(bytes)
 }
 
-/// Has this thread run on that processor alone.
+/// Pins this thread to a processor.
 #[cfg(target_os = "linux")]
 fn pin(processor: usize) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -158,7 +168,7 @@ fn pin(processor: usize) -> io::Result<()> {
         .map_err(|error| io::Error::other(format!("no thread can run on processor {processor}: {error}")))
 }
 
-/// Threads run anywhere here.
+/// Pinning is not supported on this system.
 #[cfg(not(target_os = "linux"))]
 fn pin(processor: usize) -> io::Result<()> {
     Err(io::Error::other(format!("no thread can be bound to processor {processor} on this system")))

@@ -1,9 +1,9 @@
-//! What devices and links of this machine can do, as it is measured (LEO §III-A: metrics are measured at the start).
+//! Measurement of the devices and links of this machine (LEO §III-A).
 //!
 //! ```text
-//! one job at a time: time through an idle device, and how far it varies
-//! all slots full:    jobs a second
-//! long ones:         bytes a second
+//! one job at a time: time through an idle device, and its variation
+//! all slots full:    jobs per second
+//! long messages:     bytes per second
 //! ```
 
 use std::fmt;
@@ -13,77 +13,80 @@ use std::time::{Duration, Instant as Clock};
 use bytes::Bytes;
 use crossbeam_channel::bounded;
 
-use super::{Code, Completion, Device, DeviceError, FunctionId, Items, Job, Kernel, Kind, Length, Region};
-use crate::context::comm::{Arrival, Comm, Head, Inbox, Start};
+use super::{
+    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceKind, FunctionId, Job, Kernel, Region, TaskCode,
+    WorkItemCount,
+};
+use crate::context::comm::{CommEvent, CommFunction, CommStart, Inbox, RequestHead};
 use crate::context::remote::Remote;
-use crate::model::Role;
+use crate::model::DeviceRole;
 
-/// Time that is spent on each number, unless it is said otherwise.
+/// Default measuring time for each number.
 pub const BUDGET: Duration = Duration::from_millis(200);
-/// Jobs in flight where many are, or twice a device's slots if those are more, up to a bound.
+/// Number of jobs in flight under load, or twice a device's slots if that is more, with a limit.
 const MANY: usize = 16;
 const MANY_MAX: usize = 1024;
-/// Bytes of a short message and of a long one.
+/// Length of a short message and of a long one, in bytes.
 const SHORT: usize = 64;
 const LONG: usize = 1 << 20;
-/// A device, or the network, that says nothing for so long is given up: longer than a machine stands still.
-const SILENT: Duration = Duration::from_secs(60);
+/// Timeout of a silent device or network; longer than pauses of a machine.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why nothing was measured.
+/// Error of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// The device does not do what it is asked for.
+    /// The device cannot do the measurement.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A job failed.
     #[error("{device}: {reason}")]
     Failed {
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
 }
 
-/// What a link can do.
+/// Measured speed of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LinkProfile {
-    /// Bytes a second, of messages of 1 MiB.
+pub struct TransferProfile {
+    /// Bytes per second, with messages of 1 MiB.
     pub bytes_per_second: u64,
-    /// Messages a second, of 64 bytes.
+    /// Messages per second, with messages of 64 bytes.
     pub messages_per_second: u64,
-    /// Time of a message of 64 bytes, one way, nanoseconds: half of the way there and back.
+    /// One-way delay of a message of 64 bytes in nanoseconds: half of the round-trip time.
     pub latency_ns: u64,
 }
 
-/// What a function needs of a device.
+/// Measured times of a function on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComputeProfile {
-    /// Time through the idle device: the median, nanoseconds.
+    /// Median time through the idle device in nanoseconds.
     pub latency_ns: u64,
-    /// How far nine of ten times lie above the median at most, nanoseconds.
+    /// 90th percentile above the median, in nanoseconds.
     pub noise_ns: u64,
-    /// Time between two answers when all of its slots are full, nanoseconds.
+    /// Time between two answers when all slots are full, in nanoseconds.
     pub busy_ns: u64,
-    /// Time that each takes of a slot, nanoseconds: no more than through the idle device, from which time on wires is
-    /// told apart by the rate.
+    /// Slot time of each job in nanoseconds, at most the time through the idle device; transmission delays are
+    /// excluded by means of the rate.
     pub job_ns: u64,
 }
 
-/// Measures a function with such a request.
+/// Measures a function with this request.
 ///
 /// # Errors
-/// [`ProfileError`]: the device fails it, or says nothing.
+/// [`ProfileError`]: the device fails, or does not respond.
 pub fn compute(
-    device: &dyn Device,
+    device: &dyn ComputeDevice,
     function: FunctionId,
     request: &Bytes,
     answer_max: usize,
     budget: Duration,
 ) -> Result<ComputeProfile, ProfileError> {
     let mut run = Run::new(device, function, request.clone(), answer_max.max(request.len()))?;
-    // What is compiled, cached or woken at the first time is not what is measured.
+    // Compilation, caches and wake-ups of the first runs are excluded.
     run.times(Duration::ZERO, 3)?;
     let mut times = run.times(budget / 2, 5)?;
     times.sort_unstable();
@@ -94,44 +97,44 @@ pub fn compute(
     Ok(ComputeProfile { latency_ns, noise_ns, busy_ns, job_ns })
 }
 
-/// Measures how requests get to a device and answers back, by a function that does nothing.
+/// Measures the transfer of requests to a device and of answers back, with a function that does nothing.
 ///
 /// # Errors
 /// As [`compute`].
-pub fn link(device: &dyn Device, budget: Duration) -> Result<LinkProfile, ProfileError> {
-    let function = device.load("nothing", &nothing(device.info().kind))?;
+pub fn link(device: &dyn ComputeDevice, budget: Duration) -> Result<TransferProfile, ProfileError> {
+    let function = device.load("nothing", &empty_function(device.info().kind))?;
     let short = compute(device, function, &Bytes::from(vec![1; SHORT]), SHORT, budget)?;
     let long = compute(device, function, &Bytes::from(vec![1; LONG]), SHORT, budget)?;
-    // Where nothing is copied, whoever looks at the bytes does no better than memory.
-    Ok(LinkProfile::of_rounds(short.latency_ns, short.busy_ns, long.busy_ns, copy_ns(budget / 4)))
+    // Without copies a reader of the bytes is still limited by the memory's speed.
+    Ok(TransferProfile::from_round_times(short.latency_ns, short.busy_ns, long.busy_ns, copy_ns(budget / 4)))
 }
 
-/// Measures what this host's network carries to itself: the communication function of [`Remote`], over the loopback.
+/// Measures the network of this host with itself: the communication function of [`Remote`], over the loopback.
 ///
 /// # Errors
 /// [`ProfileError::Failed`].
-pub fn network(budget: Duration) -> Result<LinkProfile, ProfileError> {
+pub fn network(budget: Duration) -> Result<TransferProfile, ProfileError> {
     let failed = |reason: String| ProfileError::Failed { device: "nic".into(), reason };
     let free = (Ipv4Addr::LOCALHOST, 0).into();
     let bind = |to| Remote::bind(free, to).map_err(|error| failed(error.to_string()));
     let mut there = bind(None)?;
-    let mut here = bind(Some(there.address()))?.timeout(SILENT);
+    let mut here = bind(Some(there.address()))?.timeout(SILENCE_TIMEOUT);
     let origin = Clock::now();
     let clock = std::sync::Arc::new(move || pathcall_wire::Instant(origin.elapsed().as_nanos() as u64));
     let ((to_there, far), (to_here, near)) = (Inbox::new(), Inbox::new());
     for (comm, inbox) in [(&mut there, to_there), (&mut here, to_here)] {
-        let start = Start { inbox, windows: Default::default(), clock: clock.clone() };
+        let start = CommStart { inbox, windows: Default::default(), clock: clock.clone() };
         comm.start(start).map_err(failed)?;
     }
-    // Who echoes ends with its inbox, when both ends are dropped.
+    // The echo thread ends with its inbox, when both ends are dropped.
     let echo = std::thread::spawn(move || {
         for arrival in &far.requests {
-            if let Arrival::Request { payload, reply, .. } = arrival {
+            if let CommEvent::Request { payload, reply, .. } = arrival {
                 reply.answer(Default::default(), payload.slice(..payload.len().min(SHORT)));
             }
         }
     });
-    let head = Head { kind: 0, trip: 0, task: None, role: Role::Cpu };
+    let head = RequestHead { kind: 0, trip: 0, task: None, role: DeviceRole::Cpu };
     let mut round = |bytes: usize, in_flight: usize, budget: Duration| -> Result<u64, ProfileError> {
         let payload = Bytes::from(vec![1; bytes]);
         let (began, mut sent, mut came) = (Clock::now(), 0, 0);
@@ -140,14 +143,14 @@ pub fn network(budget: Duration) -> Result<LinkProfile, ProfileError> {
                 here.post(sent, head, &payload).map_err(|error| failed(error.to_string()))?;
                 sent += 1;
             }
-            match near.answers.recv_timeout(SILENT) {
-                Ok(Arrival::Answer { result: Ok(_), .. }) => came += 1,
+            match near.answers.recv_timeout(SILENCE_TIMEOUT) {
+                Ok(CommEvent::Answer { result: Ok(_), .. }) => came += 1,
                 other => return Err(failed(format!("no answer: {other:?}"))),
             }
         }
         let nanos = began.elapsed().as_nanos() as u64 / came;
         while came < sent {
-            near.answers.recv_timeout(SILENT).map_err(|error| failed(error.to_string()))?;
+            near.answers.recv_timeout(SILENCE_TIMEOUT).map_err(|error| failed(error.to_string()))?;
             came += 1;
         }
         Ok(nanos)
@@ -156,14 +159,14 @@ pub fn network(budget: Duration) -> Result<LinkProfile, ProfileError> {
     let (alone, short, long) = (round(SHORT, 1, budget)?, round(SHORT, MANY, budget)?, round(LONG, 2, budget)?);
     drop((here, there));
     let _ = echo.join();
-    Ok(LinkProfile::of_rounds(alone, short, long, copy_ns(budget / 4)))
+    Ok(TransferProfile::from_round_times(alone, short, long, copy_ns(budget / 4)))
 }
 
-impl LinkProfile {
-    /// From times between two answers: one message at a time, many short ones, long ones; and of a copy of a long one. A
-    /// machine that stands still meanwhile makes any of them as long as it likes.
-    fn of_rounds(alone_ns: u64, short_ns: u64, long_ns: u64, copy_ns: u64) -> Self {
-        // Nobody carries bytes sooner than they are copied.
+impl TransferProfile {
+    /// Computes a profile from the times between two answers: one message at a time, many short ones, long ones; and
+    /// from the time to copy a long one. A pause of the machine may lengthen any of them.
+    fn from_round_times(alone_ns: u64, short_ns: u64, long_ns: u64, copy_ns: u64) -> Self {
+        // A transfer cannot be faster than a copy.
         let bytes_ns = long_ns.saturating_sub(short_ns).max(copy_ns);
         Self {
             bytes_per_second: per_second(LONG as u64, bytes_ns),
@@ -173,7 +176,7 @@ impl LinkProfile {
     }
 }
 
-/// Time that it takes to copy a long message in memory, nanoseconds.
+/// Time to copy a long message in memory, in nanoseconds.
 fn copy_ns(budget: Duration) -> u64 {
     let (from, mut to) = (vec![1_u8; LONG], vec![0_u8; LONG]);
     let (began, mut copies) = (Clock::now(), 0);
@@ -184,43 +187,43 @@ fn copy_ns(budget: Duration) -> u64 {
     (began.elapsed().as_nanos() as u64 / copies).max(1)
 }
 
-/// At least one: a rate of zero is none.
+/// Rate per second, at least one: a rate of zero is invalid.
 fn per_second(count: u64, nanos: u64) -> u64 {
     ((u128::from(count) * 1_000_000_000 / u128::from(nanos.max(1))) as u64).max(1)
 }
 
-/// A function that does nothing, as each kind of device runs it.
-fn nothing(kind: Kind) -> Code {
+/// Function that does nothing, for each kind of device.
+fn empty_function(kind: DeviceKind) -> TaskCode {
     let kernel = |source: &str| Kernel {
         source: source.into(),
         entry: "nothing".into(),
         options: String::new(),
-        items: Items::Exactly(1),
+        items: WorkItemCount::Exactly(1),
         group: 1,
-        length: Length::Exactly(1),
+        length: AnswerLength::Exactly(1),
         tables: Vec::new(),
     };
     match kind {
-        Kind::Cpu | Kind::Emulated => Code::host(|_, _| Ok(0)),
-        Kind::OpenCl => Code::OpenCl(kernel(
+        DeviceKind::Cpu | DeviceKind::Emulated => TaskCode::host(|_, _| Ok(0)),
+        DeviceKind::OpenCl => TaskCode::OpenCl(kernel(
             "kernel void nothing(global const uchar *input, uint n, global uchar *output, uint max) { output[0] = 0; }",
         )),
-        Kind::Cuda => Code::Cuda(kernel(
+        DeviceKind::Cuda => TaskCode::Cuda(kernel(
             "extern \"C\" __global__ void nothing(const unsigned char *input, unsigned n, unsigned char *output, \
              unsigned max) { output[0] = 0; }",
         )),
     }
 }
 
-/// Jobs that it works on at the same time: one in whose order jobs end works on one after the other.
-fn slots(device: &dyn Device) -> usize {
+/// Number of jobs that a device executes in parallel; 1 if jobs are completed in order.
+fn slots(device: &dyn ComputeDevice) -> usize {
     let info = device.info();
     if info.in_order { 1 } else { info.slots.max(1) }
 }
 
-/// Jobs of one function, with memory that is used again.
+/// Jobs of one function, with reused memory.
 struct Run<'a> {
-    device: &'a dyn Device,
+    device: &'a dyn ComputeDevice,
     function: FunctionId,
     request: Bytes,
     free: Vec<Region>,
@@ -229,7 +232,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(device: &'a dyn Device, function: FunctionId, request: Bytes, room: usize) -> Result<Self, ProfileError> {
+    fn new(
+        device: &'a dyn ComputeDevice,
+        function: FunctionId,
+        request: Bytes,
+        room: usize,
+    ) -> Result<Self, ProfileError> {
         let many = (2 * slots(device)).clamp(MANY, MANY_MAX);
         let (done, completions) = bounded(2 * many);
         let free = (0..many).map(|_| device.register(room, room)).collect::<Result<_, _>>()?;
@@ -245,13 +253,14 @@ impl<'a> Run<'a> {
 
     fn complete(&mut self) -> Result<(), ProfileError> {
         let failed = |reason: String| ProfileError::Failed { device: self.device.info().name.clone(), reason };
-        let completion = self.completions.recv_timeout(SILENT).map_err(|_| failed("it does not answer".into()))?;
+        let completion =
+            self.completions.recv_timeout(SILENCE_TIMEOUT).map_err(|_| failed("it does not answer".into()))?;
         completion.result.map_err(|error| failed(error.to_string()))?;
         self.free.extend(completion.region);
         Ok(())
     }
 
-    /// Times of jobs, one after the other, for so long and so many at least.
+    /// Times of sequential jobs, for this long and at least this many.
     fn times(&mut self, budget: Duration, least: usize) -> Result<Vec<u64>, ProfileError> {
         let (began, mut times) = (Clock::now(), Vec::new());
         while times.len() < least || began.elapsed() < budget {
@@ -263,12 +272,12 @@ impl<'a> Run<'a> {
         Ok(times)
     }
 
-    /// Time between two answers when many are in flight.
+    /// Time between two answers with many jobs in flight.
     fn busy(&mut self, budget: Duration) -> Result<u64, ProfileError> {
         let many = self.free.len() as u64;
         let began = Clock::now();
         let (mut sent, mut done) = (0_u64, 0_u64);
-        // The first answers, as many as there are slots, come together.
+        // The first answers, one for each slot, arrive together.
         let least = slots(self.device) as u64;
         while done < least || began.elapsed() < budget {
             while sent - done < many {
@@ -286,24 +295,24 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A model of this machine as it was measured; shown, it is the model's file.
+/// Measured model of this machine; its display form is a model file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Measured {
-    /// Its name.
+pub struct MeasuredMachine {
+    /// Name of the model.
     pub name: String,
-    /// Threads of the CPU.
+    /// Number of CPU threads.
     pub threads: usize,
-    /// Processor and card.
-    pub nic: LinkProfile,
-    /// Processor and accelerator, with its name and what it does at the same time; none: there is none.
-    pub acc: Option<(String, usize, LinkProfile)>,
+    /// Link between processor and network card.
+    pub nic: TransferProfile,
+    /// Accelerator: name, slots, and link to the processor; `None` if there is none.
+    pub acc: Option<(String, usize, TransferProfile)>,
 }
 
 /// Measures this machine with this accelerator, or none.
 ///
 /// # Errors
 /// As [`compute`] and [`network`].
-pub fn measure(acc: Option<&dyn Device>, budget: Duration) -> Result<Measured, ProfileError> {
+pub fn measure(acc: Option<&dyn ComputeDevice>, budget: Duration) -> Result<MeasuredMachine, ProfileError> {
     let acc = match acc {
         Some(device) => {
             let info = device.info();
@@ -312,13 +321,13 @@ pub fn measure(acc: Option<&dyn Device>, budget: Duration) -> Result<Measured, P
         None => None,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(Measured { name: "this-machine".into(), threads, nic: network(budget)?, acc })
+    Ok(MeasuredMachine { name: "this-machine".into(), threads, nic: network(budget)?, acc })
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for MeasuredMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = |f: &mut fmt::Formatter<'_>, to: &str, link: &LinkProfile| {
-            let LinkProfile { bytes_per_second, messages_per_second, latency_ns } = link;
+        let link = |f: &mut fmt::Formatter<'_>, to: &str, link: &TransferProfile| {
+            let TransferProfile { bytes_per_second, messages_per_second, latency_ns } = link;
             let (mega, kilo) = (*bytes_per_second as f64 / 1e6, *messages_per_second as f64 / 1e3);
             writeln!(
                 f,

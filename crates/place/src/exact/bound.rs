@@ -1,14 +1,14 @@
-//! What follows costs at least so much; and one backlog makes it at most so much dearer than another.
+//! Lower bound of the cost of later requests, and upper bound of the difference between two backlogs.
 
-use super::{Arrival, Way};
+use super::{SolverPath, TimedRequest};
 
-/// The least that requests to come can cost: each as if the others to come were not.
-pub(super) fn rest_bound(kinds: &[Vec<Way>], rest: &[Arrival], backlog_ns: &[u64]) -> u64 {
+/// Least cost of later requests: each as if there were no other later ones.
+pub(super) fn remaining_cost_bound(kinds: &[Vec<SolverPath>], rest: &[TimedRequest], backlog_ns: &[u64]) -> u64 {
     let mut passed = 0_u64;
     let mut sum = 0_u64;
     for arrival in rest {
         passed = passed.saturating_add(arrival.after_ns);
-        let cost = |way: &Way| {
+        let cost = |way: &SolverPath| {
             let waits = way.busy.iter().map(|(at, _)| backlog_ns[*at].saturating_sub(passed));
             waits.fold(way.traverse_ns, u64::saturating_add)
         };
@@ -17,17 +17,23 @@ pub(super) fn rest_bound(kinds: &[Vec<Way>], rest: &[Arrival], backlog_ns: &[u64
     sum
 }
 
-/// Whether requests to come cost at most `spare` more behind one backlog than behind another, whatever paths they take.
+/// Whether later requests cost at most `spare` more with one backlog than with another, whatever paths they take.
 ///
-/// Where both grow alike, the difference never grows: a request that passes a resource waits there longer by what the
-/// one backlog has more now, at most.
-pub(super) fn excess(kinds: &[Vec<Way>], rest: &[Arrival], one: &[u64], other: &[u64], spare: u64) -> bool {
+/// If both backlogs grow by the same amount, the difference never grows: at each resource a request waits longer by
+/// at most the current difference of the backlogs.
+pub(super) fn differs_at_most(
+    kinds: &[Vec<SolverPath>],
+    rest: &[TimedRequest],
+    one: &[u64],
+    other: &[u64],
+    spare: u64,
+) -> bool {
     if one.iter().zip(other).all(|(one, other)| one <= other) {
         return true;
     }
     let more = |at: usize| one[at].saturating_sub(other[at]);
-    let worst = |ways: &[Way]| {
-        let sum = |way: &Way| way.busy.iter().map(|(at, _)| more(*at)).fold(0, u64::saturating_add);
+    let worst = |ways: &[SolverPath]| {
+        let sum = |way: &SolverPath| way.busy.iter().map(|(at, _)| more(*at)).fold(0, u64::saturating_add);
         ways.iter().map(sum).max().unwrap_or(0)
     };
     let mut sum = 0_u64;

@@ -1,12 +1,13 @@
-//! The best choice of paths for a known sequence of requests (LEO §III-B1, eq. 1–4).
+//! Exact solver: the best paths for a known sequence of requests (LEO §III-B1, eq. 1–4).
 //!
-//! Choosing for one request after the other, a partial plan is a *label*: what it cost, and the backlog that it leaves at
-//! each resource. One label *dominates* another when it can't end dearer, whatever follows: then the other is dropped.
-//! A bound from below drops those that can't beat a plan that is known. What is left over at the end is the best, proven.
+//! The solver decides for one request after the other. A partial plan is a *label*: its cost, and the backlog that it
+//! leaves at each resource. One label *dominates* another one if it cannot end with a higher cost, whatever follows;
+//! the other one is then dropped. A lower bound removes labels that cannot beat a known plan. The plan that is left
+//! is proven to be the best.
 //!
-//! A request waits for what it finds: eq. 3 sums the backlogs before it joins them. (As printed, eq. 1 and 2 have them
-//! after it joined and the gap that follows passed, which is what the next one finds.) A resource that a path visits
-//! several times is waited for once, and kept busy for the sum.
+//! A request waits for the backlog that it finds: eq. 3 sums the backlogs before the request joins them. (As printed,
+//! eq. 1 and 2 give them after the request has joined and the following gap has passed, as the next request finds
+//! them.) A resource that a path visits several times is waited for once, and is busy for the sum.
 
 mod bound;
 mod label;
@@ -14,59 +15,59 @@ mod label;
 use crate::path::{KindId, PathId, Paths};
 use label::Labels;
 
-/// A request of a known sequence.
+/// Request of a known sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
-    /// Its type.
+pub struct TimedRequest {
+    /// Request type.
     pub kind: KindId,
-    /// Time from the arrival before it, `Δt`, in nanoseconds; of the first from the backlog's time.
+    /// Time since the previous arrival, `Δt`, in nanoseconds; of the first one since the time of the backlog.
     pub after_ns: u64,
 }
 
-/// Paths for a sequence.
+/// Paths for a sequence of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// A path for each request.
+pub struct PathPlan {
+    /// Path of each request.
     pub paths: Vec<PathId>,
-    /// Sum of all requests' times inside the hosts, in nanoseconds (eq. 3).
+    /// Sum of all requests' times within the hosts, in nanoseconds (eq. 3).
     pub total_ns: u64,
-    /// No plan is below this, in nanoseconds: equal to `total_ns` where the plan is proven to be the best.
+    /// Lower bound of all plans, in nanoseconds; equal to `total_ns` if the plan is proven to be the best.
     pub bound_ns: u64,
 }
 
-impl Plan {
-    /// Whether no plan is better.
+impl PathPlan {
+    /// Whether the plan is proven to be the best.
     #[must_use]
     pub const fn proven(&self) -> bool {
         self.bound_ns == self.total_ns
     }
 }
 
-/// Solves sequences over the same paths; keeps its memory from one to the next.
+/// Exact solver for sequences over the same paths; reuses its memory.
 #[derive(Debug)]
 pub struct Solver {
-    kinds: Vec<Vec<Way>>,
+    kinds: Vec<Vec<SolverPath>>,
     resources: usize,
     now: Labels,
     next: Labels,
-    /// Of each step's labels: the label before, and the path.
+    /// Predecessor and path of each step's labels.
     steps: Vec<Vec<(u32, PathId)>>,
 }
 
-/// A path as the solver sees it.
+/// Path in the form that the solver needs.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct SolverPath {
     path: PathId,
     traverse_ns: u64,
-    /// Resources with the time for which it keeps each busy.
+    /// Resources, with the time for which the path keeps each busy.
     busy: Vec<(usize, u64)>,
 }
 
-/// Labels of the first, narrow search, which finds a good plan to measure others by.
+/// Number of labels of the first, narrow search, which finds a good plan for comparison.
 const BEAM: usize = 64;
 
 impl Solver {
-    /// A solver for paths.
+    /// Creates a solver for paths.
     #[must_use]
     pub fn new(paths: &Paths) -> Self {
         let way = |at: usize| {
@@ -78,9 +79,9 @@ impl Solver {
                     None => busy.push((usize::from(hop.resource.0), hop.busy_ns)),
                 }
             }
-            Way { path: PathId(at as u16), traverse_ns: path.traverse_ns, busy }
+            SolverPath { path: PathId(at as u16), traverse_ns: path.traverse_ns, busy }
         };
-        let ways = |kind: &crate::path::Kind| {
+        let ways = |kind: &crate::path::RequestKind| {
             let first = usize::from(kind.first.0);
             (first..first + usize::from(kind.count)).map(way).collect()
         };
@@ -96,26 +97,26 @@ impl Solver {
 
     /// Finds the plan with the least sum of times, from a backlog per resource in nanoseconds.
     ///
-    /// Keeps at most `labels_max` partial plans a step; only where that is too few the plan is not proven.
+    /// Keeps at most `labels_max` labels per step; the plan is not proven if that is too few.
     ///
     /// # Panics
-    /// When a backlog is missing, or a type is not one of the paths'.
-    pub fn solve(&mut self, backlog_ns: &[u64], arrivals: &[Arrival], labels_max: usize) -> Plan {
+    /// If a backlog is missing, or a request type does not exist.
+    pub fn solve(&mut self, backlog_ns: &[u64], arrivals: &[TimedRequest], labels_max: usize) -> PathPlan {
         assert_eq!(backlog_ns.len(), self.resources, "a backlog for each resource");
         let narrow = self.search(backlog_ns, arrivals, BEAM.min(labels_max.max(1)), u64::MAX);
         if narrow.proven() || labels_max <= BEAM {
             return narrow;
         }
         let wide = self.search(backlog_ns, arrivals, labels_max, narrow.total_ns);
-        // Nothing was left that is better.
+        // The wide search found no better plan.
         if wide.paths.len() < arrivals.len() || wide.total_ns >= narrow.total_ns {
-            return Plan { bound_ns: wide.bound_ns.min(narrow.total_ns), ..narrow };
+            return PathPlan { bound_ns: wide.bound_ns.min(narrow.total_ns), ..narrow };
         }
         wide
     }
 
     /// Searches for a plan below `below_ns`.
-    fn search(&mut self, backlog_ns: &[u64], arrivals: &[Arrival], labels_max: usize, below_ns: u64) -> Plan {
+    fn search(&mut self, backlog_ns: &[u64], arrivals: &[TimedRequest], labels_max: usize, below_ns: u64) -> PathPlan {
         self.now.start(backlog_ns);
         let mut dropped_ns = u64::MAX;
         for (step, arrival) in arrivals.iter().enumerate() {
@@ -127,36 +128,36 @@ impl Solver {
                 }
             }
             self.next.bound(&self.kinds, rest, below_ns);
-            dropped_ns = dropped_ns.min(self.next.thin(&self.kinds, rest, labels_max));
+            dropped_ns = dropped_ns.min(self.next.prune(&self.kinds, rest, labels_max));
             if self.steps.len() <= step {
                 self.steps.push(Vec::new());
             }
-            self.next.trail(&mut self.steps[step]);
+            self.next.append_predecessors(&mut self.steps[step]);
             std::mem::swap(&mut self.now, &mut self.next);
         }
         let Some((mut at, total_ns)) = self.now.best() else {
-            return Plan { paths: Vec::new(), total_ns: below_ns, bound_ns: dropped_ns.min(below_ns) };
+            return PathPlan { paths: Vec::new(), total_ns: below_ns, bound_ns: dropped_ns.min(below_ns) };
         };
         let mut paths = vec![PathId(0); arrivals.len()];
         for (path, step) in paths.iter_mut().zip(&self.steps).rev() {
             (at, *path) = step[at as usize];
         }
-        Plan { paths, total_ns, bound_ns: dropped_ns.min(total_ns) }
+        PathPlan { paths, total_ns, bound_ns: dropped_ns.min(total_ns) }
     }
 }
 
-/// Finds the plan with the least sum of times from idle resources: see [`Solver::solve`].
+/// Finds the plan with the least sum of times from idle resources; see [`Solver::solve`].
 #[must_use]
-pub fn solve(paths: &Paths, arrivals: &[Arrival], labels_max: usize) -> Plan {
+pub fn solve(paths: &Paths, arrivals: &[TimedRequest], labels_max: usize) -> PathPlan {
     Solver::new(paths).solve(&vec![0; paths.resources.len()], arrivals, labels_max)
 }
 
-/// What a plan costs from a backlog per resource: the sum of all requests' times inside the hosts, in nanoseconds.
+/// Cost of a plan from a backlog per resource: the sum of all requests' times within the hosts, in nanoseconds.
 ///
 /// # Panics
-/// When there are fewer paths than arrivals, or a path is not one of the request's type.
+/// If there are fewer paths than arrivals, or a path has another request type.
 #[must_use]
-pub fn cost_ns(paths: &Paths, backlog_ns: &[u64], arrivals: &[Arrival], plan: &[PathId]) -> u64 {
+pub fn cost_ns(paths: &Paths, backlog_ns: &[u64], arrivals: &[TimedRequest], plan: &[PathId]) -> u64 {
     let solver = Solver::new(paths);
     let mut backlog = backlog_ns.to_vec();
     let mut total_ns = 0_u64;

@@ -1,4 +1,4 @@
-//! An application's file.
+//! Parser of application models.
 
 use std::fmt;
 
@@ -6,39 +6,39 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::application::{Access, Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
+use super::application::{AccessMode, Application, Dataflow, Dependency, LinkBytes, RequestType, Task, Trip, TripEnd};
 use super::hardware::{LogicalLink, NodeRole};
-use super::yaml::{Named, Reader, Text, given, position, read};
-use super::{Role, units};
-use crate::Mistake;
+use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
+use super::{DeviceRole, units};
+use crate::ModelError;
 
-/// Most dataflows of a type of request, and most trips of a dataflow.
+/// Limit on the dataflows of a request type, and on the trips of a dataflow.
 const WAYS_MAX: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    application: Text,
+    application: SpannedText,
     #[serde(default)]
-    tasks: Named<TaskFile>,
-    requests: Named<RequestFile>,
+    tasks: NamedEntries<TaskFile>,
+    requests: NamedEntries<RequestFile>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TaskFile {
     #[serde(default, deserialize_with = "given")]
-    cpu: Option<Text>,
+    cpu: Option<SpannedText>,
     #[serde(default, deserialize_with = "given")]
-    acc: Option<Text>,
+    acc: Option<SpannedText>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestFile {
-    dependency: Text,
+    dependency: SpannedText,
     #[serde(default, deserialize_with = "given")]
-    access: Option<Text>,
+    access: Option<SpannedText>,
     dataflows: Vec<DataflowFile>,
 }
 
@@ -46,30 +46,30 @@ struct RequestFile {
 #[serde(deny_unknown_fields)]
 struct DataflowFile {
     #[serde(default, deserialize_with = "given")]
-    name: Option<Text>,
+    name: Option<SpannedText>,
     trips: Vec<TripFile>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TripFile {
-    path: Text,
+    path: SpannedText,
     bytes: Spanned<BytesFile>,
     reply: Spanned<BytesFile>,
     #[serde(default, deserialize_with = "given")]
-    requester: Option<Text>,
+    requester: Option<SpannedText>,
     #[serde(default, deserialize_with = "given")]
-    responder: Option<Text>,
+    responder: Option<SpannedText>,
 }
 
-/// `8 B`: on each link; or `[CA: 256 KiB, AN: 133 KiB, NA: 133 KiB]`.
+/// Bytes of a trip: `8 B` on each link; or `[CA: 256 KiB, AN: 133 KiB, NA: 133 KiB]`.
 enum BytesFile {
     Each(String),
-    Links(Vec<(Text, Text)>),
+    Links(Vec<(SpannedText, SpannedText)>),
 }
 
-pub(super) fn parse(file: &str, text: &str) -> Result<Application, Mistake> {
-    let reader = Reader { file };
+pub(super) fn parse(file: &str, text: &str) -> Result<Application, ModelError> {
+    let reader = FieldReader { file };
     let parsed: File = read(file, text)?;
     let mut application = Application {
         name: reader.name(&parsed.application)?,
@@ -78,11 +78,12 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Application, Mistake> {
         requests: Vec::new(),
     };
     for (name, task) in &parsed.tasks.0 {
-        let time = |text: &Option<Text>| text.as_ref().map(|text| reader.quantity(&units::TIME, text)).transpose();
+        let time =
+            |text: &Option<SpannedText>| text.as_ref().map(|text| reader.quantity(&units::TIME, text)).transpose();
         let compute_ns = [time(&task.cpu)?, time(&task.acc)?];
         application.tasks.push(Task { name: reader.name(name)?, compute_ns, busy_ns: [None; 2] });
     }
-    reader.few("requests", &parsed.requests.0)?;
+    reader.check_count("requests", &parsed.requests.0)?;
     for (name, request) in &parsed.requests.0 {
         let request = request_type(reader, &application.tasks, name, request)?;
         application.requests.push(request);
@@ -90,66 +91,76 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Application, Mistake> {
     Ok(application)
 }
 
-fn request_type(reader: Reader<'_>, tasks: &[Task], name: &Text, given: &RequestFile) -> Result<RequestType, Mistake> {
+fn request_type(
+    reader: FieldReader<'_>,
+    tasks: &[Task],
+    name: &SpannedText,
+    given: &RequestFile,
+) -> Result<RequestType, ModelError> {
     let words = [("NONE", Dependency::None), ("ADDR", Dependency::Addr), ("MSG", Dependency::Msg)];
     let dependency = reader.word("dependency", &words, &given.dependency)?;
-    let words = [("read", Access::Read), ("write", Access::Write)];
-    let access = given.access.as_ref().map_or(Ok(Access::Write), |text| reader.word("access", &words, text))?;
+    let words = [("read", AccessMode::Read), ("write", AccessMode::Write)];
+    let access = given.access.as_ref().map_or(Ok(AccessMode::Write), |text| reader.word("access", &words, text))?;
     if given.dataflows.is_empty() || given.dataflows.len() > WAYS_MAX {
-        let said = format!("`{}` has {} dataflows; give 1 to {WAYS_MAX}", name.value, given.dataflows.len());
-        return reader.wrong(name, said);
+        let message = format!("`{}` has {} dataflows; give 1 to {WAYS_MAX}", name.value, given.dataflows.len());
+        return reader.fail(name, message);
     }
     let mut dataflows: Vec<Dataflow> = Vec::with_capacity(given.dataflows.len());
     for way in &given.dataflows {
         if way.trips.is_empty() || way.trips.len() > WAYS_MAX {
-            let said = format!("a dataflow of `{}` has {} trips; give 1 to {WAYS_MAX}", name.value, way.trips.len());
-            return reader.wrong(name, said);
+            let message = format!("a dataflow of `{}` has {} trips; give 1 to {WAYS_MAX}", name.value, way.trips.len());
+            return reader.fail(name, message);
         }
         let trips = way.trips.iter().map(|given| trip(reader, tasks, given)).collect::<Result<Vec<_>, _>>()?;
         let joined = || way.trips.iter().map(|trip| &trip.path.value[..]).collect::<Vec<_>>().join(",");
         let flow = way.name.as_ref().map_or_else(|| Ok(joined()), |name| reader.name(name))?;
         if dataflows.iter().any(|known| known.name == flow) {
             let at = way.name.as_ref().unwrap_or(&way.trips[0].path);
-            return reader.wrong(at, format!("`{}` has two dataflows `{flow}`; give one a `name`", name.value));
+            return reader.fail(at, format!("`{}` has two dataflows `{flow}`; give one a `name`", name.value));
         }
         dataflows.push(Dataflow { name: flow, trips });
     }
     Ok(RequestType { name: reader.name(name)?, dependency, access, dataflows })
 }
 
-fn trip(reader: Reader<'_>, tasks: &[Task], given: &TripFile) -> Result<Trip, Mistake> {
+fn trip(reader: FieldReader<'_>, tasks: &[Task], given: &TripFile) -> Result<Trip, ModelError> {
     let words = [
-        ("cpu-cpu", (Role::Cpu, Role::Cpu)),
-        ("cpu-acc", (Role::Cpu, Role::Acc)),
-        ("acc-cpu", (Role::Acc, Role::Cpu)),
-        ("acc-acc", (Role::Acc, Role::Acc)),
+        ("cpu-cpu", (DeviceRole::Cpu, DeviceRole::Cpu)),
+        ("cpu-acc", (DeviceRole::Cpu, DeviceRole::Acc)),
+        ("acc-cpu", (DeviceRole::Acc, DeviceRole::Cpu)),
+        ("acc-acc", (DeviceRole::Acc, DeviceRole::Acc)),
     ];
     let (from, to) = reader.word("path", &words, &given.path)?;
-    let task = |text: &Option<Text>| text.as_ref().map(|text| task(reader, tasks, text)).transpose();
+    let task = |text: &Option<SpannedText>| text.as_ref().map(|text| task(reader, tasks, text)).transpose();
     Ok(Trip {
-        requester: End { role: from, task: task(&given.requester)? },
-        responder: End { role: to, task: task(&given.responder)? },
+        requester: TripEnd { role: from, task: task(&given.requester)? },
+        responder: TripEnd { role: to, task: task(&given.responder)? },
         there: links(reader, from, to, &given.bytes)?,
         back: links(reader, to, from, &given.reply)?,
         position: position(&given.path.referenced),
     })
 }
 
-fn task(reader: Reader<'_>, tasks: &[Task], text: &Text) -> Result<usize, Mistake> {
+fn task(reader: FieldReader<'_>, tasks: &[Task], text: &SpannedText) -> Result<usize, ModelError> {
     match tasks.iter().position(|task| task.name == text.value) {
         Some(at) => Ok(at),
-        None if tasks.is_empty() => reader.wrong(text, format!("there is no task `{}`; add it to `tasks`", text.value)),
+        None if tasks.is_empty() => reader.fail(text, format!("there is no task `{}`; add it to `tasks`", text.value)),
         None => {
             let known: Vec<&str> = tasks.iter().map(|task| &task.name[..]).collect();
-            reader.wrong(text, format!("there is no task `{}`; tasks are {}", text.value, known.join(", ")))
+            reader.fail(text, format!("there is no task `{}`; tasks are {}", text.value, known.join(", ")))
         }
     }
 }
 
-/// The logical links from a role of one host to a role of the other.
-fn links(reader: Reader<'_>, from: Role, to: Role, given: &Spanned<BytesFile>) -> Result<Vec<LinkBytes>, Mistake> {
+/// Logical links from a role of one host to a role of the other.
+fn links(
+    reader: FieldReader<'_>,
+    from: DeviceRole,
+    to: DeviceRole,
+    given: &Spanned<BytesFile>,
+) -> Result<Vec<LinkBytes>, ModelError> {
     let (out, into) = (LogicalLink::out_of(from), LogicalLink::into(to));
-    let whole = |text: &str| Text::new(text.to_owned(), given.referenced, given.defined);
+    let whole = |text: &str| SpannedText::new(text.to_owned(), given.referenced, given.defined);
     let list = match &given.value {
         BytesFile::Each(text) => {
             let bytes = reader.quantity(&units::SIZE, &whole(text))?;
@@ -164,14 +175,14 @@ fn links(reader: Reader<'_>, from: Role, to: Role, given: &Spanned<BytesFile>) -
         if let Some(before) = links.last()
             && before.link.ends().1 != link.ends().0
         {
-            let said = format!(
+            let message = format!(
                 "{} ends at the {}, {} begins at the {}; links follow each other",
                 before.link.name(),
                 before.link.ends().1.name(),
                 link.name(),
                 link.ends().0.name()
             );
-            return reader.wrong(name, said);
+            return reader.fail(name, message);
         }
         links.push(LinkBytes { link, bytes: reader.quantity(&units::SIZE, size)? });
     }
@@ -181,12 +192,12 @@ fn links(reader: Reader<'_>, from: Role, to: Role, given: &Spanned<BytesFile>) -
         _ => false,
     };
     if !fits {
-        let said = format!(
+        let message = format!(
             "from {from} to {to} a message goes over {}, then {}; one other link may stand before, one after",
             out.name(),
             into.name()
         );
-        return reader.wrong(&whole(""), said);
+        return reader.fail(&whole(""), message);
     }
     Ok(links)
 }
@@ -206,7 +217,7 @@ impl<'de> Deserialize<'de> for BytesFile {
                 Ok(BytesFile::Each(text.to_owned()))
             }
 
-            // Numbers without a unit: what reads sizes says so.
+            // A number without a unit is rejected by the parser of sizes.
             fn visit_u64<E>(self, number: u64) -> Result<BytesFile, E> {
                 Ok(BytesFile::Each(number.to_string()))
             }
@@ -225,7 +236,7 @@ impl<'de> Deserialize<'de> for BytesFile {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BytesFile, A::Error> {
                 let mut links = Vec::new();
-                while let Some(Named(entries)) = seq.next_element()? {
+                while let Some(NamedEntries(entries)) = seq.next_element()? {
                     if entries.len() != 1 {
                         return Err(A::Error::custom("each entry is one link with its size, like `CN: 8 B`"));
                     }

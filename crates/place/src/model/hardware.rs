@@ -1,62 +1,62 @@
-//! What a host is made of: nodes, the physical links between them, and how logical links run over these.
+//! Hardware model of a host: nodes, physical links, and routes of logical links over them.
 
-use super::Role;
-use crate::Mistake;
+use super::DeviceRole;
+use crate::ModelError;
 
-/// A host's hardware (LEO Fig. 5c).
+/// Hardware model of a host (LEO Fig. 5c).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// Name of the model.
     pub name: String,
-    /// The file that it was read from, as its reader named it.
+    /// Name of its file, as passed by the caller.
     pub file: String,
-    /// Processor, accelerator, network card, switches between them: one processor, one card, at most one accelerator.
-    pub nodes: Vec<Node>,
-    /// What joins them.
-    pub links: Vec<Link>,
-    /// Physical route of each logical link that the host has, in the order of [`LogicalLink::ALL`]: the nodes passed,
-    /// both ends too. None where the host has no accelerator.
+    /// Nodes: one processor, one network card, at most one accelerator, and switches.
+    pub nodes: Vec<HardwareNode>,
+    /// Links between the nodes.
+    pub links: Vec<HardwareLink>,
+    /// Physical route of each logical link, in the order of [`LogicalLink::ALL`], as the nodes from end to end.
+    /// `None` if the host has no accelerator.
     pub routes: [Option<Vec<usize>>; 6],
 }
 
-/// A device of a host.
+/// Node of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct HardwareNode {
     /// Name, unique in the model.
     pub name: String,
-    /// What it is.
+    /// Role of the node.
     pub role: NodeRole,
-    /// Requests that it can work on at the same time, at least 1: cores, engines.
+    /// Number of requests that it processes in parallel, at least 1: cores, engines.
     pub slots: u32,
 }
 
-/// What a node is.
+/// Role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeRole {
-    /// The host's processor.
+    /// Processor.
     Cpu,
-    /// Its accelerator.
+    /// Accelerator.
     Acc,
-    /// Its network card.
+    /// Network card.
     Nic,
-    /// Passes data on, computes nothing: a PCIe switch.
+    /// PCIe switch, which forwards data and computes nothing.
     Switch,
 }
 
-/// A physical link. Both directions carry what is given here, at the same time.
+/// Physical link. Both directions have these properties and are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
-    /// The nodes that it joins.
+pub struct HardwareLink {
+    /// Nodes that the link connects.
     pub between: [usize; 2],
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: u64,
-    /// Messages a second, however small.
+    /// Messages per second, for small messages.
     pub messages_per_second: u64,
-    /// Of an empty link, without the time that a message's bytes take, in nanoseconds.
+    /// Delay of an empty link in nanoseconds, without the transmission time of the bytes.
     pub latency_ns: u64,
 }
 
-/// A link as developers see it: from one of processor, accelerator and card to another.
+/// Logical link between processor, accelerator and network card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LogicalLink {
     /// CPU to NIC.
@@ -74,118 +74,118 @@ pub enum LogicalLink {
 }
 
 impl LogicalLink {
-    /// All, in order.
+    /// All logical links, in order.
     pub const ALL: [Self; 6] = [Self::Cn, Self::Nc, Self::An, Self::Na, Self::Ca, Self::Ac];
 }
 
-/// Models that come with the crate (LEO Fig. 8).
+/// Built-in models (LEO Fig. 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Preset {
-    /// Processor, accelerator and card on one PCIe switch.
+    /// Processor, accelerator and card at one PCIe switch.
     Direct,
-    /// The accelerator stands between card and processor.
+    /// Accelerator between card and processor.
     OnPath,
-    /// The accelerator hangs off the card.
+    /// Accelerator attached to the card.
     OffPath,
 }
 
 impl Hardware {
-    /// Reads a model; `file` names it in mistakes.
+    /// Parses a model; `file` is the file's name in errors.
     ///
     /// # Errors
-    /// The first mistake in it.
-    pub fn parse(file: &str, text: &str) -> Result<Self, Mistake> {
+    /// The first error of the file.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ModelError> {
         super::hardware_yaml::parse(file, text)
     }
 
-    /// A model that comes with the crate.
+    /// Built-in model.
     ///
     /// # Panics
-    /// Never: a test reads them all.
+    /// Never: a test parses all of them.
     #[must_use]
     pub fn preset(preset: Preset) -> Self {
         let (file, text) = preset.file();
-        Self::parse(file, text).expect("models that come with the crate are right")
+        Self::parse(file, text).expect("models of the crate are valid")
     }
 
-    /// The node with a role, if the host has one; of switches the first.
+    /// First node with a role.
     #[must_use]
     pub fn node(&self, role: NodeRole) -> Option<usize> {
         self.nodes.iter().position(|node| node.role == role)
     }
 
-    /// The nodes that a logical link passes, both ends too; none where the host has no accelerator.
+    /// Nodes of a logical link's route, from end to end; `None` if the host has no accelerator.
     #[must_use]
     pub fn route(&self, link: LogicalLink) -> Option<&[usize]> {
         self.routes[link as usize].as_deref()
     }
 
-    /// The physical link between two nodes.
+    /// Physical link between two nodes.
     #[must_use]
-    pub fn link(&self, one: usize, other: usize) -> Option<&Link> {
+    pub fn link(&self, one: usize, other: usize) -> Option<&HardwareLink> {
         self.links.iter().find(|link| link.between == [one, other] || link.between == [other, one])
     }
 }
 
 impl NodeRole {
-    /// All, with the words that files have for them.
-    pub const WORDS: [(&'static str, Self); 4] =
+    /// All roles, with their names in files.
+    pub const NAMES: [(&'static str, Self); 4] =
         [("cpu", Self::Cpu), ("acc", Self::Acc), ("nic", Self::Nic), ("switch", Self::Switch)];
 
-    /// As files have it.
+    /// Name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        Self::WORDS[self as usize].0
+        Self::NAMES[self as usize].0
     }
 }
 
-impl From<Role> for NodeRole {
-    fn from(role: Role) -> Self {
+impl From<DeviceRole> for NodeRole {
+    fn from(role: DeviceRole) -> Self {
         match role {
-            Role::Cpu => Self::Cpu,
-            Role::Acc => Self::Acc,
+            DeviceRole::Cpu => Self::Cpu,
+            DeviceRole::Acc => Self::Acc,
         }
     }
 }
 
 impl LogicalLink {
-    /// As files have it: `CN`.
+    /// Name in files: `CN`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         ["CN", "NC", "AN", "NA", "CA", "AC"][self as usize]
     }
 
-    /// Where it begins and where it ends.
+    /// Roles of the first and the last node.
     #[must_use]
     pub const fn ends(self) -> (NodeRole, NodeRole) {
         use NodeRole::{Acc, Cpu, Nic};
         [(Cpu, Nic), (Nic, Cpu), (Acc, Nic), (Nic, Acc), (Cpu, Acc), (Acc, Cpu)][self as usize]
     }
 
-    /// From a role to the card.
+    /// Link from a role to the card.
     #[must_use]
-    pub const fn out_of(role: Role) -> Self {
+    pub const fn out_of(role: DeviceRole) -> Self {
         match role {
-            Role::Cpu => Self::Cn,
-            Role::Acc => Self::An,
+            DeviceRole::Cpu => Self::Cn,
+            DeviceRole::Acc => Self::An,
         }
     }
 
-    /// From the card to a role.
+    /// Link from the card to a role.
     #[must_use]
-    pub const fn into(role: Role) -> Self {
+    pub const fn into(role: DeviceRole) -> Self {
         match role {
-            Role::Cpu => Self::Nc,
-            Role::Acc => Self::Na,
+            DeviceRole::Cpu => Self::Nc,
+            DeviceRole::Acc => Self::Na,
         }
     }
 }
 
 impl Preset {
-    /// All.
+    /// All built-in models.
     pub const ALL: [Self; 3] = [Self::Direct, Self::OnPath, Self::OffPath];
 
-    /// By the name of the model.
+    /// Built-in model with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
@@ -201,7 +201,7 @@ impl Preset {
         }
     }
 
-    /// Its file, to be copied and changed.
+    /// File name and text, as a template for new models.
     #[must_use]
     pub const fn file(self) -> (&'static str, &'static str) {
         match self {

@@ -1,7 +1,7 @@
-//! What hosts are made of and what an application's requests need, read from YAML (LEO §III-A, Fig. 5).
+//! Models of hosts and applications, read from YAML (LEO §III-A, Fig. 5).
 //!
-//! Text in, [`Hardware`] or [`Application`] out, or a [`Mistake`](crate::Mistake) with its line and column. Nothing is
-//! guessed: unknown keys, sizes without unit and nodes that are not there are mistakes.
+//! The input is text; the output a [`Hardware`], an [`Application`], or a [`ModelError`](crate::ModelError) with line
+//! and column. Unknown keys, sizes without a unit and unknown nodes are errors.
 
 mod application;
 mod application_yaml;
@@ -11,30 +11,30 @@ mod routes;
 mod units;
 mod yaml;
 
-pub use application::{Access, Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
-pub use hardware::{Hardware, Link, LogicalLink, Node, NodeRole, Preset};
+pub use application::{AccessMode, Application, Dataflow, Dependency, LinkBytes, RequestType, Task, Trip, TripEnd};
+pub use hardware::{Hardware, HardwareLink, HardwareNode, LogicalLink, NodeRole, Preset};
 
 /// JSON Schema of hardware models, for editors.
 pub const HARDWARE_SCHEMA: &str = include_str!("../../models/hardware.schema.json");
-/// JSON Schema of applications, for editors.
+/// JSON Schema of application models, for editors.
 pub const APPLICATION_SCHEMA: &str = include_str!("../../models/application.schema.json");
 
 use std::fmt;
 
-/// The two places in a host where a request can be worked on.
+/// Place of computation in a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// The host's processor.
+pub enum DeviceRole {
+    /// Processor.
     Cpu,
-    /// Its accelerator.
+    /// Accelerator.
     Acc,
 }
 
-impl Role {
-    /// Both, in order.
+impl DeviceRole {
+    /// Both roles, in order.
     pub const ALL: [Self; 2] = [Self::Cpu, Self::Acc];
 
-    /// As files and the command line have it.
+    /// Name in files and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for DeviceRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

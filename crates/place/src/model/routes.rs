@@ -1,33 +1,33 @@
-//! Ways of logical links over physical ones: those with the least latency, then the fewest links.
+//! Routes of logical links over physical ones: least latency, then fewest links.
 
 use super::hardware::{Hardware, LogicalLink};
-use crate::Mistake;
+use crate::ModelError;
 
-/// Finds a route for each logical link that has none yet and whose ends the host has.
-pub(super) fn fill(hardware: &mut Hardware) -> Result<(), Mistake> {
+/// Finds a route for each logical link that has none yet and whose ends exist.
+pub(super) fn fill(hardware: &mut Hardware) -> Result<(), ModelError> {
     for link in LogicalLink::ALL {
         let (from, to) = link.ends();
         let (Some(from), Some(to)) = (hardware.node(from), hardware.node(to)) else { continue };
         if hardware.routes[link as usize].is_none() {
-            let Some(route) = least(hardware, from, to) else {
+            let Some(route) = shortest_route(hardware, from, to) else {
                 let [from, to] = [from, to].map(|at| &hardware.nodes[at].name);
-                let said = format!("no links lead from `{from}` to `{to}`; join them");
-                return Err(Mistake::new(&hardware.file, None, said));
+                let message = format!("no route from `{from}` to `{to}`; add links");
+                return Err(ModelError::new(&hardware.file, None, message));
             };
             hardware.routes[link as usize] = Some(route);
         }
     }
     for (at, node) in hardware.nodes.iter().enumerate() {
         if !hardware.links.iter().any(|link| link.between.contains(&at)) {
-            let said = format!("no link leads to `{}`; join it, or leave it out", node.name);
-            return Err(Mistake::new(&hardware.file, None, said));
+            let message = format!("no link to `{}`; add a link, or remove the node", node.name);
+            return Err(ModelError::new(&hardware.file, None, message));
         }
     }
     Ok(())
 }
 
-/// Dijkstra over a handful of nodes.
-fn least(hardware: &Hardware, from: usize, to: usize) -> Option<Vec<usize>> {
+/// Shortest path by Dijkstra's algorithm.
+fn shortest_route(hardware: &Hardware, from: usize, to: usize) -> Option<Vec<usize>> {
     let count = hardware.nodes.len();
     let mut cost = vec![None; count];
     let mut before = vec![from; count];

@@ -1,20 +1,20 @@
-//! Numbers with units, as people write them: `12.8 GB/s`, `600 ns`, `20 M/s`, `64 B`.
+//! Parser of numbers with units: `12.8 GB/s`, `600 ns`, `20 M/s`, `64 B`.
 
-/// What a number measures: its units, each with the factor to the first.
+/// Physical quantity with its units, each with the factor to the first.
 pub(super) struct Quantity {
-    /// What mistakes call it.
+    /// Name in errors.
     name: &'static str,
-    /// What mistakes show.
+    /// Example in errors.
     example: &'static str,
-    /// Units; the first is that of the result.
+    /// Units; the result is in the first one.
     units: &'static [(&'static str, f64)],
-    /// The least that makes sense.
+    /// Minimum, in the first unit.
     min: f64,
-    /// The most, in the first unit.
+    /// Maximum, in the first unit.
     max: f64,
 }
 
-/// Bytes, up to a tebibyte.
+/// Bytes, up to one tebibyte.
 pub(super) const SIZE: Quantity = Quantity {
     name: "a size",
     example: "64 B or 256 KiB",
@@ -30,7 +30,7 @@ pub(super) const SIZE: Quantity = Quantity {
     min: 0.0,
     max: 1_099_511_627_776.0,
 };
-/// Bytes a second.
+/// Bytes per second.
 pub(super) const BANDWIDTH: Quantity = Quantity {
     name: "a bandwidth",
     example: "12.8 GB/s or 100 Gbit/s",
@@ -49,7 +49,7 @@ pub(super) const BANDWIDTH: Quantity = Quantity {
     min: 1.0,
     max: 1e15,
 };
-/// Messages a second.
+/// Messages per second.
 pub(super) const MESSAGES: Quantity = Quantity {
     name: "a rate of messages",
     example: "20 M/s or 350 k/s",
@@ -57,7 +57,7 @@ pub(super) const MESSAGES: Quantity = Quantity {
     min: 1.0,
     max: 1e12,
 };
-/// Nanoseconds, up to an hour.
+/// Nanoseconds, up to one hour.
 pub(super) const TIME: Quantity = Quantity {
     name: "a time",
     example: "600 ns or 1.5 us",
@@ -67,7 +67,7 @@ pub(super) const TIME: Quantity = Quantity {
 };
 
 impl Quantity {
-    /// The number in the first unit, rounded to the nearest; or what is wrong with the text.
+    /// Parses a number and converts it to the first unit, rounded; or returns the error's message.
     pub(super) fn parse(&self, text: &str) -> Result<u64, String> {
         let Self { name, example, units, min, max } = self;
         let text = text.trim();
@@ -77,14 +77,14 @@ impl Quantity {
             return Err(format!("`{text}` is not {name}; write it like {example}"));
         };
         if number.starts_with('-') {
-            return Err(format!("`{text}` is negative; {name} can't be"));
+            return Err(format!("`{text}` is negative; {name} cannot be negative"));
         }
         if unit.is_empty() {
             return Err(format!("`{text}` has no unit; write {name} like {example}"));
         }
         let Some((_, factor)) = units.iter().find(|(known, _)| *known == unit) else {
             let known: Vec<&str> = units.iter().map(|(unit, _)| *unit).collect();
-            return Err(format!("`{unit}` is no unit of {name}; units are {}", known.join(", ")));
+            return Err(format!("invalid unit `{unit}` of {name}; units are {}", known.join(", ")));
         };
         let value = value * factor;
         if value < *min {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_units() {
+    fn numbers_with_units_are_parsed() {
         assert_eq!(BANDWIDTH.parse("12.8 GB/s"), Ok(12_800_000_000));
         assert_eq!(BANDWIDTH.parse("100 Gbit/s"), Ok(12_500_000_000));
         assert_eq!(TIME.parse("600 ns"), Ok(600));
@@ -114,11 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_what_was_expected() {
+    fn quantity_errors_name_expected_form() {
         let wrong = |quantity: &Quantity, text| quantity.parse(text).expect_err("a mistake");
         assert_eq!(wrong(&SIZE, "64"), "`64` has no unit; write a size like 64 B or 256 KiB");
-        assert_eq!(wrong(&SIZE, "-8 B"), "`-8 B` is negative; a size can't be");
-        assert_eq!(wrong(&SIZE, "8 b"), "`b` is no unit of a size; units are B, KB, MB, GB, KiB, MiB, GiB");
+        assert_eq!(wrong(&SIZE, "-8 B"), "`-8 B` is negative; a size cannot be negative");
+        assert_eq!(wrong(&SIZE, "8 b"), "invalid unit `b` of a size; units are B, KB, MB, GB, KiB, MiB, GiB");
         assert_eq!(wrong(&TIME, "soon"), "`soon` is not a time; write it like 600 ns or 1.5 us");
         assert_eq!(wrong(&TIME, "1.2.3 ns"), "`1.2.3 ns` is not a time; write it like 600 ns or 1.5 us");
         assert_eq!(wrong(&BANDWIDTH, "0 GB/s"), "`0 GB/s` is too small; a bandwidth is at least 1 B/s");

@@ -1,16 +1,22 @@
-//! From dataflows to hops: where each request queues, for how long it is there, and for how long it holds up others.
+//! Mapping of dataflows to hops: the resources of each request, with delays and busy times.
 
-use super::{Hop, Kind, KindId, Path, PathId, Paths, Resource, ResourceId, Side};
-use crate::Mistake;
-use crate::model::{Application, Dataflow, End, Hardware, LinkBytes, LogicalLink, NodeRole, RequestType, Role, Trip};
+use super::{Hop, KindId, Path, PathId, PathSide, Paths, RequestKind, Resource, ResourceId};
+use crate::ModelError;
+use crate::model::{
+    Application, Dataflow, DeviceRole, Hardware, LinkBytes, LogicalLink, NodeRole, RequestType, Trip, TripEnd,
+};
 
-/// A request that takes longer through empty hosts has a unit wrong, in nanoseconds: an hour.
+/// Limit on the traverse time in nanoseconds, one hour; a longer time indicates a wrong unit.
 const TRAVERSE_NS_MAX: u64 = 3_600_000_000_000;
-/// Most paths of an application.
+/// Limit on the paths of an application.
 const PATHS_MAX: usize = 4096;
 
-/// Lays an application over two hosts.
-pub(super) fn lay(requester: &Hardware, responder: &Hardware, application: &Application) -> Result<Paths, Mistake> {
+/// Maps an application to two hosts.
+pub(super) fn map_to_hosts(
+    requester: &Hardware,
+    responder: &Hardware,
+    application: &Application,
+) -> Result<Paths, ModelError> {
     let mut laid = Paths {
         application: application.name.clone(),
         kinds: Vec::with_capacity(application.requests.len()),
@@ -21,17 +27,18 @@ pub(super) fn lay(requester: &Hardware, responder: &Hardware, application: &Appl
         let kind = KindId(laid.kinds.len() as u16);
         let first = PathId(laid.paths.len() as u16);
         for dataflow in &request.dataflows {
-            let mut way = Way { requester, responder, application, laid: &mut laid, hops: Vec::new(), fifo: true };
+            let mut way =
+                PathLayout { requester, responder, application, laid: &mut laid, hops: Vec::new(), fifo: true };
             dataflow.trips.iter().try_for_each(|trip| way.trip(trip))?;
             let (hops, fifo) = (way.hops, way.fifo);
             laid.paths.push(path(application, request, dataflow, kind, hops, fifo)?);
         }
         if laid.paths.len() > PATHS_MAX {
-            let said = format!("there are more than {PATHS_MAX} dataflows; leave some out");
-            return Err(Mistake::new(&application.file, None, said));
+            let message = format!("there are more than {PATHS_MAX} dataflows; leave some out");
+            return Err(ModelError::new(&application.file, None, message));
         }
         let (name, count) = (request.name.clone(), request.dataflows.len() as u16);
-        laid.kinds.push(Kind { name, dependency: request.dependency, access: request.access, first, count });
+        laid.kinds.push(RequestKind { name, dependency: request.dependency, access: request.access, first, count });
     }
     Ok(laid)
 }
@@ -43,16 +50,16 @@ fn path(
     kind: KindId,
     hops: Vec<Hop>,
     fifo: bool,
-) -> Result<Path, Mistake> {
+) -> Result<Path, ModelError> {
     let sum = |of: fn(&Hop) -> u64| hops.iter().map(of).fold(0, u64::saturating_add);
     let (traverse_ns, toll_ns) = (sum(|hop| hop.delay_ns), sum(|hop| hop.busy_ns));
     if traverse_ns > TRAVERSE_NS_MAX {
-        let said = format!("a {} by `{}` takes over an hour; is a unit wrong?", request.name, dataflow.name);
-        return Err(Mistake::new(&application.file, dataflow.trips[0].position, said));
+        let message = format!("a {} by `{}` takes more than an hour; check the units", request.name, dataflow.name);
+        return Err(ModelError::new(&application.file, dataflow.trips[0].position, message));
     }
-    let role = |end: fn(&Trip) -> End| {
+    let role = |end: fn(&Trip) -> TripEnd| {
         let mut ends = dataflow.trips.iter().map(end);
-        ends.clone().find(|end| end.task.is_some()).or_else(|| ends.next()).map_or(Role::Cpu, |end| end.role)
+        ends.clone().find(|end| end.task.is_some()).or_else(|| ends.next()).map_or(DeviceRole::Cpu, |end| end.role)
     };
     Ok(Path {
         name: dataflow.name.clone(),
@@ -67,8 +74,8 @@ fn path(
     })
 }
 
-/// A dataflow on its way through both hosts.
-struct Way<'a> {
+/// Dataflow during the mapping to both hosts.
+struct PathLayout<'a> {
     requester: &'a Hardware,
     responder: &'a Hardware,
     application: &'a Application,
@@ -77,40 +84,40 @@ struct Way<'a> {
     fifo: bool,
 }
 
-impl<'a> Way<'a> {
-    fn trip(&mut self, trip: &Trip) -> Result<(), Mistake> {
+impl<'a> PathLayout<'a> {
+    fn trip(&mut self, trip: &Trip) -> Result<(), ModelError> {
         let (asked, answering) = split(&trip.there);
         let (answered, asking) = split(&trip.back);
-        // The message is made, or brought to its role, and worked on where it leaves from.
+        // The requester's task runs where the message leaves from; other links may bring the message there.
         let (staging, leaving) = asked.split_at(asked.len() - 1);
-        self.links(Side::Requester, staging, trip)?;
-        self.node(Side::Requester, trip.requester, trip)?;
-        self.links(Side::Requester, leaving, trip)?;
-        // It is worked on where it arrives, and stored elsewhere if so.
+        self.links(PathSide::Requester, staging, trip)?;
+        self.node(PathSide::Requester, trip.requester, trip)?;
+        self.links(PathSide::Requester, leaving, trip)?;
+        // The responder's task runs where the message arrives; other links may store the message elsewhere.
         let (arriving, storing) = answering.split_at(1);
-        self.links(Side::Responder, arriving, trip)?;
-        self.node(Side::Responder, trip.responder, trip)?;
-        self.links(Side::Responder, storing, trip)?;
-        self.links(Side::Responder, answered, trip)?;
-        self.links(Side::Requester, asking, trip)
+        self.links(PathSide::Responder, arriving, trip)?;
+        self.node(PathSide::Responder, trip.responder, trip)?;
+        self.links(PathSide::Responder, storing, trip)?;
+        self.links(PathSide::Responder, answered, trip)?;
+        self.links(PathSide::Requester, asking, trip)
     }
 
-    fn links(&mut self, side: Side, links: &[LinkBytes], trip: &Trip) -> Result<(), Mistake> {
+    fn links(&mut self, side: PathSide, links: &[LinkBytes], trip: &Trip) -> Result<(), ModelError> {
         links.iter().try_for_each(|link| self.link(side, link.link, link.bytes, trip))
     }
 
-    fn link(&mut self, side: Side, logical: LogicalLink, bytes: u64, trip: &Trip) -> Result<(), Mistake> {
+    fn link(&mut self, side: PathSide, logical: LogicalLink, bytes: u64, trip: &Trip) -> Result<(), ModelError> {
         let hardware = self.host(side);
         let Some(route) = hardware.route(logical) else {
-            let said = format!(
-                "the path needs {} ({} to {}), but `{}`, the {}, has no acc; take another path or another model",
+            let message = format!(
+                "the path needs {} ({} to {}), but `{}`, the {}, has no acc; use another path or another model",
                 logical.name(),
                 logical.ends().0.name(),
                 logical.ends().1.name(),
                 hardware.name,
                 side.name()
             );
-            return Err(Mistake::new(&self.application.file, trip.position, said));
+            return Err(ModelError::new(&self.application.file, trip.position, message));
         };
         for pair in route.windows(2) {
             let link = hardware.link(pair[0], pair[1]).expect("routes go over links");
@@ -123,26 +130,26 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    fn node(&mut self, side: Side, end: End, trip: &Trip) -> Result<(), Mistake> {
+    fn node(&mut self, side: PathSide, end: TripEnd, trip: &Trip) -> Result<(), ModelError> {
         let Some(task) = end.task else { return Ok(()) };
         let hardware = self.host(side);
         let task = &self.application.tasks[task];
         let Some(compute_ns) = task.compute_ns[end.role as usize] else {
-            let said = format!(
-                "how long `{}` takes on {} is not known; profile it, or give it in `tasks`",
+            let message = format!(
+                "the compute time of `{}` on {} is unknown; profile it, or set it in `tasks`",
                 task.name, end.role
             );
-            return Err(Mistake::new(&self.application.file, trip.position, said));
+            return Err(ModelError::new(&self.application.file, trip.position, message));
         };
         let Some(at) = hardware.node(end.role.into()) else {
-            let said = format!(
+            let message = format!(
                 "`{}` is to run on {}, which `{}`, the {}, lacks",
                 task.name,
                 end.role,
                 hardware.name,
                 side.name()
             );
-            return Err(Mistake::new(&self.application.file, trip.position, said));
+            return Err(ModelError::new(&self.application.file, trip.position, message));
         };
         let node = &hardware.nodes[at];
         let (name, role, slots) = (node.name.clone(), node.role, node.slots);
@@ -153,10 +160,10 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    fn host(&self, side: Side) -> &'a Hardware {
+    fn host(&self, side: PathSide) -> &'a Hardware {
         match side {
-            Side::Requester => self.requester,
-            Side::Responder => self.responder,
+            PathSide::Requester => self.requester,
+            PathSide::Responder => self.responder,
         }
     }
 
@@ -170,13 +177,13 @@ impl<'a> Way<'a> {
     }
 }
 
-/// What is before the network and what after it.
+/// Links before the network, and links after it.
 fn split(links: &[LinkBytes]) -> (&[LinkBytes], &[LinkBytes]) {
-    let crossing = links.iter().position(|link| link.link.ends().1 == NodeRole::Nic).expect("one goes to the card");
+    let crossing = links.iter().position(|link| link.link.ends().1 == NodeRole::Nic).expect("a hop goes to the card");
     links.split_at(crossing + 1)
 }
 
-/// Time for so many at so many a second, in nanoseconds, rounded up.
+/// Time for `count` units at this rate, in nanoseconds, rounded up.
 fn times(count: u64, per_second: u64) -> u64 {
     u64::try_from((u128::from(count) * 1_000_000_000).div_ceil(u128::from(per_second))).unwrap_or(u64::MAX)
 }

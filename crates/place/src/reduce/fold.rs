@@ -1,46 +1,46 @@
-//! Two arrays become one, value by value.
+//! Element-wise reduction of two arrays.
 //!
-//! Plain loops that the compiler turns into vector instructions, for the best set of them that the processor has.
-//! A value depends on its two operands only, never on how many were done side by side.
+//! Plain loops that the compiler vectorises for the best instruction set of the processor. A value depends only on
+//! its two operands, not on the vector width.
 
-use pathcall_shm::group::{Op, Plain};
+use pathcall_shm::group::{PlainNumber, ReduceOp};
 
-/// Numbers that can be reduced.
-pub trait Number: Plain {
-    /// Integers wrap around.
+/// Number types that can be reduced.
+pub trait ReducibleNumber: PlainNumber {
+    /// Sum; integers wrap around.
     #[must_use]
     fn sum(self, other: Self) -> Self;
-    /// The lesser; where one is not a number, the other.
+    /// Minimum; NaN is ignored.
     #[must_use]
-    fn least(self, other: Self) -> Self;
-    /// The greater; where one is not a number, the other.
+    fn smaller(self, other: Self) -> Self;
+    /// Maximum; NaN is ignored.
     #[must_use]
-    fn greatest(self, other: Self) -> Self;
+    fn larger(self, other: Self) -> Self;
 
-    /// By an operation.
+    /// Applies an operation.
     #[must_use]
-    fn by(self, op: Op, other: Self) -> Self {
+    fn by(self, op: ReduceOp, other: Self) -> Self {
         match op {
-            Op::Sum => self.sum(other),
-            Op::Min => self.least(other),
-            Op::Max => self.greatest(other),
+            ReduceOp::Sum => self.sum(other),
+            ReduceOp::Min => self.smaller(other),
+            ReduceOp::Max => self.larger(other),
         }
     }
 }
 
 macro_rules! numbers {
     ($($number:ty: $sum:expr),*) => {$(
-        impl Number for $number {
+        impl ReducibleNumber for $number {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 $sum(self, other)
             }
             #[inline(always)]
-            fn least(self, other: Self) -> Self {
+            fn smaller(self, other: Self) -> Self {
                 self.min(other)
             }
             #[inline(always)]
-            fn greatest(self, other: Self) -> Self {
+            fn larger(self, other: Self) -> Self {
                 self.max(other)
             }
         }
@@ -48,8 +48,8 @@ macro_rules! numbers {
 }
 numbers!(f32: std::ops::Add::add, f64: std::ops::Add::add, i32: i32::wrapping_add, i64: i64::wrapping_add);
 
-/// Both become the result, `one` being the first operand.
-pub(super) fn both<T: Number>(op: Op, one: &mut [T], other: &mut [T]) {
+/// Writes the result to both arrays; `one` is the first operand.
+pub(super) fn both<T: ReducibleNumber>(op: ReduceOp, one: &mut [T], other: &mut [T]) {
     #[inline(always)]
     fn by<T: Copy>(one: &mut [T], other: &mut [T], f: impl Fn(T, T) -> T) {
         pulp::Arch::new().dispatch(|| {
@@ -60,14 +60,14 @@ pub(super) fn both<T: Number>(op: Op, one: &mut [T], other: &mut [T]) {
         });
     }
     match op {
-        Op::Sum => by(one, other, T::sum),
-        Op::Min => by(one, other, T::least),
-        Op::Max => by(one, other, T::greatest),
+        ReduceOp::Sum => by(one, other, T::sum),
+        ReduceOp::Min => by(one, other, T::smaller),
+        ReduceOp::Max => by(one, other, T::larger),
     }
 }
 
-/// `all`, the first operand, becomes the result.
-pub(super) fn into<T: Number>(op: Op, all: &mut [T], next: &[T]) {
+/// Writes the result to `all`, the first operand.
+pub(super) fn into<T: ReducibleNumber>(op: ReduceOp, all: &mut [T], next: &[T]) {
     #[inline(always)]
     fn by<T: Copy>(all: &mut [T], next: &[T], f: impl Fn(T, T) -> T) {
         pulp::Arch::new().dispatch(|| {
@@ -77,14 +77,14 @@ pub(super) fn into<T: Number>(op: Op, all: &mut [T], next: &[T]) {
         });
     }
     match op {
-        Op::Sum => by(all, next, T::sum),
-        Op::Min => by(all, next, T::least),
-        Op::Max => by(all, next, T::greatest),
+        ReduceOp::Sum => by(all, next, T::sum),
+        ReduceOp::Min => by(all, next, T::smaller),
+        ReduceOp::Max => by(all, next, T::larger),
     }
 }
 
-/// `out` becomes the result.
-pub(super) fn to<T: Number>(op: Op, one: &[T], other: &[T], out: &mut [T]) {
+/// Writes the result to `out`.
+pub(super) fn to<T: ReducibleNumber>(op: ReduceOp, one: &[T], other: &[T], out: &mut [T]) {
     #[inline(always)]
     fn by<T: Copy>(one: &[T], other: &[T], out: &mut [T], f: impl Fn(T, T) -> T) {
         pulp::Arch::new().dispatch(|| {
@@ -94,8 +94,8 @@ pub(super) fn to<T: Number>(op: Op, one: &[T], other: &[T], out: &mut [T]) {
         });
     }
     match op {
-        Op::Sum => by(one, other, out, T::sum),
-        Op::Min => by(one, other, out, T::least),
-        Op::Max => by(one, other, out, T::greatest),
+        ReduceOp::Sum => by(one, other, out, T::sum),
+        ReduceOp::Min => by(one, other, out, T::smaller),
+        ReduceOp::Max => by(one, other, out, T::larger),
     }
 }

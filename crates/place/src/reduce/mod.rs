@@ -1,89 +1,91 @@
-//! All-reduce among the processes of one host: each has an array, and all get the sums, over memory that they share.
+//! All-reduce among the processes of one host, over shared memory.
 //!
 //! ```text
-//! Group::join(name, rank, ranks) ─┬─ buffer::<f32>(len) ── all_reduce(&mut buffer, Op::Sum)       where the values are
-//!                                 └─ all_reduce_slice(&mut values, Op::Sum)                       through the group's memory
+//! Group::join(name, rank, ranks) ─┬─ buffer::<f32>(len) ── all_reduce(&mut buffer, ReduceOp::Sum)   in place
+//!                                 └─ all_reduce_slice(&mut values, ReduceOp::Sum)   through the group's memory
 //! ```
 //!
-//! A *registered* buffer lies in memory that every rank has mapped (see [`pathcall_shm::group`]). A value is reduced by
-//! one rank, which reads it where each rank has it, in the order of ranks, and writes the result to all of them: one pass
-//! over each array, no copy. *Private* values are copied in and out, in pieces that stay in the cores' own caches, while
-//! others are reduced.
+//! A *registered* buffer lies in memory that every rank has mapped (see [`pathcall_shm::group`]). One rank reduces a
+//! value: it reads the value of each rank in the order of ranks, and writes the result to all of them, in one pass
+//! over each array and without copies. *Private* values are copied in and out, in pieces that stay in the cores' own
+//! caches, while others are reduced.
 //!
-//! Since one rank reduces a value, and in the order of ranks, results are the same bits at all ranks, in every run, with
-//! any number of vector units (`fold`); and the same as those of a plain loop over ranks.
+//! As one rank reduces a value in the order of ranks, results are equal bit by bit at all ranks, in every run, and
+//! with any number of vector units (`fold`). They equal those of a plain loop over the ranks.
 //!
-//! It reads the clock while it waits, as drivers do.
+//! Waiting reads the clock, as in drivers.
 
 mod fold;
 
-use pathcall_shm::group::{Part, Share};
+use pathcall_shm::group::{BufferPart, SliceShare};
 
-pub use fold::Number;
-pub use pathcall_shm::group::{Buffer, Config, Group, GroupError, How, Op, Plain, Type};
+pub use fold::ReducibleNumber;
+pub use pathcall_shm::group::{
+    Config, Group, GroupError, NumberType, PlainNumber, RankLossReason, ReduceOp, SharedBuffer,
+};
 
-/// What a group of ranks does with values.
+/// Reductions of a group of ranks.
 pub trait AllReduce {
-    /// Reduces a registered buffer: each of its values becomes that of all ranks' values in its place.
+    /// Reduces a registered buffer: each value becomes the reduction of all ranks' values at its index.
     ///
     /// # Errors
-    /// When ranks ask for different things: nothing is done then. When a rank is lost: the values are zero then.
-    fn all_reduce<T: Number>(&mut self, buffer: &mut Buffer<T>, op: Op) -> Result<(), GroupError>;
+    /// Ranks request different reductions: no value changes. A rank is lost: the values become zero.
+    fn all_reduce<T: ReducibleNumber>(&mut self, buffer: &mut SharedBuffer<T>, op: ReduceOp) -> Result<(), GroupError>;
 
     /// Reduces private values.
     ///
     /// # Errors
-    /// When ranks ask for different things: nothing is done then. When a rank is lost: some of the values are results
-    /// then, and some are not.
-    fn all_reduce_slice<T: Number>(&mut self, values: &mut [T], op: Op) -> Result<(), GroupError>;
+    /// Ranks request different reductions: no value changes. A rank is lost: some values are results, others are not.
+    fn all_reduce_slice<T: ReducibleNumber>(&mut self, values: &mut [T], op: ReduceOp) -> Result<(), GroupError>;
 }
 
 impl AllReduce for Group {
-    fn all_reduce<T: Number>(&mut self, buffer: &mut Buffer<T>, op: Op) -> Result<(), GroupError> {
-        self.share(buffer, op, |part| registered(part, op))
+    fn all_reduce<T: ReducibleNumber>(&mut self, buffer: &mut SharedBuffer<T>, op: ReduceOp) -> Result<(), GroupError> {
+        self.process_buffer(buffer, op, |part| registered(part, op))
     }
 
-    fn all_reduce_slice<T: Number>(&mut self, values: &mut [T], op: Op) -> Result<(), GroupError> {
-        self.pass(values, op, |share| private(share, op))
+    fn all_reduce_slice<T: ReducibleNumber>(&mut self, values: &mut [T], op: ReduceOp) -> Result<(), GroupError> {
+        self.process_slice(values, op, |share| private(share, op))
     }
 }
 
-/// Values that are worked on at a time where there are more than two ranks: they stay in the first-level cache.
+/// Block size for more than two ranks; a block stays in the first-level cache.
 const BLOCK_BYTES: usize = 4096;
 
-fn registered<T: Number>(mut part: Part<'_, T>, op: Op) {
+fn registered<T: ReducibleNumber>(mut part: BufferPart<'_, T>, op: ReduceOp) {
     let last = part.ranks() - 1;
     if last == 0 {
         return;
     }
     if last == 1 {
-        let (first, second) = part.two(0, 1);
+        let (first, second) = part.two_rows(0, 1);
         return fold::both(op, first, second);
     }
     for block in blocks::<T>(part.row(0).len()) {
         for rank in 1..last {
-            let (all, next) = part.two(0, rank);
+            let (all, next) = part.two_rows(0, rank);
             fold::into(op, &mut all[block.clone()], &next[block.clone()]);
         }
-        let (all, next) = part.two(0, last);
+        let (all, next) = part.two_rows(0, last);
         fold::both(op, &mut all[block.clone()], &mut next[block.clone()]);
         for rank in 1..last {
-            let (all, row) = part.two(0, rank);
+            let (all, row) = part.two_rows(0, rank);
             row[block.clone()].copy_from_slice(&all[block.clone()]);
         }
     }
 }
 
-fn private<T: Number>(share: Share<'_, T>, op: Op) {
-    let Share { mine, out, others } = share;
+fn private<T: ReducibleNumber>(share: SliceShare<'_, T>, op: ReduceOp) {
+    let SliceShare { mine, out, others } = share;
     if others.ranks() == 1 {
         return;
     }
-    // Also where each rank reduces all it takes its operands in one order and by the same instructions, so that even
-    // what is not a number comes out alike.
+    // Even where each rank reduces all values, the order of operands and the instructions are the same, so that NaNs
+    // are equal, too.
     let mut scratch = [T::default(); BLOCK_BYTES / size_of::<i32>()];
     for block in blocks::<T>(mine.len()) {
-        let row = |rank| if rank == others.own() { &mine[block.clone()] } else { &others.row(rank)[block.clone()] };
+        let row =
+            |rank| if rank == others.own_rank() { &mine[block.clone()] } else { &others.row(rank)[block.clone()] };
         let all = if out.is_empty() { &mut scratch[..block.len()] } else { &mut out[block.clone()] };
         fold::to(op, row(0), row(1), all);
         (2..others.ranks()).for_each(|rank| fold::into(op, all, row(rank)));

@@ -1,21 +1,21 @@
-//! The queues that this selector itself makes: eq. 1 and 2, kept up as time passes.
+//! Queues of the selector's own messages at each resource: eq. 1 and 2, updated over time.
 //!
-//! A resource is busy until some time; what is sent over it makes that later by the time for which it keeps it busy.
-//! Paths that share a resource share its queue. While a message is at one resource, the queue of the next one gets
-//! shorter. A resource that others hold up so much that it is never busy for more than a quarter of the time has no queue
-//! worth the look, nor has one behind another that is busy for longer.
+//! A resource is busy until some time; each message over it extends that by its busy time. Paths that share a
+//! resource share its queue. While a message is at one resource, the queue of the next one shrinks. Two kinds of
+//! resources are not tracked: those that others throttle so much that they are busy for at most a quarter of the
+//! time, and those behind another one that is busy for longer.
 
 use pathcall_wire::Instant;
 
 use crate::path::Paths;
 
-/// The longest queue that is kept, in nanoseconds: 13 days.
+/// Limit on a queue in nanoseconds: 13 days.
 const QUEUE_NS_MAX: i64 = 1 << 50;
 
 #[derive(Debug)]
 pub(super) struct Backlog {
     resources: Vec<Resource>,
-    /// Of each path.
+    /// Tracked resources of each path.
     uses: Vec<Box<[Use]>>,
 }
 
@@ -25,12 +25,12 @@ struct Resource {
     in_flight: u32,
 }
 
-/// A path keeps a resource busy.
+/// Use of a resource by a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Use {
     resource: u32,
     busy_ns: i64,
-    /// When a message gets there that waits nowhere, after it was sent.
+    /// Time from the sending of a message until it arrives here, without waiting, in nanoseconds.
     after_ns: i64,
 }
 
@@ -50,22 +50,22 @@ impl Backlog {
         Self { resources: vec![Resource::default(); resources], uses: all.iter().map(looked_at).collect() }
     }
 
-    /// What a message waits that takes a path now, in nanoseconds: as long as at the resource that lets it through last,
-    /// for what it has waited before counts there.
+    /// Wait of a message that takes a path now, in nanoseconds: the wait at the resource that lets it through last,
+    /// because earlier waits count there.
     #[inline(always)] // it is asked for each path of each request
     pub(super) fn of(&self, now: Instant, path: usize) -> i64 {
         let now = now.0 as i64;
-        let lets_through = |used: &Use| self.resources[used.resource as usize].lets_through(used);
-        self.uses[path].iter().map(lets_through).fold(now, i64::max) - now
+        let send_time = |used: &Use| self.resources[used.resource as usize].send_time(used);
+        self.uses[path].iter().map(send_time).fold(now, i64::max) - now
     }
 
-    /// A message takes a path now; what it waits, in nanoseconds.
+    /// Adds a message to a path; returns its wait in nanoseconds.
     pub(super) fn add(&mut self, now: Instant, path: usize) -> u64 {
         let now = now.0 as i64;
         let mut sent = now;
         for used in &self.uses[path] {
             let resource = &mut self.resources[used.resource as usize];
-            sent = sent.max(resource.lets_through(used));
+            sent = sent.max(resource.send_time(used));
             let queue_ns = resource.busy_until.max(now) - now;
             resource.busy_until = now.saturating_add((queue_ns + used.busy_ns).min(QUEUE_NS_MAX));
             resource.in_flight += 1;
@@ -73,7 +73,7 @@ impl Backlog {
         (sent - now) as u64
     }
 
-    /// A message on a path ended. Where none is left nothing is queued, whatever the model says.
+    /// Removes a message from a path. A resource without messages in flight has no queue, whatever the model says.
     pub(super) fn remove(&mut self, path: usize) {
         for used in &self.uses[path] {
             let resource = &mut self.resources[used.resource as usize];
@@ -86,14 +86,14 @@ impl Backlog {
 }
 
 impl Resource {
-    /// When a message would have had to be sent that gets through at once; both are bounded, so nothing wraps around.
+    /// Send time of a message that would not wait here; both operands are bounded, so the difference cannot overflow.
     #[inline(always)] // as above
-    fn lets_through(&self, used: &Use) -> i64 {
+    fn send_time(&self, used: &Use) -> i64 {
         self.busy_until - used.after_ns
     }
 }
 
-/// What a path keeps busy, each resource once.
+/// Uses of a path, each resource once.
 fn uses(hops: &[crate::Hop]) -> Vec<Use> {
     let mut uses: Vec<Use> = Vec::new();
     let mut after_ns = 0;
@@ -109,13 +109,13 @@ fn uses(hops: &[crate::Hop]) -> Vec<Use> {
     uses
 }
 
-/// Whether a resource may be busy for more than a quarter of the time, when all others let through what they can.
+/// Whether a resource may be busy for more than a quarter of the time, at the maximum throughput of all others.
 fn queues(paths: &[Vec<Use>], resource: u32) -> bool {
     let busy_ns = |path: &[Use]| find(path, resource).map(|used| used.busy_ns);
-    // Each path's narrowest place lets so many through; those that share it share that.
+    // The bottleneck of each path limits its throughput; paths that share a bottleneck share its throughput.
     let mut narrowest: Vec<Use> = Vec::new();
     for path in paths.iter().filter(|path| busy_ns(path).is_some()) {
-        let narrow = *path.iter().max_by_key(|used| used.busy_ns).expect("it uses this one");
+        let narrow = *path.iter().max_by_key(|used| used.busy_ns).expect("path uses this resource");
         match narrowest.iter_mut().find(|known| known.resource == narrow.resource) {
             Some(known) => known.busy_ns = known.busy_ns.min(narrow.busy_ns),
             None => narrowest.push(narrow),
@@ -126,8 +126,8 @@ fn queues(paths: &[Vec<Use>], resource: u32) -> bool {
     most * per_ns > 0.25
 }
 
-/// Whether nobody ever waits longer at `hidden` than at `resource`: all who use it came by there first, and kept that busy
-/// for at least as long.
+/// Whether no request waits longer at `hidden` than at `resource`: all paths over it visit `resource` first and keep
+/// it busy for at least as long.
 fn hides(paths: &[Vec<Use>], resource: u32, hidden: u32) -> bool {
     paths.iter().all(|path| match (find(path, resource), find(path, hidden)) {
         (_, None) => true,
@@ -149,7 +149,7 @@ mod tests {
 
     const RESOURCES: usize = 5;
 
-    /// What eq. 1 and 2 say, one resource after the other.
+    /// Reference model: eq. 1 and 2, one resource after the other.
     struct Model(Vec<(u64, u32)>);
 
     impl Model {
@@ -189,10 +189,10 @@ mod tests {
     }
 
     proptest! {
-        /// What is left out, since it hides behind another resource, is never waited for; and the wait at the resource
-        /// that lets through last is the sum of all waits.
+        /// A resource that is hidden behind another one never adds a wait, and the wait at the resource that lets
+        /// through last is the sum of all waits.
         #[test]
-        fn waits_are_those_of_one_resource_after_the_other(
+        fn backlog_wait_equals_reference_model(
             paths in vec(path(), 1..5), steps in vec((0..50_u64, any::<bool>(), any::<prop::sample::Index>()), 1..80)
         ) {
             let mut backlog = Backlog::of_uses(RESOURCES, paths.clone());

@@ -1,102 +1,105 @@
-//! Which path each request takes (LEO §III-B2), and in which order requests that depend on each other may go.
+//! Path selector: selects the path of each request (LEO §III-B2) and keeps dependent requests in order.
 //!
 //! ```text
-//! request ── select ──┬─ Go: send it on this path now
+//! request ── select ──┬─ Dispatch: send it on this path now
 //!                     ├─ Wait: it comes out of `poll` when those before it are done
 //!                     └─ Full: too many are in flight; ask again after `done`
-//! outcome ── done ────── then drain `poll`: what was released, what is sent again, what is given up
+//! outcome ── done ────── then drain `poll`: released requests, requests to send again, failed requests
 //! ```
 //!
-//! The caller passes time in, sends what it is told to send, and reports each outcome once. `lane` has what is known
-//! of a path, `order` who waits for whom, `choose` the strategies, `foretell` what will come next. Nothing
-//! allocates after [`Selector::new`], but for [`Strategy::Horizon`].
+//! The caller passes the time, sends the released requests, and reports each outcome once. `path_state` has the state
+//! of a path, `order` the dependencies, `strategies` the strategies, `predictor` the prediction of later requests.
+//! There are no allocations after [`Selector::new`], except with [`SelectionStrategy::Horizon`].
 //!
-//! *Order.* Requests of one address (or message) go one at a time, but for reads, which pass no write and are passed by
-//! none. One follows those before it at once only onto the
-//! same [`fifo`](crate::Path::fifo) path, or one over the same resources. Such a path must fail in order, too: when it
-//! fails a request it also fails those of the same address that it was given later.
+//! *Order.* Requests of one address (or message) are sent one at a time; reads are concurrent, but reads and writes
+//! do not pass each other. A request may follow the previous ones at once only on the same
+//! [`fifo`](crate::Path::fifo) path, or on one over the same resources. Such a path must also fail in order: if a
+//! request fails, the later ones of the same address fail, too.
 
 mod backlog;
-mod choose;
-mod foretell;
-mod lane;
 mod order;
+mod path_state;
+mod predictor;
+mod strategies;
 mod types;
 
-pub use lane::PathState;
-pub use types::{Config, Decision, Go, Outcome, Released, Request, Strategy, Ticket, Why};
+pub use path_state::PathState;
+pub use types::{
+    Config, Decision, Dispatch, Released, RequestOutcome, SelectionReason, SelectionRequest, SelectionStrategy, Ticket,
+};
 
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use crate::model::{Access, Dependency};
+use crate::model::{AccessMode, Dependency};
 use crate::path::{KindId, PathId, Paths};
-use choose::Chooser;
-use lane::Ahead;
-use order::{NONE, Order};
+use order::{DependencyOrder, NONE};
+use path_state::QueueAhead;
+use strategies::PathChooser;
 
-/// Chooses paths for an application's requests.
+/// Path selector for an application's requests.
 #[derive(Debug)]
 pub struct Selector {
     config: Config,
-    /// Of each type of request.
-    dependencies: Vec<(Dependency, Access)>,
-    chooser: Chooser,
-    order: Order,
-    held: Vec<Held>,
-    /// First of the entries of `held` that nobody has.
+    /// By request type.
+    dependencies: Vec<(Dependency, AccessMode)>,
+    chooser: PathChooser,
+    order: DependencyOrder,
+    held: Vec<SelectedRequest>,
+    /// First free entry of `held`.
     free: u32,
     count: u32,
-    /// Requests that `poll` hands out, first to last.
+    /// Queue of the requests that `poll` returns: first and last.
     ready: (u32, u32),
 }
 
-/// A request from `select` until it is done.
+/// Request, from `select` to its end.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct SelectedRequest {
     generation: u32,
-    state: State,
+    state: SelectionState,
     kind: KindId,
     path: PathId,
     attempts: u8,
-    ahead: Ahead,
-    /// The next that is ready, or the next entry that is free.
+    ahead: QueueAhead,
+    /// Next ready request, or next free entry.
     next: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SelectionState {
     Free,
-    /// For requests before it.
+    /// Waits for earlier requests.
     Waiting,
-    /// To be handed out.
+    /// Queued for `poll`.
     Ready,
-    /// Given up, and handed out as that: whoever has it now says when that is over.
+    /// Given up and returned by `poll`; ends when the caller reports an outcome.
     GivenUp,
-    /// In the line of those to be handed out, but not wanted any more.
+    /// Queued for `poll`, but abandoned.
     Dropped,
     Flying,
 }
 
 impl Selector {
-    /// A selector for paths; allocates all that it will ever need.
+    /// Creates a selector for paths; allocates all memory that it needs.
     #[must_use]
-    pub fn new(paths: &Paths, strategy: Strategy, config: Config) -> Self {
+    pub fn new(paths: &Paths, strategy: SelectionStrategy, config: Config) -> Self {
         let max = config.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX);
-        let blank = Held {
+        let blank = SelectedRequest {
             generation: 0,
-            state: State::Free,
+            state: SelectionState::Free,
             kind: KindId(0),
             path: PathId(0),
             attempts: 0,
-            ahead: Ahead::default(),
+            ahead: QueueAhead::default(),
             next: NONE,
         };
-        let held = (1..=max).map(|next| Held { next: if next == max { NONE } else { next }, ..blank }).collect();
+        let held =
+            (1..=max).map(|next| SelectedRequest { next: if next == max { NONE } else { next }, ..blank }).collect();
         Self {
             config,
             dependencies: paths.kinds.iter().map(|kind| (kind.dependency, kind.access)).collect(),
-            chooser: Chooser::new(paths, strategy, config),
-            order: Order::new(max),
+            chooser: PathChooser::new(paths, strategy, config),
+            order: DependencyOrder::new(max),
             held,
             free: 0,
             count: 0,
@@ -104,11 +107,11 @@ impl Selector {
         }
     }
 
-    /// Decides for one request.
+    /// Selects the path of a request, or makes it wait.
     ///
     /// # Panics
-    /// When its type is not one of the paths'.
-    pub fn select(&mut self, now: Instant, request: &Request) -> Decision {
+    /// If its type does not exist.
+    pub fn select(&mut self, now: Instant, request: &SelectionRequest) -> Decision {
         let at = self.free;
         if at == NONE {
             return Decision::Full;
@@ -118,7 +121,7 @@ impl Selector {
         (entry.kind, entry.attempts, entry.next) = (request.kind, 0, NONE);
         self.count += 1;
         let (dependency, access) = self.dependencies[usize::from(request.kind.0)];
-        let read = access == Access::Read;
+        let read = access == AccessMode::Read;
         match dependency {
             Dependency::None => {}
             Dependency::Addr => self.order.join(at, 0, request.address, read),
@@ -126,47 +129,49 @@ impl Selector {
         }
         let choice = match self.order.is_free(at) || mutant::on(Mutant::PlaceOvertakes) {
             true => Some(self.chooser.choose(now, request.kind)),
-            false => self.follows(at, request.kind),
+            false => self.path_after_earlier(at, request.kind),
         };
         match choice {
-            Some((path, why)) => Decision::Go(self.fly(now, at, path, why)),
+            Some((path, reason)) => Decision::Send(self.record_dispatch(now, at, path, reason)),
             None => {
-                self.held[at as usize].state = State::Waiting;
+                self.held[at as usize].state = SelectionState::Waiting;
                 Decision::Wait { ticket: self.ticket(at) }
             }
         }
     }
 
-    /// Takes in how sending a request ended; false for a ticket that this can't be said of. Drain [`Self::poll`] after it.
+    /// Records the outcome of a request; false if the ticket's request cannot have this outcome. Call [`Self::poll`]
+    /// until empty afterwards.
     ///
-    /// [`Outcome::Abandoned`] may be said of requests that wait as well. Of one that was given up any outcome is the end:
-    /// until then those that have to come after it wait.
-    pub fn done(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) -> bool {
-        let known = |held: &&Held| held.generation == ticket.generation || mutant::on(Mutant::PlaceOldTicket);
+    /// [`RequestOutcome::Abandoned`] is also valid for a waiting request. Any outcome ends a request that was given
+    /// up; until then, dependent requests wait.
+    pub fn done(&mut self, now: Instant, ticket: Ticket, outcome: RequestOutcome) -> bool {
+        let known =
+            |held: &&SelectedRequest| held.generation == ticket.generation || mutant::on(Mutant::PlaceOldTicket);
         let Some(entry) = self.held.get(ticket.index as usize).filter(known) else { return false };
         let at = ticket.index;
-        let Held { state, generation, path, attempts, ref ahead, .. } = *entry;
+        let SelectedRequest { state, generation, path, attempts, ref ahead, .. } = *entry;
         match (state, outcome) {
-            (State::Flying, Outcome::Done { intra_ns, total_ns }) => {
+            (SelectionState::Flying, RequestOutcome::Done { intra_ns, total_ns }) => {
                 self.chooser.done(now, path, ahead, intra_ns, total_ns);
-                self.order.landed(at);
+                self.order.record_end(at);
                 self.finish(at);
             }
-            (State::Flying, Outcome::Failed) => {
+            (SelectionState::Flying, RequestOutcome::Failed) => {
                 self.chooser.failed(now, path);
-                self.order.landed(at);
+                self.order.record_end(at);
                 self.again(at, attempts);
             }
-            (State::Flying, Outcome::Abandoned) => {
+            (SelectionState::Flying, RequestOutcome::Abandoned) => {
                 self.chooser.abandoned(path);
-                self.order.landed(at);
+                self.order.record_end(at);
                 self.finish(at);
             }
-            (State::Waiting, Outcome::Abandoned) => self.finish(at),
-            (State::GivenUp, _) if mutant::on(Mutant::PlaceGivenUpKept) => {}
-            (State::GivenUp, _) => self.finish(at),
-            (State::Ready, Outcome::Abandoned) => {
-                self.held[at as usize].state = State::Dropped;
+            (SelectionState::Waiting, RequestOutcome::Abandoned) => self.finish(at),
+            (SelectionState::GivenUp, _) if mutant::on(Mutant::PlaceGivenUpKept) => {}
+            (SelectionState::GivenUp, _) => self.finish(at),
+            (SelectionState::Ready, RequestOutcome::Abandoned) => {
+                self.held[at as usize].state = SelectionState::Dropped;
                 self.held[at as usize].generation = generation.wrapping_add(1);
                 self.leave_order(at);
             }
@@ -175,7 +180,7 @@ impl Selector {
         true
     }
 
-    /// The next request that was released, or given up.
+    /// Next request that was released, or has used all attempts.
     pub fn poll(&mut self, now: Instant) -> Option<Released> {
         loop {
             let at = self.ready.0;
@@ -189,97 +194,97 @@ impl Selector {
             }
             self.held[at as usize].next = NONE;
             match entry.state {
-                State::Dropped => self.free(at),
-                _ if self.is_spent(entry.attempts) => {
-                    self.held[at as usize].state = State::GivenUp;
+                SelectionState::Dropped => self.free(at),
+                _ if self.has_used_all_attempts(entry.attempts) => {
+                    self.held[at as usize].state = SelectionState::GivenUp;
                     return Some(Released::GivenUp { ticket: self.ticket(at) });
                 }
                 _ => {
-                    if let Some(go) = self.release(now, at, entry.kind) {
-                        return Some(Released::Go(go));
+                    if let Some(dispatch) = self.release(now, at, entry.kind) {
+                        return Some(Released::Send(dispatch));
                     }
                 }
             }
         }
     }
 
-    /// What is known of a path.
+    /// State of a path.
     #[must_use]
     pub fn state(&self, path: PathId) -> PathState {
         self.chooser.state(path)
     }
 
-    /// What this selector has queued on a path, in nanoseconds from now.
+    /// Queue of this selector's messages on a path, in nanoseconds from now.
     #[must_use]
     pub fn queue_ns(&self, now: Instant, path: PathId) -> u64 {
         self.chooser.queue_ns(now, path)
     }
 
-    /// Requests in flight or waiting.
+    /// Number of requests in flight or waiting.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.count
     }
 
-    /// For [`Strategy::Horizon`]: the requests that will come after the next one, with the time between each and the one
-    /// before it, in nanoseconds. Takes the place of what the last requests foretell, until the next call.
+    /// For [`SelectionStrategy::Horizon`]: sets the requests after the next one, each with the time since the previous
+    /// one in nanoseconds. Replaces the prediction until the next call.
     pub fn foresee(&mut self, upcoming: &[(u64, KindId)]) {
         self.chooser.foresee(upcoming);
     }
 
-    /// Sends one that was ready, if it still may go.
-    fn release(&mut self, now: Instant, at: u32, kind: KindId) -> Option<Go> {
+    /// Releases a ready request, if it may still be sent.
+    fn release(&mut self, now: Instant, at: u32, kind: KindId) -> Option<Dispatch> {
         let choice = match self.order.is_free(at) {
             true => Some(self.chooser.choose(now, kind)),
-            false => self.follows(at, kind),
+            false => self.path_after_earlier(at, kind),
         };
-        let Some((path, why)) = choice else {
-            self.held[at as usize].state = State::Waiting;
+        let Some((path, reason)) = choice else {
+            self.held[at as usize].state = SelectionState::Waiting;
             self.wake(at);
             return None;
         };
-        let go = self.fly(now, at, path, why);
+        let dispatch = self.record_dispatch(now, at, path, reason);
         if let Some(next) = self.order.behind(at)
-            && self.held[next as usize].state == State::Waiting
-            && (self.order.is_free(next) || self.follows(next, self.held[next as usize].kind).is_some())
+            && self.held[next as usize].state == SelectionState::Waiting
+            && (self.order.is_free(next) || self.path_after_earlier(next, self.held[next as usize].kind).is_some())
         {
             self.make_ready(next);
         }
-        Some(go)
+        Some(dispatch)
     }
 
-    /// The path on which a request can follow those before it at once.
-    fn follows(&self, at: u32, kind: KindId) -> Option<(PathId, Why)> {
+    /// Path on which a request can follow the earlier ones at once.
+    fn path_after_earlier(&self, at: u32, kind: KindId) -> Option<(PathId, SelectionReason)> {
         let (class, ahead) = self.order.class_ahead(at)?;
-        Some((self.chooser.in_class(kind, class, self.held[ahead as usize].ahead.sent)?, Why::Follows))
+        Some((self.chooser.in_class(kind, class, self.held[ahead as usize].ahead.sent)?, SelectionReason::Follows))
     }
 
-    fn fly(&mut self, now: Instant, at: u32, path: PathId, why: Why) -> Go {
+    fn record_dispatch(&mut self, now: Instant, at: u32, path: PathId, reason: SelectionReason) -> Dispatch {
         let ahead = self.chooser.sent(now, path);
-        self.order.flies(at, self.chooser.class(path));
+        self.order.record_in_flight(at, self.chooser.class(path));
         let entry = &mut self.held[at as usize];
-        (entry.state, entry.path, entry.ahead) = (State::Flying, path, ahead);
+        (entry.state, entry.path, entry.ahead) = (SelectionState::Flying, path, ahead);
         entry.attempts = entry.attempts.saturating_add(1);
-        Go { path, ticket: Ticket { index: at, generation: entry.generation }, why }
+        Dispatch { path, ticket: Ticket { index: at, generation: entry.generation }, reason }
     }
 
-    /// Has one that failed sent again, or given up, in its turn.
+    /// Retries a failed request, or gives it up, in its turn.
     fn again(&mut self, at: u32, attempts: u8) {
         if mutant::on(Mutant::PlaceFailedForgotten) {
             self.finish(at);
-        } else if self.is_spent(attempts) && mutant::on(Mutant::PlaceGivenUpPassed) {
+        } else if self.has_used_all_attempts(attempts) && mutant::on(Mutant::PlaceGivenUpPassed) {
             self.make_ready(at);
             self.leave_order(at);
         } else if self.order.failed(at) {
-            self.held[at as usize].state = State::Waiting;
+            self.held[at as usize].state = SelectionState::Waiting;
             self.wake(at);
         } else {
             self.make_ready(at);
         }
     }
 
-    /// Whether a request was sent as often as it may be.
-    fn is_spent(&self, attempts: u8) -> bool {
+    /// Whether a request has used all attempts.
+    fn has_used_all_attempts(&self, attempts: u8) -> bool {
         attempts >= self.config.attempts_max.max(1) && !mutant::on(Mutant::PlaceTriesForEver)
     }
 
@@ -288,14 +293,14 @@ impl Selector {
         self.free(at);
     }
 
-    /// Takes one out of the order, which may let the next go.
+    /// Removes a request from its order, which may release the next one.
     fn leave_order(&mut self, at: u32) {
         if let Some(head) = self.order.leave(at) {
             self.ready_if_waiting(head);
         }
     }
 
-    /// Looks whether the first of those in order with this one may go.
+    /// Releases the first request of the same order, if it may be sent.
     fn wake(&mut self, at: u32) {
         if let Some(head) = self.order.head_if_idle(at) {
             self.ready_if_waiting(head);
@@ -303,13 +308,13 @@ impl Selector {
     }
 
     fn ready_if_waiting(&mut self, at: u32) {
-        if self.held[at as usize].state == State::Waiting && !mutant::on(Mutant::PlaceNeverReleased) {
+        if self.held[at as usize].state == SelectionState::Waiting && !mutant::on(Mutant::PlaceNeverReleased) {
             self.make_ready(at);
         }
     }
 
     fn make_ready(&mut self, at: u32) {
-        self.held[at as usize].state = State::Ready;
+        self.held[at as usize].state = SelectionState::Ready;
         self.held[at as usize].next = NONE;
         match self.ready.1 {
             NONE => self.ready.0 = at,
@@ -320,7 +325,7 @@ impl Selector {
 
     fn free(&mut self, at: u32) {
         let entry = &mut self.held[at as usize];
-        entry.state = State::Free;
+        entry.state = SelectionState::Free;
         entry.generation = entry.generation.wrapping_add(1);
         entry.next = self.free;
         self.free = at;

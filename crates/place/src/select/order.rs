@@ -1,31 +1,31 @@
-//! Who waits for whom: requests of one address, or of one message, in the order in which they came.
+//! Order of dependent requests: those of one address, or of one message, by arrival.
 //!
-//! A *chain* has the requests of one key that are not done. Those in flight are its first: reads on any paths, or
-//! requests that followed each other onto paths of one class, which keeps the order of what it is given. When one of
-//! them fails the chain is *broken*: nothing of it goes until nothing of it is in flight, and then the first goes again.
+//! A *chain* has the unfinished requests of one key. The first ones are in flight: reads on any paths, or requests
+//! that follow each other on paths of one class, which keeps order. If one of them fails, the chain is *broken*: no
+//! request of it is sent until none is in flight; then the first one is sent again.
 
 use pathcall_wire::{Mutant, mutant};
 
-/// No entry.
+/// Index for "no entry".
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The place of an entry that has no order to keep.
-const NO_LINK: Link = Link { chain: NONE, before: NONE, behind: NONE, flying: false, read: false };
+/// Link of an entry without an order.
+const NO_LINK: HardwareLink = HardwareLink { chain: NONE, before: NONE, behind: NONE, flying: false, read: false };
 
-/// The chains. Entries are named by their index in the selector's table; one without a chain has no order to keep.
+/// Chains. Entries are indexes of the selector's table; an entry without a chain has no order.
 #[derive(Debug)]
-pub(super) struct Order {
-    links: Vec<Link>,
+pub(super) struct DependencyOrder {
+    links: Vec<HardwareLink>,
     chains: Vec<Chain>,
-    /// First of the chains that nobody has.
+    /// First free chain.
     free: u32,
-    /// First chain of each hash.
+    /// First chain of each hash bucket.
     buckets: Vec<u32>,
 }
 
-/// An entry's place in its chain.
+/// Position of an entry in its chain.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct HardwareLink {
     chain: u32,
     before: u32,
     behind: u32,
@@ -38,18 +38,18 @@ struct Chain {
     key: u64,
     space: u8,
     broken: bool,
-    /// Class of the paths of those in flight; none if they are of several, or keep no order.
+    /// Class of the paths in use; `None` if they have several, or keep no order.
     class: Option<u16>,
     flying: u32,
     flying_writes: u32,
     head: u32,
     tail: u32,
-    /// The next of the same hash, or the next that is free.
+    /// Next chain of the same bucket, or next free chain.
     next: u32,
 }
 
-impl Order {
-    /// Room for so many entries.
+impl DependencyOrder {
+    /// Creates an order for at most `max` entries.
     pub(super) fn new(max: u32) -> Self {
         let blank = Chain {
             key: 0,
@@ -70,7 +70,7 @@ impl Order {
         }
     }
 
-    /// Appends an entry to its key's chain.
+    /// Appends an entry to the chain of its key.
     pub(super) fn join(&mut self, at: u32, space: u8, key: u64, read: bool) {
         let bucket = self.bucket(space, key);
         let mut chain = self.buckets[bucket];
@@ -91,11 +91,11 @@ impl Order {
         if before != NONE {
             self.links[before as usize].behind = at;
         }
-        self.links[at as usize] = Link { chain, before, behind: NONE, flying: false, read };
+        self.links[at as usize] = HardwareLink { chain, before, behind: NONE, flying: false, read };
     }
 
-    /// Whether an entry may take any path: it has no chain, or is the first and nothing of its chain is in flight, or is
-    /// a read and all before it are reads in flight.
+    /// Whether an entry may take any path: it has no chain, or is the first of a chain without requests in flight, or
+    /// is a read behind reads in flight only.
     pub(super) fn is_free(&self, at: u32) -> bool {
         let link = &self.links[at as usize];
         let Some(chain) = self.chains.get(link.chain as usize) else { return true };
@@ -107,8 +107,8 @@ impl Order {
                 && reads_ahead())
     }
 
-    /// The class of the paths that those before an entry are on, if all are in flight, in order, on one that keeps it;
-    /// and the last of those.
+    /// Class of the paths of the entries before this one, if all are in flight in order on one that keeps it; and the
+    /// last of these entries.
     pub(super) fn class_ahead(&self, at: u32) -> Option<(u16, u32)> {
         let link = &self.links[at as usize];
         let chain = self.chains.get(link.chain as usize)?;
@@ -116,13 +116,13 @@ impl Order {
         if chain.broken || !ahead.flying { None } else { Some((chain.class?, link.before)) }
     }
 
-    /// The entry behind one in its chain.
+    /// Next entry in the chain.
     pub(super) fn behind(&self, at: u32) -> Option<u32> {
         Some(self.links[at as usize].behind).filter(|next| *next != NONE)
     }
 
-    /// An entry is in flight now.
-    pub(super) fn flies(&mut self, at: u32, class: Option<u16>) {
+    /// Records that an entry is in flight.
+    pub(super) fn record_in_flight(&mut self, at: u32, class: Option<u16>) {
         let link = &mut self.links[at as usize];
         if let Some(chain) = self.chains.get_mut(link.chain as usize) {
             link.flying = true;
@@ -132,8 +132,8 @@ impl Order {
         }
     }
 
-    /// An entry is no longer in flight.
-    pub(super) fn landed(&mut self, at: u32) {
+    /// Records that an entry is no longer in flight.
+    pub(super) fn record_end(&mut self, at: u32) {
         let link = &mut self.links[at as usize];
         if let Some(chain) = self.chains.get_mut(link.chain as usize) {
             link.flying = false;
@@ -142,7 +142,7 @@ impl Order {
         }
     }
 
-    /// An entry that is no longer in flight is to go again; false if it has no chain.
+    /// Records that an entry must be sent again; false if it has no chain.
     pub(super) fn failed(&mut self, at: u32) -> bool {
         match self.chains.get_mut(self.links[at as usize].chain as usize) {
             Some(chain) => {
@@ -153,7 +153,7 @@ impl Order {
         }
     }
 
-    /// The first of an entry's chain, if nothing of the chain is in flight.
+    /// First entry of an entry's chain, if none of the chain is in flight.
     pub(super) fn head_if_idle(&mut self, at: u32) -> Option<u32> {
         let chain = self.chains.get_mut(self.links[at as usize].chain as usize)?;
         if chain.flying > 0 {
@@ -163,9 +163,9 @@ impl Order {
         Some(chain.head)
     }
 
-    /// Takes an entry, not in flight, out of its chain; the chain's first, if nothing of it is in flight.
+    /// Removes an entry that is not in flight from its chain; returns the chain's first entry, if none is in flight.
     pub(super) fn leave(&mut self, at: u32) -> Option<u32> {
-        let Link { chain, before, behind, .. } = std::mem::replace(&mut self.links[at as usize], NO_LINK);
+        let HardwareLink { chain, before, behind, .. } = std::mem::replace(&mut self.links[at as usize], NO_LINK);
         if chain == NONE {
             return None;
         }
@@ -186,7 +186,7 @@ impl Order {
         }
     }
 
-    /// Gives a chain back that has no entries.
+    /// Frees an empty chain.
     fn forget(&mut self, chain: u32) {
         let Chain { key, space, next, .. } = self.chains[chain as usize];
         let bucket = self.bucket(space, key);
@@ -203,7 +203,7 @@ impl Order {
         self.free = chain;
     }
 
-    /// Where a key's chain is looked for: both halves of a product, which all bits of the key reach.
+    /// Hash bucket of a key: both halves of a product, to mix all bits of the key.
     fn bucket(&self, space: u8, key: u64) -> usize {
         let product = u128::from(key ^ (u64::from(space) << 63)) * 0x9e37_79b9_7f4a_7c15;
         ((product >> 64) ^ product) as usize & (self.buckets.len() - 1)

@@ -1,39 +1,40 @@
-//! What goes into a selector and what comes out.
+//! Input and output types of the selector.
 
 use crate::path::{KindId, PathId};
 
-/// How paths are chosen.
+/// Strategy of path selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// Least `k̂ · toll + T`; `k̂` from measured times inside the hosts (LEO §III-B2), as `docs/place.md` corrects it.
+pub enum SelectionStrategy {
+    /// Least `k̂ · toll + T`, with `k̂` from measured times within the hosts (LEO §III-B2), as corrected in
+    /// `docs/place.md`.
     Leo,
-    /// The same as the paper has it: `k̂` rises by one with each message that took longer than `T`, else it is zero.
+    /// Leo as printed: `k̂` rises by one with each message that took longer than `T`, and is reset to zero otherwise.
     LeoAsPrinted,
-    /// Least `n · toll + T`, where `n` are the path's messages in flight.
+    /// Least `n · toll + T`, with the path's number of messages in flight `n`.
     ShortestQueue,
-    /// Least time measured last, end to end.
+    /// Least end-to-end time of the last measurement.
     GreedyE2e,
-    /// Least time measured last, inside the hosts.
+    /// Least time within the hosts of the last measurement.
     GreedyIntra,
-    /// One after the other.
+    /// Round robin.
     RoundRobin,
-    /// Over the processor wherever a type of request can.
+    /// Processor, wherever the request type allows.
     AllCpu,
-    /// Over the accelerator wherever a type of request can.
+    /// Accelerator, wherever the request type allows.
     AllAcc,
-    /// All over the accelerator, until times measured end to end exceed those at the start; then over the processor,
-    /// and back (as LEO §V-A emulates iPipe).
+    /// Accelerator, until measured end-to-end times exceed those at the start; then processor, and back (iPipe as
+    /// emulated in LEO §V-A).
     Migration,
-    /// The exact best of the next requests, as the last ones foretell them (§III-B1).
+    /// Exact solution for the next requests, as predicted from the last ones (§III-B1).
     Horizon {
-        /// Requests looked ahead, 1 to 64.
+        /// Look-ahead in requests, 1 to 64.
         depth: u8,
     },
 }
 
-impl Strategy {
-    /// All, with the words for them; [`Self::Horizon`] looks 8 requests ahead.
-    pub const WORDS: [(&'static str, Self); 10] = [
+impl SelectionStrategy {
+    /// All strategies with their names; [`Self::Horizon`] looks 8 requests ahead.
+    pub const NAMES: [(&'static str, Self); 10] = [
         ("leo", Self::Leo),
         ("leo-as-printed", Self::LeoAsPrinted),
         ("shortest-queue", Self::ShortestQueue),
@@ -46,43 +47,43 @@ impl Strategy {
         ("horizon", Self::Horizon { depth: 8 }),
     ];
 
-    /// As the command line has it.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         let same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);
-        Self::WORDS.iter().find(|(_, known)| same(known)).map_or("", |(name, _)| name)
+        Self::NAMES.iter().find(|(_, known)| same(known)).map_or("", |(name, _)| name)
     }
 
-    /// By its name.
+    /// Strategy with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(known, _)| *known == name).map(|(_, strategy)| *strategy)
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, strategy)| *strategy)
     }
 }
 
-/// Bounds of a selector.
+/// Limits of a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Requests that may be in flight or wait at the same time; more are [`Decision::Full`].
+    /// Limit on the requests in flight or waiting; further ones are [`Decision::Full`].
     pub in_flight_max: u32,
-    /// Times that a request is sent before it is given up.
+    /// Maximum number of attempts of a request.
     pub attempts_max: u8,
-    /// A path is left when its messages take so many times what the model and those ahead of them explain; and when
-    /// for so many times the usual time from end to end none of its messages ends.
+    /// Factor of slowness and of stalls: the selector leaves a path if its messages take this many times the expected
+    /// time, or if no message ends within this many times the usual end-to-end time.
     pub stall_factor: u32,
-    /// The shortest time without an end after which a path is left, in nanoseconds.
+    /// Minimum time without a completion before the selector leaves a path, in nanoseconds.
     pub stall_ns_min: u64,
-    /// Slow messages in a row after which a path is left.
+    /// Number of consecutive slow messages before the selector leaves a path.
     pub slow_max: u8,
-    /// First interval between probes of a path that was left or got slow, in nanoseconds; it doubles with each.
+    /// First interval between probes of a left or slow path, in nanoseconds; doubles with each probe.
     pub probe_ns: u64,
-    /// Longest interval between probes, in nanoseconds.
+    /// Limit on the interval between probes, in nanoseconds.
     pub probe_ns_max: u64,
 }
 
 impl Config {
-    /// The most requests that [`Self::in_flight_max`] can ask for.
+    /// Maximum of [`Self::in_flight_max`].
     pub const IN_FLIGHT_MAX: u32 = 1 << 24;
 }
 
@@ -152,18 +153,18 @@ impl Default for Config {
     }
 }
 
-/// A request that wants a path.
+/// Request for a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// Its type.
+pub struct SelectionRequest {
+    /// Request type.
     pub kind: KindId,
-    /// What it is about: requests of types with [`Dependency::Addr`](crate::Dependency) keep their order per address.
+    /// Address: requests of types with [`Dependency::Addr`](crate::Dependency) keep their order per address.
     pub address: u64,
-    /// The message that it is part of: those with [`Dependency::Msg`](crate::Dependency) keep their order per message.
+    /// Message number: requests of types with [`Dependency::Msg`](crate::Dependency) keep their order per message.
     pub message: u64,
 }
 
-/// Names a request from [`Selector::select`](super::Selector::select) until it is done.
+/// Id of a request, from [`Selector::select`](super::Selector::select) to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub(super) index: u32,
@@ -171,76 +172,76 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Below [`Config::in_flight_max`], and no other request's at the same time: an index for what the caller keeps.
+    /// Index below [`Config::in_flight_max`], unique among current requests; for tables of the caller.
     #[must_use]
     pub const fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// Send this request on this path now.
+/// Instruction to send a request over a path now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Go {
+pub struct Dispatch {
     /// The path.
     pub path: PathId,
     /// The request.
     pub ticket: Ticket,
-    /// Why this path.
-    pub why: Why,
+    /// Reason of the selection.
+    pub reason: SelectionReason,
 }
 
-/// Why a path was chosen.
+/// Reason of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Why {
-    /// The strategy has it for the best.
+pub enum SelectionReason {
+    /// Best path of the strategy.
     Best,
-    /// The type of request has no other.
+    /// Only path of the request type.
     Only,
-    /// The path was left, or slow; this request finds out whether it is well again.
+    /// Probe of a left or slow path.
     Probe,
-    /// A request before it, of the same address or message, is on this path, which keeps their order.
+    /// An earlier request of the same address or message is on this path, which keeps their order.
     Follows,
-    /// All paths were left; this one is to be probed first.
+    /// All paths were left; this one is the first to be probed.
     LeastBad,
 }
 
-/// What becomes of a request now.
+/// Decision on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It goes.
-    Go(Go),
-    /// It waits for requests before it; [`Selector::poll`](super::Selector::poll) will hand it out.
+    /// Send the request now.
+    Send(Dispatch),
+    /// The request waits for earlier ones; [`Selector::poll`](super::Selector::poll) will return it.
     Wait {
         /// The request.
         ticket: Ticket,
     },
-    /// [`Config::in_flight_max`] requests are in flight or wait: this one was not taken in.
+    /// [`Config::in_flight_max`] is reached: the request was rejected.
     Full,
 }
 
-/// How sending a request ended.
+/// Outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is answered.
+pub enum RequestOutcome {
+    /// The request was answered.
     Done {
-        /// Time inside the hosts, `(t2−t1) + (t4−t3) + (t6−t5)`, in nanoseconds; none where it was not measured.
+        /// Time within the hosts, `(t2−t1) + (t4−t3) + (t6−t5)`, in nanoseconds; `None` if it was not measured.
         intra_ns: Option<u64>,
-        /// Time from end to end, in nanoseconds.
+        /// End-to-end time, in nanoseconds.
         total_ns: u64,
     },
-    /// The path failed, the request had no effect: it is to be sent again.
+    /// The path failed and the request had no effect: it is sent again.
     Failed,
-    /// The caller no longer wants it, and nobody works on it any more: it is not sent again.
+    /// The caller abandoned the request and it is no longer executed: it is not sent again.
     Abandoned,
 }
 
-/// What [`Selector::poll`](super::Selector::poll) hands out.
+/// Return value of [`Selector::poll`](super::Selector::poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// Send it now.
-    Go(Go),
-    /// It failed [`Config::attempts_max`] times, and takes no path any more. Those that have to come after it wait until
-    /// [`Selector::done`](super::Selector::done) is told that it is over, in whatever way.
+    /// Send the request now.
+    Send(Dispatch),
+    /// The request has failed [`Config::attempts_max`] times and takes no path any more. Dependent requests wait
+    /// until [`Selector::done`](super::Selector::done) reports its end, with any outcome.
     GivenUp {
         /// The request.
         ticket: Ticket,

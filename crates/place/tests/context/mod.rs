@@ -1,26 +1,28 @@
-//! Contexts of two hosts in one process: answers, order, windows, telemetry.
+//! Contexts of two hosts in one process: answers, order, memory windows, telemetry.
 
 mod faults;
-mod two;
+mod two_contexts;
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_place::context::comm::{self, InProcess};
-use pathcall_place::context::{Answer, Around, Builder, Context, Event, Failure, Limits, Message, NextFn, SendError};
-use pathcall_place::device::discover::{Choice, open};
-use pathcall_place::device::emulated::{Emulated, Fault as Wrong, Planted, Rate};
-use pathcall_place::device::pool::{Pool, PoolConfig};
-use pathcall_place::device::{AppError, Code, Device, Items, Kernel, Length};
+use pathcall_place::context::{
+    Answer, Builder, Event, Limits, NextFn, PlaceContext, RequestError, RequestMessage, SendError, TaskHooks,
+};
+use pathcall_place::device::discover::{DeviceChoice, open};
+use pathcall_place::device::emulated::{Emulated, EmulatedFault, PlantedFault, Rate};
+use pathcall_place::device::pool::{CpuPool, PoolConfig};
+use pathcall_place::device::{AnswerLength, AppError, ComputeDevice, Kernel, TaskCode, WorkItemCount};
 use pathcall_place::model::{Application, Hardware, Preset};
 use pathcall_place::path::KindId;
-use pathcall_place::select::Strategy as Choose;
-use pathcall_place::{Config, Role};
+use pathcall_place::select::SelectionStrategy as Choose;
+use pathcall_place::{Config, DeviceRole};
 use pathcall_wire::Instant;
 use proptest::prelude::*;
 
-/// Reached only when something hangs.
+/// Timeout, reached only if the test hangs.
 const LIMIT: Duration = Duration::from_secs(180);
 const APPLICATION: &str = "application: sums
 tasks:
@@ -48,7 +50,7 @@ requests:
       - trips: [{ path: cpu-acc, bytes: 64 B, reply: 64 B, responder: add }]
 ";
 
-/// Adds 7 to each byte; refuses what begins with 255.
+/// Adds 7 to each byte; refuses a request that begins with 255.
 fn add(input: &[u8], output: &mut [u8]) -> Result<usize, AppError> {
     if input.first() == Some(&255) {
         return Err(AppError("no sums of 255".into()));
@@ -67,59 +69,58 @@ fn application() -> Application {
     Application::parse("sums.yaml", APPLICATION).expect("right")
 }
 
-fn host() -> Code {
-    Code::Host(Arc::new(add), Length::AsInput)
+fn host() -> TaskCode {
+    TaskCode::Host(Arc::new(add), AnswerLength::AsInput)
 }
 
-fn pool() -> Arc<dyn Device> {
-    Arc::new(Pool::start(&PoolConfig::new(1)).expect("threads"))
+fn pool() -> Arc<dyn ComputeDevice> {
+    Arc::new(CpuPool::start(&PoolConfig::new(1)).expect("threads"))
 }
 
-fn emulated(faults: Vec<Planted>) -> Arc<dyn Device> {
+fn emulated(faults: Vec<PlantedFault>) -> Arc<dyn ComputeDevice> {
     let rate = Rate { per_job: Duration::from_micros(20), ..Rate::default() };
     Arc::new(Emulated::start("test", rate, faults).expect("a thread"))
 }
 
-fn builder(acc: Arc<dyn Device>, code: Code) -> Builder {
+fn builder(acc: Arc<dyn ComputeDevice>, code: TaskCode) -> Builder {
     let hardware = || Hardware::preset(Preset::Direct);
     Builder::new(application(), hardware(), hardware())
         .limits(patient())
-        .device(Role::Cpu, pool())
-        .device(Role::Acc, acc)
-        .reg_app_func(host(), "add", Role::Cpu, 0)
-        .reg_app_func(code, "add", Role::Acc, 0)
+        .device(DeviceRole::Cpu, pool())
+        .device(DeviceRole::Acc, acc)
+        .reg_app_func(host(), "add", DeviceRole::Cpu, 0)
+        .reg_app_func(code, "add", DeviceRole::Acc, 0)
 }
 
-/// No job is late, and no path is left, however busy the machine is: what is done twice, or elsewhere, is no part of a
-/// test.
+/// Limits that no pause of a busy machine exceeds: no job is late and no path is left, so no request is retried.
 fn patient() -> Limits {
     let select = Config::default().stall_factor(u32::MAX);
     Limits { select, stall: LIMIT, ..Limits::default() }
 }
 
-/// What a device does not answer soon is done elsewhere: also what it would have answered, on a machine that stands still.
+/// Limits with a short timeout; a pause of the machine may exceed it, too.
 fn hasty() -> Limits {
     Limits { stall: Duration::from_millis(20), ..Limits::default() }
 }
 
-fn alone(acc: Arc<dyn Device>) -> Context {
-    builder(acc, host()).reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins")
+fn alone(acc: Arc<dyn ComputeDevice>) -> PlaceContext {
+    builder(acc, host()).reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu).init().expect("context starts")
 }
 
-fn message(context: &Context, kind: &str, tag: u64, payload: &[u8]) -> Message {
+fn message(context: &PlaceContext, kind: &str, tag: u64, payload: &[u8]) -> RequestMessage {
     let kind = context.kind(kind).expect("a type");
-    Message { kind, address: tag % 5, message: 0, tag, payload: Bytes::copy_from_slice(payload) }
+    RequestMessage { kind, address: tag % 5, message: 0, tag, payload: Bytes::copy_from_slice(payload) }
 }
 
-fn answer(context: &mut Context) -> Answer {
+fn answer(context: &mut PlaceContext) -> Answer {
     match context.wait(LIMIT).expect("in time") {
         Event::Answer(answer) => answer,
         other => panic!("{other:?}"),
     }
 }
 
-/// Sends all, eight at a time: the answers, in the order of the requests.
-fn all(context: &mut Context, kind: &str, inputs: &[Vec<u8>]) -> Vec<Answer> {
+/// Sends all requests, eight at a time; returns the answers in the order of the requests.
+fn all(context: &mut PlaceContext, kind: &str, inputs: &[Vec<u8>]) -> Vec<Answer> {
     let mut answers = Vec::new();
     for (tag, input) in inputs.iter().enumerate() {
         if tag >= 8 {
@@ -168,42 +169,50 @@ fn requests_take_both_paths_and_are_explained() {
 }
 
 #[test]
-fn who_asks_at_the_door_is_told() {
-    use pathcall_place::door::{Question, ask};
+fn admin_socket_answers_queries() {
+    use pathcall_place::admin_socket::{AdminQuery, query_admin_socket};
     let path = std::env::temp_dir().join(format!("pathcall-place-{}.sock", std::process::id()));
     let (asks, works) = InProcess::pair();
-    let server = builder(emulated(Vec::new()), host()).reg_comm_func(works, "works", Role::Cpu).door(&path);
-    let server = server.init().expect("it begins").spawn().expect("a thread");
+    let server =
+        builder(emulated(Vec::new()), host()).reg_comm_func(works, "works", DeviceRole::Cpu).admin_socket(&path);
+    let server = server.init().expect("context starts").spawn().expect("a thread");
     let hardware = || Hardware::preset(Preset::Direct);
-    let asks = Builder::new(application(), hardware(), hardware()).reg_comm_func(asks, "asks", Role::Cpu);
-    let mut context = asks.init().expect("it begins");
+    let asks = Builder::new(application(), hardware(), hardware()).reg_comm_func(asks, "asks", DeviceRole::Cpu);
+    let mut context = asks.init().expect("context starts");
     all(&mut context, "ADD", &inputs(10));
-    let status = ask(&path, Question::Status).expect("it listens");
+    let status = query_admin_socket(&path, AdminQuery::Status).expect("admin socket answers");
     assert!(status.contains("ADD cpu-acc: ") && status.contains("acc emulated (test): "), "{status}");
-    assert_eq!(ask(&path, Question::Explain(5)).expect("it listens"), "", "it sends nothing itself");
-    // A second one has no door there, and a new one after the first is gone does.
-    let second =
-        || builder(emulated(Vec::new()), host()).reg_comm_func(InProcess::itself(), "i", Role::Cpu).door(&path);
-    assert!(second().init().expect_err("in use").to_string().contains("no door at"));
+    assert_eq!(
+        query_admin_socket(&path, AdminQuery::Explain(5)).expect("admin socket answers"),
+        "",
+        "it sends nothing itself"
+    );
+    // A second context cannot use the same path; after the end of the first one it can.
+    let second = || {
+        builder(emulated(Vec::new()), host())
+            .reg_comm_func(InProcess::itself(), "i", DeviceRole::Cpu)
+            .admin_socket(&path)
+    };
+    assert!(second().init().expect_err("in use").to_string().contains("cannot open admin socket"));
     drop(server.stop());
-    let mut second = second().init().expect("it begins");
+    let mut second = second().init().expect("context starts");
     all(&mut second, "ADD", &inputs(10));
     std::thread::scope(|scope| {
-        let told = scope.spawn(|| ask(&path, Question::Explain(2)));
+        let told = scope.spawn(|| query_admin_socket(&path, AdminQuery::Explain(2)));
         while !told.is_finished() {
             assert!(second.wait(Duration::from_millis(10)).is_none());
         }
-        assert_eq!(told.join().expect("no panic").expect("it listens").lines().count(), 2);
+        assert_eq!(told.join().expect("no panic").expect("admin socket answers").lines().count(), 2);
     });
     drop(second);
     assert!(!path.exists());
 }
 
 #[test]
-fn dataflows_of_several_trips_go_on_with_what_came() {
+fn next_trip_uses_previous_answer() {
     let mut context = alone(emulated(Vec::new()));
     let inputs = inputs(100);
-    // At the responder, at the requester, at the responder.
+    // The trips run at the responder, at the requester, and at the responder.
     for (answer, input) in all(&mut context, "TWICE", &inputs).iter().zip(&inputs) {
         assert_eq!(answer.result, Ok(sum(&sum(&sum(input)))));
     }
@@ -212,7 +221,8 @@ fn dataflows_of_several_trips_go_on_with_what_came() {
         Bytes::from_static(b"other")
     });
     let builder = builder(emulated(Vec::new()), host()).next("TWICE", next);
-    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    let mut context =
+        builder.reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu).init().expect("context starts");
     assert_eq!(all(&mut context, "TWICE", &inputs[..1])[0].result, Ok(sum(&sum(b"other"))));
 }
 
@@ -222,7 +232,7 @@ fn requests_of_one_address_are_never_reordered() {
     let noted = Arc::clone(&log);
     let code = move |slow: u64| {
         let log = Arc::clone(&noted);
-        Code::host(move |input, output| {
+        TaskCode::host(move |input, output| {
             let tag = u64::from_be_bytes(input.try_into().expect("eight bytes"));
             if tag % 7 == slow {
                 std::thread::sleep(Duration::from_micros(300));
@@ -234,15 +244,15 @@ fn requests_of_one_address_are_never_reordered() {
     };
     let hardware = || Hardware::preset(Preset::Direct);
     let mut context = Builder::new(application(), hardware(), hardware())
-        .device(Role::Cpu, Arc::new(Pool::start(&PoolConfig::new(2)).expect("threads")))
-        .device(Role::Acc, emulated(Vec::new()))
-        .reg_app_func(code(3), "add", Role::Cpu, 0)
-        .reg_app_func(code(5), "add", Role::Acc, 0)
-        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .device(DeviceRole::Cpu, Arc::new(CpuPool::start(&PoolConfig::new(2)).expect("threads")))
+        .device(DeviceRole::Acc, emulated(Vec::new()))
+        .reg_app_func(code(3), "add", DeviceRole::Cpu, 0)
+        .reg_app_func(code(5), "add", DeviceRole::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu)
         .strategy(Choose::RoundRobin)
         .limits(patient())
         .init()
-        .expect("it begins");
+        .expect("context starts");
     let inputs: Vec<_> = (0..400_u64).map(|tag| tag.to_be_bytes().to_vec()).collect();
     all(&mut context, "ORDERED", &inputs);
     let log = log.lock().expect("no panic");
@@ -253,10 +263,10 @@ fn requests_of_one_address_are_never_reordered() {
 }
 
 #[test]
-fn what_goes_on_passes_what_begins() {
+fn later_trips_pass_first_trips() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&log);
-    let slow = Code::host(move |input, output| {
+    let slow = TaskCode::host(move |input, output| {
         std::thread::sleep(Duration::from_millis(1));
         noted.lock().expect("no panic").push(input.to_vec());
         output[..input.len()].copy_from_slice(&sum(input));
@@ -264,18 +274,18 @@ fn what_goes_on_passes_what_begins() {
     });
     let hardware = || Hardware::preset(Preset::Direct);
     let mut application = application();
-    application.set_compute(0, Role::Cpu, 1_000_000);
+    application.set_compute(0, DeviceRole::Cpu, 1_000_000);
     let mut context = Builder::new(application, hardware(), hardware())
-        .device(Role::Cpu, pool())
-        .device(Role::Acc, emulated(Vec::new()))
-        .reg_app_func(slow, "add", Role::Cpu, 0)
-        .reg_app_func(host(), "add", Role::Acc, 0)
-        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .device(DeviceRole::Cpu, pool())
+        .device(DeviceRole::Acc, emulated(Vec::new()))
+        .reg_app_func(slow, "add", DeviceRole::Cpu, 0)
+        .reg_app_func(host(), "add", DeviceRole::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu)
         .strategy(Choose::AllCpu)
         .limits(patient())
         .init()
-        .expect("it begins");
-    // What the processor takes for a job is known then.
+        .expect("context starts");
+    // The processor's job time is known after these requests.
     all(&mut context, "ADD", &inputs(40));
     log.lock().expect("no panic").clear();
     context.send(message(&context, "TWICE", 0, b"x")).expect("room");
@@ -284,18 +294,18 @@ fn what_goes_on_passes_what_begins() {
     }
     (0..=20).for_each(|_| drop(answer(&mut context)));
     let log = log.lock().expect("no panic");
-    let second = log.iter().position(|input| *input == sum(b"x")[..]).expect("it is there");
-    // Before it are those that the processor had already.
+    let second = log.iter().position(|input| *input == sum(b"x")[..]).expect("device exists");
+    // Only jobs that the processor had already received run before it.
     assert!(log[0] == b"x" && second < 8, "{second}: {log:?}");
 }
 
 #[test]
-fn too_many_are_refused_and_unknown_ones() {
-    // Nothing is answered until the gate opens.
+fn excess_and_unknown_requests_are_refused() {
+    // No job is completed until the gate opens.
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let held = || {
         let gate = Arc::clone(&gate);
-        Code::host(move |input, output| {
+        TaskCode::host(move |input, output| {
             let (open, opens) = &*gate;
             drop(opens.wait_while(open.lock().expect("no panic"), |open| !*open).expect("no panic"));
             add(input, output)
@@ -304,14 +314,14 @@ fn too_many_are_refused_and_unknown_ones() {
     let select = patient().select.in_flight_max(4);
     let hardware = || Hardware::preset(Preset::Direct);
     let mut context = Builder::new(application(), hardware(), hardware())
-        .device(Role::Cpu, pool())
-        .device(Role::Acc, emulated(Vec::new()))
-        .reg_app_func(held(), "add", Role::Cpu, 0)
-        .reg_app_func(held(), "add", Role::Acc, 0)
-        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .device(DeviceRole::Cpu, pool())
+        .device(DeviceRole::Acc, emulated(Vec::new()))
+        .reg_app_func(held(), "add", DeviceRole::Cpu, 0)
+        .reg_app_func(held(), "add", DeviceRole::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu)
         .limits(Limits { select, ..patient() })
         .init()
-        .expect("it begins");
+        .expect("context starts");
     for tag in 0..4 {
         context.send(message(&context, "ADD", tag, b"x")).expect("room");
     }
@@ -328,9 +338,10 @@ fn too_many_are_refused_and_unknown_ones() {
 }
 
 #[test]
-fn an_application_may_handle_requests_itself() {
+fn application_may_handle_requests_itself() {
     let builder = builder(emulated(Vec::new()), host()).handles_itself(false);
-    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    let mut context =
+        builder.reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu).init().expect("context starts");
     for tag in 0..3 {
         context.send(message(&context, "ADD", tag, b"x")).expect("room");
     }
@@ -341,33 +352,33 @@ fn an_application_may_handle_requests_itself() {
                 came += 1;
                 incoming.answer(Instant(u64::MAX), Bytes::from_static(b"own"));
             }
-            // On another role than its path names.
-            Event::Request(incoming) => context.handle(incoming, Role::Cpu),
+            // On another role than that of its path.
+            Event::Request(incoming) => context.handle(incoming, DeviceRole::Cpu),
             Event::Answer(answer) => results.push(answer.result.expect("an answer")),
             Event::Handled => handled += 1,
             other @ Event::Accessed { .. } => panic!("{other:?}"),
         }
     }
-    assert_eq!(handled, 2, "one was answered without");
+    assert_eq!(handled, 2, "one request was answered without the accelerator");
     results.sort();
     assert!(results.contains(&sum(b"x")) && results.contains(&Bytes::from_static(b"own")), "{results:?}");
 }
 
 #[test]
-fn kernels_and_the_host_answer_alike() {
-    let device = match open(&Choice::OpenCl(0)) {
+fn kernel_answers_equal_host_answers() {
+    let device = match open(&DeviceChoice::OpenCl(0)) {
         Ok(device) => device,
         Err(error) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => return println!("skipped: {error}"),
         Err(error) => panic!("{error}"),
     };
     let source = "kernel void add(global const uchar *input, uint input_bytes, global uchar *output, uint max) {\n\
                   uint i = get_global_id(0);\n  if (i < input_bytes && i < max) output[i] = input[i] + 7;\n}";
-    let (items, length) = (Items::PerInput(1), Length::AsInput);
+    let (items, length) = (WorkItemCount::PerInput(1), AnswerLength::AsInput);
     let (options, tables) = (String::new(), Vec::new());
     let kernel = Kernel { source: source.into(), entry: "add".into(), options, items, group: 64, length, tables };
-    let builder = builder(device, Code::OpenCl(kernel)).strategy(Choose::RoundRobin);
-    let builder = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu);
-    let mut context = builder.init().expect("it begins");
+    let builder = builder(device, TaskCode::OpenCl(kernel)).strategy(Choose::RoundRobin);
+    let builder = builder.reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu);
+    let mut context = builder.init().expect("context starts");
     let mut inputs = inputs(300);
     inputs.push(vec![3; 200_000]);
     assert_sums(&all(&mut context, "ADD", &inputs), &inputs);

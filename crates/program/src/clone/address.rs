@@ -1,32 +1,37 @@
-//! Addresses: which endpoint a server of the pool is (AddrT). After the queues were compared (NetClone §3.7).
+//! Address stage: endpoint of a server of the pool (AddrT), after the comparison of queues (NetClone §3.7).
 
 use pathcall_wire::CloneFrame;
 
-use super::Call;
-use super::pools::{Endpoints, Entry};
-use crate::{Action, Endpoint, Reason};
+use super::CallContext;
+use super::pools::{Endpoints, PoolEntry};
+use crate::{Endpoint, FrameAction, FrameDropReason};
 
 /// Addresses a frame to a server.
-pub(super) fn to_server(frame: &mut CloneFrame<&mut [u8]>, entry: &Entry, endpoints: &Endpoints, sid: u16) -> Action {
+pub(super) fn to_server(
+    frame: &mut CloneFrame<&mut [u8]>,
+    entry: &PoolEntry,
+    endpoints: &Endpoints,
+    sid: u16,
+) -> FrameAction {
     let to = entry.server(sid).and_then(|server| of_pool(endpoints, server, entry.pool.gaid));
-    let Some(to) = to else { return Action::Drop(Reason::UnknownEndpoint) };
+    let Some(to) = to else { return FrameAction::Drop(FrameDropReason::UnknownEndpoint) };
     let mut base = frame.base_mut();
     base.set_dst(to.endpoint);
     base.set_dst_incarnation(to.incarnation);
-    Action::Forward(to.endpoint)
+    FrameAction::Forward(to.endpoint)
 }
 
-/// A request for the very server that it is addressed to.
-pub(super) fn as_addressed(call: &Call<'_>, entry: &Entry, endpoints: &Endpoints) -> Action {
+/// Forwards a request to the server that it is addressed to.
+pub(super) fn as_addressed(call: &CallContext<'_>, entry: &PoolEntry, endpoints: &Endpoints) -> FrameAction {
     let is_server = entry.pool.servers.contains(&call.base().dst());
-    if is_server { onward(call, endpoints) } else { Action::Drop(Reason::UnknownEndpoint) }
+    if is_server { onward(call, endpoints) } else { FrameAction::Drop(FrameDropReason::UnknownEndpoint) }
 }
 
-/// To the endpoint that it is addressed to, if that is one of the pool's.
-pub(super) fn onward(call: &Call<'_>, endpoints: &Endpoints) -> Action {
+/// Forwards a frame to the addressed endpoint, if it belongs to the pool.
+pub(super) fn onward(call: &CallContext<'_>, endpoints: &Endpoints) -> FrameAction {
     match of_pool(endpoints, call.base().dst(), call.base().gaid()) {
-        Some(to) => Action::Forward(to.endpoint),
-        None => Action::Drop(Reason::UnknownEndpoint),
+        Some(to) => FrameAction::Forward(to.endpoint),
+        None => FrameAction::Drop(FrameDropReason::UnknownEndpoint),
     }
 }
 

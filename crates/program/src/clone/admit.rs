@@ -1,38 +1,44 @@
-//! Admission: a caller asks, a server answers, each in its own name, and both with the pool's token.
+//! Admission of calls: a caller sends requests, a server answers, each under its own id, and both with the pool's
+//! token.
 
-use pathcall_wire::{Flags, Instant, Kind, Mutant, mutant, token};
+use pathcall_wire::{Flags, FrameKind, Instant, Mutant, mutant, token};
 
-use super::Call;
-use super::pools::{Endpoints, Entry};
-use crate::admit::Refused;
-use crate::{Action, Reason};
+use super::CallContext;
+use super::pools::{Endpoints, PoolEntry};
+use crate::admit::AdmissionRefusal;
+use crate::{FrameAction, FrameDropReason};
 
-/// Admits a frame, or does not. Nothing but a counter has changed before its token was looked at.
+/// Admits or refuses a frame. Before the token is checked only a counter changes.
 #[inline]
-pub(crate) fn admit(entry: &mut Entry, endpoints: &Endpoints, now: Instant, call: &Call<'_>) -> Result<(), Refused> {
+pub(crate) fn admit(
+    entry: &mut PoolEntry,
+    endpoints: &Endpoints,
+    now: Instant,
+    call: &CallContext<'_>,
+) -> Result<(), AdmissionRefusal> {
     let base = call.base();
     if !token::admits(entry.key.as_ref(), call.frame.as_bytes()) && !mutant::on(Mutant::ElementToken) {
         entry.counters.unauthentic += 1;
-        return Err(Refused::Unauthentic);
+        return Err(AdmissionRefusal::Unauthentic);
     }
     let lives = endpoints
         .get(&base.src())
         .is_some_and(|sender| sender.gaid == base.gaid() && sender.incarnation == base.src_incarnation());
     if !lives {
         entry.counters.not_admitted += 1;
-        return Err(Refused::NotAdmitted);
+        return Err(AdmissionRefusal::NotAdmitted);
     }
-    let answers = matches!(call.frame.kind(), Kind::CloneReply | Kind::CloneWorking);
+    let answers = matches!(call.frame.kind(), FrameKind::CloneReply | FrameKind::CloneWorking);
     if answers != base.has(Flags::FROM_SERVER) {
-        return Err(Refused::Forged);
+        return Err(AdmissionRefusal::Forged);
     }
-    // The state of a server is what it says itself.
+    // A server may report only its own state.
     let itself = match answers {
         true => entry.server(call.head().sid()) == Some(base.src()) || mutant::on(Mutant::CloneSidUnchecked),
         false => !entry.pool.servers.contains(&base.src()),
     };
     if !itself {
-        return Err(Refused::Forged);
+        return Err(AdmissionRefusal::Forged);
     }
     entry.last_seen = Some(now);
     entry.counters.admitted += 1;
@@ -40,22 +46,22 @@ pub(crate) fn admit(entry: &mut Entry, endpoints: &Endpoints, now: Instant, call
     Ok(())
 }
 
-impl Call<'_> {
-    /// What becomes of a frame that is not admitted: it goes on, unless it is not what it says. `signs`:
-    /// whether the element can sign it again.
-    pub(crate) fn refuse(&mut self, refused: Refused, endpoints: &Endpoints, signs: bool) -> Action {
+impl CallContext<'_> {
+    /// Handles a refused frame: forwards it with a flag, or drops it if it is forged or unauthentic. `signs`: whether
+    /// the element has the key to sign it again.
+    pub(crate) fn refuse(&mut self, refused: AdmissionRefusal, endpoints: &Endpoints, signs: bool) -> FrameAction {
         let (dst, gaid) = (self.base().dst(), self.base().gaid());
         let known = endpoints.get(&dst).is_some_and(|to| to.gaid == gaid);
         match refused {
-            Refused::Forged => Action::Drop(Reason::Forged),
-            Refused::Unauthentic => Action::Drop(Reason::Unauthentic),
-            Refused::NotAdmitted if !known => Action::Drop(Reason::NotAdmitted),
-            Refused::NotAdmitted => {
-                // Who can't sign it again leaves it as it came.
+            AdmissionRefusal::Forged => FrameAction::Drop(FrameDropReason::Forged),
+            AdmissionRefusal::Unauthentic => FrameAction::Drop(FrameDropReason::Unauthentic),
+            AdmissionRefusal::NotAdmitted if !known => FrameAction::Drop(FrameDropReason::NotAdmitted),
+            AdmissionRefusal::NotAdmitted => {
+                // An element without the key cannot sign a changed frame, so the frame is left unchanged.
                 if signs || self.flags & Flags::TOKEN == 0 {
                     self.frame.base_mut().set_flags(self.flags | Flags::NOT_ADMITTED);
                 }
-                Action::Forward(dst)
+                FrameAction::Forward(dst)
             }
         }
     }

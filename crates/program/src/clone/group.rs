@@ -1,21 +1,22 @@
-//! Groups: the ordered pair of servers that a request may go to (NetClone §3.3), and the version of the table.
+//! Groups: ordered pairs of servers that a request may go to (NetClone §3.3), and the version of the table.
 
 use pathcall_wire::clone::{groups, pair};
 use pathcall_wire::{Mutant, mutant};
 
-use super::{Call, Pool};
+use super::{AdmittedPool, CallContext};
 
-/// Two servers by SID: the second for the clone, or if its queue is shorter. One server is both.
+/// Two servers by SID: the second gets the clone, or the request if its queue is shorter. In a pool of one both are the
+/// same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) first: u16,
     pub(super) second: u16,
 }
 
-/// A request's pair, and whether it is the one that its caller drew. One of another version becomes some
-/// pair: any is right. `None`: the pool has no servers.
+/// Pair of a request, and whether the caller drew it. A group of another version is mapped to some pair, as any is
+/// valid. `None`: the pool has no servers.
 #[inline]
-pub(super) fn of_request(call: &Call<'_>, pool: &Pool) -> Option<(Pair, bool)> {
+pub(super) fn of_request(call: &CallContext<'_>, pool: &AdmittedPool) -> Option<(Pair, bool)> {
     let (grp, servers) = (call.head().grp(), pool.servers.len());
     let drawn = pair(grp, servers).filter(|_| call.base().epoch() == pool.version);
     let (first, second) = match drawn {
@@ -25,9 +26,9 @@ pub(super) fn of_request(call: &Call<'_>, pool: &Pool) -> Option<(Pair, bool)> {
     Some((Pair { first, second }, drawn.is_some()))
 }
 
-/// Who has the call that a cancel is about, beside the server that it names; `None`: that is not known
-/// any more, or nobody.
-pub(super) fn other(call: &Call<'_>, pool: &Pool) -> Option<u16> {
+/// Other server that has the call of a cancel, besides the one that the cancel names; `None` if unknown, or if there is
+/// none.
+pub(super) fn other(call: &CallContext<'_>, pool: &AdmittedPool) -> Option<u16> {
     let current = call.base().epoch() == pool.version || mutant::on(Mutant::CloneCancelStale);
     let (first, second) = pair(call.head().grp(), pool.servers.len()).filter(|_| current)?;
     match call.head().sid() {

@@ -1,16 +1,16 @@
-//! Loads: how many requests wait at each server (StateT; RackSched's load table), and their shadow, because
-//! a frame visits an array once (NetClone §3.4).
+//! Loads: queue length of each server (StateT; RackSched's load table), with a shadow copy, because a frame visits an
+//! array once (NetClone §3.4).
 
 use pathcall_wire::clone::MAX_SERVERS;
 use pathcall_wire::{CloneFlags, Mutant, mutant};
 
 use super::group::Pair;
-use super::{Call, CloneRegisters, Decision};
+use super::{CallContext, CloneRegisters, Decision};
 
-/// Both idle: both get it, if it may be cloned (line 6). Else the shorter queue, if that is wanted (§3.7).
-/// Else the first.
+/// Decision by load: both servers if both are idle and the request may be cloned (line 6), else the shorter queue if
+/// wanted (§3.7), else the first server.
 #[inline]
-pub(super) fn decide(call: &mut Call<'_>, pair: Pair, place: usize, registers: &mut CloneRegisters) -> Decision {
+pub(super) fn decide(call: &mut CallContext<'_>, pair: Pair, place: usize, registers: &mut CloneRegisters) -> Decision {
     let may_clone = call.has(CloneFlags::CLONE) || mutant::on(Mutant::CloneUnasked);
     let may_choose = call.has(CloneFlags::SHORTEST);
     if pair.first == pair.second || !(may_clone || may_choose) {
@@ -29,8 +29,8 @@ pub(super) fn decide(call: &mut Call<'_>, pair: Pair, place: usize, registers: &
     }
 }
 
-/// A server's word about itself (lines 15 and 16).
-pub(super) fn note(call: &mut Call<'_>, place: usize, registers: &mut CloneRegisters) {
+/// Records the state that a server reports (lines 15 and 16).
+pub(super) fn record_state(call: &mut CallContext<'_>, place: usize, registers: &mut CloneRegisters) {
     let (sid, state) = (call.head().sid(), call.head().state());
     let at = place * MAX_SERVERS + usize::from(sid).min(MAX_SERVERS - 1);
     registers.loads.visit(&mut call.pass, at, 1)[0] = state;

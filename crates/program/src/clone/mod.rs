@@ -1,5 +1,5 @@
-//! Calls to a pool of servers: the element steers each, may clone it, and stops the slower answer
-//! (NetClone, with RackSched's shorter queue).
+//! Calls to a pool of servers: the element steers each call, may clone it, and filters the slower answer (NetClone,
+//! with RackSched's shortest queue).
 //!
 //! ```text
 //! request ─► admit ─► number ─► group ─► load, shadow ─► request ─► address ─► forward │ forward, and:
@@ -8,10 +8,10 @@
 //! cancel ──► admit ───────────► group ──────────────────────────────► address ─► forward
 //! ```
 //!
-//! One module per stage, in packet order (NetClone Algorithm 1, §3.3 to §3.7); [`pools`] has who serves.
-//! A group is an ordered pair of a pool's servers and stands in no table: it follows from its number
-//! ([`pathcall_wire::clone::pair`]). What the registers hold may be lost or wrong at any time: calls are
-//! answered all the same, by their callers' care.
+//! One module per stage, in packet order (NetClone Algorithm 1, §3.3 to §3.7); [`pools`] has the table of pools. A
+//! group is an ordered pair of a pool's servers and is stored in no table: it follows from its number
+//! ([`pathcall_wire::clone::pair`]). The registers may be lost or wrong at any time: callers make sure that calls are
+//! answered nevertheless.
 
 mod address;
 mod admit;
@@ -25,29 +25,29 @@ mod request;
 
 use group::Pair;
 use pathcall_wire::clone::{CLONE, ORIGINAL};
-use pathcall_wire::{Base, CloneFlags, CloneFrame, CloneHeader, Flags, Instant, Kind, Mutant, mutant};
-pub use pools::Pool;
+use pathcall_wire::{Base, CloneFlags, CloneFrame, CloneHeader, Flags, FrameKind, Instant, Mutant, mutant};
+pub use pools::AdmittedPool;
 pub use registers::{CloneRegisters, CloneSize};
 use request::Decision;
 
-use crate::admit::Refused;
+use crate::admit::AdmissionRefusal;
 use crate::registers::Pass;
-use crate::{Action, Program, Reason, Tables, Verdict};
+use crate::{AdmissionTables, FrameAction, FrameDropReason, FrameVerdict, SwitchProgram};
 
-/// A frame on its way through the stages. What a stage reads of its headers no stage before has changed, but for
-/// the id that a request is given.
+/// Frame of a call in the pipeline. No stage changes a header field that a later stage reads, except the id of a
+/// request.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct CallContext<'a> {
     frame: CloneFrame<&'a mut [u8]>,
-    /// As the frame leaves with them, if it is admitted.
+    /// Flags with which the frame leaves, if it is admitted.
     flags: u16,
     congested: bool,
     pass: Pass,
 }
 
-impl<'a> Call<'a> {
-    /// A frame that has just come. Its flags are read without what only an element may say, and with
-    /// its mark; in the frame nothing changes before it is admitted.
+impl<'a> CallContext<'a> {
+    /// Context of a new frame. Flags that only an element may set are masked, and the congestion mark is added; the
+    /// frame itself changes after admission.
     pub(crate) fn new(frame: CloneFrame<&'a mut [u8]>, congested: bool) -> Self {
         let mark = if congested { Flags::ECN } else { 0 };
         let flags = frame.base().flags() & !Flags::NOT_ADMITTED | mark;
@@ -67,24 +67,24 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A pool and what its frames touch.
+/// Pool, and the state that its frames access.
 struct Stages<'t> {
-    entry: &'t mut pools::Entry,
+    entry: &'t mut pools::PoolEntry,
     endpoints: &'t pools::Endpoints,
     registers: &'t mut CloneRegisters,
     switch_id: u16,
 }
 
-impl Program {
-    /// Takes a frame of a call through the pipeline.
-    pub(crate) fn steer(&mut self, now: Instant, mut call: Call<'_>) -> Action {
-        let Tables { pools, endpoints, clones: registers, .. } = &mut self.tables;
+impl SwitchProgram {
+    /// Runs a frame of a call through the pipeline.
+    pub(crate) fn steer(&mut self, now: Instant, mut call: CallContext<'_>) -> FrameAction {
+        let AdmissionTables { pools, endpoints, clones: registers, .. } = &mut self.tables;
         let mut gaid = call.base().gaid();
         if mutant::on(Mutant::TogetherApplicationSteered) && !pools.contains_key(&gaid) {
             gaid = pools.keys().min().copied().unwrap_or(gaid);
         }
         let Some(entry) = pools.get_mut(&gaid) else {
-            return call.refuse(Refused::NotAdmitted, endpoints, false);
+            return call.refuse(AdmissionRefusal::NotAdmitted, endpoints, false);
         };
         let key = entry.key;
         let action = match admit::admit(entry, endpoints, now, &call) {
@@ -94,31 +94,32 @@ impl Program {
                 Stages { entry, endpoints, registers, switch_id: self.switch_id.get() }.pass(&mut call)
             }
         };
-        if let (Some(key), Action::Forward(_) | Action::Clone(_)) = (key, action) {
+        if let (Some(key), FrameAction::Forward(_) | FrameAction::Clone(_)) = (key, action) {
             call.frame.sign(&key);
         }
         action
     }
 
-    /// The second pass of a request, the bytes of which have just left under [`Action::Clone`]: makes of
-    /// them the clone, for the other server of its pair (Algorithm 1, lines 11 to 13). Only the element
-    /// itself may ask for it; what a host says of passes is not believed.
-    pub fn recirculate(&mut self, bytes: &mut [u8]) -> Verdict {
+    /// Second pass of a request whose bytes have just been sent with [`FrameAction::Clone`]: makes the clone for the
+    /// other server of its pair (Algorithm 1, lines 11 to 13). Only the element itself may call this; pass flags of
+    /// hosts are ignored.
+    pub fn recirculate(&mut self, bytes: &mut [u8]) -> FrameVerdict {
         let len = bytes.len();
-        let action = CloneFrame::new_checked(bytes).map_or(Action::Drop(Reason::Malformed), |frame| self.again(frame));
+        let action = CloneFrame::new_checked(bytes)
+            .map_or(FrameAction::Drop(FrameDropReason::Malformed), |frame| self.second_pass(frame));
         self.counters.verdict(action);
-        Verdict { action, len }
+        FrameVerdict { action, len }
     }
 
-    fn again(&mut self, mut frame: CloneFrame<&mut [u8]>) -> Action {
-        let Tables { pools, endpoints, .. } = &self.tables;
+    fn second_pass(&mut self, mut frame: CloneFrame<&mut [u8]>) -> FrameAction {
+        let AdmissionTables { pools, endpoints, .. } = &self.tables;
         let (gaid, sid) = (frame.base().gaid(), frame.head().sid());
-        let Some(entry) = pools.get(&gaid).filter(|_| frame.kind() == Kind::CloneRequest) else {
-            return Action::Drop(Reason::NotAdmitted);
+        let Some(entry) = pools.get(&gaid).filter(|_| frame.kind() == FrameKind::CloneRequest) else {
+            return FrameAction::Drop(FrameDropReason::NotAdmitted);
         };
         frame.head_mut().set_clo(CLONE);
         let action = address::to_server(&mut frame, entry, endpoints, sid);
-        if let (Some(key), Action::Forward(_)) = (entry.key, action) {
+        if let (Some(key), FrameAction::Forward(_)) = (entry.key, action) {
             frame.sign(&key);
         }
         action
@@ -127,27 +128,27 @@ impl Program {
 
 impl Stages<'_> {
     #[inline]
-    fn pass(&mut self, call: &mut Call<'_>) -> Action {
-        // NetClone §3.7: only one element on the way works on a call, the first.
+    fn pass(&mut self, call: &mut CallContext<'_>) -> FrameAction {
+        // NetClone §3.7: only the first element on the path processes a call.
         let decided = call.head().switch_id();
-        let ours = decided == 0 || decided == self.switch_id;
-        if call.flags & Flags::CROSS != 0 || !(ours || mutant::on(Mutant::CloneSwitchIgnored)) {
+        let first_switch = decided == 0 || decided == self.switch_id;
+        if call.flags & Flags::CROSS != 0 || !(first_switch || mutant::on(Mutant::CloneSwitchIgnored)) {
             self.entry.counters.passed += 1;
             return address::onward(call, self.endpoints);
         }
         match call.frame.kind() {
-            Kind::CloneRequest => self.request(call),
-            Kind::CloneReply => self.reply(call),
-            Kind::CloneCancel => self.cancel(call),
+            FrameKind::CloneRequest => self.request(call),
+            FrameKind::CloneReply => self.reply(call),
+            FrameKind::CloneCancel => self.cancel(call),
             _ => self.working(call),
         }
     }
 
-    /// Algorithm 1, lines 1 to 10.
-    fn request(&mut self, call: &mut Call<'_>) -> Action {
+    /// Processes a request (Algorithm 1, lines 1 to 10).
+    fn request(&mut self, call: &mut CallContext<'_>) -> FrameAction {
         let cloned = call.head().clo() == CLONE && mutant::on(Mutant::CloneBelieved);
         if let Err(reason) = number::number(call, &mut self.registers.numbers) {
-            return Action::Drop(reason);
+            return FrameAction::Drop(reason);
         }
         let mut head = call.frame.head_mut();
         head.set_switch_id(self.switch_id);
@@ -158,10 +159,10 @@ impl Stages<'_> {
             return address::as_addressed(call, self.entry, self.endpoints);
         }
         let Some((pair, current)) = group::of_request(call, &self.entry.pool) else {
-            return Action::Drop(Reason::UnknownEndpoint);
+            return FrameAction::Drop(FrameDropReason::UnknownEndpoint);
         };
         if !current && mutant::on(Mutant::CloneStaleDropped) {
-            return Action::Drop(Reason::Stale);
+            return FrameAction::Drop(FrameDropReason::Stale);
         }
         let decision = self.decide(call, pair);
         let counters = &mut self.entry.counters;
@@ -177,50 +178,51 @@ impl Stages<'_> {
         }
         let action = address::to_server(&mut call.frame, self.entry, self.endpoints, sid);
         match action {
-            Action::Forward(endpoint) if decision == Decision::Both => Action::Clone(endpoint),
+            FrameAction::Forward(endpoint) if decision == Decision::Both => FrameAction::Clone(endpoint),
             _ => action,
         }
     }
 
-    /// Which of the pair gets it. The first part of a request decides for all (NetClone §3.7).
-    fn decide(&mut self, call: &mut Call<'_>, pair: Pair) -> Decision {
+    /// Decides which servers of the pair get the request. The first part of a request decides for all parts (NetClone
+    /// §3.7).
+    fn decide(&mut self, call: &mut CallContext<'_>, pair: Pair) -> Decision {
         let mut decision = Decision::First;
         if call.head().part() == 0 || mutant::on(Mutant::ClonePartsDecided) {
             decision = load::decide(call, pair, self.entry.place, self.registers);
         }
         if call.head().parts() > 1 && !mutant::on(Mutant::ClonePartsDecided) {
-            decision = request::meet(call, decision, &mut self.registers.requests);
+            decision = request::recall_decision(call, decision, &mut self.registers.requests);
         }
         decision
     }
 
-    /// Algorithm 1, lines 14 to 25.
-    fn reply(&mut self, call: &mut Call<'_>) -> Action {
-        self.note(call);
-        if filter::stops(call, self.registers) {
+    /// Processes an answer (Algorithm 1, lines 14 to 25).
+    fn reply(&mut self, call: &mut CallContext<'_>) -> FrameAction {
+        self.record_state(call);
+        if filter::is_filtered(call, self.registers) {
             self.entry.counters.filtered += 1;
-            return Action::Drop(Reason::Filtered);
+            return FrameAction::Drop(FrameDropReason::Filtered);
         }
         address::onward(call, self.endpoints)
     }
 
-    /// A server says that it has a call and has not answered it yet: its state is noted.
-    fn working(&mut self, call: &mut Call<'_>) -> Action {
-        self.note(call);
+    /// Processes a report of a server that it works on a call: records the server's state.
+    fn working(&mut self, call: &mut CallContext<'_>) -> FrameAction {
+        self.record_state(call);
         address::onward(call, self.endpoints)
     }
 
-    fn note(&mut self, call: &mut Call<'_>) {
+    fn record_state(&mut self, call: &mut CallContext<'_>) {
         self.entry.counters.replies += 1;
-        load::note(call, self.entry.place, self.registers);
+        load::record_state(call, self.entry.place, self.registers);
     }
 
-    /// A call is answered: the other of its pair need not begin it. Who was that is known as long as the
-    /// table of groups is the same.
-    fn cancel(&mut self, call: &mut Call<'_>) -> Action {
+    /// Processes a cancel: the call is answered, so the other server of its pair need not begin it. The pair is known
+    /// as long as the table of groups is unchanged.
+    fn cancel(&mut self, call: &mut CallContext<'_>) -> FrameAction {
         let Some(sid) = group::other(call, &self.entry.pool) else {
             self.entry.counters.stale_groups += 1;
-            return Action::Drop(Reason::Stale);
+            return FrameAction::Drop(FrameDropReason::Stale);
         };
         self.entry.counters.cancels += 1;
         address::to_server(&mut call.frame, self.entry, self.endpoints, sid)

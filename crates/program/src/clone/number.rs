@@ -1,29 +1,29 @@
-//! Numbers: each request of one part gets the element's next (Algorithm 1, lines 2 and 3).
+//! Request numbers: each request of one part gets the element's next number (Algorithm 1, lines 2 and 3).
 
 use pathcall_wire::clone::{CALLER_ID, is_id_of};
 use pathcall_wire::{Mutant, mutant};
 
-use super::Call;
-use crate::Reason;
+use super::CallContext;
+use crate::FrameDropReason;
 use crate::registers::RegisterArray;
 
-/// Numbers a request, unless it brings its caller's id (§3.7: sent again, or of several parts).
+/// Numbers a request, unless it has an id of its caller (§3.7: sent again, or of several parts).
 ///
 /// # Errors
-/// Why it is dropped: parts that could not be told from another's, or an id in another's name, under which
-/// it could have that one's answers stopped.
+/// The request is dropped if its parts could not be distinguished from another's, or if its id names another caller,
+/// whose answers could be filtered by it.
 #[inline]
-pub(super) fn number(call: &mut Call<'_>, numbers: &mut RegisterArray<u64>) -> Result<(), Reason> {
+pub(super) fn number(call: &mut CallContext<'_>, numbers: &mut RegisterArray<u64>) -> Result<(), FrameDropReason> {
     let head = call.head();
     if head.req_id() & CALLER_ID != 0 {
         let own = is_id_of(head.req_id(), call.base().src()) || mutant::on(Mutant::CloneIdUnchecked);
-        return if own { Ok(()) } else { Err(Reason::Forged) };
+        return if own { Ok(()) } else { Err(FrameDropReason::Forged) };
     }
     if head.parts() > 1 {
-        return Err(Reason::Malformed);
+        return Err(FrameDropReason::Malformed);
     }
     let last = &mut numbers.visit(&mut call.pass, 0, 1)[0];
-    // From 1, in 63 bits; 0 is no id.
+    // From 1, in 63 bits; 0 means no id.
     *last = if *last >= CALLER_ID - 1 { 1 } else { *last + 1 };
     let number = *last;
     call.frame.head_mut().set_req_id(number);

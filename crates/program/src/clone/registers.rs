@@ -1,4 +1,4 @@
-//! The register arrays of calls, in stage order.
+//! Register arrays of calls, in stage order.
 
 use pathcall_wire::clone::MAX_SERVERS;
 
@@ -8,18 +8,18 @@ use crate::registers::RegisterArray;
 /// Sizes of the tables for calls to pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneSize {
-    /// Pools.
+    /// Number of pools.
     pub pools: usize,
-    /// Slots of the table of cloned requests: requests of several parts that arrive at one time.
+    /// Slots of the table of cloned requests: multi-part requests that arrive at the same time.
     pub requests: usize,
-    /// Filter tables.
+    /// Number of filter tables.
     pub filters: usize,
-    /// Slots of each.
+    /// Slots of each filter table.
     pub slots: usize,
 }
 
 impl CloneSize {
-    /// Two filter tables, as in the paper (§4.1), of half as many slots, each of which keeps more.
+    /// Two filter tables, as in the paper (§4.1), with half as many slots of larger entries.
     pub const DEFAULT: Self = Self { pools: 64, requests: 4096, filters: 2, slots: 1 << 16 };
 }
 
@@ -29,42 +29,42 @@ impl Default for CloneSize {
     }
 }
 
-/// What the first part of a request was found to be: a slot of the table of cloned requests.
+/// Decision for the first part of a request: slot of the table of cloned requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cloned {
-    /// The request's id; 0: the slot is free.
+pub struct ClonedRequest {
+    /// Id of the request; 0: the slot is free.
     pub req_id: u64,
-    /// Its pool.
+    /// Pool of the request.
     pub gaid: u32,
-    /// Bit 0: the first of its pair gets it; bit 1: the second does.
+    /// Bit 0: the first server of the pair gets the request; bit 1: the second does.
     pub to: u8,
 }
 
-/// Which answer has passed: a slot of a filter table. The paper keeps the id alone; with the pool no other
-/// pool's answers are stopped, with the server the parts of one answer are told from another's.
+/// Fingerprint of an answer that has passed: slot of a filter table. The paper stores the id only; the pool keeps pools
+/// apart, and the server distinguishes the parts of one answer from another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fingerprint {
-    /// The request's id; 0: the slot is free.
+    /// Id of the request; 0: the slot is free.
     pub req_id: u64,
-    /// Its pool.
+    /// Pool of the request.
     pub gaid: u32,
-    /// The server that answered first.
+    /// Server that answered first.
     pub sid: u16,
 }
 
-/// All arrays of calls. They take memory with the first pool, and are free again with the last one.
+/// All register arrays of calls, allocated with the first pool and freed with the last one.
 #[derive(Debug)]
 pub struct CloneRegisters {
     size: CloneSize,
-    /// One: the last number that was given to a request (SEQ).
+    /// One register: the last request number assigned (SEQ).
     pub numbers: RegisterArray<u64>,
-    /// By pool and server: requests that wait there (StateT).
+    /// Queue length by pool and server (StateT).
     pub loads: RegisterArray<u16>,
-    /// The same again (ShadowT).
+    /// Shadow copy of the loads (ShadowT).
     pub shadows: RegisterArray<u16>,
     /// By hash of the id.
-    pub requests: RegisterArray<Cloned>,
-    /// By table and hash of the id (FilterT).
+    pub requests: RegisterArray<ClonedRequest>,
+    /// By filter table and hash of the id (FilterT).
     pub filters: RegisterArray<Fingerprint>,
 }
 
@@ -76,38 +76,38 @@ impl CloneRegisters {
             numbers: RegisterArray::new(numbers.stage, 1, 0),
             loads: RegisterArray::new(loads.stage, 0, 0),
             shadows: RegisterArray::new(shadows.stage, 0, 0),
-            requests: RegisterArray::new(requests.stage, 0, Cloned::default()),
+            requests: RegisterArray::new(requests.stage, 0, ClonedRequest::default()),
             filters: RegisterArray::new(filters.stage, 0, Fingerprint::default()),
         }
     }
 
-    /// How large they are, or will be.
+    /// Sizes, also before the allocation.
     #[must_use]
     pub fn size(&self) -> CloneSize {
         self.size
     }
 
-    /// Takes the memory, if that is not done yet.
+    /// Allocates the memory, if that is not done yet.
     pub(crate) fn provide(&mut self) {
         let CloneSize { pools, requests, filters, slots } = self.size;
         if self.loads.size() < pools * MAX_SERVERS {
             let [.., of_loads, of_shadows, of_requests, of_filters] = &ARRAYS;
             self.loads = RegisterArray::new(of_loads.stage, pools * MAX_SERVERS, 0);
             self.shadows = RegisterArray::new(of_shadows.stage, pools * MAX_SERVERS, 0);
-            self.requests = RegisterArray::new(of_requests.stage, requests, Cloned::default());
+            self.requests = RegisterArray::new(of_requests.stage, requests, ClonedRequest::default());
             self.filters = RegisterArray::new(of_filters.stage, filters * slots, Fingerprint::default());
         }
     }
 
-    /// Gives the memory back, with the last pool; numbers go on.
+    /// Frees the memory with the last pool; the request number is kept.
     pub(crate) fn release(&mut self) {
         let numbers = self.numbers.peek(0, 1)[0];
         *self = Self::new(self.size);
         self.numbers.reset(0, 1, numbers);
     }
 
-    /// Takes the loads of a pool's servers to their new places.
-    pub(crate) fn rearrange(&mut self, place: usize, before: &[u32], after: &[u32]) {
+    /// Moves the loads of a pool's servers to their new positions.
+    pub(crate) fn move_loads(&mut self, place: usize, before: &[u32], after: &[u32]) {
         let at = place * MAX_SERVERS;
         for array in [&mut self.loads, &mut self.shadows] {
             let mut known = [0; MAX_SERVERS];
@@ -120,9 +120,9 @@ impl CloneRegisters {
     }
 }
 
-/// Where an id belongs among so many slots.
-pub(crate) fn place_of(req_id: u64, slots: usize) -> usize {
-    // 2^64 / golden ratio: ids that follow each other are far apart.
+/// Slot of an id in a table of `slots` slots.
+pub(crate) fn slot_of(req_id: u64, slots: usize) -> usize {
+    // 2^64 / golden ratio: consecutive ids are far apart.
     let hash = req_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((hash * slots as u64) >> 32) as usize
 }

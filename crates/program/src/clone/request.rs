@@ -1,10 +1,10 @@
-//! The table of cloned requests: all parts of a request take the way of its first (NetClone §3.7).
+//! Table of cloned requests: all parts of a request go to the same servers as its first part (NetClone §3.7).
 
-use super::Call;
-use super::registers::{Cloned, place_of};
+use super::CallContext;
+use super::registers::{ClonedRequest, slot_of};
 use crate::registers::RegisterArray;
 
-/// Which servers of its pair a request goes to.
+/// Servers of the pair that get a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     First,
@@ -12,18 +12,22 @@ pub(super) enum Decision {
     Both,
 }
 
-/// What holds for a part of a request of several: what its first part has left here; of a first part,
-/// `decided`, which is left here. Without either it goes to the first server, as if it were alone.
-pub(super) fn meet(call: &mut Call<'_>, decided: Decision, requests: &mut RegisterArray<Cloned>) -> Decision {
+/// Decision for a part of a multi-part request: the recorded decision of its first part, or for a first part `decided`,
+/// which is recorded. Without a record the part goes to the first server.
+pub(super) fn recall_decision(
+    call: &mut CallContext<'_>,
+    decided: Decision,
+    requests: &mut RegisterArray<ClonedRequest>,
+) -> Decision {
     let (req_id, gaid) = (call.head().req_id(), call.base().gaid());
-    let at = place_of(req_id, requests.size());
+    let at = slot_of(req_id, requests.size());
     let slot = &mut requests.visit(&mut call.pass, at, 1)[0];
     if (slot.req_id, slot.gaid) == (req_id, gaid) {
-        // Of a first part that comes again, too: the others have gone that way.
+        // Also for a repeated first part, because the other parts went there.
         return Decision::of(slot.to);
     }
     if call.head().part() == 0 {
-        *slot = Cloned { req_id, gaid, to: decided.bits() };
+        *slot = ClonedRequest { req_id, gaid, to: decided.bits() };
     }
     decided
 }

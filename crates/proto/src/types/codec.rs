@@ -1,7 +1,7 @@
-//! The codec of the generated stubs: prost's, but for memory, which is taken once for a message.
+//! Codec of generated stubs: prost's codec with one allocation per message.
 //!
-//! prost's own encoder lets the buffer double until the message fits: an array is copied twice on the
-//! way, and its pages are touched twice.
+//! prost's own encoder doubles the buffer until the message fits, so an array is copied twice and its pages are touched
+//! twice.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, EncodeBuf, Encoder};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-/// Encodes `T` and decodes `U` as protobuf.
+/// Codec that encodes `T` and decodes `U` as protobuf.
 #[derive(Debug, Clone)]
 pub struct Codec<T, U>(PhantomData<(T, U)>);
 
@@ -39,7 +39,7 @@ where
     }
 }
 
-/// Encodes a message into a buffer that has room for it.
+/// Encoder that reserves the whole message first.
 #[derive(Debug, Clone)]
 pub struct WholeEncoder<T>(PhantomData<T>);
 

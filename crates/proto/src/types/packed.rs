@@ -1,17 +1,16 @@
-//! Packed repeated numbers, in bulk: the same three calls as prost's own modules
-//! (`prost::encoding::double` and so on), the same bytes, several times faster.
+//! Bulk codec of packed repeated numbers: the same three functions as prost's own modules (`prost::encoding::double`
+//! and so on), and the same bytes, but several times faster.
 //!
-//! Encoding goes through a block on the stack, so the output buffer is asked for room once per
-//! block and not once per value. Decoding reads straight out of each contiguous piece of the input;
-//! only a value that lies across two pieces, and anything malformed, is left to prost, whose errors
-//! are then the caller's. Memory is taken for values that have arrived, never for a length that
-//! was only announced.
+//! Encoding goes through a block on the stack, so the output buffer is extended once per block instead of once per
+//! value. Decoding reads directly from each contiguous piece of the input. A value across two pieces, and malformed
+//! input, is left to prost, whose errors are returned. Memory is allocated for values that have arrived, never for an
+//! announced length.
 
 use bytes::{Buf, BufMut};
 use prost::DecodeError;
 use prost::encoding::{self, DecodeContext, WireType};
 
-/// Bytes of the block that values are encoded through; it stays in the first-level cache.
+/// Size of the block for encoding, which stays in the first-level cache.
 const BLOCK: usize = 4096;
 
 macro_rules! fixed {
@@ -50,7 +49,7 @@ macro_rules! fixed {
                 if wire_type != WireType::LengthDelimited {
                     return stock::merge_repeated(wire_type, values, buf, ctx);
                 }
-                let (mut left, short) = announced(buf)?;
+                let (mut left, short) = packed_length(buf)?;
                 while left >= WIDTH {
                     let piece = buf.chunk();
                     let bytes = piece.len().min(left) / WIDTH * WIDTH;
@@ -66,7 +65,7 @@ macro_rules! fixed {
                 if left > 0 || short { read_one(values, &mut (&mut *buf).take(left), ctx) } else { Ok(()) }
             }
 
-            /// One value by prost's own hand: it may lie across two pieces, or not be there at all.
+            /// Reads one value with prost: it may lie across two pieces or be incomplete.
             fn read_one(values: &mut Vec<$ty>, buf: &mut impl Buf, ctx: DecodeContext) -> Result<(), DecodeError> {
                 stock::merge_repeated(WireType::$wire, values, buf, ctx)
             }
@@ -82,7 +81,7 @@ pub(super) mod sint64 {
     use super::*;
     use encoding::sint64 as stock;
 
-    /// The longest varint.
+    /// Bytes of the longest varint.
     const LONGEST: usize = 10;
 
     pub(in crate::types) fn encoded_len(tag: u32, values: &[i64]) -> usize {
@@ -122,13 +121,13 @@ pub(super) mod sint64 {
         if wire_type != WireType::LengthDelimited {
             return stock::merge_repeated(wire_type, values, buf, ctx);
         }
-        let (mut left, short) = announced(buf)?;
+        let (mut left, short) = packed_length(buf)?;
         while left > 0 {
             let piece = &buf.chunk()[..buf.chunk().len().min(left)];
             // Each varint has one last byte, with its top bit clear.
             values.reserve(piece.iter().filter(|byte| **byte < 0x80).count());
             let mut at = 0;
-            while let Some((value, len)) = whole_varint(&piece[at..]) {
+            while let Some((value, len)) = complete_varint(&piece[at..]) {
                 values.push(unzigzag(value));
                 at += len;
             }
@@ -144,14 +143,14 @@ pub(super) mod sint64 {
         if short { stock::merge_repeated(WireType::Varint, values, &mut (&mut *buf).take(0), ctx) } else { Ok(()) }
     }
 
-    /// The varint at the front and its length, if it ends here and its 64 bits hold it.
+    /// Varint at the front and its length, if complete and within 64 bits.
     #[inline]
-    fn whole_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    fn complete_varint(bytes: &[u8]) -> Option<(u64, usize)> {
         let mut value = 0;
         for (i, byte) in bytes.iter().take(LONGEST).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * i);
             if *byte < 0x80 {
-                // The tenth byte has room for one bit.
+                // The tenth byte has only one bit of the value.
                 return (i + 1 < LONGEST || *byte < 2).then_some((value, i + 1));
             }
         }
@@ -167,8 +166,8 @@ pub(super) mod sint64 {
     }
 }
 
-/// Reads the length of a packed field: how much of it there is, and whether that is less than announced.
-fn announced(buf: &mut impl Buf) -> Result<(usize, bool), DecodeError> {
+/// Reads the length of a packed field. Returns the available bytes, and whether they are fewer than announced.
+fn packed_length(buf: &mut impl Buf) -> Result<(usize, bool), DecodeError> {
     let len = encoding::decode_varint(buf)?;
     Ok(match usize::try_from(len) {
         Ok(len) if len <= buf.remaining() => (len, false),

@@ -1,4 +1,4 @@
-//! Opens a channel, with options.
+//! Builder of a channel.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -7,49 +7,49 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pathcall_auth::{Credentials, Target, innermost};
+use pathcall_auth::{ConnectTarget, Credentials, innermost};
 use pathcall_endpoint::clone;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
-use pathcall_endpoint::flow::SPENT;
+use pathcall_endpoint::flow::RENEWAL_AT;
 use pathcall_proto::manifest::Manifest;
 use tonic::codegen::BoxFuture;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
-use super::delegated::Delegating;
-use super::dial::{Dial, answering, in_order};
+use super::delegated::DelegateNode;
+use super::dial::{DialOptions, connect_first, order_transports};
 use super::journal::{Journal, JournalError};
-use super::pool::{Pool, Terms};
-use super::session::Slot;
+use super::pool::{PoolMembership, PoolOptions};
+use super::session::ChannelApplication;
 use super::stats::Counters;
 use super::transport::Transport;
 use super::{Channel, Inner};
-use crate::application::{Catalogue, Disagreement};
-use crate::delegate::Traces;
-use crate::delegate::respond::Habits;
-use crate::delegate::trace::Sink;
+use crate::application::{Catalogue, FilterConflict};
+use crate::delegate::TraceSink;
+use crate::delegate::respond::DelegateDefaults;
+use crate::delegate::trace::SharedTraceSink;
 
-/// Reliable flows that a channel asks for in each application. A large call is split over them.
-pub const FLOWS: u32 = 4;
+/// Default number of reliable flows that a channel uses in each application. A large call is split over them.
+pub const DEFAULT_FLOWS: u32 = 4;
 
-/// Options of a channel that is about to be opened.
+/// Options of a channel to be opened.
 #[derive(Debug, Clone)]
 #[must_use = "connect it"]
 pub struct Builder {
     endpoint: Endpoint,
-    /// Other servers that will do.
-    more: Vec<Endpoint>,
-    dial: Dial,
+    /// Further servers to which the channel may connect.
+    alternatives: Vec<Endpoint>,
+    dial: DialOptions,
     catalogue: Catalogue,
-    options: Options,
+    options: ChannelOptions,
     journal: Option<PathBuf>,
     node: Option<Node>,
-    cloned: Option<clone::Options>,
-    habits: Habits,
+    cloned: Option<clone::CloneOptions>,
+    defaults: DelegateDefaults,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Options {
+pub(super) struct ChannelOptions {
     pub(super) local_address: Option<IpAddr>,
     pub(super) flows: u32,
     pub(super) flow_frames: u32,
@@ -57,31 +57,31 @@ pub(super) struct Options {
     pub(super) shared_memory: bool,
 }
 
-/// Why a channel could not be opened.
+/// Error of [`Builder::connect`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The destination is not an address.
-    #[error("not the address of a server: {0}")]
+    /// The destination is not a valid address.
+    #[error("invalid server address: {0}")]
     Destination(#[source] Box<dyn StdError + Send + Sync>),
-    /// Nobody answers there.
+    /// No server accepts connections at the destination.
     #[error("no gRPC server answers at {uri}: {}", innermost(source))]
     Transport {
         /// The destination.
         uri: String,
-        /// What the transport says.
+        /// Error of the transport.
         source: tonic::transport::Error,
     },
-    /// Something takes connections there, and does not answer requests.
-    #[error("the server at {uri} takes connections and answers nothing")]
+    /// A server at the destination accepts connections, but does not answer requests.
+    #[error("the server at {uri} accepts connections but does not answer")]
     Silent {
         /// The destination.
         uri: String,
     },
-    /// The manifests do not fit together.
+    /// The manifests contradict each other.
     #[error(transparent)]
-    Manifest(#[from] Disagreement),
-    /// The journal can't be used.
+    Manifest(#[from] FilterConflict),
+    /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
@@ -97,17 +97,17 @@ impl Builder {
         catalogue.push(manifest);
         Ok(Self {
             endpoint,
-            more: Vec::new(),
-            dial: Dial::default(),
+            alternatives: Vec::new(),
+            dial: DialOptions::default(),
             catalogue,
             journal: None,
             node: None,
             cloned: None,
-            habits: Habits::default(),
-            options: Options {
+            defaults: DelegateDefaults::default(),
+            options: ChannelOptions {
                 local_address: None,
-                flows: FLOWS,
-                flow_frames: SPENT,
+                flows: DEFAULT_FLOWS,
+                flow_frames: RENEWAL_AT,
                 busy_poll: Duration::ZERO,
                 shared_memory: true,
             },
@@ -120,180 +120,182 @@ impl Builder {
         self
     }
 
-    /// Adds another server that will do as well, as often as there are any: one of the same pool, say. The channel connects to
-    /// the first that answers; the others are tried a moment after it, and when the one that a pool is followed by is gone. A
-    /// name with several addresses is tried address by address.
+    /// Adds another server to which the channel may connect, for example one of the same pool. May be called several
+    /// times. The channel connects to the first server that answers. It tries the others one after the other, a moment
+    /// apart, and again when it loses the server through which it follows a pool. If a name has several addresses, all
+    /// of them are tried.
     ///
     /// # Errors
-    /// When `destination` is not an address.
-    pub fn also<D>(mut self, destination: D) -> Result<Self, ConnectError>
+    /// `destination` is not a valid address.
+    pub fn add_server<D>(mut self, destination: D) -> Result<Self, ConnectError>
     where
         D: TryInto<Endpoint>,
         D::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        self.more.push(endpoint(destination)?);
+        self.alternatives.push(endpoint(destination)?);
         Ok(self)
     }
 
-    /// Changes the gRPC connections' own options: of the one to the server that is named, and of those to servers of
-    /// its pool that the channel finds by itself.
+    /// Changes the options of the gRPC connections: to the given server and to the servers of its pool.
     pub fn endpoint(mut self, change: impl Fn(Endpoint) -> Endpoint + Send + Sync + 'static) -> Self {
         self.dial.change(change);
         self
     }
 
-    /// Connects with TLS: to the server that is named, whose address begins with `https://`, and to those of its pool
-    /// that the channel finds by itself. Each shows a certificate of the name or the address that it is gone to by, or
-    /// of the configuration's `domain_name`, where that is set. Frames are not encrypted; tokens protect them
-    /// ([`authenticate_frames`](crate::server::Builder::authenticate_frames)), and their key comes by this connection.
+    /// Uses TLS for the connections: to the given server, whose address begins with `https://`, and to the servers of
+    /// its pool. Each server must have a certificate for the name or address by which the channel connects to it, or
+    /// for the configuration's `domain_name`, if that is set. Frames are not encrypted. Tokens protect them
+    /// ([`authenticate_frames`](crate::layer::Builder::authenticate_frames)); the key of the tokens comes through the
+    /// TLS connection.
     pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
         self.dial.tls(tls);
         self
     }
 
-    /// Connects as [`tls`](Self::tls) does, and shows a certificate: the caller's. Servers show one that is of a server's role,
-    /// or else of their name. Both are read again when their files change. Options of the connections are given by
-    /// [`endpoint`](Self::endpoint); those of the destination itself are not kept.
+    /// Uses TLS as [`tls`](Self::tls) does, with a certificate of the caller. A server must have a certificate of the
+    /// server role, or one for its name. Both certificates are read again when their files change. Set options of the
+    /// connections with [`endpoint`](Self::endpoint); those of the destination itself are ignored.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.dial.credentials(credentials);
         self
     }
 
-    /// The address that frames are sent from; any, unless given. Server and element must be
-    /// reachable from it, and it from them.
+    /// Sets the local address from which frames are sent; the default is any address. The address must be reachable
+    /// from server and element.
     pub fn local_address(mut self, address: IpAddr) -> Self {
         self.options.local_address = Some(address);
         self
     }
 
-    /// Reliable flows in each application, at least one: [`FLOWS`] unless given.
+    /// Sets the number of reliable flows in each application, at least one; the default is [`DEFAULT_FLOWS`].
     pub fn flows(mut self, flows: u32) -> Self {
         self.options.flows = flows.max(1);
         self
     }
 
-    /// Frames of one flow after which an application is joined anew: half of the numbers that there are for them, unless
-    /// given. Locks that are held are waited for.
+    /// Sets the number of frames of one flow after which the channel joins the application again. The default is half
+    /// of the sequence numbers. The channel waits until it holds no locks.
     pub fn flow_frames(mut self, frames: u32) -> Self {
-        self.options.flow_frames = frames.clamp(1, SPENT);
+        self.options.flow_frames = frames.clamp(1, RENEWAL_AT);
         self
     }
 
-    /// A call with a filter, or one that is cloned, looks for its answer itself for so long before its task waits; not at all,
-    /// unless given. It saves the wake-up of a thread at the cost of a processor's time: some tens of
-    /// microseconds are worth it where processors are idle and calls are small.
+    /// Sets for how long a call with a filter, or a cloned call, polls for its answer before its task sleeps; the
+    /// default is zero. Polling saves the wake-up of a thread and costs processor time: some tens of microseconds are
+    /// useful if processors are idle and calls are small.
     pub fn busy_poll(mut self, time: Duration) -> Self {
         self.options.busy_poll = time;
         self
     }
 
-    /// Whether frames to and from an element on this host go by memory shared with it, where it agrees;
-    /// they do, unless given. Everything else, and everything until then, goes by UDP.
+    /// Sets whether frames to and from an element on this host go through shared memory, if the element supports it;
+    /// the default is true. All other frames go by UDP.
     pub fn shared_memory(mut self, share: bool) -> Self {
         self.options.shared_memory = share;
         self
     }
 
-    /// Keeps a journal in this file, which is made if it is not there: calls with an id (metadata
-    /// `pathcall-call-id`, 1 to 128 bytes, the application's choice) are noted in it before they are sent
-    /// and when they are done. A process that was killed opens the same journal and makes its calls again,
-    /// with the same ids: one that is known to be done is answered at once, any other takes effect unless
-    /// it had. That holds for calls that add under keys and get nothing; each is done by the server, whole
-    /// and in one step, past the element. A handler behind one sees it again, with its id, when the call is made again before
-    /// that has answered OK.
+    /// Keeps a journal of calls with ids in this file, which is created if it does not exist. A call has an id if its
+    /// metadata has `pathcall-call-id` (1 to 128 bytes, chosen by the application). The journal records the call before
+    /// it is sent and when it is done. A process that was killed opens the same journal and repeats its calls with the
+    /// same ids: a call that is recorded as done is answered at once; any other call takes effect unless it already
+    /// has. This works for calls that add values by key and read none. The server executes each of them whole, in one
+    /// step; the element is not used. If a handler follows, it sees a repeated call, with its id, until it has answered
+    /// OK.
     ///
-    /// DATA_LOSS says that the server can't know whether a repeated call had taken effect: it has started
-    /// anew, or has not heard of this journal for an hour.
+    /// A repeated call fails with DATA_LOSS if the server cannot know whether the call had taken effect: the server has
+    /// restarted, or has had no call of this journal for an hour.
     ///
-    /// The journal is written to the system's page cache: it survives the process, and not the loss of
-    /// the machine. It grows with every call; a run that is over can remove it.
+    /// The journal is written to the system's page cache: it survives the end of the process, but not a failure of the
+    /// machine. It grows with every call; remove it when the run is over.
     pub fn journal(mut self, path: impl Into<PathBuf>) -> Self {
         self.journal = Some(path.into());
         self
     }
 
-    /// The node that calls which servers may pass on are made by, and that replies come to. One is started when
-    /// it is needed, unless given: at the address that the server is reached from, by what carries messages
-    /// there, but for QUIC, which needs certificates.
+    /// Sets the node that makes delegated calls and receives their replies. By default the channel starts one when it
+    /// is needed, on the address from which it reaches the server, with the server's transport (not QUIC, which needs
+    /// certificates).
     pub fn node(mut self, node: Node) -> Self {
         self.node = Some(node);
         self
     }
 
-    /// Makes cloned calls with these options, whatever their methods say of cloning and balance: to compare. Budget,
-    /// cancellation and deadline are the method's, and so is its hedging policy, if these options hedge.
-    pub fn cloned(mut self, options: clone::Options) -> Self {
+    /// Makes all cloned calls with these options, instead of the clone and balance options of their methods: for
+    /// comparisons. Budget, cancellation and deadline remain those of the method, and so does its hedging policy, if
+    /// these options hedge.
+    pub fn cloned(mut self, options: clone::CloneOptions) -> Self {
         self.cloned = Some(options);
         self
     }
 
-    /// Time-outs and more of calls that servers may pass on. A request with [`CallOptions`] among its extensions
-    /// is made by these.
+    /// Sets timeouts and other options of delegated calls. [`CallOptions`] among the extensions of a request take
+    /// precedence.
     pub fn call_options(mut self, options: CallOptions) -> Self {
-        self.habits.options = options;
+        self.defaults.options = options;
         self
     }
 
-    /// Has calls that servers may pass on traced, and takes the traces, when they have ended.
-    pub fn traces(mut self, traces: impl Traces) -> Self {
-        self.habits.traces = Some(Sink::new(traces));
+    /// Traces delegated calls and passes each trace to `traces` when it is complete.
+    pub fn traces(mut self, traces: impl TraceSink) -> Self {
+        self.defaults.traces = Some(SharedTraceSink::new(traces));
         self
     }
 
-    /// Connects to the server. Applications are joined when they are first used.
+    /// Connects to the server. Joins an application at its first call.
     ///
     /// # Errors
-    /// When nobody answers, or two manifests give an application different filters.
+    /// No server answers, or two manifests have different filters for an application.
     pub fn connect(self) -> BoxFuture<Channel, ConnectError> {
         Box::pin(async move {
-            let endpoints = self.dialled()?;
-            let (nth, transport) = answering(&endpoints).await?;
-            self.channel(in_order(&endpoints, nth, transport))
+            let endpoints = self.targets()?;
+            let (nth, transport) = connect_first(&endpoints).await?;
+            self.open(order_transports(&endpoints, nth, transport))
         })
     }
 
-    /// A channel that connects at its first call.
+    /// Creates a channel that connects at its first call.
     ///
     /// # Errors
-    /// When two manifests give an application different filters.
+    /// Two manifests have different filters for an application.
     pub fn connect_lazy(self) -> Result<Channel, ConnectError> {
-        let endpoints = self.dialled()?;
-        self.channel(in_order(&endpoints, 0, Transport::lazy(&endpoints[0])))
+        let endpoints = self.targets()?;
+        self.open(order_transports(&endpoints, 0, Transport::lazy(&endpoints[0])))
     }
 
-    /// All servers that are named, at least one.
-    fn dialled(&self) -> Result<Vec<Target>, ConnectError> {
-        let named = [&self.endpoint].into_iter().chain(&self.more);
-        let dialled = named.map(|endpoint| self.dial.named(endpoint.clone()));
-        dialled.collect::<Result<_, _>>().map_err(|error| ConnectError::Destination(error.into()))
+    /// Connection targets of all given servers, at least one.
+    fn targets(&self) -> Result<Vec<ConnectTarget>, ConnectError> {
+        let given = [&self.endpoint].into_iter().chain(&self.alternatives);
+        let targets = given.map(|endpoint| self.dial.target_of(endpoint.clone()));
+        targets.collect::<Result<_, _>>().map_err(|error| ConnectError::Destination(error.into()))
     }
 
-    /// By the first of these servers, and for a pool by the others, too.
-    fn channel(self, named: Vec<Transport>) -> Result<Channel, ConnectError> {
-        let transport = named[0].clone();
+    /// Creates the channel on the first of these transports; a pool uses the others, too.
+    fn open(self, given: Vec<Transport>) -> Result<Channel, ConnectError> {
+        let transport = given[0].clone();
         let applications = self.catalogue.applications()?;
         let journal = self.journal.as_deref().map(Journal::open).transpose()?;
-        let slot = |(name, application)| (name, Arc::new(Slot::new(application, self.options)));
-        let slots: BTreeMap<_, Arc<Slot>> = applications.into_iter().map(slot).collect();
-        // What an earlier process had there may be gone with the server that had it.
-        for (name, slot) in &slots {
-            if let Some(book) = journal.as_ref().and_then(|journal: &Journal| journal.book(name)) {
-                slot.invest_in(book.server);
+        let joinable = |(name, application)| (name, Arc::new(ChannelApplication::new(application, self.options)));
+        let applications: BTreeMap<_, Arc<ChannelApplication>> = applications.into_iter().map(joinable).collect();
+        // An earlier process may have had state at a server that has failed since.
+        for (name, application) in &applications {
+            if let Some(log) = journal.as_ref().and_then(|journal: &Journal| journal.id_log(name)) {
+                application.mark_state_at(log.server);
             }
         }
         let methods: Vec<_> = self.catalogue.all_cloned().collect();
         let pooled = !methods.is_empty();
-        let terms = Terms { dial: self.dial, options: self.options, methods };
-        let pool = pooled.then(|| Pool::follow(named, terms));
+        let terms = PoolOptions { dial: self.dial, options: self.options, methods };
+        let pool = pooled.then(|| PoolMembership::follow(given, terms));
         let inner = Inner {
             pool,
             override_cloned: self.cloned,
             transport,
             catalogue: self.catalogue,
-            slots,
+            applications,
             journal,
-            delegating: Delegating::by(self.node),
-            habits: self.habits,
+            delegate_node: DelegateNode::by(self.node),
+            defaults: self.defaults,
             counters: Counters::default(),
         };
         Ok(Channel { inner: Arc::new(inner) })

@@ -1,4 +1,4 @@
-//! Calls that a pool of servers answers: by frames if they fit, else by gRPC to one of them.
+//! Cloned calls: by frames to the pool if they fit, else by gRPC to one of its servers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use pathcall_endpoint::clone::{Ask, AskError, Balance, Hedge, MESSAGE_MAX, Options};
-use pathcall_endpoint::driver::clone::CallError;
-use pathcall_proto::manifest::{self, Cloned};
+use pathcall_endpoint::clone::{CloneCall, CloneOptions, Hedge, MESSAGE_MAX, StartError};
+use pathcall_endpoint::driver::clone::CloneCallError;
+use pathcall_proto::manifest::Cloned;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::Inner;
-use super::pool::{Pool, Session, State};
-use crate::awake;
+use super::pool::{PoolMembership, PoolSession, PoolState};
 use crate::cloned::reply::{self, Reply};
 use crate::cloned::request;
 use crate::deadline::Deadline;
 use crate::message::frame;
+use crate::process_timeout;
 use crate::status::deadline_exceeded;
 
-/// A call whose stub sets no deadline waits so long for an answer by frames, then goes by gRPC.
+/// Timeout of a call by frames whose stub has no deadline; it then goes by gRPC.
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
-/// Until a frame has come back, a call waits so long for one, then goes by gRPC.
+/// Time limit for the first answer of a session; after it the call goes by gRPC.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
-/// A call by gRPC that reaches none of the pool's servers is made again so often.
-const AGAIN_MAX: u32 = 3;
-/// Pause before that.
-const AGAIN_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of retries of a gRPC call that reaches none of the pool's servers.
+const GRPC_RETRIES_MAX: u32 = 3;
+/// Pause before the first retry.
+const GRPC_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 impl Inner {
-    /// Makes a call of a method that may be done twice.
+    /// Makes a call of a method with the option `clone`.
     pub(super) async fn cloned(
         self: Arc<Self>,
         method: &'static Cloned,
@@ -40,16 +40,16 @@ impl Inner {
     ) -> Result<http::Response<Body>, Status> {
         let Some(pool) = &self.pool else { return self.plain(request).await };
         let (parts, body) = request.into_parts();
-        pool.offer(method, &parts.headers);
+        pool.note_call(method, &parts.headers);
         let body = body.collect().await?.to_bytes();
-        while let State::Frames(session) = pool.state().await {
-            // What is compressed can't be looked into, and need not be.
-            let Some(sealed) = seal(&parts, deadline, &body) else { break };
-            match self.by_frames(method, &session, sealed, deadline).await {
-                Outcome::Replied(response) => return Ok(response),
-                Outcome::Failed(status) => return Err(status),
-                Outcome::ByGrpc => break,
-                Outcome::Again => {}
+        while let PoolState::Frames(session) = pool.state().await {
+            // A compressed message cannot be read; gRPC carries it as it is.
+            let Some(encoded) = encode(&parts, deadline, &body) else { break };
+            match self.by_frames(method, &session, encoded, deadline).await {
+                FrameOutcome::Replied(response) => return Ok(response),
+                FrameOutcome::Failed(status) => return Err(status),
+                FrameOutcome::ByGrpc => break,
+                FrameOutcome::Retry => {}
             }
         }
         Box::pin(self.by_grpc(method, pool, &parts, body, deadline)).await
@@ -58,50 +58,57 @@ impl Inner {
     async fn by_frames(
         &self,
         method: &'static Cloned,
-        session: &Session,
+        session: &PoolSession,
         request: Bytes,
         deadline: Deadline,
-    ) -> Outcome {
+    ) -> FrameOutcome {
         self.counters.cloned.add();
-        let purse = self.catalogue.nth_cloned(method).and_then(|nth| u8::try_from(nth).ok()).unwrap_or(u8::MAX);
+        let budget = self.catalogue.nth_cloned(method).and_then(|nth| u8::try_from(nth).ok()).unwrap_or(u8::MAX);
         let left = deadline.left();
         let options = options(method, self.override_cloned, left.unwrap_or(NO_DEADLINE));
-        let options = Options { purse, timed: left.is_some(), ..options };
-        let mut asked = pin!(session.ask(Ask { request, options }));
-        let answer = if session.has_heard() {
+        let options = CloneOptions { budget, timed: left.is_some(), ..options };
+        let mut asked = pin!(session.call(CloneCall { request, options }));
+        let answer = if session.has_answers() {
             asked.await
         } else {
-            match awake::timeout(FIRST_ANSWER_MAX, &mut asked).await {
+            match process_timeout::timeout(FIRST_ANSWER_MAX, &mut asked).await {
                 Ok(answer) => answer,
-                // Frames get through, and this is a slow call: its server says so, or others have had answers.
-                Err(_) if session.anything_came() => asked.await,
+                // Frames are delivered, but this call is slow: its server reports that it works on it, or other calls
+                // have had answers.
+                Err(_) if session.has_received() => asked.await,
                 Err(_) => {
-                    session.give_up();
-                    return Outcome::ByGrpc;
+                    session.end();
+                    return FrameOutcome::ByGrpc;
                 }
             }
         };
         match answer {
-            None => Outcome::Again,
-            Some(Ok(answer)) => match reply::open(answer.reply) {
-                Ok(Reply::Response(response)) => Outcome::Replied(response),
-                Ok(Reply::TooLong) => Outcome::ByGrpc,
-                Err(damaged) => Outcome::Failed(Status::internal(format!("{}: {damaged}", method.path))),
+            None => FrameOutcome::Retry,
+            Some(Ok(answer)) => match reply::decode(answer.reply) {
+                Ok(Reply::Response(response)) => FrameOutcome::Replied(response),
+                Ok(Reply::TooLong) => FrameOutcome::ByGrpc,
+                Err(damaged) => FrameOutcome::Failed(Status::internal(format!("{}: {damaged}", method.path))),
             },
-            Some(Err(CallError::Refused(AskError::CallsFull(calls)))) => Outcome::Failed(Status::resource_exhausted(
-                format!("{}: {calls} calls are in progress, as many as may be", method.path),
-            )),
-            Some(Err(CallError::Refused(AskError::TooLong(_) | AskError::NoServers))) => Outcome::ByGrpc,
-            Some(Err(CallError::Failed(_))) if deadline.left().is_some() => Outcome::Failed(deadline_exceeded()),
-            Some(Err(CallError::Failed(_) | CallError::Stopped)) => Outcome::ByGrpc,
+            Some(Err(CloneCallError::Refused(StartError::CallsFull(calls)))) => {
+                FrameOutcome::Failed(Status::resource_exhausted(format!(
+                    "{}: too many calls in progress: {calls}, the most allowed",
+                    method.path
+                )))
+            }
+            Some(Err(CloneCallError::Refused(StartError::TooLong(_) | StartError::NoServers))) => FrameOutcome::ByGrpc,
+            Some(Err(CloneCallError::Failed(_))) if deadline.left().is_some() => {
+                FrameOutcome::Failed(deadline_exceeded())
+            }
+            Some(Err(CloneCallError::Failed(_) | CloneCallError::Stopped)) => FrameOutcome::ByGrpc,
         }
     }
 
-    /// By gRPC, to the server that is followed; to others when that is gone, or says what is not fatal, which does no harm.
+    /// Makes the call by gRPC to the server that is followed; then to others if that server is unreachable or returns a
+    /// non-fatal status.
     async fn by_grpc(
         &self,
         method: &Cloned,
-        pool: &Pool,
+        pool: &PoolMembership,
         parts: &http::request::Parts,
         body: Bytes,
         deadline: Deadline,
@@ -110,71 +117,80 @@ impl Inner {
         let mut again = 0;
         let mut attempts = method.hedging.map_or(1, |hedging| hedging.max_attempts);
         loop {
-            let (mut failed, mut said) = (None, None);
+            let (mut failed, mut non_fatal) = (None, None);
             for transport in pool.transports() {
                 let mut request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
-                deadline.put(request.headers_mut());
+                deadline.write_to(request.headers_mut());
                 match transport.call(request).await {
-                    Ok(response) if attempts > 1 && goes_on(method, &response) => {
+                    Ok(response) if attempts > 1 && is_non_fatal(method, &response) => {
                         attempts -= 1;
-                        said = Some(response);
+                        non_fatal = Some(response);
                     }
                     Ok(response) => return Ok(response),
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            if let Some(response) = said {
+            if let Some(response) = non_fatal {
                 return Ok(response);
             }
             again += 1;
-            if again > AGAIN_MAX {
+            if again > GRPC_RETRIES_MAX {
                 return Err(failed.unwrap_or_else(|| Status::unavailable("no server of the pool is known")));
             }
-            tokio::time::sleep(AGAIN_PAUSE * again).await;
+            tokio::time::sleep(GRPC_RETRY_PAUSE * again).await;
         }
     }
 }
 
-/// Whether a server says what leaves the call to others, by the method's policy (gRPC A6).
-fn goes_on(method: &Cloned, response: &http::Response<Body>) -> bool {
-    let said = Status::from_header_map(response.headers());
-    said.zip(method.hedging).is_some_and(|(status, hedging)| hedging.goes_on(status.code() as i32 as u8))
+/// Whether the response has a status that is not fatal by the method's hedging policy (gRPC A6): another server may be
+/// called.
+fn is_non_fatal(method: &Cloned, response: &http::Response<Body>) -> bool {
+    let non_fatal = Status::from_header_map(response.headers());
+    non_fatal.zip(method.hedging).is_some_and(|(status, hedging)| hedging.is_non_fatal(status.code() as i32 as u8))
 }
 
-/// What became of a call by frames.
-enum Outcome {
+/// Result of a call by frames.
+enum FrameOutcome {
     Replied(http::Response<Body>),
     Failed(Status),
     ByGrpc,
-    /// The session is over, and nothing is known of the call.
-    Again,
+    /// The session has ended without a result.
+    Retry,
 }
 
-/// The request as it travels in frames, if it does.
-fn seal(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Option<Bytes> {
+/// Encodes the request for frames; `None` if it does not fit.
+fn encode(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Option<Bytes> {
     let message = frame::open(body).ok()?;
-    let sealed = request::seal(parts.uri.path(), &parts.headers, deadline.left(), &message).ok()?;
-    (sealed.len() <= MESSAGE_MAX).then_some(sealed)
+    let encoded = request::encode(parts.uri.path(), &parts.headers, deadline.left(), &message).ok()?;
+    (encoded.len() <= MESSAGE_MAX).then_some(encoded)
 }
 
-/// How a call is made: as its method says, or as its channel does.
-fn options(method: &Cloned, channel: Option<Options>, deadline: Duration) -> Options {
+/// Options of a call: those of its method, or those of its channel.
+fn options(method: &Cloned, channel: Option<CloneOptions>, deadline: Duration) -> CloneOptions {
     let hedge = method
         .hedging
         .map(|hedging| Hedge { delay: Duration::from_nanos(hedging.delay_ns), max_attempts: hedging.max_attempts });
     let Some(options) = channel else {
-        let balance = match method.balance {
-            manifest::Balance::Random => Balance::Random,
-            manifest::Balance::Shortest => Balance::Shortest,
-            manifest::Balance::RoundRobin => Balance::RoundRobin,
+        return CloneOptions {
+            clone: method.clone,
+            balance: method.balance,
+            hedge,
+            cancel: method.cancel,
+            deadline,
+            ..CloneOptions::default()
         };
-        return Options { clone: method.clone, balance, hedge, cancel: method.cancel, deadline, ..Options::default() };
     };
-    Options { hedge: options.hedge.map(|usual| hedge.unwrap_or(usual)), cancel: method.cancel, deadline, ..options }
+    CloneOptions {
+        hedge: options.hedge.map(|usual| hedge.unwrap_or(usual)),
+        cancel: method.cancel,
+        deadline,
+        ..options
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use pathcall_endpoint::clone::Balance;
     use pathcall_proto::manifest::Hedging;
 
     use super::*;
@@ -182,7 +198,7 @@ mod tests {
     const METHOD: Cloned = Cloned {
         path: "/a.S/M",
         clone: true,
-        balance: manifest::Balance::Shortest,
+        balance: Balance::Shortest,
         budget: 1.0,
         hedging: None,
         cancel: true,
@@ -190,24 +206,24 @@ mod tests {
     };
 
     #[test]
-    fn a_call_is_made_as_its_method_says_or_as_its_channel_does() {
+    fn channel_options_override_method_options() {
         let deadline = Duration::from_secs(7);
         let own = options(&METHOD, None, deadline);
-        let expected = Options {
+        let expected = CloneOptions {
             clone: true,
             balance: Balance::Shortest,
             cancel: true,
             hedge: None,
             deadline,
-            ..Options::default()
+            ..CloneOptions::default()
         };
         assert_eq!(own, expected);
         let hedging = Some(Hedging { delay_ns: 5_000_000, max_attempts: 3, non_fatal: 0 });
-        let unhurried = Hedge { delay: Duration::from_millis(10), max_attempts: 2 };
-        let slow = Options { clone: false, hedge: Some(unhurried), ..Options::default() };
+        let hedge = Hedge { delay: Duration::from_millis(10), max_attempts: 2 };
+        let slow = CloneOptions { clone: false, hedge: Some(hedge), ..CloneOptions::default() };
         let hedged = options(&Cloned { hedging, ..METHOD }, Some(slow), deadline);
         assert_eq!(hedged.hedge, Some(Hedge { delay: Duration::from_millis(5), max_attempts: 3 }));
-        let random = options(&Cloned { hedging, ..METHOD }, Some(Options { hedge: None, ..slow }), deadline);
+        let random = options(&Cloned { hedging, ..METHOD }, Some(CloneOptions { hedge: None, ..slow }), deadline);
         assert_eq!((random.clone, random.balance, random.hedge), (false, Balance::Random, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Calls of methods that servers may pass on: by the channel's node, to the server's.
+//! Delegated calls of a channel: from its node to the server's.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
-use pathcall_endpoint::driver::node::{Node, NodeConfig, Reply, Transport as Carrier};
-use pathcall_proto::v1::node_reply::Transport as Said;
+use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
+use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeReply, Transport as Carrier};
+use pathcall_proto::v1::node_reply::Transport as NodeTransport;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{NodeReply, NodeRequest};
+use pathcall_proto::v1::{NodeReply as NodeInfo, NodeRequest};
 use pathcall_wire::TokenKey;
 use tokio::sync::OnceCell;
 use tonic::body::Body;
@@ -21,43 +21,43 @@ use super::Inner;
 use super::transport::Transport;
 use crate::deadline::Deadline;
 use crate::delegate::envelope;
-use crate::delegate::ongoing::Silence;
+use crate::delegate::ongoing_call::LostDirection;
 use crate::delegate::respond::respond;
 use crate::headers;
 
-/// The channel's node, and where the server's is.
+/// Node of the channel, and address of the server's node.
 #[derive(Debug, Default)]
-pub(super) struct Delegating {
+pub(super) struct DelegateNode {
     /// Given by the user, or started at the first call.
     own: OnceCell<Node>,
-    /// `None`: the server is to be asked.
-    found: Arc<Mutex<Option<Found>>>,
-    /// The node's key is the server's.
+    /// `None` if the server has to be asked.
+    found: Arc<Mutex<Option<ServerNode>>>,
+    /// Whether the node's key is the server's.
     signs: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Found {
-    At(SocketAddr),
-    /// The server takes such calls by plain gRPC only.
-    Plain,
-    /// Messages to there and back do not pass: the server's layer makes the calls. Since when.
+enum ServerNode {
+    Reachable(SocketAddr),
+    /// The server accepts delegated calls by plain gRPC only.
+    PlainGrpc,
+    /// Messages to or from this address are blocked since this time: the server's layer makes the calls.
     Blocked(SocketAddr, Instant),
 }
 
-/// Path that no handler works on: whoever says so is reached.
-const NO_METHOD: &str = "/pathcall.v1.Peer/Node";
-/// A node that has not answered so often, each time in a call's time-out, can't be reached, or can't reach this one.
-const TRIES: u32 = 2;
-/// Pause before a node that was not reached is tried again, beside the calls.
-const BLOCKED_PAUSE: Duration = Duration::from_secs(60);
+/// Path without a handler: a node that answers "unimplemented" is reachable.
+const PROBE_PATH: &str = "/pathcall.v1.Peer/Node";
+/// Number of probes, each with a call's timeout, after which a node counts as unreachable.
+const PROBES: u32 = 2;
+/// Pause before an unreachable node is probed again, in the background.
+const PROBE_PAUSE: Duration = Duration::from_secs(60);
 
-impl Delegating {
+impl DelegateNode {
     pub(super) fn by(given: Option<Node>) -> Self {
         Self { own: OnceCell::new_with(given), ..Self::default() }
     }
 
-    /// Who calls whom; `None`: plain gRPC.
+    /// The channel's node and the server's address; `None` for plain gRPC.
     async fn nodes(
         &self,
         transport: &Transport,
@@ -67,17 +67,17 @@ impl Delegating {
     ) -> Result<Option<(&Node, SocketAddr)>, Status> {
         let found = *self.found();
         let address = match found {
-            Some(Found::At(address)) if self.own.initialized() => address,
-            // Done once only by the node: gRPC knows nothing of it.
-            Some(Found::Blocked(address, _)) if once && self.own.initialized() => address,
-            Some(Found::Plain | Found::Blocked(..)) => return Ok(None),
-            _ => match ask(transport, method, headers).await {
-                Ok(reply) => match self.take(reply).await? {
+            Some(ServerNode::Reachable(address)) if self.own.initialized() => address,
+            // Only the node can make an exactly-once call; gRPC cannot.
+            Some(ServerNode::Blocked(address, _)) if once && self.own.initialized() => address,
+            Some(ServerNode::PlainGrpc | ServerNode::Blocked(..)) => return Ok(None),
+            _ => match query_node(transport, method, headers).await {
+                Ok(reply) => match self.use_reply(reply).await? {
                     Some(address) => address,
                     None => return Ok(None),
                 },
                 Err(status) if status.code() == Code::Unimplemented => {
-                    *self.found() = Some(Found::Plain);
+                    *self.found() = Some(ServerNode::PlainGrpc);
                     return Ok(None);
                 }
                 Err(status) => return Err(status),
@@ -86,115 +86,117 @@ impl Delegating {
         Ok(self.own.get().map(|node| (node, address)))
     }
 
-    /// Notes where the server's node is, and has one here; none when messages do not pass.
-    async fn take(&self, reply: NodeReply) -> Result<Option<SocketAddr>, Status> {
+    /// Records the address of the server's node and starts a node here; `None` if messages do not pass.
+    async fn use_reply(&self, reply: NodeInfo) -> Result<Option<SocketAddr>, Status> {
         let Ok(address) = reply.address.parse::<SocketAddr>() else {
-            return Err(Status::internal(format!("the server's node is at {:?}, which is no address", reply.address)));
+            return Err(Status::internal(format!("the server's node has the invalid address {:?}", reply.address)));
         };
         let node = self.own.get_or_try_init(|| start(address, reply.transport())).await?.clone();
         self.sign(&node, &reply);
-        // Goes on if the call that asked is cut off: the next one knows.
+        // The probe continues if the call that started it is dropped, so the next call has its result.
         let found = Arc::clone(&self.found);
         let reached = tokio::spawn(async move {
-            let reached = reaches(&node, address).await;
-            let now = if reached { Found::At(address) } else { Found::Blocked(address, Instant::now()) };
+            let reached = is_reachable(&node, address).await;
+            let now =
+                if reached { ServerNode::Reachable(address) } else { ServerNode::Blocked(address, Instant::now()) };
             *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
             reached
         });
         if !reached.await.unwrap_or(false) {
             tracing::warn!(
-                "calls go by gRPC: the server's node at {address} does not answer: can it be reached from here, and this host from \
-                 there?"
+                "delegated calls use gRPC: the server's node at {address} does not answer: are both hosts reachable \
+                 from each other over UDP or TCP?"
             );
             return Ok(None);
         }
         Ok(Some(address))
     }
 
-    /// Signs messages as the server wants it. A key that the user has given stays where the server says nothing of one.
-    fn sign(&self, node: &Node, reply: &NodeReply) {
+    /// Sets the key of messages as the server requires. If the server names no key, a key that the user has set stays.
+    fn sign(&self, node: &Node, reply: &NodeInfo) {
         let key = reply.token_key.map(|key| TokenKey::new(key.into()));
         if self.signs.swap(key.is_some(), Ordering::Relaxed) || key.is_some() {
             node.set_key(key);
         }
     }
 
-    /// A node to try again, now and then.
-    fn blocked(&self) -> Option<(Node, SocketAddr)> {
+    /// Node and address to probe again, if the pause is over.
+    fn probe_due(&self) -> Option<(Node, SocketAddr)> {
         let mut found = self.found();
-        let Some(Found::Blocked(address, since)) = &mut *found else { return None };
-        if since.elapsed() < BLOCKED_PAUSE {
+        let Some(ServerNode::Blocked(address, since)) = &mut *found else { return None };
+        if since.elapsed() < PROBE_PAUSE {
             return None;
         }
         *since = Instant::now();
         Some((self.own.get()?.clone(), *address))
     }
 
-    /// Messages pass again.
-    fn unblocked(&self, there: SocketAddr) {
+    /// Records that messages pass again.
+    fn mark_reachable(&self, there: SocketAddr) {
         let mut found = self.found();
-        if matches!(&*found, Some(Found::Blocked(address, _)) if *address == there) {
-            *found = Some(Found::At(there));
+        if matches!(&*found, Some(ServerNode::Blocked(address, _)) if *address == there) {
+            *found = Some(ServerNode::Reachable(there));
         }
     }
 
-    /// A call to there has failed, and no server said so.
-    fn unheard(&self, there: SocketAddr, silence: Silence) {
+    /// Records that a call to this address failed without a server reporting the failure.
+    fn mark_lost(&self, there: SocketAddr, lost: LostDirection) {
         let mut found = self.found();
-        *found = match silence {
-            // The server may have started anew, elsewhere: it is asked again.
-            Silence::Requests => None,
-            // Replies come from other servers than the first, too. They all reach that one.
-            Silence::Replies => Some(Found::Blocked(there, Instant::now())),
+        *found = match lost {
+            // The server may have restarted at another address: ask again.
+            LostDirection::Requests => None,
+            // Replies also come from other servers, all of which reach the first one.
+            LostDirection::Replies => Some(ServerNode::Blocked(there, Instant::now())),
         };
     }
 
-    fn found(&self) -> MutexGuard<'_, Option<Found>> {
+    fn found(&self) -> MutexGuard<'_, Option<ServerNode>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks the server where its node is, on behalf of a call.
-async fn ask(transport: &Transport, method: &str, headers: &HeaderMap) -> Result<NodeReply, Status> {
-    let request = headers::with(headers, NodeRequest { method: method.to_owned() });
+/// Asks the server for the address of its node, with the metadata of a call.
+async fn query_node(transport: &Transport, method: &str, headers: &HeaderMap) -> Result<NodeInfo, Status> {
+    let request = headers::request_with(headers, NodeRequest { method: method.to_owned() });
     PeerClient::new(transport.channel()).node(request).await.map(tonic::Response::into_inner)
 }
 
-/// Whether a node answers. No handler is asked: what is done at most once can't be tried.
-async fn reaches(node: &Node, there: SocketAddr) -> bool {
-    for _ in 0..TRIES {
-        let Ok(request) = envelope::seal(NO_METHOD, &HeaderMap::new(), &[]) else { return false };
+/// Whether a node answers. The probe calls no handler, because a call takes effect at most once.
+async fn is_reachable(node: &Node, there: SocketAddr) -> bool {
+    for _ in 0..PROBES {
+        let Ok(request) = envelope::encode(PROBE_PATH, &HeaderMap::new(), &[]) else { return false };
         let Ok(mut call) = node.call(CallOptions::new(), [(there, request)]) else { return false };
         let outcome = loop {
-            if let Reply::Ended(outcome) = call.receive().await {
+            if let NodeReply::Ended(outcome) = call.receive().await {
                 break outcome;
             }
         };
-        if matches!(outcome, Outcome::Failed(CallFailure::Server(_)) | Outcome::Complete) {
+        if matches!(outcome, CallOutcome::Failed(CallFailure::Server(_)) | CallOutcome::Complete) {
             return true;
         }
     }
     false
 }
 
-/// A node that the server's can reach as that can be reached.
-async fn start(server: SocketAddr, transport: Said) -> Result<Node, Status> {
+/// Starts a node on an address that the server's node can reach.
+async fn start(server: SocketAddr, transport: NodeTransport) -> Result<Node, Status> {
     let carrier = match transport {
-        Said::Flows => Carrier::Flows,
-        Said::Tcp => Carrier::Tcp,
-        Said::Quic | Said::Unspecified => {
+        NodeTransport::Flows => Carrier::Flows,
+        NodeTransport::Tcp => Carrier::Tcp,
+        NodeTransport::Quic | NodeTransport::Unspecified => {
             let what = "the server's node takes messages by QUIC: give the channel a node with certificates \
                         (Builder::node)";
             return Err(Status::failed_precondition(what));
         }
     };
-    let unreachable = |error| Status::unavailable(format!("no way to the server's node at {server}: {error}"));
+    let unreachable =
+        |error| Status::unavailable(format!("cannot open a socket for the server's node at {server}: {error}"));
     let local = local_towards(server).map_err(unreachable)?;
     let config = NodeConfig::default().listen(SocketAddr::new(local, 0)).transport(carrier);
     Node::start(&config).await.map(|(node, _)| node).map_err(unreachable)
 }
 
-/// The address of this host that packets to there come from. Nothing is sent.
+/// Local address of packets to `there`. Sends no packet.
 fn local_towards(there: SocketAddr) -> io::Result<IpAddr> {
     let any = if there.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -208,29 +210,31 @@ impl Inner {
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
-        let once = request.extensions().get::<CallOptions>().unwrap_or(&self.habits.options).once;
-        match self.delegating.nodes(&self.transport, request.uri().path(), request.headers(), once).await? {
+        let once = request.extensions().get::<CallOptions>().unwrap_or(&self.defaults.options).once;
+        match self.delegate_node.nodes(&self.transport, request.uri().path(), request.headers(), once).await? {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(&self);
-                respond(node, to, &self.habits, request, deadline, move |silence| inner.delegating.unheard(to, silence))
-                    .await
+                respond(node, to, &self.defaults, request, deadline, move |lost| {
+                    inner.delegate_node.mark_lost(to, lost)
+                })
+                .await
             }
             None => {
-                if let Some((node, there)) = self.delegating.blocked() {
+                if let Some((node, there)) = self.delegate_node.probe_due() {
                     let inner = Arc::downgrade(&self);
                     let (method, headers) = (request.uri().path().to_owned(), request.headers().clone());
                     let transport = self.transport.clone();
                     tokio::spawn(async move {
-                        // It may have another key by now.
-                        let said = ask(&transport, &method, &headers).await;
-                        if let (Ok(said), Some(inner)) = (said, inner.upgrade()) {
-                            inner.delegating.sign(&node, &said);
+                        // The server may have another key now.
+                        let reply = query_node(&transport, &method, &headers).await;
+                        if let (Ok(reply), Some(inner)) = (reply, inner.upgrade()) {
+                            inner.delegate_node.sign(&node, &reply);
                         }
-                        if reaches(&node, there).await
+                        if is_reachable(&node, there).await
                             && let Some(inner) = inner.upgrade()
                         {
-                            inner.delegating.unblocked(there);
+                            inner.delegate_node.mark_reachable(there);
                         }
                     });
                 }

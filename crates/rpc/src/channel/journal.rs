@@ -1,18 +1,19 @@
-//! What a channel must still know after its process was killed: which calls with ids it had begun, in
-//! which of the server's books, and which were done.
+//! Journal of the calls with ids of a channel: it tells a restarted process which calls were begun, in which log of the
+//! server, and which are done.
 //!
 //! ```text
-//! HEAD, then records: length (2 bytes), kind, application (length, name), book or server, id; check (4 bytes)
+//! HEAD, then records: length (2 bytes), kind, application (length, name), log or server, id; checksum (4 bytes)
 //! ```
 //!
-//! A record is written before what it says is done, and in one piece. It is in the system's page cache
-//! then, so `kill -9` loses nothing; the loss of the whole machine may, for it is not synchronised with
-//! the disk. A record that is not whole, as the process was killed or the disk was full, was never acted upon, and is cut
-//! off before another one follows. The file grows by one to three records a call: a run that is over can remove it.
+//! A record is written in one piece, before its action is taken. It is then in the system's page cache, so `kill -9`
+//! loses nothing; a failure of the machine may, because the file is not synchronised with the disk. An incomplete
+//! record (process killed, disk full) has had no effect; it is cut off before the next record is written. The file
+//! grows by one to three records per call.
 //!
-//! Each opening has a number, which is the upper part of the numbers of its tries: what a process before left on its way
-//! has smaller ones, and the server knows it by them. It is the time, so that it grows also where the file has gone back,
-//! as after the loss of the machine; and it is written, so that it grows also where the clock has.
+//! Each opening has a number, the upper part of the numbers of its attempts. Attempts of an earlier process have
+//! smaller numbers, so the server can tell that they are late. The number is the time in microseconds, so that it grows
+//! even if the file has been lost or restored; it is also written to the file, so that it grows even if the clock has
+//! been set back.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -21,69 +22,70 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pathcall_endpoint::map::server::books::{ID_BYTES_MAX, IDS_MAX, STRAGGLERS_MAX, Try};
+use pathcall_endpoint::map::server::idempotency::{Attempt, CALL_ID_BYTES_MAX, CALL_IDS_MAX, STRAGGLERS_MAX};
 
-/// What a journal begins with.
+/// First bytes of a journal.
 const HEAD: &[u8] = b"pathcall journal 1\n";
 /// Kinds of records.
-const BOOK: u8 = 1;
+const LOG_OPENED: u8 = 1;
 const BEGUN: u8 = 2;
 const DONE: u8 = 3;
 const APPLIED: u8 = 4;
 const OPENED: u8 = 5;
-/// Bits of a try's number below that of the opening, in microseconds; nobody makes so many tries in one.
+/// Bits of an attempt's number below the number of the opening, which is in microseconds: more attempts than fit in one
+/// microsecond are not possible.
 const TRY_BITS: u32 = 12;
 
-/// Why a journal can't be used.
+/// Error of a journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// What the system says.
-    #[error("the journal {}: {source}", path.display())]
+    /// I/O error.
+    #[error("cannot use the journal {}: {source}", path.display())]
     Io {
-        /// Its path.
+        /// Path of the journal.
         path: PathBuf,
-        /// What it says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Another process has it open.
-    #[error("the journal {} is in use: two channels can't share it", path.display())]
+    /// Another channel has the journal open.
+    #[error("the journal {} is in use: channels cannot share a journal", path.display())]
     InUse {
-        /// Its path.
+        /// Path of the journal.
         path: PathBuf,
     },
-    /// It is another file.
+    /// The file is not a journal.
     #[error("{} is not a journal: it does not begin with {:?}", path.display(), "pathcall journal 1")]
     Foreign {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
-/// A book that the server keeps for this journal.
+/// Log of call ids that the server keeps for this journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Book {
+pub(super) struct IdLog {
     pub(super) number: u64,
-    /// Incarnation of the server that keeps it.
+    /// Incarnation of the server that keeps the log.
     pub(super) server: u32,
 }
 
-/// Where a call with an id stands.
+/// Status of a call with an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stands {
-    /// It was never begun.
+pub(super) enum CallStatus {
+    /// Never begun.
     New,
-    /// It may have taken effect, as the book with this number says.
+    /// May have taken effect; the server's log with this number has the answer.
     Begun(u64),
-    /// It has taken effect; what its handler came to is not known.
+    /// Has taken effect; the result of its handler is not known.
     Applied,
-    /// It has taken effect, and its handler, if it has one, has answered.
+    /// Has taken effect, and its handler, if any, has answered.
     Done,
-    /// Another call with the id is under way.
-    UnderWay,
+    /// Another call with this id is in progress.
+    InProgress,
 }
 
-/// An open journal.
+/// Open journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
@@ -93,45 +95,46 @@ pub(super) struct Journal {
 #[derive(Debug)]
 struct State {
     file: File,
-    /// Where the whole records end.
+    /// End of the complete records, bytes.
     end: u64,
-    /// A part of a record may stand behind them.
+    /// Whether a part of a record may follow the complete ones.
     torn: bool,
-    applications: HashMap<String, Known>,
-    /// The number of the next try.
+    applications: HashMap<String, ApplicationCalls>,
+    /// Number of the next attempt.
     next: u64,
-    /// Numbers of tries that are under way.
-    under_way: BTreeSet<u64>,
+    /// Numbers of the attempts in progress.
+    in_progress: BTreeSet<u64>,
 }
 
-/// What is known of an application's calls.
+/// Calls with ids of one application.
 #[derive(Debug, Default)]
-struct Known {
-    book: Option<Book>,
-    /// Calls that are not done, with their books.
+struct ApplicationCalls {
+    log: Option<IdLog>,
+    /// Calls that are not done, with the numbers of their logs.
     begun: HashMap<Vec<u8>, u64>,
-    /// Calls that took effect, and whose handlers have not answered.
+    /// Calls that have taken effect and whose handlers have not answered.
     applied: HashSet<Vec<u8>>,
     done: HashSet<Vec<u8>>,
-    under_way: HashSet<Vec<u8>>,
-    /// They took effect, and the server may still remember them; and the number that every try of theirs is below.
-    untold: VecDeque<(u64, Vec<u8>)>,
+    in_progress: HashSet<Vec<u8>>,
+    /// Calls that have taken effect and whose ids the server may still hold, each with a number that is above those of
+    /// all its attempts.
+    unconfirmed: VecDeque<(u64, Vec<u8>)>,
 }
 
-/// A try to have a call take effect, while it is under way.
+/// Attempt to apply a call, while it is in progress.
 #[derive(Debug)]
-pub(super) struct Sending<'a> {
+pub(super) struct AttemptGuard<'a> {
     journal: &'a Journal,
     application: &'a str,
-    book: u64,
-    pub(super) nth: Try,
-    /// Ids that the server is told it need not remember. Those that are left here when this is dropped it may not have
-    /// heard, and they are told again.
-    pub(super) telling: Vec<Vec<u8>>,
+    log: u64,
+    pub(super) attempt: Attempt,
+    /// Ids that the request lets the server forget. If the attempt is dropped with ids left here, the server may not
+    /// have received them, and a later attempt sends them again.
+    pub(super) forgettable: Vec<Vec<u8>>,
 }
 
 impl Journal {
-    /// Opens a journal, or makes one.
+    /// Opens a journal; creates it if it does not exist.
     pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
         let failed = |source| JournalError::Io { path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
@@ -144,7 +147,7 @@ impl Journal {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
         let (mut applications, mut last) = (HashMap::new(), 0);
-        // A process that was killed while it made the file has left a part of the head.
+        // A process that was killed while it created the file has left a part of the head.
         let whole = if HEAD.starts_with(&bytes) && bytes.len() < HEAD.len() {
             file.rewind().and_then(|()| file.write_all(HEAD)).map_err(failed)?;
             HEAD.len()
@@ -153,54 +156,54 @@ impl Journal {
             HEAD.len() + replay(records, &mut applications, &mut last)
         };
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-        let (opening, under_way) = (clock.max(last + 1), BTreeSet::new());
+        let (opening, in_progress) = (clock.max(last + 1), BTreeSet::new());
         let mut state =
-            State { file, end: whole as u64, torn: true, applications, next: opening << TRY_BITS, under_way };
+            State { file, end: whole as u64, torn: true, applications, next: opening << TRY_BITS, in_progress };
         state.write(&record(OPENED, "", opening, &[])).map_err(failed)?;
         Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
     }
 
-    /// The book that new calls of an application are written in.
-    pub(super) fn book(&self, application: &str) -> Option<Book> {
-        self.lock().applications.get(application)?.book
+    /// Log in which new calls of an application are recorded.
+    pub(super) fn id_log(&self, application: &str) -> Option<IdLog> {
+        self.lock().applications.get(application)?.log
     }
 
-    /// Notes a new book.
-    pub(super) fn opened(&self, application: &str, book: Book) -> Result<(), JournalError> {
+    /// Records a new log.
+    pub(super) fn opened(&self, application: &str, log: IdLog) -> Result<(), JournalError> {
         let mut state = self.lock();
-        let server = book.server.to_be_bytes();
-        self.append(&mut state, BOOK, application, book.number, &server)?;
+        let server = log.server.to_be_bytes();
+        self.append(&mut state, LOG_OPENED, application, log.number, &server)?;
         let known = state.known(application);
-        known.book = Some(book);
-        known.untold.clear();
+        known.log = Some(log);
+        known.unconfirmed.clear();
         Ok(())
     }
 
-    /// Where a call stands; one that is not done is under way from now on.
-    pub(super) fn take(&self, application: &str, id: &[u8]) -> Stands {
+    /// Status of a call. A call that is not done is then in progress.
+    pub(super) fn claim(&self, application: &str, id: &[u8]) -> CallStatus {
         let mut state = self.lock();
         let known = state.known(application);
         if known.done.contains(id) {
-            return Stands::Done;
+            return CallStatus::Done;
         }
-        if !known.under_way.insert(id.to_vec()) {
-            return Stands::UnderWay;
+        if !known.in_progress.insert(id.to_vec()) {
+            return CallStatus::InProgress;
         }
         if known.applied.contains(id) {
-            return Stands::Applied;
+            return CallStatus::Applied;
         }
-        known.begun.get(id).map_or(Stands::New, |book| Stands::Begun(*book))
+        known.begun.get(id).map_or(CallStatus::New, |log| CallStatus::Begun(*log))
     }
 
-    /// Notes that a call is begun, in this book.
-    pub(super) fn begin(&self, application: &str, id: &[u8], book: u64) -> Result<(), JournalError> {
+    /// Records that a call has begun, in this log.
+    pub(super) fn begin(&self, application: &str, id: &[u8], log: u64) -> Result<(), JournalError> {
         let mut state = self.lock();
-        self.append(&mut state, BEGUN, application, book, id)?;
-        state.known(application).begun.insert(id.to_vec(), book);
+        self.append(&mut state, BEGUN, application, log, id)?;
+        state.known(application).begun.insert(id.to_vec(), log);
         Ok(())
     }
 
-    /// Notes that a call took effect, and that its handler is to see it.
+    /// Records that a call has taken effect and that its handler has to run.
     pub(super) fn applied(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
         let mut state = self.lock();
         self.append(&mut state, APPLIED, application, 0, id)?;
@@ -209,7 +212,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that a call took effect, and that its handler, if it has one, has answered.
+    /// Records that a call has taken effect and that its handler, if any, has answered.
     pub(super) fn done(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
         let mut state = self.lock();
         self.append(&mut state, DONE, application, 0, id)?;
@@ -218,26 +221,32 @@ impl Journal {
         Ok(())
     }
 
-    /// The call is not under way any more, whatever became of it.
-    pub(super) fn give_back(&self, application: &str, id: &[u8]) {
-        self.lock().known(application).under_way.remove(id);
+    /// Marks a call as no longer in progress.
+    pub(super) fn release_id(&self, application: &str, id: &[u8]) {
+        self.lock().known(application).in_progress.remove(id);
     }
 
-    /// A call of this book is sent; what its server need not remember any more is told with it.
-    pub(super) fn send<'a>(&'a self, application: &'a str, book: u64) -> Sending<'a> {
+    /// Starts an attempt of a call of this log, with the ids that the server may forget.
+    pub(super) fn send<'a>(&'a self, application: &'a str, log: u64) -> AttemptGuard<'a> {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        let mut before = state.under_way.iter().copied();
-        // One that hangs keeps the server from forgetting no call of others.
+        let mut before = state.in_progress.iter().copied();
+        // A slow attempt must not keep the server from forgetting other calls.
         let stragglers = before.by_ref().take(STRAGGLERS_MAX).collect();
         let under_way_from = before.next().unwrap_or(number);
-        state.under_way.insert(number);
-        let telling = state.known(application).tell(book, under_way_from);
-        Sending { journal: self, application, book, nth: Try { number, under_way_from, stragglers }, telling }
+        state.in_progress.insert(number);
+        let forgettable = state.known(application).take_forgettable(log, under_way_from);
+        AttemptGuard {
+            journal: self,
+            application,
+            log,
+            attempt: Attempt { number, under_way_from, stragglers },
+            forgettable,
+        }
     }
 
-    /// Writes one record, in one piece.
+    /// Writes one record in one piece.
     fn append(
         &self,
         state: &mut State,
@@ -250,7 +259,7 @@ impl Journal {
         written.map_err(|source| JournalError::Io { path: self.path.clone(), source })
     }
 
-    /// Held for as long as a record takes, by code that does not panic.
+    /// Held while a record is written, by code that does not panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -268,7 +277,7 @@ impl State {
         Ok(())
     }
 
-    /// Cuts off what stands behind the whole records.
+    /// Cuts off an incomplete record.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.end)?;
         self.file.seek(SeekFrom::Start(self.end))?;
@@ -276,61 +285,64 @@ impl State {
         Ok(())
     }
 
-    fn known(&mut self, application: &str) -> &mut Known {
+    fn known(&mut self, application: &str) -> &mut ApplicationCalls {
         if !self.applications.contains_key(application) {
-            self.applications.insert(application.to_owned(), Known::default());
+            self.applications.insert(application.to_owned(), ApplicationCalls::default());
         }
         self.applications.get_mut(application).expect("inserted above")
     }
 }
 
-/// `next` is the number of the next try: those of the call are below it.
-impl Known {
+/// Parameter `next`: number of the next attempt, above those of the call.
+impl ApplicationCalls {
     fn done(&mut self, id: &[u8], next: u64) {
-        self.took_effect(id, next);
+        self.mark_forgettable(id, next);
         self.applied.remove(id);
         self.done.insert(id.to_vec());
     }
 
     fn applied(&mut self, id: &[u8], next: u64) {
-        self.took_effect(id, next);
+        self.mark_forgettable(id, next);
         self.applied.insert(id.to_vec());
     }
 
-    /// The server need not remember it any more.
-    fn took_effect(&mut self, id: &[u8], next: u64) {
-        let book = self.begun.remove(id);
-        if book.is_some() && book == self.book.map(|book| book.number) {
-            self.untold.push_back((next, id.to_vec()));
-            if self.untold.len() > IDS_MAX {
-                self.untold.pop_front();
+    /// Marks the id as one that the server may forget.
+    fn mark_forgettable(&mut self, id: &[u8], next: u64) {
+        let log = self.begun.remove(id);
+        if log.is_some() && log == self.log.map(|log| log.number) {
+            self.unconfirmed.push_back((next, id.to_vec()));
+            if self.unconfirmed.len() > CALL_IDS_MAX {
+                self.unconfirmed.pop_front();
             }
         }
     }
 
-    /// What the server of this book can forget: what it will know to be late if it comes again.
-    fn tell(&mut self, book: u64, under_way_from: u64) -> Vec<Vec<u8>> {
-        if self.book.is_none_or(|current| current.number != book) {
+    /// Ids that the server of this log may forget: a late repeat of them has a number below `under_way_from`.
+    fn take_forgettable(&mut self, log: u64, under_way_from: u64) -> Vec<Vec<u8>> {
+        if self.log.is_none_or(|current| current.number != log) {
             return Vec::new();
         }
         let (mut told, mut later) = (Vec::new(), VecDeque::new());
-        for (next, id) in self.untold.drain(..) {
-            if next <= under_way_from && told.len() < IDS_MAX { told.push(id) } else { later.push_back((next, id)) }
+        for (next, id) in self.unconfirmed.drain(..) {
+            if next <= under_way_from && told.len() < CALL_IDS_MAX {
+                told.push(id)
+            } else {
+                later.push_back((next, id))
+            }
         }
-        self.untold = later;
+        self.unconfirmed = later;
         told
     }
 }
 
-/// However it ends.
-impl Drop for Sending<'_> {
+impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.journal.lock();
-        state.under_way.remove(&self.nth.number);
+        state.in_progress.remove(&self.attempt.number);
         let known = state.known(self.application);
-        if known.book.is_some_and(|current| current.number == self.book) {
-            // All of their tries are over.
-            known.untold.extend(self.telling.drain(..).map(|id| (0, id)));
+        if known.log.is_some_and(|current| current.number == self.log) {
+            // All attempts of these calls have ended.
+            known.unconfirmed.extend(self.forgettable.drain(..).map(|id| (0, id)));
         }
     }
 }
@@ -340,21 +352,21 @@ fn record(kind: u8, application: &str, number: u64, id: &[u8]) -> Vec<u8> {
     let mut body = vec![kind, name.len() as u8];
     body.extend_from_slice(name);
     body.extend_from_slice(&number.to_be_bytes());
-    body.extend_from_slice(&id[..id.len().min(ID_BYTES_MAX)]);
+    body.extend_from_slice(&id[..id.len().min(CALL_ID_BYTES_MAX)]);
     let mut record = (body.len() as u16).to_be_bytes().to_vec();
     record.extend_from_slice(&body);
-    record.extend_from_slice(&check(&body).to_be_bytes());
+    record.extend_from_slice(&checksum(&body).to_be_bytes());
     record
 }
 
-/// FNV-1a: tells a record that is not whole.
-fn check(bytes: &[u8]) -> u32 {
+/// FNV-1a checksum, which detects an incomplete record.
+fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Takes in the records that are whole; how many bytes they are. Tries of processes before are below all numbers of this
-/// one.
-fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>, opening: &mut u64) -> usize {
+/// Applies all complete records and returns their length in bytes. Attempts of earlier processes have numbers below
+/// those of this process.
+fn replay(bytes: &[u8], applications: &mut HashMap<String, ApplicationCalls>, opening: &mut u64) -> usize {
     let mut rest = bytes;
     while let Some((entry, after)) = next(rest) {
         rest = after;
@@ -362,12 +374,12 @@ fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>, opening: &mut
             *opening = entry.number;
             continue;
         }
-        let known: &mut Known = applications.entry(entry.application.to_owned()).or_default();
+        let known: &mut ApplicationCalls = applications.entry(entry.application.to_owned()).or_default();
         match entry.kind {
-            BOOK => {
+            LOG_OPENED => {
                 let server = entry.id.try_into().map_or(0, u32::from_be_bytes);
-                known.book = Some(Book { number: entry.number, server });
-                known.untold.clear();
+                known.log = Some(IdLog { number: entry.number, server });
+                known.unconfirmed.clear();
             }
             BEGUN => drop(known.begun.insert(entry.id.to_vec(), entry.number)),
             APPLIED => known.applied(entry.id, 0),
@@ -389,7 +401,7 @@ fn next(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (body, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
     let (sum, rest) = rest.split_first_chunk()?;
-    if u32::from_be_bytes(*sum) != check(body) {
+    if u32::from_be_bytes(*sum) != checksum(body) {
         return None;
     }
     let (&[kind, len], body) = body.split_first_chunk()?;

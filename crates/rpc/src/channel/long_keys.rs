@@ -1,4 +1,4 @@
-//! Asks the server for the numbers of a call's long keys, and puts them in the keys' place.
+//! Replacement of a call's long keys by numbers that the server assigns.
 
 use pathcall_endpoint::map::{Key, Operation};
 use pathcall_proto::manifest::Method;
@@ -6,16 +6,16 @@ use pathcall_proto::v1::NameRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use tonic::Status;
 
-use super::session::{Session, Slot};
+use super::session::{ChannelApplication, MapSession};
 use super::transport::Transport;
-use crate::names::REQUEST_KEYS_BYTES;
+use crate::key_numbers::REQUEST_KEYS_BYTES;
 
-impl Slot {
+impl ChannelApplication {
     /// Replaces the operation's long keys by their numbers.
     pub(super) async fn shorten(
         &self,
         method: &Method,
-        session: &Session,
+        session: &MapSession,
         transport: &Transport,
         operation: &mut Operation,
     ) -> Result<(), Status> {
@@ -26,11 +26,11 @@ impl Slot {
     async fn number(
         &self,
         method: &Method,
-        session: &Session,
+        session: &MapSession,
         transport: &Transport,
         mut long: Vec<&mut Key>,
     ) -> Result<(), Status> {
-        // The server is asked for as many at a time as fit a request.
+        // One request has as many keys as fit.
         while !long.is_empty() {
             let mut bytes = 0;
             let fitting = long.iter().take_while(|key| {
@@ -58,7 +58,7 @@ impl Slot {
     async fn ask(
         &self,
         method: &Method,
-        session: &Session,
+        session: &MapSession,
         transport: &Transport,
         keys: &[&mut Key],
     ) -> Result<Vec<u64>, Status> {
@@ -73,19 +73,20 @@ impl Slot {
             keys: keys.iter().filter_map(|key| key.as_str()).map(str::to_owned).collect(),
         };
         let reply = PeerClient::new(transport.channel()).name(request).await;
-        let numbers = reply
-            .map_err(|error| Status::new(error.code(), format!("{}: long keys: {}", method.path, error.message())))?
-            .into_inner()
-            .numbers;
-        if numbers.len() == keys.len() { Ok(numbers) } else { Err(odd(method)) }
+        let failed = |error: Status| {
+            let what = format!("{}: cannot get numbers of long keys: {}", method.path, error.message());
+            Status::new(error.code(), what)
+        };
+        let numbers = reply.map_err(failed)?.into_inner().numbers;
+        if numbers.len() == keys.len() { Ok(numbers) } else { Err(wrong_count(method)) }
     }
 }
 
-fn odd(method: &Method) -> Status {
-    Status::internal(format!("{}: the server answered with another number of numbers than there are keys", method.path))
+fn wrong_count(method: &Method) -> Status {
+    Status::internal(format!("{}: the server assigned a wrong number of key numbers", method.path))
 }
 
-/// The keys of an operation.
+/// Keys of an operation.
 fn keys_of(operation: &mut Operation) -> Box<dyn Iterator<Item = &mut Key> + Send + '_> {
     match operation {
         Operation::Sum { .. } => Box::new(std::iter::empty()),

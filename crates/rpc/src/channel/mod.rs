@@ -1,28 +1,28 @@
-//! The caller's end: a `tower` service under the stubs that `tonic` generates.
+//! Channel: the caller's `tower` service under the stubs that `tonic` generates.
 //!
 //! ```text
 //! stub ─► Channel ─┬─ no filter ───────────────────────────────────► gRPC
-//!                  ├─ cloned ─ the pool ─────────────────────────────► frames
-//!                  ├─ passed on ─ a node ─────────────────────────► messages
+//!                  ├─ clone ─ pool ──────────────────────────────────► frames
+//!                  ├─ delegate ─ node ────────────────────────────► messages
 //!                  └─ filter ─ request ─┬─ typed field ─ session ──► map frames
 //!                                       └─ the rest, if any ───────► gRPC, `pathcall-call: 1`
 //! stub ◄── assemble ◄── handler's reply and the map's answer
 //! ```
 //!
-//! `builder` opens a channel; `dial` knows how servers are connected to, `transport` is the gRPC connection beneath
-//! it; `session` is its part in one application; `carry` has its frames go over HTTP/2; `long_keys` has keys numbered
-//! that no frame carries; `delegated` makes calls that servers may pass on; `cloned` those that a `pool` answers;
-//! `named` does calls with ids, by a `journal`; `call` takes a call through; `stats` counts.
+//! `builder` opens a channel; `dial` has the connection options and `transport` the gRPC connection; `session` is the
+//! membership in one application; `carried_frames` sends frames over HTTP/2; `long_keys` replaces keys that are too
+//! long for frames by numbers; `delegated` makes delegated calls, `cloned` those of a `pool`; `idempotent_call` makes
+//! calls with ids, recorded in a `journal`; `call` makes calls with a filter; `stats` has the counters.
 
 pub mod builder;
 mod call;
-mod carry;
+mod carried_frames;
 mod cloned;
 mod delegated;
 mod dial;
+mod idempotent_call;
 pub mod journal;
 mod long_keys;
-mod named;
 mod pool;
 mod session;
 pub mod stats;
@@ -32,57 +32,59 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub use pathcall_endpoint::clone::{Balance, Hedge, Options as CloneOptions};
+pub use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge};
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
 
 use self::builder::{Builder, ConnectError};
-use self::delegated::Delegating;
+use self::delegated::DelegateNode;
 use self::journal::Journal;
-use self::pool::Pool;
-use self::session::Slot;
+use self::pool::PoolMembership;
+use self::session::ChannelApplication;
 use self::stats::{ChannelStats, Counters};
 use self::transport::Transport;
 use crate::application::Catalogue;
-use crate::deadline::{Calling, Deadline};
-use crate::delegate::respond::Habits;
+use crate::deadline::{CallFuture, Deadline};
+use crate::delegate::respond::DelegateDefaults;
 
-/// A connection to a server, for any number of stubs: cloning it is cheap.
+/// gRPC channel for tonic stubs, with in-network computation. Cloning it is cheap.
 ///
 /// ```ignore
 /// let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
 /// let mut client = TrainingClient::new(channel);
 /// ```
 ///
-/// A method without an option is a plain gRPC call, and so is one that is only placed, as its server
-/// chooses. One with a filter is refused with FAILED_PRECONDITION when the server does not speak Pathcall,
-/// because its meaning depends on the filter. Its typed field travels as map frames over UDP; the rest of
-/// its message, if there is any, follows as a plain gRPC call once the map has done its part. So a handler
-/// never sees a call whose typed part failed, while one that fails does not undo it.
+/// A method without a Pathcall option is a plain gRPC call; so is a method with only the option `place`, as its server
+/// decides.
 ///
-/// Deadlines (`grpc-timeout`) hold on every path. A call that is dropped or runs out of time is
-/// cancelled wherever it is; if that strikes in the middle of a call of many frames, some of them
-/// may have taken effect.
+/// A method with a filter fails with FAILED_PRECONDITION if the server does not have Pathcall's layer, because the
+/// meaning of the method depends on the filter. The typed field travels as map frames over UDP. The rest of the
+/// message, if any, follows as a plain gRPC call after the map operation. So a handler never sees a call whose map
+/// operation failed; but a handler that fails does not undo the map operation.
 ///
-/// A counted call (Agreement) to SRC or ALL waits until its keys have reached the threshold; with a
-/// threshold of 1 (test-and-set), until they are its own. One to SERVER does not wait: if it is not
-/// the call that reaches the threshold, `CntFwd` does not forward it, so the handler does not run,
-/// and the reply has defaults and the metadata `pathcall-forwarded: false`.
+/// Deadlines (`grpc-timeout`) hold for all calls. A call that is dropped or times out is cancelled at all parties. If
+/// it consists of many frames, some of them may have taken effect.
 ///
-/// A process that may be killed and started again gives its channel a journal ([`Builder::journal`])
-/// and its calls ids (metadata `pathcall-call-id`): it repeats the calls that it does not know to be
-/// done, and each takes effect once. Such calls go past the element.
+/// A counting call (Agreement) with `to` SRC or ALL waits until its keys have reached the threshold; with a threshold
+/// of 1 (test-and-set), until it holds their locks. A counting call with `to` SERVER does not wait: if it does not
+/// reach the threshold, `CntFwd` does not forward it, the handler does not run, and the reply has default values and
+/// the metadata `pathcall-forwarded: false`.
 ///
-/// A call of a method with the option `clone` goes to the pool that the server is in: by frames, to whoever its
-/// element chooses, to two of them at once if they are idle. What is too long for frames goes by gRPC, and so does
-/// everything when the server is in no pool. When the server is gone, calls go on by the others of the pool.
+/// A process that may be killed and restarted uses a journal ([`Builder::journal`]) and calls with ids (metadata
+/// `pathcall-call-id`): it repeats the calls that are not recorded as done, and each takes effect once. Such calls do
+/// not use the element.
 ///
-/// A call of a method with the option `delegate` is made by the channel's node, and its replies come to that, straight
-/// from the servers that it was passed on to; a server without handlers is called by plain gRPC.
+/// A call of a method with the option `clone` goes to the server's pool, as frames, to a server that the element
+/// chooses, or to two servers at once if they are idle. A message that is too long for frames goes by gRPC, as do all
+/// calls if the server is in no pool. If the server fails, calls go to the other servers of the pool.
 ///
-/// Requests may be compressed with gzip, if the feature `gzip` is there; otherwise they can't be looked into.
+/// The channel's node makes the calls of a method with the option `delegate`. The replies come to it directly from the
+/// servers that send them. If the server has no handlers, the call is plain gRPC.
+///
+/// Requests may be compressed with gzip if the feature `gzip` is on; without it, compressed requests with a filter are
+/// refused.
 #[derive(Clone, Debug)]
 pub struct Channel {
     inner: Arc<Inner>,
@@ -92,24 +94,24 @@ pub struct Channel {
 struct Inner {
     transport: Transport,
     catalogue: Catalogue,
-    /// One for each application, by name.
-    slots: BTreeMap<&'static str, Arc<Slot>>,
+    /// Applications by name.
+    applications: BTreeMap<&'static str, Arc<ChannelApplication>>,
     journal: Option<Journal>,
-    delegating: Delegating,
-    /// Its part in a pool, if there are methods that one answers.
-    pool: Option<Pool>,
-    /// How their calls are made, if not as they say.
+    delegate_node: DelegateNode,
+    /// Membership in a pool, if the manifest has cloned methods.
+    pool: Option<PoolMembership>,
+    /// Options of all cloned calls, instead of their methods' options.
     override_cloned: Option<CloneOptions>,
-    habits: Habits,
+    defaults: DelegateDefaults,
     counters: Counters,
 }
 
 impl Channel {
-    /// Connects to the server at `destination`, such as `http://host:port`. The manifest is the
-    /// constant that `pathcall-build` writes beside the stubs.
+    /// Connects to the server at `destination`, such as `http://host:port`. The manifest is the constant that
+    /// `pathcall-build` generates with the stubs.
     ///
     /// # Errors
-    /// When the address is none, or nobody answers there.
+    /// The address is invalid, or no server answers.
     pub async fn connect<D>(destination: D, manifest: &'static Manifest) -> Result<Self, ConnectError>
     where
         D: TryInto<Endpoint>,
@@ -118,10 +120,10 @@ impl Channel {
         Self::builder(destination, manifest)?.connect().await
     }
 
-    /// As [`connect`](Self::connect), with options.
+    /// Builder of a channel with options.
     ///
     /// # Errors
-    /// When `destination` is not an address.
+    /// `destination` is not a valid address.
     pub fn builder<D>(destination: D, manifest: &'static Manifest) -> Result<Builder, ConnectError>
     where
         D: TryInto<Endpoint>,
@@ -130,41 +132,41 @@ impl Channel {
         Builder::new(destination, manifest)
     }
 
-    /// Leaves all applications, once the calls under way have ended and the server has made its own
-    /// what only the element had of this caller. A dropped channel does the same on the side; whoever
-    /// ends the process, or wants to know, waits here. A later call joins again.
+    /// Leaves all applications: waits for calls in progress, and until the server has the values that only the element
+    /// had of this caller. A dropped channel does the same in the background; a process that is about to end should
+    /// wait for `close`. A later call joins again.
     ///
     /// # Errors
-    /// UNAVAILABLE with the names of the applications whose server did not confirm it in time: should
-    /// the element fail now, their last values may be lost, and queries would say so.
+    /// UNAVAILABLE with the names of the applications whose server did not confirm in time. If the element fails then,
+    /// their last values may be lost, and queries would report this.
     pub async fn close(&self) -> Result<(), Status> {
         let mut unconfirmed = Vec::new();
-        for (name, slot) in &self.inner.slots {
-            if !slot.close().await {
+        for (name, application) in &self.inner.applications {
+            if !application.close().await {
                 unconfirmed.push(*name);
             }
         }
         if unconfirmed.is_empty() {
             return Ok(());
         }
-        Err(Status::unavailable(format!("{}: the server has not confirmed all that was added", unconfirmed.join(", "))))
+        Err(Status::unavailable(format!("{}: the server has not confirmed all added values", unconfirmed.join(", "))))
     }
 
-    /// What went through this channel and its clones so far.
+    /// Counters of this channel and its clones.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
-        let pool = self.inner.pool.as_ref().map(Pool::stats).unwrap_or_default();
-        self.inner.counters.read(self.inner.slots.values().map(|slot| slot.stats()), pool)
+        let pool = self.inner.pool.as_ref().map(PoolMembership::stats).unwrap_or_default();
+        self.inner.counters.read(self.inner.applications.values().map(|application| application.stats()), pool)
     }
 }
 
 impl tower::Service<http::Request<Body>> for Channel {
     type Response = http::Response<Body>;
     type Error = Status;
-    type Future = Calling;
+    type Future = CallFuture;
 
-    /// Always: polling the connection here would hold one of its permits while the call is still
-    /// being made up, and a few channels that wait like this would starve it.
+    /// Always ready: polling the connection here would hold one of its permits while the call is still being prepared,
+    /// and a few waiting channels would starve it.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))
     }
@@ -185,10 +187,10 @@ impl tower::Service<http::Request<Body>> for Channel {
 }
 
 impl Inner {
-    /// By gRPC to one server, once: what it does is not known to be the same done twice.
+    /// Calls one server by gRPC, once: the method may not be idempotent.
     async fn plain(self: Arc<Self>, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         self.counters.plain.add();
-        let transport = self.pool.as_ref().map_or_else(|| self.transport.clone(), Pool::transport);
+        let transport = self.pool.as_ref().map_or_else(|| self.transport.clone(), PoolMembership::transport);
         transport.call(request).await
     }
 }

@@ -1,14 +1,14 @@
-//! The channel's part in a pool: it follows one server, and goes on by another one when that is gone.
+//! Membership of a channel in a pool: it follows one server, and another one if that server fails.
 //!
 //! ```text
-//! FollowPool ─► a server: where my frames come from      (a stream: its end is the server's, or mine)
-//!            ◄─ views: who I am, who is in the pool and where ─► the caller of cloned calls
+//! FollowPool ─► a server: address of the caller's frames      (a stream: its end is the server's, or the caller's)
+//!            ◄─ views: the caller's id, the pool's servers ─► caller of cloned calls
 //! ```
 //!
-//! A server that is cut off from the controller says so: then one is looked for that is not, and what is older than
-//! what is known is not taken. As long as it follows nobody, calls by frames go on as the pool was last. gRPC calls
-//! go to the server that is followed. A server that does not answer by frames is called by gRPC, and tried again
-//! after a while.
+//! A server that has lost the controller reports this. The channel then looks for a server that has not, and ignores
+//! views that are older than its own. While the channel follows no server, calls by frames use the last view. gRPC
+//! calls go to the server that is followed. If a server does not answer frames, calls go by gRPC, and frames are tried
+//! again after a while.
 
 mod follow;
 
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
-use pathcall_endpoint::clone::{Answer, Ask, CallerStats};
-use pathcall_endpoint::driver::clone::{CallError, CallerHandle};
+use pathcall_endpoint::clone::{CloneAnswer, CloneCall, CloneCallerStats};
+use pathcall_endpoint::driver::clone::{CloneCallError, CloneCallerHandle};
 use pathcall_proto::manifest::Cloned;
 use pathcall_proto::v1::FollowPoolRequest;
 use tokio::sync::{Notify, watch};
@@ -25,96 +25,97 @@ use tokio::task::JoinSet;
 use tonic::Request;
 
 use self::follow::Follower;
-use super::builder::Options;
-use super::dial::Dial;
+use super::builder::ChannelOptions;
+use super::dial::DialOptions;
 use super::transport::Transport;
 use crate::headers;
 
-/// How a channel is in a pool.
+/// Options of a pool membership.
 #[derive(Debug, Clone)]
-pub(super) struct Terms {
-    pub(super) options: Options,
-    /// How servers are connected to.
-    pub(super) dial: Dial,
-    /// The methods that the pool answers, and extra requests of each as a share of its calls.
+pub(super) struct PoolOptions {
+    pub(super) options: ChannelOptions,
+    /// Connection options for servers.
+    pub(super) dial: DialOptions,
+    /// Methods of the pool, each with its hedge budget.
     pub(super) methods: Vec<&'static Cloned>,
 }
 
-/// A call by whose metadata servers let this channel follow: none before one has refused it.
+/// Metadata of a call with which servers let this channel follow the pool. Empty until a server has refused a request
+/// without it.
 #[derive(Debug, Default)]
-struct Credentials {
-    /// Whether a call's metadata is waited for.
+struct FollowCredentials {
+    /// Whether the follower waits for a call's metadata.
     wanted: AtomicBool,
     call: Mutex<Option<(&'static str, HeaderMap)>>,
     came: Notify,
 }
 
-impl Credentials {
-    /// A request to follow; the first of the pool's methods stands for a call that is yet to come.
+impl FollowCredentials {
+    /// Request to follow a pool. Before the first call, the first method of the pool stands for it.
     fn request(&self, first: &'static str, request: FollowPoolRequest) -> Request<FollowPoolRequest> {
         let (path, headers) = lock(&self.call).clone().unwrap_or((first, HeaderMap::new()));
-        headers::with(&headers, FollowPoolRequest { method: path.into(), ..request })
+        headers::request_with(&headers, FollowPoolRequest { method: path.into(), ..request })
     }
 
-    /// The metadata of that call.
+    /// Metadata of the recorded call.
     fn headers(&self) -> HeaderMap {
         lock(&self.call).as_ref().map(|(_, headers)| headers.clone()).unwrap_or_default()
     }
 }
 
-/// A channel's part in a pool.
+/// Membership of a channel in a pool.
 #[derive(Debug)]
-pub(super) struct Pool {
-    state: watch::Receiver<State>,
-    /// Servers that gRPC calls can go to, first the one that is followed.
+pub(super) struct PoolMembership {
+    state: watch::Receiver<PoolState>,
+    /// Servers for gRPC calls; the followed server is first.
     servers: Arc<Mutex<Vec<Transport>>>,
-    past: Arc<Mutex<CallerStats>>,
-    credentials: Arc<Credentials>,
+    past: Arc<Mutex<CloneCallerStats>>,
+    credentials: Arc<FollowCredentials>,
     _follow: JoinSet<()>,
 }
 
-/// How cloned calls are made now.
+/// How the channel makes cloned calls.
 #[derive(Debug, Clone)]
-pub(super) enum State {
-    /// The server has yet to say whether it is in a pool.
-    Asking,
+pub(super) enum PoolState {
+    /// Not known yet: the server has not answered whether it is in a pool.
+    Unknown,
     /// By frames.
-    Frames(Arc<Session>),
+    Frames(Arc<PoolSession>),
     /// By gRPC.
     Plain,
 }
 
-/// A caller of the pool.
+/// Caller of the pool.
 #[derive(Debug)]
-pub(super) struct Session {
-    caller: CallerHandle,
-    /// Whether any frame has come back.
-    heard: AtomicBool,
+pub(super) struct PoolSession {
+    caller: CloneCallerHandle,
+    /// Whether any answer has come by frames.
+    answered: AtomicBool,
     over: watch::Sender<bool>,
 }
 
-impl Session {
-    /// Makes a call; `None`: the session is over, and another one may make it.
-    pub(super) async fn ask(&self, ask: Ask) -> Option<Result<Answer, CallError>> {
+impl PoolSession {
+    /// Makes a call; `None` if the session has ended, and a later session may make the call.
+    pub(super) async fn call(&self, call: CloneCall) -> Option<Result<CloneAnswer, CloneCallError>> {
         let mut over = self.over.subscribe();
         tokio::select! {
             biased;
-            answer = self.caller.ask(ask) => {
-                self.heard.fetch_or(answer.is_ok(), Ordering::Relaxed);
-                Some(answer).filter(|answer| *answer != Err(CallError::Stopped))
+            answer = self.caller.call(call) => {
+                self.answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
+                Some(answer).filter(|answer| *answer != Err(CloneCallError::Stopped))
             }
             _ = over.wait_for(|over| *over) => None,
         }
     }
 
-    /// Whether frames are known to get through.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
+    /// Whether frames are known to be delivered.
+    pub(super) fn has_answers(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
-    /// As [`has_heard`](Self::has_heard), of words that a call is worked on as well.
-    pub(super) fn anything_came(&self) -> bool {
-        let CallerStats { answered, redundant, working, .. } = self.caller.stats();
+    /// Whether any frame has come back: an answer, or a report that a call is worked on.
+    pub(super) fn has_received(&self) -> bool {
+        let CloneCallerStats { answered, redundant, working, .. } = self.caller.stats();
         answered + redundant + working > 0
     }
 
@@ -122,27 +123,27 @@ impl Session {
         *self.over.borrow()
     }
 
-    /// Frames don't get through, or nobody is there: calls go by gRPC for a while.
-    pub(super) fn give_up(&self) {
+    /// Ends the session: frames are not delivered. Calls go by gRPC for a while.
+    pub(super) fn end(&self) {
         self.over.send_replace(true);
     }
 }
 
-impl Pool {
-    /// Begins to follow the first of these servers that lets it.
-    pub(super) fn follow(named: Vec<Transport>, terms: Terms) -> Self {
-        let (tell, state) = watch::channel(State::Asking);
-        let (past, credentials) = (Arc::default(), Arc::<Credentials>::default());
-        let servers = Arc::new(Mutex::new(named.clone()));
+impl PoolMembership {
+    /// Starts to follow the pool at the first of these servers that permits it.
+    pub(super) fn follow(given: Vec<Transport>, terms: PoolOptions) -> Self {
+        let (state_sender, state) = watch::channel(PoolState::Unknown);
+        let (past, credentials) = (Arc::default(), Arc::<FollowCredentials>::default());
+        let servers = Arc::new(Mutex::new(given.clone()));
         let follower = Follower {
             terms,
-            transport: named[0].clone(),
-            known: named.clone(),
-            named,
+            transport: given[0].clone(),
+            known: given.clone(),
+            given,
             servers: Arc::clone(&servers),
             past: Arc::clone(&past),
             credentials: Arc::clone(&credentials),
-            tell,
+            state_sender,
             asked: 0,
         };
         let mut follow = JoinSet::new();
@@ -150,62 +151,62 @@ impl Pool {
         Self { state, servers, past, credentials, _follow: follow }
     }
 
-    /// Notes a call, should servers let this channel follow by its metadata only.
-    pub(super) fn offer(&self, method: &'static Cloned, headers: &HeaderMap) {
-        let Credentials { wanted, call, came } = &*self.credentials;
+    /// Records the call's metadata if the follower needs it.
+    pub(super) fn note_call(&self, method: &'static Cloned, headers: &HeaderMap) {
+        let FollowCredentials { wanted, call, came } = &*self.credentials;
         if wanted.load(Ordering::Relaxed) && wanted.swap(false, Ordering::Relaxed) {
-            *lock(call) = Some((method.path, headers::of_the_call(headers)));
+            *lock(call) = Some((method.path, headers::application_metadata(headers)));
             came.notify_one();
         }
     }
 
-    /// How calls are made now, as soon as the server has said it; the state it was asked in.
-    pub(super) async fn state(&self) -> State {
+    /// How calls are made now. Waits until the server has answered.
+    pub(super) async fn state(&self) -> PoolState {
         let mut state = self.state.clone();
-        // The follower lasts as long as this.
-        match state.wait_for(|state| !matches!(state, State::Asking)).await {
+        // The follower lives as long as `self`.
+        match state.wait_for(|state| !matches!(state, PoolState::Unknown)).await {
             Ok(state) => match &*state {
-                // A call has found that no frames get through, and the follower has yet to say so: before it ends a
-                // session itself it says how calls are made then.
-                State::Frames(session) if session.is_over() => State::Plain,
+                // A call has found that frames are not delivered, and the follower has not changed the state yet. When
+                // the follower ends a session itself, it changes the state first.
+                PoolState::Frames(session) if session.is_over() => PoolState::Plain,
                 state => state.clone(),
             },
-            Err(_) => State::Plain,
+            Err(_) => PoolState::Plain,
         }
     }
 
-    /// The server that gRPC calls go to.
+    /// Server for gRPC calls.
     pub(super) fn transport(&self) -> Transport {
         lock(&self.servers)[0].clone()
     }
 
-    /// It, and the others of the pool as far as they are known.
+    /// Server for gRPC calls, followed by the other known servers of the pool.
     pub(super) fn transports(&self) -> Vec<Transport> {
         lock(&self.servers).clone()
     }
 
-    pub(super) fn stats(&self) -> CallerStats {
+    pub(super) fn stats(&self) -> CloneCallerStats {
         let now = match &*self.state.borrow() {
-            State::Frames(session) => session.caller.stats(),
-            State::Asking | State::Plain => CallerStats::default(),
+            PoolState::Frames(session) => session.caller.stats(),
+            PoolState::Unknown | PoolState::Plain => CloneCallerStats::default(),
         };
         sum(*lock(&self.past), now)
     }
 }
 
-/// Held only for a moment, by code that does not panic.
+/// Held briefly, by code that does not panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The counts of two callers together.
-fn sum(a: CallerStats, b: CallerStats) -> CallerStats {
-    CallerStats {
+/// Sum of the counters of two callers.
+fn sum(a: CloneCallerStats, b: CloneCallerStats) -> CloneCallerStats {
+    CloneCallerStats {
         calls: a.calls + b.calls,
         answered: a.answered + b.answered,
         failed: a.failed + b.failed,
         cloned: a.cloned + b.cloned,
-        twice: a.twice + b.twice,
+        second_requests: a.second_requests + b.second_requests,
         repeated: a.repeated + b.repeated,
         hedged: a.hedged + b.hedged,
         refused: a.refused + b.refused,

@@ -1,18 +1,18 @@
-//! A channel's part in one application: joined at first use, and anew when it is lost.
+//! Membership of a channel in one application: joined at the first call, and again when it is lost.
 //!
 //! ```text
-//! Join ─► server: who I am, where my map frames come from     (a stream: its end is my leave)
-//!      ◄─ grant: who I am to be, where the element is         (its end: the server is gone)
+//! Join ─► server: endpoint, address of its map frames         (a stream: its end is the caller's leave)
+//!      ◄─ grant: id, address of the element                   (its end: the server has failed)
 //! ```
 //!
-//! Each time it is joined the caller is a new incarnation, so what was left of the last one on the
-//! way can't be taken for its own. A server that does not answer by UDP is joined once more, by a
-//! caller whose frames are carried over HTTP/2; a later join tries UDP again.
+//! With each join the caller is a new incarnation, so frames of an earlier one are not taken for its own. If the server
+//! does not answer by UDP, the channel joins once more, and its frames are carried over HTTP/2. A later join tries UDP
+//! again.
 
-mod admitted;
-mod given_up;
+mod admissions;
+mod cancelled_sum;
+mod exhausted;
 mod join;
-mod spent;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -26,37 +26,37 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tonic::{Code, Status};
 
-use super::builder::Options;
+use super::builder::ChannelOptions;
 use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
-use crate::names::Known;
+use crate::key_numbers::KnownKeyNumbers;
 use crate::{headers, status};
-use admitted::Admissions;
-pub(super) use given_up::GiveUpGuard;
-use join::Join;
+use admissions::Admissions;
+pub(super) use cancelled_sum::SumCancelGuard;
+use join::JoinAttempt;
 
-/// The place of an application in a channel.
+/// Application of a channel, with its current session.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ChannelApplication {
     pub(super) application: Application,
-    options: Options,
-    current: Mutex<Option<Arc<Session>>>,
-    /// Held while the application is joined: calls that come meanwhile wait for it. When that failed last, and how.
+    options: ChannelOptions,
+    current: Mutex<Option<Arc<MapSession>>>,
+    /// Held during a join: other calls wait. Contains time and status of the last failure.
     joining: tokio::sync::Mutex<Option<(Instant, Status)>>,
     joins: Counter,
-    /// Sessions that were spent, on their way out: whether the server has all that was done in them.
+    /// Exhausted sessions that are leaving; the result tells whether the server has all their values.
     leaving: tokio::sync::Mutex<Option<JoinHandle<bool>>>,
-    /// The server is being told of a sum that was given up.
-    giving_up: Mutex<Option<JoinHandle<()>>>,
-    /// What the sessions before the current one did.
+    /// Task that reports a cancelled sum to the server.
+    cancelling: Mutex<Option<JoinHandle<()>>>,
+    /// Counters of earlier sessions.
     past: Mutex<(ClientStats, CarriedStats)>,
-    /// The server's incarnation that holds something of this caller.
-    invested: Mutex<Option<u32>>,
+    /// Incarnation of the server that has state of this caller.
+    stateful_server: Mutex<Option<u32>>,
 }
 
-impl Slot {
-    pub(super) fn new(application: Application, options: Options) -> Self {
+impl ChannelApplication {
+    pub(super) fn new(application: Application, options: ChannelOptions) -> Self {
         Self {
             application,
             options,
@@ -64,22 +64,22 @@ impl Slot {
             joining: tokio::sync::Mutex::default(),
             joins: Counter::default(),
             leaving: tokio::sync::Mutex::default(),
-            giving_up: Mutex::default(),
+            cancelling: Mutex::default(),
             past: Mutex::default(),
-            invested: Mutex::default(),
+            stateful_server: Mutex::default(),
         }
     }
 
-    /// The session, joined if need be for a call of `method` with these headers.
+    /// Current session; joins first if there is none, for a call of `method` with these headers.
     pub(super) async fn session(
         self: &Arc<Self>,
         method: &Method,
         headers: &HeaderMap,
         transport: &Transport,
-    ) -> Result<Arc<Session>, Status> {
+    ) -> Result<Arc<MapSession>, Status> {
         match self.live() {
             Some(session) => Ok(session),
-            // Once for many calls, in a future of its own.
+            // Needed once for many calls, so in a boxed future.
             None => Box::pin(self.joined(method, headers, transport)).await,
         }
     }
@@ -89,154 +89,155 @@ impl Slot {
         method: &Method,
         headers: &HeaderMap,
         transport: &Transport,
-    ) -> Result<Arc<Session>, Status> {
+    ) -> Result<Arc<MapSession>, Status> {
         let came = Instant::now();
         let mut joining = self.joining.lock().await;
         if let Some(session) = self.live() {
             return Ok(session);
         }
-        // Who has waited for an attempt in vain has had its own: each would take as long again.
+        // A call that waited for a failed attempt shares its failure; attempts of its own would take as long again.
         if let Some((at, failed)) = &*joining
             && *at > came
         {
             return Err(failed.clone());
         }
-        self.given_up().await;
-        self.follow_last().await;
-        let join = Join { application: &self.application, options: &self.options, method, headers, transport };
+        self.wait_for_cancellation().await;
+        self.retire_last().await;
+        let join = JoinAttempt { application: &self.application, options: &self.options, method, headers, transport };
         let session = match join.run().await {
             Ok(session) => Arc::new(session),
             Err(failed) => {
-                let everybodys = matches!(failed.code(), Code::Unavailable | Code::DeadlineExceeded);
-                *joining = everybodys.then(|| (Instant::now(), failed.clone()));
+                let is_shared_failure = matches!(failed.code(), Code::Unavailable | Code::DeadlineExceeded);
+                *joining = is_shared_failure.then(|| (Instant::now(), failed.clone()));
                 return Err(failed);
             }
         };
         self.joins.add();
         let (admissions, over) = (Arc::clone(&session.admissions), session.over.subscribe());
-        tokio::spawn(admissions.keep(over, self.application.name, transport.clone()));
-        let (slot, over) = (Arc::downgrade(self), session.over.subscribe());
+        tokio::spawn(admissions.renew(over, self.application.name, transport.clone()));
+        let (application, over) = (Arc::downgrade(self), session.over.subscribe());
         let server = (Arc::clone(&session.admissions), transport.clone());
-        tokio::spawn(leave_for_shutdown(slot, session.incarnation, over, server));
+        tokio::spawn(leave_at_shutdown(application, session.incarnation, over, server));
         *lock(&self.current) = Some(Arc::clone(&session));
         Ok(session)
     }
 
-    /// Notes that the session's server holds something of this caller now.
-    pub(super) fn invest(&self, method: &Method, session: &Session) {
+    /// Records that the session's server has state of this caller.
+    pub(super) fn mark_server_state(&self, method: &Method, session: &MapSession) {
         if matches!(method.kind, Kind::Add { .. } | Kind::Count { .. }) {
-            lock(&self.invested).get_or_insert(session.server);
+            lock(&self.stateful_server).get_or_insert(session.server);
         }
     }
 
-    /// The same of a call with an id, past every session.
-    pub(super) fn invest_in(&self, server: u32) {
-        lock(&self.invested).get_or_insert(server);
+    /// Records that this server has state of this caller, for a call with an id.
+    pub(super) fn mark_state_at(&self, server: u32) {
+        lock(&self.stateful_server).get_or_insert(server);
     }
 
-    /// A server that started anew has nothing of what its predecessor had in memory: whoever asks
-    /// for it is told so, once, and never gets a silent zero (NOTES: "Who owns the truth").
-    pub(super) fn check_loss(&self, method: &Method, session: &Session) -> Result<(), Status> {
+    /// Fails if the server has restarted since it had state of this caller: a restarted server has lost its memory. The
+    /// caller gets this error once, instead of a silent zero.
+    pub(super) fn check_loss(&self, method: &Method, session: &MapSession) -> Result<(), Status> {
         let asks = matches!(method.kind, Kind::Query | Kind::Add { get: true, .. } | Kind::Clear);
-        let mut invested = lock(&self.invested);
-        if asks && invested.is_some_and(|server| server != session.server) {
-            *invested = Some(session.server);
+        let mut stateful_server = lock(&self.stateful_server);
+        if asks && stateful_server.is_some_and(|server| server != session.server) {
+            *stateful_server = Some(session.server);
             let (path, app) = (method.path, method.app);
             return Err(Status::data_loss(format!(
-                "{path}: the server of {app} has started anew, and what this caller had there was only in its memory"
+                "{path}: the server of {app} has restarted and lost the values of this caller"
             )));
         }
         Ok(())
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
-        let current = lock(&self.current).as_ref().map(|session| (session.handle.stats(), session.handle.carried()));
+        let current =
+            lock(&self.current).as_ref().map(|session| (session.handle.stats(), session.handle.carried_stats()));
         let (past, current) = (*lock(&self.past), current.unwrap_or_default());
         let (map, carried) = (sum(past.0, current.0), sum_carried(past.1, current.1));
         ApplicationStats { name: self.application.name, joins: self.joins.read(), map, carried }
     }
 
-    fn live(&self) -> Option<Arc<Session>> {
+    fn live(&self) -> Option<Arc<MapSession>> {
         let mut current = lock(&self.current);
         let session = current.as_mut().filter(|session| !session.is_over())?;
-        (!self.is_spent(session)).then(|| Arc::clone(session))
+        (!self.is_exhausted(session)).then(|| Arc::clone(session))
     }
 
-    /// Leaves the application, if it has joined it; whether the server has all that was done.
+    /// Leaves the application, if joined. Returns whether the server has all values.
     pub(super) async fn close(&self) -> bool {
         let _joining = self.joining.lock().await;
-        self.given_up().await;
+        self.wait_for_cancellation().await;
         let ended = lock(&self.current).as_ref().map(|session| session.handle.ended());
         self.retire();
-        let before = self.left().await;
+        let before = self.wait_until_left().await;
         match ended {
             Some(ended) => ended.await && before,
             None => before,
         }
     }
 
-    /// Leaves with the last session, which is over or spent.
+    /// Drops the current session, which has ended or is exhausted.
     fn retire(&self) {
         if let Some(session) = lock(&self.current).take() {
             let mut past = lock(&self.past);
-            let carried = CarriedStats { open: 0, ..session.handle.carried() };
+            let carried = CarriedStats { open: 0, ..session.handle.carried_stats() };
             *past = (sum(past.0, session.handle.stats()), sum_carried(past.1, carried));
         }
     }
 }
 
-/// Lets the server end that a session is at, when it takes no requests any more: calls under way are finished, and the next
-/// one joins anew. A server that takes them by another connection has closed an old one, not itself.
-async fn leave_for_shutdown(
-    slot: Weak<Slot>,
+/// Leaves a session when its server shuts down: calls in progress finish, and the next call joins again. A server that
+/// accepts requests on another connection has closed a connection only and is not shutting down.
+async fn leave_at_shutdown(
+    application: Weak<ChannelApplication>,
     incarnation: u32,
     mut over: watch::Receiver<Option<Arc<str>>>,
     (admissions, transport): (Arc<Admissions>, Transport),
 ) {
-    let mut another = Box::pin(transport.another());
-    let slot = loop {
+    let mut another = Box::pin(transport.new_connection());
+    let application = loop {
         tokio::select! {
             () = &mut another => {}
             _ = over.wait_for(Option::is_some) => return,
         }
-        another = Box::pin(transport.another());
-        let Some(slot) = slot.upgrade() else { return };
-        if !admissions.lives(slot.application.name, &transport).await {
-            break slot;
+        another = Box::pin(transport.new_connection());
+        let Some(application) = application.upgrade() else { return };
+        if !admissions.is_alive(application.application.name, &transport).await {
+            break application;
         }
     };
-    let _joining = slot.joining.lock().await;
-    let is_current = lock(&slot.current).as_ref().is_some_and(|session| session.incarnation == incarnation);
+    let _joining = application.joining.lock().await;
+    let is_current = lock(&application.current).as_ref().is_some_and(|session| session.incarnation == incarnation);
     if is_current {
-        slot.follow_last().await;
+        application.retire_last().await;
     }
 }
 
-/// Held only for a moment, by code that does not panic.
+/// Held briefly, by code that does not panic.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member of an application.
+/// Session of a member of an application.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct MapSession {
     handle: MapHandle,
-    /// What this caller goes by.
+    /// Id of this caller.
     endpoint: u32,
     incarnation: u32,
     admissions: Arc<Admissions>,
-    /// The server's incarnation.
+    /// Incarnation of the server.
     pub(super) server: u32,
-    /// Numbers that it gave to long keys.
-    pub(super) known: Known,
-    /// Why it is over, once it is.
+    /// Numbers that the server assigned to long keys.
+    pub(super) known: KnownKeyNumbers,
+    /// Reason of the session's end, once it has ended.
     over: watch::Sender<Option<Arc<str>>>,
-    /// Reads the join's stream until the map's task has ended; the stream's end is the caller's leave.
+    /// Task that reads the join's stream until the map's task has ended. The end of the stream is the caller's leave.
     watcher: AbortHandle,
 }
 
-impl Session {
-    /// Does the operation, and gives up when the session is over.
+impl MapSession {
+    /// Executes an operation; fails if the session ends.
     pub(super) async fn call(&self, method: &Method, operation: Operation) -> Result<Output, Status> {
         let mut over = self.over.subscribe();
         let outcome = tokio::select! {
@@ -248,29 +249,31 @@ impl Session {
             }
         };
         outcome.map_err(|error| {
-            // A round that failed is the end of the place in its application: another one is sure.
+            // After a failed round, only a new membership is in step with the other workers.
             let of_round = matches!(method.kind, Kind::Sum { .. })
-                && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. } | CallError::GivenUp);
-            if of_round || matches!(error, CallError::Unreachable { .. } | CallError::Spent | CallError::Closed) {
+                && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. } | CallError::SumAbandoned);
+            if of_round
+                || matches!(error, CallError::Unreachable { .. } | CallError::SequenceExhausted | CallError::Closed)
+            {
                 self.end(error.to_string().into());
             }
             status::of_call(method, &error)
         })
     }
 
-    /// What proves to the server that this caller has joined.
+    /// Secret that proves the membership to the server.
     pub(super) fn secret(&self) -> &[u8] {
         self.admissions.secret()
     }
 
-    /// Puts that in a call's metadata.
+    /// Adds the secret to a call's metadata.
     pub(super) fn prove(&self, headers: &mut HeaderMap) {
         headers.extend(self.admissions.header().map(|secret| (headers::SESSION, secret.clone())));
     }
 
-    /// Gives locks back for a caller that is gone.
+    /// Releases locks of a caller that has been dropped.
     pub(super) async fn release(self: Arc<Self>, release: Operation) {
-        // What can't be given back any more is lost with the lease.
+        // Locks that cannot be released end with their lease.
         let _ = self.handle.call(release).await;
     }
 
@@ -278,7 +281,7 @@ impl Session {
         self.over.borrow().is_some()
     }
 
-    /// Leaves the application; whoever still waits for an answer is told the reason.
+    /// Leaves the application. Waiting calls fail with the reason.
     fn end(&self, reason: Arc<str>) {
         self.over.send_replace(Some(reason));
         self.watcher.abort();

@@ -1,48 +1,48 @@
-//! What went through a channel.
+//! Counters of a channel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use pathcall_endpoint::clone::CallerStats;
+pub use pathcall_endpoint::clone::CloneCallerStats;
 pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::client::ClientStats;
 
-/// Counts of a channel and its clones.
+/// Counters of a channel and its clones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Calls of methods without a filter.
+    /// Calls made by plain gRPC.
     pub plain_calls: u64,
     /// Calls of methods with a filter.
     pub filtered_calls: u64,
-    /// Calls that went to a pool of servers by frames.
+    /// Calls sent to a pool of servers by frames.
     pub cloned_calls: u64,
-    /// What became of them.
-    pub pool: CallerStats,
-    /// Calls that servers may pass on.
+    /// Results of the cloned calls.
+    pub pool: CloneCallerStats,
+    /// Delegated calls.
     pub delegated_calls: u64,
-    /// Calls that were followed by one of the handler.
+    /// Calls of a handler after a map operation.
     pub handler_calls: u64,
-    /// Calls with ids that are done.
-    pub named_calls: u64,
-    /// Calls refused because their message was compressed.
+    /// Completed calls with ids.
+    pub idempotent_calls: u64,
+    /// Calls that were refused because their message was compressed.
     pub compressed_refused: u64,
-    /// One for each application of the manifest, by name.
+    /// Counters by application of the manifest, in order of names.
     pub applications: Vec<ApplicationStats>,
 }
 
-/// A channel's part in one application.
+/// Counters of a channel in one application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplicationStats {
     /// `AppName`.
     pub name: &'static str,
-    /// Times it was joined.
+    /// Number of joins.
     pub joins: u64,
-    /// What travelled as map frames.
+    /// Counters of map frames.
     pub map: ClientStats,
-    /// What of that went over HTTP/2 because UDP did not get through; `open` says whether it does now.
+    /// Counters of map frames carried over HTTP/2 because UDP is blocked; `open` is 1 while this is the case.
     pub carried: CarriedStats,
 }
 
-/// The counters behind [`ChannelStats`].
+/// Counters behind [`ChannelStats`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) plain: Counter,
@@ -50,12 +50,16 @@ pub(super) struct Counters {
     pub(super) cloned: Counter,
     pub(super) delegated: Counter,
     pub(super) handler: Counter,
-    pub(super) named: Counter,
+    pub(super) idempotent: Counter,
     pub(super) compressed: Counter,
 }
 
 impl Counters {
-    pub(super) fn read(&self, applications: impl Iterator<Item = ApplicationStats>, pool: CallerStats) -> ChannelStats {
+    pub(super) fn read(
+        &self,
+        applications: impl Iterator<Item = ApplicationStats>,
+        pool: CloneCallerStats,
+    ) -> ChannelStats {
         ChannelStats {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),
@@ -63,14 +67,14 @@ impl Counters {
             pool,
             delegated_calls: self.delegated.read(),
             handler_calls: self.handler.read(),
-            named_calls: self.named.read(),
+            idempotent_calls: self.idempotent.read(),
             compressed_refused: self.compressed.read(),
             applications: applications.collect(),
         }
     }
 }
 
-/// Counts up.
+/// Event counter.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -84,7 +88,7 @@ impl Counter {
     }
 }
 
-/// The counts of two endpoints together.
+/// Sum of the counters of two endpoints.
 pub(super) fn sum(a: ClientStats, b: ClientStats) -> ClientStats {
     ClientStats {
         calls: a.calls + b.calls,
@@ -100,7 +104,7 @@ pub(super) fn sum(a: ClientStats, b: ClientStats) -> ClientStats {
     }
 }
 
-/// What was carried for two endpoints together.
+/// Sum of the carried frames of two endpoints.
 pub(super) fn sum_carried(a: CarriedStats, b: CarriedStats) -> CarriedStats {
     CarriedStats {
         open: a.open + b.open,

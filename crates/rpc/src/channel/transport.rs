@@ -1,4 +1,4 @@
-//! The gRPC connection beneath a channel, and where it leads: map frames go to the same host.
+//! gRPC connection of a channel, and the address of its server, to which map frames go as well.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
-use pathcall_auth::{Seen, Target};
+use pathcall_auth::{ConnectTarget, ConnectionEvent};
 use pathcall_proto::v1::NodeRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use tokio::sync::watch;
@@ -16,75 +16,78 @@ use tonic::transport::{Channel, Error, Uri};
 use tonic::{Code, Status};
 use tower::ServiceExt;
 
-use crate::{awake, headers, status};
+use crate::{headers, process_timeout, status};
 
-/// A server that has not answered after this time is taken for one that does not.
+/// Time limit for the answer of a server that is tested.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection that is made again when it breaks.
+/// Connection that is made again when it breaks.
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
     channel: Channel,
     uri: Uri,
-    peer: Peer,
-    /// Connections that were asked for.
+    peer: PeerAddress,
+    /// Number of connection attempts.
     connections: Arc<watch::Sender<u64>>,
-    /// The last server that was connected to in plaintext ended the connection before it began.
-    not_begun: Arc<AtomicBool>,
-    /// UDP did not get through when it was last tried.
+    /// Whether the server closed the last plaintext connection before the HTTP/2 handshake.
+    closed_early: Arc<AtomicBool>,
+    /// Whether UDP was blocked at the last attempt.
     udp_blocked: Arc<AtomicBool>,
 }
 
-/// The address that the connection was last made to.
+/// Address of the last connection.
 #[derive(Debug, Clone, Default)]
-struct Peer(Arc<Mutex<Option<SocketAddr>>>);
+struct PeerAddress(Arc<Mutex<Option<SocketAddr>>>);
 
 impl Transport {
     /// Connects now.
-    pub(super) async fn connect(target: &Target) -> Result<Self, Error> {
+    pub(super) async fn connect(target: &ConnectTarget) -> Result<Self, Error> {
         let (with, note) = Self::new(target);
-        Ok(with(target.connect_seen(note).await?))
+        Ok(with(target.connect_observed(note).await?))
     }
 
     /// Connects at the first call.
-    pub(super) fn lazy(target: &Target) -> Self {
+    pub(super) fn lazy(target: &ConnectTarget) -> Self {
         let (with, note) = Self::new(target);
-        with(target.connect_lazy_seen(note))
+        with(target.connect_lazy_observed(note))
     }
 
-    /// What there is of a transport before its channel, and what notes its connections, and where they lead.
-    fn new(target: &Target) -> (impl FnOnce(Channel) -> Self + use<>, impl Fn(Seen) + Clone + Send + Sync + use<>) {
-        let (uri, peer, udp_blocked) = (target.uri().clone(), Peer::default(), Arc::default());
-        let (connections, not_begun) = (Arc::new(watch::Sender::new(0)), Arc::new(AtomicBool::new(false)));
-        let notes = (peer.clone(), Arc::clone(&connections), Arc::clone(&not_begun));
-        let note = move |seen| match seen {
-            Seen::Begun => notes.1.send_modify(|count| *count += 1),
-            Seen::Connected(address) => notes.0.note(address),
-            Seen::Answered(begun) => notes.2.store(!begun, Ordering::Relaxed),
+    /// Parts of a transport without its channel, and a callback that records connection attempts and their addresses.
+    fn new(
+        target: &ConnectTarget,
+    ) -> (impl FnOnce(Channel) -> Self + use<>, impl Fn(ConnectionEvent) + Clone + Send + Sync + use<>) {
+        let (uri, peer, udp_blocked) = (target.uri().clone(), PeerAddress::default(), Arc::default());
+        let (connections, closed_early) = (Arc::new(watch::Sender::new(0)), Arc::new(AtomicBool::new(false)));
+        let notes = (peer.clone(), Arc::clone(&connections), Arc::clone(&closed_early));
+        let note = move |observe| match observe {
+            ConnectionEvent::Begun => notes.1.send_modify(|count| *count += 1),
+            ConnectionEvent::Connected(address) => notes.0.note(address),
+            ConnectionEvent::Answered(begun) => notes.2.store(!begun, Ordering::Relaxed),
         };
-        (move |channel| Self { channel, uri, peer, connections, not_begun, udp_blocked }, note)
+        (move |channel| Self { channel, uri, peer, connections, closed_early, udp_blocked }, note)
     }
 
-    /// A plain gRPC call. The channel is cloned for it and used once, so that it is never left
-    /// ready, which would hold a permit.
+    /// Makes a plain gRPC call. It clones the channel and uses the clone once, so that no clone stays ready, which
+    /// would hold a permit.
     pub(super) async fn call(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         let called = self.channel.clone().oneshot(request).await;
-        called.map_err(|error| self.why(status::of_transport(error)))
+        called.map_err(|error| self.explain(status::of_transport(error)))
     }
 
-    /// Why a call failed: of a connection that ended before the server began, tonic says one of four things, none of them that.
-    pub(super) fn why(&self, failed: Status) -> Status {
+    /// Status of a failed call. If the connection ended before the HTTP/2 handshake, tonic reports one of four statuses
+    /// that do not say so; this one does.
+    pub(super) fn explain(&self, failed: Status) -> Status {
         let broken = matches!(failed.code(), Code::Unknown | Code::Cancelled | Code::Unavailable | Code::Internal);
-        if broken && self.not_begun.load(Ordering::Relaxed) {
+        if broken && self.closed_early.load(Ordering::Relaxed) {
             return Status::unavailable(format!(
-                "{} ended the connection before it began: if it speaks TLS, its address is https://",
+                "{} closed the connection before HTTP/2 started: if the server uses TLS, give its address as https://",
                 self.uri
             ));
         }
         failed
     }
 
-    /// For clients of generated services.
+    /// Channel for clients of generated services.
     pub(super) fn channel(&self) -> Channel {
         self.channel.clone()
     }
@@ -93,14 +96,14 @@ impl Transport {
         &self.uri
     }
 
-    /// The server's IP address, if a connection was made.
+    /// IP address of the server, if a connection was made.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.peer.last().map(|addr| addr.ip())
     }
 
-    /// Waits until another connection is asked for than there is now. A stream that still lives then is one of a server that
-    /// takes no requests by its connection any more: it shuts down, and waits for the stream's end.
-    pub(super) fn another(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Waits until a new connection is attempted. A stream that is still open then belongs to a server that accepts no
+    /// more requests on its connection: the server is shutting down and waits for the end of the stream.
+    pub(super) fn new_connection(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut connections = self.connections.subscribe();
         async move {
             // The sender lives as long as the connection can be made again.
@@ -110,27 +113,32 @@ impl Transport {
         }
     }
 
-    /// Whether the server answers a request, whatever it says.
+    /// Whether the server answers a request, with any status.
     pub(super) async fn answers(&self, headers: &HeaderMap) -> bool {
         let mut server = PeerClient::new(self.channel());
-        match awake::timeout(ANSWER_TIMEOUT, server.node(headers::with(headers, NodeRequest::default()))).await {
+        match process_timeout::timeout(
+            ANSWER_TIMEOUT,
+            server.node(headers::request_with(headers, NodeRequest::default())),
+        )
+        .await
+        {
             Ok(Ok(_)) => true,
             Ok(Err(status)) => !matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled),
             Err(_) => false,
         }
     }
 
-    /// Notes whether UDP gets through.
+    /// Records whether UDP is blocked.
     pub(super) fn note_udp(&self, blocked: bool) {
         self.udp_blocked.store(blocked, Ordering::Relaxed);
     }
 
-    /// Whether UDP did not get through when it was last tried.
+    /// Whether UDP was blocked at the last attempt.
     pub(super) fn udp_blocked(&self) -> bool {
         self.udp_blocked.load(Ordering::Relaxed)
     }
 
-    /// The unspecified address of the family that the server is, or will be, reached in.
+    /// Unspecified address of the address family of the server.
     pub(super) async fn any_address(&self) -> io::Result<IpAddr> {
         let ip = match self.peer() {
             Some(ip) => ip,
@@ -147,7 +155,7 @@ impl Transport {
     }
 }
 
-impl Peer {
+impl PeerAddress {
     fn last(&self) -> Option<SocketAddr> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

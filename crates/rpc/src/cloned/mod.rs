@@ -1,12 +1,12 @@
-//! Calls that a pool of servers answers (NetClone): what both ends have in common.
+//! Encodings of cloned calls (NetClone), for caller and server.
 //!
 //! ```text
-//! stub ─► channel ─┬─ request, sealed ═ frames ═ element ═► a server's queue ─► layer's services
-//!                  │◄─ reply, sealed ═══ frames ═ element ══ status, metadata, message
-//!                  └─ too long, or nobody speaks Pathcall ──► gRPC
+//! stub ─► channel ─┬─ encoded request ═ frames ═ element ═► queue of a server ─► layer's services
+//!                  │◄─ encoded reply ═══ frames ═ element ══ status, metadata, message
+//!                  └─ too long, or peer without Pathcall ──► gRPC
 //! ```
 //!
-//! [`request`] and [`reply`] are how they travel, [`table`] reads what a controller says of a pool.
+//! [`request`] and [`reply`] are the encodings, [`table`] converts a controller's pool table.
 
 pub(crate) mod reply;
 pub(crate) mod request;

@@ -1,32 +1,37 @@
-//! What a controller says of a pool, as endpoints need it.
+//! Conversion of a controller's pool table for endpoints.
 
 use pathcall_endpoint::clone::Pool;
-use pathcall_endpoint::driver::clone::Table;
+use pathcall_endpoint::driver::clone::PoolAddresses;
 use pathcall_proto::v1::PoolTable;
 use pathcall_wire::TokenKey;
 use pathcall_wire::clone::{MAX_SERVERS, switch_id};
 use tonic::Status;
 
-/// The table, if its addresses are some.
-pub(crate) fn read(said: &PoolTable) -> Result<Table, Status> {
-    let nonsense = |what: String| Status::internal(format!("the pool's table says nonsense: {what}"));
-    if said.servers.len() > MAX_SERVERS {
-        return Err(nonsense(format!("{} servers, expected at most {MAX_SERVERS}", said.servers.len())));
+/// Converts the table; fails if an address is invalid.
+pub(crate) fn read(table: &PoolTable) -> Result<PoolAddresses, Status> {
+    let invalid = |what: String| Status::internal(format!("invalid pool table: {what}"));
+    if table.servers.len() > MAX_SERVERS {
+        return Err(invalid(format!("{} servers, expected at most {MAX_SERVERS}", table.servers.len())));
     }
-    let address = |text: &str| text.parse().map_err(|_| nonsense(format!("the address {text:?}")));
-    let addresses = said.servers.iter().map(|server| address(&server.data_address)).collect::<Result<_, _>>()?;
-    let element = match said.element_address.as_str() {
+    let address = |text: &str| text.parse().map_err(|_| invalid(format!("the address {text:?}")));
+    let addresses = table.servers.iter().map(|server| address(&server.data_address)).collect::<Result<_, _>>()?;
+    let element = match table.element_address.as_str() {
         "" => None,
         text => Some(address(text)?),
     };
-    let servers = said.servers.iter().map(|server| server.endpoint).collect();
-    let pool = Pool { gaid: said.gaid, version: said.version, servers };
-    Ok(Table { pool, addresses, element, switch_id: if said.element == 0 { 0 } else { switch_id(said.element).get() } })
+    let servers = table.servers.iter().map(|server| server.endpoint).collect();
+    let pool = Pool { gaid: table.gaid, version: table.version, servers };
+    Ok(PoolAddresses {
+        pool,
+        addresses,
+        element,
+        switch_id: if table.element == 0 { 0 } else { switch_id(table.element).get() },
+    })
 }
 
-/// What signs the pool's frames.
-pub(crate) fn key(said: &PoolTable) -> Option<TokenKey> {
-    said.token_key.map(|key| TokenKey::new(key.into()))
+/// Key of the pool's frames.
+pub(crate) fn key(table: &PoolTable) -> Option<TokenKey> {
+    table.token_key.map(|key| TokenKey::new(key.into()))
 }
 
 #[cfg(test)]
@@ -36,9 +41,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_table_is_refused() {
         let server = |address: &str| PoolServer { endpoint: 7, data_address: address.into(), ..PoolServer::default() };
-        let said = |servers, element_address: &str| {
+        let read_with = |servers, element_address: &str| {
             read(&PoolTable {
                 gaid: 1,
                 version: 2,
@@ -47,13 +52,13 @@ mod tests {
                 ..PoolTable::default()
             })
         };
-        let table = said(vec![server("10.0.0.1:9")], "").unwrap();
+        let table = read_with(vec![server("10.0.0.1:9")], "").unwrap();
         assert_eq!((table.pool.servers, table.element), (vec![7], None));
         for (servers, element) in
             [(vec![server("here")], ""), (vec![], "there"), (vec![server("10.0.0.1:9"); MAX_SERVERS + 1], "")]
         {
-            let refused = said(servers, element).unwrap_err();
-            assert!(refused.message().starts_with("the pool's table says nonsense: "), "{refused}");
+            let refused = read_with(servers, element).unwrap_err();
+            assert!(refused.message().starts_with("invalid pool table: "), "{refused}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A call as its handler sees it.
+//! Delegated call as its handler sees it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,90 +9,95 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate;
-use pathcall_endpoint::delegate::worker::WorkError;
-use pathcall_endpoint::delegate::worker::record::Record;
-use pathcall_endpoint::driver::node::{self, Request};
+use pathcall_endpoint::delegate::worker::ExecutionError;
+use pathcall_endpoint::delegate::worker::record::RequestRecord;
+use pathcall_endpoint::driver::node::{self, NodeRequest};
 use pathcall_proto::delegate::Method;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
-use super::directory::{Directory, Target};
+use super::directory::{Directory, NodeTarget};
 use super::envelope;
 
-/// What a handler does for the call that its request is a part of; `R` is what the caller's stream has. Clones
-/// are of the same request.
-pub struct Call<R> {
+/// Delegated call of which a handler works on one request. The handler sends replies and passes requests on through it.
+/// `R` is the type of the replies in the caller's stream. Clones belong to the same request.
+pub struct DelegatedCall<R> {
     inner: Arc<Inner>,
     reply: PhantomData<fn(R)>,
 }
 
 pub(crate) struct Inner {
-    pub(super) request: Request,
+    pub(super) request: NodeRequest,
     metadata: MetadataMap,
     extensions: Extensions,
     directory: Directory,
     deadline: Option<Instant>,
-    /// A reply or a request of this handler may be on its way.
-    said: AtomicBool,
+    /// True once a reply or a request of this handler may have been sent.
+    has_sent: AtomicBool,
 }
 
 impl Inner {
     pub(super) fn new(
-        request: Request,
+        request: NodeRequest,
         metadata: MetadataMap,
         extensions: Extensions,
         directory: Directory,
         deadline: Option<Instant>,
     ) -> Self {
-        Self { request, metadata, extensions, directory, deadline, said: AtomicBool::new(false) }
+        Self { request, metadata, extensions, directory, deadline, has_sent: AtomicBool::new(false) }
     }
 
-    /// Whether the request may have led to something already: nobody else can begin with it then.
-    pub(crate) fn has_said(&self) -> bool {
-        self.said.load(Ordering::Acquire) || self.request.is_over()
+    /// Whether the request may have had an effect already. No other handler can start it then.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.has_sent.load(Ordering::Acquire) || self.request.is_over()
     }
 
-    /// Names the request's span in a trace.
+    /// Sets the label of the request's span in a trace.
     pub(crate) fn label(&self, label: impl FnOnce() -> String) {
         if self.request.is_traced() {
-            self.request.label(&label());
+            self.request.set_label(&label());
         }
     }
 }
 
-impl<R> Call<R> {
+impl<R> DelegatedCall<R> {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
         Self { inner, reply: PhantomData }
     }
 
-    /// Sends an item to the caller. Items of one handler come in order. Waits while the caller has many that it
-    /// has not taken; one item is held until the next, or for a moment, see
-    /// [`NodeConfig::flush`](super::NodeConfig).
+    /// Sends a reply to the caller. Replies of one handler arrive in order. Waits while the caller has too many replies
+    /// that it has not read. One reply is buffered until the next reply, or for a short time
+    /// ([`NodeConfig::flush`](super::NodeConfig)).
     ///
     /// # Errors
-    /// CANCELLED when nobody wants it any more: the handler may as well return that.
+    /// CANCELLED when the call has been aborted: the handler may return this error.
     pub async fn reply(&self, item: R) -> Result<(), Status>
     where
         R: Message,
     {
-        self.inner.said.store(true, Ordering::Release);
+        self.inner.has_sent.store(true, Ordering::Release);
         self.inner.request.reply(item.encode_to_vec().into()).await.map_err(status)
     }
 
-    /// Passes a request on: what `M`'s handler replies goes to this call's caller. What the caller's stub sent along goes
-    /// with it, its `traceparent` and credentials, say; [`delegate_with`](Self::delegate_with) sends something else.
+    /// Passes a request on to another server: the replies of `M`'s handler go to this call's caller. The metadata of
+    /// the caller's stub goes with the request, for example its `traceparent` and credentials;
+    /// [`delegate_with`](Self::delegate_with) sends other metadata.
     ///
     /// # Errors
-    /// CANCELLED when nobody wants it any more; UNAVAILABLE when the directory has no such target;
-    /// FAILED_PRECONDITION when the call went through too many servers, RESOURCE_EXHAUSTED when this request led
-    /// to too many: then the call has failed.
-    pub fn delegate<M: Method<Response = R>>(&self, to: impl Into<Target>, request: &M::Request) -> Result<(), Status> {
+    /// CANCELLED when the call has been aborted; UNAVAILABLE when the directory has no such target; FAILED_PRECONDITION
+    /// when the call has passed through too many servers; RESOURCE_EXHAUSTED when this request has passed on too many
+    /// requests. In the last two cases the call has failed.
+    pub fn delegate<M: Method<Response = R>>(
+        &self,
+        to: impl Into<NodeTarget>,
+        request: &M::Request,
+    ) -> Result<(), Status> {
         let to = self.inner.directory.find(&to.into())?;
         self.pass_on(to, M::PATH, &self.inner.metadata, &request.encode_to_vec())
     }
 
-    /// As [`delegate`](Self::delegate), with just the metadata of this request.
+    /// Passes a request on as [`delegate`](Self::delegate) does, with the metadata of `request` only.
     ///
     /// ```ignore
     /// let mut next = Request::new(id);
@@ -105,7 +110,7 @@ impl<R> Call<R> {
     /// As [`delegate`](Self::delegate); INVALID_ARGUMENT when the metadata is too long.
     pub fn delegate_with<M: Method<Response = R>>(
         &self,
-        to: impl Into<Target>,
+        to: impl Into<NodeTarget>,
         request: tonic::Request<M::Request>,
     ) -> Result<(), Status> {
         let to = self.inner.directory.find(&to.into())?;
@@ -113,21 +118,22 @@ impl<R> Call<R> {
     }
 
     fn pass_on(&self, to: SocketAddr, path: &str, metadata: &MetadataMap, message: &[u8]) -> Result<(), Status> {
-        let sealed = envelope::seal(path, metadata.as_ref(), message);
-        let sealed: Bytes = sealed.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        self.inner.said.store(true, Ordering::Release);
-        self.inner.request.delegate(to, sealed).map_err(status)
+        let encoded = envelope::encode(path, metadata.as_ref(), message);
+        let encoded: Bytes = encoded.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.inner.has_sent.store(true, Ordering::Release);
+        self.inner.request.delegate(to, encoded).map_err(status)
     }
 
-    /// Whether the call is to be done exactly once: then the handler [seals](Self::seal) what it did.
+    /// Whether the call has exactly-once semantics: the handler then has to [seal](Self::seal) its result.
     #[must_use]
-    pub fn is_once(&self) -> bool {
+    pub fn is_exactly_once(&self) -> bool {
         self.inner.request.is_once()
     }
 
-    /// Says that all was said that this request leads to; nothing of that leaves before [`Sealed::release`], when
-    /// effect and record are durable together (DPC §3.5.3). After it the handler can't fail but by
-    /// [`Sealed::discard`]: what it returns says nothing any more.
+    /// Closes the request: no more replies and no more delegated requests follow. Nothing that the handler sent leaves
+    /// this server before [`SealedRequest::release`], which the handler calls once the effect and its record are
+    /// durable together (DPC §3.5.3). After `seal` only [`SealedRequest::discard`] fails the request; the handler's
+    /// return value is ignored.
     ///
     /// ```ignore
     /// let receipt = work_out(&transfer)?; // nothing is stored yet
@@ -138,99 +144,100 @@ impl<R> Call<R> {
     /// ```
     ///
     /// # Errors
-    /// CANCELLED when nobody wants it any more.
-    pub fn seal(&self) -> Result<Sealed, Status> {
-        self.inner.request.seal().map(Sealed).map_err(status)
+    /// CANCELLED when the call has been aborted.
+    pub fn seal(&self) -> Result<SealedRequest, Status> {
+        self.inner.request.prepare().map(SealedRequest).map_err(status)
     }
 
-    /// When the call must be over, if its caller said so.
+    /// Deadline of the call, if the caller set one.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.inner.deadline
     }
 
-    /// How much time is left, if its caller set a limit.
+    /// Time left until the deadline, if the caller set one.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.inner.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// What the caller's stub sent along, or the handler that has passed the request on.
+    /// Metadata of the request: of the caller's stub, or of the handler that passed the request on.
     #[must_use]
     pub fn metadata(&self) -> &MetadataMap {
         &self.inner.metadata
     }
 
-    /// What the handlers' [interceptor](super::Handlers::interceptor) has added to the request.
+    /// Extensions that the handlers' [interceptor](super::Handlers::interceptor) added to the request.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.inner.extensions
     }
 
-    /// Servers that the request went through before.
+    /// Number of servers that the request passed through before this one.
     #[must_use]
     pub fn depth(&self) -> u8 {
         self.inner.request.depth()
     }
 
-    /// Until nobody wants the result any more. The handler is dropped then in any case; what it has spawned
-    /// is not.
+    /// Waits until the call has been aborted. The handler is then dropped; tasks that it spawned go on running.
     pub async fn aborted(&self) {
         self.inner.request.aborted().await;
     }
 
-    /// Whether nobody wants the result any more.
+    /// Whether the call has been aborted.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         self.inner.request.is_aborted()
     }
 
-    /// Says that the handler gets on, where the node asks for signs of life.
+    /// Reports progress of the handler to a node that requires progress reports.
     pub fn progress(&self) {
-        self.inner.request.progress();
+        self.inner.request.record_progress();
     }
 }
 
-impl<R> Clone for Call<R> {
+impl<R> Clone for DelegatedCall<R> {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.inner))
     }
 }
 
-impl<R> fmt::Debug for Call<R> {
+impl<R> fmt::Debug for DelegatedCall<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Call").field(&self.inner.request).finish()
+        f.debug_tuple("DelegatedCall").field(&self.inner.request).finish()
     }
 }
 
-/// A request that is done, and what it led to is not sent yet. Dropped before it is decided whether its record is
-/// durable, its call fails, each time that it is made, until the server is started anew with what has become durable.
+/// Closed request whose replies and delegated requests are not sent yet. If it is dropped without `release` or
+/// `discard`, its call fails, also when the caller retries, until the server restarts with the records that have become
+/// durable.
 #[derive(Debug)]
 #[must_use = "release it when its record is durable"]
-pub struct Sealed(node::Sealed);
+pub struct SealedRequest(node::PreparedRequest);
 
-impl Sealed {
-    /// What has to become durable together with the effect; `None` where the call need not be done exactly once.
+impl SealedRequest {
+    /// Record to make durable together with the effect; `None` when the call does not have exactly-once semantics.
     #[must_use]
-    pub fn record(&self) -> Option<&Record> {
+    pub fn record(&self) -> Option<&RequestRecord> {
         self.0.record()
     }
 
-    /// Sends what it led to: both are durable.
+    /// Sends the replies and requests: effect and record are durable.
     pub fn release(self) {
         self.0.release();
     }
 
-    /// Neither is durable, for sure: the call fails with this, and when it is made again the handler runs again.
+    /// Fails the call with this status: neither effect nor record is durable, for certain. If the caller retries, the
+    /// handler runs again.
     pub fn discard(self, status: &Status) {
         self.0.discard(&delegate::Status::new(status.code() as u8, status.message()));
     }
 }
 
-fn status(error: WorkError) -> Status {
+fn status(error: ExecutionError) -> Status {
     match error {
-        WorkError::Gone => Status::cancelled("nobody wants the result any more"),
-        WorkError::Depth(_) => Status::failed_precondition(error.to_string()),
-        WorkError::TooMany => Status::resource_exhausted(error.to_string()),
+        ExecutionError::Ended => Status::cancelled("the caller no longer needs the result"),
+        ExecutionError::Depth(_) => Status::failed_precondition(error.to_string()),
+        ExecutionError::TooMany => Status::resource_exhausted(error.to_string()),
     }
 }

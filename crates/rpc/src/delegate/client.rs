@@ -1,11 +1,12 @@
-//! A caller of its own: calls that begin with several requests (DPC Fig. 3.1), in the types of their methods.
+//! Client API for delegated calls that begin with several requests (DPC Fig. 3.1), typed by their methods.
 //!
 //! ```text
-//! Client::call ─▶ Begin: request::<M>(target, message), … ─▶ Replies: message(), send::<M>(…)
+//! Client::call ─▶ CallBuilder: request::<M>(target, message), … ─▶ Replies: message(), send::<M>(…)
 //! ```
 //!
-//! A stub's call begins with one request, to the server that its channel is connected to. Here there are as many
-//! as one wants, each to a target of its own, and their replies are one stream, which ends when all are done.
+//! A stub's call begins with one request, to the server that its channel is connected to. A call of this client has any
+//! number of first requests, each with its own target. Their replies form one stream, which ends when all requests are
+//! done.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,20 +24,20 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-use super::directory::{Directory, Target};
+use super::directory::{Directory, NodeTarget};
 use super::envelope;
-use super::ongoing::{Next, Ongoing};
-use super::respond::Habits;
-use super::trace::{Ask, Report, Sink, Trace, Traces};
+use super::ongoing_call::{OngoingCall, StreamEvent};
+use super::respond::DelegateDefaults;
+use super::trace::{PendingTrace, SharedTraceSink, TraceReport, TraceRequest, TraceSink};
 
-/// Calls servers by their place in a directory, as handlers do.
+/// Client of delegated calls. It finds servers in a directory, as handlers do.
 ///
 /// ```ignore
 /// let (node, _) = Node::start(&NodeConfig::default()).await?;
 /// let client = Client::new(node, Directory::of_controller("http://127.0.0.1:7700")?);
 /// let mut docs = client.call::<Doc>()
-///     .request::<pb::delegated::DocsFetch>(Target::key("docs-", "a"), &Id { id: 1 })?
-///     .request::<pb::delegated::DocsFetch>(Target::key("docs-", "b"), &Id { id: 2 })?
+///     .request::<pb::delegated::DocsFetch>(NodeTarget::key("docs-", "a"), &Id { id: 1 })?
+///     .request::<pb::delegated::DocsFetch>(NodeTarget::key("docs-", "b"), &Id { id: 2 })?
 ///     .begin()?;
 /// while let Some(doc) = docs.message().await? { show(doc); }
 /// ```
@@ -44,40 +45,40 @@ use super::trace::{Ask, Report, Sink, Trace, Traces};
 pub struct Client {
     node: Node,
     directory: Directory,
-    habits: Habits,
+    defaults: DelegateDefaults,
 }
 
 impl Client {
-    /// One that calls by this node, and finds targets here.
+    /// Creates a client that calls through this node and finds targets in this directory.
     #[must_use]
     pub fn new(node: Node, directory: Directory) -> Self {
-        Self { node, directory, habits: Habits::default() }
+        Self { node, directory, defaults: DelegateDefaults::default() }
     }
 
-    /// How its calls are made.
+    /// Sets the options of the client's calls.
     #[must_use]
     pub fn options(mut self, options: CallOptions) -> Self {
-        self.habits.options = options;
+        self.defaults.options = options;
         self
     }
 
-    /// Has its calls traced, and takes the traces.
+    /// Traces the client's calls and passes the traces to `traces`.
     #[must_use]
-    pub fn traces(mut self, traces: impl Traces) -> Self {
-        self.habits.traces = Some(Sink::new(traces));
+    pub fn traces(mut self, traces: impl TraceSink) -> Self {
+        self.defaults.traces = Some(SharedTraceSink::new(traces));
         self
     }
 
-    /// A call of methods that reply with `R`.
-    pub fn call<R>(&self) -> Begin<R> {
-        let (metadata, options) = (MetadataMap::new(), self.habits.options);
-        Begin { client: self.clone(), metadata, options, method: "", requests: Vec::new(), reply: PhantomData }
+    /// Starts to build a call whose methods reply with `R`.
+    pub fn call<R>(&self) -> CallBuilder<R> {
+        let (metadata, options) = (MetadataMap::new(), self.defaults.options);
+        CallBuilder { client: self.clone(), metadata, options, method: "", requests: Vec::new(), reply: PhantomData }
     }
 }
 
-/// A call that is about to begin.
+/// Builder of a delegated call.
 #[must_use = "begin it"]
-pub struct Begin<R> {
+pub struct CallBuilder<R> {
     client: Client,
     metadata: MetadataMap,
     options: CallOptions,
@@ -86,14 +87,14 @@ pub struct Begin<R> {
     reply: PhantomData<fn() -> R>,
 }
 
-impl<R> Begin<R> {
-    /// What the handlers of the requests that are added after this see as metadata.
+impl<R> CallBuilder<R> {
+    /// Sets the metadata of the requests that are added after this.
     pub fn metadata(mut self, metadata: MetadataMap) -> Self {
         self.metadata = metadata;
         self
     }
 
-    /// The call fails with DEADLINE_EXCEEDED after this time.
+    /// Sets the timeout of the call, after which it fails with DEADLINE_EXCEEDED.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.options.deadline = Some(time);
         self
@@ -105,18 +106,18 @@ impl<R> Begin<R> {
     /// UNAVAILABLE when the directory has no such target; INVALID_ARGUMENT when the metadata is too long.
     pub fn request<M: Method<Response = R>>(
         mut self,
-        to: impl Into<Target>,
+        to: impl Into<NodeTarget>,
         request: &M::Request,
     ) -> Result<Self, Status> {
         let to = self.client.directory.find(&to.into())?;
-        self.requests.push((to, sealed::<M>(&self.metadata, request)?));
+        self.requests.push((to, encode::<M>(&self.metadata, request)?));
         if self.method.is_empty() {
             self.method = M::PATH;
         }
         Ok(self)
     }
 
-    /// Sends them. To be called in a tokio runtime.
+    /// Sends the requests. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// INVALID_ARGUMENT when there is none; RESOURCE_EXHAUSTED when too many calls are in progress.
@@ -124,39 +125,38 @@ impl<R> Begin<R> {
         self.start(None)
     }
 
-    /// As [`begin`](Self::begin), and the call is traced.
+    /// Sends the requests as [`begin`](Self::begin) does, and traces the call.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
-    pub fn traced(self) -> Result<(Replies<R>, Trace), Status> {
-        let (ask, trace) = Trace::new();
+    pub fn begin_traced(self) -> Result<(Replies<R>, PendingTrace), Status> {
+        let (ask, trace) = PendingTrace::new();
         Ok((self.start(Some(ask))?, trace))
     }
 
-    fn start(self, ask: Option<Ask>) -> Result<Replies<R>, Status> {
+    fn start(self, ask: Option<TraceRequest>) -> Result<Replies<R>, Status> {
         let Self { client, metadata, options, method, requests, .. } = self;
         if requests.is_empty() {
-            return Err(Status::invalid_argument("a call begins with a request at least"));
+            return Err(Status::invalid_argument("a call needs at least one request: add one with request()"));
         }
-        let report = Report::of(method, metadata.as_ref(), ask, client.habits.traces.as_ref());
+        let report = TraceReport::of(method, metadata.as_ref(), ask, client.defaults.traces.as_ref());
         let options = options.traced(options.traced || report.is_some());
         let call = client.node.call(options, requests);
         let call = call.map_err(|error| Status::resource_exhausted(format!("{method}: {error}")))?;
-        let ongoing = Ongoing::new(call, &options, report);
+        let ongoing = OngoingCall::new(call, &options, report);
         Ok(Replies { ongoing, directory: client.directory, metadata, over: false, reply: PhantomData })
     }
 }
 
-impl<R> fmt::Debug for Begin<R> {
+impl<R> fmt::Debug for CallBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Begin").field("method", &self.method).field("requests", &self.requests.len()).finish()
+        f.debug_struct("CallBuilder").field("method", &self.method).field("requests", &self.requests.len()).finish()
     }
 }
 
-/// The replies of a call, of any of its servers, in the order in which they come. Dropped before its end, the call is
-/// aborted.
+/// Reply stream of a call, in order of arrival from all its servers. Dropping it before its end aborts the call.
 pub struct Replies<R> {
-    ongoing: Ongoing,
+    ongoing: OngoingCall,
     directory: Directory,
     metadata: MetadataMap,
     over: bool,
@@ -164,10 +164,10 @@ pub struct Replies<R> {
 }
 
 impl<R: Message + Default> Replies<R> {
-    /// The next reply; `None` when all are there and all servers are done.
+    /// Next reply; `None` when all replies have arrived and all servers are done.
     ///
     /// # Errors
-    /// Why the call failed; `None` comes after that.
+    /// The status with which the call failed; `None` follows.
     pub async fn message(&mut self) -> Result<Option<R>, Status> {
         self.next().await.transpose()
     }
@@ -176,16 +176,16 @@ impl<R: Message + Default> Replies<R> {
     ///
     /// # Errors
     /// UNAVAILABLE when the directory has no such target; FAILED_PRECONDITION when the call has just ended.
-    pub fn send<M: Method<Response = R>>(&self, to: impl Into<Target>, request: &M::Request) -> Result<(), Status> {
+    pub fn send<M: Method<Response = R>>(&self, to: impl Into<NodeTarget>, request: &M::Request) -> Result<(), Status> {
         let to = self.directory.find(&to.into())?;
-        let sealed = sealed::<M>(&self.metadata, request)?;
+        let encoded = encode::<M>(&self.metadata, request)?;
         let ended = || Status::failed_precondition("the call has ended");
         let call = self.ongoing.call().ok_or_else(ended)?;
-        call.send(to, sealed).map_err(|error| Status::failed_precondition(error.to_string()))
+        call.send(to, encoded).map_err(|error| Status::failed_precondition(error.to_string()))
     }
 
-    /// Tells all servers to stop; the stream then ends with CANCELLED, when they have said that they did, or a
-    /// time-out has passed.
+    /// Aborts the call on all servers. The stream ends with CANCELLED once the servers have confirmed this or a timeout
+    /// has passed.
     pub fn abort(&self) {
         if let Some(call) = self.ongoing.call() {
             call.abort();
@@ -201,11 +201,11 @@ impl<R: Message + Default> Stream for Replies<R> {
             return Poll::Ready(None);
         }
         match ready!(self.ongoing.poll_next(cx)) {
-            Next::Item(item) => {
-                let wrong = |error| Status::internal(format!("a reply is not what the method replies: {error}"));
+            StreamEvent::Item(item) => {
+                let wrong = |error| Status::internal(format!("cannot decode the reply: {error}"));
                 Poll::Ready(Some(R::decode(item).map_err(wrong)))
             }
-            Next::Ended { status, .. } => {
+            StreamEvent::Ended { status, .. } => {
                 self.over = true;
                 Poll::Ready((status.code() != Code::Ok).then_some(Err(status)))
             }
@@ -219,7 +219,7 @@ impl<R> fmt::Debug for Replies<R> {
     }
 }
 
-fn sealed<M: Method>(metadata: &MetadataMap, request: &M::Request) -> Result<Bytes, Status> {
-    let sealed = envelope::seal(M::PATH, metadata.as_ref(), &request.encode_to_vec());
-    sealed.map_err(|error| Status::invalid_argument(format!("{}: {error}", M::PATH)))
+fn encode<M: Method>(metadata: &MetadataMap, request: &M::Request) -> Result<Bytes, Status> {
+    let encoded = envelope::encode(M::PATH, metadata.as_ref(), &request.encode_to_vec());
+    encoded.map_err(|error| Status::invalid_argument(format!("{}: {error}", M::PATH)))
 }

@@ -1,60 +1,60 @@
-//! Where servers are, by name and by key.
+//! Directory of nodes, by name and by key.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pathcall_auth::{Security, TargetError};
+use pathcall_auth::{ConnectTargetError, Security};
 use pathcall_endpoint::driver::node::Node;
-use pathcall_wire::link::Secret;
+use pathcall_wire::link::LinkSecret;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use super::registry::{Member, controller, follow};
+use super::registry::{DirectoryMember, controller, follow};
 
-/// Whom a request is passed on to.
+/// Destination of a delegated request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// The node at this address.
+pub enum NodeTarget {
+    /// Node at this address.
     Address(SocketAddr),
-    /// The one with this name in the directory.
+    /// Node with this name in the directory.
     Name(String),
-    /// The one that a key belongs to, among those whose names begin with `prefix`. When nodes come or go, only
-    /// keys of these change places (highest random weight hashing, Thaler and Ravishankar 1998).
+    /// Node that owns a key, among the nodes whose names begin with `prefix`. When nodes join or leave, only the keys
+    /// of these nodes move (highest random weight hashing, Thaler and Ravishankar 1998).
     Key {
-        /// What the names begin with; all, if it is empty.
+        /// Prefix of the names; empty for all nodes.
         prefix: String,
         /// The key.
         key: Vec<u8>,
     },
 }
 
-impl Target {
-    /// The node that a key belongs to, among those whose names begin with `prefix`.
+impl NodeTarget {
+    /// Node that owns `key`, among the nodes whose names begin with `prefix`.
     pub fn key(prefix: impl Into<String>, key: impl AsRef<[u8]>) -> Self {
         Self::Key { prefix: prefix.into(), key: key.as_ref().to_vec() }
     }
 }
 
-impl From<SocketAddr> for Target {
+impl From<SocketAddr> for NodeTarget {
     fn from(address: SocketAddr) -> Self {
         Self::Address(address)
     }
 }
 
-impl From<&str> for Target {
+impl From<&str> for NodeTarget {
     fn from(name: &str) -> Self {
         Self::Name(name.to_owned())
     }
 }
 
-/// Names of nodes; clones share it.
+/// Directory of nodes by name. Clones share its content.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     nodes: Arc<watch::Sender<BTreeMap<String, SocketAddr>>>,
-    /// What feeds it, as long as there is a clone.
+    /// Task that updates the directory; it ends with the last clone.
     _feed: Option<Arc<Feed>>,
 }
 
@@ -68,14 +68,14 @@ impl Drop for Feed {
 }
 
 impl Directory {
-    /// A directory with these nodes.
+    /// Directory with these nodes.
     pub fn of<N: Into<String>>(nodes: impl IntoIterator<Item = (N, SocketAddr)>) -> Self {
         let directory = Self::default();
         directory.set(nodes);
         directory
     }
 
-    /// Has these nodes, and no others, from now on.
+    /// Replaces the content with these nodes.
     pub fn set<N: Into<String>>(&self, nodes: impl IntoIterator<Item = (N, SocketAddr)>) {
         let nodes = nodes.into_iter().map(|(name, address)| (name.into(), address)).collect();
         self.nodes.send_if_modified(|known| {
@@ -85,77 +85,78 @@ impl Directory {
         });
     }
 
-    /// A copy of a controller's directory, at `http://host:port`, for as long as there is a clone of it.
-    /// Empty until the controller has answered, and as it was while it can't be reached.
+    /// Copy of the directory of the controller at `http://host:port`, kept up to date while a clone of it exists. It is
+    /// empty until the controller has answered, and stays unchanged while the controller is unreachable.
     ///
     /// # Errors
-    /// When this is no address.
-    pub fn of_controller(address: &str) -> Result<Self, TargetError> {
+    /// The address is invalid.
+    pub fn of_controller(address: &str) -> Result<Self, ConnectTargetError> {
         Self::secured(address, &Security::default())
     }
 
-    /// As [`of_controller`](Self::of_controller), at `https://host:port`, with this party's certificate.
+    /// Copy of a directory as [`of_controller`](Self::of_controller), at `https://host:port`, with this party's
+    /// certificate.
     ///
     /// # Errors
-    /// When this is no address.
-    pub fn secured(address: &str, security: &Security) -> Result<Self, TargetError> {
-        Ok(Self::followed(controller(address, security)?, Member::nobody()))
+    /// The address is invalid.
+    pub fn secured(address: &str, security: &Security) -> Result<Self, ConnectTargetError> {
+        Ok(Self::of_target(controller(address, security)?, DirectoryMember::observer()))
     }
 
-    /// The same of one whose nodes [authenticate](super::Handlers::authenticate_frames) their messages: this node has its
-    /// key, as soon as it has any nodes.
+    /// Copy of a directory whose nodes [authenticate](super::Handlers::authenticate_frames) their messages: `node` gets
+    /// the directory's key before the directory has any nodes.
     ///
     /// # Errors
-    /// When this is no address.
-    pub fn authenticated(address: &str, security: &Security, node: &Node) -> Result<Self, TargetError> {
-        Ok(Self::followed(controller(address, security)?, Member::watching(node)))
+    /// The address is invalid.
+    pub fn authenticated(address: &str, security: &Security, node: &Node) -> Result<Self, ConnectTargetError> {
+        Ok(Self::of_target(controller(address, security)?, DirectoryMember::key_holder(node)))
     }
 
-    /// The same, and it may be that a node has a place in it.
-    pub(super) fn followed(controller: pathcall_auth::Target, member: Member) -> Self {
+    /// Copy of a controller's directory, in which `member` may be registered.
+    pub(super) fn of_target(controller: pathcall_auth::ConnectTarget, member: DirectoryMember) -> Self {
         let directory = Self::default();
         let feed = tokio::spawn(follow(controller, member, directory.clone()));
         Self { _feed: Some(Arc::new(Feed(feed))), ..directory }
     }
 
-    /// Waits until it has a target; returns at once if it does.
-    pub async fn has(&self, target: &Target) {
-        // The sender is here: it does not end.
-        let _ = self.nodes.subscribe().wait_for(|nodes| look(nodes, target).is_some()).await;
+    /// Waits until the directory has a node for this target.
+    pub async fn wait_for(&self, target: &NodeTarget) {
+        // The sender is in `self`, so the wait does not fail.
+        let _ = self.nodes.subscribe().wait_for(|nodes| look_up(nodes, target).is_some()).await;
     }
 
-    /// Where a target is.
+    /// Address of a target.
     ///
     /// # Errors
-    /// UNAVAILABLE with what was looked for.
-    pub fn find(&self, target: &Target) -> Result<SocketAddr, Status> {
-        look(&self.nodes.borrow(), target).ok_or_else(|| {
+    /// UNAVAILABLE, with the name or prefix that the directory does not have.
+    pub fn find(&self, target: &NodeTarget) -> Result<SocketAddr, Status> {
+        look_up(&self.nodes.borrow(), target).ok_or_else(|| {
             let what = match target {
-                Target::Address(address) => address.to_string(),
-                Target::Name(name) => format!("a node named {name:?}"),
-                Target::Key { prefix, .. } => format!("a node whose name begins with {prefix:?}"),
+                NodeTarget::Address(address) => address.to_string(),
+                NodeTarget::Name(name) => format!("a node named {name:?}"),
+                NodeTarget::Key { prefix, .. } => format!("a node whose name begins with {prefix:?}"),
             };
             Status::unavailable(format!("the directory does not have {what}"))
         })
     }
 }
 
-fn look(nodes: &BTreeMap<String, SocketAddr>, target: &Target) -> Option<SocketAddr> {
+fn look_up(nodes: &BTreeMap<String, SocketAddr>, target: &NodeTarget) -> Option<SocketAddr> {
     match target {
-        Target::Address(address) => Some(*address),
-        Target::Name(name) => nodes.get(name).copied(),
-        Target::Key { prefix, key } => {
+        NodeTarget::Address(address) => Some(*address),
+        NodeTarget::Name(name) => nodes.get(name).copied(),
+        NodeTarget::Key { prefix, key } => {
             let those = nodes.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(prefix));
             those.max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| *address)
         }
     }
 }
 
-/// The weight of a key at a node: the same on every host.
+/// Weight of a key at a node: the same on every host.
 fn weight(name: &str, key: &[u8]) -> u64 {
-    let mut hasher = Secret::hasher();
+    let mut hasher = LinkSecret::hasher();
     hasher.write(name.as_bytes());
-    // No name contains it.
+    // No name contains this byte.
     hasher.write_u8(0xff);
     hasher.write(key);
     hasher.finish()
@@ -174,21 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found() {
+    fn names_and_addresses_are_found() {
         let directory = nodes(3);
         assert_eq!(directory.find(&"docs-1".into()).unwrap(), at(1));
         assert_eq!(directory.find(&at(7).into()).unwrap(), at(7));
         let missing = directory.find(&"docs-9".into()).unwrap_err();
         assert_eq!(missing.message(), "the directory does not have a node named \"docs-9\"");
-        assert!(directory.find(&Target::key("nobody-", "k")).is_err());
+        assert!(directory.find(&NodeTarget::key("nobody-", "k")).is_err());
     }
 
     #[test]
-    fn keys_spread_and_few_move_when_a_node_comes() {
+    fn new_node_takes_its_share_of_keys_only() {
         let (before, after) = (nodes(9), nodes(10));
         let (mut moved, mut counts) = (0, [0; 10]);
         for key in 0..10_000u32 {
-            let target = Target::key("docs-", key.to_be_bytes());
+            let target = NodeTarget::key("docs-", key.to_be_bytes());
             let (old, new) = (before.find(&target).unwrap(), after.find(&target).unwrap());
             counts[usize::from(new.port())] += 1;
             if old != new {

@@ -1,4 +1,4 @@
-//! A request as it travels: the method and the metadata before the message.
+//! Encoding of a delegated request: method and metadata before the message.
 //!
 //! ```text
 //! length 2 │ path │ entries 2 │ (length 2 │ name │ length 2 │ value) … │ message
@@ -7,9 +7,9 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::{ADMITTED, is_the_applications};
+use crate::headers::{ADMITTED, is_application_metadata};
 
-/// A request that came.
+/// Decoded request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Envelope {
     pub(crate) path: String,
@@ -17,28 +17,29 @@ pub(crate) struct Envelope {
     pub(crate) message: Bytes,
 }
 
-/// Why bytes are no request.
+/// Reason why bytes are not a valid request, or a request cannot be encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EnvelopeError {
-    /// It ends too soon.
+    /// The bytes end too soon.
     #[error("the request ends in the middle of its {0}")]
     Short(&'static str),
-    /// A text that is none.
-    #[error("the request's {0} is not one")]
+    /// A field is not valid text.
+    #[error("the request's {0} is invalid")]
     Text(&'static str),
-    /// More than fits.
-    #[error("the request's {what} takes {got} bytes, and may take {}", u16::MAX)]
+    /// A field is too long for its length prefix.
+    #[error("the request's {what} has {got} bytes, more than the maximum of {}", u16::MAX)]
     Long {
-        /// Of what there is too much.
+        /// Name of the field.
         what: &'static str,
-        /// How much.
+        /// Its size, bytes.
         got: usize,
     },
 }
 
-/// A request for a method.
-pub(crate) fn seal(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<Bytes, EnvelopeError> {
-    let entries: Vec<_> = metadata.iter().filter(|(name, _)| is_the_applications(name) || *name == ADMITTED).collect();
+/// Encodes a request for a method.
+pub(crate) fn encode(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<Bytes, EnvelopeError> {
+    let entries: Vec<_> =
+        metadata.iter().filter(|(name, _)| is_application_metadata(name) || *name == ADMITTED).collect();
     let mut out = BytesMut::with_capacity(64 + path.len() + message.len());
     put(&mut out, "path", path.as_bytes())?;
     let count = u16::try_from(entries.len());
@@ -51,8 +52,8 @@ pub(crate) fn seal(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<B
     Ok(out.freeze())
 }
 
-/// The request in these bytes.
-pub(crate) fn open(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
+/// Decodes a request.
+pub(crate) fn decode(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
     let path = String::from_utf8(take(&mut bytes, "path")?.to_vec()).map_err(|_| EnvelopeError::Text("path"))?;
     let entries = bytes.try_get_u16().map_err(|_| EnvelopeError::Short("metadata"))?;
     let mut metadata = HeaderMap::new();
@@ -60,7 +61,7 @@ pub(crate) fn open(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
         let (name, value) = (take(&mut bytes, "metadata")?, take(&mut bytes, "metadata")?);
         let name = HeaderName::from_bytes(&name).map_err(|_| EnvelopeError::Text("metadata"))?;
         let value = HeaderValue::from_maybe_shared(value).map_err(|_| EnvelopeError::Text("metadata"))?;
-        // A map of headers takes so many and no more.
+        // A header map has a maximum size.
         metadata.try_append(name, value).map_err(|_| EnvelopeError::Text("metadata"))?;
     }
     Ok(Envelope { path, metadata, message: bytes })
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_is_opened() {
+    fn request_encoding_round_trips() {
         let mut metadata = HeaderMap::new();
         metadata.append("authorization", HeaderValue::from_static("Bearer x"));
         metadata.append("trace-bin", HeaderValue::from_static("AAEC"));
@@ -93,12 +94,12 @@ mod tests {
         let mut sent = metadata.clone();
         sent.append("grpc-timeout", HeaderValue::from_static("1S"));
         sent.append("te", HeaderValue::from_static("trailers"));
-        let envelope = open(seal("/a.B/C", &sent, b"message").unwrap()).unwrap();
+        let envelope = decode(encode("/a.B/C", &sent, b"message").unwrap()).unwrap();
         assert_eq!(envelope, Envelope { path: "/a.B/C".into(), metadata, message: Bytes::from_static(b"message") });
     }
 
     #[test]
-    fn more_metadata_than_a_map_takes_is_refused() {
+    fn too_many_metadata_entries_are_refused() {
         let mut bytes = BytesMut::new();
         put(&mut bytes, "path", b"/a.B/C").unwrap();
         bytes.put_u16(u16::MAX);
@@ -106,13 +107,13 @@ mod tests {
             put(&mut bytes, "metadata", format!("x-{entry}").as_bytes()).unwrap();
             put(&mut bytes, "metadata", b"").unwrap();
         }
-        assert_eq!(open(bytes.freeze()), Err(EnvelopeError::Text("metadata")));
+        assert_eq!(decode(bytes.freeze()), Err(EnvelopeError::Text("metadata")));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_opened_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = open(bytes.into());
+        fn decode_accepts_or_refuses_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = decode(bytes.into());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the handlers of a server.
+//! Handlers of delegated methods, and the node that runs them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use pathcall_auth::{Security, TargetError};
-use pathcall_endpoint::delegate::{self, Context, RequestId};
-use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, Request, Transport};
+use pathcall_auth::{ConnectTargetError, Security};
+use pathcall_endpoint::delegate::{self, ContextId, RequestId};
+use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeRequest, NodeStats, RecordHistory, Transport};
 use pathcall_proto::delegate::Method;
 use pathcall_wire::TokenKey;
 use prost::Message;
@@ -22,71 +22,71 @@ use tonic::Status;
 use tonic::codegen::BoxFuture;
 use tonic::service::Interceptor;
 
-use super::call::{Call, Inner};
+use super::call::{DelegatedCall, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
-use super::guard::{self, Check, Guard};
-use super::registry::{self, Member};
-use crate::key;
+use super::guard::{self, HandlerGuard, InterceptorFn};
+use super::registry::{self, DirectoryMember};
+use crate::token_key;
 
-/// Requests that are worked on at one time, unless it is said otherwise; others wait in the node's order.
-const AT_ONCE: usize = 1024;
+/// Default number of requests that are processed at a time; others wait in their order of arrival.
+const DEFAULT_CONCURRENCY: usize = 1024;
 
-/// Who hears of records that are needed no more.
-type Forget = Box<dyn Fn(Context, RequestId) + Send>;
-/// A handler of any method: given an encoded request, and what it may do for its call.
-pub(crate) type Handler = Arc<dyn Fn(Bytes, Arc<Inner>) -> Working + Send + Sync>;
-pub(crate) type Working = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+/// Callback for records that are no longer needed.
+type Forget = Box<dyn Fn(ContextId, RequestId) + Send>;
+/// Handler of any method, for an encoded request and the state of its call.
+pub(crate) type Handler = Arc<dyn Fn(Bytes, Arc<Inner>) -> HandlerFuture + Send + Sync>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
-/// Handlers that a server is about to have.
+/// Builder for the handlers of a server.
 ///
 /// ```ignore
 /// let handlers = Handlers::new()
 ///     .handle::<pb::delegated::DocsLookup, _, _>(async |query, call| {
 ///         for id in index.find(&query) {
-///             call.delegate::<pb::delegated::DocsFetch>(Target::key("docs-", id.to_be_bytes()), &Id { id })?;
+///             call.delegate::<pb::delegated::DocsFetch>(NodeTarget::key("docs-", id.to_be_bytes()), &Id { id })?;
 ///         }
 ///         Ok(())
 ///     })
 ///     .start().await?;
-/// let server = pathcall::Server::builder(&pb::PATHCALL).handlers(handlers).build().await?;
+/// let server = pathcall::Layer::builder(&pb::PATHCALL).handlers(handlers).build().await?;
 /// ```
 #[must_use = "start them"]
 pub struct Handlers {
     handlers: BTreeMap<&'static str, Handler>,
-    twice: Option<&'static str>,
+    duplicate: Option<&'static str>,
     node: NodeConfig,
     directory: Directory,
     controller: Option<(String, String)>,
     security: Security,
-    at_once: usize,
-    history: History,
+    concurrency_limit: usize,
+    history: RecordHistory,
     forget: Option<Forget>,
-    check: Option<Check>,
+    check: Option<InterceptorFn>,
     authenticate: Option<bool>,
 }
 
-/// Why handlers could not start.
+/// Error of [`Handlers::start`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
-    /// No place to listen at, or no certificates.
-    #[error("no node at {address}: {source}")]
+pub enum HandlersError {
+    /// The node cannot listen on its address, or has no certificates.
+    #[error("cannot start a node at {address}: {source}")]
     Node {
-        /// Where it should have listened.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// The controller can't be connected to by this address.
+    /// The controller's address is invalid.
     #[error(transparent)]
-    Controller(#[from] TargetError),
-    /// The system gives no randomness for the key of messages.
-    #[error("no randomness for the key that signs delegated messages: {0}")]
+    Controller(#[from] ConnectTargetError),
+    /// The system has no random bytes for the key of messages.
+    #[error("no random bytes for the key of delegated messages: {0}")]
     Randomness(SysError),
-    /// A method can have one handler.
+    /// A method has two handlers.
     #[error("{0} has two handlers")]
-    Twice(&'static str),
+    DuplicateHandler(&'static str),
 }
 
 impl Default for Handlers {
@@ -96,82 +96,84 @@ impl Default for Handlers {
 }
 
 impl Handlers {
-    /// None, on a free port of the loopback.
+    /// No handlers yet, and a node on a free port of the loopback interface.
     pub fn new() -> Self {
         Self {
             handlers: BTreeMap::new(),
-            twice: None,
+            duplicate: None,
             node: NodeConfig::default(),
             directory: Directory::default(),
             controller: None,
             security: Security::default(),
-            at_once: AT_ONCE,
-            history: History::default(),
+            concurrency_limit: DEFAULT_CONCURRENCY,
+            history: RecordHistory::default(),
             forget: None,
             check: None,
             authenticate: None,
         }
     }
 
-    /// Where to listen, and how messages are carried.
+    /// Sets the node's address and transport.
     pub fn node(mut self, node: NodeConfig) -> Self {
         self.node = node;
         self
     }
 
-    /// Where [`Target`](super::Target)s by name and by key are found.
+    /// Sets the directory in which [`NodeTarget`](super::NodeTarget)s are found.
     pub fn directory(mut self, directory: Directory) -> Self {
         self.directory = directory;
         self
     }
 
-    /// Takes a place in the directory of the controller at `http://host:port`, by this name, and finds targets
-    /// there. A controller that can't be reached is tried again and again.
+    /// Registers the node under this name in the directory of the controller at `http://host:port`, and finds targets
+    /// in this directory. Retries while the controller is unreachable.
     pub fn controller(mut self, address: impl Into<String>, name: impl Into<String>) -> Self {
         self.controller = Some((address.into(), name.into()));
         self
     }
 
-    /// The certificate by which it takes its place in the controller's directory.
+    /// Sets the certificate with which the node registers at the controller.
     pub fn security(mut self, security: Security) -> Self {
         self.security = security;
         self
     }
 
-    /// Whether messages carry tokens, by flows and by TCP: nothing is done for who does not have their key. On where there are
-    /// [certificates](Self::security), else off, unless given. The key is drawn, or the controller's; all nodes of a
-    /// directory say the same. Callers have it of the server that these handlers are given to, which [can say this
-    /// too](crate::server::Builder::authenticate_frames): until then they would work for anybody.
+    /// Sets whether messages carry tokens, on UDP flows and TCP: the node drops messages without a valid token. The
+    /// default is on if there are [certificates](Self::security), and off otherwise. The key is random, or the
+    /// controller's; all nodes of a directory must have the same setting. Callers get the key from the server that has
+    /// these handlers, which [can turn tokens on, too](crate::layer::Builder::authenticate_frames): until then the
+    /// handlers work for any caller.
     pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
         self.authenticate = Some(authenticate);
         self
     }
 
-    /// Requests that are worked on at one time; at least one.
-    pub fn at_once(mut self, requests: usize) -> Self {
-        self.at_once = requests.clamp(1, Semaphore::MAX_PERMITS);
+    /// Sets how many requests are worked on at a time; at least one.
+    pub fn concurrency_limit(mut self, requests: usize) -> Self {
+        self.concurrency_limit = requests.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// What handlers of an earlier process [sealed](Call::seal) and made durable: whoever asks for that again is told
-    /// the same again, and no handler runs (DPC §3.5.3).
-    pub fn history(mut self, history: History) -> Self {
+    /// Sets the records that an earlier process [sealed](DelegatedCall::seal) and made durable. A request that is
+    /// repeated gets the recorded result, and no handler runs (DPC §3.5.3).
+    pub fn history(mut self, history: RecordHistory) -> Self {
         self.history = history;
         self
     }
 
-    /// Hears of records that are needed no more, one after the other in a task of its own: of a call, and its request.
-    /// Who deletes the record stores the last such call of each caller, for [`History::ended`]. Records of callers
-    /// that died are never heard of: they go by their age.
-    pub fn on_forget(mut self, forget: impl Fn(Context, RequestId) + Send + 'static) -> Self {
+    /// Sets a callback for records that are no longer needed, with the call and its request. It is called for one
+    /// record after the other, in a task of its own. A program that deletes the record must store the last such call of
+    /// each caller, for [`RecordHistory::ended`]. Records of callers that died have no callback: delete those by age.
+    pub fn on_forget(mut self, forget: impl Fn(ContextId, RequestId) + Send + 'static) -> Self {
         self.forget = Some(Box::new(forget));
         self
     }
 
-    /// Has this interceptor see each request before its handler, as tonic's `InterceptedService` does: its status is the
-    /// call's; the handler finds the metadata that it leaves, and what it adds to the extensions
-    /// ([`Call::extensions`]). A request that another server has passed on is seen as well. Where it came from is not
-    /// known: who calls proves it by metadata. Layers of a tonic server around these handlers see requests before it.
+    /// Sets the interceptor that sees each request before its handler, as tonic's `InterceptedService` does. Its error
+    /// status becomes the call's status. The handler gets the metadata and the extensions
+    /// ([`DelegatedCall::extensions`]) as the interceptor leaves them. Requests that other servers passed on go through
+    /// it, too. The address of the sender is not known: callers authenticate by metadata. Layers of a tonic server
+    /// around these handlers run before the interceptor.
     pub fn interceptor(mut self, interceptor: impl Interceptor + Clone + Send + Sync + 'static) -> Self {
         self.check = Some(guard::check(interceptor));
         self
@@ -181,33 +183,33 @@ impl Handlers {
     pub fn handle<M, H, F>(mut self, handler: H) -> Self
     where
         M: Method,
-        H: Fn(M::Request, Call<M::Response>) -> F + Send + Sync + 'static,
+        H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
-        if self.handlers.insert(M::PATH, erased::<M, H, F>(handler)).is_some() {
-            self.twice = Some(M::PATH);
+        if self.handlers.insert(M::PATH, erase_handler::<M, H, F>(handler)).is_some() {
+            self.duplicate = Some(M::PATH);
         }
         self
     }
 
-    /// Starts a node and has it take requests.
+    /// Starts a node that serves requests with these handlers.
     ///
     /// # Errors
-    /// [`StartError`].
-    pub fn start(mut self) -> BoxFuture<Serving, StartError> {
+    /// See [`HandlersError`].
+    pub fn start(mut self) -> BoxFuture<RunningHandlers, HandlersError> {
         Box::pin(async move {
-            if let Some(path) = self.twice {
-                return Err(StartError::Twice(path));
+            if let Some(path) = self.duplicate {
+                return Err(HandlersError::DuplicateHandler(path));
             }
             let authenticate = self.authenticate.unwrap_or(self.security.credentials().is_some());
             if authenticate && self.node.key.is_none() {
-                self.node.key = Some(key::draw().map_err(StartError::Randomness)?);
+                self.node.key = Some(token_key::random_key().map_err(HandlersError::Randomness)?);
             }
             let signs = watch::Sender::new(authenticate);
             let address = self.node.listen;
             let started = Node::resume(&self.node, self.history).await;
-            let (node, requests, mut forgotten) = started.map_err(|source| StartError::Node { address, source })?;
-            // It ends with the node; without anybody to tell, what it hears of goes nowhere.
+            let (node, requests, mut forgotten) = started.map_err(|source| HandlersError::Node { address, source })?;
+            // Ends with the node. Without a callback, the records are dropped.
             let forget = self.forget;
             tokio::spawn(async move {
                 while let Some((call, request)) = forgotten.next().await {
@@ -218,15 +220,15 @@ impl Handlers {
                 None => self.directory,
                 Some((address, name)) => {
                     let controller = registry::controller(&address, &self.security)?;
-                    Directory::followed(controller, Member::new(name, &node, signs.subscribe()))
+                    Directory::of_target(controller, DirectoryMember::new(name, &node, signs.subscribe()))
                 }
             };
-            let permits = Arc::new(Semaphore::new(self.at_once));
-            let (handlers, placed, guard) = (self.handlers, OnceLock::new(), Guard::new(self.check));
-            let shared = Arc::new(Shared { handlers, placed, directory, guard });
+            let permits = Arc::new(Semaphore::new(self.concurrency_limit));
+            let (handlers, placed, guard) = (self.handlers, OnceLock::new(), HandlerGuard::new(self.check));
+            let shared = Arc::new(HandlerTable { handlers, placed, directory, guard });
             let working = Arc::clone(&shared);
             let task = tokio::spawn(async move {
-                // Permits first: a request that is taken is worked on, the others keep the node's order.
+                // Permits first: a request that is received is worked on at once, the others keep the node's order.
                 while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
                     let (request, shared) = (requests.receive().await, Arc::clone(&working));
                     tokio::spawn(async move {
@@ -235,16 +237,16 @@ impl Handlers {
                     });
                 }
             });
-            Ok(Serving(Arc::new(Running { node, config: self.node, signs, shared, task })))
+            Ok(RunningHandlers(Arc::new(RunningNode { node, config: self.node, signs, shared, task })))
         })
     }
 }
 
-/// A handler that is told apart by its method's path alone.
-pub(crate) fn erased<M, H, F>(handler: H) -> Handler
+/// Converts a typed handler to one that is identified by its method's path alone.
+pub(crate) fn erase_handler<M, H, F>(handler: H) -> Handler
 where
     M: Method,
-    H: Fn(M::Request, Call<M::Response>) -> F + Send + Sync + 'static,
+    H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
     Arc::new(move |message, inner| {
@@ -255,7 +257,7 @@ where
                 return Box::pin(async { Err(status) });
             }
         };
-        Box::pin(handler(request, Call::new(inner)))
+        Box::pin(handler(request, DelegatedCall::new(inner)))
     })
 }
 
@@ -265,66 +267,65 @@ impl fmt::Debug for Handlers {
     }
 }
 
-/// Handlers that run, as long as there is a clone of this.
+/// Running handlers; they stop when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct Serving(Arc<Running>);
+pub struct RunningHandlers(Arc<RunningNode>);
 
 #[derive(Debug)]
-struct Running {
+struct RunningNode {
     node: Node,
     config: NodeConfig,
     /// Whether messages carry tokens.
     signs: watch::Sender<bool>,
-    shared: Arc<Shared>,
+    shared: Arc<HandlerTable>,
     task: JoinHandle<()>,
 }
 
-/// What requests are worked on with.
-struct Shared {
+/// Handlers and checks that the tasks share.
+struct HandlerTable {
     handlers: BTreeMap<&'static str, Handler>,
-    /// In their place, where the host has an accelerator: they choose who works on a request.
+    /// Handlers that choose between processor and accelerator, if the host has one. They replace `handlers`.
     placed: OnceLock<BTreeMap<&'static str, Handler>>,
     directory: Directory,
-    guard: Guard,
+    guard: HandlerGuard,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for HandlerTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let placed = self.placed.get().into_iter().flat_map(BTreeMap::keys);
-        let placed: Vec<_> = placed.collect();
-        f.debug_struct("Shared")
+        let placed: Vec<_> = self.placed.get().into_iter().flat_map(BTreeMap::keys).collect();
+        f.debug_struct("HandlerTable")
             .field("methods", &self.handlers.keys())
             .field("placed", &placed)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningNode {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Serving {
-    /// Where other servers, and callers, reach it.
+impl RunningHandlers {
+    /// Address at which other servers and callers reach the node.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.node.address()
     }
 
-    /// The node: it can also call.
+    /// Node of the handlers. It can also make calls.
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.0.node
     }
 
-    /// Where its handlers' targets are found.
+    /// Directory in which the handlers' targets are found.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.0.shared.directory
     }
 
-    /// What it has done so far.
+    /// Counters of the node.
     #[must_use]
     pub fn stats(&self) -> NodeStats {
         self.0.node.stats()
@@ -334,46 +335,46 @@ impl Serving {
         &self.0.config
     }
 
-    /// Has its messages carry tokens from now on.
+    /// Turns tokens on for all messages from now on.
     pub(crate) fn authenticate(&self) -> Result<(), SysError> {
         if self.0.node.key().is_none() {
-            self.0.node.set_key(Some(key::draw()?));
+            self.0.node.set_key(Some(token_key::random_key()?));
         }
         self.0.signs.send_if_modified(|signs| !std::mem::replace(signs, true));
         Ok(())
     }
 
-    /// What callers' messages have to be signed with; by QUIC they need not be.
+    /// Key for messages of callers; `None` by QUIC, which does not need it.
     pub(crate) fn key(&self) -> Option<TokenKey> {
         let signs = matches!(self.0.config.transport, Transport::Flows | Transport::Tcp) && *self.0.signs.borrow();
         self.0.node.key().filter(|_| signs)
     }
 
-    /// Whether it works on requests of the method with this path.
+    /// Whether there is a handler for the method with this path.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.0.shared.handlers.contains_key(path)
     }
 
     /// Checks of requests.
-    pub(crate) fn guard(&self) -> &Guard {
+    pub(crate) fn guard(&self) -> &HandlerGuard {
         &self.0.shared.guard
     }
 
-    /// Has requests go from now on to what `instead` makes of a handler; once.
+    /// Replaces each handler by the one that `instead` returns. Has an effect once.
     pub(crate) fn place_by(&self, instead: impl Fn(&'static str, &Handler) -> Option<Handler>) {
         let handlers = self.0.shared.handlers.iter();
         let placed = handlers.filter_map(|(path, handler)| Some((*path, instead(path, handler)?)));
-        // A second server around the same handlers finds them placed.
+        // A second layer with the same handlers leaves them as they are.
         let _ = self.0.shared.placed.set(placed.collect());
     }
 }
 
-/// Has a request worked on.
-async fn work(request: Request, shared: &Shared) {
-    let fail = |request: &Request, status: Status| {
+/// Works on one request: checks it and runs its handler.
+async fn work(request: NodeRequest, shared: &HandlerTable) {
+    let fail = |request: &NodeRequest, status: Status| {
         request.fail(&delegate::Status::new(status.code() as u8, status.message()));
     };
-    let Envelope { path, metadata, message } = match envelope::open(request.payload().clone()) {
+    let Envelope { path, metadata, message } = match envelope::decode(request.payload().clone()) {
         Ok(envelope) => envelope,
         Err(error) => return fail(&request, Status::invalid_argument(error.to_string())),
     };
@@ -382,26 +383,25 @@ async fn work(request: Request, shared: &Shared) {
         return fail(&request, Status::unimplemented(format!("this server has no handler of {path}")));
     };
     if request.is_traced() {
-        request.label(&path);
+        request.set_label(&path);
     }
-    // A time beyond what the clock can say is no limit.
     let deadline = request.time().and_then(|time| Instant::now().checked_add(time));
     let admitted = tokio::select! {
         admitted = shared.guard.admit(&path, metadata) => admitted,
-        () = request.aborted() => return fail(&request, Status::cancelled("nobody wants the result any more")),
+        () = request.aborted() => return fail(&request, Status::cancelled("the caller no longer needs the result")),
     };
     let (metadata, extensions) = match admitted {
         Ok(admitted) => admitted,
         Err(status) => return fail(&request, status),
     };
     let inner = Arc::new(Inner::new(request, metadata, extensions, shared.directory.clone(), deadline));
-    let _forsaken = Forsaken(Arc::clone(&inner));
+    let _end_on_drop = EndOnDrop(Arc::clone(&inner));
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {
         done = working => match done {
-            // Sealed: it has said all, and sends that when it may.
+            // A sealed request: the result is sent when it is released.
             Ok(()) if inner.request.is_over() => {}
-            // Aborted in the meantime: nobody waits for it.
+            // Aborted in the meantime: no party waits for the result.
             Ok(()) => drop(inner.request.finish()),
             Err(status) => fail(&inner.request, status),
         },
@@ -409,11 +409,11 @@ async fn work(request: Request, shared: &Shared) {
     }
 }
 
-/// Ends the request when its handler has panicked or is dropped: clones of its call may live on elsewhere.
-struct Forsaken(Arc<Inner>);
+/// Ends the request when its handler has panicked or is dropped. Clones of its call may still exist.
+struct EndOnDrop(Arc<Inner>);
 
-impl Drop for Forsaken {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.request.forsake();
+        self.0.request.on_handler_dropped();
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that servers pass on, behind ordinary streaming stubs (DPC ch. 3).
+//! Calls that servers pass on to other servers, behind ordinary streaming stubs (DPC ch. 3).
 //!
 //! ```text
 //! stub ─► Channel ── request ──► handler ── delegate::<M>(target, request) ──► handler …
@@ -6,17 +6,20 @@
 //!   └──── the channel's node ◄─────┴─────────────────────────────────────────────┘
 //! ```
 //!
-//! A method with the option `(pathcall.delegate)` has a [handler](Handlers::handle) in place of tonic's. It
-//! replies any number of times, passes requests on to other servers any number of times, and returns: with
-//! `Ok`, its part is done; with an error, or when it panics, the caller's stream ends with that, and all who
-//! still work on the call stop. The stream ends well when all parts are done, wherever they were, and all
-//! their replies have come.
+//! A method with the option `(pathcall.delegate)` has a [handler](Handlers::handle) in place of tonic's. A handler
+//! sends any number of replies, passes any number of requests on to other servers, and returns. `Ok` means that its
+//! part is done. With an error or a panic the caller's stream ends with that status, and all servers that still work on
+//! the call stop. The stream ends with OK when all parts are done, on all servers, and all their replies have arrived.
 //!
-//! `envelope` is how a request travels; [`directory`] finds servers by name and by key, `registry` keeps it
-//! as a controller has it; `handlers` runs handlers, which have a `call`; `respond` makes a stub's stream of a
-//! call, which is `ongoing` until it ends; `client` begins calls with several requests; `trace` says who did what.
-//! Who calls such a method without Pathcall gets the same from the [server's layer](crate::server::ServerLayer),
-//! which calls on its behalf.
+//! [`Handlers`] builds the handlers of a server, which work on a [`DelegatedCall`]. [`Directory`] finds servers by name
+//! and by key. A stub's call goes through the channel's node; [`Client`] makes calls with several first requests.
+//! [`PendingTrace`] and [`TraceSink`] give the trace of a call.
+//!
+//! A caller without Pathcall gets the same replies from the [server's layer](crate::Layer), which makes the delegated
+//! call on the caller's behalf.
+//!
+//! Private modules: `envelope` encodes requests, `registry` keeps a copy of the controller's directory, `respond` makes
+//! a stub's response stream of a call, `ongoing_call` retries and ends calls.
 
 pub(crate) mod call;
 mod client;
@@ -24,26 +27,26 @@ pub mod directory;
 pub(crate) mod envelope;
 mod guard;
 pub(crate) mod handlers;
-pub(crate) mod ongoing;
+pub(crate) mod ongoing_call;
 #[cfg(feature = "otel")]
 pub mod otel;
 mod registry;
 pub(crate) mod respond;
 pub(crate) mod trace;
 
-pub use call::{Call, Sealed};
-pub use client::{Begin, Client, Replies};
-pub use directory::{Directory, Target};
-pub use handlers::{Handlers, Serving, StartError};
-pub use ongoing::PATIENCE;
+pub use call::{DelegatedCall, SealedRequest};
+pub use client::{CallBuilder, Client, Replies};
+pub use directory::{Directory, NodeTarget};
+pub use handlers::{Handlers, HandlersError, RunningHandlers};
+pub use ongoing_call::RETRY_TIMEOUT;
 pub use pathcall_endpoint::delegate::caller::CallOptions;
-pub use pathcall_endpoint::delegate::caller::trace::{Span, Tree};
-pub use pathcall_endpoint::delegate::worker::Order;
-pub use pathcall_endpoint::delegate::worker::record::{NoRecord, Record};
-pub use pathcall_endpoint::delegate::{Context, RequestId};
-pub use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, Transport};
+pub use pathcall_endpoint::delegate::caller::trace::{CallSpan, CallTree};
+pub use pathcall_endpoint::delegate::worker::RequestOrder;
+pub use pathcall_endpoint::delegate::worker::record::{InvalidRecord, RequestRecord};
+pub use pathcall_endpoint::delegate::{ContextId, RequestId};
+pub use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeStats, RecordHistory, Transport};
 #[cfg(feature = "quic")]
 pub use pathcall_endpoint::driver::streams::quic::Tls;
 pub use pathcall_proto::delegate::Method;
 pub use pathcall_wire::TokenKey;
-pub use trace::{Trace, Traced, Traces};
+pub use trace::{CallTrace, PendingTrace, TraceSink};

@@ -1,11 +1,11 @@
-//! Traces of calls as spans of OpenTelemetry: with the feature `otel`.
+//! Exporter of call traces to OpenTelemetry; feature `otel`.
 //!
 //! ```text
 //! traceparent of the request ─▶ client span: the call ─┬─▶ server span: a request
 //!                                                      └─▶ server span ─▶ server span …
 //! ```
 //!
-//! Servers report nothing themselves: the caller has the whole tree, and exports it once the call has ended.
+//! Servers export nothing: the caller has the whole tree, and exports it after the end of the call.
 
 use std::time::SystemTime;
 
@@ -17,53 +17,53 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue};
 use tonic::Code;
 
-use super::trace::{Traced, Traces};
-use super::{Span, Tree};
+use super::trace::{CallTrace, TraceSink};
+use super::{CallSpan, CallTree};
 
 /// Length of a `traceparent`, bytes.
 const TRACEPARENT: usize = 55;
 
-/// Exports each trace by a tracer: a span for the call, one under it for each request that a server worked on.
+/// Exporter of traces through an OpenTelemetry tracer: one span for the call, and below it one for each request.
 ///
-/// A `traceparent` among the call's metadata (W3C Trace Context) makes its spans part of that trace; one that is not
-/// sampled is left alone. Times are as [`Traced`] has them: a span begins the call's age after the call's begin by the
-/// caller's clock.
+/// If the call's metadata has a `traceparent` (W3C Trace Context), the spans join that trace; a `traceparent` that is
+/// not sampled turns tracing off for the call. Start times are those of [`CallTrace`]: the begin of the call by the
+/// caller's clock, plus the age of the call at the begin of the span.
 ///
 /// ```ignore
-/// let spans = Spans::new(opentelemetry::global::tracer("shop"));
+/// let spans = SpanExporter::new(opentelemetry::global::tracer("shop"));
 /// let channel = pathcall::Channel::builder(url, &pb::PATHCALL)?.traces(spans).connect().await?;
 /// ```
 #[derive(Debug, Clone)]
-pub struct Spans<T> {
+pub struct SpanExporter<T> {
     tracer: T,
 }
 
-impl<T> Spans<T> {
-    /// By this tracer.
+impl<T> SpanExporter<T> {
+    /// Exporter through this tracer.
     pub fn new(tracer: T) -> Self {
         Self { tracer }
     }
 }
 
-impl<T> Traces for Spans<T>
+impl<T> TraceSink for SpanExporter<T>
 where
     T: Tracer + Send + Sync + 'static,
     T::Span: Send + Sync + 'static,
 {
     fn wants(&self, metadata: &HeaderMap) -> bool {
-        let parent = metadata.get("traceparent").and_then(|value| parent(value.to_str().ok()?));
+        let parent = metadata.get("traceparent").and_then(|value| parse_traceparent(value.to_str().ok()?));
         parent.is_none_or(|parent| parent.is_sampled())
     }
 
-    fn take(&self, traced: &Traced) {
-        let Traced { method, began, took, status, traceparent, tree } = traced;
-        let parent = traceparent.as_deref().and_then(parent);
+    fn take(&self, traced: &CallTrace) {
+        let CallTrace { method, began, took, status, traceparent, tree } = traced;
+        let parent = traceparent.as_deref().and_then(parse_traceparent);
         let above = parent.map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent));
         let name = method.trim_start_matches('/').to_owned();
         let mut call = self.begin(name, SpanKind::Client, *began, &above);
         call.set_attribute(KeyValue::new("rpc.system", "grpc"));
         call.set_attribute(KeyValue::new("rpc.grpc.status_code", *status as i64));
-        call.set_attribute(KeyValue::new("pathcall.trace.whole", tree.whole));
+        call.set_attribute(KeyValue::new("pathcall.trace.whole", tree.complete));
         if *status != Code::Ok {
             call.set_status(Status::error(status.description()));
         }
@@ -73,17 +73,17 @@ where
     }
 }
 
-impl<T> Spans<T>
+impl<T> SpanExporter<T>
 where
     T: Tracer,
     T::Span: Send + Sync + 'static,
 {
-    /// The requests of a call, each under the one that led to it.
-    fn export(&self, tree: &Tree, began: SystemTime, call: &Context) {
+    /// Exports the requests of a call, each below the request that led to it.
+    fn export(&self, tree: &CallTree, began: SystemTime, call: &Context) {
         let mut open: Vec<Context> = Vec::new();
         for (depth, span) in &tree.spans {
             open.truncate(*depth);
-            let Span { label, begin, waited, ran, server, requests, responses, .. } = span;
+            let CallSpan { label, begin, waited, run_time, server, requests, responses, .. } = span;
             let name = label.trim_start_matches('/').to_owned();
             let mut request = self.begin(name, SpanKind::Server, began + *begin, open.last().unwrap_or(call));
             request.set_attribute(KeyValue::new("server.address", server.ip().to_string()));
@@ -92,7 +92,7 @@ where
             request.set_attribute(KeyValue::new("pathcall.requests", i64::from(*requests)));
             request.set_attribute(KeyValue::new("pathcall.replies", i64::from(*responses)));
             let request = call.with_span(request);
-            request.span().end_with_timestamp(began + *begin + *waited + *ran);
+            request.span().end_with_timestamp(began + *begin + *waited + *run_time);
             open.push(request);
         }
     }
@@ -103,8 +103,8 @@ where
     }
 }
 
-/// What a `traceparent` says: `00-<trace id>-<span id>-<flags>`, later versions with more after it.
-fn parent(text: &str) -> Option<SpanContext> {
+/// Parses a `traceparent`: `00-<trace id>-<span id>-<flags>`; later versions may have more fields.
+fn parse_traceparent(text: &str) -> Option<SpanContext> {
     let (text, rest) = text.split_at_checked(TRACEPARENT)?;
     let mut parts = text.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_is_read_as_w3c_says() {
+    fn traceparent_parses_as_w3c_specifies() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let context = parent(good).expect("a parent");
+        let context = parse_traceparent(good).expect("a parent");
         assert_eq!(context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert!(context.is_sampled() && context.is_remote());
-        assert!(!parent(&good.replace("-01", "-00")).expect("a parent").is_sampled());
-        // A later version may say more.
-        assert!(parent(&format!("{}-x", good.replacen("00", "01", 1))).is_some());
+        assert!(!parse_traceparent(&good.replace("-01", "-00")).expect("a parent").is_sampled());
+        // A later version may have more fields.
+        assert!(parse_traceparent(&format!("{}-x", good.replacen("00", "01", 1))).is_some());
         let zero = "0".repeat(32);
         for bad in [
             "",
@@ -148,7 +148,7 @@ mod tests {
             &good.replace('b', "B"),
             &good.replace('-', "_"),
         ] {
-            assert!(parent(bad).is_none(), "{bad}");
+            assert!(parse_traceparent(bad).is_none(), "{bad}");
         }
     }
 }

@@ -1,16 +1,17 @@
-//! A node's place in a controller's directory, and a copy of that directory.
+//! Registration of a node in a controller's directory, and a copy of that directory.
 //!
-//! The place is held by a stream; when it breaks, it is asked for again until the controller is back. The copy
-//! stays as it was meanwhile. After a restart of the controller others have to register again too: whom the copy
-//! knew is kept in it for a while, or keys would change places and back.
+//! The registration holds as long as a stream to the controller is open; when the stream breaks, the node registers
+//! again until the controller answers. The copy does not change meanwhile. After a restart of the controller the other
+//! nodes have to register again, too: the copy keeps the nodes that it knew for a while, so that keys do not move away
+//! and back.
 //!
-//! A node that authenticates its messages is given the directory's key, before it sees anybody in it.
+//! A node that authenticates its messages gets the directory's key before the directory has any nodes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pathcall_auth::{Peer, Role, Security, Target, TargetError};
+use pathcall_auth::{ConnectTarget, ConnectTargetError, ExpectedPeer, PartyRole, Security};
 use pathcall_endpoint::driver::node::{Node, WeakNode};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{NodeEntry, NodesReply, NodesRequest};
@@ -20,67 +21,67 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::directory::Directory;
 
-/// One that is gone without a word is noticed within twice this time.
+/// Keep-alive interval: the loss of a connection is noticed within twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// A controller that has not answered after this time is taken for unreachable.
+/// Time after which a controller that has not answered counts as unreachable.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pauses between attempts to reach it: the first, and the longest.
+/// Pauses between attempts to connect: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// For so long after a controller's restart nodes may be missing: longer than they take to register again.
-const MUSTER: Duration = Duration::from_secs(6);
+/// Time after a controller's restart during which nodes may be missing: longer than nodes take to register again.
+const REREGISTRATION_PERIOD: Duration = Duration::from_secs(6);
 
-/// The controller at an address.
-pub(super) fn controller(address: &str, security: &Security) -> Result<Target, TargetError> {
-    let target = security.target(address, Peer::new(Role::Controller))?;
+/// Connection target of the controller at an address.
+pub(super) fn controller(address: &str, security: &Security) -> Result<ConnectTarget, ConnectTargetError> {
+    let target = security.target(address, ExpectedPeer::new(PartyRole::Controller))?;
     Ok(target.endpoint(|endpoint| {
         endpoint.connect_timeout(ANSWER_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE)
     }))
 }
 
-/// Who follows a directory.
+/// Party that follows a directory.
 #[derive(Debug)]
-pub(super) struct Member {
-    /// Its place, if it wants one.
+pub(super) struct DirectoryMember {
+    /// Entry to register, if any.
     entry: Option<NodeEntry>,
-    /// Who has its key.
+    /// Node that gets the directory's key.
     node: Option<WeakNode>,
-    /// Whether messages are to be signed; it may be said later.
+    /// Whether messages are signed; may change later.
     signs: watch::Receiver<bool>,
 }
 
-impl Member {
-    /// Nobody in particular.
-    pub(super) fn nobody() -> Self {
+impl DirectoryMember {
+    /// A party that only reads the directory.
+    pub(super) fn observer() -> Self {
         Self { entry: None, node: None, signs: watch::channel(false).1 }
     }
 
-    /// This node, by this name.
+    /// This node, registered under this name.
     pub(super) fn new(name: String, node: &Node, signs: watch::Receiver<bool>) -> Self {
         let entry = NodeEntry { name, address: node.address().to_string() };
         Self { entry: Some(entry), node: Some(node.downgrade()), signs }
     }
 
-    /// This node, which has no place and signs its messages.
-    pub(super) fn watching(node: &Node) -> Self {
+    /// This node, not registered, which signs its messages.
+    pub(super) fn key_holder(node: &Node) -> Self {
         Self { entry: None, node: Some(node.downgrade()), signs: watch::channel(true).1 }
     }
 
-    /// Signs with the directory's key.
+    /// Sets the node's key to the directory's, if messages are signed.
     fn take_key(&self, signs: bool, reply: &NodesReply) {
         let Some(node) = self.node.as_ref().filter(|_| signs).and_then(WeakNode::upgrade) else { return };
         match reply.token_key {
             Some(key) => node.set_key(Some(TokenKey::new(key.into()))),
-            None => tracing::warn!(
-                "messages are to carry tokens, and the controller gives no key: is it of an older version?"
-            ),
+            None => {
+                tracing::warn!("messages have to carry tokens, but the controller sent no key: is it an older version?")
+            }
         }
     }
 }
 
-/// Holds the place of `member`, if it wants one, and keeps the copy, for ever.
-pub(super) async fn follow(controller: Target, mut member: Member, directory: Directory) {
+/// Keeps `member` registered, if it has an entry, and the copy up to date, until dropped.
+pub(super) async fn follow(controller: ConnectTarget, mut member: DirectoryMember, directory: Directory) {
     let mut client = ControllerClient::new(controller.connect_lazy());
-    let mut copy = Copy::default();
+    let mut copy = DirectoryCopy::default();
     let mut pause = PAUSE.0;
     loop {
         let authenticate = *member.signs.borrow_and_update();
@@ -91,13 +92,13 @@ pub(super) async fn follow(controller: Target, mut member: Member, directory: Di
                 loop {
                     let next = tokio::select! {
                         next = replies.message() => next,
-                        // It asks for its place anew.
+                        // Registers anew, with authentication.
                         Ok(()) = member.signs.changed() => {
                             pause = Duration::ZERO;
                             break;
                         }
-                        () = over(copy.until) => {
-                            copy.muster_is_over();
+                        () = sleep_until_some(copy.until) => {
+                            copy.end_reregistration();
                             directory.set(copy.nodes.clone());
                             continue;
                         }
@@ -109,7 +110,7 @@ pub(super) async fn follow(controller: Target, mut member: Member, directory: Di
                     directory.set(copy.nodes.clone());
                 }
             }
-            // A controller that refuses says why each time; one that is away comes back.
+            // A controller that refuses gives its reason each time; one that is unreachable may come back.
             Err(status) => tracing::warn!(%status, "not in the controller's directory of nodes"),
         }
         tokio::select! {
@@ -120,40 +121,40 @@ pub(super) async fn follow(controller: Target, mut member: Member, directory: Di
     }
 }
 
-async fn over(until: Option<Instant>) {
+async fn sleep_until_some(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,
     }
 }
 
-/// What is known of the directory.
+/// Copy of the controller's directory.
 #[derive(Debug, Default)]
-struct Copy {
+struct DirectoryCopy {
     boot_id: Option<u64>,
     nodes: BTreeMap<String, SocketAddr>,
-    /// The last of it that the controller said.
-    said: BTreeMap<String, SocketAddr>,
-    /// Nodes that the controller does not name are kept until then.
+    /// Latest content that the controller sent.
+    latest: BTreeMap<String, SocketAddr>,
+    /// Until this time nodes that the controller does not list are kept.
     until: Option<Instant>,
 }
 
-impl Copy {
+impl DirectoryCopy {
     fn take(&mut self, now: Instant, reply: NodesReply) {
         let entry = |node: NodeEntry| Some((node.name, node.address.parse().ok()?));
-        self.said = reply.nodes.into_iter().filter_map(entry).collect();
+        self.latest = reply.nodes.into_iter().filter_map(entry).collect();
         if self.boot_id.replace(reply.boot_id).is_some_and(|before| before != reply.boot_id) {
-            self.until = Some(now + MUSTER);
+            self.until = Some(now + REREGISTRATION_PERIOD);
         }
         match self.until {
-            Some(_) => self.nodes.extend(self.said.clone()),
-            None => self.nodes = self.said.clone(),
+            Some(_) => self.nodes.extend(self.latest.clone()),
+            None => self.nodes = self.latest.clone(),
         }
     }
 
-    fn muster_is_over(&mut self) {
+    fn end_reregistration(&mut self) {
         self.until = None;
-        self.nodes = self.said.clone();
+        self.nodes = self.latest.clone();
     }
 }
 
@@ -166,20 +167,20 @@ mod tests {
         NodesReply { boot_id, nodes: names.chars().map(node).collect(), token_key: None }
     }
 
-    fn names(copy: &Copy) -> String {
+    fn names(copy: &DirectoryCopy) -> String {
         copy.nodes.keys().map(String::as_str).collect()
     }
 
     #[tokio::test]
-    async fn a_controller_that_starts_anew_is_given_time_to_hear_of_all() {
-        let (mut copy, now) = (Copy::default(), Instant::now());
+    async fn copy_keeps_nodes_for_a_while_after_controller_restart() {
+        let (mut copy, now) = (DirectoryCopy::default(), Instant::now());
         copy.take(now, reply(1, "abc"));
         copy.take(now, reply(1, "ac"));
         assert_eq!(names(&copy), "ac", "b has left");
         copy.take(now, reply(2, ""));
         copy.take(now, reply(2, "cd"));
-        assert_eq!((names(&copy).as_str(), copy.until), ("acd", Some(now + MUSTER)));
-        copy.muster_is_over();
+        assert_eq!((names(&copy).as_str(), copy.until), ("acd", Some(now + REREGISTRATION_PERIOD)));
+        copy.end_reregistration();
         assert_eq!(names(&copy), "cd", "a has not come back");
     }
 }

@@ -1,4 +1,4 @@
-//! A stub's stream of replies, made of a call.
+//! Response stream of a stub's delegated call.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,69 +15,76 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::envelope;
-use super::ongoing::{Next, Ongoing, Silence};
-use super::trace::{Ask, Report, Sink};
+use super::ongoing_call::{LostDirection, OngoingCall, StreamEvent};
+use super::trace::{SharedTraceSink, TraceReport, TraceRequest};
 use crate::deadline::Deadline;
 use crate::message::frame;
 use crate::status;
 
-/// Longest request that is passed on, bytes.
+/// Largest request that is passed on, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
-/// What all responses of gRPC are.
+/// Content type of all gRPC responses.
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// How calls are made, unless a request says otherwise; and where their traces go.
+/// Default options of delegated calls, and the receiver of their traces.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Habits {
+pub(crate) struct DelegateDefaults {
     pub(crate) options: CallOptions,
-    pub(crate) traces: Option<Sink>,
+    pub(crate) traces: Option<SharedTraceSink>,
 }
 
-/// Calls the node at `to` on behalf of a stub, and gives it what is replied. `unreached` hears of a call that
-/// failed, and not because a server said so.
+/// Calls the node at `to` on behalf of a stub, and returns the response with the replies. `unreached` is called if the
+/// call failed without a server reporting the failure.
 pub(crate) async fn respond(
     node: &Node,
     to: SocketAddr,
-    habits: &Habits,
+    defaults: &DelegateDefaults,
     request: http::Request<Body>,
     deadline: Deadline,
-    unreached: impl FnOnce(Silence) + Send + 'static,
+    unreached: impl FnOnce(LostDirection) + Send + 'static,
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     let body = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
     let body = body.map_err(|error| match error.downcast::<Status>() {
         Ok(status) => *status,
-        Err(error) => Status::out_of_range(format!("{path}: a request of at most {REQUEST_BYTES_MAX} bytes: {error}")),
+        Err(error) => {
+            Status::out_of_range(format!("{path}: cannot read a request of up to {REQUEST_BYTES_MAX} bytes: {error}"))
+        }
     })?;
     let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
         .map_err(|error| status::of_framed(path, error))?;
-    let sealed = envelope::seal(path, &parts.headers, &message);
-    let sealed = sealed.map_err(|error| Status::invalid_argument(format!("{path}: {error}")))?;
-    let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(habits.options);
-    let report = Report::of(path, &parts.headers, parts.extensions.get::<Ask>().cloned(), habits.traces.as_ref());
+    let encoded = envelope::encode(path, &parts.headers, &message);
+    let encoded = encoded.map_err(|error| Status::invalid_argument(format!("{path}: {error}")))?;
+    let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(defaults.options);
+    let report = TraceReport::of(
+        path,
+        &parts.headers,
+        parts.extensions.get::<TraceRequest>().cloned(),
+        defaults.traces.as_ref(),
+    );
     let left = deadline.left().into_iter().chain(options.deadline).min();
     let options = options.deadline(left).traced(options.traced || report.is_some());
-    let call = node.call(options, [(to, sealed)]);
+    let call = node.call(options, [(to, encoded)]);
     let call = call.map_err(|error| Status::resource_exhausted(format!("{path}: {error}")))?;
-    let ongoing = Ongoing::new(call, &options, report);
+    let ongoing = OngoingCall::new(call, &options, report);
     let replies =
-        Replies { ongoing, over: false, call: format!("{path} at {to}"), unreached: Some(Box::new(unreached)) };
+        ReplyBody { ongoing, over: false, call: format!("{path} at {to}"), unreached: Some(Box::new(unreached)) };
     let mut response = http::Response::new(Body::new(replies));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     Ok(response)
 }
 
-/// The body of a response. Dropped before its end, the call is aborted.
-struct Replies {
-    ongoing: Ongoing,
+/// Body of the response. Dropping it before its end aborts the call.
+struct ReplyBody {
+    ongoing: OngoingCall,
     over: bool,
-    /// Method and server.
+    /// Method and server, for error messages.
     call: String,
-    unreached: Option<Box<dyn FnOnce(Silence) + Send>>,
+    unreached: Option<Box<dyn FnOnce(LostDirection) + Send>>,
 }
 
-impl http_body::Body for Replies {
+impl http_body::Body for ReplyBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -86,7 +93,7 @@ impl http_body::Body for Replies {
             return Poll::Ready(None);
         }
         let status = match ready!(self.ongoing.poll_next(cx)) {
-            Next::Item(item) => {
+            StreamEvent::Item(item) => {
                 let mut framed = frame::begin();
                 framed.extend_from_slice(&item);
                 match frame::close(framed) {
@@ -94,12 +101,12 @@ impl http_body::Body for Replies {
                     Err(error) => Status::out_of_range(error.to_string()),
                 }
             }
-            Next::Ended { status, silence: None } => status,
-            Next::Ended { status, silence: Some(silence) } => {
+            StreamEvent::Ended { status, lost: None } => status,
+            StreamEvent::Ended { status, lost: Some(lost) } => {
                 if let Some(unreached) = self.unreached.take() {
-                    unreached(silence);
+                    unreached(lost);
                 }
-                // Nobody else says whose call it was.
+                // The status does not name the call.
                 Status::new(status.code(), format!("{}: {}", self.call, status.message()))
             }
         };
@@ -124,7 +131,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn request_has_the_shorter_of_its_stubs_and_its_channels_times() {
+    async fn request_gets_shorter_of_stub_and_channel_timeout() {
         let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
         let (caller, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
         for (stubs, channels, expected) in [
@@ -134,13 +141,13 @@ mod tests {
             (Some(MINUTE), None, Some(MINUTE)),
             (None, None, None),
         ] {
-            let habits = Habits { options: CallOptions::default().deadline(channels), traces: None };
+            let defaults = DelegateDefaults { options: CallOptions::default().deadline(channels), traces: None };
             let body = frame::close(frame::begin()).expect("an empty message");
             let request = http::Request::post("/a.B/C").body(Body::new(http_body_util::Full::new(body)));
             let (request, deadline) = (request.expect("a request"), Deadline::after(stubs));
-            let response = respond(&caller, server.address(), &habits, request, deadline, |_| ()).await;
+            let response = respond(&caller, server.address(), &defaults, request, deadline, |_| ()).await;
             let time = requests.receive().await.time();
-            // The rest of it has passed on the way.
+            // The rest of the time has passed on the way.
             let right = match (time, expected) {
                 (Some(time), Some(expected)) => time <= expected && time > expected / 2,
                 (time, expected) => time == expected,

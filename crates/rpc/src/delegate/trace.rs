@@ -1,46 +1,45 @@
-//! Who did what for a call, and when: for whoever asks (DPC §3.5.2).
+//! Traces of delegated calls (DPC §3.5.2).
 //!
 //! ```text
-//! Trace::of(&mut request) ─┐
-//! channel's or server's sink ┴▶ Report ─ the call is traced, ends ─▶ spans come ─▶ Traced: text, or OpenTelemetry
+//! PendingTrace::of(&mut request) ─┐
+//! sink of a channel or server ────┴▶ TraceReport ─ the call ends ─▶ spans arrive ─▶ CallTrace: text, or OpenTelemetry
 //! ```
 //!
-//! Spans come by themselves, after what they tell of: a stub's stream ends when the call does, its trace is
-//! complete somewhat later, in a task of its own.
+//! Spans arrive separately from replies: a stub's stream ends with the call; its trace is complete somewhat later, in a
+//! task of its own.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderMap;
-use pathcall_endpoint::delegate::caller::trace::Tree;
+use pathcall_endpoint::delegate::caller::trace::CallTree;
 use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
-/// A call and what servers did for it.
+/// Trace of a call: the requests that servers worked on, with times.
 ///
-/// It prints as a text tree, a line for each request that a server worked on, under the one that led to it.
-/// No clock is compared with another: a time is a sum of durations, each by the clock of the server where it
-/// passed. So a span never begins before the one whose request led to it, however the clocks run; times of two
-/// branches compare as well as the rates of their clocks do. Time on the way is not in it: what is missing of
-/// [`took`](Self::took).
+/// It prints as a text tree, with one line for each request, below the request that led to it. Clocks of two hosts are
+/// never compared: a time is a sum of durations, each by the clock of the server where it passed. So a span never
+/// begins before the span that led to it, even if clocks differ; times of two branches are comparable as far as clock
+/// rates agree. Network time is not part of the spans: it is the rest of [`took`](Self::took).
 #[derive(Debug, Clone)]
-pub struct Traced {
-    /// The method that was called, or the first one.
+pub struct CallTrace {
+    /// Method that was called, or the first of them.
     pub method: String,
-    /// When the call began, by the caller's clock.
+    /// Begin of the call, by the caller's clock.
     pub began: SystemTime,
-    /// Time until its end, at the caller.
+    /// Duration of the call, at the caller.
     pub took: Duration,
-    /// How it ended.
+    /// Status of the call.
     pub status: Code,
-    /// What the caller's `traceparent` said (W3C Trace Context), if there was one.
+    /// `traceparent` of the caller's metadata (W3C Trace Context), if any.
     pub traceparent: Option<String>,
-    /// Who did what. Each span begins after its predecessor has, `begin` after the call's begin.
-    pub tree: Tree,
+    /// Tree of spans. Each span begins after its parent did, `begin` after the begin of the call.
+    pub tree: CallTree,
 }
 
-impl fmt::Display for Traced {
+impl fmt::Display for CallTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { method, took, status, tree, .. } = self;
         let servers = tree.spans.len();
@@ -52,90 +51,95 @@ impl fmt::Display for Traced {
     }
 }
 
-/// Where traces of calls go: each call of a channel, or each that a server makes for its callers, is traced. A closure
-/// that takes a [`Traced`] is one.
-pub trait Traces: Send + Sync + 'static {
-    /// Whether to trace a call with this metadata; all, unless said otherwise.
+/// Receiver of the traces of all calls of a channel, or of all calls that a server makes for its callers. A closure
+/// that takes a [`CallTrace`] is one.
+pub trait TraceSink: Send + Sync + 'static {
+    /// Whether to trace a call with this metadata; the default is true.
     fn wants(&self, metadata: &HeaderMap) -> bool {
         let _ = metadata;
         true
     }
 
-    /// Takes a trace, in a task of the caller's runtime; it should not wait.
-    fn take(&self, traced: &Traced);
+    /// Takes a trace, in a task of the caller's runtime. It should not block.
+    fn take(&self, traced: &CallTrace);
 }
 
-impl<F: Fn(&Traced) + Send + Sync + 'static> Traces for F {
-    fn take(&self, traced: &Traced) {
+impl<F: Fn(&CallTrace) + Send + Sync + 'static> TraceSink for F {
+    fn take(&self, traced: &CallTrace) {
         self(traced);
     }
 }
 
-/// Where traces go, shared.
+/// Shared receiver of traces.
 #[derive(Clone)]
-pub(crate) struct Sink(Arc<dyn Traces>);
+pub(crate) struct SharedTraceSink(Arc<dyn TraceSink>);
 
-impl Sink {
-    pub(crate) fn new(traces: impl Traces) -> Self {
+impl SharedTraceSink {
+    pub(crate) fn new(traces: impl TraceSink) -> Self {
         Self(Arc::new(traces))
     }
 }
 
-impl fmt::Debug for Sink {
+impl fmt::Debug for SharedTraceSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sink")
+        f.write_str("SharedTraceSink")
     }
 }
 
-/// The trace of one call, by any tonic stub over a [`Channel`](crate::Channel):
+/// Trace of one call that is not complete yet, for any tonic stub over a [`Channel`](crate::Channel):
 ///
 /// ```ignore
 /// let mut request = Request::new(query);
-/// let trace = Trace::of(&mut request);
+/// let trace = PendingTrace::of(&mut request);
 /// let mut docs = client.lookup(request).await?.into_inner();
 /// while let Some(doc) = docs.message().await? { show(doc); }
 /// println!("{}", trace.finished().await.expect("traced"));
 /// ```
 #[derive(Debug)]
-pub struct Trace(oneshot::Receiver<Traced>);
+pub struct PendingTrace(oneshot::Receiver<CallTrace>);
 
-impl Trace {
-    /// Asks for the trace of a call that is about to be made.
+impl PendingTrace {
+    /// Requests the trace of a call that is about to be made.
     pub fn of<T>(request: &mut tonic::Request<T>) -> Self {
         let (ask, trace) = Self::new();
         request.extensions_mut().insert(ask);
         trace
     }
 
-    pub(super) fn new() -> (Ask, Self) {
-        let (tell, told) = oneshot::channel();
-        (Ask(Arc::new(Mutex::new(Some(tell)))), Self(told))
+    pub(super) fn new() -> (TraceRequest, Self) {
+        let (deliver, told) = oneshot::channel();
+        (TraceRequest(Arc::new(Mutex::new(Some(deliver)))), Self(told))
     }
 
-    /// The trace, once the call has ended and its spans have come, or a time-out has passed. `None`: the call was not
-    /// begun, or went where nobody traces: as plain gRPC.
-    pub async fn finished(self) -> Option<Traced> {
+    /// Waits for the trace: until the call has ended and its spans have arrived, or a timeout has passed. `None` if the
+    /// call was not made, or was made as plain gRPC.
+    pub async fn finished(self) -> Option<CallTrace> {
         self.0.await.ok()
     }
 }
 
-/// That somebody waits for the trace: an extension of the request.
+/// Extension of the request that asks for its trace.
 #[derive(Debug, Clone)]
-pub(super) struct Ask(Arc<Mutex<Option<oneshot::Sender<Traced>>>>);
+pub(super) struct TraceRequest(Arc<Mutex<Option<oneshot::Sender<CallTrace>>>>);
 
-/// What is known of a call that is traced before it ends.
+/// Data of a traced call before its end.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct TraceReport {
     method: String,
     began: (SystemTime, Instant),
     traceparent: Option<String>,
-    ask: Option<Ask>,
-    sink: Option<Sink>,
+    ask: Option<TraceRequest>,
+    sink: Option<SharedTraceSink>,
 }
 
-impl Report {
-    /// `None`: nobody asks for it.
-    pub(super) fn of(method: &str, metadata: &HeaderMap, ask: Option<Ask>, sink: Option<&Sink>) -> Option<Self> {
+impl TraceReport {
+    /// `None` if no party asked for the trace.
+    pub(super) fn of(
+        method: &str,
+        metadata: &HeaderMap,
+        ask: Option<TraceRequest>,
+        sink: Option<&SharedTraceSink>,
+    ) -> Option<Self> {
         let sink = sink.filter(|sink| sink.0.wants(metadata)).cloned();
         if ask.is_none() && sink.is_none() {
             return None;
@@ -145,28 +149,28 @@ impl Report {
         Some(Self { method: method.to_owned(), began, traceparent: traceparent.map(str::to_owned), ask, sink })
     }
 
-    /// The call has ended.
+    /// Records the end of the call.
     pub(super) fn ended(self, status: &Status) -> Ended {
         Ended { took: self.began.1.elapsed(), status: status.code(), report: self }
     }
 }
 
-/// A call that has ended; its spans may still come.
+/// Traced call that has ended; spans may still arrive.
 pub(super) struct Ended {
-    report: Report,
+    report: TraceReport,
     took: Duration,
     status: Code,
 }
 
 impl Ended {
-    pub(super) fn tell(self, tree: Tree) {
-        let Self { report: Report { method, began, traceparent, ask, sink }, took, status } = self;
-        let traced = Traced { method, began: began.0, took, status, traceparent, tree };
+    pub(super) fn deliver(self, tree: CallTree) {
+        let Self { report: TraceReport { method, began, traceparent, ask, sink }, took, status } = self;
+        let traced = CallTrace { method, began: began.0, took, status, traceparent, tree };
         if let Some(sink) = sink {
             sink.0.take(&traced);
         }
-        let tell = ask.and_then(|ask| ask.0.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // Whoever asked may not wait any more.
-        let _ = tell.map(|tell| tell.send(traced));
+        let deliver = ask.and_then(|ask| ask.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // The receiver may have been dropped.
+        let _ = deliver.map(|deliver| deliver.send(traced));
     }
 }

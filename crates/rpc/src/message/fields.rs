@@ -1,33 +1,33 @@
-//! The fields of an encoded message, one after the other (protobuf encoding guide).
+//! Field iterator of an encoded protobuf message (protobuf encoding guide).
 
 use std::ops::Range;
 
 use super::Malformed;
 
-/// Groups within groups that are followed before a message is refused; as deep as prost goes.
+/// Maximum nesting of groups, as in prost.
 const GROUP_DEPTH_MAX: usize = 100;
 
-/// Walks over the fields of a message.
+/// Iterator over the fields of a message.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// One field as it stands in the message.
+/// One field of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field<'a> {
-    /// Its number.
+pub struct EncodedField<'a> {
+    /// Field number.
     pub number: u32,
-    /// Its value.
-    pub value: Value<'a>,
-    /// Where it stands, tag included.
-    pub place: Range<usize>,
+    /// Field value.
+    pub value: FieldValue<'a>,
+    /// Byte range in the message, including the tag.
+    pub span: Range<usize>,
 }
 
-/// A value by wire type.
+/// Value by wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum FieldValue<'a> {
     /// Integers and enums.
     Varint(u64),
     /// `double` and the fixed 64-bit integers.
@@ -36,35 +36,35 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     /// `float` and the fixed 32-bit integers.
     Fixed32([u8; 4]),
-    /// A group: nobody makes them any more, and unknown fields may hold them.
+    /// A group: deprecated, but unknown fields may contain it.
     Group,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of this message.
+    /// Fields of this message.
     #[must_use]
     pub fn new(message: &'a [u8]) -> Self {
         Self { bytes: message, at: 0 }
     }
 
-    /// The next field; `None` at the end.
+    /// Next field; `None` at the end.
     ///
     /// # Errors
-    /// When the bytes are not a field.
-    pub fn next_field(&mut self) -> Result<Option<Field<'a>>, Malformed> {
+    /// The bytes are not a field.
+    pub fn next_field(&mut self) -> Result<Option<EncodedField<'a>>, Malformed> {
         if self.at == self.bytes.len() {
             return Ok(None);
         }
         let start = self.at;
         let (number, wire_type) = self.tag()?;
         let value = self.value(number, wire_type, GROUP_DEPTH_MAX)?;
-        Ok(Some(Field { number, value, place: start..self.at }))
+        Ok(Some(EncodedField { number, value, span: start..self.at }))
     }
 
-    /// The next value of a run of varints (a packed field); `None` at the end.
+    /// Next value of a sequence of varints (packed field); `None` at the end.
     ///
     /// # Errors
-    /// When the bytes are not a varint.
+    /// The bytes are not a varint.
     pub fn next_varint(&mut self) -> Result<Option<u64>, Malformed> {
         if self.at == self.bytes.len() { Ok(None) } else { self.varint().map(Some) }
     }
@@ -79,28 +79,28 @@ impl<'a> Fields<'a> {
         Ok((number, (key & 7) as u8))
     }
 
-    fn value(&mut self, number: u32, wire_type: u8, groups: usize) -> Result<Value<'a>, Malformed> {
+    fn value(&mut self, number: u32, wire_type: u8, groups: usize) -> Result<FieldValue<'a>, Malformed> {
         Ok(match wire_type {
-            0 => Value::Varint(self.varint()?),
-            1 => Value::Fixed64(self.fixed()?),
+            0 => FieldValue::Varint(self.varint()?),
+            1 => FieldValue::Fixed64(self.fixed()?),
             2 => {
                 let start = self.at;
                 let len = self.varint()?;
                 let Ok(len) = usize::try_from(len) else {
                     return Err(Malformed { expected: "a length", at: start, len: self.bytes.len() });
                 };
-                Value::Bytes(self.take(len)?)
+                FieldValue::Bytes(self.take(len)?)
             }
             3 if groups > 0 => {
                 self.group(number, groups - 1)?;
-                Value::Group
+                FieldValue::Group
             }
-            5 => Value::Fixed32(self.fixed()?),
+            5 => FieldValue::Fixed32(self.fixed()?),
             _ => return Err(self.expected("a wire type")),
         })
     }
 
-    /// Skips a group, whose start tag is read, to behind its end tag.
+    /// Skips a group whose start tag has been read, including its end tag.
     fn group(&mut self, number: u32, groups: usize) -> Result<(), Malformed> {
         loop {
             match self.tag()? {
@@ -156,25 +156,25 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `sint64` from its varint.
+/// Decodes a `sint64` from its varint.
 #[inline]
 #[must_use]
 pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// The varint of a `sint64`.
+/// Encodes a `sint64` as its varint.
 #[inline]
 #[must_use]
 pub const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// Bytes of a varint.
+/// Length of a varint, bytes.
 #[inline]
 #[must_use]
 pub const fn varint_len(value: u64) -> usize {
-    // ⌈bits / 7⌉ with at least one bit: 9/64 stands for 1/7 and is right for 1 to 64 bits.
+    // ⌈bits / 7⌉ with at least one bit: 9/64 approximates 1/7 and is exact for 1 to 64 bits.
     (((value | 1).ilog2() as usize + 1) * 9 + 64) / 64
 }
 
@@ -188,13 +188,13 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the tag and length of a length-delimited field; its bytes are to follow.
+/// Appends tag and length of a length-delimited field. The caller appends its bytes.
 pub fn put_bytes_header(out: &mut Vec<u8>, number: u32, len: usize) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, len as u64);
 }
 
-/// Bytes of a length-delimited field with tag and length.
+/// Length of a length-delimited field with tag and length, bytes.
 #[must_use]
 pub const fn bytes_field_len(number: u32, len: usize) -> usize {
     varint_len((number as u64) << 3 | 2) + varint_len(len as u64) + len
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_have_their_length() {
+    fn varint_len_matches_encoding() {
         for shift in 0..64 {
             for value in [1u64 << shift, (1 << shift) - 1, !0 >> shift] {
                 let mut out = Vec::new();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_varint_is_refused() {
+    fn overlong_varint_is_refused() {
         let mut eleven = [0x80; 11];
         eleven[10] = 0;
         assert!(Fields::new(&eleven).next_varint().is_err());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn zigzag_is_undone() {
+    fn zigzag_round_trips() {
         for value in [0, 1, -1, i64::MAX, i64::MIN, 123_456_789] {
             assert_eq!(unzigzag(zigzag(value)), value);
         }
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_one_field() {
+    fn group_is_one_field() {
         // field 1 group { field 2 varint 5, field 3 group {} }, then field 4 varint 1
         let bytes = [0x0b, 0x10, 5, 0x1b, 0x1c, 0x0c, 0x20, 1];
         let mut fields = Fields::new(&bytes);
-        assert_eq!(fields.next_field(), Ok(Some(Field { number: 1, value: Value::Group, place: 0..6 })));
-        assert_eq!(fields.next_field(), Ok(Some(Field { number: 4, value: Value::Varint(1), place: 6..8 })));
+        assert_eq!(fields.next_field(), Ok(Some(EncodedField { number: 1, value: FieldValue::Group, span: 0..6 })));
+        assert_eq!(fields.next_field(), Ok(Some(EncodedField { number: 4, value: FieldValue::Varint(1), span: 6..8 })));
         assert_eq!(fields.next_field(), Ok(None));
-        // One that never ends, one that ends as another, and too many of them.
+        // A group without an end, one with another end tag, and too many nested groups.
         assert!(Fields::new(&[0x0b, 0x10, 5]).next_field().is_err());
         assert!(Fields::new(&[0x0b, 0x14]).next_field().is_err());
         assert!(Fields::new(&[0x0b; 10_000]).next_field().is_err());

@@ -1,43 +1,43 @@
-//! A gRPC frame around one message: a flag byte, a length of four bytes, the message.
+//! gRPC frame of one message: flag (1 byte), length (4 bytes), message.
 
 use bytes::Bytes;
 use http::HeaderMap;
 
-/// Bytes before the message.
+/// Length of the frame's header, bytes.
 pub const HEADER_LEN: usize = 5;
 
-/// Longest message of somebody else that is unpacked, bytes: as tonic's own limit.
+/// Maximum size of a peer's message after decompression, bytes: tonic's default limit.
 pub(crate) const UNPACKED_MAX: usize = 4 << 20;
 
-/// Why bytes are not one plain gRPC message.
+/// Error of a frame that is not exactly one readable message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The message is compressed, as can't be undone here: its fields can't be seen.
+    /// The message is compressed in a way that this build cannot decompress.
     #[error("the message is compressed")]
     Compressed,
-    /// It is no compressed message, though it is said to be one.
-    #[error("the message is said to be compressed, and is not")]
+    /// The message has the flag "compressed", but cannot be decompressed.
+    #[error("the message is marked as compressed, but is not")]
     Damaged,
-    /// It takes too much room.
-    #[error("the message has more than {0} bytes when it is unpacked")]
+    /// The message is too large after decompression.
+    #[error("the decompressed message has more than {0} bytes")]
     Unpacked(usize),
-    /// Not one message.
+    /// The bytes are not one message.
     #[error("expected one gRPC message of {expected} bytes, got {got} bytes")]
     Length {
-        /// What the prefix says, itself included.
+        /// Expected length including the header, bytes.
         expected: usize,
-        /// What there is.
+        /// Actual length, bytes.
         got: usize,
     },
-    /// A message that no prefix can describe.
+    /// The message is too long for the length field.
     #[error("a message of {0} bytes is more than a gRPC frame carries")]
     TooLong(usize),
 }
 
-/// The message of a frame.
+/// Message of a frame.
 ///
 /// # Errors
-/// When the bytes are not exactly one uncompressed message.
+/// The bytes are not exactly one uncompressed message.
 pub fn open(frame: &Bytes) -> Result<Bytes, FrameError> {
     let Some((&[flag, ref len @ ..], message)) = frame.split_first_chunk::<HEADER_LEN>() else {
         return Err(FrameError::Length { expected: HEADER_LEN, got: frame.len() });
@@ -52,11 +52,10 @@ pub fn open(frame: &Bytes) -> Result<Bytes, FrameError> {
     Ok(frame.slice(HEADER_LEN..))
 }
 
-/// The message of a frame whose call has these headers: compressed or not.
+/// Message of a frame with these headers, decompressed if necessary.
 ///
 /// # Errors
-/// As [`open`]; a message that is compressed otherwise than with gzip is not taken, and none without the feature `gzip`, nor
-/// one of more than `max` bytes when it is unpacked.
+/// As [`open`]. Only gzip can be decompressed, with the feature `gzip`, up to `max` bytes.
 pub(crate) fn read(headers: &HeaderMap, frame: &Bytes, max: usize) -> Result<Bytes, FrameError> {
     match open(frame) {
         Err(FrameError::Compressed) => unpack(headers, &frame[HEADER_LEN..], max),
@@ -72,7 +71,7 @@ fn unpack(headers: &HeaderMap, packed: &[u8], max: usize) -> Result<Bytes, Frame
         return Err(FrameError::Compressed);
     }
     let mut message = Vec::new();
-    // A few bytes may be said to be very many.
+    // A few compressed bytes may claim a huge length.
     let unpacked = flate2::read::GzDecoder::new(packed).take(max as u64 + 1).read_to_end(&mut message);
     match unpacked {
         Ok(len) if len > max => Err(FrameError::Unpacked(max)),
@@ -86,16 +85,16 @@ fn unpack(_: &HeaderMap, _: &[u8], _: usize) -> Result<Bytes, FrameError> {
     Err(FrameError::Compressed)
 }
 
-/// The start of a frame whose message is appended next; [`close`] it then.
+/// Begins a frame. The caller appends the message and then calls [`close`].
 #[must_use]
 pub fn begin() -> Vec<u8> {
     vec![0; HEADER_LEN]
 }
 
-/// The frame, when its message is complete.
+/// Completes the frame.
 ///
 /// # Errors
-/// When the message is longer than 4 GiB.
+/// The message is longer than 4 GiB.
 pub fn close(mut frame: Vec<u8>) -> Result<Bytes, FrameError> {
     let len = frame.len().saturating_sub(HEADER_LEN);
     let Ok(prefix) = u32::try_from(len) else {
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_opens_to_what_was_put_in() {
+    fn frame_round_trips() {
         let mut frame = begin();
         frame.extend_from_slice(b"hello");
         let frame = close(frame).unwrap();
@@ -120,7 +119,7 @@ mod tests {
 
     #[cfg(feature = "gzip")]
     #[test]
-    fn compressed_message_is_unpacked() {
+    fn compressed_message_is_decompressed() {
         use std::io::Write;
 
         let packed = |message: &[u8]| {
@@ -145,12 +144,12 @@ mod tests {
         let huge = packed(&vec![0; UNPACKED_MAX + 1]);
         assert!(huge.len() < 1 << 20, "it is sent as {} bytes", huge.len());
         assert_eq!(read(&gzip, &huge, UNPACKED_MAX), Err(FrameError::Unpacked(UNPACKED_MAX)));
-        // What is not compressed is taken as it is.
+        // An uncompressed message is returned as it is.
         assert_eq!(read(&gzip, &Bytes::from_static(b"\0\0\0\0\x01a"), UNPACKED_MAX).unwrap(), &b"a"[..]);
     }
 
     #[test]
-    fn other_bytes_are_refused() {
+    fn invalid_frames_are_refused() {
         let open = |bytes: &'static [u8]| open(&Bytes::from_static(bytes));
         assert_eq!(open(b""), Err(FrameError::Length { expected: 5, got: 0 }));
         assert_eq!(open(b"\0\0\0\0\x02a"), Err(FrameError::Length { expected: 7, got: 6 }));

@@ -1,10 +1,9 @@
-//! A list of keys as a message, `repeated bytes keys = 1`: how a server tells a caller that clears
-//! a whole map what is in it.
+//! List of keys as a message, `repeated bytes keys = 1`: the keys of a whole map that a caller clears.
 
 use pathcall_endpoint::map::Key;
 
 use super::Malformed;
-use super::fields::{Fields, Value, put_bytes_header};
+use super::fields::{FieldValue, Fields, put_bytes_header};
 
 /// Appends the keys.
 pub fn append<'a>(message: &mut Vec<u8>, keys: impl IntoIterator<Item = &'a Key>) {
@@ -14,19 +13,19 @@ pub fn append<'a>(message: &mut Vec<u8>, keys: impl IntoIterator<Item = &'a Key>
     }
 }
 
-/// The keys of a message.
+/// Decodes the keys of a message.
 ///
 /// # Errors
-/// When it is not such a message.
+/// The bytes are not such a message.
 pub fn read(message: &[u8]) -> Result<Vec<Key>, Malformed> {
     let mut keys = Vec::new();
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next_field()? {
         let key = match field.value {
-            Value::Bytes(bytes) if field.number == 1 => Key::from_bytes(bytes),
+            FieldValue::Bytes(bytes) if field.number == 1 => Key::from_bytes(bytes),
             _ => None,
         };
-        keys.push(key.ok_or(Malformed { expected: "a key", at: field.place.start, len: message.len() })?);
+        keys.push(key.ok_or(Malformed { expected: "a key", at: field.span.start, len: message.len() })?);
     }
     Ok(keys)
 }
@@ -36,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back() {
+    fn keys_round_trip() {
         let keys = [Key::from("word"), Key::from(""), Key::from(-7)];
         let mut message = Vec::new();
         append(&mut message, &keys);

@@ -1,5 +1,5 @@
-//! Messages as they are encoded: typed fields are cut out of a request and put into a reply without
-//! decoding the rest.
+//! Access to encoded messages: cuts typed fields out of requests and appends them to replies, without decoding the
+//! rest.
 //!
 //! ```text
 //! request bytes ─ split ─┬─ typed field ─ typed ─► lanes, pairs or keys, quantised
@@ -7,10 +7,10 @@
 //! rest of a reply + sums or values ─ reply ─► reply bytes
 //! ```
 //!
-//! In the order that bytes meet them: [`frame`] takes a message out of its gRPC frame and puts one
-//! in, [`fields`] walks a message field by field, [`split`] finds a field by its path, [`typed`]
-//! reads the values of a typed field, [`number`] turns them into integers and back, and [`reply`]
-//! writes a typed field; [`keys`] is a message of our own. Nothing here panics, whatever the bytes.
+//! Modules in the order in which bytes pass them: [`frame`] reads and writes gRPC frames, [`fields`] iterates over the
+//! fields of a message, [`split`] separates a field by its path, [`typed`] reads the values of a typed field,
+//! [`number`] quantises them, and [`reply`] writes a typed field; [`keys`] encodes a list of keys. No function of this
+//! module panics on any input.
 
 pub mod fields;
 pub mod frame;
@@ -22,7 +22,7 @@ pub mod typed;
 
 use pathcall_proto::manifest::Shape;
 
-/// How a typed field holds its values.
+/// Collection type of a typed field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Collection {
     Array,
@@ -31,7 +31,7 @@ enum Collection {
     Scalar,
 }
 
-/// How a typed field encodes one value.
+/// Encoding of one value of a typed field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     /// `sint64`
@@ -54,14 +54,14 @@ const fn layout(shape: Shape) -> (Collection, Number) {
     }
 }
 
-/// Bytes that are not a protobuf message.
+/// Error of bytes that are not a valid protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a protobuf message: expected {expected} at byte {at} of {len}")]
 pub struct Malformed {
-    /// What should have stood there.
+    /// Expected item.
     pub expected: &'static str,
-    /// Where, in bytes from the start of the (nested) message.
+    /// Offset from the start of the (nested) message, bytes.
     pub at: usize,
-    /// Length of that message in bytes.
+    /// Length of that message, bytes.
     pub len: usize,
 }

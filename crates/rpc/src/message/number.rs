@@ -1,39 +1,37 @@
 //! Quantisation: floating-point numbers as integers and back (NetRPC §5.2.1).
 //!
-//! A number travels as `round(value × 10^Precision)`, halves away from zero, in double precision
-//! on every host, so that equal inputs give equal sums. Integers travel as they are.
+//! A number is sent as `round(value × 10^Precision)`, halves away from zero, in double precision on every host, so that
+//! equal inputs give equal sums. Integers are sent unchanged.
 
 use pathcall_endpoint::map::Lanes;
 
-/// Quantised values stay below this: two of them still add up in 64 bits.
+/// Exclusive bound of quantised values: the sum of two of them fits 64 bits.
 pub const QUANTISED_MAX: f64 = (1u64 << 62) as f64;
 
-/// Largest Precision: 10^15 is a power of ten that a double holds exactly.
+/// Maximum Precision: a double holds 10^15 exactly.
 pub const PRECISION_MAX: u8 = 15;
 
-/// Scaled values below this fit 32 bits when they are rounded.
+/// Exclusive bound of scaled values that fit 32 bits after rounding.
 const NARROW_MAX: f64 = i32::MAX as f64;
 
-/// Values that are converted at a time: they stay in the first-level cache.
+/// Number of values that are converted at a time: they fit the first-level cache.
 const BLOCK: usize = 256;
 
-/// The scale of an application's floating-point values.
+/// Scale of an application's floating-point values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     factor: f64,
 }
 
 impl Scale {
-    /// The scale of a Precision: digits after the decimal point. More than [`PRECISION_MAX`] are
-    /// taken for so many.
+    /// Scale of a Precision: digits after the decimal point, at most [`PRECISION_MAX`] (larger ones are reduced to it).
     #[must_use]
     pub fn new(precision: u8) -> Self {
         // Each step is exact up to 10^22.
         Self { factor: (0..precision.min(PRECISION_MAX)).fold(1.0, |factor, _| factor * 10.0) }
     }
 
-    /// The integer that stands for `value`; `None` when there is none: not a number, infinite or
-    /// too large.
+    /// Quantises a value; `None` if it is not a number, infinite or too large.
     #[inline]
     #[must_use]
     pub fn quantise(self, value: f64) -> Option<i64> {
@@ -42,10 +40,10 @@ impl Scale {
         (scaled.abs() < QUANTISED_MAX).then(|| round_half_away(scaled))
     }
 
-    /// Appends the integers that stand for `values`, as [`quantise`](Self::quantise) finds them. The
-    /// number of those appended is less than that of the values when the next one has none.
+    /// Appends the quantised `values`, as [`quantise`](Self::quantise) computes them. Stops before the first value that
+    /// cannot be quantised, so fewer values are appended.
     ///
-    /// Most arrays fit 32 bits, and those are converted side by side.
+    /// Most arrays fit 32 bits, and those are converted with vector instructions.
     pub fn quantise_all<T: Copy>(self, values: &[T], read: impl Fn(T) -> f64 + Copy, out: &mut Lanes) {
         if let Lanes::Narrow(lanes) = out {
             let before = lanes.len();
@@ -59,7 +57,7 @@ impl Scale {
         lanes.extend(values.iter().map_while(|value| self.quantise(read(*value))));
     }
 
-    /// Whether all fit 32 bits. No branch for each, so that the compiler converts several at a time.
+    /// Whether all values fit 32 bits. Without a branch per value, so that the compiler can vectorise the loop.
     fn quantise_narrow<T: Copy>(self, values: &[T], read: impl Fn(T) -> f64 + Copy, out: &mut Vec<i32>) -> bool {
         out.reserve(values.len());
         pulp::Arch::new().dispatch(|| {
@@ -70,7 +68,7 @@ impl Scale {
                     let scaled = read(*value) * self.factor;
                     // False for NaN as well.
                     narrow &= scaled.abs() < NARROW_MAX;
-                    *lane = away_from_zero(scaled) as i32;
+                    *lane = nudge_from_zero(scaled) as i32;
                 }
                 out.extend_from_slice(&block[..values.len()]);
                 narrow
@@ -78,14 +76,14 @@ impl Scale {
         })
     }
 
-    /// The number that `quantised` stands for.
+    /// Number for a quantised value.
     #[inline]
     #[must_use]
     pub fn dequantise(self, quantised: i64) -> f64 {
         quantised as f64 / self.factor
     }
 
-    /// Appends the encoded numbers that `lanes` stand for.
+    /// Appends the encoded numbers of `lanes`.
     pub fn dequantise_all<const N: usize>(
         self,
         lanes: &Lanes,
@@ -99,8 +97,7 @@ impl Scale {
     }
 }
 
-/// Appends numbers of fixed width, a block at a time: a vector that grows number by number is twice
-/// as slow.
+/// Appends numbers of fixed width block by block: a vector that grows number by number is twice as slow.
 fn put_blocks<T: Copy, const N: usize>(out: &mut Vec<u8>, lanes: &[T], encode: impl Fn(T) -> [u8; N]) {
     pulp::Arch::new().dispatch(|| {
         for lanes in lanes.chunks(BLOCK) {
@@ -113,16 +110,16 @@ fn put_blocks<T: Copy, const N: usize>(out: &mut Vec<u8>, lanes: &[T], encode: i
     });
 }
 
-/// `value.round() as i64` without the call into the C library that baseline x86-64 makes of it.
-/// One half less the smallest step: a larger half would lift 0.499…94 to 1.
+/// `value.round() as i64` without the call into the C library that baseline x86-64 makes of it. Adds one half less the
+/// smallest step: a larger half would round 0.499…94 to 1.
 #[inline]
 fn round_half_away(value: f64) -> i64 {
-    away_from_zero(value) as i64
+    nudge_from_zero(value) as i64
 }
 
-/// What `value` rounded to an integer is when its fraction is cut off.
+/// Value that gives the rounded integer when its fraction is cut off.
 #[inline]
-fn away_from_zero(value: f64) -> f64 {
+fn nudge_from_zero(value: f64) -> f64 {
     const BELOW_HALF: f64 = 0.499_999_999_999_999_94;
     value + BELOW_HALF.copysign(value)
 }
@@ -133,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn halves_go_away_from_zero() {
+    fn halves_round_away_from_zero() {
         let unit = Scale::new(0);
         for (value, quantised) in [
             (0.5, 1),
@@ -150,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_integer_is_refused() {
+    fn unquantisable_value_is_refused() {
         let unit = Scale::new(0);
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, QUANTISED_MAX, -QUANTISED_MAX, f64::MAX] {
             assert_eq!(unit.quantise(value), None, "{value}");
@@ -161,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rounds_as_the_standard_library_does(value: f64, small in -1e6..1e6f64, halves in -1_000_000i64..1_000_000) {
+        fn rounding_matches_standard_library(value: f64, small in -1e6..1e6f64, halves in -1_000_000i64..1_000_000) {
             for value in [value, small, halves as f64 / 2.0] {
                 if value.abs() < QUANTISED_MAX {
                     prop_assert_eq!(round_half_away(value), value.round() as i64);
@@ -170,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn many_are_quantised_like_one(
+        fn quantise_all_matches_quantise(
             small in proptest::collection::vec(-1e7..1e7f64, 0..300),
             odd in proptest::collection::vec((0usize..300, proptest::num::f64::ANY), 0..3),
             precision in 0u8..=4,
@@ -193,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn a_decimal_comes_back(quantised in -1_000_000_000_000i64..1_000_000_000_000, precision in 0u8..=4) {
+        fn decimal_round_trips(quantised in -1_000_000_000_000i64..1_000_000_000_000, precision in 0u8..=4) {
             let scale = Scale::new(precision);
             prop_assert_eq!(scale.quantise(scale.dequantise(quantised)), Some(quantised));
         }

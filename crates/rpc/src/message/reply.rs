@@ -1,7 +1,6 @@
-//! Writes a typed field at the end of an encoded message.
+//! Writer of a typed field at the end of an encoded message.
 //!
-//! That is where it may stand whatever its number: fields come in any order, and parts of a message
-//! are merged.
+//! The end is a valid position for any field number: fields may come in any order, and parts of a message are merged.
 
 use std::borrow::Cow;
 
@@ -12,58 +11,58 @@ use super::fields::{bytes_field_len, put_bytes_header, put_varint, varint_len, z
 use super::number::Scale;
 use super::{Collection, Number, layout};
 
-/// Lanes of the longest array that a reply holds: what a gRPC message of 4 GiB can carry.
+/// Maximum number of lanes of an array in a reply: the limit of a gRPC message of 4 GiB.
 pub const ARRAY_LANES_MAX: usize = 1 << 29;
-/// An array of more lanes has a value for one in [`SPARSE_MAX`] of them at least: who asks for one key of many is not
+/// Longer arrays must have a value for at least one of [`SPARSE_MAX`] lanes: a query for one key of many must not be
 /// answered with all of the memory.
 const SPARSE_LANES_MAX: usize = 1 << 20;
 const SPARSE_MAX: usize = 64;
 
-/// Why values do not make a reply.
+/// Error of values that do not fit the reply's typed field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// A key that the field's type can't hold.
+    /// A key does not fit the field's type.
     #[error("key {key:?} does not fit {wanted}")]
     Key {
         /// The key.
         key: Key,
-        /// What the field holds.
+        /// Type of the field.
         wanted: &'static str,
     },
-    /// An array that would be far longer than there are values for it.
-    #[error("an array of {len} values for {pairs} of them")]
+    /// The array would be far longer than its number of values.
+    #[error("an array of length {len} for {pairs} values")]
     Sparse {
-        /// Values that it would have.
+        /// Length of the array.
         len: usize,
-        /// Those that there are.
+        /// Number of values.
         pairs: usize,
     },
-    /// A scalar that is given several values.
-    #[error("{0} values do not fit a field of one")]
+    /// A scalar has several values.
+    #[error("a scalar field received {0} values")]
     Several(usize),
 }
 
-/// Keys with their values, as the map holds them.
+/// Keys with their values, in the map's form.
 #[derive(Debug, Clone, Copy)]
-pub enum Values<'a> {
-    /// An array's, from index 0 on.
+pub enum ReplyValues<'a> {
+    /// Values of an array, from index 0.
     Lanes(&'a Lanes),
-    /// A map's; an array's where the keys are indices.
+    /// Values of a map, or of an array whose keys are indices.
     Pairs(&'a [(Key, i64)]),
 }
 
-/// Appends the field at `path` with these values. The field is there even if it is empty.
+/// Appends the field at `path` with these values. An empty field is written, too.
 ///
-/// An array is dense from 0 to the largest index, with 0 where there is no value.
+/// An array is dense from 0 to the largest index, with 0 for missing values.
 ///
 /// # Errors
-/// When the field's shape can't hold them; `message` is as before then.
+/// The values do not fit the field's shape; `message` is then unchanged.
 pub fn append(
     message: &mut Vec<u8>,
     path: &[u32],
     shape: Shape,
     precision: u8,
-    values: Values<'_>,
+    values: ReplyValues<'_>,
 ) -> Result<(), ReplyError> {
     let (collection, kind) = layout(shape);
     let number = NumberWriter { kind, scale: Scale::new(precision) };
@@ -110,7 +109,7 @@ pub fn append(
     Ok(())
 }
 
-/// Appends the headers of the messages along `path`, whose innermost has `len` bytes to follow.
+/// Appends the headers of the messages along `path`; the innermost has `len` bytes, which follow.
 fn put_path(message: &mut Vec<u8>, path: &[u32], len: usize) {
     let Some((number, inner)) = path.split_first() else {
         message.reserve(len);
@@ -138,30 +137,30 @@ fn put_map<K>(
     }
 }
 
-/// The pairs with their keys in the map's type.
+/// Pairs with keys converted to the map's key type.
 fn keyed<'a, K>(
-    values: Values<'a>,
+    values: ReplyValues<'a>,
     wanted: &'static str,
     convert: impl Fn(&'a Key) -> Option<K>,
 ) -> Result<Vec<(K, i64)>, ReplyError> {
     match values {
-        Values::Pairs(pairs) => pairs
+        ReplyValues::Pairs(pairs) => pairs
             .iter()
             .map(|(key, value)| match convert(key) {
                 Some(converted) => Ok((converted, *value)),
                 None => Err(ReplyError::Key { key: key.clone(), wanted }),
             })
             .collect(),
-        Values::Lanes(lanes) if lanes.is_empty() => Ok(Vec::new()),
-        Values::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
+        ReplyValues::Lanes(lanes) if lanes.is_empty() => Ok(Vec::new()),
+        ReplyValues::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
     }
 }
 
 /// One value per index.
-fn dense(values: Values<'_>) -> Result<Cow<'_, Lanes>, ReplyError> {
+fn dense(values: ReplyValues<'_>) -> Result<Cow<'_, Lanes>, ReplyError> {
     let pairs = match values {
-        Values::Lanes(lanes) => return Ok(Cow::Borrowed(lanes)),
-        Values::Pairs(pairs) => pairs,
+        ReplyValues::Lanes(lanes) => return Ok(Cow::Borrowed(lanes)),
+        ReplyValues::Pairs(pairs) => pairs,
     };
     let index = |key: &Key| {
         let index = key.as_int().and_then(|int| usize::try_from(int).ok());
@@ -186,7 +185,7 @@ fn dense(values: Values<'_>) -> Result<Cow<'_, Lanes>, ReplyError> {
     Ok(Cow::Owned(lanes.into()))
 }
 
-/// Writes numbers of the field's type.
+/// Writer of numbers of the field's type.
 #[derive(Clone, Copy)]
 struct NumberWriter {
     kind: Number,
@@ -202,7 +201,7 @@ impl NumberWriter {
         }
     }
 
-    /// Bytes of a single number with its tag, which is below 16.
+    /// Length of a single number with its tag (below 16), bytes.
     fn field_len(self, value: i64) -> usize {
         1 + match self.kind {
             Number::Int => varint_len(zigzag(value)),

@@ -1,19 +1,18 @@
-//! Finds a typed field by its path and separates it from the rest of the message.
+//! Separation of a typed field, given by its path, from the rest of a message.
 
 use super::Malformed;
-use super::fields::{Fields, Value, put_bytes_header};
+use super::fields::{FieldValue, Fields, put_bytes_header};
 
-/// Separates the field at `path` (field numbers from the outermost message inwards) from `message`:
-/// each of its occurrences goes to `found`, everything else is appended to `rest`.
+/// Separates the field at `path` (field numbers from the outermost message inwards) from `message`: passes each of its
+/// occurrences to `found` and appends everything else to `rest`.
 ///
-/// A message may hold a field in several parts, which stand for their concatenation; so may the
-/// messages around it. Those around it stay in the rest, if only as empty messages: whether they
-/// are there is something that a handler can see.
+/// A message may contain a field in several parts, which are concatenated; the same holds for the messages around it.
+/// The enclosing messages stay in the rest, even if they become empty: a handler can see whether they are present.
 ///
-/// Returns whether the rest has content: any field but the messages around the typed one.
+/// Returns whether the rest has content, that is any field except the enclosing messages.
 ///
 /// # Errors
-/// When `message` is not a message, or `found` says so.
+/// `message` is not a valid message, or `found` fails.
 pub fn split<'a, E: From<Malformed>>(
     message: &'a [u8],
     path: &[u32],
@@ -25,7 +24,7 @@ pub fn split<'a, E: From<Malformed>>(
         return Ok(!message.is_empty());
     };
     let mut content = false;
-    // Fields that stay are copied in runs, from here on.
+    // Fields of the rest are copied in runs; start of the current run.
     let mut run = 0;
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next_field()? {
@@ -33,12 +32,12 @@ pub fn split<'a, E: From<Malformed>>(
             content = true;
             continue;
         }
-        let Value::Bytes(inner) = field.value else {
-            let at = field.place.start;
+        let FieldValue::Bytes(inner) = field.value else {
+            let at = field.span.start;
             return Err(Malformed { expected: "an embedded message", at, len: message.len() }.into());
         };
-        rest.extend_from_slice(&message[run..field.place.start]);
-        run = field.place.end;
+        rest.extend_from_slice(&message[run..field.span.start]);
+        run = field.span.end;
         if inner_path.is_empty() {
             found(inner)?;
         } else {
@@ -66,8 +65,8 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_are_found_and_the_rest_keeps_its_order() {
-        // 1: "ab", 2: 7, 1: "c", 3: 1
+    fn all_parts_are_found_and_rest_keeps_order() {
+        // Message `1: "ab", 2: 7, 1: "c", 3: 1`.
         let message = [0x0a, 2, b'a', b'b', 0x10, 7, 0x0a, 1, b'c', 0x18, 1];
         assert_eq!(parts(&message, &[1]), (vec![b"ab".to_vec(), b"c".to_vec()], vec![0x10, 7, 0x18, 1], true));
         assert_eq!(parts(&message[..4], &[1]), (vec![b"ab".to_vec()], vec![], false));
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_around_the_field_stay_and_are_no_content() {
+    fn enclosing_messages_stay_without_content() {
         // 5: { 1: "ab" }
         let nested = [0x2a, 4, 0x0a, 2, b'a', b'b'];
         assert_eq!(parts(&nested, &[5, 1]), (vec![b"ab".to_vec()], vec![0x2a, 0], false));
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_another_type_is_refused() {
+    fn field_of_wrong_type_is_refused() {
         let refused = split(&[0x08, 1], &[1], &mut Vec::new(), &mut |_| Ok::<_, Malformed>(()));
         assert_eq!(refused, Err(Malformed { expected: "an embedded message", at: 0, len: 2 }));
     }

@@ -1,7 +1,7 @@
-//! Reads a typed field's values straight from its encoded parts, quantised.
+//! Reader of a typed field's values, quantised, from its encoded parts.
 //!
-//! The encodings are those of `pathcall/types.proto`: arrays packed, unpacked or mixed, in any number
-//! of parts; map entries in any order, the last one of a key counts; a missing number is 0.
+//! The encodings are those of `pathcall/types.proto`: arrays packed, unpacked or mixed, in any number of parts; map
+//! entries in any order, the last value of a key counts; a missing number is 0.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,21 +10,21 @@ use std::fmt;
 use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
 
-use super::fields::{Fields, Value, unzigzag};
+use super::fields::{FieldValue, Fields, unzigzag};
 use super::number::Scale;
 use super::{Collection, Malformed, Number, layout};
 
-/// Why a typed field has no values.
+/// Error of a typed field whose values cannot be read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TypedError {
-    /// Its bytes are not the declared type.
+    /// The bytes do not match the declared type.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// A number that no integer stands for.
-    #[error("{place} holds {value}: with Precision {precision} only finite numbers below 2^62 / 10^{precision} travel")]
+    /// A number cannot be quantised.
+    #[error("{place} holds {value}: with Precision {precision}, values must be finite and below 2^62 / 10^{precision}")]
     Number {
-        /// Where it is in the field.
-        place: Place,
+        /// Position in the field.
+        place: ValuePosition,
         /// The number.
         value: f64,
         /// The filter's Precision.
@@ -32,18 +32,18 @@ pub enum TypedError {
     },
 }
 
-/// A place in a typed field.
+/// Position of a value in a typed field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Of an array.
+pub enum ValuePosition {
+    /// Index in an array.
     Index(usize),
-    /// Of a map.
+    /// Key in a map.
     Key(Key),
-    /// The one of a scalar.
+    /// Value of a scalar.
     Only,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValuePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(index) => write!(f, "index {index}"),
@@ -53,16 +53,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// Gathers the values of a typed field from its parts.
+/// Reader of a typed field, which collects the values of its parts.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct TypedFieldReader<'a> {
     collection: Collection,
     kind: Number,
     precision: u8,
     scale: Scale,
-    /// Of an array; of a scalar, the last value.
+    /// Values of an array, or the last value of a scalar.
     lanes: Lanes,
-    /// Of a map, in the order in which the keys were first met.
+    /// Entries of a map, in the order in which the keys first occurred.
     entries: Vec<(RawKey<'a>, i64)>,
     positions: HashMap<RawKey<'a>, usize>,
 }
@@ -82,8 +82,8 @@ impl RawKey<'_> {
     }
 }
 
-impl<'a> Reader<'a> {
-    /// For a field of this shape, without values yet.
+impl<'a> TypedFieldReader<'a> {
+    /// Reader for a field of this shape, without values yet.
     #[must_use]
     pub fn new(shape: Shape, precision: u8) -> Self {
         let (collection, kind) = layout(shape);
@@ -98,10 +98,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Adds a part: the bytes of one occurrence of the field.
+    /// Reads one occurrence of the field.
     ///
     /// # Errors
-    /// When it is not of the declared type, or a number can't be quantised.
+    /// The bytes do not match the declared type, or a number cannot be quantised.
     pub fn part(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
         match self.collection {
             Collection::Array => self.array(part),
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values of an array or scalar. A map's are in the order of [`into_pairs`](Self::into_pairs).
+    /// Values of an array or scalar. Values of a map are in the order of [`into_pairs`](Self::into_pairs).
     #[must_use]
     pub fn into_lanes(self) -> Lanes {
         match self.collection {
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Keys and values. An array's keys are its indices.
+    /// Keys and values. The keys of an array are its indices.
     #[must_use]
     pub fn into_pairs(self) -> Vec<(Key, i64)> {
         match self.collection {
@@ -137,19 +137,19 @@ impl<'a> Reader<'a> {
                 continue;
             }
             match (self.kind, field.value) {
-                (Number::Int, Value::Bytes(packed)) => {
+                (Number::Int, FieldValue::Bytes(packed)) => {
                     let mut varints = Fields::new(packed);
                     while let Some(value) = varints.next_varint()? {
                         self.lanes.push(unzigzag(value));
                     }
                 }
-                (Number::Double, Value::Bytes(packed)) => self.packed(packed, f64::from_le_bytes)?,
-                (Number::Float, Value::Bytes(packed)) => {
+                (Number::Double, FieldValue::Bytes(packed)) => self.packed(packed, f64::from_le_bytes)?,
+                (Number::Float, FieldValue::Bytes(packed)) => {
                     self.packed(packed, |bytes| f64::from(f32::from_le_bytes(bytes)))?;
                 }
                 (_, single) => {
-                    let at = (field.place.start, part.len());
-                    let value = self.number(single, at, |reader| Place::Index(reader.lanes.len()))?;
+                    let at = (field.span.start, part.len());
+                    let value = self.number(single, at, |reader| ValuePosition::Index(reader.lanes.len()))?;
                     self.lanes.push(value);
                 }
             }
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Numbers of fixed width, end to end.
+    /// Reads packed numbers of fixed width.
     fn packed<const N: usize>(
         &mut self,
         packed: &[u8],
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         let before = self.lanes.len();
         self.scale.quantise_all(numbers, read, &mut self.lanes);
         match numbers.get(self.lanes.len() - before) {
-            Some(bytes) => Err(self.no_integer(Place::Index(self.lanes.len()), read(*bytes))),
+            Some(bytes) => Err(self.no_integer(ValuePosition::Index(self.lanes.len()), read(*bytes))),
             None => Ok(()),
         }
     }
@@ -181,9 +181,9 @@ impl<'a> Reader<'a> {
         while let Some(field) = fields.next_field()? {
             match field.value {
                 _ if field.number != 1 => {}
-                Value::Bytes(entry) => self.entry(entry)?,
+                FieldValue::Bytes(entry) => self.entry(entry)?,
                 _ => {
-                    return Err(Malformed { expected: "a map entry", at: field.place.start, len: part.len() }.into());
+                    return Err(Malformed { expected: "a map entry", at: field.span.start, len: part.len() }.into());
                 }
             }
         }
@@ -196,20 +196,20 @@ impl<'a> Reader<'a> {
         let mut number = None;
         let mut fields = Fields::new(entry);
         while let Some(field) = fields.next_field()? {
-            let malformed = |expected| Malformed { expected, at: field.place.start, len: entry.len() };
+            let malformed = |expected| Malformed { expected, at: field.span.start, len: entry.len() };
             match (field.number, field.value) {
-                (1, Value::Bytes(bytes)) if text => {
+                (1, FieldValue::Bytes(bytes)) if text => {
                     key = RawKey::Text(str::from_utf8(bytes).map_err(|_| malformed("a key in UTF-8"))?);
                 }
-                (1, Value::Varint(value)) if !text => key = RawKey::Int(unzigzag(value)),
+                (1, FieldValue::Varint(value)) if !text => key = RawKey::Int(unzigzag(value)),
                 (1, _) => return Err(malformed("a key of the map's type").into()),
-                // The key that an error names may follow: remember it only.
-                (2, value) => number = Some((value, (field.place.start, entry.len()))),
+                // The key for an error message may follow: store the number only.
+                (2, value) => number = Some((value, (field.span.start, entry.len()))),
                 _ => {}
             }
         }
         let value = match number {
-            Some((value, at)) => self.number(value, at, |_| Place::Key(key.to_key()))?,
+            Some((value, at)) => self.number(value, at, |_| ValuePosition::Key(key.to_key()))?,
             None => 0,
         };
         match self.positions.entry(key) {
@@ -223,37 +223,37 @@ impl<'a> Reader<'a> {
     }
 
     fn scalar(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
-        // The field is there: that alone makes it 0.
+        // The field is present: its value is 0 at least.
         let mut number = self.lanes.get(0).unwrap_or_default();
         let mut fields = Fields::new(part);
         while let Some(field) = fields.next_field()? {
             if field.number == 1 {
-                let at = (field.place.start, part.len());
-                number = self.number(field.value, at, |_| Place::Only)?;
+                let at = (field.span.start, part.len());
+                number = self.number(field.value, at, |_| ValuePosition::Only)?;
             }
         }
         self.lanes = [number].into_iter().collect();
         Ok(())
     }
 
-    /// A single number; `at` is where in how many bytes it stands.
+    /// Reads a single number; `at` has its offset and the length of the message.
     fn number(
         &self,
-        value: Value<'_>,
+        value: FieldValue<'_>,
         (at, len): (usize, usize),
-        place: impl FnOnce(&Self) -> Place,
+        place: impl FnOnce(&Self) -> ValuePosition,
     ) -> Result<i64, TypedError> {
         let value = match (self.kind, value) {
-            (Number::Int, Value::Varint(value)) => return Ok(unzigzag(value)),
-            (Number::Double, Value::Fixed64(bytes)) => f64::from_le_bytes(bytes),
-            (Number::Float, Value::Fixed32(bytes)) => f32::from_le_bytes(bytes).into(),
+            (Number::Int, FieldValue::Varint(value)) => return Ok(unzigzag(value)),
+            (Number::Double, FieldValue::Fixed64(bytes)) => f64::from_le_bytes(bytes),
+            (Number::Float, FieldValue::Fixed32(bytes)) => f32::from_le_bytes(bytes).into(),
             _ => return Err(Malformed { expected: "a number of the field's type", at, len }.into()),
         };
         self.scale.quantise(value).ok_or_else(|| self.no_integer(place(self), value))
     }
 
     #[cold]
-    fn no_integer(&self, place: Place, value: f64) -> TypedError {
+    fn no_integer(&self, place: ValuePosition, value: f64) -> TypedError {
         TypedError::Number { place, value, precision: self.precision }
     }
 }

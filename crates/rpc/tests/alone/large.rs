@@ -1,10 +1,10 @@
-//! A reply of 100 MB: as items that wait for who takes them, in bounded memory. In a process of its own, whose
+//! Test of a reply of 100 MB: its items wait for the reader in bounded memory. Runs in a process of its own, whose
 //! memory is measured.
 
 use std::time::Duration;
 
-use pathcall_rpc::delegate::{Call, CallOptions, Handlers, NodeConfig, Transport};
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::delegate::{CallOptions, DelegatedCall, Handlers, NodeConfig, Transport};
+use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::DocsFetch;
 use pathcall_test_support::stubs::docs_client::DocsClient;
@@ -16,10 +16,11 @@ use tonic::transport::server::TcpIncoming;
 
 const ITEMS: usize = 1_600;
 const ITEM_BYTES: usize = 64 << 10;
-/// What both ends may take together: the items of the call's credit, as many that wait, and some of the allocator's.
+/// Maximum memory of both ends together, bytes: the items of the call's credit, as many waiting items, and overhead of
+/// the allocator.
 const MEMORY_BYTES: u64 = 40 << 20;
 
-/// The most memory that this process ever had, in bytes.
+/// Peak memory of this process, bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
@@ -27,7 +28,7 @@ fn peak() -> u64 {
 }
 
 async fn client(transport: Transport) -> DocsClient<Channel> {
-    let fetch = async |note: Note, call: Call<Note>| {
+    let fetch = async |note: Note, call: DelegatedCall<Note>| {
         for i in 0..ITEMS {
             let digit = char::from(b'0' + (i % 10) as u8);
             call.reply(Note { text: note.text.clone() + &digit.to_string().repeat(ITEM_BYTES) }).await?;
@@ -36,10 +37,10 @@ async fn client(transport: Transport) -> DocsClient<Channel> {
     };
     let handlers = Handlers::new().node(NodeConfig::default().transport(transport));
     let handlers = handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts");
-    let server = Server::builder(&PATHCALL).handlers(handlers).build().await.expect("starts");
+    let server = Layer::builder(&PATHCALL).handlers(handlers).build().await.expect("starts");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let router = tonic::transport::Server::builder().layer(server.layer()).add_routes(Routes::default());
+    let router = tonic::transport::Server::builder().layer(server.clone()).add_routes(Routes::default());
     tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
     let options = CallOptions::default().timeout(Duration::from_secs(10));
     let builder = Channel::builder(url, &PATHCALL).expect("a URL").call_options(options);
@@ -47,8 +48,8 @@ async fn client(transport: Transport) -> DocsClient<Channel> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_megabytes_take_little_memory() {
-    if !crate::alone("large::a_hundred_megabytes_take_little_memory") {
+async fn reply_of_100_mb_needs_bounded_memory() {
+    if !crate::alone("large::reply_of_100_mb_needs_bounded_memory") {
         return;
     }
     for transport in [Transport::Flows, Transport::Tcp] {

@@ -1,4 +1,4 @@
-//! What is measured of a whole process, each in one of its own, one after the other.
+//! Tests that measure a whole process, each in a process of its own, one after the other.
 #![cfg(target_os = "linux")]
 
 mod large;

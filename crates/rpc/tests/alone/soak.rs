@@ -1,6 +1,6 @@
-//! Calls that complete, fail, are dropped and run out of time, on servers that are killed and come back: for as many
-//! seconds as `PATHCALL_SOAK_S` says. In a process of its own: in the end it has no more memory, descriptors and tasks
-//! than it had when it was warm, and nothing is left of any call.
+//! Soak test: calls complete, fail, are dropped and time out, on servers that are killed and restarted, for
+//! `PATHCALL_SOAK_S` seconds. In a process of its own: at the end it has no more memory, descriptors and tasks than
+//! after warm-up, and no state of any call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pathcall_rpc::delegate::{
-    Call, CallOptions, Client, Directory, Handlers, Node, NodeConfig, Replies, Serving, Target, Transport,
+    CallOptions, Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, NodeTarget, Replies, RunningHandlers,
+    Transport,
 };
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::{Note, Wish};
@@ -25,27 +26,27 @@ mod process;
 
 use process::Process;
 
-/// Callers at one time, by each transport.
+/// Concurrent callers of each transport.
 const CALLERS: u64 = 12;
-/// Memory that may come and go: allocators keep some for each thread, nodes remember aborted calls for a while.
+/// Tolerance for memory, bytes: allocators keep some for each thread, and nodes remember aborted calls for a while.
 const SLACK_BYTES: u64 = 24 << 20;
 
-/// Descriptors and tasks that may come and go: where both ends connect at once there are two connections for a while.
+/// Tolerance for descriptors and tasks: where both ends connect at the same time there are two connections for a while.
 const SLACK: usize = 8;
 
-/// How calls are made: what is left of one is gone soon.
+/// Options of the calls; their state is dropped soon after their end.
 const OPTIONS: CallOptions =
     CallOptions::new().ping_period(Duration::from_millis(100)).timeout(Duration::from_millis(500)).credit(4);
 
-/// What this process has.
+/// Resources of this process.
 #[derive(Debug, Clone, Copy)]
-struct Has {
+struct ResourceUse {
     memory: u64,
     descriptors: usize,
     tasks: usize,
 }
 
-impl Has {
+impl ResourceUse {
     fn now() -> Self {
         let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux");
         let pages: u64 = pages.split(' ').nth(1).expect("resident").parse().expect("a number");
@@ -54,9 +55,9 @@ impl Has {
     }
 }
 
-/// Documents are notes with their names; some are not there, some take long.
+/// Store of documents: notes with their names. Some are missing, some take long.
 fn store(handlers: Handlers) -> Handlers {
-    handlers.handle::<DocsFetch, _, _>(async |note: Note, call: Call<Note>| match &*note.text {
+    handlers.handle::<DocsFetch, _, _>(async |note: Note, call: DelegatedCall<Note>| match &*note.text {
         "missing" => Err(Status::not_found("no such document")),
         "for ever" => std::future::pending().await,
         "many" => {
@@ -70,23 +71,23 @@ fn store(handlers: Handlers) -> Handlers {
 }
 
 /// A caller, an index, and two stores that are killed now and then.
-struct House {
+struct DelegateCluster {
     transport: Transport,
     client: Client,
     node: Node,
-    index: Serving,
-    stores: Vec<(Process, Serving)>,
+    index: RunningHandlers,
+    stores: Vec<(Process, RunningHandlers)>,
 }
 
-impl House {
+impl DelegateCluster {
     async fn new(transport: Transport) -> Self {
         let config = NodeConfig::default().transport(transport.clone());
         let at = || config.clone().listen(loopback::own());
         let stores = vec![Process::start(at(), store).await, Process::start(at(), store).await];
         let directory = Directory::of([("store-a", stores[0].1.address()), ("store-b", stores[1].1.address())]);
-        let lookup = async |wish: Wish, call: Call<Note>| {
+        let lookup = async |wish: Wish, call: DelegatedCall<Note>| {
             for name in wish.names {
-                call.delegate::<DocsFetch>(Target::key("store-", &name), &Note { text: name })?;
+                call.delegate::<DocsFetch>(NodeTarget::key("store-", &name), &Note { text: name })?;
             }
             Ok(())
         };
@@ -97,7 +98,7 @@ impl House {
         Self { transport, client, node, index, stores }
     }
 
-    /// Kills a store, and has another one at its place.
+    /// Kills a store and starts another one at its address.
     async fn restart(&mut self, which: usize) {
         let (mut old, serving) = self.stores.remove(which);
         let listen = serving.address();
@@ -107,7 +108,7 @@ impl House {
         self.stores.insert(which, Process::start(config, store).await);
     }
 
-    /// Makes a call that goes to all, so that all are connected.
+    /// Makes a call that uses all servers, so that all are connected.
     async fn touch(&self) {
         let names: Vec<String> = (0..16).map(|name| name.to_string()).collect();
         let began = Instant::now();
@@ -116,20 +117,20 @@ impl House {
             let mut replies = call.expect("known").begin().expect("room");
             match take(&mut replies, usize::MAX).await.1 {
                 Ok(()) => return,
-                // Sessions with servers that died are noticed by what is sent in them.
+                // A node notices the end of a session with a dead server when it sends in the session.
                 Err(status) => assert!(began.elapsed() < HANG, "{status}"),
             }
         }
     }
 
-    /// Calls and requests that anybody knows of.
+    /// Number of calls and requests of which a node has state.
     fn known(&self) -> usize {
         let nodes = self.stores.iter().map(|(_, store)| store.stats()).chain([self.index.stats(), self.node.stats()]);
         nodes.map(|stats| stats.calls_known + stats.requests_known).sum()
     }
 }
 
-/// How calls ended.
+/// Outcomes of calls.
 #[derive(Debug, Default)]
 struct Tally {
     complete: AtomicU64,
@@ -138,7 +139,7 @@ struct Tally {
     restarts: AtomicU64,
 }
 
-/// Makes calls of all kinds until it is to stop.
+/// Makes calls of all kinds until stopped.
 async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tally>) {
     let mut random = StdRng::seed_from_u64(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -153,8 +154,8 @@ async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tall
         });
         let call = client.call::<Note>().request::<DocsLookup>("index", &Wish { names: names.clone() });
         let call = call.expect("known").timeout(Duration::from_millis(random.random_range(1..3_000)));
-        // Some are traced; nobody waits for what comes of that.
-        let replies = if random.random_bool(0.1) { call.traced().map(|traced| traced.0) } else { call.begin() };
+        // Some calls are traced; the traces are not awaited.
+        let replies = if random.random_bool(0.1) { call.begin_traced().map(|traced| traced.0) } else { call.begin() };
         let mut replies = replies.expect("room");
         if kind == 1 || kind == 3 {
             let some = random.random_range(0..4);
@@ -179,7 +180,7 @@ async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tall
             }
             Err(status) => {
                 let usual = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Aborted, Code::NotFound];
-                // A server that is killed may still say that its handlers were dropped.
+                // A server that is being killed may still report that its handlers were dropped.
                 let usual = usual.contains(&status.code()) || status.message() == "the handler was dropped";
                 assert!(usual, "{status}");
                 tally.failed.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +189,7 @@ async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tall
     }
 }
 
-/// Takes so many replies, or all: how often each came, and how it ended.
+/// Reads up to `most` replies; returns how often each came, and the outcome.
 async fn take(replies: &mut Replies<Note>, most: usize) -> (BTreeMap<String, usize>, Result<(), Status>) {
     let mut got = BTreeMap::new();
     for _ in 0..most {
@@ -201,17 +202,17 @@ async fn take(replies: &mut Replies<Note>, most: usize) -> (BTreeMap<String, usi
     (got, Ok(()))
 }
 
-/// Has all kinds of calls made for so long, on servers that die; then waits until nothing is left of them.
-async fn run(houses: &mut [House], time: Duration, seed: u64, tally: &Arc<Tally>) {
+/// Makes calls of all kinds for this time, on servers that die; then waits until no state is left.
+async fn run(clusters: &mut [DelegateCluster], time: Duration, seed: u64, tally: &Arc<Tally>) {
     let (stop, mut callers) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
-    for house in houses.iter() {
+    for cluster in clusters.iter() {
         for caller in 0..CALLERS {
-            let seed = seed ^ caller ^ (house.index.address().port() as u64) << 16;
-            callers.spawn(calls(house.client.clone(), seed, Arc::clone(&stop), Arc::clone(tally)));
+            let seed = seed ^ caller ^ (cluster.index.address().port() as u64) << 16;
+            callers.spawn(calls(cluster.client.clone(), seed, Arc::clone(&stop), Arc::clone(tally)));
         }
     }
     let (began, mut pause) = (Instant::now(), interval(Duration::from_millis(250)));
-    // On a machine that stands still fewer calls are made in the same time.
+    // A stalled machine makes fewer calls in the same time.
     let made = || [&tally.complete, &tally.failed, &tally.given_up].map(|it| it.load(Ordering::Relaxed));
     let [complete, failed, given_up] = made();
     let enough = || {
@@ -221,45 +222,45 @@ async fn run(houses: &mut [House], time: Duration, seed: u64, tally: &Arc<Tally>
     while began.elapsed() < time || !enough() {
         assert!(began.elapsed() < time + HANG, "{tally:?}");
         pause.tick().await;
-        for house in houses.iter_mut() {
-            house.restart(tally.restarts.fetch_add(1, Ordering::Relaxed) as usize % 3 % 2).await;
+        for cluster in clusters.iter_mut() {
+            cluster.restart(tally.restarts.fetch_add(1, Ordering::Relaxed) as usize % 3 % 2).await;
         }
     }
     stop.store(true, Ordering::Relaxed);
     while let Some(caller) = callers.join_next().await {
         caller.expect("nothing is wrong");
     }
-    for house in houses.iter() {
-        house.touch().await;
+    for cluster in clusters.iter() {
+        cluster.touch().await;
     }
     let began = Instant::now();
-    while houses.iter().map(House::known).sum::<usize>() > 0 {
-        let known: Vec<usize> = houses.iter().map(House::known).collect();
+    while clusters.iter().map(DelegateCluster::known).sum::<usize>() > 0 {
+        let known: Vec<usize> = clusters.iter().map(DelegateCluster::known).collect();
         assert!(began.elapsed() < HANG, "calls and requests that are still known: {known:?}");
-        // What is known expires by time, which nobody tells.
+        // The state expires after a time, without an event.
         sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_calls_whatever_becomes_of_them() {
-    if !crate::alone("soak::nothing_is_left_of_calls_whatever_becomes_of_them") {
+async fn ended_calls_leave_no_state() {
+    if !crate::alone("soak::ended_calls_leave_no_state") {
         return;
     }
     let seconds = std::env::var("PATHCALL_SOAK_S").ok().map(|text| text.parse().expect("seconds")).unwrap_or(4);
     let time = Duration::from_secs(seconds);
-    let mut houses = vec![House::new(Transport::Flows).await, House::new(Transport::Tcp).await];
+    let mut clusters = vec![DelegateCluster::new(Transport::Flows).await, DelegateCluster::new(Transport::Tcp).await];
     let tally = Arc::default();
-    run(&mut houses, time / 2, 1, &tally).await;
-    let warm = Has::now();
-    run(&mut houses, time / 2, 2, &tally).await;
-    let mut end = Has::now();
-    // Connections of servers that died, and tasks that were told to end, take a moment to.
+    run(&mut clusters, time / 2, 1, &tally).await;
+    let warm = ResourceUse::now();
+    run(&mut clusters, time / 2, 2, &tally).await;
+    let mut end = ResourceUse::now();
+    // Connections of dead servers and cancelled tasks take a moment to end.
     let began = Instant::now();
-    let flat = |end: Has| end.descriptors <= warm.descriptors + SLACK && end.tasks <= warm.tasks + SLACK;
+    let flat = |end: ResourceUse| end.descriptors <= warm.descriptors + SLACK && end.tasks <= warm.tasks + SLACK;
     while !flat(end) && began.elapsed() < HANG {
         sleep(Duration::from_millis(20)).await;
-        end = Has::now();
+        end = ResourceUse::now();
     }
     println!("{tally:?}\nwarm {warm:?}\nend  {end:?}");
     assert!(flat(end), "warm {warm:?}, in the end {end:?}");

@@ -1,14 +1,14 @@
-//! Calls of methods with filters.
+//! Tests of admission for methods with filters.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use pathcall_rpc::server::builder::Builder;
-use pathcall_rpc::{CALL_ID, Channel, Server};
+use pathcall_rpc::layer::builder::Builder;
+use pathcall_rpc::{CALL_ID, Channel, Layer};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Handlers, counts, gradient, names, note, str_int, until};
+use pathcall_test_support::service::{TestHandlers, counts, gradient, names, note, str_int, until};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -22,17 +22,17 @@ use tonic::{Code, Status};
 use tower::ServiceExt;
 use tower::limit::ConcurrencyLimitLayer;
 
-use super::{ALL, By, Guarded, Rules, wanted, with};
+use super::{ALL, CheckLocation, Guarded, Rules, wanted, with};
 
 const UNKNOWN: [&str; 2] = ["", "bad"];
 
 #[tokio::test]
 async fn refused_caller_has_no_effect_on_a_map() {
-    for by in [By::Interceptors, By::Inner, By::Outer] {
+    for by in [CheckLocation::Interceptors, CheckLocation::Inner, CheckLocation::Outer] {
         let guarded = Guarded::start(by, Rules::new(&[("good", &[ALL])]), |builder| builder).await;
         let channel = guarded.channel().await;
         let (mut words, mut locks) = (WordsClient::new(channel.clone()), LocksClient::new(channel.clone()));
-        // Before anybody has joined, and then in a channel that others have joined by.
+        // First without members, then through a channel with which other callers have joined.
         for joined in [false, true] {
             if joined {
                 words.reduce(with("good", counts(&[("b", 5)], ""))).await.unwrap();
@@ -60,15 +60,15 @@ async fn refused_caller_has_no_effect_on_a_map() {
         assert_eq!(guarded.value("a").await, 0, "{by:?}");
         assert_eq!(guarded.value("b").await, 5, "{by:?}");
         assert_eq!(guarded.seen.calls(), 0, "{by:?}: no handler ran");
-        // The lock is held still, so nobody else gets it; what was refused is not.
+        // The refused lock calls hold no lock.
         locks.lock(with("good", names(&["a"], ""))).await.unwrap();
         assert_eq!(guarded.members("T-VOTE"), 0, "{by:?}");
     }
 }
 
 #[tokio::test]
-async fn method_without_a_service_lets_nobody_in() {
-    let guarded = Guarded::start(By::Interceptors, Rules::new(&[("good", &[ALL])]), |builder| builder).await;
+async fn method_without_service_admits_no_caller() {
+    let guarded = Guarded::start(CheckLocation::Interceptors, Rules::new(&[("good", &[ALL])]), |builder| builder).await;
     let mut training = TrainingClient::new(guarded.channel().await);
     let refused = training.update(with("good", gradient(&[1.0]))).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
@@ -77,9 +77,9 @@ async fn method_without_a_service_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn call_with_an_id_is_admitted_each_time() {
+async fn call_with_id_is_checked_each_time() {
     let folder = tempfile::tempdir().unwrap();
-    let guarded = Guarded::start(By::Interceptors, Rules::new(&[("good", &[ALL])]), |builder| builder).await;
+    let guarded = Guarded::start(CheckLocation::Interceptors, Rules::new(&[("good", &[ALL])]), |builder| builder).await;
     let builder = Channel::builder(guarded.url.clone(), &PATHCALL).unwrap().journal(folder.path().join("journal"));
     let mut words = WordsClient::new(builder.connect().await.unwrap());
     for (id, token, text, expected) in [
@@ -96,7 +96,7 @@ async fn call_with_an_id_is_admitted_each_time() {
     assert_eq!((guarded.value("a").await, guarded.seen.calls()), (2, 1));
 }
 
-/// A request of stock gRPC that says what channels say.
+/// Request of stock gRPC with metadata that only channels may send.
 async fn forged(url: &str, path: &str, metadata: &[(&'static str, &'static str)]) -> Status {
     let channel = tonic::transport::Channel::from_shared(url.to_owned()).unwrap().connect().await.unwrap();
     let mut request = http::Request::post(format!("{url}{path}"));
@@ -110,9 +110,10 @@ async fn forged(url: &str, path: &str, metadata: &[(&'static str, &'static str)]
 }
 
 #[tokio::test]
-async fn internal_metadata_is_believed_of_who_has_joined_only() {
+async fn internal_metadata_needs_a_session() {
     let guarded =
-        Guarded::start(By::Interceptors, Rules::new(&[("", &[ALL]), ("good", &[ALL])]), |builder| builder).await;
+        Guarded::start(CheckLocation::Interceptors, Rules::new(&[("", &[ALL]), ("good", &[ALL])]), |builder| builder)
+            .await;
     let mut words = WordsClient::new(guarded.channel().await);
     words.reduce(counts(&[("secret", 5)], "")).await.unwrap();
     let session = "00112233445566778899aabbccddeeff";
@@ -131,7 +132,7 @@ async fn internal_metadata_is_believed_of_who_has_joined_only() {
         }
     }
     assert_eq!(guarded.seen.calls(), 0);
-    // Without any it is a call that does not come by a channel.
+    // Without this metadata the call does not come from a channel.
     assert_eq!(forged(&guarded.url, "/rpctest.Locks/Lock", &[]).await.code(), Code::FailedPrecondition);
 }
 
@@ -139,8 +140,8 @@ async fn internal_metadata_is_believed_of_who_has_joined_only() {
 async fn caller_is_admitted_for_each_method() {
     let rules =
         Rules::new(&[("good", &[ALL]), ("reader", &["/rpctest.Words/Query"]), ("adder", &["/rpctest.Words/Reduce"])]);
-    let guarded = Guarded::start(By::Inner, rules, |builder| builder).await;
-    // One channel for each: who joined first is not who is let in.
+    let guarded = Guarded::start(CheckLocation::Inner, rules, |builder| builder).await;
+    // One shared channel, then one channel per caller: the credentials of the join do not matter.
     for shared in [true, false] {
         let one = guarded.channel().await;
         let channel = async || if shared { one.clone() } else { guarded.channel().await };
@@ -158,16 +159,16 @@ async fn caller_is_admitted_for_each_method() {
 }
 
 #[tokio::test]
-async fn caller_whose_credentials_are_renewed_stays_a_member() {
+async fn caller_with_renewed_credentials_stays_member() {
     let rules = Rules::new(&[("old", &[ALL]), ("new", &[ALL])]);
     let often = |builder: Builder| builder.admitted_for(Duration::from_secs(1));
-    let guarded = Guarded::start(By::Inner, rules, often).await;
+    let guarded = Guarded::start(CheckLocation::Inner, rules, often).await;
     let channel = guarded.channel().await;
     let mut locks = LocksClient::new(channel.clone());
     locks.lock(with("old", names(&["held"], ""))).await.unwrap();
     locks.lock(with("new", names(&["more"], ""))).await.unwrap();
     guarded.rules.revoke("old");
-    // One that it never called was let in with the old credentials only.
+    // The method that was never called has only been admitted with the old credentials.
     let path = "/rpctest.Locks/Release";
     let before = guarded.rules.asked(path);
     until(|| guarded.rules.asked(path) >= before + 8).await;
@@ -177,14 +178,14 @@ async fn caller_whose_credentials_are_renewed_stays_a_member() {
 }
 
 #[tokio::test]
-async fn queries_share_the_permits_of_a_layer_with_their_checks() {
-    let server = Server::builder(&PATHCALL).build().await.unwrap();
+async fn query_and_its_check_share_permits_of_a_layer() {
+    let server = Layer::builder(&PATHCALL).build().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router = tonic::transport::Server::builder()
-        .layer(server.layer())
+        .layer(server.clone())
         .layer(ConcurrencyLimitLayer::new(1))
-        .add_service(WordsServer::new(Handlers(Arc::default())));
+        .add_service(WordsServer::new(TestHandlers(Arc::default())));
     tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
     let mut words = WordsClient::new(Channel::connect(url, &PATHCALL).await.unwrap());
     words.reduce(counts(&[("a", 1)], "to the handler")).await.unwrap();
@@ -195,21 +196,21 @@ async fn queries_share_the_permits_of_a_layer_with_their_checks() {
 }
 
 #[tokio::test]
-async fn idle_caller_stays_a_member_as_long_as_it_is_admitted() {
+async fn idle_admitted_caller_stays_member() {
     let rules = Rules::new(&[("good", &[ALL]), ("brief", &[ALL])]);
     let often = |builder: Builder| builder.admitted_for(Duration::from_secs(1)).lock_lease(Duration::from_secs(600));
-    let guarded = Guarded::start(By::Inner, rules, often).await;
+    let guarded = Guarded::start(CheckLocation::Inner, rules, often).await;
     let channel = guarded.channel().await;
     let mut locks = LocksClient::new(channel.clone());
     locks.lock(with("brief", names(&["held"], ""))).await.unwrap();
     let path = "/rpctest.Locks/Lock";
     let before = guarded.rules.asked(path);
     until(|| guarded.rules.asked(path) >= before + 5).await;
-    assert_eq!(guarded.members("T-LOCKS"), 1, "it was asked again and again");
+    assert_eq!(guarded.members("T-LOCKS"), 1, "the admission was renewed repeatedly");
     guarded.rules.revoke("brief");
     until(|| guarded.members("T-LOCKS") == 0).await;
     let refused = locks.lock(with("brief", names(&["more"], ""))).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
-    // Its lock is another's.
+    // Another caller gets its lock.
     locks.lock(with("good", names(&["held"], ""))).await.unwrap();
 }

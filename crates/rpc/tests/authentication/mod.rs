@@ -1,13 +1,13 @@
-//! Services' own checks: a caller that they refuse has no effect, whichever way its call goes.
+//! Tests of the services' own checks: a refused caller has no effect, for any kind of call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use pathcall_rpc::server::builder::Builder;
-use pathcall_rpc::{Channel, Server};
-use pathcall_test_support::service::{Handlers, Seen, str_int};
+use pathcall_rpc::layer::builder::Builder;
+use pathcall_rpc::{Channel, Layer};
+use pathcall_test_support::service::{HandlerEvents, TestHandlers, str_int};
 use pathcall_test_support::stubs::locks_server::LocksServer;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::words_server::WordsServer;
@@ -18,21 +18,21 @@ use tonic::metadata::MetadataMap;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
-use tower::{Layer, Service};
+use tower::Service;
 
 mod calls;
 mod delegated;
 mod frames;
 mod tokens;
 
-/// Everything that the service has.
+/// Path prefix of all methods.
 const ALL: &str = "/";
 
-/// Who may call what: tokens, and the beginnings of the paths that each opens.
+/// Access rules: tokens with the path prefixes that each permits.
 #[derive(Debug, Default)]
 struct Rules {
     tokens: Mutex<BTreeMap<&'static str, BTreeSet<&'static str>>>,
-    /// Requests that were looked at, by path.
+    /// Number of checked requests by path.
     asked: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -61,10 +61,10 @@ impl Rules {
     }
 }
 
-/// A layer that checks each request before it goes on.
+/// Layer that checks each request before it passes on.
 #[derive(Clone)]
 struct Checked<S> {
-    /// None: it lets all pass.
+    /// Rules of the layer; `None` admits all requests.
     rules: Option<Arc<Rules>>,
     inner: S,
 }
@@ -94,7 +94,7 @@ where
 #[derive(Clone)]
 struct Checks(Option<Arc<Rules>>);
 
-impl<S> Layer<S> for Checks {
+impl<S> tower::Layer<S> for Checks {
     type Service = Checked<S>;
 
     fn layer(&self, inner: S) -> Checked<S> {
@@ -102,12 +102,12 @@ impl<S> Layer<S> for Checks {
     }
 }
 
-/// Where the rules are asked.
+/// Component that applies the rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum By {
-    /// Interceptors, which know no paths.
+enum CheckLocation {
+    /// Interceptors, which do not see paths.
     Interceptors,
-    /// A layer within Pathcall's.
+    /// A layer inside Pathcall's.
     Inner,
     /// A layer around Pathcall's.
     Outer,
@@ -115,33 +115,33 @@ enum By {
 
 struct Guarded {
     url: String,
-    server: Server,
-    seen: Arc<Seen>,
+    server: Layer,
+    seen: Arc<HandlerEvents>,
     rules: Arc<Rules>,
 }
 
 impl Guarded {
-    async fn start(by: By, rules: Arc<Rules>, set_up: impl FnOnce(Builder) -> Builder) -> Self {
-        let server = set_up(Server::builder(&PATHCALL)).build().await.unwrap();
+    async fn start(by: CheckLocation, rules: Arc<Rules>, set_up: impl FnOnce(Builder) -> Builder) -> Self {
+        let server = set_up(Layer::builder(&PATHCALL)).build().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let seen = Arc::<Seen>::default();
-        let handlers = Handlers(Arc::clone(&seen));
+        let seen = Arc::<HandlerEvents>::default();
+        let handlers = TestHandlers(Arc::clone(&seen));
         let check = {
             let rules = Arc::clone(&rules);
             move |request: Request<()>| match by {
-                By::Interceptors => rules.check(ALL, request.metadata()).map(|()| request),
-                By::Inner | By::Outer => Ok(request),
+                CheckLocation::Interceptors => rules.check(ALL, request.metadata()).map(|()| request),
+                CheckLocation::Inner | CheckLocation::Outer => Ok(request),
             }
         };
         let words = InterceptedService::new(WordsServer::new(handlers.clone()), check.clone());
-        // Without the service of its sums: nobody is let in to them.
+        // The service of the sums is missing, so no caller is admitted to them.
         let locks = InterceptedService::new(LocksServer::new(handlers), check);
-        let checks = |at: By| Checks((by == at).then(|| Arc::clone(&rules)));
+        let checks = |at: CheckLocation| Checks((by == at).then(|| Arc::clone(&rules)));
         let router = tonic::transport::Server::builder()
-            .layer(checks(By::Outer))
-            .layer(server.layer())
-            .layer(checks(By::Inner))
+            .layer(checks(CheckLocation::Outer))
+            .layer(server.clone())
+            .layer(checks(CheckLocation::Inner))
             .add_service(words)
             .add_service(locks);
         tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
@@ -152,7 +152,7 @@ impl Guarded {
         Channel::connect(self.url.clone(), &PATHCALL).await.unwrap()
     }
 
-    /// What the map has under a key.
+    /// Value of a key in the map.
     async fn value(&self, key: &str) -> i64 {
         let wanted = Wanted { keys: Some(str_int(&[(key, 0)])), ..Wanted::default() };
         let found = WordsClient::new(self.channel().await).query(with("good", wanted)).await.unwrap().into_inner();

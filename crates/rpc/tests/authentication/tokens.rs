@@ -1,17 +1,17 @@
-//! Delegated messages with tokens: who has not been let in gets no handler to run.
+//! Tests of delegated messages with tokens: no handler runs for a caller that has not been admitted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use pathcall_control::{Config, Handle, Place};
+use pathcall_control::{Config, Handle, StoreLocation};
 use pathcall_proto::v1::NodeRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::delegate::{
-    Call, CallOptions, Client, Directory, Handlers, Node, NodeConfig, Serving, TokenKey, Transport,
+    CallOptions, Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, RunningHandlers, TokenKey, Transport,
 };
-use pathcall_rpc::{Channel, Server};
+use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
@@ -21,14 +21,14 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::delegated::first;
-use super::{ALL, By, Guarded, Rules, with};
+use super::{ALL, CheckLocation, Guarded, Rules, with};
 
 const LOOKUP: &str = "/rpctest.Docs/Lookup";
 
-/// Handlers that reply with their name, or pass the wish on to the node that it names; runs are counted.
+/// Handlers that reply with their name, or pass the request on to the node that it names; counts runs.
 fn docs(name: &'static str, ran: &Arc<AtomicU64>) -> Handlers {
     let (ran, also) = (Arc::clone(ran), Arc::clone(ran));
-    let lookup = move |wish: Wish, call: Call<Note>| {
+    let lookup = move |wish: Wish, call: DelegatedCall<Note>| {
         ran.fetch_add(1, Ordering::Relaxed);
         async move {
             match wish.names.first() {
@@ -37,14 +37,14 @@ fn docs(name: &'static str, ran: &Arc<AtomicU64>) -> Handlers {
             }
         }
     };
-    let fetch = move |_: Note, call: Call<Note>| {
+    let fetch = move |_: Note, call: DelegatedCall<Note>| {
         also.fetch_add(1, Ordering::Relaxed);
         async move { call.reply(Note { text: name.to_owned() }).await }
     };
     Handlers::new().handle::<DocsLookup, _, _>(lookup).handle::<DocsFetch, _, _>(fetch)
 }
 
-/// A call by a node of one's own.
+/// Call through the caller's own node.
 async fn by_node(node: &Node, to: SocketAddr) -> Result<String, Status> {
     let client = Client::new(node.clone(), Directory::of([("index", to)]));
     let mut replies = client.call::<Note>().request::<DocsLookup>("index", &Wish::default())?.begin()?;
@@ -62,10 +62,10 @@ async fn lone_server(transport: Transport) {
     let handlers = handlers.authenticate_frames(true).start().await.unwrap();
     let rules = Rules::new(&[("good", &[ALL])]);
     let served = handlers.clone();
-    let set_up = |builder: pathcall_rpc::server::builder::Builder| builder.authenticate_frames(true).handlers(served);
-    let guarded = Guarded::start(By::Inner, rules, set_up).await;
+    let set_up = |builder: pathcall_rpc::layer::builder::Builder| builder.authenticate_frames(true).handlers(served);
+    let guarded = Guarded::start(CheckLocation::Inner, rules, set_up).await;
 
-    // The channel's node, one that is handed in, and a caller without Pathcall.
+    // With the channel's own node, a given node, and a caller without Pathcall.
     let own = node(transport.clone(), None).await;
     let handed = Channel::builder(guarded.url.clone(), &PATHCALL).unwrap().node(own.clone()).connect().await.unwrap();
     let stock = tonic::transport::Channel::from_shared(guarded.url.clone()).unwrap().connect().await.unwrap();
@@ -81,7 +81,7 @@ async fn lone_server(transport: Transport) {
     assert_eq!(ran.load(Ordering::Relaxed), 3);
     assert_eq!(handlers.stats().messages.unauthenticated, 0);
 
-    // Who is not let in is not told the key.
+    // Only admitted callers get the key.
     let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
     let mut ask = async |token, method: &str| {
         let request = NodeRequest { method: method.to_owned() };
@@ -92,7 +92,7 @@ async fn lone_server(transport: Transport) {
     assert_eq!(ask("good", LOOKUP).await.unwrap(), handlers.node().key().map(|key| key.words().into()));
     assert_eq!(own.key(), handlers.node().key());
 
-    // Whoever lacks it gets nothing done, and is counted.
+    // Messages without the right key run no handler and are counted.
     let mut counted = 0;
     for key in [None, Some(TokenKey::new([1, 2]))] {
         let stranger = node(transport.clone(), key).await;
@@ -104,12 +104,12 @@ async fn lone_server(transport: Transport) {
 }
 
 #[tokio::test]
-async fn delegated_call_with_tokens_reaches_its_handler_and_no_other_does_by_flows() {
+async fn only_calls_with_tokens_reach_handler_by_flows() {
     lone_server(Transport::Flows).await;
 }
 
 #[tokio::test]
-async fn delegated_call_with_tokens_reaches_its_handler_and_no_other_does_by_tcp() {
+async fn only_calls_with_tokens_reach_handler_by_tcp() {
     lone_server(Transport::Tcp).await;
 }
 
@@ -118,7 +118,7 @@ async fn forged_request_datagram_runs_no_handler() {
     let ran = Arc::default();
     let handlers = docs("index", &ran).authenticate_frames(true).start().await.unwrap();
     let key = handlers.node().key();
-    // What a caller with the key says comes to the stranger, who changes one byte of it on its way, and has all come twice.
+    // An attacker relays the messages of a caller with the key. It changes one byte of them, and sends each twice.
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (caller, at) = (node(Transport::Flows, key).await, stranger.local_addr().unwrap());
     let client = Client::new(caller.clone(), Directory::of([("index", at)]));
@@ -127,7 +127,7 @@ async fn forged_request_datagram_runs_no_handler() {
     while forged < 3 {
         let (len, from) = timeout(HANG, stranger.recv_from(&mut bytes)).await.expect("in time").unwrap();
         let to = if from == caller.address() { handlers.address() } else { caller.address() };
-        // A part is longer than a greeting.
+        // Only a request is longer than 48 bytes; a hello is shorter.
         if to == handlers.address() && len > 48 {
             bytes[len - 20] ^= 1;
             forged += 1;
@@ -144,23 +144,23 @@ async fn forged_request_datagram_runs_no_handler() {
     assert_eq!((ran.load(Ordering::Relaxed), handlers.stats().messages.arrived), (0, 0));
 }
 
-async fn controller(at: SocketAddr, store: Place) -> Handle {
+async fn controller(at: SocketAddr, store: StoreLocation) -> Handle {
     let listener = pathcall_control::bind(at).await.unwrap();
     pathcall_control::serve(listener, Config::default().keep_alive(HANG).store(store)).await.unwrap()
 }
 
-async fn serve(handlers: &Serving) -> String {
+async fn serve(handlers: &RunningHandlers) -> String {
     let handlers = handlers.clone();
-    crate::delegated::house::serve_by(|builder| builder.authenticate_frames(true).handlers(handlers)).await
+    crate::delegated::cluster::serve_by(|builder| builder.authenticate_frames(true).handlers(handlers)).await
 }
 
-/// A call that `index` passes on.
+/// Call that `index` passes on.
 async fn passed_on(channel: &Channel, to: &str) -> Result<String, Status> {
     first(DocsClient::new(channel.clone()).lookup(Wish { names: vec![to.to_owned()] }).await).await
 }
 
-/// The same, until nothing is in its way: keys have come everywhere.
-async fn passed_on_at_last(channel: &Channel, to: &str) -> String {
+/// The same, repeated until all nodes have the keys.
+async fn call_until_passed_on(channel: &Channel, to: &str) -> String {
     let began = Instant::now();
     loop {
         match passed_on(channel, to).await {
@@ -171,62 +171,62 @@ async fn passed_on_at_last(channel: &Channel, to: &str) -> String {
 }
 
 #[tokio::test]
-async fn nodes_of_a_directory_share_a_key_that_outlives_their_controller() {
+async fn directory_key_survives_controller_restart() {
     let (folder, ran) = (std::env::temp_dir().join(format!("pathcall-keys-{}", std::process::id())), Arc::default());
     let _ = std::fs::remove_file(&folder);
-    let first = controller(loopback::own(), Place::File(folder.clone())).await;
+    let first = controller(loopback::own(), StoreLocation::File(folder.clone())).await;
     let (at, url) = (first.addr(), first.url());
     let start = |name: &'static str| docs(name, &ran).controller(url.clone(), name).authenticate_frames(true).start();
     let (index, store) = (start("index").await.unwrap(), start("store").await.unwrap());
     for serving in [&index, &store] {
-        timeout(HANG, serving.directory().has(&"index".into())).await.expect("it registers");
-        timeout(HANG, serving.directory().has(&"store".into())).await.expect("it registers");
+        timeout(HANG, serving.directory().wait_for(&"index".into())).await.expect("it registers");
+        timeout(HANG, serving.directory().wait_for(&"store".into())).await.expect("it registers");
     }
     assert!(index.node().key().is_some() && index.node().key() == store.node().key());
     let channel = Channel::connect(serve(&index).await, &PATHCALL).await.unwrap();
     assert_eq!(passed_on(&channel, "store").await.unwrap(), "store");
-    // A caller of its own has the directory's key as well.
+    // A caller with its own node gets the directory's key, too.
     let own = node(Transport::Flows, None).await;
     let directory = Directory::authenticated(&url, &Default::default(), &own).unwrap();
-    timeout(HANG, directory.has(&"index".into())).await.expect("it is there");
+    timeout(HANG, directory.wait_for(&"index".into())).await.expect("it is there");
     assert_eq!(by_node(&own, index.address()).await.unwrap(), "index");
 
-    // Another one reads the same store.
+    // A restarted controller has the key in its store.
     first.shutdown().await;
-    let _second = controller(at, Place::File(folder.clone())).await;
+    let _second = controller(at, StoreLocation::File(folder.clone())).await;
     let late = start("late").await.unwrap();
-    timeout(HANG, index.directory().has(&"late".into())).await.expect("it registers");
+    timeout(HANG, index.directory().wait_for(&"late".into())).await.expect("it registers");
     assert_eq!(late.node().key(), index.node().key());
     assert_eq!(passed_on(&channel, "late").await.unwrap(), "late");
     let _ = std::fs::remove_file(&folder);
 }
 
 #[tokio::test]
-async fn handlers_that_are_told_of_tokens_by_their_server_get_the_directorys_key() {
+async fn server_setting_gives_handlers_directory_key() {
     let ran = Arc::default();
-    let controller = controller(loopback::own(), Place::Memory).await;
+    let controller = controller(loopback::own(), StoreLocation::Memory).await;
     let start = |name: &'static str| docs(name, &ran).controller(controller.url(), name).start();
     let (index, store) = (start("index").await.unwrap(), start("store").await.unwrap());
     for serving in [&index, &store] {
-        timeout(HANG, serving.directory().has(&"store".into())).await.expect("it registers");
+        timeout(HANG, serving.directory().wait_for(&"store".into())).await.expect("it registers");
     }
     let (url, _other) = (serve(&index).await, serve(&store).await);
-    // Each registers anew, as soon as the other is not in the way.
+    // Each node registers again once the other one is no longer registered without tokens.
     until(|| index.node().key().is_some() && index.node().key() == store.node().key()).await;
     let channel = Channel::builder(url, &PATHCALL).unwrap().call_options(CallOptions::default());
     let channel = channel.connect().await.unwrap();
-    assert_eq!(passed_on_at_last(&channel, "store").await, "store");
+    assert_eq!(call_until_passed_on(&channel, "store").await, "store");
 }
 
 #[tokio::test]
-async fn channel_takes_another_key_when_its_server_has_one() {
+async fn channel_takes_new_key_of_server() {
     let ran = Arc::default();
     let handlers = docs("index", &ran).authenticate_frames(true).start().await.unwrap();
     let channel = Channel::connect(serve(&handlers).await, &PATHCALL).await.unwrap();
     let ask = async || first(DocsClient::new(channel.clone()).lookup(Wish::default()).await).await;
     assert_eq!(ask().await.unwrap(), "index");
     handlers.node().set_key(Some(TokenKey::new([1, 2])));
-    // The call that finds it out fails; the server is asked again.
+    // The first call with the old key fails; then the channel requests the new key.
     let began = Instant::now();
     while let Err(status) = ask().await {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -238,11 +238,11 @@ async fn channel_takes_another_key_when_its_server_has_one() {
 }
 
 #[tokio::test]
-async fn server_without_tokens_tells_no_key() {
+async fn server_without_tokens_sends_no_key() {
     let ran = Arc::default();
     let handlers = docs("index", &ran).node(NodeConfig::default().key(None)).start().await.unwrap();
-    let server = Server::builder(&PATHCALL).handlers(handlers.clone()).build().await.unwrap();
-    let url = crate::delegated::house::serve(Some(handlers.clone())).await;
+    let server = Layer::builder(&PATHCALL).handlers(handlers.clone()).build().await.unwrap();
+    let url = crate::delegated::cluster::serve(Some(handlers.clone())).await;
     let mut peer = PeerClient::connect(url).await.unwrap();
     let said = peer.node(NodeRequest::default()).await.unwrap().into_inner();
     assert_eq!((said.token_key, handlers.node().key()), (None, None));

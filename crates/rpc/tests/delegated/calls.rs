@@ -1,11 +1,11 @@
-//! Calls that servers pass on, through the stubs that tonic generates.
+//! Tests of delegated calls, through the stubs that tonic generates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pathcall_rpc::Channel;
-use pathcall_rpc::delegate::{Call, Directory, Handlers, Node, NodeConfig, StartError, Transport};
+use pathcall_rpc::delegate::{DelegatedCall, Directory, Handlers, HandlersError, Node, NodeConfig, Transport};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
@@ -13,34 +13,34 @@ use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
 use tonic::{Code, Request};
 
-use super::house::{House, all, index, serve, store, wish};
+use super::cluster::{DelegateCluster, all, index, serve, store, wish};
 
 async fn looked_up(transport: Transport) {
-    let house = House::new(transport).await;
-    let mut client = house.client().await;
+    let cluster = DelegateCluster::new(transport).await;
+    let mut client = cluster.client().await;
     let names: Vec<String> = (0..40).map(|i| format!("document {i:02}")).collect();
     let (texts, ended) = all(client.lookup(wish(names.clone())).await).await;
     assert_eq!((texts, ended.map_err(|status| status.to_string())), (names, Ok(())));
-    assert_eq!(house.requests(), 41, "one look-up, and each document once");
-    assert!(house.stores.iter().all(|store| store.stats().worker.requests > 5), "both stores have some");
-    // A call to which nobody replies is complete, too.
+    assert_eq!(cluster.requests(), 41, "one look-up, and each document once");
+    assert!(cluster.stores.iter().all(|store| store.stats().worker.requests > 5), "both stores have some");
+    // A call without replies completes, too.
     assert!(matches!(all(client.lookup(wish([""; 0])).await).await, (texts, Ok(())) if texts.is_empty()));
 }
 
 #[tokio::test]
-async fn replies_come_from_whom_the_call_was_passed_on_to() {
+async fn replies_come_from_delegated_servers_by_flows() {
     looked_up(Transport::Flows).await;
 }
 
 #[tokio::test]
-async fn and_so_they_do_by_tcp() {
+async fn replies_come_from_delegated_servers_by_tcp() {
     looked_up(Transport::Tcp).await;
 }
 
 #[tokio::test]
-async fn a_stub_without_pathcall_gets_the_same() {
-    let house = House::new(Transport::Flows).await;
-    let channel = tonic::transport::Endpoint::from_shared(house.url.clone()).expect("a URL").connect().await;
+async fn stub_without_pathcall_gets_same_replies() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    let channel = tonic::transport::Endpoint::from_shared(cluster.url.clone()).expect("a URL").connect().await;
     let mut client = DocsClient::new(channel.expect("connects"));
     let mut request = Request::new(wish(["x", "y"]));
     request.metadata_mut().insert("user", "me".parse().expect("text"));
@@ -51,21 +51,21 @@ async fn a_stub_without_pathcall_gets_the_same() {
 
 #[tokio::test]
 async fn metadata_reaches_the_first_handler() {
-    let house = House::new(Transport::Flows).await;
+    let cluster = DelegateCluster::new(Transport::Flows).await;
     let mut request = Request::new(wish(["x"]));
     request.metadata_mut().insert("user", "me".parse().expect("text"));
-    let (texts, ended) = all(house.client().await.lookup(request).await).await;
+    let (texts, ended) = all(cluster.client().await.lookup(request).await).await;
     ended.expect("complete");
     assert_eq!(texts, ["for me", "x"]);
 }
 
 #[tokio::test]
-async fn metadata_goes_along_where_a_call_is_passed_on_unless_a_handler_says_otherwise() {
-    // Each says who it hears of, and passes the call on until it has been everywhere.
+async fn metadata_is_passed_on_unless_handler_changes_it() {
+    // Each server replies with the metadata that it got, and passes the call on to the next one.
     let directory = Directory::default();
     let mut servers = Vec::new();
     for _ in 0..3 {
-        let lookup = async |wish: Wish, call: Call<Note>| {
+        let lookup = async |wish: Wish, call: DelegatedCall<Note>| {
             let heard = |name| call.metadata().get(name).map_or("nobody", |value| value.to_str().expect("text"));
             call.reply(Note { text: format!("{}, {}", heard("user"), heard("traceparent")) }).await?;
             match &wish.names[..] {
@@ -95,9 +95,9 @@ async fn metadata_goes_along_where_a_call_is_passed_on_unless_a_handler_says_oth
 }
 
 #[tokio::test]
-async fn an_error_anywhere_ends_the_stream_with_it() {
-    let house = House::new(Transport::Flows).await;
-    let mut client = house.client().await;
+async fn error_at_any_server_ends_stream() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    let mut client = cluster.client().await;
     for (what, code, says) in
         [("fail", Code::NotFound, "no such document"), ("panic", Code::Internal, "the handler panicked")]
     {
@@ -105,7 +105,7 @@ async fn an_error_anywhere_ends_the_stream_with_it() {
         let status = ended.expect_err(what);
         assert_eq!((status.code(), status.message()), (code, says));
     }
-    // The index does not fetch.
+    // The index has no handler for fetch.
     let (_, ended) = all(client.fetch(Note { text: "x".to_owned() }).await).await;
     let status = ended.expect_err("no handler");
     assert_eq!(
@@ -115,21 +115,21 @@ async fn an_error_anywhere_ends_the_stream_with_it() {
 }
 
 #[tokio::test]
-async fn a_target_that_nobody_knows_fails_the_call() {
+async fn unknown_target_fails_call() {
     let seen = Arc::default();
     let _store = store(Transport::Flows, &seen).await;
     let index = index(Transport::Flows, Directory::default(), &Arc::default()).await;
     let url = serve(Some(index)).await;
     let mut client = DocsClient::new(Channel::connect(url, &PATHCALL).await.expect("connects"));
-    let status = all(client.lookup(wish(["x"])).await).await.1.expect_err("nobody has it");
+    let status = all(client.lookup(wish(["x"])).await).await.1.expect_err("no node has this name");
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("\"store-\""), "{status}");
 }
 
 #[tokio::test]
-async fn a_deadline_holds_for_all_hops() {
-    let house = House::new(Transport::Flows).await;
-    let mut client = house.client().await;
+async fn deadline_holds_for_all_hops() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    let mut client = cluster.client().await;
     let mut time = Duration::from_millis(300);
     loop {
         let mut request = Request::new(wish(["for ever"]));
@@ -139,41 +139,41 @@ async fn a_deadline_holds_for_all_hops() {
             Err(late) => late,
         };
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-        if timeout(Duration::ZERO, house.seen.began.notified()).await.is_ok() {
+        if timeout(Duration::ZERO, cluster.seen.began.notified()).await.is_ok() {
             break;
         }
-        // On a machine that stood still the call had not come so far.
+        // On a stalled machine the call has not reached the last handler.
         time *= 2;
         assert!(time < HANG, "the last handler does not begin");
     }
-    timeout(HANG, house.seen.dropped.notified()).await.expect("the handler is dropped");
+    timeout(HANG, cluster.seen.dropped.notified()).await.expect("the handler is dropped");
 }
 
 #[tokio::test]
-async fn a_stream_that_is_dropped_stops_all_who_work_on_it() {
-    let house = House::new(Transport::Flows).await;
-    // The caller says so; or it is gone, too, and nobody asks for the call any more.
+async fn dropped_stream_stops_all_servers() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    // The caller aborts the call, or disappears itself.
     for goes_on in [true, false] {
-        let mut client = house.client().await;
+        let mut client = cluster.client().await;
         let stream = client.lookup(wish(["for ever"])).await.expect("it begins");
-        timeout(HANG, house.seen.began.notified()).await.expect("the last handler is there");
+        timeout(HANG, cluster.seen.began.notified()).await.expect("the last handler is there");
         let client = goes_on.then_some(client);
         drop(stream);
-        timeout(HANG, house.seen.dropped.notified()).await.expect("the handler is dropped");
+        timeout(HANG, cluster.seen.dropped.notified()).await.expect("the handler is dropped");
         drop(client);
     }
 }
 
 #[tokio::test]
-async fn many_replies_wait_for_who_takes_them() {
-    let house = House::new(Transport::Flows).await;
-    let (texts, ended) = all(house.client().await.lookup(wish(["many"])).await).await;
+async fn replies_wait_for_reader() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    let (texts, ended) = all(cluster.client().await.lookup(wish(["many"])).await).await;
     ended.expect("complete");
     assert_eq!(texts.len(), 2_000);
 }
 
 #[tokio::test]
-async fn a_server_without_handlers_is_called_as_ever() {
+async fn server_without_handlers_is_called_by_grpc() {
     let url = serve(None).await;
     let channel = Channel::connect(url, &PATHCALL).await.expect("connects");
     let (texts, ended) = all(DocsClient::new(channel.clone()).lookup(wish(["x"])).await).await;
@@ -183,11 +183,11 @@ async fn a_server_without_handlers_is_called_as_ever() {
 }
 
 #[tokio::test]
-async fn a_node_of_ones_own_serves_several_channels() {
-    let house = House::new(Transport::Flows).await;
+async fn one_node_serves_several_channels() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
     let (node, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
     for _ in 0..2 {
-        let channel = Channel::builder(house.url.clone(), &PATHCALL).expect("a URL").node(node.clone());
+        let channel = Channel::builder(cluster.url.clone(), &PATHCALL).expect("a URL").node(node.clone());
         let channel = channel.connect().await.expect("connects");
         all(DocsClient::new(channel).lookup(wish(["x"])).await).await.1.expect("complete");
     }
@@ -195,27 +195,27 @@ async fn a_node_of_ones_own_serves_several_channels() {
 }
 
 #[tokio::test]
-async fn nodes_find_each_other_by_the_controllers_directory() {
+async fn nodes_find_each_other_in_controllers_directory() {
     let listener = pathcall_control::bind(loopback::own()).await.expect("a free port");
     let config = || pathcall_control::Config::default().keep_alive(HANG);
     let controller = pathcall_control::serve(listener, config()).await.expect("starts");
     let (at, url) = (controller.addr(), controller.url());
     let store = |name: &str| {
         let said = name.to_owned();
-        let fetch = move |_: Note, call: Call<Note>| {
+        let fetch = move |_: Note, call: DelegatedCall<Note>| {
             let text = said.clone();
             async move { call.reply(Note { text }).await }
         };
         Handlers::new().controller(url.clone(), name).handle::<DocsFetch, _, _>(fetch).start()
     };
     let (a, b) = (store("store-a").await.expect("starts"), store("store-b").await.expect("starts"));
-    let lookup = async |wish: Wish, call: Call<Note>| {
+    let lookup = async |wish: Wish, call: DelegatedCall<Note>| {
         let target = wish.names[0].as_str();
         call.delegate::<DocsFetch>(target, &Note::default())
     };
     let index = Handlers::new().controller(url.clone(), "index").handle::<DocsLookup, _, _>(lookup);
     let index = index.start().await.expect("starts");
-    let has = async |name: &str| timeout(HANG, index.directory().has(&name.into())).await.expect("it registers");
+    let has = async |name: &str| timeout(HANG, index.directory().wait_for(&name.into())).await.expect("it registers");
     has("store-a").await;
     has("store-b").await;
     let mut client =
@@ -223,14 +223,14 @@ async fn nodes_find_each_other_by_the_controllers_directory() {
     assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
     assert_eq!(all(client.lookup(wish(["store-b"])).await).await.0, ["store-b"]);
 
-    // One that is gone is no longer found.
+    // A node that has ended is no longer found.
     drop(b);
     let began = Instant::now();
     while index.directory().find(&"store-b".into()).is_ok() {
         assert!(began.elapsed() < HANG);
         tokio::task::yield_now().await;
     }
-    // Without a controller, and with another one at its place, everything goes on.
+    // Calls work without the controller, and with a restarted one.
     controller.shutdown().await;
     assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
     let listener = pathcall_control::bind(at).await.expect("its port");
@@ -243,14 +243,14 @@ async fn nodes_find_each_other_by_the_controllers_directory() {
 }
 
 #[tokio::test]
-async fn what_can_not_start_says_why() {
+async fn start_error_states_reason() {
     let twice =
         Handlers::new().handle::<DocsFetch, _, _>(async |_, _| Ok(())).handle::<DocsFetch, _, _>(async |_, _| Ok(()));
     let error = twice.start().await.expect_err("two handlers");
-    assert!(matches!(error, StartError::Twice("/rpctest.Docs/Fetch")));
+    assert!(matches!(error, HandlersError::DuplicateHandler("/rpctest.Docs/Fetch")));
     let taken: SocketAddr = Handlers::new().start().await.expect("starts").address();
     let held = std::net::UdpSocket::bind(taken).or_else(|_| std::net::UdpSocket::bind("127.0.0.1:0")).expect("a port");
     let listen = held.local_addr().expect("bound");
     let error = Handlers::new().node(NodeConfig::default().listen(listen)).start().await.expect_err("taken");
-    assert!(error.to_string().starts_with(&format!("no node at {listen}: ")), "{error}");
+    assert!(error.to_string().starts_with(&format!("cannot start a node at {listen}: ")), "{error}");
 }

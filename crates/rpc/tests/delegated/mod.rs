@@ -1,10 +1,10 @@
-//! Calls that servers pass on: through stubs, by callers of their own, traced, exactly once, and at their limits.
+//! Tests of delegated calls: through stubs, through clients, traced, exactly once, and at their limits.
 
 mod calls;
-mod hard;
-pub(crate) mod house;
-mod once;
+pub(crate) mod cluster;
+mod exactly_once;
+mod limits;
 mod overload;
 mod process;
-mod several;
+mod several_requests;
 mod traces;

@@ -1,11 +1,11 @@
-//! Calls beyond what servers can do.
+//! Tests of calls beyond the capacity of servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_rpc::Channel;
-use pathcall_rpc::delegate::{Call, Directory, Handlers};
+use pathcall_rpc::delegate::{DelegatedCall, Directory, Handlers};
 use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
@@ -15,18 +15,18 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status};
 
-use super::house::{serve, wish};
+use super::cluster::{serve, wish};
 
-/// Requests that each call leads to.
+/// Requests of each call.
 const WIDTH: usize = 1_000;
-/// Calls at once.
+/// Concurrent calls.
 const CALLS: u64 = 30;
 
 #[tokio::test]
-async fn calls_that_are_late_are_dropped_and_fresh_ones_are_answered() {
+async fn overload_drops_late_calls_and_answers_fresh_ones() {
     let (ran, gate) = (Arc::<AtomicU64>::default(), Arc::new(Semaphore::new(0)));
     let (counted, closed) = (Arc::clone(&ran), Arc::clone(&gate));
-    let fetch = move |note: Note, call: Call<Note>| {
+    let fetch = move |note: Note, call: DelegatedCall<Note>| {
         counted.fetch_add(1, Ordering::Relaxed);
         let closed = Arc::clone(&closed);
         async move {
@@ -34,9 +34,9 @@ async fn calls_that_are_late_are_dropped_and_fresh_ones_are_answered() {
             call.reply(note).await
         }
     };
-    let target = Handlers::new().at_once(4).handle::<DocsFetch, _, _>(fetch).start().await.unwrap();
+    let target = Handlers::new().concurrency_limit(4).handle::<DocsFetch, _, _>(fetch).start().await.unwrap();
     let directory = Directory::of([("target", target.address())]);
-    let lookup = async |wish: Wish, call: Call<Note>| {
+    let lookup = async |wish: Wish, call: DelegatedCall<Note>| {
         for name in wish.names {
             call.delegate::<DocsFetch>("target", &Note { text: name })?;
         }
@@ -56,9 +56,9 @@ async fn calls_that_are_late_are_dropped_and_fresh_ones_are_answered() {
             Ok::<_, Status>(())
         });
     }
-    // Nothing of them is answered, so they end with their time.
+    // No request is answered, so the calls end with their deadlines.
     while let Some(ended) = timeout(HANG, tasks.join_next()).await.expect("in time") {
-        let code = ended.unwrap().expect_err("nobody has answered").code();
+        let code = ended.unwrap().expect_err("no answer").code();
         assert!(matches!(code, Code::DeadlineExceeded | Code::Unavailable), "{code:?}");
     }
     gate.add_permits(1);
@@ -68,7 +68,7 @@ async fn calls_that_are_late_are_dropped_and_fresh_ones_are_answered() {
     assert!(ran < CALLS * WIDTH as u64 / 10, "{ran} ran, and what is late is not begun");
 }
 
-/// A call that leads to one request.
+/// Call with one request.
 async fn ask(channel: &Channel) -> Result<(), Status> {
     let mut replies = DocsClient::new(channel.clone()).lookup(wish(["fresh"])).await?.into_inner();
     while replies.message().await?.is_some() {}

@@ -1,4 +1,4 @@
-//! Lines of the guest's own text in the C that wasm2c writes, so that the address of a trap names one.
+//! Line numbers of the guest's own text in the C written by wasm2c, so that the address of a trap gives a source line.
 //!
 //! ```text
 //! guest.wasm ── code ──► steps that may trap, and loops, function by function ─┐ the same steps, in the same order
@@ -6,8 +6,8 @@
 //! guest.wasm ── DWARF ──► the line of each step: of the guest's text, also where headers are inlined into it
 //! ```
 //!
-//! wasm2c says nothing of lines, and writes one statement for a step. Where the two sequences differ, which another
-//! version of wasm2c might bring about, the function goes without lines.
+//! wasm2c writes no line numbers, and one statement for each step. If the two sequences of steps differ, as might
+//! happen with another version of wasm2c, the function gets no line numbers.
 
 use std::fmt::Write;
 
@@ -16,13 +16,13 @@ use wasmparser::{Operator, Parser, Payload};
 
 use super::is_generated;
 
-/// How each function of wasm2c begins, behind its variables.
+/// First statement of each function written by wasm2c, after its variables.
 pub(super) const PROLOGUE: &str = "FUNC_PROLOGUE;";
 
-/// Where something stands in the guest's text.
+/// File and line in the guest's text.
 type Line = (String, u32);
 
-/// What is found on both sides.
+/// Step that can be recognised in WebAssembly and in C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Load,
@@ -33,22 +33,22 @@ enum Step {
     Call,
     Indirect,
     Bulk,
-    /// Traps nowhere, but may never end.
+    /// Cannot trap, but may never end.
     Loop,
 }
 
-/// The C with the lines that the module's debug information tells; as it is, if that tells none.
+/// C text with the line numbers of the module's debug information; unchanged if there is none.
 pub(super) fn with_lines(wasm: &[u8], c: &str) -> String {
     functions(wasm).map_or_else(|| c.to_owned(), |functions| write(c, &functions))
 }
 
-/// A function of the module: where it begins, and its steps.
+/// Function of the module: its first line, and its steps.
 struct Function {
     line: Option<Line>,
     steps: Vec<(Step, Option<Line>)>,
 }
 
-/// All functions that the module defines, in order.
+/// All functions defined in the module, in order.
 fn functions(wasm: &[u8]) -> Option<Vec<Function>> {
     let (mut bodies, mut sections, mut code) = (Vec::new(), Vec::new(), 0);
     for payload in Parser::new(0).parse_all(wasm) {
@@ -64,7 +64,7 @@ fn functions(wasm: &[u8]) -> Option<Vec<Function>> {
         Ok::<_, gimli::Error>(gimli::EndianSlice::new(data, gimli::LittleEndian))
     };
     let context = Context::from_dwarf(gimli::Dwarf::load(section).ok()?).ok()?;
-    // Addresses are counted from the beginning of the code.
+    // Addresses count from the beginning of the code section.
     let line = |offset: u64| line(&context, offset - code);
     let function = |body: &wasmparser::FunctionBody<'_>| {
         let mut operators = body.get_operators_reader().ok()?;
@@ -74,7 +74,7 @@ fn functions(wasm: &[u8]) -> Option<Vec<Function>> {
         while !operators.eof() {
             let (operator, offset) = operators.read_with_offset().ok()?;
             begins = begins.or_else(|| line(offset));
-            // The beginning of a loop has no line of its own: what it does first has.
+            // The beginning of a loop has no line of its own, so the line of its first step is used.
             if let (true, Some((Step::Loop, at))) = (in_loop, steps.last_mut()) {
                 *at = line(offset);
             }
@@ -89,7 +89,7 @@ fn functions(wasm: &[u8]) -> Option<Vec<Function>> {
     bodies.iter().map(function).collect()
 }
 
-/// The innermost place there that is not generated.
+/// Innermost source position at an address that is not in a generated file.
 fn line<R: gimli::Reader>(context: &Context<R>, address: u64) -> Option<Line> {
     let mut frames = context.find_frames(address).skip_all_loads().ok()?;
     while let Some(frame) = frames.next().ok()? {
@@ -102,16 +102,16 @@ fn line<R: gimli::Reader>(context: &Context<R>, address: u64) -> Option<Line> {
     None
 }
 
-/// Whether a guest's name of a file can stand in C that the host runs: an end of line would leave its string, and the
-/// room with it.
+/// Whether a file name of the guest can be written into C that the host compiles: a line break would end the string and
+/// break the containment.
 fn is_name(file: &str) -> bool {
     !file.contains(char::is_control)
 }
 
-/// Which instructions wasm2c writes: none behind a jump, up to the end of the block.
+/// Reachability of instructions: wasm2c writes none between a jump and the end of its block.
 #[derive(Default)]
 struct Alive {
-    /// Blocks that were opened where nothing is written, and are still open.
+    /// Nesting depth of blocks opened in unreachable code.
     dead_blocks: u32,
     dead: bool,
 }
@@ -159,7 +159,7 @@ fn step(operator: &Operator<'_>) -> Option<Step> {
     })
 }
 
-/// The step that a line of wasm2c's C does.
+/// Step done by a line of wasm2c's C.
 fn written(line: &str) -> Option<Step> {
     let line = line.trim();
     if line == "UNREACHABLE;" {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_are_told_apart() {
+    fn wasm2c_statements_are_recognised() {
         for (line, step) in [
             ("  w2c_i0 = i32_load8_u(&instance->w2c_memory, (u64)(w2c_i0) + 8u);", Some(Step::Load)),
             ("  i64_store32(&instance->w2c_memory, (u64)(w2c_i0), w2c_j1);", Some(Step::Store)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_differs_goes_without_lines() {
+    fn function_with_different_steps_gets_no_lines() {
         let c = "int f() {\n  FUNC_PROLOGUE;\n  UNREACHABLE;\n}\nint g() {\n  FUNC_PROLOGUE;\n  UNREACHABLE;\n}\n";
         let at = |line| Some(("a.p4c".to_owned(), line));
         let functions = [
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_leave_its_string_is_left_out() {
+    fn file_name_with_line_break_is_omitted() {
         let c = "int f() {\n  FUNC_PROLOGUE;\n  UNREACHABLE;\n}\n";
         let out = |file: &str| {
             let at = Some((file.to_owned(), 7));

@@ -1,68 +1,68 @@
-//! Which compilers this machine has.
+//! Detection of the compilers on this machine.
 
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
-use super::Kind;
+use super::SandboxKind;
 
-/// Newest first, where Debian has them under several names.
+/// Names in order of preference, as Debian has several versions.
 const CLANG: [&str; 8] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang-13"];
 const WASM_LD: [&str; 8] =
     ["wasm-ld", "wasm-ld-19", "wasm-ld-18", "wasm-ld-17", "wasm-ld-16", "wasm-ld-15", "wasm-ld-14", "wasm-ld-13"];
-/// Where `wasm-rt.h` may lie.
+/// Directories in which `wasm-rt.h` may be.
 const INCLUDE: [&str; 2] = ["/usr/include", "/usr/local/include"];
 
-/// Tools that are not there.
+/// Missing tools, each with its Debian package.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} not found: install {}", .0.iter().map(|(tool, _)| *tool).collect::<Vec<_>>().join(", "), packages(.0))]
-pub struct Lacking(pub Vec<(&'static str, &'static str)>);
+pub struct MissingTools(pub Vec<(&'static str, &'static str)>);
 
-fn packages(lacking: &[(&str, &str)]) -> String {
-    let mut packages: Vec<_> = lacking.iter().map(|(_, package)| *package).collect();
+fn packages(missing: &[(&str, &str)]) -> String {
+    let mut packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
     packages.sort_unstable();
     packages.dedup();
     format!("{} (Debian's names)", packages.join(" "))
 }
 
-/// The tools for one room; those that it does not need are empty.
+/// Tools for one kind of sandbox; paths that are not needed are empty.
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
-    /// The C compiler of the machine.
+    /// C compiler of the machine.
     pub cc: PathBuf,
     /// clang, for WebAssembly.
     pub clang: PathBuf,
-    /// Its linker.
+    /// Linker for WebAssembly.
     pub wasm_ld: PathBuf,
-    /// From WebAssembly to C.
+    /// Translator from WebAssembly to C.
     pub wasm2c: PathBuf,
-    /// Where `wasm-rt.h` lies.
+    /// Directory of `wasm-rt.h`.
     pub include: PathBuf,
 }
 
 impl Tools {
-    /// What a room needs, or what of it is lacking, with Debian's packages.
-    pub fn find(kind: Kind) -> Result<Self, Lacking> {
-        let mut lacking = Vec::new();
+    /// Finds the tools of a kind of sandbox, or reports the missing ones with their Debian packages.
+    pub fn find(kind: SandboxKind) -> Result<Self, MissingTools> {
+        let mut missing = Vec::new();
         let mut need = |names: &[&str], tool, package| {
             path_of(names).unwrap_or_else(|| {
-                lacking.push((tool, package));
+                missing.push((tool, package));
                 PathBuf::new()
             })
         };
         let mut tools = Self { cc: need(&["cc", "gcc"], "cc", "gcc"), ..Self::default() };
-        if kind == Kind::Wasm {
+        if kind == SandboxKind::Wasm {
             tools.clang = need(&CLANG, "clang", "clang");
             tools.wasm_ld = need(&WASM_LD, "wasm-ld", "lld");
             tools.wasm2c = need(&["wasm2c"], "wasm2c", "wabt");
             match INCLUDE.iter().map(Path::new).find(|dir| dir.join("wasm-rt.h").exists()) {
                 Some(dir) => tools.include = dir.to_owned(),
-                None => lacking.push(("wasm-rt.h", "wabt")),
+                None => missing.push(("wasm-rt.h", "wabt")),
             }
         }
-        if lacking.is_empty() { Ok(tools) } else { Err(Lacking(lacking)) }
+        if missing.is_empty() { Ok(tools) } else { Err(MissingTools(missing)) }
     }
 
-    /// What tells this tool chain from another, or from itself after an update.
+    /// Hashes the identity of the tool chain, which changes with an update.
     pub(super) fn identify(&self, hash: &mut impl Hasher) {
         for tool in [&self.cc, &self.clang, &self.wasm_ld, &self.wasm2c] {
             hash.write(tool.as_os_str().as_encoded_bytes());
@@ -75,7 +75,7 @@ impl Tools {
     }
 }
 
-/// The first of these that `PATH` has.
+/// First of these programs in `PATH`.
 pub(super) fn path_of(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();

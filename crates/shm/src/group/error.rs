@@ -1,28 +1,28 @@
-//! What can go wrong in a group, said in a line.
+//! Errors of a group.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::task::Task;
+use super::task::GroupTask;
 use crate::memory::MapError;
 
-/// How a group lost a rank.
+/// Reason for the loss of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum How {
-    /// Its process has ended without a word.
+pub enum RankLossReason {
+    /// Its process has ended.
     Died = 1,
     /// It has dropped its group.
     Left = 2,
-    /// It is alive, but others have waited for it as long as they do.
+    /// It is alive, but did not finish a step before the timeout.
     Late = 3,
-    /// It has panicked in the middle of a task.
+    /// It has panicked during a task.
     Panicked = 4,
 }
 
-impl How {
-    /// What a word stands for.
+impl RankLossReason {
+    /// Decodes a word.
     pub(super) fn from_word(word: u32) -> Self {
         match word {
             1 => Self::Died,
@@ -33,151 +33,153 @@ impl How {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for RankLossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Died => "has died",
             Self::Left => "has left",
-            Self::Late => "did not come in time",
+            Self::Late => "did not finish a step in time",
             Self::Panicked => "has panicked",
         })
     }
 }
 
-/// Why rank 0 does not take another.
+/// Reason of rank 0 for refusing a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Refusal {
-    /// The group is of another size.
-    Ranks = 1,
-    /// Another process is that rank.
-    Twice = 2,
+pub enum JoinRefusal {
+    /// Its group has another number of ranks.
+    RankCount = 1,
+    /// Another process has the same rank.
+    DuplicateRank = 2,
     /// It belongs to another user.
-    User = 3,
-    /// It says nothing that a rank of this version says.
-    Stranger = 4,
-    /// Others have not come in time.
-    Missing = 5,
+    OtherUser = 3,
+    /// Its first message is invalid.
+    InvalidMessage = 4,
+    /// Other ranks have not joined in time.
+    IncompleteGroup = 5,
 }
 
-impl Refusal {
-    /// What a word stands for.
+impl JoinRefusal {
+    /// Decodes a word.
     pub(super) fn from_word(word: u32) -> Self {
         match word {
-            1 => Self::Ranks,
-            2 => Self::Twice,
-            3 => Self::User,
-            5 => Self::Missing,
-            _ => Self::Stranger,
+            1 => Self::RankCount,
+            2 => Self::DuplicateRank,
+            3 => Self::OtherUser,
+            5 => Self::IncompleteGroup,
+            _ => Self::InvalidMessage,
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for JoinRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Ranks => "its group has another number of ranks",
-            Self::Twice => "another process is that rank",
-            Self::User => "it belongs to another user",
-            Self::Stranger => "it is no rank of this version",
-            Self::Missing => "others did not come in time",
+            Self::RankCount => "its group has another number of ranks",
+            Self::DuplicateRank => "another process has that rank",
+            Self::OtherUser => "it belongs to another user",
+            Self::InvalidMessage => "its first message is invalid: it may be of another version",
+            Self::IncompleteGroup => "other ranks did not join in time",
         })
     }
 }
 
-/// Why a group does not do what was asked of it.
+/// Error of a group.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// There is no such rank.
+    /// The rank or the number of ranks is invalid.
     #[error("rank {rank} of {ranks}: expected a rank below the number of ranks, which is 1 to {most}")]
     Rank {
-        /// Asked for.
+        /// Requested rank.
         rank: usize,
-        /// Of how many.
+        /// Requested number of ranks.
         ranks: usize,
-        /// At most.
+        /// Largest number of ranks.
         most: usize,
     },
-    /// No group can be called that.
+    /// The name has an invalid length.
     #[error("a group's name of {got} bytes, expected 1 to {most}")]
     Name {
-        /// Its length.
+        /// Length of the name.
         got: usize,
-        /// At most.
+        /// Largest length.
         most: usize,
     },
-    /// Another process is rank 0 of a group of that name.
+    /// Another process is rank 0 of a group of this name.
     #[error("group {name}: another process is its rank 0; end it, or take another name")]
     Taken {
-        /// The group's name.
+        /// Name of the group.
         name: String,
     },
-    /// Rank 0 does not take this one.
-    #[error("group {name}: rank 0 refuses rank {rank}: {why}")]
+    /// Rank 0 refused this process.
+    #[error("group {name}: rank 0 refuses rank {rank}: {reason}")]
     Refused {
-        /// The group's name.
+        /// Name of the group.
         name: String,
-        /// This rank.
+        /// Rank of this process.
         rank: usize,
-        /// Why.
-        why: Refusal,
+        /// Reason.
+        reason: JoinRefusal,
     },
-    /// Whoever listens under the group's name is another user's process.
+    /// The listener under the group's name is a process of another user.
     #[error("group {name}: rank 0 belongs to another user")]
     User {
-        /// The group's name.
+        /// Name of the group.
         name: String,
     },
-    /// Not all ranks have come to meet.
-    #[error("group {name}: no rank {missing:?} within {waited:?}{}", said(*refused))]
+    /// Some ranks did not join in time.
+    #[error("group {name}: no rank {missing:?} within {waited:?}{}", refusal_suffix(*refused))]
     Missing {
-        /// The group's name.
+        /// Name of the group.
         name: String,
-        /// Those that have not come.
+        /// Missing ranks.
         missing: Vec<usize>,
-        /// How long they were waited for.
+        /// Time waited.
         waited: Duration,
-        /// The last that was refused, if one was.
-        refused: Option<(usize, Refusal)>,
+        /// Last refused rank, if any, and the reason.
+        refused: Option<(usize, JoinRefusal)>,
     },
-    /// A rank is lost, and the group with it: all further calls say so.
+    /// A rank is lost, and the group has failed: all further calls return this error.
     #[error("rank {rank} {how}: the group has failed")]
     Lost {
-        /// Which.
+        /// Lost rank.
         rank: usize,
-        /// How.
-        how: How,
+        /// Reason.
+        how: RankLossReason,
     },
-    /// Ranks were asked for different things. Nothing was done; the group goes on.
-    #[error("rank {rank} asks for {theirs}, rank {own_rank} for {ours}: all ranks of a group ask for the same")]
+    /// The ranks requested different tasks. Nothing was done; the group can go on.
+    #[error("rank {rank} asks for {other_task}, rank {own_rank} for {own_task}: all ranks of a group ask for the same")]
     Differs {
         /// Another rank.
         rank: usize,
-        /// What it asks for.
-        theirs: Task,
+        /// Task of the other rank.
+        other_task: GroupTask,
         /// This rank.
         own_rank: usize,
-        /// What this one asks for.
-        ours: Task,
+        /// Task of this rank.
+        own_task: GroupTask,
     },
-    /// The buffer is of another group.
+    /// The buffer belongs to another group.
     #[error("a buffer of another group")]
     Foreign,
-    /// A rank could not get or map memory for a buffer. There is none then; the group goes on.
+    /// A rank could not create or map memory for a buffer. The buffer does not exist; the group can go on.
     #[error("rank {rank} can't have {bytes} bytes of shared memory: {source}")]
     Memory {
-        /// Which rank.
+        /// Rank without the memory.
         rank: usize,
-        /// How much, of all ranks.
+        /// Size for all ranks, bytes.
         bytes: usize,
-        /// What it was told; of another rank only that it failed.
+        /// Error; for another rank only that it failed.
         source: MapError,
     },
-    /// What the system says.
+    /// Error of the system.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-fn said(refused: Option<(usize, Refusal)>) -> String {
-    refused.map_or_else(String::new, |(rank, why)| format!("; one that came as rank {rank} was refused: {why}"))
+fn refusal_suffix(refused: Option<(usize, JoinRefusal)>) -> String {
+    refused.map_or_else(String::new, |(rank, reason)| {
+        format!("; a process that joined as rank {rank} was refused: {reason}")
+    })
 }

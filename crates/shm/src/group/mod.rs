@@ -1,30 +1,30 @@
-//! A group of processes of one host, its *ranks*, that work together on values in memory which all have mapped.
+//! Group of processes of one host, its *ranks*, that work together on values in shared memory.
 //!
 //! ```text
-//! join ── meet by name ──▶ Group ── buffer ──▶ Buffer: registered values
-//!                            │
-//!                            ├─ share(buffer, work)    registered: each part of all rows, by whoever is free
-//!                            ├─ pass(values, work)     private: pieces go in, shares are worked on, results come out
-//!                            └─ barrier
+//! join ── rendezvous by name ──▶ Group ── buffer ──▶ SharedBuffer: registered values
+//!                                  │
+//!                                  ├─ process_buffer   registered: each part of all rows, on any free rank
+//!                                  ├─ process_slice    private: pieces copied in, shares processed, results copied out
+//!                                  └─ barrier
 //! ```
 //!
-//! Every call is one that all ranks make, in the same order, with the same lengths, types and operations: they compare
-//! these before anybody touches a value, and a difference is an error at all of them that costs nothing else. A rank
-//! that dies, leaves or does not come in time fails the group, for all and for good: it is to be joined anew, under a
-//! name of its own or when all have dropped the old one.
+//! All ranks make every call, in the same order, with the same lengths, types and operations. They compare these before
+//! any value is accessed; a difference is an error at all of them, without other effect. A rank that dies, leaves or
+//! exceeds the timeout fails the group, for all ranks and permanently: the ranks have to join anew, under another name
+//! or after all have dropped the failed group.
 //!
-//! What is done to values is the caller's business (`pathcall-place` reduces them). In the order of a group's life:
-//! `meet` brings the ranks together; `area` is their memory, `steps` how they wait for each other, `task` what
-//! they agree on; `buffer` and `stage` bring values to where they are worked on.
+//! The operations on values are the caller's (`pathcall-place` reduces them). `rendezvous` brings the ranks together;
+//! `shared_memory` is their memory, `steps` their synchronisation, `task` the description of a call that they compare;
+//! `buffer` and `stage` move values to the processing.
 //!
-//! **Ranks trust each other**, other than the two sides of a [ring](crate::ring): they belong to one user, which is
-//! checked, and run the same code. One that ends at any instruction, stops or lags harms nobody but by its absence; one
-//! that writes where it should not can make the values of others anything.
+//! **Ranks trust each other**, unlike the two sides of a [ring](crate::ring): they belong to one user, which is
+//! checked, and run the same code. A rank that ends at any instruction, stops or lags only delays or fails the group; a
+//! rank that writes to wrong addresses can change the values of others.
 
-mod area;
 mod buffer;
 mod error;
-mod meet;
+mod rendezvous;
+mod shared_memory;
 mod stage;
 mod steps;
 mod task;
@@ -36,60 +36,59 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-pub use buffer::{Buffer, Part};
-pub use error::{GroupError, How, Refusal};
-pub use stage::{Others, Share};
+pub use buffer::{BufferPart, SharedBuffer};
+pub use error::{GroupError, JoinRefusal, RankLossReason};
+pub use stage::{OtherRanks, SliceShare};
 pub use steps::RANKS_MAX;
-pub use task::{Op, Plain, Task, Type};
+pub use task::{GroupTask, NumberType, PlainNumber, ReduceOp};
 
-use area::{Rows, Words};
-use meet::{Gift, Lives};
+use rendezvous::{Handout, LivenessSockets};
+use shared_memory::{SharedRows, SharedWords};
 use steps::Steps;
 
 use crate::memory::MapError;
-use crate::peer::Peer;
+use crate::peer::MemoryPeer;
 
-/// Bytes of a group's name, at most.
+/// Longest name of a group, bytes.
 pub const NAME_MAX: usize = 90;
-/// How long ranks wait for one, unless told otherwise.
+/// Default timeout of waiting for a rank.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// Nobody waits longer than a year.
+/// Longest timeout: a year.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long to look for a rank's step before sleeping, where each rank can have a processor: somewhat more than a
-/// sleeper takes to wake.
-const LOOK: Duration = Duration::from_micros(50);
-/// How often to give the processor away before sleeping, where ranks share them.
+/// Time of spinning before a sleep, where each rank can have a processor: somewhat longer than a wake-up takes.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+/// Number of yields before a sleep, where ranks share processors.
 const YIELDS: u32 = 20;
-/// How often a sleeper looks whether the one that it waits for is alive.
-const TICK: Duration = Duration::from_millis(10);
+/// Interval at which a sleeping rank checks whether the awaited rank is alive.
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Which group a process joins, and as what.
+/// Configuration of a rank that joins a group.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the ranks meet by, in their network namespace: no two groups at a time have the same.
+    /// Name of the group in its network namespace, unique at a time.
     pub name: String,
-    /// Which rank this is, from 0 on.
+    /// Rank of this process, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of ranks.
     pub ranks: usize,
-    /// How long one waits for another that is alive: to meet, and later for its part of a task.
+    /// Time to wait for another live rank: to join, and later for its part of a task.
     pub timeout: Duration,
 }
 
 impl Config {
-    /// Rank `rank` of `ranks`, with the usual time-out.
+    /// Creates the configuration of rank `rank` of `ranks`, with the default timeout.
     pub fn new(name: impl Into<String>, rank: usize, ranks: usize) -> Self {
         Self { name: name.into(), rank, ranks, timeout: TIMEOUT }
     }
 
-    /// With this time-out.
+    /// Sets the timeout.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 }
 
-/// One rank's end of a group.
+/// Membership of one rank in a group.
 #[derive(Debug)]
 pub struct Group {
     rank: usize,
@@ -97,25 +96,25 @@ pub struct Group {
     timeout: Duration,
     /// Whether each rank can have a processor of its own.
     spins: bool,
-    lives: Lives,
-    peers: Vec<Peer>,
-    stage: Rows,
-    steps: Steps<Words>,
-    /// Steps that this rank has done, tasks that it has begun, buffers that it has made and worked on: the same
-    /// numbers at all ranks. They count around.
+    liveness: LivenessSockets,
+    peers: Vec<MemoryPeer>,
+    stage: SharedRows,
+    steps: Steps<SharedWords>,
+    /// Counts of steps done, tasks begun, buffers created and buffers processed by this rank: equal at all ranks. They
+    /// wrap around.
     step: u32,
     tasks: u32,
     buffers: u32,
     shares: u32,
-    /// In the middle of a task: true afterwards, if that was left by a panic.
+    /// True during a task, and afterwards if a panic left it.
     busy: bool,
 }
 
 impl Group {
-    /// Meets the other ranks.
+    /// Joins the group: meets the other ranks.
     ///
     /// # Errors
-    /// When there can be no such group, a rank does not come in time, or is refused.
+    /// When the configuration is invalid, a rank does not join in time, or this process is refused.
     pub fn join(config: &Config) -> Result<Self, GroupError> {
         let &Config { rank, ranks, .. } = config;
         if rank >= ranks || ranks > RANKS_MAX {
@@ -125,16 +124,16 @@ impl Group {
             return Err(GroupError::Name { got: config.name.len(), most: NAME_MAX });
         }
         let config = Config { timeout: config.timeout.min(TIMEOUT_MAX), ..config.clone() };
-        let met = meet::meet(&config, stage::ROW_BYTES)?;
+        let joined = rendezvous::rendezvous(&config, stage::ROW_BYTES)?;
         let mut group = Self {
             rank,
             ranks,
             timeout: config.timeout,
             spins: false,
-            lives: met.lives,
-            peers: met.peers,
-            stage: met.stage,
-            steps: Steps::new(Arc::new(met.words), rank),
+            liveness: joined.liveness,
+            peers: joined.peers,
+            stage: joined.stage,
+            steps: Steps::new(Arc::new(joined.words), rank),
             step: 0,
             tasks: 0,
             buffers: 0,
@@ -148,117 +147,118 @@ impl Group {
         Ok(group)
     }
 
-    /// Which rank this is.
+    /// Rank of this process.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many there are.
+    /// Number of ranks.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// Returns when all ranks have called it.
+    /// Waits until all ranks have called it.
     ///
     /// # Errors
-    /// When ranks differ, or one is lost.
+    /// When the requests of ranks differ, or a rank is lost.
     pub fn barrier(&mut self) -> Result<(), GroupError> {
-        self.begin(Task::Barrier)?;
+        self.begin(GroupTask::Barrier)?;
         self.end();
         Ok(())
     }
 
-    /// Begins a task when all ranks have come to it, and finds that all have come to the same.
-    fn begin(&mut self, task: Task) -> Result<(), GroupError> {
+    /// Begins a task when all ranks have, and checks that all have begun the same one.
+    fn begin(&mut self, task: GroupTask) -> Result<(), GroupError> {
         if self.busy {
-            // Others may or may not have gone on: what they and this one think of whose turn it is has parted.
-            self.steps.fail(self.ranks, self.rank, How::Panicked);
+            // After a panic, other ranks may have gone on: the counts of the ranks have diverged.
+            self.steps.fail(self.ranks, self.rank, RankLossReason::Panicked);
         }
         if self.steps.failure().is_some() {
-            return Err(self.lost());
+            return Err(self.loss_error());
         }
         self.busy = true;
-        let begun = self.agree(task);
+        let begun = self.compare_tasks(task);
         if let Err(GroupError::Differs { .. }) = begun {
             self.end();
         }
         begun
     }
 
-    /// Ends it.
+    /// Ends the task.
     fn end(&mut self) {
         self.busy = false;
     }
 
-    /// One step, by which all know what the others do.
-    fn agree(&mut self, task: Task) -> Result<(), GroupError> {
+    /// Does one step, in which all ranks compare their tasks.
+    fn compare_tasks(&mut self, task: GroupTask) -> Result<(), GroupError> {
         let number = self.tasks;
         self.tasks = number.wrapping_add(1);
-        let ours = task.words();
-        self.steps.set_task(number, ours);
+        let own_task = task.words();
+        self.steps.set_task(number, own_task);
         self.advance();
         self.wait_all(self.step)?;
-        match self.others().find(|rank| self.steps.task(*rank, number) != ours) {
+        match self.other_ranks().find(|rank| self.steps.task(*rank, number) != own_task) {
             None => Ok(()),
             Some(rank) => {
-                let theirs = Task::from_words(self.steps.task(rank, number));
-                Err(GroupError::Differs { rank, theirs, own_rank: self.rank, ours: task })
+                let other_task = GroupTask::from_words(self.steps.task(rank, number));
+                Err(GroupError::Differs { rank, other_task, own_rank: self.rank, own_task: task })
             }
         }
     }
 
-    /// Waits until all ranks are done with what was before.
+    /// Waits until all ranks have done the previous task.
     fn ready(&self) -> Result<(), GroupError> {
-        if self.steps.failure().is_some() { Err(self.lost()) } else { self.wait_all(self.step) }
+        if self.steps.failure().is_some() { Err(self.loss_error()) } else { self.wait_all(self.step) }
     }
 
-    /// One step done.
+    /// Publishes one step.
     #[inline]
     fn advance(&mut self) {
         self.step = self.step.wrapping_add(1);
         self.steps.publish(self.step);
     }
 
-    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    fn other_ranks(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.ranks).filter(move |rank| *rank != own)
     }
 
-    /// Waits until all have done so many steps.
+    /// Waits until all ranks have done `step` steps.
     #[inline]
     fn wait_all(&self, step: u32) -> Result<(), GroupError> {
-        self.others().try_for_each(|rank| if self.steps.reached(rank, step) { Ok(()) } else { self.wait(rank, step) })
+        self.other_ranks()
+            .try_for_each(|rank| if self.steps.has_reached(rank, step) { Ok(()) } else { self.wait(rank, step) })
     }
 
     #[cold]
     fn wait(&self, rank: usize, step: u32) -> Result<(), GroupError> {
-        if self.look(|| self.steps.reached(rank, step)) {
+        if self.poll_soon(|| self.steps.has_reached(rank, step)) {
             return Ok(());
         }
         let begun = Instant::now();
         loop {
-            self.steps.sleep(rank, step, TICK);
-            if self.steps.reached(rank, step) {
+            self.steps.sleep(rank, step, LIVENESS_INTERVAL);
+            if self.steps.has_reached(rank, step) {
                 return Ok(());
             }
             if self.steps.failure().is_some() {
-                return Err(self.lost());
+                return Err(self.loss_error());
             }
             let how = match () {
-                () if self.steps.has_left(rank) => How::Left,
-                () if self.lives.is_over(rank) => How::Died,
-                () if begun.elapsed() >= self.timeout => How::Late,
+                () if self.steps.has_left(rank) => RankLossReason::Left,
+                () if self.liveness.is_closed(rank) => RankLossReason::Died,
+                () if begun.elapsed() >= self.timeout => RankLossReason::Late,
                 () => continue,
             };
-            // What it did before counts.
-            return if self.steps.reached(rank, step) { Ok(()) } else { Err(self.fail(rank, how)) };
+            // Its earlier steps count.
+            return if self.steps.has_reached(rank, step) { Ok(()) } else { Err(self.fail(rank, how)) };
         }
     }
 
-    /// Looks for something that is about to happen.
-    fn look(&self, happened: impl Fn() -> bool) -> bool {
+    /// Polls a condition that is likely to become true soon.
+    fn poll_soon(&self, happened: impl Fn() -> bool) -> bool {
         if !self.spins {
             return (0..YIELDS).any(|_| {
                 std::thread::yield_now();
@@ -273,88 +273,88 @@ impl Group {
                 }
                 std::hint::spin_loop();
             }
-            if begun.elapsed() >= LOOK {
+            if begun.elapsed() >= SPIN_TIME {
                 return false;
             }
         }
     }
 
-    fn fail(&self, rank: usize, how: How) -> GroupError {
+    fn fail(&self, rank: usize, how: RankLossReason) -> GroupError {
         let (rank, how) = self.steps.fail(self.ranks, rank, how);
         GroupError::Lost { rank, how }
     }
 
-    /// The failure that is there.
-    fn lost(&self) -> GroupError {
-        // A group has always failed when this is asked.
-        let (rank, how) = self.steps.failure().unwrap_or((self.rank, How::Panicked));
+    /// Error of the failed group.
+    fn loss_error(&self) -> GroupError {
+        // Called only after the group has failed.
+        let (rank, how) = self.steps.failure().unwrap_or((self.rank, RankLossReason::Panicked));
         GroupError::Lost { rank, how }
     }
 
-    /// Memory with a row of so many bytes for each rank, made by rank 0 and mapped by all.
-    fn spread(&mut self, bytes: usize) -> Result<Rows, GroupError> {
-        let mapped = if self.rank == 0 { self.give(bytes) } else { self.take(bytes) }?;
-        let agreed = self.agree(Task::Made { mapped: mapped.is_ok() });
+    /// Creates memory with a row of `bytes` bytes for each rank: rank 0 creates it, and all ranks map it.
+    fn create_shared_rows(&mut self, bytes: usize) -> Result<SharedRows, GroupError> {
+        let mapped = if self.rank == 0 { self.send_rows(bytes) } else { self.receive_rows(bytes) }?;
+        let agreed = self.compare_tasks(GroupTask::Made { mapped: mapped.is_ok() });
         match (agreed, mapped) {
             (Ok(()), Ok(rows)) => Ok(rows),
-            // Nobody has it: rank 0 could not make it.
-            (Ok(()), Err(source)) => Err(self.unmade(0, bytes, source)),
-            (Err(GroupError::Differs { .. }), Err(source)) => Err(self.unmade(self.rank, bytes, source)),
-            (Err(GroupError::Differs { rank, .. }), Ok(_)) => Err(self.unmade(rank, bytes, short())),
+            // No rank has it: rank 0 could not create it.
+            (Ok(()), Err(source)) => Err(self.end_out_of_memory(0, bytes, source)),
+            (Err(GroupError::Differs { .. }), Err(source)) => Err(self.end_out_of_memory(self.rank, bytes, source)),
+            (Err(GroupError::Differs { rank, .. }), Ok(_)) => Err(self.end_out_of_memory(rank, bytes, out_of_memory())),
             (Err(lost), _) => Err(lost),
         }
     }
 
-    fn give(&mut self, bytes: usize) -> Result<Result<Rows, MapError>, GroupError> {
-        let made = Rows::make(self.ranks, bytes);
+    fn send_rows(&mut self, bytes: usize) -> Result<Result<SharedRows, MapError>, GroupError> {
+        let made = SharedRows::create(self.ranks, bytes);
         for (k, peer) in self.peers.iter().enumerate() {
             let given = match &made {
-                Ok((_, memory)) => meet::give(peer, Gift::Buffer, 0, memory.as_fd()),
-                // A descriptor that means nothing, and that is there when no more can be had.
-                Err(_) => meet::give(peer, Gift::NoBuffer, 0, peer.as_fd()),
+                Ok((_, memory)) => rendezvous::send_handout(peer, Handout::Buffer, 0, memory.as_fd()),
+                // A placeholder descriptor, which exists even when no more can be opened.
+                Err(_) => rendezvous::send_handout(peer, Handout::NoBuffer, 0, peer.as_fd()),
             };
-            given.map_err(|_| self.fail(k + 1, How::Died))?;
+            given.map_err(|_| self.fail(k + 1, RankLossReason::Died))?;
         }
         Ok(made.map(|(rows, _)| rows))
     }
 
-    fn take(&mut self, bytes: usize) -> Result<Result<Rows, MapError>, GroupError> {
+    fn receive_rows(&mut self, bytes: usize) -> Result<Result<SharedRows, MapError>, GroupError> {
         let deadline = Instant::now() + self.timeout;
         loop {
-            let taken = meet::take(&self.peers[0], deadline.min(Instant::now() + TICK));
+            let taken = rendezvous::receive_handout(&self.peers[0], deadline.min(Instant::now() + LIVENESS_INTERVAL));
             let how = match taken {
-                Ok((gift, _, memory)) if gift == Gift::Buffer as u32 => {
-                    return Ok(Rows::take(&memory, self.ranks, bytes));
+                Ok((kind, _, memory)) if kind == Handout::Buffer as u32 => {
+                    return Ok(SharedRows::from_fd(&memory, self.ranks, bytes));
                 }
-                Ok(_) => return Ok(Err(short())),
+                Ok(_) => return Ok(Err(out_of_memory())),
                 Err(error) => match error.kind() {
-                    // It came without its descriptor: this process can have no more.
+                    // The message came without its descriptor: this process can open no more.
                     io::ErrorKind::InvalidData => return Ok(Err(MapError::System(Errno::MFILE.into()))),
-                    io::ErrorKind::TimedOut if self.steps.failure().is_some() => return Err(self.lost()),
+                    io::ErrorKind::TimedOut if self.steps.failure().is_some() => return Err(self.loss_error()),
                     io::ErrorKind::TimedOut if Instant::now() < deadline => continue,
-                    io::ErrorKind::TimedOut => How::Late,
-                    _ => How::Died,
+                    io::ErrorKind::TimedOut => RankLossReason::Late,
+                    _ => RankLossReason::Died,
                 },
             };
             return Err(self.fail(0, how));
         }
     }
 
-    /// There is no buffer; the group goes on.
-    fn unmade(&mut self, rank: usize, bytes: usize, source: MapError) -> GroupError {
+    /// Ends the task without a buffer; the group can go on.
+    fn end_out_of_memory(&mut self, rank: usize, bytes: usize, source: MapError) -> GroupError {
         self.end();
         GroupError::Memory { rank, bytes: bytes.saturating_mul(self.ranks), source }
     }
 }
 
-fn short() -> MapError {
+fn out_of_memory() -> MapError {
     MapError::System(io::ErrorKind::OutOfMemory.into())
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         if self.busy && self.steps.failure().is_none() {
-            self.steps.fail(self.ranks, self.rank, How::Panicked);
+            self.steps.fail(self.ranks, self.rank, RankLossReason::Panicked);
         }
         self.steps.leave();
     }

@@ -1,15 +1,13 @@
-//! What ranks tell each other by words of memory: how many steps each has done, which task it is at, what of
-//! its share is claimed, and that the group has failed.
+//! Synchronisation of ranks by shared words: steps done, current task, claimed parts, and the failure of the group.
 //!
 //! ```text
-//! publish: PROGRESS of mine = step ──▶ is anybody ASLEEP on it? then wake them
-//! sleep:   ASLEEP of theirs + 1, look again, sleep while PROGRESS is what was seen
+//! publish: own PROGRESS = step ──▶ is a rank ASLEEP on it? then wake it
+//! sleep:   their ASLEEP + 1, check again, sleep while PROGRESS is unchanged
 //! ```
 //!
-//! Steps count up together: a rank may be ahead of another by what the task allows, and it waits by itself for
-//! those whose steps it needs. Nobody writes what another writes, but for claims and who sleeps, so that there
-//! is nothing to fight for. Generic over the words, so that the same code runs between processes and in a
-//! model checker.
+//! All ranks count the same steps: a rank may be ahead of another as far as the task allows, and waits for the ranks
+//! whose steps it needs. Each word has one writer, except claims and sleeper counts, so there is little contention. The
+//! code is generic over the words, so that it runs between processes and in a model checker.
 
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU32, Ordering};
@@ -18,17 +16,16 @@ use std::time::Duration;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-use super::error::How;
+use super::error::RankLossReason;
 
-/// Ranks of a group, at most.
+/// Most ranks of a group.
 pub const RANKS_MAX: usize = 64;
 
-/// Words of the cache lines that a processor fetches together: what is written by different ranks does not
-/// share them.
+/// Words of the cache lines that a processor fetches together: words with different writers do not share them.
 const LINE: usize = 32;
-/// The group's own line: not 0 once it has failed.
+/// Index of the failure word, in the group's own line: not 0 once the group has failed.
 const FAILED: usize = 0;
-/// Lines of a rank's slot: its progress; its tasks; what is claimed of its share; where it may run.
+/// Words of a rank's slot, a line each: its progress, its tasks, the claims of its share, its processors.
 const SLOT: usize = 4 * LINE;
 const PROGRESS: usize = 0;
 const ASLEEP: usize = 1;
@@ -37,33 +34,33 @@ const TASKS: usize = LINE;
 const CLAIMS: usize = 2 * LINE;
 const CPUS: usize = 3 * LINE;
 
-/// Words that say what a task is.
+/// Words that describe a task.
 pub(super) const TASK_WORDS: usize = 4;
 
-/// Words of memory for a group of so many ranks.
+/// Words of memory for a group of `ranks` ranks.
 pub(super) const fn words_for(ranks: usize) -> usize {
     LINE + ranks * SLOT
 }
 
-/// A word of shared memory on which one can sleep.
-pub(super) trait Cell: Send + Sync {
-    /// As [`AtomicU32::load`].
+/// Word of shared memory on which a thread can sleep.
+pub(super) trait StepWord: Send + Sync {
+    /// Loads the word as [`AtomicU32::load`] does.
     fn load(&self, order: Ordering) -> u32;
-    /// As [`AtomicU32::store`].
+    /// Stores the word as [`AtomicU32::store`] does.
     fn store(&self, value: u32, order: Ordering);
-    /// As [`AtomicU32::fetch_add`].
+    /// Adds to the word as [`AtomicU32::fetch_add`] does.
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
-    /// As [`AtomicU32::compare_exchange`]; whether it was `from`.
+    /// Exchanges the word as [`AtomicU32::compare_exchange`] does; returns whether it was `from`.
     fn exchange(&self, from: u32, to: u32, order: Ordering) -> bool;
-    /// As [`atomic::fence`].
+    /// Issues a fence as [`atomic::fence`] does.
     fn fence(order: Ordering);
-    /// Sleeps until it is woken, or so long; not at all unless the word is `value`. May return sooner.
+    /// Sleeps while the word is `value`, until woken or for `at_most`. May return sooner.
     fn sleep_while(&self, value: u32, at_most: Duration);
-    /// Wakes all who sleep on it.
+    /// Wakes all threads that sleep on the word.
     fn wake(&self);
 }
 
-impl Cell for AtomicU32 {
+impl StepWord for AtomicU32 {
     #[inline]
     fn load(&self, order: Ordering) -> u32 {
         self.load(order)
@@ -90,25 +87,25 @@ impl Cell for AtomicU32 {
 
     fn sleep_while(&self, value: u32, at_most: Duration) {
         let at_most = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
-        // Whatever ends the sleep, the caller looks at the word again.
+        // After any return, the caller checks the word again.
         let _ = futex::wait(self, futex::Flags::empty(), value, Some(&at_most));
     }
 
     fn wake(&self) {
-        // It can't fail on a word that is there.
+        // A wake-up of a mapped word cannot fail.
         let _ = futex::wake(self, futex::Flags::empty(), i32::MAX as u32);
     }
 }
 
-/// Memory that all ranks have: [`words_for`] them.
-pub(super) trait Cells {
-    /// What it is made of.
-    type Cell: Cell;
-    /// All of it.
-    fn cells(&self) -> &[Self::Cell];
+/// Memory that all ranks have mapped, of [`words_for`] words.
+pub(super) trait StepMemory {
+    /// Word of the memory.
+    type StepWord: StepWord;
+    /// All words.
+    fn cells(&self) -> &[Self::StepWord];
 }
 
-/// One rank's view of it.
+/// One rank's view of the shared words.
 #[derive(Debug)]
 pub(super) struct Steps<M> {
     memory: Arc<M>,
@@ -121,7 +118,7 @@ impl<M> Clone for Steps<M> {
     }
 }
 
-impl<M: Cells> Steps<M> {
+impl<M: StepMemory> Steps<M> {
     pub(super) fn new(memory: Arc<M>, rank: usize) -> Self {
         Self { memory, rank }
     }
@@ -130,118 +127,118 @@ impl<M: Cells> Steps<M> {
         &self.memory
     }
 
-    fn of(&self, rank: usize, which: usize) -> &M::Cell {
+    fn word(&self, rank: usize, which: usize) -> &M::StepWord {
         &self.memory.cells()[LINE + rank * SLOT + which]
     }
 
-    /// Says that this rank has done so many steps, and with them whatever it has written to any memory.
+    /// Publishes that this rank has done `step` steps, and all its writes before.
     #[inline]
     pub(super) fn publish(&self, step: u32) {
-        let progress = self.of(self.rank, PROGRESS);
+        let progress = self.word(self.rank, PROGRESS);
         progress.store(step, Ordering::Release);
-        // Either this sees who sleeps, or who goes to sleep sees the step.
-        M::Cell::fence(Ordering::SeqCst);
-        if self.of(self.rank, ASLEEP).load(Ordering::Relaxed) != 0 {
+        // Either this rank sees the sleeper count, or the sleeping rank sees the step.
+        M::StepWord::fence(Ordering::SeqCst);
+        if self.word(self.rank, ASLEEP).load(Ordering::Relaxed) != 0 {
             progress.wake();
         }
     }
 
-    /// Whether a rank has done so many steps; if so, what it wrote before is seen.
+    /// Returns whether a rank has done `step` steps; if so, its earlier writes are visible.
     #[inline]
-    pub(super) fn reached(&self, rank: usize, step: u32) -> bool {
-        is_reached(self.of(rank, PROGRESS).load(Ordering::Acquire), step)
+    pub(super) fn has_reached(&self, rank: usize, step: u32) -> bool {
+        is_reached(self.word(rank, PROGRESS).load(Ordering::Acquire), step)
     }
 
-    /// Sleeps until a rank has done so many steps, or so long, or until something happens that has to be looked at.
+    /// Sleeps until a rank has done `step` steps, for `at_most`, or until another event needs a check.
     pub(super) fn sleep(&self, rank: usize, step: u32, at_most: Duration) {
-        let progress = self.of(rank, PROGRESS);
-        let asleep = self.of(rank, ASLEEP);
+        let progress = self.word(rank, PROGRESS);
+        let asleep = self.word(rank, ASLEEP);
         asleep.fetch_add(1, Ordering::Relaxed);
-        M::Cell::fence(Ordering::SeqCst);
+        M::StepWord::fence(Ordering::SeqCst);
         let seen = progress.load(Ordering::Acquire);
         if !is_reached(seen, step) {
             progress.sleep_while(seen, at_most);
         }
-        // One that is killed here leaves a count behind, and with it wake-ups that nobody needs.
+        // A rank that is killed here leaves a count behind, which causes needless wake-ups only.
         asleep.fetch_add(u32::MAX, Ordering::Relaxed);
     }
 
-    /// Says that the group has failed, unless somebody has; which failure it is then.
-    pub(super) fn fail(&self, ranks: usize, rank: usize, how: How) -> (usize, How) {
+    /// Fails the group, unless it has failed before; returns the first failure.
+    pub(super) fn fail(&self, ranks: usize, rank: usize, how: RankLossReason) -> (usize, RankLossReason) {
         let word = (how as u32) << 16 | rank as u32;
         if self.memory.cells()[FAILED].exchange(0, word, Ordering::SeqCst) {
-            (0..ranks).for_each(|rank| self.of(rank, PROGRESS).wake());
+            (0..ranks).for_each(|rank| self.word(rank, PROGRESS).wake());
         }
         self.failure().unwrap_or((rank, how))
     }
 
-    /// By which rank the group has failed, and how.
+    /// Failure of the group: lost rank and reason.
     #[inline]
-    pub(super) fn failure(&self) -> Option<(usize, How)> {
+    pub(super) fn failure(&self) -> Option<(usize, RankLossReason)> {
         let word = self.memory.cells()[FAILED].load(Ordering::Acquire);
-        (word != 0).then(|| ((word & 0xffff) as usize, How::from_word(word >> 16)))
+        (word != 0).then(|| ((word & 0xffff) as usize, RankLossReason::from_word(word >> 16)))
     }
 
-    /// Says that this rank does no more steps.
+    /// Records that this rank does no more steps.
     pub(super) fn leave(&self) {
-        self.of(self.rank, LEFT).store(1, Ordering::SeqCst);
-        self.of(self.rank, PROGRESS).wake();
+        self.word(self.rank, LEFT).store(1, Ordering::SeqCst);
+        self.word(self.rank, PROGRESS).wake();
     }
 
-    /// Whether a rank does no more steps than it has done.
+    /// Returns whether a rank does no more steps.
     pub(super) fn has_left(&self, rank: usize) -> bool {
-        self.of(rank, LEFT).load(Ordering::Acquire) != 0
+        self.word(rank, LEFT).load(Ordering::Acquire) != 0
     }
 
-    /// Says what this rank does from its next step on. There is room for two, the next and the one before, which
-    /// somebody may still look at.
+    /// Sets the task of this rank's next step. There are two places: for the next task, and for the previous one, which
+    /// other ranks may still compare.
     pub(super) fn set_task(&self, number: u32, task: [u32; TASK_WORDS]) {
         let from = TASKS + (number as usize % 2) * TASK_WORDS;
         for (i, word) in task.into_iter().enumerate() {
-            self.of(self.rank, from + i).store(word, Ordering::Relaxed);
+            self.word(self.rank, from + i).store(word, Ordering::Relaxed);
         }
     }
 
-    /// What a rank does.
+    /// Task of a rank.
     pub(super) fn task(&self, rank: usize, number: u32) -> [u32; TASK_WORDS] {
         let from = TASKS + (number as usize % 2) * TASK_WORDS;
-        std::array::from_fn(|i| self.of(rank, from + i).load(Ordering::Relaxed))
+        std::array::from_fn(|i| self.word(rank, from + i).load(Ordering::Relaxed))
     }
 
-    /// The next part of a rank's share that nobody has claimed, counted from 0.
+    /// Claims the next part of a rank's share; parts count from 0.
     #[inline]
     pub(super) fn claim(&self, rank: usize, number: u32) -> u32 {
-        self.of(rank, CLAIMS + number as usize % 2).fetch_add(1, Ordering::Relaxed)
+        self.word(rank, CLAIMS + number as usize % 2).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether so many parts of a rank's share are claimed.
+    /// Returns whether `parts` parts of a rank's share are claimed.
     #[inline]
     pub(super) fn is_claimed(&self, rank: usize, number: u32, parts: u32) -> bool {
-        self.of(rank, CLAIMS + number as usize % 2).load(Ordering::Relaxed) >= parts
+        self.word(rank, CLAIMS + number as usize % 2).load(Ordering::Relaxed) >= parts
     }
 
-    /// Nothing of this rank's share in the task after this one is claimed. To be called while this one is
-    /// worked on: nobody is at another then.
+    /// Resets the claims of this rank's share for the task after this one. Call it during this task, while no rank is
+    /// at another one.
     pub(super) fn reset_claims(&self, number: u32) {
-        self.of(self.rank, CLAIMS + (number as usize + 1) % 2).store(0, Ordering::Relaxed);
+        self.word(self.rank, CLAIMS + (number as usize + 1) % 2).store(0, Ordering::Relaxed);
     }
 
-    /// Says on which processors this rank may run; as many are told apart as the system's sets hold.
+    /// Records the processors on which this rank may run.
     pub(super) fn set_cpus(&self, is_set: impl Fn(usize) -> bool) {
         for i in 0..LINE {
             let word = (0..32).fold(0, |word, bit| word | u32::from(is_set(i * 32 + bit)) << bit);
-            self.of(self.rank, CPUS + i).store(word, Ordering::Relaxed);
+            self.word(self.rank, CPUS + i).store(word, Ordering::Relaxed);
         }
     }
 
-    /// Whether there are as many processors for these ranks as there are ranks.
+    /// Returns whether there are at least as many processors as ranks.
     pub(super) fn cpus_suffice(&self, ranks: usize) -> bool {
-        let union = |i| (0..ranks).fold(0, |word, rank| word | self.of(rank, CPUS + i).load(Ordering::Relaxed));
+        let union = |i| (0..ranks).fold(0, |word, rank| word | self.word(rank, CPUS + i).load(Ordering::Relaxed));
         (0..LINE).map(|i| union(i).count_ones() as usize).sum::<usize>() >= ranks
     }
 }
 
-/// Steps count around.
+/// Compares step counts that wrap around.
 fn is_reached(progress: u32, step: u32) -> bool {
     progress.wrapping_sub(step) as i32 >= 0
 }

@@ -1,4 +1,4 @@
-//! The ring against a model, between threads, under a model checker, and with a hostile other side.
+//! Tests of the ring against a model, between threads, under a model checker, and with a hostile other side.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Longest frame that is read here, bytes.
+/// Longest frame that the tests read, bytes.
 const LONGEST: usize = 2048;
 
 type Words = Box<[AtomicU64]>;
@@ -16,15 +16,15 @@ fn memory(capacity: usize) -> Arc<Words> {
     Arc::new((0..words_for(capacity)).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// A producer and the consumer of its ring.
+/// Producer and consumer of one ring, and its memory.
 fn ring(capacity: usize) -> (Producer<Words>, Consumer<Words>, Arc<Words>) {
     let memory = memory(capacity);
-    let (producer, _) = pair(Arc::clone(&memory), Side::Maker);
-    let (_, consumer) = pair(Arc::clone(&memory), Side::Taker);
+    let (producer, _) = ring_pair(Arc::clone(&memory), RingSide::Creator);
+    let (_, consumer) = ring_pair(Arc::clone(&memory), RingSide::Receiver);
     (producer, consumer, memory)
 }
 
-/// A frame whose bytes tell its number.
+/// Frame with bytes that depend on its number.
 fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (number.wrapping_mul(167) ^ i) as u8).collect()
 }
@@ -37,25 +37,25 @@ fn pop(consumer: &mut Consumer<Words>) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_two_rings_do_not_touch_each_other() {
+fn two_rings_do_not_overlap() {
     let memory = memory(64);
-    let (mut to_taker, mut from_taker) = pair(Arc::clone(&memory), Side::Maker);
-    let (mut to_maker, mut from_maker) = pair(memory, Side::Taker);
+    let (mut to_receiver, mut from_receiver) = ring_pair(Arc::clone(&memory), RingSide::Creator);
+    let (mut to_creator, mut from_creator) = ring_pair(memory, RingSide::Receiver);
     for i in 0..100 {
-        to_taker.push(&frame(i, 50)).unwrap();
-        to_maker.push(&frame(i + 1, 60)).unwrap();
-        assert!(!to_taker.publish() && !to_maker.publish());
-        assert_eq!(pop(&mut from_maker), Some(frame(i, 50)));
-        assert_eq!(pop(&mut from_taker), Some(frame(i + 1, 60)));
+        to_receiver.push(&frame(i, 50)).unwrap();
+        to_creator.push(&frame(i + 1, 60)).unwrap();
+        assert!(!to_receiver.publish() && !to_creator.publish());
+        assert_eq!(pop(&mut from_creator), Some(frame(i, 50)));
+        assert_eq!(pop(&mut from_receiver), Some(frame(i + 1, 60)));
     }
 }
 
 #[test]
-fn lengths_that_no_frame_has_are_refused() {
+fn invalid_frame_lengths_are_refused() {
     let (mut producer, mut consumer, _) = ring(64);
     let longest = producer.longest();
     for len in [0, longest + 1] {
-        assert_eq!(producer.push(&vec![1; len]), Err(Refused::Length { expected: longest, got: len }));
+        assert_eq!(producer.push(&vec![1; len]), Err(PushError::Length { expected: longest, got: len }));
     }
     producer.push(&vec![1; longest]).unwrap();
     assert!(!producer.publish());
@@ -63,24 +63,24 @@ fn lengths_that_no_frame_has_are_refused() {
 }
 
 #[test]
-fn a_consumer_that_waits_is_woken_once() {
+fn waiting_consumer_is_woken_once() {
     let (mut producer, mut consumer, _) = ring(64);
-    assert!(consumer.wait());
-    assert!(!producer.publish(), "there is nothing to wake it for");
+    assert!(consumer.arm_wakeup());
+    assert!(!producer.publish(), "no frame was written");
     producer.push(b"one").unwrap();
     assert!(producer.publish());
     producer.push(b"two").unwrap();
-    assert!(!producer.publish(), "it was woken already");
-    assert!(!consumer.wait(), "there are frames");
-    consumer.look();
+    assert!(!producer.publish(), "the consumer was woken already");
+    assert!(!consumer.arm_wakeup(), "there are frames");
+    consumer.disarm_wakeup();
     producer.push(b"three").unwrap();
-    assert!(!producer.publish(), "it looks by itself");
+    assert!(!producer.publish(), "the consumer polls");
     assert_eq!((0..3).filter_map(|_| pop(&mut consumer)).count(), 3);
-    assert!(consumer.wait());
+    assert!(consumer.arm_wakeup());
 }
 
 #[test]
-fn what_is_written_after_the_end_is_not_read() {
+fn frames_after_close_are_not_read() {
     let (mut producer, mut consumer, memory) = ring(64);
     for frame in [b"one", b"two"] {
         producer.push(frame).unwrap();
@@ -93,13 +93,13 @@ fn what_is_written_after_the_end_is_not_read() {
         [pop(&mut consumer), pop(&mut consumer), pop(&mut consumer)],
         [Some(b"one".to_vec()), Some(b"two".to_vec()), None]
     );
-    let (_, mut other) = pair(Arc::clone(&memory), Side::Taker);
+    let (_, mut other) = ring_pair(Arc::clone(&memory), RingSide::Receiver);
     memory[WRITTEN].store(65, Ordering::Relaxed);
-    assert_eq!(other.close(), Err(Corrupt::Position { distance: 65, capacity: 64 }));
+    assert_eq!(other.close(), Err(RingCorruption::Position { distance: 65, capacity: 64 }));
 }
 
 #[test]
-fn half_a_ring_is_congestion() {
+fn half_full_ring_is_congested() {
     let (mut producer, mut consumer, _) = ring(64);
     for pushed in 1..=15 {
         producer.push(&[7; 24]).unwrap();
@@ -120,7 +120,7 @@ fn half_a_ring_is_congestion() {
 
 proptest! {
     #[test]
-    fn it_is_a_bounded_queue(steps in prop::collection::vec((0_u8..4, 1_usize..=120), 1..400)) {
+    fn ring_is_a_bounded_queue(steps in prop::collection::vec((0_u8..4, 1_usize..=120), 1..400)) {
         let (mut producer, mut consumer, _) = ring(64);
         let (mut pushed, mut visible, mut sent) = (VecDeque::new(), VecDeque::new(), 0);
         for (step, len) in steps {
@@ -131,10 +131,10 @@ proptest! {
                         sent += 1;
                     }
                     Err(refused) => {
-                        // What a consumer has not given back yet is at most an eighth of the ring and a frame.
+                        // The consumer holds back at most an eighth of the ring and a frame.
                         let words = |frame: &Vec<u8>| 1 + frame.len().div_ceil(8);
                         let held: usize = pushed.iter().chain(&visible).map(words).sum();
-                        prop_assert_eq!(refused, Refused::Full);
+                        prop_assert_eq!(refused, PushError::Full);
                         prop_assert!(held + 1 + len.div_ceil(8) + 8 > 64, "{held} words held, {len} bytes refused");
                     }
                 },
@@ -143,7 +143,7 @@ proptest! {
                     visible.append(&mut pushed);
                 }
                 _ => {
-                    // It sees a publication when it has read all of the one before.
+                    // A publication becomes visible when all earlier frames are read.
                     prop_assert_eq!(pop(&mut consumer), visible.pop_front());
                 }
             }
@@ -156,24 +156,24 @@ proptest! {
         prop_assert_eq!(pop(&mut consumer), None);
     }
 
-    /// Whatever a hostile side writes wherever, this one gets an error or some bytes, within its bounds.
+    /// With arbitrary data written by a hostile side, every call returns an error or some bytes, within its limits.
     #[test]
-    fn scribbles_do_no_harm(scribbles in prop::collection::vec((0_usize..words_for(64), prop_oneof![
+    fn arbitrary_writes_are_contained(scribbles in prop::collection::vec((0_usize..words_for(64), prop_oneof![
         any::<u64>(), 0_u64..200, (0_u64..200).prop_map(|back| u64::MAX - back)
     ]), 1..200)) {
         let memory = memory(64);
-        let (mut producer, mut consumer) = pair(Arc::clone(&memory), Side::Maker);
+        let (mut producer, mut consumer) = ring_pair(Arc::clone(&memory), RingSide::Creator);
         let mut buffer = [0; 100];
         for (number, (place, value)) in scribbles.into_iter().enumerate() {
             memory[place].store(value, Ordering::Relaxed);
-            // The consumer's own bound: it never gets more than a ring of words from one look.
+            // The consumer reads at most one ring of words per position of the producer.
             for _ in 0..=64 {
                 match consumer.pop(&mut buffer) {
                     Ok(Some(len)) => prop_assert!((1..=buffer.len()).contains(&len)),
                     Ok(None) | Err(_) => break,
                 }
             }
-            let _ = (consumer.wait(), consumer.is_congested());
+            let _ = (consumer.arm_wakeup(), consumer.is_congested());
             let _ = producer.push(&frame(number, number % 120));
             let _ = producer.publish();
         }
@@ -181,22 +181,22 @@ proptest! {
 }
 
 #[test]
-fn each_lie_is_named() {
-    let cases: [(usize, u64, Corrupt); 5] = [
-        (WRITTEN, 65, Corrupt::Position { distance: 65, capacity: 64 }),
-        (WRITTEN, u64::MAX, Corrupt::Position { distance: u64::MAX, capacity: 64 }),
-        (HEAD, 0, Corrupt::Length { expected: 100, got: 0 }),
-        (HEAD, 101, Corrupt::Length { expected: 100, got: 101 }),
-        (HEAD, 24, Corrupt::Cut { expected: 4, got: 3 }),
+fn each_corruption_is_reported() {
+    let cases: [(usize, u64, RingCorruption); 5] = [
+        (WRITTEN, 65, RingCorruption::Position { distance: 65, capacity: 64 }),
+        (WRITTEN, u64::MAX, RingCorruption::Position { distance: u64::MAX, capacity: 64 }),
+        (HEADER_WORDS, 0, RingCorruption::Length { expected: 100, got: 0 }),
+        (HEADER_WORDS, 101, RingCorruption::Length { expected: 100, got: 101 }),
+        (HEADER_WORDS, 24, RingCorruption::Cut { expected: 4, got: 3 }),
     ];
-    for (place, value, lie) in cases {
+    for (place, value, corruption) in cases {
         let (mut producer, mut consumer, memory) = ring(64);
         producer.push(&[5; 16]).unwrap();
         assert!(!producer.publish());
         memory[place].store(value, Ordering::Relaxed);
-        assert_eq!(consumer.pop(&mut [0; 100]), Err(lie));
+        assert_eq!(consumer.pop(&mut [0; 100]), Err(corruption));
     }
-    // A consumer that says it has read what was not written, or less than before.
+    // A consumer position beyond the written words, or before the last one.
     for read in [53, u64::MAX, 1 << 40] {
         let (mut producer, _, memory) = ring(64);
         for _ in 0..4 {
@@ -204,12 +204,12 @@ fn each_lie_is_named() {
         }
         assert!(!producer.publish());
         memory[READ].store(read, Ordering::Relaxed);
-        assert!(matches!(producer.push(&[5; 96]), Err(Refused::Corrupt(Corrupt::Position { .. }))), "{read}");
+        assert!(matches!(producer.push(&[5; 96]), Err(PushError::Corrupt(RingCorruption::Position { .. }))), "{read}");
     }
 }
 
 #[test]
-fn consumer_that_has_read_what_is_not_published_lies() {
+fn reading_unpublished_words_is_corruption() {
     let (mut producer, _, memory) = ring(64);
     for pushed in 1..=4 {
         producer.push(&[5; 96]).unwrap();
@@ -218,14 +218,14 @@ fn consumer_that_has_read_what_is_not_published_lies() {
         }
     }
     memory[READ].store(40, Ordering::Relaxed);
-    let lie = Corrupt::Position { distance: 40, capacity: 64 };
-    assert_eq!(producer.push(&[5; 96]), Err(Refused::Corrupt(lie)));
+    let corruption = RingCorruption::Position { distance: 40, capacity: 64 };
+    assert_eq!(producer.push(&[5; 96]), Err(PushError::Corrupt(corruption)));
     memory[READ].store(39, Ordering::Relaxed);
-    assert_eq!(producer.push(&[5; 96]), Ok(()), "all that is published may have been read");
+    assert_eq!(producer.push(&[5; 96]), Ok(()), "all published words may have been read");
 }
 
 #[test]
-fn threads_pass_frames_in_order_and_none_sleeps_for_ever() {
+fn threads_pass_frames_in_order_without_lost_wake_ups() {
     const FRAMES: usize = if cfg!(miri) { 300 } else { 200_000 };
     let (mut producer, mut consumer, _) = ring(if cfg!(miri) { 64 } else { 1024 });
     let receiver = thread::spawn(move || {
@@ -236,9 +236,9 @@ fn threads_pass_frames_in_order_and_none_sleeps_for_ever() {
                     assert_eq!(got, frame(next, 1 + next % 100));
                     next += 1;
                 }
-                // A wake-up that was lost would leave it here.
-                None if consumer.wait() => thread::park(),
-                None => consumer.look(),
+                // A lost wake-up would park the thread for ever.
+                None if consumer.arm_wakeup() => thread::park(),
+                None => consumer.disarm_wakeup(),
             }
         }
     });
@@ -246,9 +246,9 @@ fn threads_pass_frames_in_order_and_none_sleeps_for_ever() {
     while sent < FRAMES {
         match producer.push(&frame(sent, 1 + sent % 100)) {
             Ok(()) => sent += 1,
-            Err(refused) => assert_eq!(refused, Refused::Full),
+            Err(refused) => assert_eq!(refused, PushError::Full),
         }
-        if sent % 7 != 0 || sent == FRAMES || producer.room().unwrap() < 20 {
+        if sent % 7 != 0 || sent == FRAMES || producer.free_words().unwrap() < 20 {
             if producer.publish() {
                 receiver.thread().unpark();
             } else {
@@ -262,7 +262,7 @@ fn threads_pass_frames_in_order_and_none_sleeps_for_ever() {
     receiver.join().unwrap();
 }
 
-/// All orders in which the steps of two threads can fall, within what the memory model allows.
+/// Model checks: all interleavings of two threads that the memory model allows.
 mod model {
     use loom::sync::Notify;
     use loom::sync::atomic::{AtomicU64, fence};
@@ -270,10 +270,10 @@ mod model {
 
     use super::*;
 
-    /// One ring, no larger than it has to be: the model checker's words are not free.
+    /// Memory of one small ring: words of the model checker are expensive.
     struct Small(Vec<AtomicU64>);
 
-    impl Word for AtomicU64 {
+    impl RingWord for AtomicU64 {
         fn load(&self, order: Ordering) -> u64 {
             self.load(order)
         }
@@ -291,29 +291,29 @@ mod model {
         }
     }
 
-    impl Memory for Small {
+    impl RingMemory for Small {
         type Word = AtomicU64;
         fn words(&self) -> &[AtomicU64] {
             &self.0
         }
     }
 
-    fn small(capacity: usize) -> (Producer<Small>, Consumer<Small>) {
+    fn small_ring(capacity: usize) -> (Producer<Small>, Consumer<Small>) {
         let memory = Arc::new(Small((0..words_for(capacity)).map(|_| AtomicU64::new(0)).collect()));
-        let (producer, _) = pair(Arc::clone(&memory), Side::Maker);
-        let (_, consumer) = pair(memory, Side::Taker);
+        let (producer, _) = ring_pair(Arc::clone(&memory), RingSide::Creator);
+        let (_, consumer) = ring_pair(memory, RingSide::Receiver);
         (producer, consumer)
     }
 
-    /// Passes frames to a consumer that sleeps when there are none; all orders with so many switches
-    /// between the threads that neither asked for.
-    fn pass(frames: u8, switches: Option<usize>) {
+    /// Passes frames to a consumer that sleeps when there are none, in all interleavings with at most `switches`
+    /// preemptions.
+    fn pass_frames(frames: u8, switches: Option<usize>) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = switches;
         model.check(move || {
-            let (mut producer, mut consumer) = small(8);
+            let (mut producer, mut consumer) = small_ring(8);
             let bell = loom::sync::Arc::new(Notify::new());
-            let heard = loom::sync::Arc::clone(&bell);
+            let waiting_bell = loom::sync::Arc::clone(&bell);
             let sender = thread::spawn(move || {
                 for number in 1..=frames {
                     producer.push(&[number; 8]).unwrap();
@@ -330,9 +330,9 @@ mod model {
                         assert_eq!((len, buffer), (8, [next; 8]));
                         next += 1;
                     }
-                    // The checker reports a thread that nobody wakes as a deadlock.
-                    None if consumer.wait() => heard.wait(),
-                    None => consumer.look(),
+                    // The checker reports a thread that is never woken as a deadlock.
+                    None if consumer.arm_wakeup() => waiting_bell.wait(),
+                    None => consumer.disarm_wakeup(),
                 }
             }
             sender.join().unwrap();
@@ -340,15 +340,15 @@ mod model {
     }
 
     #[test]
-    fn no_wake_up_is_lost_and_no_frame_is_torn() {
-        pass(1, None);
-        pass(2, Some(3));
+    fn wake_ups_and_frames_are_not_lost() {
+        pass_frames(1, None);
+        pass_frames(2, Some(3));
     }
 
     #[test]
-    fn room_is_used_again_only_when_it_was_read() {
+    fn space_is_reused_only_after_reading() {
         loom::model(|| {
-            let (mut producer, mut consumer) = small(8);
+            let (mut producer, mut consumer) = small_ring(8);
             let sender = thread::spawn(move || {
                 let mut sent = 0;
                 for number in 1..=5_u8 {

@@ -1,77 +1,78 @@
-//! The end of a run, and what a stranger says before it.
+//! End of a combined run: final checks, removal of all registrations, and frames of the attacker.
 
-use pathcall_program::{Action, Application};
-use pathcall_wire::{Base, CloneFrame, Kind};
+use pathcall_program::{AdmittedApplication, FrameAction};
+use pathcall_wire::{Base, CloneFrame, FrameKind};
 
-use super::judge::{self, Wrong};
-use super::world::World;
+use super::checker::{self, CombinedViolation};
+use super::world::CombinedWorld;
 use crate::clone;
-use crate::part::Part;
+use crate::stepping::SteppedRun;
 
-impl World<'_> {
-    /// All parts are over: whether each was right, and the whole.
-    pub(super) fn over(&mut self) -> Result<(), Wrong> {
+impl CombinedWorld<'_> {
+    /// Runs the final checks of every part, and of the whole.
+    pub(super) fn check_end(&mut self) -> Result<(), CombinedViolation> {
         if let Some(map) = &mut self.map {
-            map.over()?;
+            map.check_end()?;
         }
         if let Some(clone) = &mut self.clone {
-            clone.over()?;
+            clone.check_end()?;
         }
         if let Some(delegate) = &mut self.delegate {
-            delegate.over()?;
+            delegate.check_end()?;
         }
         if let Some(function) = &mut self.function {
-            function.over()?;
+            function.check_end()?;
         }
         if let Some(place) = &mut self.place {
-            place.over()?;
+            place.check_end()?;
         }
         if self.work.open() > 0 {
-            return Err(Wrong::Unended(self.work.open()));
+            return Err(CombinedViolation::Unended(self.work.open()));
         }
-        self.switch.look(|program| self.switch.passed(|passed| judge::counters(program, passed)))?;
-        self.pool_is_there()?;
-        self.take_out()
+        self.switch.with_program(|program| self.switch.traffic(|traffic| checker::counters(program, traffic)))?;
+        self.check_pool()?;
+        self.remove_registrations()
     }
 
-    /// Whether the program knows the pool as it was told of it.
-    fn pool_is_there(&self) -> Result<(), Wrong> {
-        let Some(pool) = self.clone.as_ref().and_then(clone::world::World::installed) else { return Ok(()) };
-        let known = self.switch.look(|program| {
+    /// Checks that the element's program still has the pool that was last installed.
+    fn check_pool(&self) -> Result<(), CombinedViolation> {
+        let Some(pool) = self.clone.as_ref().and_then(clone::world::CloneWorld::installed) else { return Ok(()) };
+        let known = self.switch.with_program(|program| {
             let mut pools = program.tables().pools();
             pools.any(|(known, ..)| {
                 (known.gaid, known.version) == (pool.gaid, pool.version) && known.servers == pool.servers
             })
         });
-        if known { Ok(()) } else { Err(Wrong::Forgotten) }
+        if known { Ok(()) } else { Err(CombinedViolation::Forgotten) }
     }
 
-    /// The controller takes everybody out: nothing of them is left.
-    fn take_out(&self) -> Result<(), Wrong> {
-        let (applications, pools, endpoints) = self.switch.look(|program| {
+    /// Removes all registrations, as the controller would, and checks that no state is left in the element.
+    fn remove_registrations(&self) -> Result<(), CombinedViolation> {
+        let (applications, pools, endpoints) = self.switch.with_program(|program| {
             let tables = program.tables();
-            let applications: Vec<Application> = tables.applications().map(|(application, ..)| application).collect();
+            let applications: Vec<AdmittedApplication> =
+                tables.applications().map(|(application, ..)| application).collect();
             let pools: Vec<u32> = tables.pools().map(|(pool, ..)| pool.gaid).collect();
             let endpoints: Vec<u32> = tables.endpoints().map(|endpoint| endpoint.endpoint).collect();
             (applications, pools, endpoints)
         });
-        self.switch.change(|tables| {
+        self.switch.with_tables(|tables| {
             for gaid in applications.iter().map(|application| application.gaid).chain(pools) {
                 let removed = tables.remove(gaid);
                 debug_assert!(removed.is_ok(), "{removed:?}");
             }
-            // Of applications without memory here only endpoints were known.
+            // Of applications without memory in this element, only the endpoints were registered.
             endpoints.into_iter().for_each(|endpoint| tables.remove_endpoint(endpoint));
         });
-        self.switch.look(|program| judge::nothing_is_left(program, &applications))
+        self.switch.with_program(|program| checker::check_no_state_left(program, &applications))
     }
 
-    /// A stranger has heard a frame and says the same in the name of another ability's application or pool: nothing of
-    /// it may be admitted.
-    pub(super) fn stranger(&mut self) -> Result<(), Wrong> {
-        let mut bytes = self.switch.passed(|passed| passed.last.clone());
+    /// Sends a copy of an overheard frame under the ids of another ability's application or pool. The element must
+    /// not admit it.
+    pub(super) fn check_stranger_rejected(&mut self) -> Result<(), CombinedViolation> {
+        let mut bytes = self.switch.traffic(|traffic| traffic.last.clone());
         let Ok(base) = Base::new_checked(bytes.as_slice()) else { return Ok(()) };
-        let Ok(kind) = Kind::parse(base.kind()) else { return Ok(()) };
+        let Ok(kind) = FrameKind::parse(base.kind()) else { return Ok(()) };
         let of_clone = CloneFrame::new_checked(bytes.as_slice()).is_ok();
         let Some((gaid, src, dst)) = (if of_clone { self.names_of_map() } else { self.names_of_clone() }) else {
             return Ok(());
@@ -81,23 +82,23 @@ impl World<'_> {
         base.set_src(src.0);
         base.set_src_incarnation(src.1);
         base.set_dst(dst);
-        self.tally.strange += 1;
-        let before = self.switch.look(judge::admitted);
+        self.counts.strange += 1;
+        let before = self.switch.with_program(checker::admitted);
         let verdict = self.switch.process(self.now, &mut bytes, false);
         self.say(&format!(
             "a stranger sends {kind:?} in the name of {gaid}, from {} to {dst}: {:?}",
             src.0, verdict.action
         ));
-        // It may be passed on, as what is not admitted is.
-        let passed_on = matches!(verdict.action, Action::Forward(to) if to == dst);
-        let admitted = self.switch.look(judge::admitted) != before;
-        if admitted || !(passed_on || matches!(verdict.action, Action::Drop(_))) {
-            return Err(Wrong::Admitted { kind, gaid });
+        // A frame that is not admitted may be forwarded.
+        let passed_on = matches!(verdict.action, FrameAction::Forward(to) if to == dst);
+        let admitted = self.switch.with_program(checker::admitted) != before;
+        if admitted || !(passed_on || matches!(verdict.action, FrameAction::Drop(_))) {
+            return Err(CombinedViolation::Admitted { kind, gaid });
         }
         Ok(())
     }
 
-    /// The pool, somebody who calls it, and somebody whom it has.
+    /// Ids of the pool, of one of its callers and of one of its servers.
     fn names_of_clone(&mut self) -> Option<(u32, (u32, u32), u32)> {
         let callers = self.plan.clone.as_ref()?.callers.len();
         let servers = self.plan.clone.as_ref()?.servers.len();
@@ -105,7 +106,7 @@ impl World<'_> {
         Some(clone::part::names(caller, server))
     }
 
-    /// An application, a caller of it, and its owner.
+    /// Ids of an application, of one of its callers and of its owner.
     fn names_of_map(&mut self) -> Option<(u32, (u32, u32), u32)> {
         let applications = &self.plan.map.as_ref()?.applications;
         let plan = &applications[self.random.index(applications.len())];

@@ -1,41 +1,42 @@
-//! What parts do for each other: the function carries what comes to the element, and place has servers' work done.
+//! Exchange between parts: the network function carries the other parts' packets, and the path selector runs their
+//! work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_wire::Base;
 
-use super::judge::Wrong;
+use super::checker::CombinedViolation;
 use super::packet::{Flow, unwrap, wrap};
-use super::world::World;
+use super::world::CombinedWorld;
 use crate::network::Datagram;
 use crate::{clone, delegate};
 
-/// What is on its way through the function.
+/// Packets that are inside the network function.
 #[derive(Default)]
-pub(super) struct Held {
-    /// By the number that the function has given it: between whom, and whether it has come out before.
-    packets: BTreeMap<u32, (Flow, What, bool)>,
-    /// Numbers of flows.
+pub(super) struct FunctionPackets {
+    /// Packets by the number that the function gave them: flow, content, and whether the packet has come out before.
+    packets: BTreeMap<u32, (Flow, CarriedPacket, bool)>,
+    /// Flow numbers.
     flows: BTreeMap<Flow, u32>,
 }
 
-enum What {
+enum CarriedPacket {
     Map(Datagram),
     Clone(Vec<u8>),
-    Delegate(delegate::part::Carried),
+    Delegate(delegate::part::MessageInFunction),
 }
 
-/// Work that is placed, by its request.
+/// Work units that run on the placed host, by their request number.
 #[derive(Default)]
-pub(super) struct Work(BTreeMap<usize, Whose>);
+pub(super) struct OpenWork(BTreeMap<usize, PlacedWork>);
 
-enum Whose {
-    Clone(clone::part::Begun),
-    Delegate(delegate::part::Begun),
+enum PlacedWork {
+    Clone(clone::part::PlacedExecution),
+    Delegate(delegate::part::PlacedStep),
 }
 
-impl What {
+impl CarriedPacket {
     fn payload(&self) -> &[u8] {
         match self {
             Self::Map(datagram) => &datagram.bytes,
@@ -44,7 +45,7 @@ impl What {
         }
     }
 
-    /// Between whom it travels, in a network of its ability's own.
+    /// Flow of the packet; each ability has a network of its own.
     fn flow(&self) -> Flow {
         let between = |network: u8, from: u32, to: u32| {
             let address = |host: u32| [10, network, (host >> 8) as u8, host as u8];
@@ -65,128 +66,128 @@ impl What {
     }
 }
 
-impl Work {
-    /// Requests whose work has not ended.
+impl OpenWork {
+    /// Number of requests work work has not ended.
     pub(super) fn open(&self) -> usize {
         self.0.len()
     }
 }
 
-impl World<'_> {
-    /// What parts have left for each other gets there.
-    pub(super) fn exchange(&mut self) -> Result<(), Wrong> {
-        let mut carried: Vec<What> = Vec::new();
-        carried.extend(self.map.iter_mut().flat_map(|part| part.carried.drain(..)).map(What::Map));
-        carried.extend(self.clone.iter_mut().flat_map(|part| part.carried.drain(..)).map(What::Clone));
-        carried.extend(self.delegate.iter_mut().flat_map(|part| part.carried.drain(..)).map(What::Delegate));
-        carried.into_iter().try_for_each(|what| self.carry(what))?;
-        self.comes_out()?;
-        let mut begun: Vec<Whose> = Vec::new();
-        begun.extend(self.clone.iter_mut().flat_map(|part| part.placed.drain(..)).map(Whose::Clone));
-        begun.extend(self.delegate.iter_mut().flat_map(|part| part.placed.drain(..)).map(Whose::Delegate));
-        begun.into_iter().try_for_each(|whose| self.place(whose))?;
+impl CombinedWorld<'_> {
+    /// Delivers what each part has produced for another part.
+    pub(super) fn exchange(&mut self) -> Result<(), CombinedViolation> {
+        let mut carried: Vec<CarriedPacket> = Vec::new();
+        carried.extend(self.map.iter_mut().flat_map(|part| part.carried.drain(..)).map(CarriedPacket::Map));
+        carried.extend(self.clone.iter_mut().flat_map(|part| part.carried.drain(..)).map(CarriedPacket::Clone));
+        carried.extend(self.delegate.iter_mut().flat_map(|part| part.carried.drain(..)).map(CarriedPacket::Delegate));
+        carried.into_iter().try_for_each(|item| self.carry(item))?;
+        self.deliver_packets()?;
+        let mut begun: Vec<PlacedWork> = Vec::new();
+        begun.extend(self.clone.iter_mut().flat_map(|part| part.placed.drain(..)).map(PlacedWork::Clone));
+        begun.extend(self.delegate.iter_mut().flat_map(|part| part.placed.drain(..)).map(PlacedWork::Delegate));
+        begun.into_iter().try_for_each(|work| self.place(work))?;
         self.work_ends()
     }
 
-    /// Something comes to the function.
-    fn carry(&mut self, what: What) -> Result<(), Wrong> {
+    /// Sends a packet into the function.
+    fn carry(&mut self, item: CarriedPacket) -> Result<(), CombinedViolation> {
         let Some(function) = &mut self.function else { return Ok(()) };
-        self.tally.carried += 1;
-        let (flow, next) = (what.flow(), self.held.flows.len() as u32);
+        self.counts.carried += 1;
+        let (flow, next) = (item.flow(), self.held.flows.len() as u32);
         let number = *self.held.flows.entry(flow).or_insert(next);
-        let packet = wrap(flow, self.tally.carried as u16, what.payload());
+        let packet = wrap(flow, self.counts.carried as u16, item.payload());
         let sequence = function.carry(self.now, number, &packet)?;
-        self.held.packets.insert(sequence, (flow, what, false));
+        self.held.packets.insert(sequence, (flow, item, false));
         Ok(())
     }
 
-    /// What has come out of the function goes on: as it went in, or something is wrong.
-    fn comes_out(&mut self) -> Result<(), Wrong> {
+    /// Delivers the packets that have left the function, and checks that they are unchanged.
+    fn deliver_packets(&mut self) -> Result<(), CombinedViolation> {
         let passed = self.function.as_mut().map(|function| std::mem::take(&mut function.passed)).unwrap_or_default();
         for packet in passed {
             let sequence = packet.sequence;
-            let Some((flow, what, again)) = self.held.packets.get_mut(&sequence) else {
-                return Err(Wrong::Unsent(sequence));
+            let Some((flow, item, again)) = self.held.packets.get_mut(&sequence) else {
+                return Err(CombinedViolation::Unsent(sequence));
             };
-            if unwrap(&packet.payload) != Some((*flow, what.payload())) {
-                return Err(Wrong::Changed(sequence));
+            if unwrap(&packet.payload) != Some((*flow, item.payload())) {
+                return Err(CombinedViolation::Changed(sequence));
             }
             let again = std::mem::replace(again, true);
-            self.tally.again += u64::from(again);
-            match what {
-                What::Map(datagram) => {
+            self.counts.again += u64::from(again);
+            match item {
+                CarriedPacket::Map(datagram) => {
                     let Some(map) = &mut self.map else { continue };
                     if again {
                         map.repeated();
                     }
-                    map.passed(self.now, datagram.clone())?;
+                    map.deliver_passed(self.now, datagram.clone())?;
                 }
-                What::Clone(bytes) => {
-                    self.clone.as_mut().map_or(Ok(()), |clone| clone.passed(self.now, bytes.clone()))?;
+                CarriedPacket::Clone(bytes) => {
+                    self.clone.as_mut().map_or(Ok(()), |clone| clone.deliver_passed(self.now, bytes.clone()))?;
                 }
-                What::Delegate(carried) => {
-                    self.delegate.as_mut().map_or(Ok(()), |delegate| delegate.passed(self.now, carried))?;
+                CarriedPacket::Delegate(carried) => {
+                    self.delegate.as_mut().map_or(Ok(()), |delegate| delegate.deliver_passed(self.now, carried))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The function is not there any more: what is still on its way through it does not come.
-    pub(super) fn front_is_gone(&mut self) -> Result<(), Wrong> {
+    /// Ends the function: the packets that are still inside are lost.
+    pub(super) fn end_function(&mut self) -> Result<(), CombinedViolation> {
         let packets = std::mem::take(&mut self.held.packets);
         let lost = || packets.values().filter(|(_, _, out)| !out);
-        let of_map = lost().filter(|(_, what, _)| matches!(what, What::Map(_))).count() as u64;
+        let of_map = lost().filter(|(_, item, _)| matches!(item, CarriedPacket::Map(_))).count() as u64;
         let all = lost().count() as u64;
-        self.tally.held_back += all;
+        self.counts.held_back += all;
         if let Some(map) = &mut self.map {
             map.held_back(self.now, of_map);
         }
         let overflowed = self.function.as_ref().is_some_and(|function| function.overflowed > 0);
-        let faulty = overflowed || self.stage.function.as_ref().is_none_or(crate::function::Plan::faulty);
-        if all > 0 && !faulty { Err(Wrong::HeldBack(all)) } else { Ok(()) }
+        let faulty = overflowed || self.setup.function.as_ref().is_none_or(crate::function::FunctionPlan::faulty);
+        if all > 0 && !faulty { Err(CombinedViolation::HeldBack(all)) } else { Ok(()) }
     }
 
-    /// Has work done by the host that chooses paths, as long as its plan has requests.
-    fn place(&mut self, whose: Whose) -> Result<(), Wrong> {
+    /// Runs work on the host with the path selector, as long as the plan of that host has requests.
+    fn place(&mut self, work: PlacedWork) -> Result<(), CombinedViolation> {
         let asked = self.place.as_mut().map_or(Ok(None), |place| place.ask(self.now))?;
         match asked {
             Some(request) => {
-                self.tally.placed += 1;
-                self.work.0.insert(request, whose);
+                self.counts.placed += 1;
+                self.work.0.insert(request, work);
                 Ok(())
             }
             None => {
-                self.ends(whose, None);
+                self.ends(work, None);
                 Ok(())
             }
         }
     }
 
-    /// Work that was placed and has ended.
-    fn work_ends(&mut self) -> Result<(), Wrong> {
+    /// Ends the work units work requests are finished.
+    fn work_ends(&mut self) -> Result<(), CombinedViolation> {
         let done = self.place.as_mut().map(|place| std::mem::take(&mut place.done)).unwrap_or_default();
         for (request, answered) in done {
-            let whose = self.work.0.remove(&request).ok_or(Wrong::Nobody(request))?;
-            self.tally.abandoned += u64::from(!answered);
-            self.ends(whose, Some(answered));
+            let work = self.work.0.remove(&request).ok_or(CombinedViolation::Nobody(request))?;
+            self.counts.abandoned += u64::from(!answered);
+            self.ends(work, Some(answered));
         }
         Ok(())
     }
 
-    /// Work ends now, done or not; `None`: who has it does it alone, in its own time.
-    fn ends(&mut self, whose: Whose, done: Option<bool>) {
+    /// Ends one work unit. `done` is `None` if no selector ran it: then its own host runs it, in its own time.
+    fn ends(&mut self, work: PlacedWork, done: Option<bool>) {
         let now = self.now;
-        match whose {
-            Whose::Clone(mut begun) => {
+        match work {
+            PlacedWork::Clone(mut begun) => {
                 let Some(clone) = &mut self.clone else { return };
                 let alone = clone.service(&begun);
                 begun.undone = done == Some(false);
                 clone.done_at(begun, now + if done.is_none() { alone } else { Duration::ZERO });
             }
-            Whose::Delegate(begun) => {
+            PlacedWork::Delegate(begun) => {
                 let Some(delegate) = &mut self.delegate else { return };
-                // What nobody did there its host does itself.
+                // The host itself does the work that the selector did not do.
                 let alone = if done == Some(true) { Duration::ZERO } else { begun.pause };
                 delegate.steps_at(begun, now + alone);
             }

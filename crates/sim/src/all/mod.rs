@@ -1,5 +1,4 @@
-//! All abilities at one time, on one element: what is sent for one passes what is done for another, and what goes wrong
-//! goes wrong for all of them.
+//! Combined simulation: all abilities at one time on one element, under common faults.
 //!
 //! ```text
 //!                      ┌── function (in front, for a while) ──┐
@@ -9,109 +8,110 @@
 //!                                                                                  place: selector ◄───┘
 //! ```
 //!
-//! Each part is the world that its own simulation plays, with its own plan, network and judge; here their events are
-//! played in one order of time. The element fails for all at once, and each part's controller repairs what is its own; a
-//! machine that stands still or is cut off is that for every host on it; and [`Wrong`] says what must be so of the
-//! whole: no frame goes astray, what the function carries comes out as it went in, the program's counters say what was
-//! handed to it, and nothing is left in it in the end.
+//! Each part is the world of its own simulation, with its own plan, network and checker. Here the events of all parts
+//! are played in one order of time. A failure of the element hits all parts at once, and each part's controller
+//! repairs its own state. A machine that pauses or is cut off does so for all hosts on it. [`CombinedViolation`] adds
+//! the checks of the whole: frames reach only endpoints of their own application, the function does not change what
+//! it carries, the program's counters match its traffic, and no state is left in the element at the end.
 
+mod checker;
 mod ending;
 mod exchange;
-mod judge;
-mod lines;
 mod packet;
 pub mod plan;
+mod setup;
 mod shrink;
-mod stage;
+mod trace_buffer;
 mod world;
 
-pub use judge::Wrong;
-pub use plan::{Plan, Spell};
+pub use checker::CombinedViolation;
+pub use plan::{CombinedPlan, MachineOutage};
 
-use crate::ability::{self, Ability, caught};
-use crate::tally::tally;
+use crate::counts::counts;
+use crate::simulation::{self, Simulation, caught};
 use crate::{clone, delegate, function, place};
-use stage::Stage;
-use world::World;
+use setup::Setup;
+use world::CombinedWorld;
 
-/// What became of a run.
-pub type Outcome = ability::Outcome<Tally, Wrong>;
+/// Result of a combined run.
+pub type CombinedOutcome = simulation::RunOutcome<CombinedCounts, CombinedViolation>;
 
-tally! {
-    /// What was counted.
-    pub struct Tally {
-        /// By map.
-        pub map: crate::Tally,
-        /// By clone.
-        pub clone: clone::Tally,
-        /// By delegate.
-        pub delegate: delegate::Tally,
-        /// By function.
-        pub function: function::Tally,
-        /// By place.
-        pub place: place::Tally,
-        /// Frames that went through the program.
+counts! {
+    /// Counts of a combined run.
+    pub struct CombinedCounts {
+        /// Counts of map.
+        pub map: crate::MapCounts,
+        /// Counts of clone.
+        pub clone: clone::CloneCounts,
+        /// Counts of delegate.
+        pub delegate: delegate::DelegateCounts,
+        /// Counts of function.
+        pub function: function::FunctionCounts,
+        /// Counts of place.
+        pub place: place::PlaceCounts,
+        /// Frames that the program processed.
         pub frames: u64,
-        /// Frames and messages that came to the function.
+        /// Frames and messages that entered the function.
         pub carried: u64,
-        /// Of them, those that did not come out.
+        /// Frames and messages that entered the function and did not come out.
         pub held_back: u64,
-        /// Of them, those that came out again.
+        /// Frames and messages that came out of the function a second time.
         pub again: u64,
-        /// Work of servers of clone, and steps of delegated calls, that was placed.
+        /// Work units (service of clone's servers, first steps of delegated requests) that were placed.
         pub placed: u64,
-        /// Of it, what nobody did in the end.
+        /// Placed work units that no path completed.
         pub abandoned: u64,
         /// Failures of the element.
         pub failures: u64,
-        /// Events that waited for a machine that stood still.
+        /// Events that were postponed because their machine was paused.
         pub waited: u64,
-        /// Frames of one ability in the name of another.
+        /// Frames of one ability that were sent under the ids of another.
         pub strange: u64,
     }
 }
 
-/// All abilities.
+/// Simulation of all abilities together.
 #[derive(Debug, Clone, Copy)]
-pub enum Sim {}
+pub enum CombinedSimulation {}
 
-impl Ability for Sim {
+impl Simulation for CombinedSimulation {
     const NAME: &'static str = "all";
-    type Plan = Plan;
-    type Tally = Tally;
-    type Wrong = Wrong;
+    type Plan = CombinedPlan;
+    type Counts = CombinedCounts;
+    type Violation = CombinedViolation;
 
-    fn generate(seed: u64) -> Plan {
+    fn generate(seed: u64) -> CombinedPlan {
         plan::generate(seed)
     }
 
-    fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let stage = Stage::new(plan);
-        let lines = lines::Lines::default();
+    fn play_with_trace(plan: &CombinedPlan, text: &mut Option<String>) -> CombinedOutcome {
+        let setup = Setup::new(plan);
+        let lines = trace_buffer::TraceBuffer::default();
         let (mut map_text, traced) = (lines.clone(), text.is_some());
-        let mut outcome = Outcome { seed: plan.seed, trace_hash: 0, tally: Tally::default(), failure: None };
-        let made = World::new(plan, &stage, traced.then_some(&mut map_text));
+        let mut outcome =
+            CombinedOutcome { seed: plan.seed, trace_hash: 0, counts: CombinedCounts::default(), failure: None };
+        let made = CombinedWorld::new(plan, &setup, traced.then_some(&mut map_text));
         let mut world = match made {
             Ok(world) => world,
-            Err(wrong) => {
-                outcome.failure = Some((pathcall_wire::Instant(0), wrong));
+            Err(violation) => {
+                outcome.failure = Some((pathcall_wire::Instant(0), violation));
                 return outcome;
             }
         };
         world.text = text.take().map(|text| (text, lines));
-        let wrong = caught(|| world.play(), Wrong::Panic);
-        outcome.failure = wrong.map(|wrong| (world.now, wrong));
-        outcome.tally = world.tally();
+        let violation = caught(|| world.play(), CombinedViolation::Panic);
+        outcome.failure = violation.map(|violation| (world.now, violation));
+        outcome.counts = world.counts();
         outcome.trace_hash = world.hash();
         *text = world.text.take().map(|(text, _)| text);
         outcome
     }
 
-    fn alike(one: &Wrong, other: &Wrong) -> bool {
-        shrink::alike(one, other)
+    fn same_kind(one: &CombinedViolation, other: &CombinedViolation) -> bool {
+        shrink::same_kind(one, other)
     }
 
-    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-        shrink::smallest(plan, fails)
+    fn shrink_plan(plan: &CombinedPlan, fails: &mut dyn FnMut(&CombinedPlan) -> bool) -> CombinedPlan {
+        shrink::shrink_plan(plan, fails)
     }
 }

@@ -1,21 +1,21 @@
-//! Frames and messages as packets: IPv4 and UDP, as a network function sees them.
+//! IPv4 and UDP encapsulation of frames and messages for the network function.
 
-/// Where an element takes frames.
+/// UDP port of the element.
 const PORT: u16 = 7702;
 
-/// Bytes of both headers.
+/// Length of the IPv4 and UDP headers in bytes.
 const HEADERS: usize = 28;
-/// The protocol number of UDP.
+/// IP protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Between whom a packet travels: two addresses in one network.
+/// Source and destination address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flow {
     pub(super) from: [u8; 4],
     pub(super) to: [u8; 4],
 }
 
-/// A packet with this payload.
+/// Builds a packet with this payload.
 pub(super) fn wrap(flow: Flow, number: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::with_capacity(HEADERS + payload.len());
     let [high, low] = ((HEADERS + payload.len()) as u16).to_be_bytes();
@@ -26,13 +26,13 @@ pub(super) fn wrap(flow: Flow, number: u16, payload: &[u8]) -> Vec<u8> {
     packet[10..12].copy_from_slice(&sum);
     let port = PORT.to_be_bytes();
     let [high, low] = ((8 + payload.len()) as u16).to_be_bytes();
-    // Over IPv4 UDP's own sum may be left out.
+    // Over IPv4 the UDP checksum is optional.
     packet.extend([port[0], port[1], port[0], port[1], high, low, 0, 0]);
     packet.extend(payload);
     packet
 }
 
-/// What a packet carries, and between whom; `None`: it is not whole.
+/// Flow and payload of a packet; `None` if the packet is damaged.
 pub(super) fn unwrap(packet: &[u8]) -> Option<(Flow, &[u8])> {
     let (headers, payload) = packet.split_at_checked(HEADERS)?;
     let (ip, udp) = headers.split_at(20);
@@ -43,7 +43,7 @@ pub(super) fn unwrap(packet: &[u8]) -> Option<(Flow, &[u8])> {
     whole.then(|| (Flow { from: address(12), to: address(16) }, payload))
 }
 
-/// The sum of IPv4's header: 0 of one that carries it.
+/// IPv4 header checksum; 0 over a header that contains its checksum.
 fn checksum(header: &[u8]) -> u16 {
     let (words, _) = header.as_chunks::<2>();
     let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrapped_comes_out_and_damage_shows() {
+    fn wrapped_packet_round_trips_and_damage_is_detected() {
         let flow = Flow { from: [10, 0, 0, 1], to: [10, 0, 0, 2] };
         let packet = wrap(flow, 7, b"a frame");
         assert_eq!(unwrap(&packet), Some((flow, &b"a frame"[..])));

@@ -1,19 +1,18 @@
-//! What the smallest plan may do without: whole parts, then what happens to all of them, and then what the parts' own
-//! plans may do without.
+//! Shrinking of a combined plan: removes whole parts, then common faults, then shrinks the parts' own plans.
 
 use std::mem::discriminant;
 
-use super::Wrong;
-use super::plan::Plan;
-use crate::ability::Ability;
-use crate::smaller::{Fails, List, Smaller};
+use super::CombinedViolation;
+use super::plan::CombinedPlan;
+use crate::minimizer::{FailureTest, Minimizer, ShrinkList};
+use crate::simulation::Simulation;
 use crate::{clone, delegate, function, place, shrink as map};
 
-/// Runs at most, but for those of the parts' own.
+/// Limit on the runs, without those of the parts' own shrinking.
 const RUNS_MAX: u32 = 500;
 
-/// Changes that leave out a whole part, or one thing that parts do for each other.
-const PARTS: [fn(&mut Plan); 7] = [
+/// Changes that remove a whole part, or one interaction between parts.
+const PARTS: [fn(&mut CombinedPlan); 7] = [
     |plan| plan.map = None,
     |plan| plan.clone = None,
     |plan| plan.delegate = None,
@@ -23,51 +22,59 @@ const PARTS: [fn(&mut Plan); 7] = [
     |plan| plan.placed = None,
 ];
 
-/// What happens to all.
-const LISTS: [List<Plan>; 4] = [
+/// Lists of common faults.
+const LISTS: [ShrinkList<CombinedPlan>; 4] = [
     (|plan| plan.failures.len(), |plan, part| drop(plan.failures.drain(part))),
     (|plan| plan.pauses.len(), |plan, part| drop(plan.pauses.drain(part))),
     (|plan| plan.cuts.len(), |plan, part| drop(plan.cuts.drain(part))),
     (|plan| plan.strangers.len(), |plan, part| drop(plan.strangers.drain(part))),
 ];
 
-/// The smallest plan found of which `fails` says that it fails as this one does.
-pub(super) fn smallest(plan: &Plan, fails: Fails<'_, Plan>) -> Plan {
-    let mut smaller = Smaller::new(plan, RUNS_MAX, &mut *fails);
-    smaller.without(&PARTS, &LISTS);
+/// Shrinks a plan to the smallest one for which `fails` returns true.
+pub(super) fn shrink_plan(plan: &CombinedPlan, fails: FailureTest<'_, CombinedPlan>) -> CombinedPlan {
+    let mut smaller = Minimizer::new(plan, RUNS_MAX, &mut *fails);
+    smaller.minimize(&PARTS, &LISTS);
     let mut best = smaller.best;
-    of_part(&mut best, |plan| &mut plan.map, map::smallest, fails);
-    of_part(&mut best, |plan| &mut plan.clone, clone::Sim::smallest, fails);
-    of_part(&mut best, |plan| &mut plan.delegate, delegate::Sim::smallest, fails);
-    of_part(&mut best, |plan| &mut plan.function, function::Sim::smallest, fails);
-    of_part(&mut best, |plan| &mut plan.place, place::Sim::smallest, fails);
+    shrink_part(&mut best, |plan| &mut plan.map, map::shrink_plan, fails);
+    shrink_part(&mut best, |plan| &mut plan.clone, clone::CloneSimulation::shrink_plan, fails);
+    shrink_part(&mut best, |plan| &mut plan.delegate, delegate::DelegateSimulation::shrink_plan, fails);
+    shrink_part(&mut best, |plan| &mut plan.function, function::FunctionSimulation::shrink_plan, fails);
+    shrink_part(&mut best, |plan| &mut plan.place, place::PlaceSimulation::shrink_plan, fails);
     best
 }
 
-/// Leaves out what a part's own plan may do without, beside what is left of the others.
-fn of_part<P: Clone>(
-    best: &mut Plan,
-    part: fn(&mut Plan) -> &mut Option<P>,
-    smallest: fn(&P, Fails<'_, P>) -> P,
-    fails: Fails<'_, Plan>,
+/// Shrinks one part's plan while the other parts stay as they are.
+fn shrink_part<P: Clone>(
+    best: &mut CombinedPlan,
+    part: fn(&mut CombinedPlan) -> &mut Option<P>,
+    shrink_plan: fn(&P, FailureTest<'_, P>) -> P,
+    fails: FailureTest<'_, CombinedPlan>,
 ) {
     let Some(whole) = part(best).clone() else { return };
     let mut plan = best.clone();
-    let least = smallest(&whole, &mut |smaller| {
+    let least = shrink_plan(&whole, &mut |smaller| {
         *part(&mut plan) = Some(smaller.clone());
         fails(&plan)
     });
     *part(best) = Some(least);
 }
 
-/// Whether two failures are of one kind, of one part.
-pub(super) fn alike(one: &Wrong, other: &Wrong) -> bool {
+/// Whether two violations are of the same kind and of the same part.
+pub(super) fn same_kind(one: &CombinedViolation, other: &CombinedViolation) -> bool {
     let same = match (one, other) {
-        (Wrong::Map(one), Wrong::Map(other)) => discriminant(one) == discriminant(other),
-        (Wrong::Clone(one), Wrong::Clone(other)) => discriminant::<clone::Wrong>(one) == discriminant(other),
-        (Wrong::Delegate(one), Wrong::Delegate(other)) => discriminant::<delegate::Wrong>(one) == discriminant(other),
-        (Wrong::Function(one), Wrong::Function(other)) => discriminant::<function::Wrong>(one) == discriminant(other),
-        (Wrong::Place(one), Wrong::Place(other)) => discriminant::<place::Wrong>(one) == discriminant(other),
+        (CombinedViolation::Map(one), CombinedViolation::Map(other)) => discriminant(one) == discriminant(other),
+        (CombinedViolation::Clone(one), CombinedViolation::Clone(other)) => {
+            discriminant::<clone::CloneViolation>(one) == discriminant(other)
+        }
+        (CombinedViolation::Delegate(one), CombinedViolation::Delegate(other)) => {
+            discriminant::<delegate::DelegateViolation>(one) == discriminant(other)
+        }
+        (CombinedViolation::Function(one), CombinedViolation::Function(other)) => {
+            discriminant::<function::FunctionViolation>(one) == discriminant(other)
+        }
+        (CombinedViolation::Place(one), CombinedViolation::Place(other)) => {
+            discriminant::<place::PlaceViolation>(one) == discriminant(other)
+        }
         _ => true,
     };
     same && discriminant(one) == discriminant(other)

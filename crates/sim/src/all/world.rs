@@ -1,36 +1,36 @@
-//! The run: whichever part has something to do next does it; what it leaves for others they get.
+//! Event loop of a combined run.
 //!
 //! ```text
-//! next of all parts, by time ─► does its machine stand still? ─► step ─► exchange: function, place ─► judge
+//! next event of all parts ─► is its machine paused? ─► step ─► exchange: function, place ─► checks
 //! ```
 
 use pathcall_wire::Instant;
 
-use super::exchange::{Held, Work};
-use super::judge::{self, Wrong};
-use super::lines::{Lines, put};
-use super::plan::Plan;
-use super::stage::Stage;
-use super::{Tally, lines};
-use crate::part::Part;
+use super::checker::{self, CombinedViolation};
+use super::exchange::{FunctionPackets, OpenWork};
+use super::plan::CombinedPlan;
+use super::setup::Setup;
+use super::trace_buffer::{TraceBuffer, append_lines};
+use super::{CombinedCounts, trace_buffer};
+use crate::element_program::ElementProgram;
 use crate::queue::EventQueue;
 use crate::random::Random;
-use crate::switch::Switch;
+use crate::stepping::SteppedRun;
 use crate::trace::{Millis, Trace};
 use crate::{clone, delegate, function, place, world as map};
 
-/// What happens to all parts.
+/// Event that hits all parts.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Happening {
-    /// The element fails: the n-th failure.
+pub(super) enum CombinedEvent {
+    /// Failure of the element, by its index in the plan.
     Fail(usize),
-    /// A stranger speaks.
+    /// The attacker sends a frame.
     Stranger,
 }
 
-/// Whose turn it is.
+/// Part work event is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum PartName {
     All,
     Map,
     Clone,
@@ -39,152 +39,156 @@ enum Who {
     Place,
 }
 
-pub(super) struct World<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) stage: &'a Stage,
+pub(super) struct CombinedWorld<'a> {
+    pub(super) plan: &'a CombinedPlan,
+    pub(super) setup: &'a Setup,
     pub(super) now: Instant,
-    queue: EventQueue<Happening>,
+    queue: EventQueue<CombinedEvent>,
     pub(super) random: Random,
-    pub(super) switch: Switch,
-    pub(super) map: Option<map::World<'a>>,
-    pub(super) clone: Option<clone::world::World<'a>>,
-    pub(super) delegate: Option<delegate::world::World<'a>>,
-    pub(super) function: Option<function::world::World<'a>>,
-    pub(super) place: Option<place::world::World<'a>>,
-    /// What is on its way through the function, and whose work is placed.
-    pub(super) held: Held,
-    pub(super) work: Work,
-    pub(super) tally: Tally,
+    pub(super) switch: ElementProgram,
+    pub(super) map: Option<map::MapWorld<'a>>,
+    pub(super) clone: Option<clone::world::CloneWorld<'a>>,
+    pub(super) delegate: Option<delegate::world::DelegateWorld<'a>>,
+    pub(super) function: Option<function::world::FunctionWorld<'a>>,
+    pub(super) place: Option<place::world::PlaceWorld<'a>>,
+    /// Packets that are inside the function, and work that is placed.
+    pub(super) held: FunctionPackets,
+    pub(super) work: OpenWork,
+    pub(super) counts: CombinedCounts,
     hash: u64,
-    /// What happens, for people, and what map has written meanwhile.
-    pub(super) text: Option<(String, Lines)>,
+    /// Trace text, and the buffer that map writes to.
+    pub(super) text: Option<(String, TraceBuffer)>,
 }
 
-impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan, stage: &'a Stage, map_text: Option<&'a mut Lines>) -> Result<Self, Wrong> {
-        let around = || stage.around.clone();
+impl<'a> CombinedWorld<'a> {
+    pub(super) fn new(
+        plan: &'a CombinedPlan,
+        setup: &'a Setup,
+        map_text: Option<&'a mut TraceBuffer>,
+    ) -> Result<Self, CombinedViolation> {
+        let environment = || setup.environment.clone();
         let trace = Trace::new(map_text.map(|text| text as &mut dyn std::io::Write));
-        let map = stage.map.as_ref().map(|map| map::World::new(map, trace, around())).transpose()?;
+        let map = setup.map.as_ref().map(|map| map::MapWorld::new(map, trace, environment())).transpose()?;
         let mut queue = EventQueue::default();
         let failures = plan.failures.iter().enumerate();
-        queue.extend(failures.map(|(index, failure)| (failure.at, Happening::Fail(index))));
-        queue.extend(plan.strangers.iter().map(|at| (*at, Happening::Stranger)));
+        queue.extend(failures.map(|(index, failure)| (failure.at, CombinedEvent::Fail(index))));
+        queue.extend(plan.strangers.iter().map(|at| (*at, CombinedEvent::Stranger)));
         Ok(Self {
             plan,
-            stage,
+            setup,
             now: Instant(0),
             queue,
             random: Random::new(!plan.seed ^ 0x6d69_7865_642e_2e2e),
-            switch: stage.switch.clone(),
+            switch: setup.switch.clone(),
             map,
-            clone: stage.clone.as_ref().map(|plan| clone::world::World::new(plan, around())),
-            delegate: stage.delegate.as_ref().map(|plan| delegate::world::World::new(plan, around())),
-            function: stage.function.as_ref().map(|plan| function::world::World::new(plan, around())),
-            place: stage.place.as_ref().map(|(plan, paths)| place::world::World::new(plan, paths, true)),
-            held: Held::default(),
-            work: Work::default(),
-            tally: Tally::default(),
+            clone: setup.clone.as_ref().map(|plan| clone::world::CloneWorld::new(plan, environment())),
+            delegate: setup.delegate.as_ref().map(|plan| delegate::world::DelegateWorld::new(plan, environment())),
+            function: setup.function.as_ref().map(|plan| function::world::FunctionWorld::new(plan, environment())),
+            place: setup.place.as_ref().map(|(plan, paths)| place::world::PlaceWorld::new(plan, paths, true)),
+            held: FunctionPackets::default(),
+            work: OpenWork::default(),
+            counts: CombinedCounts::default(),
             hash: 0,
             text: None,
         })
     }
 
-    /// Plays until all parts are over.
-    pub(super) fn play(&mut self) -> Result<(), Wrong> {
+    /// Plays until all parts have ended.
+    pub(super) fn play(&mut self) -> Result<(), CombinedViolation> {
         if self.text.is_some() {
             self.clone.iter_mut().for_each(|part| part.text = Some(String::new()));
             self.delegate.iter_mut().for_each(|part| part.text = Some(String::new()));
             self.function.iter_mut().for_each(|part| part.text = Some(String::new()));
             self.place.iter_mut().for_each(|part| part.text = Some(String::new()));
         }
-        while let Some((at, who)) = self.next() {
+        while let Some((at, part)) = self.next() {
             self.now = self.now.max(at);
-            if let Some(until) = self.stands(at, who) {
-                self.tally.waited += 1;
-                self.wait(who, until);
+            if let Some(until) = self.pause_end(at, part) {
+                self.counts.waited += 1;
+                self.wait(part, until);
                 continue;
             }
-            let stepped = self.step(who).and_then(|()| self.exchange());
-            self.mix(at.0 << 3 | who as u64);
+            let stepped = self.step(part).and_then(|()| self.exchange());
+            self.mix(at.0 << 3 | part as u64);
             self.write();
             stepped?;
-            if let Some((gaid, endpoint)) = self.switch.passed(|passed| passed.astray) {
-                return Err(Wrong::Astray { gaid, endpoint });
+            if let Some((gaid, endpoint)) = self.switch.traffic(|traffic| traffic.astray) {
+                return Err(CombinedViolation::Astray { gaid, endpoint });
             }
         }
-        self.over()
+        self.check_end()
     }
 
-    /// Whose turn it is: the earliest; of several, the first.
-    fn next(&self) -> Option<(Instant, Who)> {
+    /// Time and part of the next event; at equal times the first part in this order.
+    fn next(&self) -> Option<(Instant, PartName)> {
         let parts = [
-            (self.queue.next_at(), Who::All),
-            (self.map.as_ref().and_then(Part::next), Who::Map),
-            (self.clone.as_ref().and_then(Part::next), Who::Clone),
-            (self.delegate.as_ref().and_then(Part::next), Who::Delegate),
-            (self.function.as_ref().and_then(Part::next), Who::Function),
-            (self.place.as_ref().and_then(Part::next), Who::Place),
+            (self.queue.next_at(), PartName::All),
+            (self.map.as_ref().and_then(SteppedRun::next), PartName::Map),
+            (self.clone.as_ref().and_then(SteppedRun::next), PartName::Clone),
+            (self.delegate.as_ref().and_then(SteppedRun::next), PartName::Delegate),
+            (self.function.as_ref().and_then(SteppedRun::next), PartName::Function),
+            (self.place.as_ref().and_then(SteppedRun::next), PartName::Place),
         ];
-        parts.into_iter().filter_map(|(at, who)| Some((at?, who))).min_by_key(|(at, _)| *at)
+        parts.into_iter().filter_map(|(at, part)| Some((at?, part))).min_by_key(|(at, _)| *at)
     }
 
-    /// Until when that has to wait, because its machine stands still.
-    fn stands(&self, at: Instant, who: Who) -> Option<Instant> {
-        let host = match who {
-            Who::Clone => self.clone.as_ref()?.host()?,
-            Who::Delegate => self.delegate.as_ref()?.host()?,
-            // The hosts of map stand still by themselves, as its scenario says; the others' are not on these machines.
-            Who::All | Who::Map | Who::Function | Who::Place => return None,
+    /// End of the pause of the machine at which the next event happens, if it is paused.
+    fn pause_end(&self, at: Instant, part: PartName) -> Option<Instant> {
+        let host = match part {
+            PartName::Clone => self.clone.as_ref()?.host()?,
+            PartName::Delegate => self.delegate.as_ref()?.host()?,
+            // Hosts of map pause by their own scenario; those of the other parts are not on these machines.
+            PartName::All | PartName::Map | PartName::Function | PartName::Place => return None,
         };
-        self.stage.around.stands(at, host)
+        self.setup.environment.pause_end(at, host)
     }
 
-    fn wait(&mut self, who: Who, until: Instant) {
-        match who {
-            Who::Clone => self.clone.iter_mut().for_each(|part| part.wait(until)),
-            Who::Delegate => self.delegate.iter_mut().for_each(|part| part.wait(until)),
-            Who::All | Who::Map | Who::Function | Who::Place => {}
+    fn wait(&mut self, part: PartName, until: Instant) {
+        match part {
+            PartName::Clone => self.clone.iter_mut().for_each(|part| part.wait(until)),
+            PartName::Delegate => self.delegate.iter_mut().for_each(|part| part.wait(until)),
+            PartName::All | PartName::Map | PartName::Function | PartName::Place => {}
         }
     }
 
-    fn step(&mut self, who: Who) -> Result<(), Wrong> {
-        match who {
-            Who::All => match self.queue.pop() {
-                Some((_, Happening::Fail(index))) => self.fail(index)?,
-                Some((_, Happening::Stranger)) => self.stranger()?,
+    fn step(&mut self, part: PartName) -> Result<(), CombinedViolation> {
+        match part {
+            PartName::All => match self.queue.pop() {
+                Some((_, CombinedEvent::Fail(index))) => self.fail(index)?,
+                Some((_, CombinedEvent::Stranger)) => self.check_stranger_rejected()?,
                 None => {}
             },
-            Who::Map => self.map.as_mut().map_or(Ok(()), Part::step)?,
-            Who::Clone => self.clone.as_mut().map_or(Ok(()), Part::step)?,
-            Who::Delegate => self.delegate.as_mut().map_or(Ok(()), Part::step)?,
-            Who::Function => self.function.as_mut().map_or(Ok(()), Part::step)?,
-            Who::Place => self.place.as_mut().map_or(Ok(()), Part::step)?,
+            PartName::Map => self.map.as_mut().map_or(Ok(()), SteppedRun::step)?,
+            PartName::Clone => self.clone.as_mut().map_or(Ok(()), SteppedRun::step)?,
+            PartName::Delegate => self.delegate.as_mut().map_or(Ok(()), SteppedRun::step)?,
+            PartName::Function => self.function.as_mut().map_or(Ok(()), SteppedRun::step)?,
+            PartName::Place => self.place.as_mut().map_or(Ok(()), SteppedRun::step)?,
         }
-        if who == Who::Function && self.function.as_ref().is_some_and(|part| part.next().is_none()) {
-            self.front_is_gone()?;
+        if part == PartName::Function && self.function.as_ref().is_some_and(|part| part.next().is_none()) {
+            self.end_function()?;
         }
         Ok(())
     }
 
-    /// The element loses all that it holds, for everybody at one time.
-    fn fail(&mut self, index: usize) -> Result<(), Wrong> {
-        self.switch.look(|program| self.switch.passed(|passed| judge::counters(program, passed)))?;
+    /// Fails the element: all state is lost, for all parts at once.
+    fn fail(&mut self, index: usize) -> Result<(), CombinedViolation> {
+        self.switch.with_program(|program| self.switch.traffic(|traffic| checker::counters(program, traffic)))?;
         let failure = self.plan.failures[index];
         let now = self.now;
-        self.tally.failures += 1;
+        self.counts.failures += 1;
         self.say(&format!("the element FAILS: {failure:?}"));
-        // What is gone for good does not fail again.
-        if self.is_gone(index) {
+        // An element that is gone for good does not fail again.
+        if self.is_removed(index) {
             return Ok(());
         }
-        self.switch.restart(Stage::program(self.plan));
+        self.switch.restart(Setup::program(self.plan));
         if let Some(map) = &mut self.map {
-            let own = self.stage.map.as_ref().map_or(0, |map| map.failures.len()) - self.plan.failures.len();
+            let own = self.setup.map.as_ref().map_or(0, |map| map.failures.len()) - self.plan.failures.len();
             map.element_fails(now, own + index);
         }
         if let Some(clone) = &mut self.clone {
             let when = |after| failure.returns.then_some(now + after);
-            clone.element_fails(now, when(failure.down), when(failure.told_after));
+            clone.element_fails(now, when(failure.down), when(failure.notified_after));
         }
         if let Some(function) = self.function.as_mut().filter(|part| part.next().is_some()) {
             function.element_fails(now);
@@ -192,32 +196,32 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Whether the element had gone for good before a failure.
-    fn is_gone(&self, index: usize) -> bool {
+    /// Whether an earlier failure removed the element for good.
+    fn is_removed(&self, index: usize) -> bool {
         self.plan.failures[..index].iter().any(|failure| !failure.returns)
     }
 
-    /// What the whole has counted.
-    pub(super) fn tally(&mut self) -> Tally {
-        let mut tally = self.tally;
-        tally.frames += self.switch.passed(|passed| passed.frames);
+    /// Counts of the run so far.
+    pub(super) fn counts(&mut self) -> CombinedCounts {
+        let mut counts = self.counts;
+        counts.frames += self.switch.traffic(|traffic| traffic.frames);
         if let Some(map) = &self.map {
-            tally.map = map.tally();
+            counts.map = map.counts();
         }
         if let Some(clone) = &mut self.clone {
             clone.count();
-            tally.clone = clone.tally;
+            counts.clone = clone.counts;
         }
-        tally.delegate = self.delegate.as_ref().map_or_else(Default::default, |part| part.tally);
-        tally.function = self.function.as_ref().map_or_else(Default::default, |part| part.tally);
-        tally.place = self.place.as_ref().map_or_else(Default::default, |part| part.tally);
-        tally
+        counts.delegate = self.delegate.as_ref().map_or_else(Default::default, |part| part.counts);
+        counts.function = self.function.as_ref().map_or_else(Default::default, |part| part.counts);
+        counts.place = self.place.as_ref().map_or_else(Default::default, |part| part.counts);
+        counts
     }
 
-    /// Differs where runs differ.
+    /// Hash of the run.
     pub(super) fn hash(&mut self) -> u64 {
         let parts = [
-            self.map.as_ref().map_or(0, map::World::trace_hash),
+            self.map.as_ref().map_or(0, map::MapWorld::trace_hash),
             self.clone.as_ref().map_or(0, |part| part.hash),
             self.delegate.as_ref().map_or(0, |part| part.hash),
             self.function.as_ref().map_or(0, |part| part.hash),
@@ -231,18 +235,18 @@ impl<'a> World<'a> {
         self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// Adds a line of nobody's in particular.
+    /// Appends a trace line that belongs to no part.
     pub(super) fn say(&mut self, what: &str) {
         let line = format!("{:>12} {what}", Millis(self.now));
         if let Some((text, _)) = &mut self.text {
-            put(text, "all", &line);
+            append_lines(text, "all", &line);
         }
     }
 
-    /// Puts what the parts have written behind the rest.
+    /// Appends the trace lines that the parts have written.
     pub(super) fn write(&mut self) {
         let Some((text, of_map)) = &mut self.text else { return };
-        lines::put(text, "map", &of_map.take());
+        trace_buffer::append_lines(text, "map", &of_map.take());
         let parts = [
             ("clone", self.clone.as_mut().map(|part| &mut part.text)),
             ("delegate", self.delegate.as_mut().map(|part| &mut part.text)),
@@ -251,7 +255,7 @@ impl<'a> World<'a> {
         ];
         for (name, written) in parts {
             if let Some(Some(written)) = written {
-                put(text, name, &std::mem::take(written));
+                append_lines(text, name, &std::mem::take(written));
             }
         }
     }

@@ -1,28 +1,28 @@
-//! What `pathcall sim clone` has counted.
+//! Table of `pathcall sim clone`.
 
 use super::ability::Rows;
 use super::share;
-use crate::clone::Tally;
+use crate::clone::CloneCounts;
 
-pub(super) fn counts(tally: &Tally) -> Rows {
+pub(super) fn table_rows(counts: &CloneCounts) -> Rows {
     vec![
-        ("calls", tally.calls.to_string()),
-        ("answered", share(tally.answered, tally.calls)),
-        ("failed at deadlines", share(tally.failed, tally.calls)),
-        ("requests worked on", tally.executions.to_string()),
-        ("cloned", tally.cloned.to_string()),
-        ("clones dropped", tally.clones_dropped.to_string()),
-        ("second answers stopped", tally.filtered.to_string()),
-        ("second answers come", tally.redundant.to_string()),
-        ("failures set aside", tally.set_aside.to_string()),
-        ("requests sent again", tally.resent.to_string()),
-        ("refused by budgets", tally.refused.to_string()),
-        ("silent elements", tally.silent.to_string()),
-        ("frames", tally.frames.to_string()),
-        ("lost", share(tally.lost, tally.frames)),
-        ("repeated", share(tally.repeated, tally.frames)),
-        ("forged", tally.forged.to_string()),
-        ("restarts, moves", tally.incidents.to_string()),
-        ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
+        ("calls", counts.calls.to_string()),
+        ("answered", share(counts.answered, counts.calls)),
+        ("failed at deadlines", share(counts.failed, counts.calls)),
+        ("executions", counts.executions.to_string()),
+        ("cloned", counts.cloned.to_string()),
+        ("clones dropped", counts.clones_dropped.to_string()),
+        ("answers filtered", counts.filtered.to_string()),
+        ("slower answers", counts.redundant.to_string()),
+        ("failures set aside", counts.set_aside.to_string()),
+        ("requests repeated", counts.resent.to_string()),
+        ("refused by budgets", counts.refused.to_string()),
+        ("silent elements", counts.silent.to_string()),
+        ("frames", counts.frames.to_string()),
+        ("lost", share(counts.lost, counts.frames)),
+        ("repeated", share(counts.repeated, counts.frames)),
+        ("forged", counts.forged.to_string()),
+        ("incidents", counts.incidents.to_string()),
+        ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
     ]
 }

@@ -1,23 +1,23 @@
-//! What `pathcall sim delegate` has counted.
+//! Table of `pathcall sim delegate`.
 
 use super::ability::Rows;
 use super::share;
-use crate::delegate::Tally;
+use crate::delegate::DelegateCounts;
 
-pub(super) fn counts(tally: &Tally) -> Rows {
+pub(super) fn table_rows(counts: &DelegateCounts) -> Rows {
     vec![
-        ("calls", tally.calls.to_string()),
-        ("requests planned", tally.requests.to_string()),
-        ("requests worked on", tally.executions.to_string()),
-        ("replies", tally.replies.to_string()),
-        ("complete", share(tally.complete, tally.calls)),
-        ("failed", share(tally.failed, tally.calls)),
-        ("aborted", share(tally.aborted, tally.calls)),
-        ("messages", tally.messages.to_string()),
-        ("lost", share(tally.lost, tally.messages)),
-        ("repeated by a stranger", tally.repeated.to_string()),
-        ("forged", tally.forged.to_string()),
-        ("processes that died", tally.crashes.to_string()),
-        ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
+        ("calls", counts.calls.to_string()),
+        ("requests planned", counts.requests.to_string()),
+        ("executions", counts.executions.to_string()),
+        ("replies", counts.replies.to_string()),
+        ("complete", share(counts.complete, counts.calls)),
+        ("failed", share(counts.failed, counts.calls)),
+        ("aborted", share(counts.aborted, counts.calls)),
+        ("messages", counts.messages.to_string()),
+        ("lost", share(counts.lost, counts.messages)),
+        ("replayed by attacker", counts.repeated.to_string()),
+        ("forged", counts.forged.to_string()),
+        ("processes that died", counts.crashes.to_string()),
+        ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
     ]
 }

@@ -1,27 +1,27 @@
-//! What `pathcall sim function` has counted.
+//! Table of `pathcall sim function`.
 
 use super::ability::Rows;
 use super::share;
-use crate::function::Tally;
+use crate::function::FunctionCounts;
 
-pub(super) fn counts(tally: &Tally) -> Rows {
+pub(super) fn table_rows(counts: &FunctionCounts) -> Rows {
     vec![
-        ("packets", tally.packets.to_string()),
-        ("left", share(tally.out, tally.packets)),
-        ("in the element alone", share(tally.in_element, tally.out)),
-        ("lost", share(tally.lost, tally.packets)),
-        ("repeated", tally.repeated.to_string()),
-        ("known for repeats", share(tally.refused, tally.repeated)),
-        ("may be overtaken", tally.reordered.to_string()),
-        ("without a server", tally.no_server.to_string()),
-        ("reports of flows", tally.reports.to_string()),
-        ("entries placed", tally.placed.to_string()),
-        ("replaced", tally.replaced.to_string()),
-        ("recalled", tally.recalled.to_string()),
-        ("changes of groups", tally.groups.to_string()),
-        ("asked for haste", tally.drains.to_string()),
-        ("groups overdue", tally.overdue.to_string()),
-        ("deaths of servers", tally.deaths.to_string()),
-        ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
+        ("packets", counts.packets.to_string()),
+        ("packets out", share(counts.out, counts.packets)),
+        ("in the element alone", share(counts.in_element, counts.out)),
+        ("lost", share(counts.lost, counts.packets)),
+        ("repeated", counts.repeated.to_string()),
+        ("repeats recognised", share(counts.refused, counts.repeated)),
+        ("reordered", counts.reordered.to_string()),
+        ("without a server", counts.no_server.to_string()),
+        ("flow reports", counts.reports.to_string()),
+        ("entries placed", counts.placed.to_string()),
+        ("replaced", counts.replaced.to_string()),
+        ("recalled", counts.recalled.to_string()),
+        ("group changes", counts.groups.to_string()),
+        ("drain requests", counts.drains.to_string()),
+        ("groups overdue", counts.overdue.to_string()),
+        ("server deaths", counts.deaths.to_string()),
+        ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
     ]
 }

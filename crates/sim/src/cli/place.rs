@@ -1,25 +1,25 @@
-//! What `pathcall sim place` has counted.
+//! Table of `pathcall sim place`.
 
 use super::ability::Rows;
 use super::share;
-use crate::place::Tally;
+use crate::place::PlaceCounts;
 
-pub(super) fn counts(tally: &Tally) -> Rows {
+pub(super) fn table_rows(counts: &PlaceCounts) -> Rows {
     vec![
-        ("requests", tally.requests.to_string()),
-        ("answered", share(tally.answered, tally.requests)),
-        ("given up", share(tally.given_up, tally.requests)),
-        ("abandoned", share(tally.abandoned, tally.requests)),
-        ("waited for others", share(tally.waited, tally.requests)),
-        ("selector full", tally.full.to_string()),
-        ("messages", tally.messages.to_string()),
-        ("follow one before", share(tally.followed, tally.messages)),
-        ("changes of path", tally.changes.to_string()),
-        ("lost", share(tally.lost, tally.messages)),
-        ("late", tally.overdue.to_string()),
-        ("failed", share(tally.failed, tally.messages)),
-        ("paths left", tally.left.to_string()),
-        ("probes", tally.probes.to_string()),
-        ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
+        ("requests", counts.requests.to_string()),
+        ("answered", share(counts.answered, counts.requests)),
+        ("given up", share(counts.given_up, counts.requests)),
+        ("abandoned", share(counts.abandoned, counts.requests)),
+        ("waited for order", share(counts.waited, counts.requests)),
+        ("selector full", counts.full.to_string()),
+        ("messages", counts.messages.to_string()),
+        ("followed another", share(counts.followed, counts.messages)),
+        ("path changes", counts.changes.to_string()),
+        ("lost", share(counts.lost, counts.messages)),
+        ("late", counts.overdue.to_string()),
+        ("failed", share(counts.failed, counts.messages)),
+        ("paths left", counts.left.to_string()),
+        ("probes", counts.probes.to_string()),
+        ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
     ]
 }

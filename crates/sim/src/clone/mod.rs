@@ -1,17 +1,17 @@
-//! Calls that any of several servers can answer: real callers and servers around the real switch program,
-//! in a network that loses, repeats and reorders, beside a stranger, while servers come, go and die.
+//! Simulation of clone: real callers and servers around the real switch program, in a network with loss, repeats and
+//! reordering, with an attacker, and with servers that join, leave and die.
 //!
 //! ```text
 //! seed ─► plan ─► world ─► outcome
-//!                  ├─ callers and servers: Caller, Worker; some servers lie about their queues
-//!                  ├─ element: Program with small tables, watched
-//!                  ├─ network: faults, a stranger; pools that change, and are heard of late
-//!                  └─ judge: one whole answer or a failure in time, nothing cloned that may not be, budgets, bounds
+//!                  ├─ callers and servers: Caller, Worker; some servers report a wrong state
+//!                  ├─ element: Program with small tables, each verdict checked
+//!                  ├─ network: faults, an attacker; pool updates that arrive late
+//!                  └─ checker: one whole answer or a failure in time, only permitted clones, budgets, bounds
 //! ```
 
+mod checker;
 pub(crate) mod element;
 mod hosts;
-mod judge;
 mod network;
 pub(crate) mod part;
 mod payload;
@@ -21,52 +21,52 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
-pub use judge::Wrong;
-pub use plan::Plan;
+pub use checker::CloneViolation;
+pub use plan::ClonePlan;
 
-use crate::ability::{self, Ability, caught};
-use crate::around::Around;
-use crate::part::Part;
-use crate::tally::tally;
-use world::World;
+use crate::counts::counts;
+use crate::environment::Environment;
+use crate::simulation::{self, Simulation, caught};
+use crate::stepping::SteppedRun;
+use world::CloneWorld;
 
-/// What became of a run.
-pub type Outcome = ability::Outcome<Tally, Wrong>;
+/// Result of a run.
+pub type CloneOutcome = simulation::RunOutcome<CloneCounts, CloneViolation>;
 
-tally! {
-    /// What was counted.
-    pub struct Tally {
-        /// Calls made.
+counts! {
+    /// Counts of a run.
+    pub struct CloneCounts {
+        /// Calls that were made.
         pub calls: u64,
         /// Calls that were answered.
         pub answered: u64,
         /// Calls that failed at their deadlines.
         pub failed: u64,
-        /// Requests that servers began to work on.
+        /// Executions.
         pub executions: u64,
-        /// Requests that were cloned on their way.
+        /// Requests that the element cloned.
         pub cloned: u64,
-        /// Clones that servers dropped because others waited.
+        /// Clones that servers dropped because their queue was not empty.
         pub clones_dropped: u64,
-        /// Second answers that were stopped on their way.
+        /// Slower answers that the element dropped.
         pub filtered: u64,
-        /// Second answers that came to callers.
+        /// Slower answers that callers received.
         pub redundant: u64,
-        /// Failures that callers did not take for the answer at once.
+        /// Failures of servers that callers set aside to wait for another answer.
         pub set_aside: u64,
-        /// Requests that callers sent again.
+        /// Repeated requests of callers.
         pub resent: u64,
-        /// Requests that a budget did not allow.
+        /// Extra requests that the hedge budget refused.
         pub refused: u64,
-        /// Times that callers began to go past a silent element.
+        /// Times that a caller began to bypass a silent element.
         pub silent: u64,
-        /// Frames sent.
+        /// Frames that were sent.
         pub frames: u64,
-        /// Frames lost.
+        /// Frames that were lost.
         pub lost: u64,
-        /// Frames that came once more.
+        /// Frames that were duplicated.
         pub repeated: u64,
-        /// Frames that a stranger made up.
+        /// Frames that the attacker forged.
         pub forged: u64,
         /// Restarts of elements, deaths of servers, changes of pools.
         pub incidents: u64,
@@ -75,31 +75,31 @@ tally! {
     }
 }
 
-/// The ability.
+/// Simulation of clone.
 #[derive(Debug, Clone, Copy)]
-pub enum Sim {}
+pub enum CloneSimulation {}
 
-impl Ability for Sim {
+impl Simulation for CloneSimulation {
     const NAME: &'static str = "clone";
-    type Plan = Plan;
-    type Tally = Tally;
-    type Wrong = Wrong;
+    type Plan = ClonePlan;
+    type Counts = CloneCounts;
+    type Violation = CloneViolation;
 
-    fn generate(seed: u64) -> Plan {
+    fn generate(seed: u64) -> ClonePlan {
         plan::generate(seed)
     }
 
-    fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let mut world = World::new(plan, Around::default());
+    fn play_with_trace(plan: &ClonePlan, text: &mut Option<String>) -> CloneOutcome {
+        let mut world = CloneWorld::new(plan, Environment::default());
         world.text = text.take();
-        let wrong = caught(|| world.play(), Wrong::Panic);
-        let failure = wrong.map(|wrong| (world.now, wrong));
+        let violation = caught(|| world.play(), CloneViolation::Panic);
+        let failure = violation.map(|violation| (world.now, violation));
         world.count();
         *text = world.text;
-        Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
+        CloneOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
     }
 
-    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-        shrink::smallest(plan, fails)
+    fn shrink_plan(plan: &ClonePlan, fails: &mut dyn FnMut(&ClonePlan) -> bool) -> ClonePlan {
+        shrink::shrink_plan(plan, fails)
     }
 }

@@ -1,59 +1,59 @@
-//! What is between hosts: delay, loss, repeats, a stranger; and what happens to hosts and pools.
+//! Network of the clone simulation: delay, loss, repeats and forged frames; and incidents at hosts and pools.
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Pool, To};
+use pathcall_endpoint::clone::{CloneDestination, Pool};
 use pathcall_wire::clone::{CLONE, ORIGINAL};
-use pathcall_wire::{Base, CloneFrame, Flags, Kind};
+use pathcall_wire::{Base, CloneFrame, Flags, FrameKind};
 
-use super::element::Leaving;
-use super::judge::Wrong;
+use super::checker::CloneViolation;
+use super::element::OutgoingFrame;
 use super::part::machine;
 use super::plan::Incident;
-use super::world::{CALLER, Happening, INCARNATION, Node, SERVER, World};
+use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, INCARNATION, SERVER};
 
-/// Time after which the controller has noticed a server's death.
-const NOTICED: Duration = Duration::from_millis(40);
-/// Time after which everybody knows of another pool, at most.
-const TOLD: Duration = Duration::from_millis(30);
-/// How much later a very late copy comes, at most.
-const LATE: Duration = Duration::from_millis(400);
+/// Time until the controller detects the death of a server.
+const DEATH_DETECTION: Duration = Duration::from_millis(40);
+/// Limit on the time until a node receives a pool update.
+const POOL_UPDATE_DELAY: Duration = Duration::from_millis(30);
+/// Limit on the extra delay of a late copy.
+const LATE_DELAY: Duration = Duration::from_millis(400);
 
-impl World<'_> {
-    /// Puts a frame on its way.
-    pub(super) fn route(&mut self, from: Node, to: To, bytes: &[u8]) {
+impl CloneWorld<'_> {
+    /// Sends a frame of a host.
+    pub(super) fn route(&mut self, from: CloneNode, to: CloneDestination, bytes: &[u8]) {
         let to = match to {
-            To::Element => Node::Element,
-            To::Endpoint(endpoint) => node(endpoint),
+            CloneDestination::Element => CloneNode::Element,
+            CloneDestination::Endpoint(endpoint) => node(endpoint),
         };
         self.send(from, to, bytes);
     }
 
-    fn send(&mut self, from: Node, to: Node, bytes: &[u8]) {
-        self.tally.frames += 1;
+    fn send(&mut self, from: CloneNode, to: CloneNode, bytes: &[u8]) {
+        self.counts.frames += 1;
         self.mix(bytes.len() as u64);
         let faulty = self.now < self.plan.faults_until;
-        self.stranger(to, bytes);
-        let cut = self.around.is_cut(self.now, machine(from), machine(to));
+        self.send_forged(to, bytes);
+        let cut = self.environment.is_cut(self.now, machine(from), machine(to));
         let lost = faulty && self.random.happens(self.plan.loss) || cut;
         let repeated = faulty && self.random.happens(self.plan.repeat) && !cut;
         let late = faulty && self.random.happens(self.plan.late) && !cut;
         if lost {
-            self.tally.lost += 1;
+            self.counts.lost += 1;
             self.line(from, || format!("LOST to {to:?}: {}", describe(bytes)));
         }
-        self.tally.repeated += u64::from(repeated) + u64::from(late);
+        self.counts.repeated += u64::from(repeated) + u64::from(late);
         let (shortest, longest) = self.plan.delay;
-        for (comes, later) in [(!lost, Duration::ZERO), (repeated, Duration::ZERO), (late, LATE)] {
+        for (comes, later) in [(!lost, Duration::ZERO), (repeated, Duration::ZERO), (late, LATE_DELAY)] {
             let at = self.now + shortest + self.random.up_to(longest - shortest) + self.random.up_to(later);
             if comes {
-                self.queue.push(at, Happening::Frame { from, to, bytes: bytes.to_vec() });
+                self.queue.push(at, CloneEvent::Frame { from, to, bytes: bytes.to_vec() });
             }
         }
     }
 
-    /// What a stranger makes of a frame that it has overheard: nothing of it may have an effect.
-    fn stranger(&mut self, to: Node, bytes: &[u8]) {
+    /// Sends a forged version of an overheard frame. It must have no effect.
+    fn send_forged(&mut self, to: CloneNode, bytes: &[u8]) {
         if self.now >= self.plan.faults_until || !self.random.happens(self.plan.forged) {
             return;
         }
@@ -61,93 +61,95 @@ impl World<'_> {
         let Ok(mut frame) = CloneFrame::new_checked(forged.as_mut_slice()) else { return };
         let (kind, junk) = (frame.kind(), self.random.bits());
         match (junk % 6, kind) {
-            // A caller can't say what only an element may.
-            (0 | 1, Kind::CloneRequest) if to == Node::Element => {
+            // The CLO field may be set by elements only.
+            (0 | 1, FrameKind::CloneRequest) if to == CloneNode::Element => {
                 frame.head_mut().set_clo(if junk & 64 == 0 { ORIGINAL } else { CLONE });
             }
-            (_, Kind::CloneRequest) if to == Node::Element => frame.base_mut().set_src_incarnation(junk as u32 | 64),
-            // An answer to a process that was here before, with the same number.
-            (0 | 1, Kind::CloneReply) => {
+            (_, FrameKind::CloneRequest) if to == CloneNode::Element => {
+                frame.base_mut().set_src_incarnation(junk as u32 | 64)
+            }
+            // An answer to an earlier process with the same call number.
+            (0 | 1, FrameKind::CloneReply) => {
                 frame.base_mut().set_dst_incarnation(INCARNATION - 1);
-                spoil(&mut forged, junk);
+                damage_payload(&mut forged, junk);
             }
-            (2, Kind::CloneReply) => {
+            (2, FrameKind::CloneReply) => {
                 frame.base_mut().set_src(SERVER + 90);
-                spoil(&mut forged, junk);
+                damage_payload(&mut forged, junk);
             }
-            (3, Kind::CloneReply) => {
+            (3, FrameKind::CloneReply) => {
                 let flags = frame.base().flags() & !Flags::FROM_SERVER;
                 frame.base_mut().set_flags(flags);
-                spoil(&mut forged, junk);
+                damage_payload(&mut forged, junk);
             }
             _ => forged.truncate((junk >> 8) as usize % (bytes.len() + 1)),
         }
-        self.tally.forged += 1;
+        self.counts.forged += 1;
         let at = self.now + self.random.up_to(self.plan.delay.1);
-        self.queue.push(at, Happening::Frame { from: Node::Stranger, to, bytes: forged });
+        self.queue.push(at, CloneEvent::Frame { from: CloneNode::Attacker, to, bytes: forged });
     }
 
-    /// A frame comes to the element.
-    pub(super) fn at_element(&mut self, bytes: Vec<u8>) -> Result<(), Wrong> {
+    /// Processes a frame at the element.
+    pub(super) fn at_element(&mut self, bytes: Vec<u8>) -> Result<(), CloneViolation> {
         if self.element.silent {
             return Ok(());
         }
-        // What a stranger makes of a request may be cloned first: then it is not the caller's, either.
+        // A forged request may be cloned first; that clone does not count as the caller's.
         if let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
             && let Some(call) = self.call_of(&frame)
         {
-            self.judge.steered(call, &frame);
+            self.checker.record_at_element(call, &frame);
         }
         let leaving = self.element.receive(self.now, bytes)?;
         for frame in leaving {
-            self.leaves(&frame)?;
+            self.forward_frame(&frame)?;
         }
         Ok(())
     }
 
-    fn leaves(&mut self, Leaving { to, bytes, cloned }: &Leaving) -> Result<(), Wrong> {
+    fn forward_frame(&mut self, OutgoingFrame { to, bytes, cloned }: &OutgoingFrame) -> Result<(), CloneViolation> {
         if *cloned
             && let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
             && let Some(call) = self.call_of(&frame)
         {
-            self.tally.cloned += 1;
-            self.judge.cloned(self.now, call, &frame)?;
+            self.counts.cloned += 1;
+            self.checker.cloned(self.now, call, &frame)?;
         }
-        self.send(Node::Element, node(*to), bytes);
+        self.send(CloneNode::Element, node(*to), bytes);
         Ok(())
     }
 
     pub(super) fn incident(&mut self, incident: Incident) {
-        self.tally.incidents += 1;
-        self.line(Node::Element, || format!("{incident:?}"));
+        self.counts.incidents += 1;
+        self.line(CloneNode::Element, || format!("{incident:?}"));
         match incident {
             Incident::Restart { silent } => {
                 self.element_is_lost();
-                self.queue.extend(silent.map(|silent| (self.now + silent, Happening::Install)));
+                self.queue.extend(silent.map(|silent| (self.now + silent, CloneEvent::Install)));
             }
             Incident::Kill { server, back } => {
                 self.servers[server].worker = None;
                 match back {
-                    // It may be back before anybody has noticed.
-                    Some(back) => self.queue.push(self.now + back, Happening::Back(server)),
-                    None => self.queue.push(self.now + NOTICED, Happening::Member(server, false)),
+                    // It may be back before its death is detected.
+                    Some(back) => self.queue.push(self.now + back, CloneEvent::Back(server)),
+                    None => self.queue.push(self.now + DEATH_DETECTION, CloneEvent::Member(server, false)),
                 }
             }
             Incident::Move { server } => {
                 let member = self.pool.servers.contains(&(SERVER + server as u32));
-                self.member(server, !member);
+                self.change_membership(server, !member);
             }
         }
     }
 
-    /// The element loses all that it knows, and is silent.
+    /// Removes all state of the element and silences it.
     pub(super) fn element_is_lost(&mut self) {
         self.element = self.element.lost(self.plan);
         self.element.silent = true;
     }
 
-    /// A server joins the pool, or leaves it; everybody hears of it sooner or later.
-    pub(super) fn member(&mut self, server: usize, member: bool) {
+    /// Adds a server to the pool or removes it, and sends the update to all nodes with random delays.
+    pub(super) fn change_membership(&mut self, server: usize, member: bool) {
         let endpoint = SERVER + server as u32;
         self.pool.servers.retain(|other| *other != endpoint);
         if member {
@@ -155,61 +157,62 @@ impl World<'_> {
             self.pool.servers.insert(at, endpoint);
         }
         self.pool.version += 1;
-        let everybody = (0..self.callers.len()).map(Node::Caller).chain((0..self.servers.len()).map(Node::Server));
-        for node in everybody.chain([Node::Element]).collect::<Vec<_>>() {
-            let at = self.now + self.random.up_to(TOLD);
-            self.queue.push(at, Happening::Told(node, self.pool.clone()));
+        let everybody =
+            (0..self.callers.len()).map(CloneNode::Caller).chain((0..self.servers.len()).map(CloneNode::Server));
+        for node in everybody.chain([CloneNode::Element]).collect::<Vec<_>>() {
+            let at = self.now + self.random.up_to(POOL_UPDATE_DELAY);
+            self.queue.push(at, CloneEvent::PoolUpdate(node, self.pool.clone()));
         }
     }
 
-    /// Somebody hears of the pool as it was some time ago; what is older than what it knows is not told.
-    pub(super) fn told(&mut self, node: Node, pool: Pool) -> Result<(), Wrong> {
+    /// Delivers a pool update to a node, unless the node has a newer one.
+    pub(super) fn update_pool(&mut self, node: CloneNode, pool: Pool) -> Result<(), CloneViolation> {
         match node {
-            Node::Caller(index) => {
-                if pool.version > self.callers[index].0.servers().version {
-                    self.callers[index].0.pool(self.now, pool);
+            CloneNode::Caller(index) => {
+                if pool.version > self.callers[index].0.pool().version {
+                    self.callers[index].0.set_pool(self.now, pool);
                 }
             }
-            Node::Server(index) => {
+            CloneNode::Server(index) => {
                 let endpoint = SERVER + index as u32;
                 let sid = self.pool.servers.iter().position(|server| *server == endpoint);
                 if let (Some(worker), Some(sid)) = (&mut self.servers[index].worker, sid) {
-                    worker.moved(sid as u16);
+                    worker.set_sid(sid as u16);
                 }
             }
-            Node::Element => self.install(),
-            Node::Stranger => {}
+            CloneNode::Element => self.install(),
+            CloneNode::Attacker => {}
         }
         self.drain(node)
     }
 
-    /// The element is told who is there, unless nobody can.
+    /// Installs the endpoints and the pool in the element.
     pub(super) fn install(&mut self) {
         let servers =
             self.servers.iter().enumerate().map(|(index, server)| (SERVER + index as u32, server.incarnation));
         let callers = (0..self.callers.len() as u32).map(|index| (CALLER + index, INCARNATION));
         let endpoints: Vec<_> = servers.chain(callers).collect();
-        // Tables are large enough for every plan.
+        // The tables are large enough for every plan.
         let installed = self.element.install(&self.pool, &endpoints);
         debug_assert!(installed.is_ok(), "{installed:?}");
     }
 }
 
-fn node(endpoint: u32) -> Node {
+fn node(endpoint: u32) -> CloneNode {
     match endpoint.checked_sub(CALLER) {
-        Some(caller) => Node::Caller(caller as usize),
-        None => Node::Server(endpoint.saturating_sub(SERVER) as usize),
+        Some(caller) => CloneNode::Caller(caller as usize),
+        None => CloneNode::Server(endpoint.saturating_sub(SERVER) as usize),
     }
 }
 
-/// Makes the payload another one.
-fn spoil(bytes: &mut [u8], junk: u64) {
+/// Changes the payload.
+fn damage_payload(bytes: &mut [u8], junk: u64) {
     if let Some(last) = bytes.last_mut() {
         *last ^= (junk >> 32) as u8 | 1;
     }
 }
 
-/// What a frame is, for people.
+/// Frame description for the trace.
 pub(super) fn describe(bytes: &[u8]) -> String {
     let Ok(frame) = CloneFrame::new_checked(bytes) else {
         return match Base::new_checked(bytes) {

@@ -1,50 +1,50 @@
-//! The run beside others: step by step, and what others do for it.
+//! Clone as a part of a combined run: single steps, and the interface to other parts.
 
-use pathcall_endpoint::clone::{Pool, WorkId};
+use pathcall_endpoint::clone::{Pool, PoolRequestId};
 use pathcall_wire::Instant;
 
-use super::judge::Wrong;
-use super::payload::Tag;
-use super::world::{CALLER, EVENTS_MAX, GAID, Happening, INCARNATION, Node, SERVER, World};
-use crate::around::ELEMENT;
-use crate::part::Part;
+use super::checker::CloneViolation;
+use super::payload::PayloadTag;
+use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, EVENTS_MAX, GAID, INCARNATION, SERVER};
+use crate::environment::ELEMENT;
+use crate::stepping::SteppedRun;
 
-/// Work that a server has begun and somebody else does.
+/// Execution on a server whose work another part runs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Begun {
+pub(crate) struct PlacedExecution {
     server: usize,
     incarnation: u32,
-    work: WorkId,
-    tag: Tag,
-    /// Nobody did it.
+    work: PoolRequestId,
+    tag: PayloadTag,
+    /// Whether the other part failed to do the work.
     pub(crate) undone: bool,
 }
 
-/// Plays until every call is over and everything is forgotten.
-impl Part for World<'_> {
-    type Wrong = Wrong;
+/// Plays until every call has ended and all state is removed.
+impl SteppedRun for CloneWorld<'_> {
+    type Violation = CloneViolation;
 
     fn next(&self) -> Option<Instant> {
         self.queue.next_at()
     }
 
-    fn step(&mut self) -> Result<(), Wrong> {
-        let Some((at, happening)) = self.queue.pop() else { return Ok(()) };
+    fn step(&mut self) -> Result<(), CloneViolation> {
+        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
         self.now = at;
         self.events += 1;
         if self.events > EVENTS_MAX {
-            return Err(Wrong::Endless(self.events));
+            return Err(CloneViolation::Endless(self.events));
         }
         self.mix(at.0);
-        self.happens(happening)
+        self.handle_event(event)
     }
 
     fn host(&self) -> Option<usize> {
         let node = match self.queue.peek()? {
-            Happening::Call(call) | Happening::GiveUp(call) => Node::Caller(self.plan.calls[*call].caller),
-            Happening::Frame { to: node, .. } | Happening::Wake(node) | Happening::Told(node, _) => *node,
-            Happening::Done { server, .. } => Node::Server(*server),
-            Happening::Up | Happening::Install => Node::Element,
+            CloneEvent::Call(call) | CloneEvent::GiveUp(call) => CloneNode::Caller(self.plan.calls[*call].caller),
+            CloneEvent::Frame { to: node, .. } | CloneEvent::Wake(node) | CloneEvent::PoolUpdate(node, _) => *node,
+            CloneEvent::Done { server, .. } => CloneNode::Server(*server),
+            CloneEvent::Up | CloneEvent::Install => CloneNode::Element,
             _ => return None,
         };
         machine(node)
@@ -54,70 +54,74 @@ impl Part for World<'_> {
         self.queue.postpone(until);
     }
 
-    fn over(&mut self) -> Result<(), Wrong> {
-        self.tally.virtual_time = self.now.since(Instant(0));
-        self.judge.over()?;
-        self.nothing_is_left()
+    fn check_end(&mut self) -> Result<(), CloneViolation> {
+        self.counts.virtual_time = self.now.since(Instant(0));
+        self.checker.check_end()?;
+        self.check_no_state_left()
     }
 }
 
-impl World<'_> {
-    /// The element loses all that it knows: it is there again at `up`, and is told of the pool at `told`, or never.
+impl CloneWorld<'_> {
+    /// Fails the element. It forwards again at `up`, and its tables are installed at `told`; `None`: never.
     pub(crate) fn element_fails(&mut self, now: Instant, up: Option<Instant>, told: Option<Instant>) {
         self.now = now;
         self.element_is_lost();
-        self.queue.extend(up.map(|at| (at, Happening::Up)));
-        self.queue.extend(told.map(|at| (at, Happening::Install)));
+        self.queue.extend(up.map(|at| (at, CloneEvent::Up)));
+        self.queue.extend(told.map(|at| (at, CloneEvent::Install)));
     }
 
-    /// What has passed what stands before the element comes to it.
-    pub(crate) fn passed(&mut self, now: Instant, bytes: Vec<u8>) -> Result<(), Wrong> {
+    /// Delivers a frame that has passed the network function in front of the element.
+    pub(crate) fn deliver_passed(&mut self, now: Instant, bytes: Vec<u8>) -> Result<(), CloneViolation> {
         self.now = now;
         self.at_element(bytes)
     }
 
-    /// Has a server begin with work that others do, if they do it there; otherwise it is done in its own time.
-    pub(super) fn begun(&mut self, begun: Begun, in_time: Instant) {
-        if machine(Node::Server(begun.server)).is_some_and(|host| self.around.is_placed(host)) {
+    /// Starts the work of an execution: on the placed host if there is one, else on the server until `in_time`.
+    pub(super) fn start_execution(&mut self, begun: PlacedExecution, in_time: Instant) {
+        if machine(CloneNode::Server(begun.server)).is_some_and(|host| self.environment.is_placed(host)) {
             self.placed.push(begun);
         } else {
             self.done_at(begun, in_time);
         }
     }
 
-    /// A server's work is done, or will be.
-    pub(crate) fn done_at(&mut self, Begun { server, incarnation, work, tag, undone }: Begun, at: Instant) {
-        self.queue.push(at, Happening::Done { server, incarnation, work, tag, undone });
+    /// Schedules the end of an execution.
+    pub(crate) fn done_at(
+        &mut self,
+        PlacedExecution { server, incarnation, work, tag, undone }: PlacedExecution,
+        at: Instant,
+    ) {
+        self.queue.push(at, CloneEvent::Done { server, incarnation, work, tag, undone });
     }
 
-    /// What a server would have taken for its work, had it done it alone.
-    pub(crate) fn service(&self, begun: &Begun) -> std::time::Duration {
+    /// Service time of the server without a placed host.
+    pub(crate) fn service(&self, begun: &PlacedExecution) -> std::time::Duration {
         self.plan.servers[begun.server].service.0
     }
 
-    /// The pool that the program was told of last, if it should know one.
+    /// Pool that was last installed, if any.
     pub(crate) fn installed(&self) -> Option<Pool> {
         self.element.installed()
     }
 }
 
-impl Begun {
-    pub(super) fn new(server: usize, incarnation: u32, work: WorkId, tag: Tag) -> Self {
+impl PlacedExecution {
+    pub(super) fn new(server: usize, incarnation: u32, work: PoolRequestId, tag: PayloadTag) -> Self {
         Self { server, incarnation, work, tag, undone: false }
     }
 }
 
-/// The pool, a caller with its incarnation, and a server, as frames name them.
+/// Ids of the pool, of a caller with its incarnation, and of a server.
 pub(crate) fn names(caller: usize, server: usize) -> (u32, (u32, u32), u32) {
     (GAID, (CALLER + caller as u32, INCARNATION), SERVER + server as u32)
 }
 
-/// The host that a node is on.
-pub(super) fn machine(node: Node) -> Option<usize> {
+/// Host index of a node.
+pub(super) fn machine(node: CloneNode) -> Option<usize> {
     match node {
-        Node::Server(index) => Some(index),
-        Node::Caller(index) => Some(index + 1),
-        Node::Element => Some(ELEMENT),
-        Node::Stranger => None,
+        CloneNode::Server(index) => Some(index),
+        CloneNode::Caller(index) => Some(index + 1),
+        CloneNode::Element => Some(ELEMENT),
+        CloneNode::Attacker => None,
     }
 }

@@ -1,21 +1,21 @@
-//! What requests and answers consist of: bytes that say whose they are, each of them.
+//! Payload of requests and answers: every byte depends on the call and the execution.
 
 use bytes::Bytes;
 
-/// Bytes of the shortest.
+/// Minimum length in bytes.
 pub(super) const SHORTEST: usize = 12;
 
-/// Whose a message is.
+/// Identity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tag {
-    /// The call.
+pub(super) struct PayloadTag {
+    /// Index of the call.
     pub(super) call: u32,
-    /// The execution that an answer is from, from 1; 0: a request.
+    /// Number of the execution that answers, from 1; 0 in a request.
     pub(super) execution: u32,
 }
 
-impl Tag {
-    /// A message of this length, at least [`SHORTEST`].
+impl PayloadTag {
+    /// Builds a message of this length, at least [`SHORTEST`].
     pub(super) fn message(self, len: usize) -> Bytes {
         let len = len.max(SHORTEST);
         let mut bytes = Vec::with_capacity(len);
@@ -26,7 +26,7 @@ impl Tag {
         bytes.into()
     }
 
-    /// Whose a message is; `None`: of nobody, or not whole.
+    /// Tag of a message; `None` if the message is damaged.
     pub(super) fn of(message: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_be_bytes(*message.get(at..)?.first_chunk()?));
         let (call, execution, len) = (word(0)?, word(4)?, word(8)?);
@@ -49,10 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_two_messages_are_no_message() {
-        let (one, other) = (Tag { call: 3, execution: 1 }.message(3000), Tag { call: 3, execution: 2 }.message(3000));
-        assert_eq!(Tag::of(&one), Some(Tag { call: 3, execution: 1 }));
+    fn mixed_parts_of_two_messages_are_rejected() {
+        let (one, other) =
+            (PayloadTag { call: 3, execution: 1 }.message(3000), PayloadTag { call: 3, execution: 2 }.message(3000));
+        assert_eq!(PayloadTag::of(&one), Some(PayloadTag { call: 3, execution: 1 }));
         let mixed = [&one[..1500], &other[1500..]].concat();
-        assert_eq!((Tag::of(&mixed), Tag::of(&one[..2999]), Tag::of(b"")), (None, None, None));
+        assert_eq!((PayloadTag::of(&mixed), PayloadTag::of(&one[..2999]), PayloadTag::of(b"")), (None, None, None));
     }
 }

@@ -1,119 +1,119 @@
-//! What a run consists of, from a seed.
+//! Plan of a clone run, drawn from a seed.
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Balance, Budget, Hedge, Options};
+use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeBudgetConfig};
 use pathcall_program::CloneSize;
 use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
 
 use crate::random::{Chance, Random};
 
-/// A whole run.
+/// Plan of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// Its seed.
+pub struct ClonePlan {
+    /// Seed of the plan.
     pub seed: u64,
-    /// Servers, in the pool from the beginning or not.
+    /// Servers, members of the pool or not.
     pub servers: Vec<ServerPlan>,
     /// Callers.
     pub callers: Vec<CallerPlan>,
-    /// Calls by the time at which they begin.
+    /// Calls, in the order of their start.
     pub calls: Vec<CallPlan>,
     /// Sizes of the element's tables.
     pub size: CloneSize,
-    /// The last number that the element has given to a request.
+    /// Last request number that the element has assigned.
     pub numbered: u64,
-    /// Time on the way from one host to another: from, to. Frames overtake each other.
+    /// Minimum and maximum of the network delay. Frames may overtake each other.
     pub delay: (Duration, Duration),
-    /// How often a frame is lost, until [`Plan::faults_until`].
+    /// Chance that a frame is lost, until [`ClonePlan::faults_until`].
     pub loss: Chance,
-    /// How often it comes twice, until then.
+    /// Chance that a frame is duplicated, until then.
     pub repeat: Chance,
-    /// How often the second copy comes much later.
+    /// Chance of a copy that arrives much later.
     pub late: Chance,
-    /// How often a stranger makes something of a frame that it has overheard.
+    /// Chance that the attacker sends a forged version of a frame.
     pub forged: Chance,
-    /// Until when there are faults.
+    /// End of the faults.
     pub faults_until: Instant,
-    /// What happens when.
+    /// Incidents by time.
     pub incidents: Vec<(Instant, Incident)>,
 }
 
-/// A server.
+/// Plan of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerPlan {
-    /// Requests that it works on at one time.
+    /// Number of worker threads.
     pub workers: usize,
-    /// Requests that wait at most.
+    /// Limit on queued requests.
     pub queue_max: usize,
-    /// How long it works on one: from, to.
+    /// Minimum and maximum of the service time.
     pub service: (Duration, Duration),
-    /// Whether it is in the pool at the beginning.
+    /// Whether it is in the pool from the start.
     pub member: bool,
-    /// Whether it says that nobody waits, or many do, whatever is so.
-    pub lies: Option<u16>,
-    /// How often it can't do what another server may.
+    /// Server state that it reports in place of the true one.
+    pub reported_state: Option<u16>,
+    /// Chance that an execution fails on this server only.
     pub fails: Chance,
 }
 
-/// A caller.
+/// Plan of a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallerPlan {
-    /// What it may send beyond one request for each call, for each kind of calls.
-    pub budgets: [Budget; PURSES],
-    /// The number of the call before its first.
+    /// Hedge budgets, by number.
+    pub budgets: [HedgeBudgetConfig; HEDGE_BUDGETS],
+    /// Call number before its first call.
     pub last_call: u32,
 }
 
-/// Kinds of calls, each with a budget of its own.
-pub const PURSES: usize = 2;
+/// Number of hedge budgets of a caller.
+pub const HEDGE_BUDGETS: usize = 2;
 
-/// A call.
+/// Plan of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPlan {
-    /// When it is made.
+    /// Start of the call.
     pub at: Instant,
-    /// By which caller.
+    /// Index of the caller.
     pub caller: usize,
-    /// How.
-    pub options: Options,
-    /// Bytes of the request.
+    /// Call options.
+    pub options: CloneOptions,
+    /// Length of the request in bytes.
     pub request: usize,
-    /// Bytes of the answer.
+    /// Length of the answer in bytes.
     pub reply: usize,
-    /// Whether the application gives it up after a while.
+    /// Time after which the application cancels the call.
     pub given_up: Option<Duration>,
 }
 
-/// Something happens.
+/// Incident at the element or at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incident {
-    /// The element loses all it knows, and is silent until it is told anew; for ever, if it never is.
+    /// The element loses all state and is silent until it is configured again.
     Restart {
-        /// For how long it is silent.
+        /// Time of silence; `None`: for good.
         silent: Option<Duration>,
     },
-    /// A server's process dies. It leaves the pool, and another one joins in its place, if it comes back.
+    /// A server process dies and leaves the pool. If it comes back, a new process joins.
     Kill {
-        /// Which.
+        /// Index of the server.
         server: usize,
-        /// When it is back.
+        /// Time until a new process starts.
         back: Option<Duration>,
     },
-    /// A server joins the pool, or leaves it in good order.
+    /// A server joins the pool, or leaves it in order.
     Move {
-        /// Which.
+        /// Index of the server.
         server: usize,
     },
 }
 
-/// Until when plans have faults.
+/// End of the faults of plans that have some.
 const FAULTS: Duration = Duration::from_millis(1_500);
 
-/// The plan of a seed.
+/// Generates the plan of a seed.
 #[must_use]
-pub fn generate(seed: u64) -> Plan {
+pub fn generate(seed: u64) -> ClonePlan {
     let mut random = Random::new(seed);
     let random = &mut random;
     let calm = random.happens(Chance::percent(25));
@@ -121,8 +121,8 @@ pub fn generate(seed: u64) -> Plan {
     let count = random.range(1..=40) as usize;
     let generous = calm || random.happens(Chance::percent(70));
     let budget = |random: &mut Random| match generous {
-        true => Budget { share: 1.0, burst: 10.0 * count as f64, per_second: 10.0 },
-        false => Budget {
+        true => HedgeBudgetConfig { share: 1.0, burst: 10.0 * count as f64, per_second: 10.0 },
+        false => HedgeBudgetConfig {
             share: random.pick(&[0.0, 0.1, 0.5]),
             burst: random.range(1..=4) as f64,
             per_second: random.pick(&[0.0, 1.0, 10.0]),
@@ -154,7 +154,7 @@ pub fn generate(seed: u64) -> Plan {
         filters: random.pick(&[1, 2]),
         slots: if calm { 1 << 16 } else { random.pick(&[1, 2, 64, 1 << 12]) },
     };
-    Plan {
+    ClonePlan {
         seed,
         incidents: if calm { Vec::new() } else { incidents(random, &servers) },
         servers,
@@ -171,13 +171,13 @@ pub fn generate(seed: u64) -> Plan {
     }
 }
 
-impl Plan {
-    /// Whether a caller makes calls after the faults, by which it finds the element again.
+impl ClonePlan {
+    /// Whether a caller makes calls after the faults, through which it detects the element again.
     pub(super) fn ends_calmly(&self, caller: usize) -> bool {
         self.calls.iter().filter(|call| call.caller == caller && call.at >= LAST).count() > 2
     }
 
-    /// Whether nothing goes wrong.
+    /// Whether no fault is injected.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.faults_until == Instant(0)
@@ -195,7 +195,7 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
                 queue_max: if calm { 1_000 } else { random.pick(&[1, 3, 100]) },
                 service: (shortest, shortest * times),
                 member: random.happens(Chance::percent(80)),
-                lies: random.happens(Chance::percent(8)).then(|| random.pick(&[0, 1, u16::MAX])),
+                reported_state: random.happens(Chance::percent(8)).then(|| random.pick(&[0, 1, u16::MAX])),
                 fails: random.pick(&[Chance(0), Chance::percent(20), Chance::percent(100)]),
             }
         })
@@ -204,23 +204,23 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
     servers
 }
 
-/// When the last calls begin.
+/// Start of the last calls.
 const LAST: Instant = Instant((FAULTS.as_millis() as u64 + 400) * 1_000_000);
 
-/// Calls after the faults, by way of the element, if it is there.
+/// Calls through the element after the end of the faults.
 fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
-    let options = Options { steered: true, deadline: Duration::from_secs(4), ..Options::default() };
-    // One caller after the other: a queue of one has room for each.
+    let options = CloneOptions { through_element: true, deadline: Duration::from_secs(4), ..CloneOptions::default() };
+    // The callers take turns, so that a queue of length one has room for each call.
     let first = LAST + Duration::from_millis(40) * caller as u32;
     let at = move |nth: u32| first + Duration::from_millis(150) * nth;
     (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
 }
 
-fn call(random: &mut Random, callers: usize, alike: Option<Options>, small: bool) -> CallPlan {
+fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small: bool) -> CallPlan {
     let mut options = alike.unwrap_or_else(|| any_options(random));
     options.idempotent = random.happens(Chance::percent(85));
     options.cancel = random.happens(Chance::percent(30));
-    options.purse = random.below(PURSES as u64) as u8;
+    options.budget = random.below(HEDGE_BUDGETS as u64) as u8;
     options.patience = random.pick(&[None, Some(Duration::ZERO), Some(Duration::from_micros(500))]);
     options.deadline = Duration::from_millis(random.pick(&[5, 100, 1_000, 4_000, 4_000]));
     let len = |random: &mut Random| match random.below(10) {
@@ -241,16 +241,16 @@ fn call(random: &mut Random, callers: usize, alike: Option<Options>, small: bool
     }
 }
 
-fn any_options(random: &mut Random) -> Options {
+fn any_options(random: &mut Random) -> CloneOptions {
     let hedge =
         Hedge { delay: Duration::from_micros(random.range(0..=50) * 100), max_attempts: random.range(1..=4) as u8 };
-    Options {
+    CloneOptions {
         clone: random.happens(Chance::percent(60)),
-        twice: random.happens(Chance::percent(15)),
+        send_to_two: random.happens(Chance::percent(15)),
         balance: random.pick(&[Balance::Random, Balance::Shortest, Balance::RoundRobin]),
-        steered: random.happens(Chance::percent(30)),
+        through_element: random.happens(Chance::percent(30)),
         hedge: random.happens(Chance::percent(20)).then_some(hedge),
-        ..Options::default()
+        ..CloneOptions::default()
     }
 }
 
@@ -264,7 +264,7 @@ fn incidents(random: &mut Random, servers: &[ServerPlan]) -> Vec<(Instant, Incid
     }
     for (server, plan) in servers.iter().enumerate() {
         if random.happens(Chance::percent(15)) {
-            // The first stays: somebody has to answer.
+            // The first server always comes back, so that the pool never stays empty.
             let back = (server == 0 || random.happens(Chance::percent(60))).then(|| pause(random));
             incidents.push((time(random), Incident::Kill { server, back }));
         } else if server > 0 && (random.happens(Chance::percent(20)) || !plan.member) {

@@ -1,125 +1,128 @@
-//! The run: hosts, the element between them, and virtual time.
+//! Event loop of a clone run: hosts, the element and the network in virtual time.
 //!
 //! ```text
 //! queue ─► event ─► caller, worker (the real ones) ─► frames ─► network ─► queue
-//!             └───► element: the switch program ─────────────────────┘        └─► stranger
+//!             └───► element: the switch program ─────────────────────┘        └─► attacker
 //! ```
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Ask, Blame, CallId, Caller, CallerConfig, Pool, WorkId, Worker, WorkerConfig};
+use pathcall_endpoint::clone::{
+    CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneWorker, CloneWorkerConfig, FailureCause, Pool,
+    PoolRequestId,
+};
 use pathcall_wire::{CloneFrame, Instant};
 
-use super::Tally;
+use super::CloneCounts;
+use super::checker::{CloneChecker, CloneViolation, is_clone};
 use super::element::Element;
-use super::judge::{Judge, Wrong, is_clone};
 use super::network::describe;
-use super::part::Begun;
-use super::payload::Tag;
-use super::plan::{Incident, Plan};
-use crate::around::Around;
+use super::part::PlacedExecution;
+use super::payload::PayloadTag;
+use super::plan::{ClonePlan, Incident};
+use crate::environment::Environment;
 use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
 use crate::trace::Millis;
 
-/// The application.
+/// GAID of the pool.
 pub(super) const GAID: u32 = 40;
-/// Endpoints: servers from here.
+/// First endpoint id of servers.
 pub(super) const SERVER: u32 = 100;
-/// Callers from here.
+/// First endpoint id of callers.
 pub(super) const CALLER: u32 = 500;
-/// The incarnation of callers.
+/// Incarnation of the callers.
 pub(super) const INCARNATION: u32 = 9;
-/// Events of a run at most.
+/// Limit on the events of a run.
 pub(super) const EVENTS_MAX: u64 = 2_000_000;
-/// Bytes of requests that a server keeps.
+/// Memory limit of a server for requests, in bytes.
 const MEMORY: usize = 400_000;
 
-/// Somebody who sends and gets frames.
+/// Sender or receiver of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Node {
+pub(super) enum CloneNode {
     Caller(usize),
     Server(usize),
     Element,
-    Stranger,
+    Attacker,
 }
 
-pub(super) enum Happening {
-    /// A call is made.
+pub(super) enum CloneEvent {
+    /// A call starts.
     Call(usize),
-    /// Its application gives it up.
+    /// The application cancels a call.
     GiveUp(usize),
     /// A frame arrives.
-    Frame { from: Node, to: Node, bytes: Vec<u8> },
-    /// A timer.
-    Wake(Node),
-    /// A server is done with a request.
-    Done { server: usize, incarnation: u32, work: WorkId, tag: Tag, undone: bool },
-    /// As planned.
+    Frame { from: CloneNode, to: CloneNode, bytes: Vec<u8> },
+    /// A timer expires.
+    Wake(CloneNode),
+    /// An execution ends.
+    Done { server: usize, incarnation: u32, work: PoolRequestId, tag: PayloadTag, undone: bool },
+    /// A planned incident happens.
     Incident(Incident),
-    /// The element is there again, and knows nobody.
+    /// The element forwards again, with empty tables.
     Up,
-    /// The element is told who is there.
+    /// The controller configures the element.
     Install,
-    /// A killed server is back.
+    /// A killed server starts again.
     Back(usize),
     /// A server leaves the pool, or joins it.
     Member(usize, bool),
-    /// Somebody hears of the pool.
-    Told(Node, Pool),
+    /// A pool update arrives at a node.
+    PoolUpdate(CloneNode, Pool),
 }
 
-pub(super) struct Server {
-    pub(super) worker: Option<Worker>,
+pub(super) struct CloneServer {
+    pub(super) worker: Option<CloneWorker>,
     pub(super) incarnation: u32,
     pub(super) wake: Option<Instant>,
 }
 
-pub(crate) struct World<'a> {
-    pub(super) plan: &'a Plan,
+pub(crate) struct CloneWorld<'a> {
+    pub(super) plan: &'a ClonePlan,
     pub(super) now: Instant,
-    pub(super) queue: EventQueue<Happening>,
+    pub(super) queue: EventQueue<CloneEvent>,
     pub(super) events: u64,
     pub(super) random: Random,
     pub(super) element: Element,
-    pub(super) servers: Vec<Server>,
-    pub(super) callers: Vec<(Caller, Option<Instant>)>,
+    pub(super) servers: Vec<CloneServer>,
+    pub(super) callers: Vec<(CloneCaller, Option<Instant>)>,
     pub(super) pool: Pool,
-    /// Calls by caller and number, while they are not over.
+    /// Open calls, by caller and call number.
     pub(super) ids: BTreeMap<(usize, u32), usize>,
-    /// The same for good: frames may be late.
+    /// All calls, by caller and call number: frames may arrive late.
     pub(super) named: BTreeMap<(usize, u32), usize>,
-    pub(super) judge: Judge<'a>,
-    pub(super) around: Around,
-    /// What is on its way through what stands before the element.
+    pub(super) checker: CloneChecker<'a>,
+    pub(super) environment: Environment,
+    /// Frames that are inside the network function in front of the element.
     pub(crate) carried: Vec<Vec<u8>>,
-    /// Work that others do.
-    pub(crate) placed: Vec<Begun>,
-    pub(crate) tally: Tally,
+    /// Executions whose work other parts run.
+    pub(crate) placed: Vec<PlacedExecution>,
+    pub(crate) counts: CloneCounts,
     pub(crate) hash: u64,
-    /// What happens, for people.
+    /// Trace text.
     pub(crate) text: Option<String>,
 }
 
-impl<'a> World<'a> {
-    pub(crate) fn new(plan: &'a Plan, around: Around) -> Self {
+impl<'a> CloneWorld<'a> {
+    pub(crate) fn new(plan: &'a ClonePlan, environment: Environment) -> Self {
         let mut random = Random::new(plan.seed ^ 0x636c_6f6e_6573_2121);
         let members = (0..plan.servers.len()).filter(|server| plan.servers[*server].member);
         let pool = Pool { gaid: GAID, version: 1, servers: members.map(|server| SERVER + server as u32).collect() };
         let mut queue = EventQueue::default();
-        queue.extend(plan.calls.iter().enumerate().map(|(index, call)| (call.at, Happening::Call(index))));
-        queue.extend(plan.incidents.iter().map(|(at, incident)| (*at, Happening::Incident(*incident))));
+        queue.extend(plan.calls.iter().enumerate().map(|(index, call)| (call.at, CloneEvent::Call(index))));
+        queue.extend(plan.incidents.iter().map(|(at, incident)| (*at, CloneEvent::Incident(*incident))));
         let caller = |(index, caller): (usize, &super::plan::CallerPlan)| {
-            let config = CallerConfig {
+            let config = CloneCallerConfig {
                 last_call: caller.last_call,
                 budgets: caller.budgets.to_vec(),
                 retry_max: Duration::from_millis(100),
                 filter_tables: plan.size.filters as u8,
-                ..CallerConfig::new(CALLER + index as u32, INCARNATION, pool.clone(), random.bits())
+                ..CloneCallerConfig::new(CALLER + index as u32, INCARNATION, pool.clone(), random.bits())
             };
-            (Caller::new(Instant(0), config), None)
+            (CloneCaller::new(Instant(0), config), None)
         };
         let callers = plan.callers.iter().enumerate().map(caller).collect();
         let mut world = Self {
@@ -127,17 +130,17 @@ impl<'a> World<'a> {
             now: Instant(0),
             queue,
             events: 0,
-            element: Element::new(plan, around.switch.clone()),
+            element: Element::new(plan, environment.switch.clone()),
             servers: Vec::new(),
             callers,
             pool,
             ids: BTreeMap::new(),
             named: BTreeMap::new(),
-            judge: Judge::new(plan, around.stands_for()),
-            around,
+            checker: CloneChecker::new(plan, environment.total_pause()),
+            environment,
             carried: Vec::new(),
             placed: Vec::new(),
-            tally: Tally::default(),
+            counts: CloneCounts::default(),
             hash: 0,
             text: None,
             random,
@@ -147,138 +150,138 @@ impl<'a> World<'a> {
         world
     }
 
-    /// A server's process that has just started.
-    fn server(&self, index: usize, incarnation: u32) -> Server {
+    /// Creates the process of a server.
+    fn server(&self, index: usize, incarnation: u32) -> CloneServer {
         let plan = &self.plan.servers[index];
         let endpoint = SERVER + index as u32;
         let sid = self.pool.servers.iter().position(|other| *other == endpoint).unwrap_or(0);
-        let config = WorkerConfig {
+        let config = CloneWorkerConfig {
             queue_max: plan.queue_max,
             memory_max: MEMORY,
             partial_max: 8,
             partial_for: Duration::from_millis(300),
-            ..WorkerConfig::new(GAID, endpoint, incarnation, sid as u16, plan.workers)
+            ..CloneWorkerConfig::new(GAID, endpoint, incarnation, sid as u16, plan.workers)
         };
-        Server { worker: Some(Worker::new(config)), incarnation, wake: None }
+        CloneServer { worker: Some(CloneWorker::new(config)), incarnation, wake: None }
     }
 
-    /// Sums up what the parties have counted.
+    /// Adds the statistics of callers and servers to the counts.
     pub(crate) fn count(&mut self) {
         for stats in self.callers.iter().map(|(caller, _)| caller.stats()) {
-            self.tally.redundant += stats.redundant;
-            self.tally.resent += stats.repeated + stats.hedged + stats.twice;
-            self.tally.refused += stats.refused;
-            self.tally.set_aside += stats.set_aside;
-            self.tally.silent += stats.silent;
+            self.counts.redundant += stats.redundant;
+            self.counts.resent += stats.repeated + stats.hedged + stats.second_requests;
+            self.counts.refused += stats.refused;
+            self.counts.set_aside += stats.set_aside;
+            self.counts.silent += stats.silent;
         }
         let workers = self.servers.iter().filter_map(|server| server.worker.as_ref());
-        self.tally.clones_dropped = workers.map(|worker| worker.stats().clones_dropped).sum();
-        self.tally.filtered += self.element.filtered();
+        self.counts.clones_dropped = workers.map(|worker| worker.stats().clones_dropped).sum();
+        self.counts.filtered += self.element.filtered();
     }
 
-    pub(super) fn nothing_is_left(&self) -> Result<(), Wrong> {
+    pub(super) fn check_no_state_left(&self) -> Result<(), CloneViolation> {
         let redundant: u64 = self.callers.iter().map(|(caller, _)| caller.stats().redundant).sum();
         let steered = self.plan.calls.iter().all(|call| {
-            !call.options.twice
+            !call.options.send_to_two
                 && call.options.hedge.is_none()
                 && call.given_up.is_none()
                 && call.options.deadline > Duration::from_secs(1)
         });
         let repeated = self.callers.iter().any(|(caller, _)| caller.stats().repeated > 0);
-        // An element lets failures pass.
+        // The element lets failures pass, so a second answer may follow.
         let all_do_it = self.plan.servers.iter().all(|server| server.fails == Chance(0));
         if self.plan.is_calm() && steered && all_do_it && !repeated && redundant > 0 {
-            return Err(Wrong::Redundant(redundant));
+            return Err(CloneViolation::Redundant(redundant));
         }
         for (index, (caller, _)) in self.callers.iter().enumerate() {
             if !caller.is_empty() {
-                return Err(Wrong::Left(format!("caller {index}")));
+                return Err(CloneViolation::Left(format!("caller {index}")));
             }
-            // Its last calls have found the element again, if it is there.
-            let finds = self.judge.is_generous(index) && self.plan.ends_calmly(index) && !self.element.silent;
+            // The last calls have detected the element again, if it forwards.
+            let finds = self.checker.is_generous(index) && self.plan.ends_calmly(index) && !self.element.silent;
             if finds && !caller.by_element() {
-                return Err(Wrong::Past(index));
+                return Err(CloneViolation::Past(index));
             }
         }
         for (index, server) in self.servers.iter().enumerate() {
             if server.worker.as_ref().is_some_and(|worker| !worker.is_empty() || worker.memory() > 0) {
-                return Err(Wrong::Left(format!("server {index}")));
+                return Err(CloneViolation::Left(format!("server {index}")));
             }
         }
         Ok(())
     }
 
-    pub(super) fn happens(&mut self, happening: Happening) -> Result<(), Wrong> {
-        match happening {
-            Happening::Call(call) => return self.call(call),
-            Happening::GiveUp(call) => {
+    pub(super) fn handle_event(&mut self, event: CloneEvent) -> Result<(), CloneViolation> {
+        match event {
+            CloneEvent::Call(call) => return self.call(call),
+            CloneEvent::GiveUp(call) => {
                 let caller = self.plan.calls[call].caller;
                 let id = self.ids.iter().find(|(_, index)| **index == call).map(|(name, _)| *name);
                 if let Some(name) = id {
                     self.ids.remove(&name);
-                    self.judge.calls[call].ended = true;
-                    self.callers[caller].0.give_up(CallId(name.1));
-                    self.line(Node::Caller(caller), || format!("call {call} GIVEN UP"));
+                    self.checker.calls[call].ended = true;
+                    self.callers[caller].0.cancel(CloneCallId(name.1));
+                    self.line(CloneNode::Caller(caller), || format!("call {call} GIVEN UP"));
                 }
             }
-            Happening::Frame { from, to, bytes } => return self.arrives(from, to, bytes),
-            Happening::Wake(node) => return self.wakes(node),
-            Happening::Done { server, incarnation, work, tag, undone } => {
+            CloneEvent::Frame { from, to, bytes } => return self.deliver_frame(from, to, bytes),
+            CloneEvent::Wake(node) => return self.wakes(node),
+            CloneEvent::Done { server, incarnation, work, tag, undone } => {
                 return self.done((server, incarnation), work, tag, undone);
             }
-            Happening::Incident(incident) => self.incident(incident),
-            Happening::Up => self.element.silent = false,
-            Happening::Install => {
+            CloneEvent::Incident(incident) => self.incident(incident),
+            CloneEvent::Up => self.element.silent = false,
+            CloneEvent::Install => {
                 self.element.silent = false;
                 self.install();
             }
-            Happening::Back(server) => {
+            CloneEvent::Back(server) => {
                 let incarnation = self.servers[server].incarnation + 1;
                 self.servers[server] = self.server(server, incarnation);
-                self.line(Node::Server(server), || "BACK".to_owned());
-                self.member(server, true);
+                self.line(CloneNode::Server(server), || "BACK".to_owned());
+                self.change_membership(server, true);
             }
-            Happening::Member(server, member) => self.member(server, member),
-            Happening::Told(node, pool) => return self.told(node, pool),
+            CloneEvent::Member(server, member) => self.change_membership(server, member),
+            CloneEvent::PoolUpdate(node, pool) => return self.update_pool(node, pool),
         }
         Ok(())
     }
 
-    fn call(&mut self, index: usize) -> Result<(), Wrong> {
+    fn call(&mut self, index: usize) -> Result<(), CloneViolation> {
         let plan = &self.plan.calls[index];
-        self.tally.calls += 1;
-        let request = Tag { call: index as u32, execution: 0 }.message(plan.request);
-        self.judge.made(self.now, index);
+        self.counts.calls += 1;
+        let request = PayloadTag { call: index as u32, execution: 0 }.message(plan.request);
+        self.checker.made(self.now, index);
         let caller = &mut self.callers[plan.caller].0;
-        let Ok(CallId(seq)) = caller.ask(self.now, Ask { request, options: plan.options }) else {
-            self.judge.calls[index].ended = true;
+        let Ok(CloneCallId(seq)) = caller.start_call(self.now, CloneCall { request, options: plan.options }) else {
+            self.checker.calls[index].ended = true;
             return Ok(());
         };
         self.ids.insert((plan.caller, seq), index);
         self.named.insert((plan.caller, seq), index);
-        self.line(Node::Caller(plan.caller), || format!("call {index} is {seq}: {:?}", plan.options));
+        self.line(CloneNode::Caller(plan.caller), || format!("call {index} is {seq}: {:?}", plan.options));
         if let Some(after) = plan.given_up {
-            self.queue.push(self.now + after, Happening::GiveUp(index));
+            self.queue.push(self.now + after, CloneEvent::GiveUp(index));
         }
-        self.drain(Node::Caller(plan.caller))
+        self.drain(CloneNode::Caller(plan.caller))
     }
 
-    fn arrives(&mut self, from: Node, to: Node, bytes: Vec<u8>) -> Result<(), Wrong> {
+    fn deliver_frame(&mut self, from: CloneNode, to: CloneNode, bytes: Vec<u8>) -> Result<(), CloneViolation> {
         self.line(to, || format!("got {}", describe(&bytes)));
         match to {
-            Node::Caller(index) => self.callers[index].0.receive(self.now, &bytes),
-            Node::Server(index) => return self.at_server(from, index, &bytes),
-            Node::Element if self.around.has_front(self.now) => self.carried.push(bytes),
-            Node::Element => return self.at_element(bytes),
-            Node::Stranger => {}
+            CloneNode::Caller(index) => self.callers[index].0.receive(self.now, &bytes),
+            CloneNode::Server(index) => return self.at_server(from, index, &bytes),
+            CloneNode::Element if self.environment.has_front(self.now) => self.carried.push(bytes),
+            CloneNode::Element => return self.at_element(bytes),
+            CloneNode::Attacker => {}
         }
         self.drain(to)
     }
 
-    fn at_server(&mut self, from: Node, index: usize, bytes: &[u8]) -> Result<(), Wrong> {
-        let frame = CloneFrame::new_checked(bytes).ok().filter(|_| from != Node::Stranger);
+    fn at_server(&mut self, from: CloneNode, index: usize, bytes: &[u8]) -> Result<(), CloneViolation> {
+        let frame = CloneFrame::new_checked(bytes).ok().filter(|_| from != CloneNode::Attacker);
         if let Some(frame) = &frame {
-            self.judge.arrives(self.call_of(frame), frame)?;
+            self.checker.check_arrival(self.call_of(frame), frame)?;
         }
         let (limits, Some(worker)) = (&self.plan.servers[index], &mut self.servers[index].worker) else {
             return Ok(());
@@ -287,32 +290,32 @@ impl<'a> World<'a> {
         worker.receive(self.now, bytes);
         let busy = frame.is_some_and(|frame| is_clone(&frame)) && waiting > 0;
         if busy && worker.waiting() > waiting {
-            return Err(Wrong::QueuedBusy(index));
+            return Err(CloneViolation::QueuedBusy(index));
         }
         let (waiting, memory) = (worker.waiting(), worker.memory());
         if waiting > limits.queue_max || memory > MEMORY {
-            return Err(Wrong::Bounds { server: index, waiting, memory });
+            return Err(CloneViolation::Bounds { server: index, waiting, memory });
         }
-        self.drain(Node::Server(index))
+        self.drain(CloneNode::Server(index))
     }
 
-    /// The call that a request is of.
+    /// Call that a request belongs to.
     pub(super) fn call_of(&self, frame: &CloneFrame<&[u8]>) -> Option<usize> {
         let caller = frame.base().src().checked_sub(CALLER)?;
         self.named.get(&(caller as usize, frame.base().seq())).copied()
     }
 
-    fn wakes(&mut self, node: Node) -> Result<(), Wrong> {
+    fn wakes(&mut self, node: CloneNode) -> Result<(), CloneViolation> {
         let now = self.now;
         let due = |wake: &mut Option<Instant>| wake.take_if(|at| *at <= now).is_some();
         match node {
-            Node::Caller(index) => {
+            CloneNode::Caller(index) => {
                 let (caller, wake) = &mut self.callers[index];
                 if due(wake) {
                     caller.poll(now);
                 }
             }
-            Node::Server(index) => {
+            CloneNode::Server(index) => {
                 let server = &mut self.servers[index];
                 if due(&mut server.wake)
                     && let Some(worker) = &mut server.worker
@@ -320,26 +323,32 @@ impl<'a> World<'a> {
                     worker.poll(now);
                 }
             }
-            Node::Element | Node::Stranger => {}
+            CloneNode::Element | CloneNode::Attacker => {}
         }
         self.drain(node)
     }
 
-    fn done(&mut self, (index, incarnation): (usize, u32), work: WorkId, tag: Tag, undone: bool) -> Result<(), Wrong> {
+    fn done(
+        &mut self,
+        (index, incarnation): (usize, u32),
+        work: PoolRequestId,
+        tag: PayloadTag,
+        undone: bool,
+    ) -> Result<(), CloneViolation> {
         let server = &mut self.servers[index];
         let Some(worker) = server.worker.as_mut().filter(|_| server.incarnation == incarnation) else {
             return Ok(());
         };
         let reply = tag.message(self.plan.calls[tag.call as usize].reply);
         let fails = self.random.happens(self.plan.servers[index].fails) || undone;
-        self.judge.done(self.now, tag, fails);
-        // Plans have no answer that is too long.
-        let finished = if fails { worker.fail(work, reply, Blame::Server) } else { worker.finish(work, reply) };
+        self.checker.done(self.now, tag, fails);
+        // No plan has an answer that exceeds the size limit.
+        let finished = if fails { worker.fail(work, reply, FailureCause::Server) } else { worker.finish(work, reply) };
         debug_assert!(finished.is_ok(), "{finished:?}");
-        self.drain(Node::Server(index))
+        self.drain(CloneNode::Server(index))
     }
 
-    pub(super) fn line(&mut self, node: Node, what: impl FnOnce() -> String) {
+    pub(super) fn line(&mut self, node: CloneNode, what: impl FnOnce() -> String) {
         if let Some(text) = &mut self.text {
             let _ = writeln!(text, "{:>12} {:<10} {}", Millis(self.now), format!("{node:?}"), what());
         }

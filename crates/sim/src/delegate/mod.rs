@@ -1,62 +1,62 @@
-//! Calls that servers pass on: real callers and workers in a network that loses, delays and reorders messages,
-//! on hosts that die, with clocks that differ, beside a stranger.
+//! Simulation of delegate: real callers and workers in a network with loss, delay and reordering, on hosts that die
+//! and whose clocks differ, with an attacker.
 //!
 //! ```text
 //! seed ─► plan ─► world ─► outcome
-//!                  ├─ host: Caller, Worker, handlers that do as planned
-//!                  ├─ stranger: repeats and forges
-//!                  └─ judge: nothing twice, complete only with all, failed in time, nothing left
+//!                  ├─ host: Caller, Worker, handlers that follow the plan
+//!                  ├─ attacker: replays and forges messages
+//!                  └─ checker: nothing twice, complete only with all, failed in time, no state left
 //! ```
 
+mod attacker;
+mod checker;
+mod handlers;
 mod host;
-mod judge;
 mod network;
 pub(crate) mod part;
 pub mod plan;
 mod shrink;
-mod stranger;
-mod work;
 pub(crate) mod world;
 
 use std::time::Duration;
 
-use pathcall_endpoint::delegate::caller::Outcome as CallOutcome;
+use pathcall_endpoint::delegate::caller::CallOutcome;
 
-pub use judge::{Tag, Wrong};
-pub use plan::Plan;
+pub use checker::{DelegateViolation, MessageTag};
+pub use plan::DelegatePlan;
 
-use crate::ability::{self, Ability, caught};
-use crate::around::Around;
-use crate::part::Part;
-use crate::tally::tally;
-use world::World;
+use crate::counts::counts;
+use crate::environment::Environment;
+use crate::simulation::{self, Simulation, caught};
+use crate::stepping::SteppedRun;
+use world::DelegateWorld;
 
-tally! {
-    /// What was counted.
-    pub struct Tally {
-        /// Calls made.
+counts! {
+    /// Counts of a run.
+    pub struct DelegateCounts {
+        /// Calls that were made.
         pub calls: u64,
         /// Requests of their trees.
         pub requests: u64,
-        /// Times that a handler began to work on one.
+        /// Executions of handlers.
         pub executions: u64,
-        /// Replies that callers got.
+        /// Replies that callers received.
         pub replies: u64,
         /// Calls that ended complete.
         pub complete: u64,
-        /// Calls that failed, each time.
+        /// Failures of calls; a retried call may count several times.
         pub failed: u64,
         /// Calls that were aborted.
         pub aborted: u64,
-        /// Messages sent.
+        /// Messages that were sent.
         pub messages: u64,
-        /// Messages that came to somebody.
+        /// Messages that were delivered.
         pub delivered: u64,
-        /// Messages lost.
+        /// Messages that were lost.
         pub lost: u64,
-        /// Messages that a stranger repeated.
+        /// Messages that the attacker replayed.
         pub repeated: u64,
-        /// Messages that a stranger made up.
+        /// Messages that the attacker forged.
         pub forged: u64,
         /// Processes that died.
         pub crashes: u64,
@@ -65,7 +65,7 @@ tally! {
     }
 }
 
-impl Tally {
+impl DelegateCounts {
     fn count(&mut self, outcome: &CallOutcome) {
         match outcome {
             CallOutcome::Complete => self.complete += 1,
@@ -75,33 +75,33 @@ impl Tally {
     }
 }
 
-/// What became of a run.
-pub type Outcome = ability::Outcome<Tally, Wrong>;
+/// Result of a run.
+pub type DelegateOutcome = simulation::RunOutcome<DelegateCounts, DelegateViolation>;
 
-/// The ability.
+/// Simulation of delegate.
 #[derive(Debug, Clone, Copy)]
-pub enum Sim {}
+pub enum DelegateSimulation {}
 
-impl Ability for Sim {
+impl Simulation for DelegateSimulation {
     const NAME: &'static str = "delegate";
-    type Plan = Plan;
-    type Tally = Tally;
-    type Wrong = Wrong;
+    type Plan = DelegatePlan;
+    type Counts = DelegateCounts;
+    type Violation = DelegateViolation;
 
-    fn generate(seed: u64) -> Plan {
+    fn generate(seed: u64) -> DelegatePlan {
         plan::generate(seed)
     }
 
-    fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let mut world = World::new(plan, Around::default());
+    fn play_with_trace(plan: &DelegatePlan, text: &mut Option<String>) -> DelegateOutcome {
+        let mut world = DelegateWorld::new(plan, Environment::default());
         world.text = text.take();
-        let wrong = caught(|| world.play(), Wrong::Panic);
-        let failure = wrong.map(|wrong| (world.now, wrong));
+        let violation = caught(|| world.play(), DelegateViolation::Panic);
+        let failure = violation.map(|violation| (world.now, violation));
         *text = world.text;
-        Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
+        DelegateOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
     }
 
-    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-        shrink::smallest(plan, fails)
+    fn shrink_plan(plan: &DelegatePlan, fails: &mut dyn FnMut(&DelegatePlan) -> bool) -> DelegatePlan {
+        shrink::shrink_plan(plan, fails)
     }
 }

@@ -1,55 +1,55 @@
-//! The run beside others: step by step, and what others do for it.
+//! Delegate as a part of a combined run: single steps, and the interface to other parts.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::{Context, Peer};
+use pathcall_endpoint::delegate::{ContextId, PeerNode};
 use pathcall_wire::Instant;
 
-use super::judge::Wrong;
-use super::world::{EVENTS_MAX, Event, World};
-use crate::part::Part;
+use super::checker::DelegateViolation;
+use super::world::{DelegateWorld, EVENTS_MAX, Event};
+use crate::stepping::SteppedRun;
 
-/// A handler that has begun, and whose first step somebody else does.
+/// Running handler whose first step another part runs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Begun {
+pub(crate) struct PlacedStep {
     host: (usize, u32),
-    execution: Context,
-    /// How long it would take alone.
+    execution: ContextId,
+    /// Time of the step without a placed host.
     pub(crate) pause: Duration,
 }
 
-/// A message on its way through what stands between hosts.
+/// Message that is inside the network function between hosts.
 #[derive(Debug, Clone)]
-pub(crate) struct Carried {
+pub(crate) struct MessageInFunction {
     to: (usize, u32),
-    from: Peer,
+    from: PeerNode,
     pub(crate) message: Bytes,
 }
 
-/// Plays until every call is over and everything is forgotten.
-impl Part for World<'_> {
-    type Wrong = Wrong;
+/// Plays until every call has ended and all state is removed.
+impl SteppedRun for DelegateWorld<'_> {
+    type Violation = DelegateViolation;
 
     fn next(&self) -> Option<Instant> {
-        let forgotten = self.over_at.is_some_and(|over_at| self.now > over_at + self.forgotten_after());
+        let forgotten = self.ended_at.is_some_and(|ended_at| self.now > ended_at + self.state_retention());
         self.queue.next_at().filter(|_| !forgotten)
     }
 
-    fn step(&mut self) -> Result<(), Wrong> {
+    fn step(&mut self) -> Result<(), DelegateViolation> {
         let Some((at, event)) = self.queue.pop() else { return Ok(()) };
         self.now = at;
         self.events += 1;
         if self.events > EVENTS_MAX {
-            return Err(Wrong::Endless(self.events));
+            return Err(DelegateViolation::Endless(self.events));
         }
         self.mix(at.0);
-        self.happens(event)?;
-        if self.over_at.is_none() && self.is_over() {
-            self.over_at = Some(self.now);
+        self.handle_event(event)?;
+        if self.ended_at.is_none() && self.is_over() {
+            self.ended_at = Some(self.now);
         }
-        // Calls that failed are over when their servers have been told to stop.
-        if self.over_at.is_some() && !self.told && self.hosts.iter().all(|host| host.caller.is_empty()) {
+        // Failed calls have ended when their servers have been told to stop.
+        if self.ended_at.is_some() && !self.told && self.hosts.iter().all(|host| host.caller.is_empty()) {
             self.told = true;
             self.last_calls();
         }
@@ -74,49 +74,58 @@ impl Part for World<'_> {
         self.queue.postpone(until);
     }
 
-    fn over(&mut self) -> Result<(), Wrong> {
-        self.tally.virtual_time = Duration::from_nanos(self.now.0);
-        self.nothing_is_left()
+    fn check_end(&mut self) -> Result<(), DelegateViolation> {
+        self.counts.virtual_time = Duration::from_nanos(self.now.0);
+        self.check_no_state_left()
     }
 }
 
-impl Carried {
-    /// Numbers of the hosts that it is from and for.
+impl MessageInFunction {
+    /// Host indexes of the sender and the receiver.
     pub(crate) fn hosts(&self) -> (u32, u32) {
         let from = super::host::host_at(self.from.address).map_or(u32::MAX, |host| host as u32);
         (from, self.to.0 as u32)
     }
 }
 
-impl World<'_> {
-    /// A message comes to its host, unless it has to pass what stands between hosts first.
-    pub(super) fn comes(&mut self, to: (usize, u32), from: Peer, message: Bytes) -> Result<(), Wrong> {
-        // A stranger's come by other ways.
-        if self.around.has_front(self.now) && from.node != super::stranger::stranger().node {
-            self.carried.push(Carried { to, from, message });
+impl DelegateWorld<'_> {
+    /// Receives a message, unless the message has to pass the network function first.
+    pub(super) fn receive_or_carry(
+        &mut self,
+        to: (usize, u32),
+        from: PeerNode,
+        message: Bytes,
+    ) -> Result<(), DelegateViolation> {
+        // Messages of the attacker do not pass the function.
+        if self.environment.has_front(self.now) && from.node != super::attacker::attacker().node {
+            self.carried.push(MessageInFunction { to, from, message });
             return Ok(());
         }
         self.deliver(to, from, &message)
     }
 
-    /// It has passed.
-    pub(crate) fn passed(&mut self, now: Instant, carried: &Carried) -> Result<(), Wrong> {
+    /// Delivers a message that has passed the network function.
+    pub(crate) fn deliver_passed(
+        &mut self,
+        now: Instant,
+        carried: &MessageInFunction,
+    ) -> Result<(), DelegateViolation> {
         self.now = now;
         self.deliver(carried.to, carried.from, &carried.message)
     }
 
-    /// A handler's first step comes after `pause`, or when others have done it.
-    pub(super) fn begun(&mut self, host: (usize, u32), execution: Context, pause: Duration) {
-        let begun = Begun { host, execution, pause };
-        if self.around.is_placed(host.0) {
+    /// Starts the first step of a handler: on the placed host if there is one, else after `pause`.
+    pub(super) fn start_execution(&mut self, host: (usize, u32), execution: ContextId, pause: Duration) {
+        let begun = PlacedStep { host, execution, pause };
+        if self.environment.is_placed(host.0) {
             self.placed.push(begun);
         } else {
             self.steps_at(begun, self.now + pause);
         }
     }
 
-    /// A handler has its first step then.
-    pub(crate) fn steps_at(&mut self, Begun { host, execution, .. }: Begun, at: Instant) {
+    /// Schedules the first step of a handler.
+    pub(crate) fn steps_at(&mut self, PlacedStep { host, execution, .. }: PlacedStep, at: Instant) {
         self.queue.push(at, Event::Step { host, execution, step: 0 });
     }
 }

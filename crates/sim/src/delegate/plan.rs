@@ -1,4 +1,4 @@
-//! What is played: hosts, calls with the trees that they lead to, and what goes wrong, all from one seed.
+//! Plan of a delegate run, drawn from a seed: hosts, calls with their request trees, and faults.
 
 use std::time::Duration;
 
@@ -7,157 +7,158 @@ use pathcall_wire::Instant;
 
 use crate::random::{Chance, Random};
 
-/// Depth of a call's tree at most, but for cycles.
+/// Limit on the depth of a call's tree, cycles excluded.
 pub const DEPTH_MAX: u32 = 12;
-/// Requests that one request leads to at most.
+/// Limit on the requests that one request sends on.
 pub const FAN_OUT_MAX: u64 = 64;
-/// Requests of one call at most.
+/// Limit on the requests of one call.
 const REQUESTS_MAX: usize = 400;
 
-/// What a handler does next.
+/// Step of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// It replies.
+pub enum HandlerAction {
+    /// Send a reply.
     Reply,
-    /// It sends the request with this index on.
+    /// Send on the request with this index.
     Delegate(usize),
-    /// It sends a request to where nobody is.
+    /// Send a request to an address without a host.
     Nowhere,
-    /// It gets nowhere from now on, and says so.
+    /// Stop making progress, and report so.
     Stall,
 }
 
-/// How a handler ends.
+/// End of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It finishes.
+pub enum HandlerEnd {
+    /// Finish.
     Finish,
-    /// It fails with this code.
+    /// Fail with this code.
     Fail(u8),
-    /// It never ends.
+    /// Never end.
     Never,
 }
 
-/// One request of a call.
+/// Plan of one request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPlan {
-    /// The host that works on it.
+    /// Host that executes it.
     pub host: usize,
-    /// What its handler does, each after a pause.
-    pub steps: Vec<(Duration, Action)>,
-    /// How it ends, after a pause.
-    pub end: (Duration, End),
-    /// Servers before it.
+    /// Steps of its handler, each after a pause.
+    pub steps: Vec<(Duration, HandlerAction)>,
+    /// Its end, after a pause.
+    pub end: (Duration, HandlerEnd),
+    /// Number of servers before it.
     pub depth: u32,
 }
 
-/// One call.
+/// Plan of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPlan {
-    /// The host that calls.
+    /// Host of the caller.
     pub host: usize,
-    /// When.
+    /// Start of the call.
     pub at: Instant,
-    /// How.
+    /// Call options.
     pub options: CallOptions,
-    /// Its requests; the first few are the caller's own.
+    /// Requests of the call; the first `roots` are sent by the caller.
     pub requests: Vec<RequestPlan>,
-    /// How many those are.
+    /// Number of requests that the caller sends.
     pub roots: usize,
-    /// When the caller gives it up.
+    /// Time from the start to an abort by the caller.
     pub aborts: Option<Duration>,
-    /// Time that the caller takes for each reply.
+    /// Time that the caller needs for each reply.
     pub consuming: Duration,
 }
 
-/// A host's process dies, and another one takes its place.
+/// Death of a host's process, and its restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crash {
-    /// Which host.
+    /// Index of the host.
     pub host: usize,
-    /// When.
+    /// Time of the death.
     pub at: Instant,
-    /// When the next process runs.
+    /// Time of the restart.
     pub back: Instant,
 }
 
-/// A run.
+/// Plan of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// The seed.
+pub struct DelegatePlan {
+    /// Seed of the plan.
     pub seed: u64,
-    /// Hosts: the rates of their clocks in millionths, and requests that each works on at one time.
+    /// Hosts: clock drift in millionths, and number of worker threads.
     pub hosts: Vec<(i64, usize)>,
-    /// Whether servers take the oldest call's request first.
+    /// Whether servers run the oldest call's request first.
     pub oldest_first: bool,
-    /// A message is held for the manifest for so long.
+    /// Time for which a message is held back for the manifest.
     pub flush: Duration,
-    /// Calls.
+    /// Calls of the run.
     pub calls: Vec<CallPlan>,
-    /// Shortest and longest time of a message on its way.
+    /// Minimum and maximum of the network delay.
     pub delay: (Duration, Duration),
-    /// Messages lost, while there are faults.
+    /// Chance that a message is lost, until the end of the faults.
     pub loss: Chance,
-    /// Requests that are long: they take time to come, and their servers see that they do.
+    /// Chance that a request is long: its transfer takes time, and the server sees the progress.
     pub long: Chance,
-    /// Connections that break, both ways, with all that is on its way.
+    /// Connections that break at a time, in both directions, with all messages in transit.
     pub breaks: Vec<(usize, usize, Instant)>,
-    /// Processes that die.
+    /// Deaths of processes.
     pub crashes: Vec<Crash>,
-    /// Messages that a stranger repeats, some long after.
+    /// Chance that the attacker replays a message.
     pub repeats: Chance,
-    /// Messages that a stranger makes up.
+    /// Chance that the attacker forges a message.
     pub forged: Chance,
-    /// Whether senders hear of messages to where nobody is.
+    /// Whether senders receive an error for a message to an address without a host.
     pub tells: bool,
-    /// Faults end here.
+    /// End of the faults.
     pub faults_until: Instant,
-    /// Whether others get in the way, of whom this plan says nothing.
+    /// Whether other parts of a combined run may disturb this one.
     pub disturbed: bool,
 }
 
-impl Plan {
-    /// Whether requests may wait for handlers of others.
+impl DelegatePlan {
+    /// Whether requests may wait for handlers of other requests.
     pub fn has_queues(&self) -> bool {
         self.hosts.iter().any(|host| host.1 < usize::MAX)
     }
 
-    /// Whether nothing is lost: then each call ends as its tree says.
+    /// Whether no message is lost; then each call ends as planned in its tree.
     pub fn is_calm(&self) -> bool {
         !self.disturbed && self.loss == Chance(0) && self.breaks.is_empty() && self.crashes.is_empty()
     }
 }
 
 impl CallPlan {
-    /// Whether its tree can't be completed.
-    pub fn is_doomed(&self) -> bool {
+    /// Whether its tree cannot be completed.
+    pub fn cannot_complete(&self) -> bool {
         self.requests.iter().any(|request| {
-            let hopeless = |step: &(Duration, Action)| matches!(step.1, Action::Nowhere | Action::Stall);
-            request.end.1 != End::Finish || request.steps.iter().any(hopeless) || request.depth > DEPTH_MAX
+            let hopeless =
+                |step: &(Duration, HandlerAction)| matches!(step.1, HandlerAction::Nowhere | HandlerAction::Stall);
+            request.end.1 != HandlerEnd::Finish || request.steps.iter().any(hopeless) || request.depth > DEPTH_MAX
         })
     }
 
-    /// Replies of its whole tree.
+    /// Number of replies of its tree.
     pub fn replies(&self) -> usize {
         self.requests.iter().map(RequestPlan::replies).sum()
     }
 }
 
 impl RequestPlan {
-    /// Replies of it.
+    /// Number of replies that it sends.
     pub fn replies(&self) -> usize {
-        self.steps.iter().filter(|step| step.1 == Action::Reply).count()
+        self.steps.iter().filter(|step| step.1 == HandlerAction::Reply).count()
     }
 }
 
-/// The plan of a seed.
+/// Generates the plan of a seed.
 #[must_use]
-pub fn generate(seed: u64) -> Plan {
+pub fn generate(seed: u64) -> DelegatePlan {
     let mut random = Random::new(seed);
     let random = &mut random;
     let micros = Duration::from_micros;
     let hosts = random.range(2..=9) as usize;
-    // Clocks that are up to 10 % apart.
+    // Clock rates differ by up to 10 %.
     let clocks = random.happens(Chance::percent(70));
     let queues = random.happens(Chance::percent(50));
     let hosts: Vec<_> = (0..hosts)
@@ -171,7 +172,7 @@ pub fn generate(seed: u64) -> Plan {
     let calls: Vec<_> = (0..calls).map(|_| call(random, hosts.len(), faults_until)).collect();
     let shortest = micros(random.range(5..=50));
     let delay = (shortest, shortest + micros(random.pick(&[0, 20, 200, 800])));
-    let mut plan = Plan {
+    let mut plan = DelegatePlan {
         seed,
         oldest_first: random.happens(Chance::percent(50)),
         flush: micros(random.pick(&[10, 100, 1000, 100_000])),
@@ -195,7 +196,7 @@ pub fn generate(seed: u64) -> Plan {
     plan
 }
 
-fn faults(random: &mut Random, plan: &mut Plan) {
+fn faults(random: &mut Random, plan: &mut DelegatePlan) {
     plan.loss = Chance(random.pick(&[0, 0, 1_000, 10_000, 50_000]));
     let (hosts, until) = (plan.hosts.len(), plan.faults_until.0);
     for _ in 0..random.pick(&[0, 0, 1, 3, 10]) {
@@ -203,7 +204,7 @@ fn faults(random: &mut Random, plan: &mut Plan) {
         plan.breaks.push((one, other, Instant(random.below(until))));
     }
     for _ in 0..random.pick(&[0, 0, 1, 1, 2, 4]) {
-        // About when a call works: before, in the middle of and after its requests.
+        // Environment the time of a call: before, during and after its requests.
         let call = random.index(plan.calls.len());
         let within = random.pick(&[300_000, 3_000_000, 60_000_000]);
         let at = Instant(plan.calls[call].at.0 + random.below(within));
@@ -218,7 +219,7 @@ fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
     let options = CallOptions::default()
         .ping_period(ping_period)
         .timeout(ping_period.mul_f64(random.range(25..=80) as f64 / 10.0))
-        // A call that is made again until it is complete takes as long as that.
+        // An exactly-once call is retried until it is complete, so it has no deadline.
         .deadline(
             (!once && random.happens(Chance::percent(5))).then(|| Duration::from_micros(random.range(100..=50_000))),
         )
@@ -231,14 +232,14 @@ fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
     for _ in 0..roots {
         tree.add(random, 0);
     }
-    // Breadth first: each gets its steps when its turn comes.
+    // Breadth first: the loop also visits the requests that it adds.
     let mut next = 0;
     while next < tree.requests.len() {
         tree.grow(random, next, shape);
         next += 1;
     }
     if !options.once && random.happens(Chance::percent(10)) {
-        tree.spoil(random);
+        tree.add_failures(random);
     }
     CallPlan {
         host: random.index(hosts),
@@ -254,16 +255,16 @@ fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
     }
 }
 
-/// What a tree looks like.
+/// Shape of a tree.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    /// Requests that lead to others, among all.
+    /// Chance that a request sends others on.
     inner: Chance,
-    /// Most requests that one leads to.
+    /// Limit on the requests that one request sends on.
     fan_out: u64,
-    /// Most replies of one.
+    /// Limit on the replies of one request.
     replies: u64,
-    /// Requests that take long.
+    /// Chance of a long pause.
     slow: Chance,
 }
 
@@ -288,7 +289,7 @@ struct Tree {
 impl Tree {
     fn add(&mut self, random: &mut Random, depth: u32) -> usize {
         let host = random.index(self.hosts);
-        let end = (Duration::ZERO, End::Finish);
+        let end = (Duration::ZERO, HandlerEnd::Finish);
         self.requests.push(RequestPlan { host, steps: Vec::new(), end, depth });
         self.requests.len() - 1
     }
@@ -299,8 +300,8 @@ impl Tree {
         let inner = depth < DEPTH_MAX && random.happens(shape.inner);
         let children = if inner { random.range(1..=shape.fan_out).min(room) } else { 0 };
         let replies = if inner { random.below(shape.replies + 1) } else { random.range(0..=shape.replies) };
-        let mut actions: Vec<_> = (0..replies).map(|_| Action::Reply).collect();
-        actions.extend((0..children).map(|_| Action::Delegate(self.add(random, depth + 1))));
+        let mut actions: Vec<_> = (0..replies).map(|_| HandlerAction::Reply).collect();
+        actions.extend((0..children).map(|_| HandlerAction::Delegate(self.add(random, depth + 1))));
         random.shuffle(&mut actions);
         let pause = |random: &mut Random| {
             let slow = random.happens(shape.slow);
@@ -310,29 +311,29 @@ impl Tree {
         self.requests[index].end.0 = pause(random);
     }
 
-    /// Has one request fail, or two.
-    fn spoil(&mut self, random: &mut Random) {
-        debug_assert!(!self.once, "what is done once is to be completed");
+    /// Makes one request fail, or several.
+    fn add_failures(&mut self, random: &mut Random) {
+        debug_assert!(!self.once, "call that is executed once must complete");
         let index = random.index(self.requests.len());
         let spoilt = &mut self.requests[index];
         let at = random.index(spoilt.steps.len() + 1);
         match random.below(5) {
-            0 => spoilt.end.1 = End::Fail(random.range(1..=16) as u8),
-            1 => spoilt.steps.insert(at, (Duration::ZERO, Action::Nowhere)),
+            0 => spoilt.end.1 = HandlerEnd::Fail(random.range(1..=16) as u8),
+            1 => spoilt.steps.insert(at, (Duration::ZERO, HandlerAction::Nowhere)),
             2 => {
-                spoilt.steps.insert(at, (Duration::ZERO, Action::Stall));
-                spoilt.end.1 = End::Never;
+                spoilt.steps.insert(at, (Duration::ZERO, HandlerAction::Stall));
+                spoilt.end.1 = HandlerEnd::Never;
             }
-            3 => self.deepen(random, index),
-            _ => (spoilt.end.1, spoilt.steps) = (End::Fail(13), Vec::new()),
+            3 => self.add_cycle(random, index),
+            _ => (spoilt.end.1, spoilt.steps) = (HandlerEnd::Fail(13), Vec::new()),
         }
     }
 
-    /// A cycle: requests one after the other, until it is too deep.
-    fn deepen(&mut self, random: &mut Random, mut index: usize) {
+    /// Adds a cycle: requests in a chain until the depth limit is exceeded.
+    fn add_cycle(&mut self, random: &mut Random, mut index: usize) {
         while self.requests[index].depth <= DEPTH_MAX {
             let next = self.add(random, self.requests[index].depth + 1);
-            self.requests[index].steps.push((Duration::ZERO, Action::Delegate(next)));
+            self.requests[index].steps.push((Duration::ZERO, HandlerAction::Delegate(next)));
             index = next;
         }
     }

@@ -1,8 +1,8 @@
-//! The run: hosts, the network and virtual time.
+//! Event loop of a delegate run: hosts and the network in virtual time.
 //!
 //! ```text
 //! queue ─► event ─► host (the real caller and worker) ─► messages ─► network ─► queue
-//!                     └─► work for handlers, replies, ends ─► judge
+//!                     └─► requests for handlers, replies, ends ─► checker
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,92 +11,92 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::caller::{CallOptions, CallerEvent, Outcome};
+use pathcall_endpoint::delegate::caller::{CallOptions, CallOutcome, CallerEvent};
 use pathcall_endpoint::delegate::worker::WorkerEvent;
-use pathcall_endpoint::delegate::{Context, Peer, for_caller};
+use pathcall_endpoint::delegate::{ContextId, PeerNode, is_for_caller};
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::parse;
 
-use super::Tally;
-use super::host::{ABORTED_FOR, Host, Out, address, payload};
-use super::judge::{Judge, Tag, Wrong};
-use super::part::{Begun, Carried};
-use super::plan::Plan;
-use crate::around::Around;
+use super::DelegateCounts;
+use super::checker::{DelegateChecker, DelegateViolation, MessageTag};
+use super::host::{ABORTED_FOR, DelegateHost, OutgoingMessages, address, payload};
+use super::part::{MessageInFunction, PlacedStep};
+use super::plan::DelegatePlan;
+use crate::environment::Environment;
 use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::trace::Millis;
 
-/// Events of a run at most.
+/// Limit on the events of a run.
 pub(super) const EVENTS_MAX: u64 = 5_000_000;
-/// Pause between two looks at what hangs.
-const CHECK: Duration = Duration::from_millis(5);
-/// Pause before a call is made again that is to be done exactly once.
-const AGAIN: Duration = Duration::from_millis(7);
-/// How often a call is made again at most.
-const AGAIN_MAX: u32 = 300;
+/// Interval of the checks for calls that hang.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// Pause before an exactly-once call is retried.
+const RETRY_PAUSE: Duration = Duration::from_millis(7);
+/// Limit on the retries of a call.
+const RETRIES_MAX: u32 = 300;
 
-/// How the calls at the end are made.
-const LAST: CallOptions =
+/// Options of the calls at the end of a run.
+const LAST_CALL: CallOptions =
     CallOptions::new().ping_period(Duration::from_millis(5)).timeout(Duration::from_millis(20)).credit(1);
 
 pub(super) enum Event {
-    /// A call begins.
+    /// A call starts.
     Start(usize),
-    /// Its caller gives it up.
+    /// The caller aborts a call.
     Abort(usize),
-    /// Its caller makes it again.
+    /// The caller retries a call.
     Again(usize),
-    /// The caller has taken a reply.
-    Consumed(usize, Context, Option<Context>),
-    /// A message comes to an incarnation of a host.
-    Deliver { to: (usize, u32), from: Peer, message: Bytes },
-    /// A long message gets on, on its way to an incarnation of a host.
+    /// The caller has consumed a reply.
+    Consumed(usize, ContextId, Option<ContextId>),
+    /// A message arrives at an incarnation of a host.
+    Deliver { to: (usize, u32), from: PeerNode, message: Bytes },
+    /// A long message makes progress towards an incarnation of a host.
     Arriving { to: (usize, u32), message: Bytes },
-    /// A host hears that its message was not delivered.
+    /// A host receives the error that its message was not delivered.
     Undelivered { host: (usize, u32), to: SocketAddr, message: Bytes },
-    /// A host's timer.
+    /// A timer of a host expires.
     Wake(usize),
-    /// A handler goes on: with its nth step.
-    Step { host: (usize, u32), execution: Context, step: usize },
-    /// What a handler did is durable.
-    Durable { host: (usize, u32), execution: Context },
-    /// A host's process dies.
+    /// A handler runs its nth step.
+    Step { host: (usize, u32), execution: ContextId, step: usize },
+    /// The effect of a handler is durable.
+    Durable { host: (usize, u32), execution: ContextId },
+    /// The process of a host dies.
     Crash(usize),
-    /// Another one takes its place.
+    /// The process of a host starts again.
     Back(usize),
-    /// What hangs?
+    /// The checker looks for calls that hang.
     Check,
 }
 
-pub(crate) struct World<'a> {
-    pub(super) plan: &'a Plan,
+pub(crate) struct DelegateWorld<'a> {
+    pub(super) plan: &'a DelegatePlan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Event>,
     pub(super) events: u64,
-    /// When all calls were over, and whether servers were told so.
-    pub(super) over_at: Option<Instant>,
+    /// Time when all calls had ended; whether servers were told so.
+    pub(super) ended_at: Option<Instant>,
     pub(super) told: bool,
     pub(super) random: Random,
-    pub(super) hosts: Vec<Host>,
-    /// Calls by id: those of the plan.
-    pub(super) ids: BTreeMap<Context, usize>,
-    names: BTreeMap<usize, Context>,
+    pub(super) hosts: Vec<DelegateHost>,
+    /// Planned calls, by id.
+    pub(super) ids: BTreeMap<ContextId, usize>,
+    names: BTreeMap<usize, ContextId>,
     retries: BTreeMap<usize, u32>,
-    pub(super) judge: Judge<'a>,
-    pub(super) around: Around,
-    /// Messages that pass what stands between hosts.
-    pub(crate) carried: Vec<Carried>,
-    /// Steps that others do.
-    pub(crate) placed: Vec<Begun>,
-    pub(crate) tally: Tally,
+    pub(super) checker: DelegateChecker<'a>,
+    pub(super) environment: Environment,
+    /// Messages that are inside the network function between hosts.
+    pub(crate) carried: Vec<MessageInFunction>,
+    /// Steps that other parts run.
+    pub(crate) placed: Vec<PlacedStep>,
+    pub(crate) counts: DelegateCounts,
     pub(crate) hash: u64,
-    /// What happens, for people.
+    /// Trace text.
     pub(crate) text: Option<String>,
 }
 
-impl<'a> World<'a> {
-    pub(crate) fn new(plan: &'a Plan, around: Around) -> Self {
+impl<'a> DelegateWorld<'a> {
+    pub(crate) fn new(plan: &'a DelegatePlan, environment: Environment) -> Self {
         let mut queue = EventQueue::default();
         for (index, call) in plan.calls.iter().enumerate() {
             queue.push(call.at, Event::Start(index));
@@ -105,60 +105,60 @@ impl<'a> World<'a> {
             queue.push(crash.at, Event::Crash(crash.host));
             queue.push(crash.back, Event::Back(crash.host));
         }
-        queue.push(Instant(0) + CHECK, Event::Check);
+        queue.push(Instant(0) + CHECK_INTERVAL, Event::Check);
         Self {
             plan,
             now: Instant(0),
             queue,
             events: 0,
-            over_at: None,
+            ended_at: None,
             told: false,
             random: Random::new(plan.seed ^ 0x6e65_7477_6f72_6b21),
-            hosts: (0..plan.hosts.len()).map(|index| Host::new(plan, index, 1)).collect(),
+            hosts: (0..plan.hosts.len()).map(|index| DelegateHost::new(plan, index, 1)).collect(),
             ids: BTreeMap::new(),
             names: BTreeMap::new(),
             retries: BTreeMap::new(),
-            judge: Judge::new(plan, around.patience),
-            around,
+            checker: DelegateChecker::new(plan, environment.wait_limit),
+            environment,
             carried: Vec::new(),
             placed: Vec::new(),
-            tally: Tally::default(),
+            counts: DelegateCounts::default(),
             hash: 0,
             text: None,
         }
     }
 
-    /// Time after which nobody knows of any call.
-    pub(super) fn forgotten_after(&self) -> Duration {
-        self.judge.longest() * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
+    /// Time after which no host may keep state of a call.
+    pub(super) fn state_retention(&self) -> Duration {
+        self.checker.longest_limit() * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
     }
 
     pub(super) fn is_over(&self) -> bool {
-        let over = |known: &super::judge::Known| match known.outcome {
-            Some(Outcome::Failed(_)) => true,
+        let over = |known: &super::checker::CallRecord| match known.outcome {
+            Some(CallOutcome::Failed(_)) => true,
             Some(_) => true,
             None => known.orphaned,
         };
         let again = |index: usize| {
             self.plan.calls[index].options.once
-                && matches!(self.judge.calls[index].outcome, Some(Outcome::Failed(_)))
-                && !self.judge.calls[index].orphaned
+                && matches!(self.checker.calls[index].outcome, Some(CallOutcome::Failed(_)))
+                && !self.checker.calls[index].orphaned
         };
         let back = self.plan.crashes.iter().map(|crash| crash.back).max().unwrap_or_default();
         self.now >= self.plan.faults_until.max(back)
-            && self.judge.calls.iter().enumerate().all(|(index, known)| over(known) && !again(index))
+            && self.checker.calls.iter().enumerate().all(|(index, known)| over(known) && !again(index))
             && self.hosts.iter().all(|host| host.up)
     }
 
-    /// Calls that only tell servers which calls have ended.
+    /// Makes calls whose only purpose is to inform servers of the calls that have ended.
     pub(super) fn last_calls(&mut self) {
         if !self.plan.calls.iter().any(|call| call.options.once) {
             return;
         }
         for host in 0..self.hosts.len() {
-            let (mut out, now) = (Out::default(), self.hosts[host].local(self.now));
+            let (mut out, now) = (OutgoingMessages::default(), self.hosts[host].local(self.now));
             let caller = &mut self.hosts[host].caller;
-            if let Ok(id) = caller.open(now, LAST) {
+            if let Ok(id) = caller.open(now, LAST_CALL) {
                 for to in 0..self.plan.hosts.len() {
                     let _ = caller.send(now, id, address(to), Bytes::new(), &mut out);
                 }
@@ -168,39 +168,39 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn nothing_is_left(&self) -> Result<(), Wrong> {
-        // Records of a caller that died are the application's to delete.
-        let lost = |index: &usize| self.plan.calls[*index].options.once && self.judge.calls[*index].orphaned;
+    pub(super) fn check_no_state_left(&self) -> Result<(), DelegateViolation> {
+        // The application has to delete the records of a caller that died.
+        let lost = |index: &usize| self.plan.calls[*index].options.once && self.checker.calls[*index].orphaned;
         let records = (0..self.plan.calls.len()).any(|index| lost(&index));
         if records {
-            return Ok(()); // Handlers may still be at work, and others wait for them.
+            return Ok(()); // // Handlers may still be running, and others may wait for them.
         }
         for host in &self.hosts {
             if !host.caller.is_empty() || !host.worker.is_empty() {
-                return Err(Wrong::Left(host.index));
+                return Err(DelegateViolation::Left(host.index));
             }
         }
         Ok(())
     }
 
-    pub(super) fn happens(&mut self, event: Event) -> Result<(), Wrong> {
+    pub(super) fn handle_event(&mut self, event: Event) -> Result<(), DelegateViolation> {
         match event {
             Event::Start(call) => self.start(call),
             Event::Abort(call) => {
                 let Some((&id, host)) = self.names.get(&call).zip(Some(self.plan.calls[call].host)) else {
                     return Ok(());
                 };
-                self.judge.calls[call].active = self.now;
+                self.checker.calls[call].active = self.now;
                 return self.on(host, |host, now, out| host.caller.abort(now, id, out));
             }
             Event::Again(call) => {
                 let id = self.names[&call];
-                self.judge.calls[call].active = self.now;
+                self.checker.calls[call].active = self.now;
                 let retries = self.retries.entry(call).or_default();
                 *retries += 1;
-                if *retries > AGAIN_MAX {
+                if *retries > RETRIES_MAX {
                     let quiet = self.now.since(self.plan.faults_until);
-                    return Err(Wrong::Hangs { call, quiet, bound: Duration::ZERO });
+                    return Err(DelegateViolation::Hangs { call, quiet, bound: Duration::ZERO });
                 }
                 return self.on(self.plan.calls[call].host, |host, now, out| {
                     let _ = host.caller.retry(now, id, out);
@@ -208,21 +208,21 @@ impl<'a> World<'a> {
             }
             Event::Consumed(host, call, from) => {
                 if let Some(&index) = self.ids.get(&call) {
-                    self.judge.calls[index].active = self.now;
+                    self.checker.calls[index].active = self.now;
                 }
-                return self.on(host, |host, _, out| host.caller.consumed(call, from, out));
+                return self.on(host, |host, _, out| host.caller.record_consumed(call, from, out));
             }
-            Event::Deliver { to, from, message } => return self.comes(to, from, message),
+            Event::Deliver { to, from, message } => return self.receive_or_carry(to, from, message),
             Event::Arriving { to: (to, incarnation), message } => {
                 if self.is_up(to, incarnation) {
-                    self.gets_on(&message);
+                    self.record_progress(&message);
                     return self.on(to, |host, now, _| host.worker.arriving(now, &message));
                 }
             }
             Event::Undelivered { host: (host, incarnation), to, message } => {
                 if self.is_up(host, incarnation) {
                     return self.on(host, |host, now, out| {
-                        if for_caller(&message) || matches!(message.get(1), Some(1)) {
+                        if is_for_caller(&message) || matches!(message.get(1), Some(1)) {
                             host.worker.undelivered(now, to, &message, out);
                         }
                         host.caller.undelivered(now, to, &message, out);
@@ -251,11 +251,11 @@ impl<'a> World<'a> {
             Event::Crash(host) => self.crash(host),
             Event::Back(host) => return self.back(host),
             Event::Check => {
-                self.judge.hangs(self.now)?;
+                self.checker.check_inactivity(self.now)?;
                 for tag in self.hosts.iter().flat_map(|host| host.handlers.values()).filter_map(|handler| handler.tag) {
-                    self.judge.works(self.now, tag.call)?;
+                    self.checker.check_handler_running(self.now, tag.call)?;
                 }
-                self.queue.push(self.now + CHECK, Event::Check);
+                self.queue.push(self.now + CHECK_INTERVAL, Event::Check);
             }
         }
         Ok(())
@@ -263,16 +263,16 @@ impl<'a> World<'a> {
 
     fn start(&mut self, call: usize) {
         let plan = &self.plan.calls[call];
-        let known = &mut self.judge.calls[call];
+        let known = &mut self.checker.calls[call];
         known.active = self.now;
         if !self.hosts[plan.host].up {
             known.orphaned = true;
             return;
         }
         known.started = true;
-        self.tally.calls += 1;
-        self.tally.requests += plan.requests.len() as u64;
-        let (mut out, now) = (Out::default(), self.hosts[plan.host].local(self.now));
+        self.counts.calls += 1;
+        self.counts.requests += plan.requests.len() as u64;
+        let (mut out, now) = (OutgoingMessages::default(), self.hosts[plan.host].local(self.now));
         let caller = &mut self.hosts[plan.host].caller;
         let Ok(id) = caller.open(now, plan.options) else { return };
         self.ids.insert(id, call);
@@ -281,7 +281,7 @@ impl<'a> World<'a> {
         let caller = &mut self.hosts[plan.host].caller;
         for request in 0..plan.roots {
             let to = address(plan.requests[request].host);
-            let _ = caller.send(now, id, to, payload(Tag { call, request, reply: 0 }), &mut out);
+            let _ = caller.send(now, id, to, payload(MessageTag { call, request, reply: 0 }), &mut out);
         }
         if let Some(after) = plan.aborts {
             self.queue.push(self.now + after, Event::Abort(call));
@@ -293,31 +293,35 @@ impl<'a> World<'a> {
     pub(super) fn deliver(
         &mut self,
         (to, incarnation): (usize, u32),
-        from: Peer,
+        from: PeerNode,
         message: &Bytes,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), DelegateViolation> {
         if !self.is_up(to, incarnation) {
             return Ok(());
         }
-        self.tally.delivered += 1;
+        self.counts.delivered += 1;
         self.line(to, || match parse(message) {
             Ok((parsed, _)) => format!("got {parsed:?}"),
             Err(error) => format!("got no message: {error}"),
         });
         self.note(from, message, (to, incarnation));
         let message = message.clone();
-        self.on(to, |host, now, out| match for_caller(&message) {
+        self.on(to, |host, now, out| match is_for_caller(&message) {
             true => host.caller.handle(now, from, &message, out),
             false => host.worker.handle(now, from, &message, out),
         })
     }
 
-    /// Does something at a host, and what follows from it.
-    pub(super) fn on(&mut self, host: usize, work: impl FnOnce(&mut Host, Instant, &mut Out)) -> Result<(), Wrong> {
+    /// Runs `work` on a host, and handles all outputs.
+    pub(super) fn on(
+        &mut self,
+        host: usize,
+        work: impl FnOnce(&mut DelegateHost, Instant, &mut OutgoingMessages),
+    ) -> Result<(), DelegateViolation> {
         if !self.hosts[host].up {
             return Ok(());
         }
-        let mut out = Out::default();
+        let mut out = OutgoingMessages::default();
         let now = self.hosts[host].local(self.now);
         work(&mut self.hosts[host], now, &mut out);
         self.route(host, out);
@@ -328,7 +332,7 @@ impl<'a> World<'a> {
             self.line(host, || format!("{event:?}"));
             match event {
                 WorkerEvent::Aborted { execution, .. } => drop(self.hosts[host].handlers.remove(&execution)),
-                WorkerEvent::Forget { call, request } => {
+                WorkerEvent::RecordObsolete { call, request } => {
                     self.hosts[host].durable.remove(&(call, request));
                     self.hosts[host].deleted.push(call);
                 }
@@ -340,14 +344,14 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// What a caller tells its application.
-    fn called(&mut self, host: usize, event: CallerEvent) -> Result<(), Wrong> {
-        let index = |id: &Context| self.ids.get(id).copied();
+    /// Handles an event of a caller.
+    fn called(&mut self, host: usize, event: CallerEvent) -> Result<(), DelegateViolation> {
+        let index = |id: &ContextId| self.ids.get(id).copied();
         match event {
             CallerEvent::Reply { call, from, item } => {
                 let Some(index) = index(&call) else { return Ok(()) };
-                self.tally.replies += 1;
-                self.judge.given(index, super::host::tag(&item))?;
+                self.counts.replies += 1;
+                self.checker.check_reply(index, super::host::tag(&item))?;
                 let pause = self.plan.calls[index].consuming;
                 self.queue.push(self.now + pause, Event::Consumed(host, call, from));
             }
@@ -355,21 +359,21 @@ impl<'a> World<'a> {
                 let Some(index) = index(&call) else { return Ok(()) };
                 self.mix(index as u64);
                 self.line(host, || format!("call {index} {call:?} ENDED {outcome:?}"));
-                self.tally.count(&outcome);
-                self.judge.ended(self.now, index, &outcome)?;
-                if self.plan.calls[index].options.once && matches!(outcome, Outcome::Failed(_)) {
-                    self.queue.push(self.now + AGAIN, Event::Again(index));
+                self.counts.count(&outcome);
+                self.checker.ended(self.now, index, &outcome)?;
+                if self.plan.calls[index].options.once && matches!(outcome, CallOutcome::Failed(_)) {
+                    self.queue.push(self.now + RETRY_PAUSE, Event::Again(index));
                 }
             }
             CallerEvent::Trace { call, tree } => {
                 let Some(index) = index(&call) else { return Ok(()) };
-                self.judge.traced(index, &tree)?;
+                self.checker.traced(index, &tree)?;
             }
         }
         Ok(())
     }
 
-    /// Sets a host's timer.
+    /// Sets the timer of a host.
     pub(super) fn arm(&mut self, host: usize) {
         let of = &mut self.hosts[host];
         let next = of.worker.next_deadline().into_iter().chain(of.caller.next_deadline()).min();

@@ -1,39 +1,39 @@
-//! What goes wrong, and what the operator wants.
+//! Incidents of the function simulation: faults, and commands of the operator.
 
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Entry, Match};
+use pathcall_function::ir::{ActionId, Match, TableEntry};
 use pathcall_function::place;
 use pathcall_function::scale;
 
 use super::plan::Incident;
-use super::program::Kind;
-use super::world::{Happening, World};
+use super::program::PacketKind;
+use super::world::{FunctionEvent, FunctionWorld};
 
-impl World<'_> {
+impl FunctionWorld<'_> {
     pub(super) fn incident(&mut self, index: usize) {
         let (_, incident) = &self.plan.incidents[index];
         self.say(|| format!("{incident:?}"));
         match incident {
             Incident::Death(server, away) => {
                 self.servers[usize::from(*server)] = None;
-                self.judge.routes(self.now, *server, None);
-                self.judge.shaken(self.now);
-                self.queue.push(self.now + *away, Happening::Back(*server));
+                self.checker.routes(self.now, *server, None);
+                self.checker.record_state_loss(self.now);
+                self.queue.push(self.now + *away, FunctionEvent::Back(*server));
             }
             Incident::Restart => self.element_is_lost(),
             Incident::Want(servers) => {
-                self.scaler.handle(self.now, scale::Input::Want(servers.clone()));
+                self.scaler.handle(self.now, scale::Input::SetWanted(servers.clone()));
             }
             Incident::Route(value, bits, hop) => {
                 self.routes.insert((*bits, *value), *hop);
                 for id in 0..self.servers.len() {
                     let Some(server) = &mut self.servers[id] else { continue };
                     let keys = vec![Match { value: (*value).into(), prefix_bits: *bits }];
-                    let table = Kind::Route.table();
+                    let table = PacketKind::Route.table();
                     let action = ActionId(table.0 + 1);
-                    let entry = Entry { keys, action, args: vec![(*hop).into()] };
+                    let entry = TableEntry { keys, action, args: vec![(*hop).into()] };
                     server.holder.add(&server.tables, table, entry);
-                    self.holder(id as u16);
+                    self.exchange_leases(id as u16);
                 }
             }
         }
@@ -43,8 +43,8 @@ impl World<'_> {
         self.element = Interpreter::new(&self.program).expect("the program runs");
         self.boot += 1;
         self.installer.restarted();
-        self.judge.shaken(self.now);
-        self.control(Happening::ToPlacer { element: None, input: place::Input::ElementRestarted });
-        self.control(Happening::ToScaler { element: None, input: scale::Input::ElementRestarted });
+        self.checker.record_state_loss(self.now);
+        self.control(FunctionEvent::ToPlacer { element: None, input: place::Input::ElementRestarted });
+        self.control(FunctionEvent::ToScaler { element: None, input: scale::Input::ElementRestarted });
     }
 }

@@ -1,17 +1,18 @@
-//! A network function that is split: the real placement, scaling and generated parts, in the interpreter, around a small
-//! function whose packets say what became of them; servers die, the element restarts, groups change, packets get lost.
+//! Simulation of function: real placement, scaling and generated parts, run by the interpreter around a small
+//! function whose packets carry the results to check. Servers die, the element restarts, groups change and packets
+//! are lost.
 //!
 //! ```text
 //! seed ─► plan ─► world ─► outcome
 //!                  ├─ element: Interpreter with the split program; Installer
-//!                  ├─ servers: handler, mirrored tables, Holder
+//!                  ├─ servers: handler, mirrored tables, LeaseHolder
 //!                  ├─ controller: Placer, Scaler
-//!                  └─ judge: split equals whole, per flow; order; nothing lost where nothing failed; room; rest
+//!                  └─ checker: split equals whole, per flow; order; no loss without a fault; capacity; no state left
 //! ```
 
+mod checker;
 mod control;
 mod incident;
-mod judge;
 pub(crate) mod part;
 pub mod plan;
 mod program;
@@ -21,53 +22,53 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
-pub use judge::Wrong;
-pub use plan::Plan;
-pub use program::Kind;
+pub use checker::FunctionViolation;
+pub use plan::FunctionPlan;
+pub use program::PacketKind;
 
-use crate::ability::{self, Ability, caught};
-use crate::around::Around;
-use crate::part::Part;
-use crate::tally::tally;
-use world::World;
+use crate::counts::counts;
+use crate::environment::Environment;
+use crate::simulation::{self, Simulation, caught};
+use crate::stepping::SteppedRun;
+use world::FunctionWorld;
 
-/// What became of a run.
-pub type Outcome = ability::Outcome<Tally, Wrong>;
+/// Result of a run.
+pub type FunctionOutcome = simulation::RunOutcome<FunctionCounts, FunctionViolation>;
 
-tally! {
-    /// What was counted.
-    pub struct Tally {
+counts! {
+    /// Counts of a run.
+    pub struct FunctionCounts {
         /// Packets that came in.
         pub packets: u64,
-        /// Packets that left.
+        /// Packets that came out.
         pub out: u64,
-        /// Of them, those that no server worked on.
+        /// Packets that came out without having been at a server.
         pub in_element: u64,
-        /// Requests to servers.
+        /// Requests that were sent to servers.
         pub requests: u64,
-        /// Packets lost on their way to or from servers, or with them.
+        /// Packets that were lost between element and servers, or with a server.
         pub lost: u64,
-        /// Packets that came once more, to a server or back.
+        /// Packets that were repeated between element and servers.
         pub repeated: u64,
-        /// Of them, those that a server or the element knew for repeats.
+        /// Repeats that a server or the element recognised.
         pub refused: u64,
-        /// Packets that others of their flow may overtake.
+        /// Packets that later ones of their flow may overtake.
         pub reordered: u64,
-        /// Packets that found no server.
+        /// Packets for which there was no server.
         pub no_server: u64,
         /// Reports of flows.
         pub reports: u64,
-        /// Entries that came into the element.
+        /// Entries that were placed in the element.
         pub placed: u64,
-        /// That left for others.
+        /// Entries that were replaced by others.
         pub replaced: u64,
-        /// That left because a server said so.
+        /// Entries that a server recalled.
         pub recalled: u64,
         /// Changes of server groups.
         pub groups: u64,
-        /// Times that servers were asked for haste.
+        /// Drain messages that were sent to servers.
         pub drains: u64,
-        /// Old groups that went although flows needed them: the operator had said when.
+        /// Old groups that ended at the operator's limit although flows still needed them.
         pub overdue: u64,
         /// Servers that died.
         pub deaths: u64,
@@ -76,30 +77,30 @@ tally! {
     }
 }
 
-/// The ability.
+/// Simulation of function.
 #[derive(Debug, Clone, Copy)]
-pub enum Sim {}
+pub enum FunctionSimulation {}
 
-impl Ability for Sim {
+impl Simulation for FunctionSimulation {
     const NAME: &'static str = "function";
-    type Plan = Plan;
-    type Tally = Tally;
-    type Wrong = Wrong;
+    type Plan = FunctionPlan;
+    type Counts = FunctionCounts;
+    type Violation = FunctionViolation;
 
-    fn generate(seed: u64) -> Plan {
+    fn generate(seed: u64) -> FunctionPlan {
         plan::generate(seed)
     }
 
-    fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let mut world = World::new(plan, Around::default());
+    fn play_with_trace(plan: &FunctionPlan, text: &mut Option<String>) -> FunctionOutcome {
+        let mut world = FunctionWorld::new(plan, Environment::default());
         world.text = text.take();
-        let wrong = caught(|| world.play(), Wrong::Panic);
-        let failure = wrong.map(|wrong| (world.now, wrong));
+        let violation = caught(|| world.play(), FunctionViolation::Panic);
+        let failure = violation.map(|violation| (world.now, violation));
         *text = world.text;
-        Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
+        FunctionOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
     }
 
-    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-        shrink::smallest(plan, fails)
+    fn shrink_plan(plan: &FunctionPlan, fails: &mut dyn FnMut(&FunctionPlan) -> bool) -> FunctionPlan {
+        shrink::shrink_plan(plan, fails)
     }
 }

@@ -1,49 +1,51 @@
-//! The run beside others: step by step, and what it carries for them.
+//! Function as a part of a combined run: single steps, and the packets that it carries for other parts.
 
 use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-use super::judge::Wrong;
+use super::checker::FunctionViolation;
 use super::plan::{BEGINS, TRAFFIC};
-use super::program::{Kind, Packet};
-use super::server::Server;
-use super::world::{EVENTS_MAX, World};
-use crate::part::Part;
+use super::program::{Packet, PacketKind};
+use super::server::SimulatedServer;
+use super::world::{EVENTS_MAX, FunctionWorld};
+use crate::stepping::SteppedRun;
 
-/// When traffic has ended, everything has to be at rest after so long.
-const REST: Duration = Duration::from_millis(1_500);
-/// Flows of others begin here.
+/// Time after the end of the traffic within which all state must be removed.
+const REST_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// First flow key of other parts' packets.
 const OTHERS: u32 = 1 << 20;
 
-/// A packet of somebody else that has passed.
+/// Packet of another part that has left the function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Passed {
-    /// The number that it was given.
+pub(crate) struct ForwardedPacket {
+    /// Sequence number that the function gave it.
     pub(crate) sequence: u32,
-    /// What it carries.
+    /// Payload of the packet.
     pub(crate) payload: Vec<u8>,
 }
 
-/// From when and until when it carries what others send: it has servers by then, and has traffic of its own.
-pub(crate) const CARRIES: (Instant, Instant) = (Instant(BEGINS.as_nanos() as u64), Instant(TRAFFIC.as_nanos() as u64));
+/// Start and end of the time in which the function carries packets of other parts; it has servers and own traffic
+/// then.
+pub(crate) const CARRY_SPAN: (Instant, Instant) =
+    (Instant(BEGINS.as_nanos() as u64), Instant(TRAFFIC.as_nanos() as u64));
 
-/// Plays until all is over and everything is at rest.
-impl Part for World<'_> {
-    type Wrong = Wrong;
+/// Plays until all packets have left and all state is removed.
+impl SteppedRun for FunctionWorld<'_> {
+    type Violation = FunctionViolation;
 
     fn next(&self) -> Option<Instant> {
-        self.queue.next_at().filter(|at| *at <= Instant(0) + TRAFFIC + REST)
+        self.queue.next_at().filter(|at| *at <= Instant(0) + TRAFFIC + REST_TIMEOUT)
     }
 
-    fn step(&mut self) -> Result<(), Wrong> {
-        let Some((at, happening)) = self.queue.pop() else { return Ok(()) };
+    fn step(&mut self) -> Result<(), FunctionViolation> {
+        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
         self.now = at;
         self.events += 1;
         if self.events > EVENTS_MAX {
-            return Err(Wrong::Endless(EVENTS_MAX));
+            return Err(FunctionViolation::Endless(EVENTS_MAX));
         }
-        self.happen(happening)?;
+        self.handle_event(event)?;
         self.controller();
         Ok(())
     }
@@ -56,45 +58,46 @@ impl Part for World<'_> {
         self.queue.postpone(until);
     }
 
-    fn over(&mut self) -> Result<(), Wrong> {
-        self.tally.virtual_time = self.now - Instant(0);
+    fn check_end(&mut self) -> Result<(), FunctionViolation> {
+        self.counts.virtual_time = self.now - Instant(0);
         let (place, scale) = (self.placer.stats(), self.scaler.stats());
-        (self.tally.placed, self.tally.replaced, self.tally.recalled) = (place.placed, place.replaced, place.recalled);
-        (self.tally.groups, self.tally.deaths, self.tally.drains) = (scale.changes, scale.deaths, scale.drains);
-        self.tally.overdue = scale.overdue;
-        let idle = self.servers.iter().flatten().all(Server::is_idle);
+        (self.counts.placed, self.counts.replaced, self.counts.recalled) =
+            (place.placed, place.replaced, place.recalled);
+        (self.counts.groups, self.counts.deaths, self.counts.drains) = (scale.changes, scale.deaths, scale.drains);
+        self.counts.overdue = scale.overdue;
+        let idle = self.servers.iter().flatten().all(SimulatedServer::is_idle);
         if self.placer.placed() != 0 || !idle {
-            return Err(Wrong::NotIdle { placed: self.placer.placed() });
+            return Err(FunctionViolation::NotIdle { placed: self.placer.placed() });
         }
-        self.judge.finish(self.plan.faulty() || self.overflowed > 0)
+        self.checker.finish(self.plan.faulty() || self.overflowed > 0)
     }
 }
 
-impl World<'_> {
-    /// A packet of somebody else's flow comes in from the network; the number by which it is known.
-    pub(crate) fn carry(&mut self, now: Instant, flow: u32, payload: &[u8]) -> Result<u32, Wrong> {
+impl FunctionWorld<'_> {
+    /// Sends a packet of another part's flow into the function; returns its sequence number.
+    pub(crate) fn carry(&mut self, now: Instant, flow: u32, payload: &[u8]) -> Result<u32, FunctionViolation> {
         self.now = now;
         self.sequence += 1;
         let sequence = self.sequence;
-        let packet = Packet { kind: Kind::Count, last: false, key: OTHERS + flow, sequence, a: 0, b: 0 };
-        self.tally.packets += 1;
-        self.judge.sent(now, &packet);
+        let packet = Packet { kind: PacketKind::Count, last: false, key: OTHERS + flow, sequence, a: 0, b: 0 };
+        self.counts.packets += 1;
+        self.checker.sent(now, &packet);
         self.process(1, &[&packet.emit()[..], payload].concat())?;
         self.controller();
         Ok(sequence)
     }
 
-    /// The element loses all that it holds.
+    /// Restarts the element without state.
     pub(crate) fn element_fails(&mut self, now: Instant) {
         self.now = now;
         self.element_is_lost();
         self.controller();
     }
 
-    /// A packet leaves: of what it carries for others they hear.
-    pub(super) fn leaves(&mut self, packet: &Packet, payload: &[u8]) {
-        if packet.key >= OTHERS && packet.kind == Kind::Count {
-            self.passed.push(Passed { sequence: packet.sequence, payload: payload.to_vec() });
+    /// Passes a packet of another part on when it leaves.
+    pub(super) fn forward_packet(&mut self, packet: &Packet, payload: &[u8]) {
+        if packet.key >= OTHERS && packet.kind == PacketKind::Count {
+            self.passed.push(ForwardedPacket { sequence: packet.sequence, payload: payload.to_vec() });
         }
     }
 }

@@ -1,85 +1,85 @@
-//! What a seed plays: traffic, hosts, faults, the operator's wishes.
+//! Plan of a function run, drawn from a seed: traffic, servers, faults, and commands of the operator.
 
 use std::time::Duration;
 
-use pathcall_function::place::{self, Strategy};
+use pathcall_function::place::{self, PlacementStrategy};
 use pathcall_function::scale;
 use pathcall_function::split::balance::Sizes;
 use pathcall_wire::Instant;
 
-use super::program::Kind;
+use super::program::PacketKind;
 use crate::random::{Chance, Random};
 
-/// Traffic comes until then; then everything has to come to rest.
+/// End of the traffic.
 pub(super) const TRAFFIC: Duration = Duration::from_millis(600);
-/// It begins then, when servers are known.
+/// Start of the traffic; the servers are known by then.
 pub(super) const BEGINS: Duration = Duration::from_millis(30);
-/// An entry of a server that nothing used for so long goes.
+/// Time after which a server removes an unused entry.
 pub(super) const ENTRY_IDLE: Duration = Duration::from_millis(150);
 
-/// A run.
+/// Plan of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// Where chance comes from.
+pub struct FunctionPlan {
+    /// Seed of the plan.
     pub seed: u64,
-    /// How large the generated parts are.
+    /// Sizes of the generated parts.
     pub sizes: Sizes,
-    /// How entries are placed.
+    /// Configuration of the placement.
     pub place: place::Config,
-    /// How groups change.
+    /// Configuration of the scaling.
     pub scale: scale::Config,
-    /// Servers that there are.
+    /// Number of servers.
     pub servers: usize,
-    /// Of them, those that the operator wants at first.
+    /// Servers that the operator wants at the start.
     pub wanted: Vec<u16>,
-    /// What is sent, when.
-    pub packets: Vec<(Instant, Sent)>,
-    /// What goes wrong or is changed, when.
+    /// Packets, by time.
+    pub packets: Vec<(Instant, PacketPlan)>,
+    /// Incidents, by time.
     pub incidents: Vec<(Instant, Incident)>,
-    /// Prefixes at first: value, bits, next hop.
+    /// Initial routes: value, prefix length, next hop.
     pub routes: Vec<(u32, u16, u32)>,
-    /// A packet between element and server gets lost.
+    /// Chance that a packet between element and server is lost.
     pub loss: Chance,
-    /// A packet between element and server comes once more.
+    /// Chance that a packet between element and server is repeated.
     pub repeat: Chance,
-    /// Others of its flow may overtake a packet between element and server.
+    /// Chance that later packets of its flow may overtake a packet between element and server.
     pub reorder: Chance,
-    /// A packet's way to or from a server, at least and at most.
+    /// Minimum and maximum of the delay between element and server.
     pub delay: (Duration, Duration),
-    /// A server's time for a packet.
+    /// Service time of a packet.
     pub service: Duration,
-    /// Between controller and everybody.
+    /// Delay of control messages.
     pub control: Duration,
-    /// Whether others get in the way, of whom this plan says nothing.
+    /// Whether other parts of a combined run may disturb this one.
     pub disturbed: bool,
 }
 
-/// A packet that is sent.
+/// Planned packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
-    /// What it wants. Of `Back`, the key is the flow whose value it goes to.
-    pub kind: Kind,
-    /// Its flow.
+pub struct PacketPlan {
+    /// Kind of the packet. The key of a `Back` packet is the flow whose value it is sent to.
+    pub kind: PacketKind,
+    /// Key of its flow.
     pub key: u32,
     /// Whether it ends its flow.
     pub last: bool,
 }
 
-/// What happens beside traffic.
+/// Incident beside the traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incident {
-    /// A server dies, and is back after a while.
+    /// A server dies and restarts after this time.
     Death(u16, Duration),
-    /// The element loses all.
+    /// The element restarts without state.
     Restart,
-    /// The operator wants these servers.
+    /// The operator changes the wanted servers.
     Want(Vec<u16>),
-    /// The operator adds a route, or gives one another next hop.
+    /// The operator adds a route, or changes its next hop.
     Route(u32, u16, u32),
 }
 
-impl Plan {
-    /// Whether packets may get lost.
+impl FunctionPlan {
+    /// Whether packets may be lost.
     #[must_use]
     pub fn faulty(&self) -> bool {
         let fault = |(_, incident): &(Instant, Incident)| matches!(incident, Incident::Death(..) | Incident::Restart);
@@ -87,9 +87,9 @@ impl Plan {
     }
 }
 
-/// The plan of a seed.
+/// Generates the plan of a seed.
 #[must_use]
-pub fn generate(seed: u64) -> Plan {
+pub fn generate(seed: u64) -> FunctionPlan {
     let mut random = Random::new(seed ^ 0x6675_6e63_7469_6f6e);
     let servers = random.range(1..=4) as usize;
     let faulty = !random.happens(Chance::percent(40));
@@ -100,7 +100,7 @@ pub fn generate(seed: u64) -> Plan {
     };
     let mut ms = |from: u64, to: u64| Duration::from_millis(random.range(from..=to));
     let place = place::Config {
-        strategy: Strategy::Threshold,
+        strategy: PlacementStrategy::Threshold,
         idle: ms(20, 100),
         stay: ms(5, 40),
         advantage: 1.2,
@@ -121,11 +121,11 @@ pub fn generate(seed: u64) -> Plan {
     };
     let place = place::Config {
         strategy: random.pick(&[
-            Strategy::None,
-            Strategy::Random,
-            Strategy::Heap,
-            Strategy::Threshold,
-            Strategy::Threshold,
+            PlacementStrategy::None,
+            PlacementStrategy::Random,
+            PlacementStrategy::Heap,
+            PlacementStrategy::Threshold,
+            PlacementStrategy::Threshold,
         ]),
         k: random.pick(&[0.1, 1.0, 4.0]),
         batch: random.pick(&[1, 7, 1000]),
@@ -146,7 +146,7 @@ pub fn generate(seed: u64) -> Plan {
     let routes = (0..random.range(3..=25)).map(|_| route(&mut random)).collect();
     let longest = random.range(60..=900);
     let delay = (Duration::from_micros(random.range(5..=50)), Duration::from_micros(longest));
-    let mut plan = Plan {
+    let mut plan = FunctionPlan {
         seed,
         sizes,
         place,
@@ -170,14 +170,14 @@ pub fn generate(seed: u64) -> Plan {
     plan
 }
 
-/// Links that repeat, and links on which packets overtake each other; and how long an operator waits for old flows.
-fn links(random: &mut Random, plan: &mut Plan) {
+/// Draws repeats and reordering of the links, and the operator's limits for old flows.
+fn links(random: &mut Random, plan: &mut FunctionPlan) {
     if random.happens(Chance::percent(30)) {
         plan.repeat = Chance(random.range(1_000..=60_000) as u32);
     }
     if random.happens(Chance::percent(20)) {
         plan.reorder = Chance(random.range(10_000..=300_000) as u32);
-        // Of packets that overtake each other nobody can say which are behind their flow's last.
+        // With reordering, the packets behind the last one of their flow are unknown.
         plan.packets.iter_mut().for_each(|(_, sent)| sent.last = false);
     }
     if random.happens(Chance::percent(30)) {
@@ -199,7 +199,7 @@ fn subset(random: &mut Random, servers: usize) -> Vec<u16> {
     all
 }
 
-/// Prefixes of a few bits in one corner, so that many lie within others.
+/// Draws a short prefix in a small range, so that many prefixes nest.
 fn route(random: &mut Random) -> (u32, u16, u32) {
     let bits = random.pick(&[0u16, 4, 8, 16, 24, 26, 28, 30, 32]);
     let value = 0x0a00_0000 | (random.below(64) as u32 * 5) | (random.below(2) as u32) << 20;
@@ -207,7 +207,7 @@ fn route(random: &mut Random) -> (u32, u16, u32) {
     (value & mask, bits, 1 + random.below(1000) as u32)
 }
 
-fn traffic(random: &mut Random) -> Vec<(Instant, Sent)> {
+fn traffic(random: &mut Random) -> Vec<(Instant, PacketPlan)> {
     let flows = random.range(4..=40);
     let alpha = random.pick(&[0.0, 0.5, 0.9, 0.99, 1.2]);
     let weights: Vec<u64> = (1..=flows).map(|rank| (1e6 * (rank as f64).powf(-alpha)) as u64).collect();
@@ -226,11 +226,18 @@ fn traffic(random: &mut Random) -> Vec<(Instant, Sent)> {
             }
             None => true,
         });
-        let kind = random.pick(&[Kind::Count, Kind::Count, Kind::Out, Kind::Out, Kind::Back, Kind::Route]);
+        let kind = random.pick(&[
+            PacketKind::Count,
+            PacketKind::Count,
+            PacketKind::Out,
+            PacketKind::Out,
+            PacketKind::Back,
+            PacketKind::Route,
+        ]);
         let key = rank.unwrap_or(0) as u32;
-        let key = if kind == Kind::Route { 0x0a00_0000 | (key * 7) | (key % 2) << 20 } else { key + 1 };
-        let last = matches!(kind, Kind::Count | Kind::Out) && random.happens(ends);
-        packets.push((Instant(0) + at, Sent { kind, key, last }));
+        let key = if kind == PacketKind::Route { 0x0a00_0000 | (key * 7) | (key % 2) << 20 } else { key + 1 };
+        let last = matches!(kind, PacketKind::Count | PacketKind::Out) && random.happens(ends);
+        packets.push((Instant(0) + at, PacketPlan { kind, key, last }));
     }
     packets
 }

@@ -1,58 +1,57 @@
-//! The function that is played: small, and with everything that can go wrong in it. Its split program is put together
-//! by hand, as the compiler does it.
+//! Function under test: a small program with every construct that can fail, split by hand as the compiler does it.
 //!
 //! ```text
-//! packet: kind 8 │ key 32 │ sequence 32 │ a 32 │ b 32        kind's highest bit: the flow ends
+//! packet: kind 8 │ key 32 │ sequence 32 │ a 32 │ b 32      highest bit of kind: the packet ends its flow
 //!
-//! count  a = the sequence number before this one, of this flow        a mirrored register of an exact entry
-//! out    a = the value that this flow was given                       an exact entry; values are a partition
-//! back   b = the flow that was given the value `key`                  steered by the value
-//! route  a = next hop of `key`                                        a prefix
+//! count   a = sequence number of the flow's previous packet    mirrored register of an exact entry
+//! out     a = value of this flow                               exact entry; values are a partition
+//! back    b = flow that has the value `key`                    steered by the value
+//! route   a = next hop of `key`                                prefix
 //! ```
 
 use pathcall_function::ir::{
-    Action, ActionId, Binary, Block, Expr, Header, HeaderId, Key, MatchKind, Parser, Partition, Program, Register,
-    RegisterId, Slot, SlotId, SlotKind, Standard, State, StateId, Stmt, StmtKind, Table, TableId, Transition, Ty,
-    Value,
+    Action, ActionId, Binary, Block, Expr, Header, HeaderId, Keyset, MatchKind, Parser, ParserState, Partition,
+    Program, Register, RegisterId, Slot, SlotId, SlotKind, Standard, StateId, Stmt, StmtKind, Table, TableId, TableKey,
+    Transition, Ty,
 };
-use pathcall_function::split::balance::{Balance, Sizes};
+use pathcall_function::split::balance::{BalanceObjects, Sizes};
 
-/// Bytes of a packet.
+/// Length of a packet in bytes.
 pub(super) const PACKET: usize = 17;
-/// Ports of servers begin here.
+/// First port of servers.
 pub(super) const SERVER_PORT: u16 = 8;
-/// Values that flows are given.
+/// Range of the values that flows are given.
 pub(super) const VALUES: (u32, u32) = (64, 64 + 4095);
-/// EtherTypes of a request and a response.
+/// EtherTypes of a request and of a response.
 const TYPES: (u128, u128) = (0x88b5, 0x88b6);
 
-/// What a packet wants.
+/// Kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Told the number before.
+pub enum PacketKind {
+    /// Returns the number of the flow's previous packet.
     Count,
-    /// Given a value.
+    /// Returns the value of the flow.
     Out,
-    /// Told whose a value is.
+    /// Returns the flow of a value.
     Back,
-    /// Routed.
+    /// Returns the next hop of a key.
     Route,
 }
 
-impl Kind {
-    /// The bit of a packet that ends its flow.
+impl PacketKind {
+    /// Bit of a packet that ends its flow.
     const LAST: u8 = 0x80;
 
-    /// The table that it looks up.
+    /// Table of this kind.
     pub(super) fn table(self) -> TableId {
         TableId(self as u32)
     }
 }
 
-/// A packet.
+/// Packet of the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
-    pub(super) kind: Kind,
+    pub(super) kind: PacketKind,
     pub(super) last: bool,
     pub(super) key: u32,
     pub(super) sequence: u32,
@@ -63,20 +62,20 @@ pub(super) struct Packet {
 impl Packet {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let kind = match bytes.first()? & !Kind::LAST {
-            0 => Kind::Count,
-            1 => Kind::Out,
-            2 => Kind::Back,
-            3 => Kind::Route,
+        let kind = match bytes.first()? & !PacketKind::LAST {
+            0 => PacketKind::Count,
+            1 => PacketKind::Out,
+            2 => PacketKind::Back,
+            3 => PacketKind::Route,
             _ => return None,
         };
-        let last = bytes[0] & Kind::LAST != 0;
+        let last = bytes[0] & PacketKind::LAST != 0;
         Some(Self { kind, last, key: word(1)?, sequence: word(5)?, a: word(9)?, b: word(13)? })
     }
 
     pub(super) fn emit(&self) -> [u8; PACKET] {
         let mut bytes = [0; PACKET];
-        bytes[0] = self.kind as u8 | if self.last { Kind::LAST } else { 0 };
+        bytes[0] = self.kind as u8 | if self.last { PacketKind::LAST } else { 0 };
         for (at, word) in [self.key, self.sequence, self.a, self.b].into_iter().enumerate() {
             bytes[1 + 4 * at..5 + 4 * at].copy_from_slice(&word.to_be_bytes());
         }
@@ -84,9 +83,9 @@ impl Packet {
     }
 }
 
-/// The header between element and server, after two addresses and the EtherType.
+/// Header between element and server, behind two addresses and the EtherType.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Front {
+pub(super) struct ServerHeader {
     pub(super) response: bool,
     pub(super) guard: u16,
     pub(super) period: u16,
@@ -98,10 +97,10 @@ pub(super) struct Front {
     pub(super) value: u32,
 }
 
-impl Front {
+impl ServerHeader {
     const LEN: usize = 14 + 21;
 
-    /// The header and the packet behind it.
+    /// Parses the header and the packet behind it.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Self, Packet)> {
         let half = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
         let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -119,7 +118,7 @@ impl Front {
         Some((front, Packet::parse(bytes.get(Self::LEN..)?)?))
     }
 
-    /// What comes behind the packet.
+    /// Bytes behind the packet.
     pub(super) fn payload(bytes: &[u8]) -> &[u8] {
         bytes.get(Self::LEN + PACKET..).unwrap_or_default()
     }
@@ -161,8 +160,8 @@ fn when(condition: Expr, then: Block, otherwise: Block) -> Stmt {
     stmt(StmtKind::If { condition, then, otherwise })
 }
 
-/// Slots of the function itself.
-struct Own {
+/// Slots of the function under test.
+struct FunctionSlots {
     kind: SlotId,
     last: SlotId,
     key: SlotId,
@@ -176,8 +175,8 @@ struct Own {
     spec: SlotId,
 }
 
-/// The element's program, with room for so many entries in each table.
-pub(super) fn program(sizes: &Sizes) -> (Program, Balance) {
+/// Program of the element, with tables of these sizes.
+pub(super) fn program(sizes: &Sizes) -> (Program, BalanceObjects) {
     let mut slots: Vec<Slot> = Vec::new();
     let mut slot = |name: &str, ty: Ty, kind: SlotKind| {
         slots.push(Slot { name: name.to_owned(), ty, kind });
@@ -185,7 +184,7 @@ pub(super) fn program(sizes: &Sizes) -> (Program, Balance) {
     };
     let packet = HeaderId(0);
     let field = |offset_bits| SlotKind::Field { header: packet, offset_bits };
-    let own = Own {
+    let own = FunctionSlots {
         last: slot("p.last", Ty::Bit(1), field(0)),
         kind: slot("p.kind", Ty::Bit(7), field(1)),
         key: slot("p.key", Ty::Bit(32), field(8)),
@@ -211,7 +210,7 @@ pub(super) fn program(sizes: &Sizes) -> (Program, Balance) {
         let kind = if at == 3 { MatchKind::Lpm } else { MatchKind::Exact };
         tables.push(Table {
             name: format!("t{at}"),
-            keys: vec![Key { expr: Expr::slot(Ty::Bit(32), own.key), kind, name: "key".into() }],
+            keys: vec![TableKey { expr: Expr::slot(Ty::Bit(32), own.key), kind, name: "key".into() }],
             actions: vec![ActionId(at as u32 + 1)],
             default: (ActionId(0), Vec::new()),
             entries: Vec::new(),
@@ -246,13 +245,13 @@ pub(super) fn program(sizes: &Sizes) -> (Program, Balance) {
         partitions: vec![values],
         handler: None,
     };
-    let balance = Balance::new(&mut program, sizes);
+    let balance = BalanceObjects::new(&mut program, sizes);
     assemble(&mut program, &balance, &own);
     (program, balance)
 }
 
-/// Header, parser, the parts around the function.
-fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
+/// Assembles headers, parser and generated parts around the function.
+fn assemble(program: &mut Program, balance: &BalanceObjects, own: &FunctionSlots) {
     let vars = &balance.vars;
     let pc = HeaderId(1);
     let travelling =
@@ -277,11 +276,11 @@ fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
     let server = Transition::Select {
         keys: vec![Expr::slot(Ty::Bit(9), own.port)],
         cases: vec![
-            (vec![Value::Range(SERVER_PORT.into(), 510)], Transition::To(StateId(1))),
-            (vec![Value::Any], Transition::To(StateId(2))),
+            (vec![Keyset::Range(SERVER_PORT.into(), 510)], Transition::To(StateId(1))),
+            (vec![Keyset::Any], Transition::To(StateId(2))),
         ],
     };
-    let state = |name: &str, body, next| State { name: name.into(), body, next };
+    let state = |name: &str, body, next| ParserState { name: name.into(), body, next };
     program.parser = Parser {
         states: vec![
             state("start", Vec::new(), server),
@@ -296,7 +295,7 @@ fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
     let mut response: Block =
         travelling.iter().zip(&fields[3..]).map(|(var, field)| set(var.slot, Expr::slot(var.ty, *field))).collect();
     let drop = set(own.spec, number(9, pathcall_function::ir::DROP_PORT));
-    let (noted, repeated) = balance.repeated();
+    let (noted, repeated) = balance.detect_repeat();
     response.extend(noted);
     let mut first = balance.arrive();
     first.extend([valid(false), out.clone()]);
@@ -316,20 +315,20 @@ fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
     program.ingress = vec![when(from_server, response, original)];
 }
 
-/// The part before: what the user would write.
-fn before(program: &Program, balance: &Balance, own: &Own) -> Block {
+/// Function body of the element's part, as a user would write it.
+fn before(program: &Program, balance: &BalanceObjects, own: &FunctionSlots) -> Block {
     let truth = |value: bool| Expr::constant(Ty::Bool, value.into());
     let missed = vec![set(own.flight, truth(true))];
     let word = |slot| Expr::slot(Ty::Bit(32), slot);
     let mut block = Vec::new();
-    for kind in [Kind::Count, Kind::Out, Kind::Back, Kind::Route] {
-        let mut of = if kind == Kind::Back { balance.steer("values", &word(own.key)) } else { Vec::new() };
+    for kind in [PacketKind::Count, PacketKind::Out, PacketKind::Back, PacketKind::Route] {
+        let mut of = if kind == PacketKind::Back { balance.steer("values", &word(own.key)) } else { Vec::new() };
         of.extend(balance.lookup(program, kind.table(), Some(own.hit), None).expect("mirrored"));
         let ends = set(own.flight, equal(Expr::slot(Ty::Bit(1), own.last), 1));
         let register = RegisterId(0);
         let mut hit = vec![ends];
-        if kind == Kind::Count {
-            // The end of a flow is the server's to see: the register is not touched for it here.
+        if kind == PacketKind::Count {
+            // The server ends a flow: the element does not touch the register then.
             let here = vec![
                 stmt(StmtKind::Read { register, index: word(own.index), to: own.a }),
                 stmt(StmtKind::Write { register, index: word(own.index), value: word(own.sequence) }),

@@ -1,4 +1,4 @@
-//! The run: the element and its program, servers, a controller, and virtual time.
+//! Event loop of a function run: element, servers and controller in virtual time.
 //!
 //! ```text
 //! queue ─► event ─► element (the interpreter, on the split program) ─► requests ─► servers ─► responses ─┐
@@ -11,35 +11,35 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use pathcall_function::exec::{Execution, Output};
-use pathcall_function::installer::{Installer, Outcome as Installed};
+use pathcall_function::installer::{BatchOutcome as Installed, Installer};
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
 use pathcall_function::place::{self, Placer};
-use pathcall_function::scale::{self, Device, Scaler};
+use pathcall_function::scale::{self, Scaler, TopologyDevice};
 use pathcall_wire::Instant;
 
-use super::Tally;
-use super::judge::{Judge, Wrong};
-use super::part::Passed;
-use super::plan::Plan;
-use super::program::{Front, Kind, PACKET, Packet, SERVER_PORT, VALUES, program};
-use super::server::Server;
-use crate::around::Around;
+use super::FunctionCounts;
+use super::checker::{FunctionChecker, FunctionViolation};
+use super::part::ForwardedPacket;
+use super::plan::FunctionPlan;
+use super::program::{PACKET, Packet, PacketKind, SERVER_PORT, ServerHeader, VALUES, program};
+use super::server::SimulatedServer;
+use crate::environment::Environment;
 use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
 use crate::trace::Millis;
 
-/// Events of a run at most.
+/// Limit on the events of a run.
 pub(super) const EVENTS_MAX: u64 = 1_000_000;
-/// With what others send a server may have more to do than it can: no packet is with it as long as a period of the order
-/// guard, as what would be is lost.
+/// Limit on the time of a packet in a server's queue when the function also carries packets of other parts. It is
+/// shorter than a period of the order guard; longer waits are dropped.
 const LONGEST: Duration = Duration::from_millis(4);
-/// Servers look after themselves, and report, that often.
+/// Interval at which servers expire entries and report their load.
 const TICK: Duration = Duration::from_millis(4);
-pub(super) enum Happening {
+pub(super) enum FunctionEvent {
     /// A planned packet comes in.
-    Sent(usize),
-    /// A request comes to a server, a response to the element; of which incarnation of the other.
+    PacketIn(usize),
+    /// A request arrives at a server; a response of a server arrives at the element.
     Request {
         server: u16,
         bytes: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) enum Happening {
         server: u16,
         bytes: Vec<u8>,
     },
-    /// The controller's batches come to the element, what it says of them to the controller.
+    /// Commands arrive at the element; an answer or a report arrives at the controller.
     Place {
         element: u32,
         batch: u64,
@@ -67,70 +67,70 @@ pub(super) enum Happening {
         element: Option<u32>,
         input: scale::Input,
     },
-    /// The controller's word comes to a server.
+    /// A message of the controller arrives at a server.
     ToServer {
         server: u16,
         incarnation: u32,
-        word: Word,
+        message: ControllerMessage,
     },
-    /// A window has ended.
+    /// A window of the flow reports ends.
     Window,
-    /// A server looks after itself.
+    /// A server expires entries and reports its load.
     Tick(u16),
-    /// A timer of the controller.
+    /// A timer of the controller expires.
     PlacerWake,
     ScalerWake,
-    /// As planned.
+    /// A planned incident happens.
     Incident(usize),
-    /// A dead server is back.
+    /// A dead server restarts.
     Back(u16),
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Word {
+pub(super) enum ControllerMessage {
     Place(place::Output),
     Scale(scale::Output),
 }
 
-pub(crate) struct World<'a> {
-    pub(super) plan: &'a Plan,
+pub(crate) struct FunctionWorld<'a> {
+    pub(super) plan: &'a FunctionPlan,
     pub(super) now: Instant,
-    pub(super) queue: EventQueue<Happening>,
+    pub(super) queue: EventQueue<FunctionEvent>,
     pub(super) events: u64,
     pub(super) random: Random,
     pub(super) program: Program,
     pub(super) element: Interpreter,
-    /// Counts its restarts.
+    /// Number of starts of the element.
     pub(super) boot: u32,
-    /// The restart that the controller has heard of.
+    /// Last start of the element that the controller knows.
     pub(super) known_boot: u32,
     pub(super) installer: Installer,
-    pub(super) servers: Vec<Option<Server>>,
+    pub(super) servers: Vec<Option<SimulatedServer>>,
     pub(super) incarnations: Vec<u32>,
-    /// Those that the controller has heard of: what it says is for them.
+    /// Incarnations that the controller knows; its messages are addressed to these.
     pub(super) known: Vec<u32>,
     pub(super) routes: BTreeMap<(u16, u32), u32>,
     pub(super) placer: Placer,
     pub(super) scaler: Scaler,
     pub(super) wakes: [Option<Instant>; 2],
-    /// When the last packet of a flow comes to the end of a way: none overtakes another of its flow.
-    ways: BTreeMap<(bool, Kind, u32), Instant>,
+    /// Arrival time of the last packet of a flow on a link: links keep the order of a flow.
+    ways: BTreeMap<(bool, PacketKind, u32), Instant>,
     pub(super) sequence: u32,
-    /// Packets of others that have passed.
-    pub(crate) passed: Vec<Passed>,
-    pub(super) around: Around,
-    /// Requests of others that found a server's queue full.
+    /// Packets of other parts that have left the function.
+    pub(crate) passed: Vec<ForwardedPacket>,
+    pub(super) environment: Environment,
+    /// Requests that were dropped because a server's queue was full.
     pub(crate) overflowed: u64,
-    pub(super) judge: Judge,
-    pub(crate) tally: Tally,
+    pub(super) checker: FunctionChecker,
+    pub(crate) counts: FunctionCounts,
     pub(crate) hash: u64,
     pub(crate) text: Option<String>,
 }
 
-impl<'a> World<'a> {
-    pub(crate) fn new(plan: &'a Plan, around: Around) -> Self {
+impl<'a> FunctionWorld<'a> {
+    pub(crate) fn new(plan: &'a FunctionPlan, environment: Environment) -> Self {
         let (program, balance) = program(&plan.sizes);
-        let device = |server: usize| Device {
+        let device = |server: usize| TopologyDevice {
             name: format!("s{server}"),
             port: SERVER_PORT + server as u16,
             mac: [2, 0, 0, 0, 0, server as u8],
@@ -139,19 +139,19 @@ impl<'a> World<'a> {
         let installer = Installer::new(&program, balance, (0..plan.servers).map(device).collect());
         let routes: BTreeMap<(u16, u32), u32> =
             plan.routes.iter().map(|(value, bits, hop)| ((*bits, *value), *hop)).collect();
-        let server = |id: usize| Some(Server::new(id as u16, 1, &routes));
+        let server = |id: usize| Some(SimulatedServer::new(id as u16, 1, &routes));
         let servers: Vec<_> = (0..plan.servers).map(server).collect();
         let partitions = [(u128::from(VALUES.0), u128::from(VALUES.1))];
         let mut queue = EventQueue::default();
-        queue.extend(plan.packets.iter().enumerate().map(|(index, (at, _))| (*at, Happening::Sent(index))));
-        queue.extend(plan.incidents.iter().enumerate().map(|(index, (at, _))| (*at, Happening::Incident(index))));
-        queue.extend((0..plan.servers as u16).map(|server| (Instant(u64::from(server)), Happening::Tick(server))));
-        queue.push(Instant(0) + Duration::from_micros(installer.window_us()), Happening::Window);
+        queue.extend(plan.packets.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::PacketIn(index))));
+        queue.extend(plan.incidents.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::Incident(index))));
+        queue.extend((0..plan.servers as u16).map(|server| (Instant(u64::from(server)), FunctionEvent::Tick(server))));
+        queue.push(Instant(0) + Duration::from_micros(installer.window_us()), FunctionEvent::Window);
         let mut world = Self {
             element: Interpreter::new(&program).expect("the program runs"),
             placer: Placer::new(plan.place.clone(), installer.facts()),
             scaler: Scaler::new(plan.scale.clone(), &partitions),
-            judge: Judge::new(plan, &servers),
+            checker: FunctionChecker::new(plan, &servers),
             random: Random::new(plan.seed ^ 0x706c_6163_652e_2e2e),
             plan,
             now: Instant(0),
@@ -169,40 +169,43 @@ impl<'a> World<'a> {
             ways: BTreeMap::new(),
             sequence: 0,
             passed: Vec::new(),
-            around,
+            environment,
             overflowed: 0,
-            tally: Tally::default(),
+            counts: FunctionCounts::default(),
             hash: 0,
             text: None,
         };
-        world.scaler.handle(Instant(0), scale::Input::Want(plan.wanted.clone()));
+        world.scaler.handle(Instant(0), scale::Input::SetWanted(plan.wanted.clone()));
         world
     }
 
-    pub(super) fn happen(&mut self, happening: Happening) -> Result<(), Wrong> {
-        match happening {
-            Happening::Sent(index) => self.sent(index),
-            Happening::Request { server, bytes } => self.request(server, &bytes),
-            Happening::Response { server, bytes } => self.process(SERVER_PORT + server, &bytes),
-            Happening::Place { element, batch, commands } if element == self.boot => {
+    pub(super) fn handle_event(&mut self, event: FunctionEvent) -> Result<(), FunctionViolation> {
+        match event {
+            FunctionEvent::PacketIn(index) => self.sent(index),
+            FunctionEvent::Request { server, bytes } => self.request(server, &bytes),
+            FunctionEvent::Response { server, bytes } => self.process(SERVER_PORT + server, &bytes),
+            FunctionEvent::Place { element, batch, commands } if element == self.boot => {
                 let Installed { refused, given } = self.installer.place(&mut self.element, &commands);
                 self.say(|| format!("element: {commands:?}"));
                 if let Some(number) = refused.first() {
-                    return Err(Wrong::Refused(*number));
+                    return Err(FunctionViolation::Refused(*number));
                 }
                 let input = place::Input::Applied { batch, refused, given };
-                self.control(Happening::ToPlacer { element: Some(element), input });
+                self.control(FunctionEvent::ToPlacer { element: Some(element), input });
                 Ok(())
             }
-            Happening::Scale { element, batch, commands } if element == self.boot => {
+            FunctionEvent::Scale { element, batch, commands } if element == self.boot => {
                 self.installer.scale(&mut self.element, &commands);
                 self.say(|| format!("element: {commands:?}"));
-                self.control(Happening::ToScaler { element: Some(element), input: scale::Input::Applied { batch } });
+                self.control(FunctionEvent::ToScaler {
+                    element: Some(element),
+                    input: scale::Input::Applied { batch },
+                });
                 Ok(())
             }
-            // Of a boot before: the element does not take it.
-            Happening::Place { .. } | Happening::Scale { .. } => Ok(()),
-            Happening::ToPlacer { element, input } => {
+            // Commands for an earlier start of the element are dropped.
+            FunctionEvent::Place { .. } | FunctionEvent::Scale { .. } => Ok(()),
+            FunctionEvent::ToPlacer { element, input } => {
                 if element.is_none_or(|boot| boot == self.boot) {
                     if input == place::Input::ElementRestarted {
                         self.known_boot = self.boot;
@@ -211,7 +214,7 @@ impl<'a> World<'a> {
                 }
                 Ok(())
             }
-            Happening::ToScaler { element, input } => {
+            FunctionEvent::ToScaler { element, input } => {
                 if element.is_none_or(|boot| boot == self.boot) {
                     if let scale::Input::Load(load) = &input {
                         self.known[usize::from(load.server)] = load.incarnation;
@@ -220,49 +223,49 @@ impl<'a> World<'a> {
                 }
                 Ok(())
             }
-            Happening::ToServer { server, incarnation, word } => {
-                self.told(server, incarnation, word);
+            FunctionEvent::ToServer { server, incarnation, message } => {
+                self.deliver_to_server(server, incarnation, message);
                 Ok(())
             }
-            Happening::Window => {
+            FunctionEvent::Window => {
                 self.window();
                 Ok(())
             }
-            Happening::Tick(server) => {
+            FunctionEvent::Tick(server) => {
                 self.tick(server);
                 Ok(())
             }
-            Happening::PlacerWake => {
+            FunctionEvent::PlacerWake => {
                 self.wakes[0] = None;
                 self.placer.handle_timeout(self.now);
                 Ok(())
             }
-            Happening::ScalerWake => {
+            FunctionEvent::ScalerWake => {
                 self.wakes[1] = None;
                 self.scaler.handle_timeout(self.now);
                 Ok(())
             }
-            Happening::Incident(index) => {
+            FunctionEvent::Incident(index) => {
                 self.incident(index);
                 Ok(())
             }
-            Happening::Back(server) => {
+            FunctionEvent::Back(server) => {
                 let id = usize::from(server);
                 self.incarnations[id] += 1;
-                let fresh = Server::new(server, self.incarnations[id], &self.routes);
-                self.judge.routes(self.now, server, Some(&fresh.tables.routes));
+                let fresh = SimulatedServer::new(server, self.incarnations[id], &self.routes);
+                self.checker.routes(self.now, server, Some(&fresh.tables.routes));
                 self.servers[id] = Some(fresh);
                 Ok(())
             }
         }
     }
 
-    /// A planned packet comes in from the network.
-    fn sent(&mut self, index: usize) -> Result<(), Wrong> {
+    /// Sends a planned packet into the function.
+    fn sent(&mut self, index: usize) -> Result<(), FunctionViolation> {
         let (_, sent) = self.plan.packets[index];
         let key = match sent.kind {
-            // Nobody answers a flow that he has not heard of.
-            Kind::Back => match self.judge.value_of(sent.key) {
+            // An answer is sent only to a flow whose value the network has seen.
+            PacketKind::Back => match self.checker.value_of(sent.key) {
                 Some(value) => value,
                 None => return Ok(()),
             },
@@ -270,12 +273,12 @@ impl<'a> World<'a> {
         };
         self.sequence += 1;
         let packet = Packet { kind: sent.kind, last: sent.last, key, sequence: self.sequence, a: 0, b: 0 };
-        self.tally.packets += 1;
-        self.judge.sent(self.now, &packet);
+        self.counts.packets += 1;
+        self.checker.sent(self.now, &packet);
         self.process(1, &packet.emit())
     }
 
-    pub(super) fn process(&mut self, port: u16, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn process(&mut self, port: u16, bytes: &[u8]) -> Result<(), FunctionViolation> {
         let now_us = self.now.0 / 1000;
         let (mut packets, mut reports) = (Vec::new(), Vec::new());
         let mut dropped = 0;
@@ -284,49 +287,49 @@ impl<'a> World<'a> {
             Output::Digest { name, values } => reports.push((name.to_owned(), values.to_vec())),
             Output::Dropped(_) => dropped += 1,
         });
-        // A server's packet ends only if it came before.
+        // The element drops a packet of a server only if the packet is a repeat.
         if port < SERVER_PORT {
-            self.tally.no_server += dropped
+            self.counts.no_server += dropped
         } else {
-            self.tally.refused += dropped
+            self.counts.refused += dropped
         }
         for (name, values) in reports {
-            if let Some(heavy) = self.installer.heavy(&name, &values) {
-                self.tally.reports += 1;
-                let input = place::Input::Heavy(heavy);
-                self.control(Happening::ToPlacer { element: Some(self.boot), input });
+            if let Some(report) = self.installer.decode_report(&name, &values) {
+                self.counts.reports += 1;
+                let input = place::Input::Report(report);
+                self.control(FunctionEvent::ToPlacer { element: Some(self.boot), input });
             }
         }
         for (to, bytes) in packets {
             if to >= SERVER_PORT {
-                self.tally.requests += 1;
-                let Some((_, packet)) = Front::parse(&bytes) else { return Err(Wrong::Garbled) };
+                self.counts.requests += 1;
+                let Some((_, packet)) = ServerHeader::parse(&bytes) else { return Err(FunctionViolation::Garbled) };
                 let at = self.travel(self.now, true, &packet);
-                let request = |server, bytes| Happening::Request { server, bytes };
+                let request = |server, bytes| FunctionEvent::Request { server, bytes };
                 self.queue_packet(at, request, to - SERVER_PORT, bytes);
             } else {
-                let Some(packet) = Packet::parse(&bytes) else { return Err(Wrong::Garbled) };
-                self.tally.out += 1;
-                self.tally.in_element += u64::from(port < SERVER_PORT);
+                let Some(packet) = Packet::parse(&bytes) else { return Err(FunctionViolation::Garbled) };
+                self.counts.out += 1;
+                self.counts.in_element += u64::from(port < SERVER_PORT);
                 self.hash = (self.hash.rotate_left(7)
                     ^ u64::from(packet.sequence) << 32
                     ^ u64::from(packet.a ^ packet.b)
                     ^ self.now.0)
                     .wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 self.say(|| format!("out {packet:?}{}", if port < SERVER_PORT { "" } else { ", by a server" }));
-                self.judge.out(self.now, &packet, port < SERVER_PORT)?;
-                self.leaves(&packet, &bytes[PACKET..]);
+                self.checker.out(self.now, &packet, port < SERVER_PORT)?;
+                self.forward_packet(&packet, &bytes[PACKET..]);
             }
         }
         Ok(())
     }
 
-    /// When what leaves then comes to the other end: behind all of its flow, if the link keeps order.
+    /// Arrival time of a packet that leaves at `leaves`: behind all of its flow, if the link keeps the order.
     fn travel(&mut self, leaves: Instant, to_server: bool, packet: &Packet) -> Instant {
         let (least, most) = self.plan.delay;
         let at = leaves + least + self.random.up_to(most.saturating_sub(least));
         if self.plan.reorder != Chance(0) && self.random.happens(self.plan.reorder) {
-            self.tally.reordered += 1;
+            self.counts.reordered += 1;
             return at;
         }
         let last = self.ways.entry((to_server, packet.kind, packet.key)).or_insert(Instant(0));
@@ -334,69 +337,69 @@ impl<'a> World<'a> {
         *last
     }
 
-    /// Puts a packet on its way, unless it gets lost; perhaps twice.
-    fn queue_packet(&mut self, at: Instant, happening: fn(u16, Vec<u8>) -> Happening, server: u16, bytes: Vec<u8>) {
-        let cut = self.around.is_cut(self.now, Some(usize::from(server)), None);
+    /// Sends a packet over a link, which may lose or repeat it.
+    fn queue_packet(&mut self, at: Instant, event: fn(u16, Vec<u8>) -> FunctionEvent, server: u16, bytes: Vec<u8>) {
+        let cut = self.environment.is_cut(self.now, Some(usize::from(server)), None);
         if self.random.happens(self.plan.loss) || cut {
-            self.tally.lost += 1;
+            self.counts.lost += 1;
             self.say(|| "lost".to_owned());
             return;
         }
         if self.plan.repeat != Chance(0) && self.random.happens(self.plan.repeat) {
-            self.tally.repeated += 1;
+            self.counts.repeated += 1;
             let later = at + self.random.up_to(self.plan.delay.1 * 3);
-            self.queue.push(later, happening(server, bytes.clone()));
+            self.queue.push(later, event(server, bytes.clone()));
         }
-        self.queue.push(at, happening(server, bytes));
+        self.queue.push(at, event(server, bytes));
     }
 
-    fn request(&mut self, id: u16, bytes: &[u8]) -> Result<(), Wrong> {
-        let Some((front, packet)) = Front::parse(bytes) else { return Err(Wrong::Garbled) };
+    fn request(&mut self, id: u16, bytes: &[u8]) -> Result<(), FunctionViolation> {
+        let Some((front, packet)) = ServerHeader::parse(bytes) else { return Err(FunctionViolation::Garbled) };
         let Some(server) = &mut self.servers[usize::from(id)] else {
-            self.tally.lost += 1;
+            self.counts.lost += 1;
             return Ok(());
         };
-        // One after the other; what it knows of a packet it knows when it comes.
+        // Requests are served one after the other; the state is read when the packet arrives.
         let done = server.busy_until.max(self.now) + self.plan.service;
-        if self.around.front.1 > Instant(0) && done.since(self.now) > LONGEST {
+        if self.environment.front.1 > Instant(0) && done.since(self.now) > LONGEST {
             server.misses(&front);
             self.overflowed += 1;
-            self.tally.lost += 1;
+            self.counts.lost += 1;
             return Ok(());
         }
         server.busy_until = done;
         let Some((answer, after)) = server.work(self.now, front, packet) else {
-            self.tally.refused += 1;
+            self.counts.refused += 1;
             return Ok(());
         };
-        self.holder(id);
+        self.exchange_leases(id);
         self.say(|| format!("server {id}: {front:?} {packet:?} ─► {answer:?} a {} b {}", after.a, after.b));
-        let bytes = [&answer.emit(&after)[..], Front::payload(bytes)].concat();
+        let bytes = [&answer.emit(&after)[..], ServerHeader::payload(bytes)].concat();
         let at = self.travel(done, false, &packet);
-        self.queue_packet(at, |server, bytes| Happening::Response { server, bytes }, id, bytes);
+        self.queue_packet(at, |server, bytes| FunctionEvent::Response { server, bytes }, id, bytes);
         Ok(())
     }
 
     fn tick(&mut self, id: u16) {
-        self.queue.push(self.now + TICK, Happening::Tick(id));
+        self.queue.push(self.now + TICK, FunctionEvent::Tick(id));
         let Some(server) = &mut self.servers[usize::from(id)] else { return };
         server.expire(self.now);
         let load = server.load();
         let returned = server.returned();
-        self.holder(id);
-        self.control(Happening::ToScaler { element: None, input: scale::Input::Load(load) });
+        self.exchange_leases(id);
+        self.control(FunctionEvent::ToScaler { element: None, input: scale::Input::Load(load) });
         for block in returned {
             let input = scale::Input::Returned { server: id, block: (0, block) };
-            self.control(Happening::ToScaler { element: None, input });
+            self.control(FunctionEvent::ToScaler { element: None, input });
         }
     }
 
     fn window(&mut self) {
         let length = Duration::from_micros(self.installer.window_us());
-        self.queue.push(self.now + length, Happening::Window);
+        self.queue.push(self.now + length, FunctionEvent::Window);
         if let Some(window) = self.installer.window(&mut self.element, self.now.0 / 1000) {
             let input = place::Input::Window(window);
-            self.control(Happening::ToPlacer { element: Some(self.boot), input });
+            self.control(FunctionEvent::ToPlacer { element: Some(self.boot), input });
         }
     }
 

@@ -1,91 +1,91 @@
-//! Loss, repeats and reordering by chance.
+//! Link with random loss, repeats and reordering.
 
 use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-use super::{Arrival, Fate, Link, Loss};
+use super::{FrameArrival, LinkModel, LinkOutcome, LossCause};
 use crate::random::{Chance, Random};
 
-/// How often things go wrong, and how badly.
+/// Probabilities and limits of the random faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// A frame is lost.
+    /// Chance that a frame is lost.
     pub loss: Chance,
-    /// A frame is lost, and all that follow it for some time.
+    /// Chance that a frame begins a burst of losses.
     pub burst: Chance,
-    /// For how long at most.
+    /// Limit on the length of a burst.
     pub burst_within: Duration,
-    /// A frame arrives again.
+    /// Chance that a frame is repeated.
     pub repeat: Chance,
-    /// How much later it arrives again at most. Most come soon; a few after almost all of it.
+    /// Limit on the delay of a repeat. Most are short; a few are close to the limit.
     pub repeat_within: Duration,
-    /// A frame is held back.
+    /// Chance that a frame is held back.
     pub reorder: Chance,
-    /// For how long at most.
+    /// Limit on the time that a frame is held back.
     pub reorder_within: Duration,
-    /// A frame arrives again once many more have passed on its link.
+    /// Chance that a copy of a frame arrives after many more frames on its link.
     pub late: Chance,
-    /// How many at most: several windows.
+    /// Limit on their number; several windows.
     pub late_frames: u64,
-    /// Something else arrives: a damaged frame, a forged copy or junk.
+    /// Chance of a hostile datagram: a damaged frame, a forged one or random bytes.
     pub hostile: Chance,
 }
 
-/// A link on which things go wrong until a time.
+/// Link with random faults until a given time.
 #[derive(Debug)]
-pub struct Faulty<L> {
+pub struct FaultyLink<L> {
     inner: L,
     faults: Faults,
     until: Instant,
     random: Random,
-    /// Nothing passes before it.
+    /// End of the current burst of losses.
     burst_until: Instant,
 }
 
-impl<L: Link> Faulty<L> {
-    /// `inner`, with faults before `until`.
+impl<L: LinkModel> FaultyLink<L> {
+    /// Wraps a link; faults happen before `until`.
     #[must_use]
     pub fn new(inner: L, faults: Faults, until: Instant, random: Random) -> Self {
         Self { inner, faults, until, random, burst_until: Instant(0) }
     }
 
-    /// Some time up to `longest`, of a magnitude chosen first: short ones and long ones alike.
+    /// Random time up to `longest`, with a random order of magnitude.
     fn magnitude(&mut self, longest: Duration) -> Duration {
         let tenths = self.random.below(5) as u32;
         self.random.up_to(longest / 10u32.pow(tenths))
     }
 }
 
-impl<L: Link> Link for Faulty<L> {
-    fn carry(&mut self, now: Instant, len: usize, arrivals: &mut Vec<Arrival>) -> Fate {
+impl<L: LinkModel> LinkModel for FaultyLink<L> {
+    fn transmit(&mut self, now: Instant, len: usize, arrivals: &mut Vec<FrameArrival>) -> LinkOutcome {
         let first = arrivals.len();
-        let mut fate = self.inner.carry(now, len, arrivals);
-        if fate.lost.is_some() || now >= self.until {
-            return fate;
+        let mut outcome = self.inner.transmit(now, len, arrivals);
+        if outcome.lost.is_some() || now >= self.until {
+            return outcome;
         }
         if self.random.happens(self.faults.burst) {
             self.burst_until = now + self.magnitude(self.faults.burst_within);
         }
         if now < self.burst_until || self.random.happens(self.faults.loss) {
             arrivals.truncate(first);
-            fate.lost = Some(Loss::Chance);
-            return fate;
+            outcome.lost = Some(LossCause::Chance);
+            return outcome;
         }
         if self.random.happens(self.faults.reorder) {
-            fate.delayed = true;
+            outcome.delayed = true;
             let held_back = self.magnitude(self.faults.reorder_within);
             for arrival in &mut arrivals[first..] {
                 arrival.at = arrival.at + held_back;
             }
         }
         if self.random.happens(self.faults.repeat) {
-            fate.repeated = true;
+            outcome.repeated = true;
             let arrival = arrivals[first];
             let later = self.magnitude(self.faults.repeat_within);
-            arrivals.push(Arrival { at: arrival.at + later, ..arrival });
+            arrivals.push(FrameArrival { at: arrival.at + later, ..arrival });
         }
-        fate
+        outcome
     }
 }
 
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
     use crate::link::{Wire, WireSpec};
 
-    fn carry(link: &mut impl Link, now: u64, len: usize) -> (Vec<Arrival>, Fate) {
+    fn transmit(link: &mut impl LinkModel, now: u64, len: usize) -> (Vec<FrameArrival>, LinkOutcome) {
         let mut arrivals = Vec::new();
-        let fate = link.carry(Instant(now), len, &mut arrivals);
-        (arrivals, fate)
+        let outcome = link.transmit(Instant(now), len, &mut arrivals);
+        (arrivals, outcome)
     }
 
     #[test]
-    fn faults_happen_about_as_often_as_asked_and_stop() {
+    fn fault_rates_match_and_faults_end() {
         let faults = Faults {
             loss: Chance::percent(10),
             repeat: Chance::percent(5),
@@ -111,20 +111,20 @@ mod tests {
             ..Faults::default()
         };
         let wire = Wire::new(WireSpec::default(), Random::new(3));
-        let mut link = Faulty::new(wire, faults, Instant(1_000_000), Random::new(4));
+        let mut link = FaultyLink::new(wire, faults, Instant(1_000_000), Random::new(4));
         let mut count = [0; 3];
         for now in 0..100_000 {
-            let (arrivals, fate) = carry(&mut link, now, 1);
-            count[0] += usize::from(fate.lost.is_some());
-            count[1] += usize::from(fate.repeated);
-            count[2] += usize::from(fate.delayed);
-            assert_eq!(arrivals.len(), if fate.lost.is_some() { 0 } else { 1 + usize::from(fate.repeated) });
+            let (arrivals, outcome) = transmit(&mut link, now, 1);
+            count[0] += usize::from(outcome.lost.is_some());
+            count[1] += usize::from(outcome.repeated);
+            count[2] += usize::from(outcome.delayed);
+            assert_eq!(arrivals.len(), if outcome.lost.is_some() { 0 } else { 1 + usize::from(outcome.repeated) });
         }
         assert!((9_500..10_500).contains(&count[0]), "{count:?}");
         assert!((4_200..4_800).contains(&count[1]), "5 % of what is not lost: {count:?}");
         assert!((17_500..18_500).contains(&count[2]), "{count:?}");
         for now in 1_000_000..1_001_000 {
-            assert_eq!(carry(&mut link, now, 1).1, Fate::default());
+            assert_eq!(transmit(&mut link, now, 1).1, LinkOutcome::default());
         }
     }
 }

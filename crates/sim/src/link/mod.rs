@@ -1,8 +1,8 @@
-//! One direction of a link between two nodes: when, how often and whether a frame arrives.
+//! One direction of a link between two nodes: arrival times of frames, losses and repeats.
 //!
 //! ```text
 //! frame ─► cut? ─► [ queue │ rate ] ─► delay + jitter ─► loss, repeats, reordering ─► arrivals
-//!        a [`Cut`]   a [`Wire`], its limits changing        a [`Faulty`] around it
+//!         a [`CutLink`]   a [`Wire`], its limits changing         a [`FaultyLink`] around it
 //! ```
 
 mod cut;
@@ -11,45 +11,45 @@ mod wire;
 
 use pathcall_wire::Instant;
 
-pub use cut::{Cut, Outage};
-pub use faulty::{Faults, Faulty};
+pub use cut::{CutLink, Outage};
+pub use faulty::{Faults, FaultyLink};
 pub use wire::{Wire, WireSpec};
 
-/// A frame arriving at the far end.
+/// Arrival of a frame at the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
-    /// When.
+pub struct FrameArrival {
+    /// Time of the arrival.
     pub at: Instant,
-    /// Whether it met a queue over the threshold (ECN).
+    /// Whether the frame met a queue over the threshold (ECN).
     pub marked: bool,
 }
 
-/// What became of a frame.
+/// Effects of a link on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fate {
-    /// It does not arrive.
-    pub lost: Option<Loss>,
-    /// It arrives more than once.
+pub struct LinkOutcome {
+    /// Cause of the loss, if the frame is lost.
+    pub lost: Option<LossCause>,
+    /// Whether the frame arrives more than once.
     pub repeated: bool,
-    /// It was held back, so that later ones may overtake it.
+    /// Whether the frame was held back, so that later ones may overtake it.
     pub delayed: bool,
 }
 
-/// Why a frame does not arrive.
+/// Cause of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// By chance.
+pub enum LossCause {
+    /// Random loss.
     Chance,
-    /// The queue was full.
+    /// Full queue.
     QueueFull,
-    /// The link was cut.
+    /// Outage of the link.
     Cut,
-    /// It was damaged: what arrives in its place, if anything, is no frame.
+    /// Damage: at most invalid bytes arrive in place of the frame.
     Damaged,
 }
 
-/// One direction of a link. Faults of any kind are implementations of this.
-pub trait Link {
-    /// Takes a frame of `len` bytes that is sent at `now` and adds its arrivals.
-    fn carry(&mut self, now: Instant, len: usize, arrivals: &mut Vec<Arrival>) -> Fate;
+/// One direction of a link. Each kind of fault is an implementation of this trait.
+pub trait LinkModel {
+    /// Carries a frame of `len` bytes that is sent at `now`, and appends its arrivals.
+    fn transmit(&mut self, now: Instant, len: usize, arrivals: &mut Vec<FrameArrival>) -> LinkOutcome;
 }

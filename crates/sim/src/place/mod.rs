@@ -1,97 +1,97 @@
-//! A host that chooses a path for each message: the real selector between an application and two hosts whose nodes and
-//! links are slow, stand still or die; with time stamps that mislead, and a network that takes its time.
+//! Simulation of place: the real path selector between an application and two hosts whose nodes and links become
+//! slow, stall or die, with inaccurate time stamps and a network with delay.
 //!
 //! ```text
 //! seed ─► plan ─► world ─► outcome
 //!                  ├─ selector: the real one, any strategy
-//!                  ├─ bed: nodes and links of both hosts, first come, first served; the network between them
-//!                  └─ judge: one answer each, in order, no stale value; counts at rest; devices left, and used again
+//!                  ├─ hosts: nodes and links of both, first come, first served; the network between them
+//!                  └─ checker: one answer each, in order, no stale value; counts 0 at the end; failed devices avoided
 //! ```
 
-mod bed;
-pub mod beds;
-mod judge;
+mod checker;
+mod host_pair;
 pub mod plan;
+pub mod presets;
 mod shrink;
 pub(crate) mod station;
 pub(crate) mod world;
 
 use std::time::Duration;
 
-pub use bed::{Bed, Between, Next};
-pub use judge::Wrong;
-pub use plan::Plan;
-pub use station::{Spell, Trouble};
+pub use checker::PlaceViolation;
+pub use host_pair::{HostPair, NetworkModel, StepResult};
+pub use plan::PlacePlan;
+pub use station::{StationFault, StationFaultKind};
 
-use crate::ability::{self, Ability, caught};
-use crate::part::Part;
-use crate::tally::tally;
-use world::World;
+use crate::counts::counts;
+use crate::simulation::{self, Simulation, caught};
+use crate::stepping::SteppedRun;
+use world::PlaceWorld;
 
-/// What became of a run.
-pub type Outcome = ability::Outcome<Tally, Wrong>;
+/// Result of a run.
+pub type PlaceOutcome = simulation::RunOutcome<PlaceCounts, PlaceViolation>;
 
-tally! {
-    /// What was counted.
-    pub struct Tally {
-        /// Requests made.
+counts! {
+    /// Counts of a run.
+    pub struct PlaceCounts {
+        /// Requests that were made.
         pub requests: u64,
-        /// Of them, answered.
+        /// Requests that were answered.
         pub answered: u64,
-        /// Given up after failures.
+        /// Requests that the selector gave up after failures.
         pub given_up: u64,
-        /// Abandoned by who had made them.
+        /// Requests that their callers abandoned.
         pub abandoned: u64,
-        /// That waited for others before they went.
+        /// Requests that waited for others before they were sent.
         pub waited: u64,
         /// Times that the selector was full.
         pub full: u64,
-        /// Messages sent: requests, some of them again.
+        /// Messages that were sent: requests, some of them repeatedly.
         pub messages: u64,
-        /// That went where one before them is on its way.
+        /// Messages that took the path of an earlier one in flight.
         pub followed: u64,
-        /// That took another path than the one of their type before them.
+        /// Messages that took another path than the previous one of their type.
         pub changes: u64,
-        /// That were lost.
+        /// Messages that were lost.
         pub lost: u64,
-        /// That were late, and taken for lost.
+        /// Messages that were late, and counted as lost.
         pub overdue: u64,
-        /// That failed, with another or for themselves.
+        /// Messages that failed, alone or with their connection.
         pub failed: u64,
-        /// That found out whether a path is well again.
+        /// Messages that probed a path.
         pub probes: u64,
-        /// Times that a path was left.
+        /// Times that the selector left a path.
         pub left: u64,
         /// Virtual time.
         pub virtual_time: Duration,
     }
 }
 
-/// The ability.
+/// Simulation of place.
 #[derive(Debug, Clone, Copy)]
-pub enum Sim {}
+pub enum PlaceSimulation {}
 
-impl Ability for Sim {
+impl Simulation for PlaceSimulation {
     const NAME: &'static str = "place";
-    type Plan = Plan;
-    type Tally = Tally;
-    type Wrong = Wrong;
+    type Plan = PlacePlan;
+    type Counts = PlaceCounts;
+    type Violation = PlaceViolation;
 
-    fn generate(seed: u64) -> Plan {
+    fn generate(seed: u64) -> PlacePlan {
         plan::generate(seed)
     }
 
-    fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let paths = beds::paths(plan.hosts, plan.app);
-        let mut world = World::new(plan, &paths, false);
-        world.text = text.take().map(|text| text + &world::spells(plan));
-        let wrong = caught(|| world.play(), Wrong::Panic);
-        let failure = wrong.map(|wrong| (world.now, wrong));
+    fn play_with_trace(plan: &PlacePlan, text: &mut Option<String>) -> PlaceOutcome {
+        let paths = presets::paths(plan.hosts, plan.app);
+        let mut world = PlaceWorld::new(plan, &paths, false);
+        world.text = text.take().map(|text| text + &world::station_faults(plan));
+        let violation = caught(|| world.play(), PlaceViolation::Panic);
+        let failure = violation.map(|violation| (world.now, violation));
         *text = world.text.take();
-        Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
+        PlaceOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
     }
 
-    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-        shrink::smallest(plan, fails)
+    fn shrink_plan(plan: &PlacePlan, fails: &mut dyn FnMut(&PlacePlan) -> bool) -> PlacePlan {
+        shrink::shrink_plan(plan, fails)
     }
 }

@@ -1,29 +1,29 @@
-//! What the smallest plan may do without.
+//! Shrinking of a place plan.
 
-use super::plan::Plan;
+use super::plan::PlacePlan;
+use crate::minimizer::{FailureTest, Minimizer, ShrinkList};
 use crate::random::Chance;
-use crate::smaller::{Fails, List, Smaller};
 
-/// Runs at most.
+/// Limit on the runs.
 const RUNS_MAX: u32 = 1_000;
 
-/// Changes that leave out one kind of fault.
-const CHANGES: [fn(&mut Plan); 5] = [
+/// Changes that remove one kind of fault.
+const CHANGES: [fn(&mut PlacePlan); 5] = [
     |plan| plan.noise_ns = 0,
     |plan| plan.unmeasured = Chance(0),
-    |plan| plan.between.jitter = 0,
-    |plan| plan.between.network_ns.1 = plan.between.network_ns.0,
-    |plan| plan.asks.iter_mut().for_each(|ask| ask.abandoned = None),
+    |plan| plan.network.jitter = 0,
+    |plan| plan.network.network_ns.1 = plan.network.network_ns.0,
+    |plan| plan.requests.iter_mut().for_each(|ask| ask.abandoned = None),
 ];
 
-const LISTS: [List<Plan>; 2] = [
-    (|plan| plan.asks.len(), |plan, part| drop(plan.asks.drain(part))),
-    (|plan| plan.spells.len(), |plan, part| drop(plan.spells.drain(part))),
+const LISTS: [ShrinkList<PlacePlan>; 2] = [
+    (|plan| plan.requests.len(), |plan, part| drop(plan.requests.drain(part))),
+    (|plan| plan.station_faults.len(), |plan, part| drop(plan.station_faults.drain(part))),
 ];
 
-/// The smallest plan found of which `fails` says that it fails as this one does.
-pub(super) fn smallest(plan: &Plan, fails: Fails<'_, Plan>) -> Plan {
-    let mut smaller = Smaller::new(plan, RUNS_MAX, fails);
-    smaller.without(&CHANGES, &LISTS);
+/// Shrinks a plan to the smallest one for which `fails` returns true.
+pub(super) fn shrink_plan(plan: &PlacePlan, fails: FailureTest<'_, PlacePlan>) -> PlacePlan {
+    let mut smaller = Minimizer::new(plan, RUNS_MAX, fails);
+    smaller.minimize(&CHANGES, &LISTS);
     smaller.best
 }

@@ -1,64 +1,64 @@
-//! What messages wait for in a host: a node with its slots, or a link; and what may befall it.
+//! Queueing station of a host: a node with its slots, or a link, with faults.
 
 use pathcall_wire::Instant;
 
-/// Something befalls a station for a while.
+/// Fault of a station during some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spell {
-    /// When it begins.
+pub struct StationFault {
+    /// First instant.
     pub from: Instant,
-    /// When it is over.
+    /// First instant after it.
     pub until: Instant,
-    /// What it is.
-    pub what: Trouble,
+    /// Kind of the fault.
+    pub what: StationFaultKind,
 }
 
-/// What may befall a station.
+/// Kind of a station's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// What begins takes so many times as long.
+pub enum StationFaultKind {
+    /// Each service takes this many times longer.
     Slow(u32),
-    /// Nothing begins.
+    /// No service begins.
     Stands,
-    /// Whatever is there, or comes, is lost.
+    /// All messages at the station are lost.
     Dead,
 }
 
-/// A node or a link: first come, first served, in as many slots as it has.
+/// Node or link: first come, first served, with a number of slots.
 #[derive(Debug, Clone)]
 pub(super) struct Station {
-    /// When each slot is free, nanoseconds.
+    /// Time at which each slot is free, in nanoseconds.
     free: Vec<u64>,
-    spells: Vec<Spell>,
+    station_faults: Vec<StationFault>,
 }
 
 impl Station {
-    /// With so many slots, one at least.
+    /// Creates a station with this number of slots, at least one.
     pub(super) fn new(slots: usize) -> Self {
-        Self { free: vec![0; slots.max(1)], spells: Vec::new() }
+        Self { free: vec![0; slots.max(1)], station_faults: Vec::new() }
     }
 
-    /// Something will befall it.
-    pub(super) fn befall(&mut self, spell: Spell) {
-        self.spells.push(spell);
-        self.spells.sort_by_key(|spell| spell.from);
+    /// Adds a fault.
+    pub(super) fn add_fault(&mut self, fault: StationFault) {
+        self.station_faults.push(fault);
+        self.station_faults.sort_by_key(|fault| fault.from);
     }
 
-    /// A message comes at `now`, after all that came before, and takes a slot for `busy`, nanoseconds: when it is done;
-    /// nothing if it is lost.
+    /// Serves a message that arrives at `now`, after all earlier arrivals, and takes a slot for `busy` nanoseconds.
+    /// Returns the end of the service; `None` if the message is lost.
     pub(super) fn take(&mut self, now: u64, busy: u64) -> Option<u64> {
         let slot = self.earliest();
         let mut begins = self.free[slot].max(now);
         let mut takes = busy;
-        for spell in self.spells.iter().filter(|spell| spell.until.0 > now) {
-            let within = spell.from.0 <= begins && begins < spell.until.0;
-            match spell.what {
-                Trouble::Slow(times) if within => takes = busy.saturating_mul(u64::from(times)),
-                Trouble::Stands if within => begins = spell.until.0,
-                // Also what was at work when it died.
-                Trouble::Dead if spell.from.0 < begins + takes => {
-                    // Who comes when it is back finds it empty.
-                    self.free.iter_mut().for_each(|free| *free = (*free).min(spell.until.0));
+        for fault in self.station_faults.iter().filter(|fault| fault.until.0 > now) {
+            let within = fault.from.0 <= begins && begins < fault.until.0;
+            match fault.what {
+                StationFaultKind::Slow(times) if within => takes = busy.saturating_mul(u64::from(times)),
+                StationFaultKind::Stands if within => begins = fault.until.0,
+                // This includes a message that is being served when the station dies.
+                StationFaultKind::Dead if fault.from.0 < begins + takes => {
+                    // Messages that arrive after the fault find an empty station.
+                    self.free.iter_mut().for_each(|free| *free = (*free).min(fault.until.0));
                     return None;
                 }
                 _ => {}
@@ -83,29 +83,29 @@ impl Station {
 mod tests {
     use super::*;
 
-    fn spell(from: u64, until: u64, what: Trouble) -> Spell {
-        Spell { from: Instant(from), until: Instant(until), what }
+    fn fault(from: u64, until: u64, what: StationFaultKind) -> StationFault {
+        StationFault { from: Instant(from), until: Instant(until), what }
     }
 
     #[test]
-    fn who_comes_first_is_served_first_in_as_many_slots_as_there_are() {
+    fn station_serves_in_order_of_arrival_in_all_slots() {
         let mut station = Station::new(2);
         let done: Vec<_> = [0, 0, 1, 50].into_iter().map(|at| station.take(at, 10)).collect();
         assert_eq!(done, [Some(10), Some(10), Some(20), Some(60)]);
     }
 
     #[test]
-    fn what_befalls_it_slows_holds_or_loses_messages() {
+    fn station_faults_slow_stall_or_lose_messages() {
         let mut station = Station::new(1);
-        station.befall(spell(100, 200, Trouble::Slow(10)));
-        station.befall(spell(300, 400, Trouble::Stands));
-        station.befall(spell(500, 600, Trouble::Dead));
+        station.add_fault(fault(100, 200, StationFaultKind::Slow(10)));
+        station.add_fault(fault(300, 400, StationFaultKind::Stands));
+        station.add_fault(fault(500, 600, StationFaultKind::Dead));
         assert_eq!(station.take(90, 5), Some(95));
         assert_eq!(station.take(100, 5), Some(150), "ten times as slow");
         assert_eq!(station.take(200, 5), Some(205));
-        assert_eq!(station.take(310, 5), Some(405), "it stands still");
-        assert_eq!(station.take(496, 5), None, "it dies meanwhile");
-        assert_eq!(station.take(550, 5), None, "it is dead");
-        assert_eq!(station.take(600, 5), Some(605), "it is back");
+        assert_eq!(station.take(310, 5), Some(405), "station is stalled");
+        assert_eq!(station.take(496, 5), None, "station dies during service");
+        assert_eq!(station.take(550, 5), None, "station is dead");
+        assert_eq!(station.take(600, 5), Some(605), "station works again");
     }
 }

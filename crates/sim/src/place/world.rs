@@ -1,4 +1,4 @@
-//! The run: requests, the real selector, both hosts, and virtual time.
+//! Event loop of a place run: requests, the real selector and both hosts in virtual time.
 //!
 //! ```text
 //! queue ─► event ─► selector (the real one) ─► flights ─► nodes, links, network ─► queue
@@ -6,156 +6,156 @@
 //!                      └───────────────────── outcomes ◀───────────────────────────────────────┘
 //! ```
 //!
-//! Paths over the same stations share a reliable connection: messages stay in order, and when one is lost, or late, it
-//! breaks. Then all that is in flight on it has failed, in the order in which it was sent.
+//! Paths over the same stations share a reliable connection: messages stay in order. When a message is lost, or late,
+//! the connection breaks, and all messages in flight on it fail in the order in which they were sent.
 
-mod fates;
+mod outcomes;
 mod part;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::time::Duration;
 
-use pathcall_place::select::{Released, Why};
-use pathcall_place::{Decision, Go, Outcome, PathId, Paths, Request, Selector, Ticket};
+use pathcall_place::select::{Released, SelectionReason};
+use pathcall_place::{Decision, Dispatch, PathId, Paths, RequestOutcome, SelectionRequest, Selector, Ticket};
 use pathcall_wire::Instant;
 
-use super::Tally;
-use super::bed::{Bed, Next};
-use super::beds;
-use super::judge::{Judge, Wrong};
-use super::plan::Plan;
-use super::station::Trouble;
+use super::PlaceCounts;
+use super::checker::{PlaceChecker, PlaceViolation};
+use super::host_pair::{HostPair, StepResult};
+use super::plan::PlacePlan;
+use super::presets;
+use super::station::StationFaultKind;
 use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
 use crate::trace::Millis;
 
-/// From a loss until the host hears of it, where it does.
-const HEARD: Duration = Duration::from_micros(5);
-/// How often an outcome is told once more.
-const TOLD_TWICE: Chance = Chance::percent(5);
-/// Tickets of requests that have ended, of which some are told of again.
+/// Time until a host detects a loss, if it does.
+const LOSS_DETECTION: Duration = Duration::from_micros(5);
+/// Chance that an outcome is reported twice.
+const REPORTED_TWICE: Chance = Chance::percent(5);
+/// Number of tickets of ended requests that are kept for repeated outcomes.
 const ENDED_MAX: usize = 64;
-/// Events of a run at most: more, and it goes round in circles.
+/// Limit on the events of a run, against endless loops.
 const EVENTS_MAX: u64 = 5_000_000;
 
 #[derive(Debug)]
 enum Event {
     /// A request is made.
-    Ask(usize),
-    /// A flight comes to the next step of its way.
+    Request(usize),
+    /// A message arrives at the next step of its path.
     Step(usize),
-    /// The responder has worked on it.
-    Works(usize),
-    /// It is back.
-    Back(usize),
-    /// It should be back.
-    Overdue(usize),
-    /// A host hears that it was lost.
-    Heard(usize),
-    /// A host is told that it failed, with its connection.
-    Fails(usize),
-    /// The processor has done a request that was given up.
-    Resorted(usize),
-    /// Nobody wants a request any more.
+    /// The responder has executed the request of a message.
+    Executed(usize),
+    /// The answer of a message arrives.
+    Answer(usize),
+    /// The timeout of a message expires.
+    Timeout(usize),
+    /// A host detects the loss of a message.
+    LossDetected(usize),
+    /// The failure of a message is reported to its host.
+    Failure(usize),
+    /// The processor has executed a request that the selector gave up.
+    ProcessorDone(usize),
+    /// The caller abandons a request.
     Abandon(usize),
 }
 
-/// A request on a path.
+/// Message of a request on a path.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     request: usize,
     path: PathId,
     line: usize,
-    /// The line's connection when it was sent.
+    /// Number of the line's connection at the time of sending.
     connection: u32,
     step: usize,
-    went: Instant,
-    /// On the network so far, nanoseconds.
+    sent_at: Instant,
+    /// Network delay so far, in nanoseconds.
     network: u64,
-    worked: bool,
-    /// Its connection is known to be broken.
+    executed: bool,
+    /// Whether its connection is known to be broken.
     failing: bool,
-    over: bool,
+    is_done: bool,
 }
 
-/// The connection of a line.
+/// Connection of a line.
 #[derive(Debug, Clone, Default)]
 struct Connection {
     number: u32,
-    /// Something was lost, which nobody has heard of yet.
+    /// Whether a message was lost on it and no host has detected that yet.
     broken: bool,
-    /// In the order in which they were sent.
+    /// Messages in flight, in the order of sending.
     flights: VecDeque<usize>,
-    /// When the last failure is told.
-    told: Instant,
+    /// Time of the last failure report.
+    last_report: Instant,
 }
 
-pub(crate) struct World<'a> {
-    plan: &'a Plan,
+pub(crate) struct PlaceWorld<'a> {
+    plan: &'a PlacePlan,
     paths: &'a Paths,
     pub(super) now: Instant,
     queue: EventQueue<Event>,
     events: u64,
-    bed: Bed,
+    hosts: HostPair,
     random: Random,
     selector: Selector,
-    judge: Judge<'a>,
-    /// Of each request, once the selector has it.
+    checker: PlaceChecker<'a>,
+    /// Tickets by request, once the selector has accepted it.
     tickets: Vec<Option<Ticket>>,
     by_ticket: BTreeMap<usize, usize>,
-    /// Of requests that have ended, the last ones.
+    /// Tickets of the last requests that have ended.
     ended: VecDeque<(usize, Ticket)>,
-    /// Requests that were not taken in.
+    /// Requests that the selector has not accepted.
     backlog: VecDeque<usize>,
-    /// Requests that others have had made, and those of them that are over: whether they are answered.
-    asked: usize,
+    /// Number of requests that other parts have made; those that have ended, and whether they were answered.
+    requests_made: usize,
     pub(crate) done: Vec<(usize, bool)>,
     flights: Vec<Flight>,
-    /// Where each request is.
-    flying: Vec<Option<usize>>,
+    /// Message in flight of each request.
+    flight_of: Vec<Option<usize>>,
     connections: Vec<Connection>,
-    /// Messages in flight on each path.
-    really: Vec<u32>,
-    /// The last path of each type of request.
+    /// Number of messages in flight on each path.
+    in_flight: Vec<u32>,
+    /// Last path of each request type.
     before: Vec<Option<PathId>>,
-    pub(crate) tally: Tally,
+    pub(crate) counts: PlaceCounts,
     pub(crate) hash: u64,
     pub(crate) text: Option<String>,
 }
 
-impl<'a> World<'a> {
-    /// `supplied`: others say when requests are made.
-    pub(crate) fn new(plan: &'a Plan, paths: &'a Paths, supplied: bool) -> Self {
+impl<'a> PlaceWorld<'a> {
+    /// Creates the world. `supplied`: other parts make the requests.
+    pub(crate) fn new(plan: &'a PlacePlan, paths: &'a Paths, supplied: bool) -> Self {
         let mut random = Random::new(plan.seed ^ 0x706c_6163_6500_0002);
-        let mut bed = Bed::new(paths, plan.between, random.fork());
-        for (station, spell) in &plan.spells {
-            bed.befall(*station, *spell);
+        let mut hosts = HostPair::new(paths, plan.network, random.fork());
+        for (station, fault) in &plan.station_faults {
+            hosts.add_fault(*station, *fault);
         }
         let mut queue = EventQueue::default();
         if !supplied {
-            queue.extend(plan.asks.iter().enumerate().map(|(request, ask)| (ask.at, Event::Ask(request))));
+            queue.extend(plan.requests.iter().enumerate().map(|(request, ask)| (ask.at, Event::Request(request))));
         }
         Self {
             now: Instant(0),
             queue,
             events: 0,
-            bed,
+            hosts,
             random,
             selector: Selector::new(paths, plan.strategy, plan.config),
-            judge: Judge::new(plan, paths),
-            tickets: vec![None; plan.asks.len()],
+            checker: PlaceChecker::new(plan, paths),
+            tickets: vec![None; plan.requests.len()],
             by_ticket: BTreeMap::new(),
             ended: VecDeque::new(),
             backlog: VecDeque::new(),
-            asked: 0,
+            requests_made: 0,
             done: Vec::new(),
             flights: Vec::new(),
-            flying: vec![None; plan.asks.len()],
+            flight_of: vec![None; plan.requests.len()],
             connections: vec![Connection::default(); paths.paths.len()],
-            really: vec![0; paths.paths.len()],
+            in_flight: vec![0; paths.paths.len()],
             before: vec![None; paths.kinds.len()],
-            tally: Tally::default(),
+            counts: PlaceCounts::default(),
             hash: 0,
             text: None,
             plan,
@@ -163,35 +163,35 @@ impl<'a> World<'a> {
         }
     }
 
-    fn asks(&mut self, request: usize) -> Result<(), Wrong> {
-        self.tally.requests += 1;
-        self.judge.asked(request);
-        if let Some(after) = self.plan.asks[request].abandoned {
+    fn make_request(&mut self, request: usize) -> Result<(), PlaceViolation> {
+        self.counts.requests += 1;
+        self.checker.record_request(request);
+        if let Some(after) = self.plan.requests[request].abandoned {
             self.queue.push(self.now + after, Event::Abandon(request));
         }
         self.backlog.push_back(request);
-        self.takes_in()
+        self.select_waiting()
     }
 
-    /// The selector is asked about what it has not taken in, in order.
-    fn takes_in(&mut self) -> Result<(), Wrong> {
+    /// Passes waiting requests to the selector, in order.
+    fn select_waiting(&mut self) -> Result<(), PlaceViolation> {
         while let Some(&request) = self.backlog.front() {
-            if !self.judge.has_ended(request) {
-                let ask = &self.plan.asks[request];
-                let asked = Request { kind: ask.kind, address: ask.address, message: ask.message };
-                match self.selector.select(self.now, &asked) {
+            if !self.checker.has_ended(request) {
+                let ask = &self.plan.requests[request];
+                let selection = SelectionRequest { kind: ask.kind, address: ask.address, message: ask.message };
+                match self.selector.select(self.now, &selection) {
                     Decision::Full => {
-                        self.tally.full += 1;
-                        return self.judge.full(request, self.selector.held());
+                        self.counts.full += 1;
+                        return self.checker.full(request, self.selector.held());
                     }
                     Decision::Wait { ticket } => {
-                        self.tally.waited += 1;
+                        self.counts.waited += 1;
                         self.note("waits", request, None);
-                        self.known_by(request, ticket);
+                        self.record_ticket(request, ticket);
                     }
-                    Decision::Go(go) => {
-                        self.known_by(request, go.ticket);
-                        self.goes(request, go)?;
+                    Decision::Send(dispatch) => {
+                        self.record_ticket(request, dispatch.ticket);
+                        self.send_request(request, dispatch)?;
                     }
                 }
             }
@@ -200,137 +200,141 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn known_by(&mut self, request: usize, ticket: Ticket) {
+    fn record_ticket(&mut self, request: usize, ticket: Ticket) {
         self.tickets[request] = Some(ticket);
         self.by_ticket.insert(ticket.index(), request);
     }
 
-    /// A request goes.
-    fn goes(&mut self, request: usize, Go { path, why, .. }: Go) -> Result<(), Wrong> {
-        self.judge.goes(self.now, request, path)?;
-        self.tally.messages += 1;
-        self.tally.followed += u64::from(why == Why::Follows);
-        let before = self.before[usize::from(self.plan.asks[request].kind.0)].replace(path);
-        self.tally.changes += u64::from(before.is_some_and(|before| before != path));
+    /// Sends a request over a path.
+    fn send_request(&mut self, request: usize, Dispatch { path, reason, .. }: Dispatch) -> Result<(), PlaceViolation> {
+        self.checker.record_send(self.now, request, path)?;
+        self.counts.messages += 1;
+        self.counts.followed += u64::from(reason == SelectionReason::Follows);
+        let before = self.before[usize::from(self.plan.requests[request].kind.0)].replace(path);
+        self.counts.changes += u64::from(before.is_some_and(|before| before != path));
         self.note("goes", request, Some(path));
-        let line = self.bed.line(path);
+        let line = self.hosts.line(path);
         let connection = &mut self.connections[line];
         let (number, flight) = (connection.number, self.flights.len());
         connection.flights.push_back(flight);
-        self.flying[request] = Some(flight);
-        self.really[usize::from(path.0)] += 1;
+        self.flight_of[request] = Some(flight);
+        self.in_flight[usize::from(path.0)] += 1;
         self.flights.push(Flight {
             request,
             path,
             line,
             connection: number,
             step: 0,
-            went: self.now,
+            sent_at: self.now,
             network: 0,
-            worked: false,
+            executed: false,
             failing: false,
-            over: false,
+            is_done: false,
         });
-        self.queue.push(self.now + self.plan.time_out, Event::Overdue(flight));
-        self.moves(flight)
+        self.queue.push(self.now + self.plan.time_out, Event::Timeout(flight));
+        self.advance(flight)
     }
 
-    /// Whether a flight has no connection any more.
+    /// Whether the connection of a message is broken.
     fn is_cut(&self, flight: usize) -> bool {
         let Flight { line, connection, .. } = self.flights[flight];
         let now = &self.connections[line];
         now.number != connection || now.broken
     }
 
-    fn moves(&mut self, flight: usize) -> Result<(), Wrong> {
-        if self.is_cut(flight) || self.flights[flight].over {
+    fn advance(&mut self, flight: usize) -> Result<(), PlaceViolation> {
+        if self.is_cut(flight) || self.flights[flight].is_done {
             return Ok(());
         }
-        let Flight { path, line, step, worked, .. } = self.flights[flight];
-        let (at, done, network, back) = match self.bed.step(self.now.0, path, step) {
-            Next::Goes { at, done, network } => (at, done, network, false),
-            Next::Back { at, done, network } => (at, done, network, true),
-            Next::Lost => {
-                self.tally.lost += 1;
+        let Flight { path, line, step, executed, .. } = self.flights[flight];
+        let (at, done, network, back) = match self.hosts.step(self.now.0, path, step) {
+            StepResult::Arrives { at, done, network } => (at, done, network, false),
+            StepResult::Returns { at, done, network } => (at, done, network, true),
+            StepResult::Lost => {
+                self.counts.lost += 1;
                 self.note("is lost", self.flights[flight].request, Some(path));
                 self.connections[line].broken = true;
-                if self.plan.loud {
-                    self.queue.push(self.now + HEARD, Event::Heard(flight));
+                if self.plan.detects_loss {
+                    self.queue.push(self.now + LOSS_DETECTION, Event::LossDetected(flight));
                 }
                 return Ok(());
             }
         };
-        if !worked && self.bed.is_work(path, step) {
-            self.flights[flight].worked = true;
-            self.queue.push(Instant(done), Event::Works(flight));
+        if !executed && self.hosts.is_work(path, step) {
+            self.flights[flight].executed = true;
+            self.queue.push(Instant(done), Event::Executed(flight));
         }
         let known = &mut self.flights[flight];
         known.step += 1;
         known.network += network;
-        self.queue.push(Instant(at), if back { Event::Back(flight) } else { Event::Step(flight) });
+        self.queue.push(Instant(at), if back { Event::Answer(flight) } else { Event::Step(flight) });
         Ok(())
     }
 
-    fn works(&mut self, flight: usize) -> Result<(), Wrong> {
+    fn execute_request(&mut self, flight: usize) -> Result<(), PlaceViolation> {
         let Flight { request, path, .. } = self.flights[flight];
-        if self.judge.has_ended(request) {
+        if self.checker.has_ended(request) {
             return Ok(());
         }
         self.note("is worked on", request, Some(path));
-        self.judge.works(request)
+        self.checker.record_execution(request)
     }
 
-    fn back(&mut self, flight: usize) -> Result<(), Wrong> {
-        if self.is_cut(flight) || self.flights[flight].over {
+    fn handle_answer(&mut self, flight: usize) -> Result<(), PlaceViolation> {
+        if self.is_cut(flight) || self.flights[flight].is_done {
             return Ok(());
         }
-        let Flight { request, path, went, network, .. } = self.flights[flight];
-        self.lands(flight);
-        self.tally.answered += 1;
+        let Flight { request, path, sent_at, network, .. } = self.flights[flight];
+        self.remove_from_connection(flight);
+        self.counts.answered += 1;
         self.note("is answered", request, Some(path));
-        let total_ns = self.now.0 - went.0;
+        let total_ns = self.now.0 - sent_at.0;
         let measured = !self.random.happens(self.plan.unmeasured);
         let intra_ns = measured.then(|| total_ns - network + self.random.range(0..=self.plan.noise_ns));
-        self.judge.answered(request)?;
-        self.tell(request, Outcome::Done { intra_ns, total_ns }, true)
+        self.checker.answered(request)?;
+        self.report_outcome(request, RequestOutcome::Done { intra_ns, total_ns }, true)
     }
 
-    /// The selector is told of an outcome, and of what it hands out is done what it says.
-    fn tell(&mut self, request: usize, outcome: Outcome, ends: bool) -> Result<(), Wrong> {
+    /// Reports an outcome to the selector, and carries out what the selector releases.
+    fn report_outcome(&mut self, request: usize, outcome: RequestOutcome, ends: bool) -> Result<(), PlaceViolation> {
         let Some(ticket) = self.tickets[request] else { return Ok(()) };
         if ends {
-            self.is_over(request, outcome)?;
+            self.report_final_outcome(request, outcome)?;
         } else if !self.selector.done(self.now, ticket, outcome) {
-            return Err(Wrong::Ticket { request, is: "is in flight or waits", said: "not taken" });
+            return Err(PlaceViolation::Ticket { request, is: "is in flight or waits", answer: "rejected" });
         }
         while let Some(released) = self.selector.poll(self.now) {
             match released {
-                Released::Go(go) => {
-                    let request = self.by_ticket[&go.ticket.index()];
-                    self.goes(request, go)?;
+                Released::Send(dispatch) => {
+                    let request = self.by_ticket[&dispatch.ticket.index()];
+                    self.send_request(request, dispatch)?;
                 }
-                Released::GivenUp { ticket } => self.given_up(self.by_ticket[&ticket.index()])?,
+                Released::GivenUp { ticket } => self.handle_given_up(self.by_ticket[&ticket.index()])?,
             }
         }
-        self.takes_in()?;
-        // Of one whose place somebody else may have by now.
+        self.select_waiting()?;
+        // Reports an outcome for an old ticket, whose index may be in use again.
         let Some(&(request, ticket)) = self.ended.get(self.random.index(ENDED_MAX)) else { return Ok(()) };
-        if self.random.happens(TOLD_TWICE) && self.selector.done(self.now, ticket, outcome) {
-            return Err(Wrong::Ticket { request, is: "has ended long since", said: "taken" });
+        if self.random.happens(REPORTED_TWICE) && self.selector.done(self.now, ticket, outcome) {
+            return Err(PlaceViolation::Ticket { request, is: "has ended long since", answer: "accepted" });
         }
         Ok(())
     }
 
-    /// The selector is told of an outcome that ends a request, and perhaps of it again.
-    fn is_over(&mut self, request: usize, outcome: Outcome) -> Result<(), Wrong> {
+    /// Reports the final outcome of a request to the selector, perhaps twice.
+    fn report_final_outcome(&mut self, request: usize, outcome: RequestOutcome) -> Result<(), PlaceViolation> {
         let Some(ticket) = self.tickets[request] else { return Ok(()) };
         if !self.selector.done(self.now, ticket, outcome) {
-            return Err(Wrong::Ticket { request, is: "is in flight, waits, or was given up", said: "not taken" });
+            return Err(PlaceViolation::Ticket {
+                request,
+                is: "is in flight, waits, or was given up",
+                answer: "rejected",
+            });
         }
-        if self.random.happens(TOLD_TWICE) && self.selector.done(self.now, ticket, outcome) {
-            return Err(Wrong::Ticket { request, is: "has ended", said: "taken" });
+        if self.random.happens(REPORTED_TWICE) && self.selector.done(self.now, ticket, outcome) {
+            return Err(PlaceViolation::Ticket { request, is: "has ended", answer: "accepted" });
         }
-        self.done.push((request, matches!(outcome, Outcome::Done { .. })));
+        self.done.push((request, matches!(outcome, RequestOutcome::Done { .. })));
         self.ended.truncate(ENDED_MAX - 1);
         self.ended.push_front((request, ticket));
         Ok(())
@@ -342,27 +346,27 @@ impl<'a> World<'a> {
             self.hash = (self.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
         let Some(text) = &mut self.text else { return };
-        let ask = &self.plan.asks[request];
+        let ask = &self.plan.requests[request];
         let kind = &self.paths.kinds[usize::from(ask.kind.0)].name;
         let by = path.map_or(String::new(), |path| format!(" by {}", self.paths.paths[usize::from(path.0)].name));
         let (at, address, message) = (Millis(self.now), ask.address, ask.message);
-        // A string takes whatever is written.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{at} ms: {kind} {request}, address {address}, message {message}, {what}{by}");
     }
 }
 
-/// What is to befall stations, in words.
-pub(super) fn spells(plan: &Plan) -> String {
-    let paths = beds::paths(plan.hosts, plan.app);
-    let one = |(station, spell): &(usize, super::station::Spell)| {
+/// Description of the planned faults of stations.
+pub(super) fn station_faults(plan: &PlacePlan) -> String {
+    let paths = presets::paths(plan.hosts, plan.app);
+    let one = |(station, fault): &(usize, super::station::StationFault)| {
         let resource = &paths.resources[*station];
-        let what = match spell.what {
-            Trouble::Slow(times) => format!("is {times} times as slow"),
-            Trouble::Stands => "stands still".to_owned(),
-            Trouble::Dead => "is dead".to_owned(),
+        let what = match fault.what {
+            StationFaultKind::Slow(times) => format!("is {times} times as slow"),
+            StationFaultKind::Stands => "stands still".to_owned(),
+            StationFaultKind::Dead => "is dead".to_owned(),
         };
-        let (from, until) = (Millis(spell.from), Millis(spell.until));
+        let (from, until) = (Millis(fault.from), Millis(fault.until));
         format!("{:?} {} {what} from {from} to {until} ms\n", resource.side, resource.name)
     };
-    plan.spells.iter().map(one).collect()
+    plan.station_faults.iter().map(one).collect()
 }

@@ -1,4 +1,4 @@
-//! Calls on keys: additions, reads and locks.
+//! Generator of calls on keys: additions, reads and locks.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
 use pathcall_wire::{Instant, OpType};
 
 use super::sum::modify;
-use super::{Query, Step, Work, keys};
+use super::{Query, Step, StepWork, keys};
 use crate::random::{Chance, Random};
 
-/// Integer that marks a call which may be cancelled, plus a number: whether it took effect is read
-/// from its own key.
+/// First integer of the marker keys. A cancellable call has a marker key of its own, whose value says whether the
+/// call took effect.
 const MARKER: i64 = 7 << 56;
 
-/// The key that only the step with this number among the application's steps adds 1 to.
+/// Marker key: only the step with this number adds 1 to it.
 fn marker(number: i64) -> Key {
     Key::from(MARKER + number)
 }
 
-/// Whether a key is a [`marker`].
+/// Whether a key is a marker key.
 pub(crate) fn marked(key: &Key) -> bool {
     key.as_int().is_some_and(|int| int >= MARKER)
 }
 
-/// What two callers can't both add to one key: the second sum would leave 64 bits.
+/// Value that two callers cannot both add to a key: the second sum would exceed 64 bits.
 const MOST: i64 = 3 << 61;
-/// What fills a key so far that a sum with 32-bit values may leave 64 bits.
+/// Value near the limit, so that sums with 32-bit values may exceed 64 bits.
 const BRIM: i64 = i64::MAX - (1 << 31);
 
-/// Keys of an application: few or many.
+/// Draws the keys of an application, few or many.
 pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
     let count = match random.below(10) {
         0..4 => random.range(1..=6),
@@ -39,9 +39,9 @@ pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
     keys::draw(random, count as usize)
 }
 
-/// Steps of callers that add, in the order of callers; `software`: no register holds any of it.
+/// Draws the steps of callers that add, by caller. `software`: no register holds any key.
 pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: bool, software: bool) -> Vec<Vec<Step>> {
-    // Many small calls take a flow's numbers round its window several times while repeats are late.
+    // Many small calls move a flow's sequence numbers around the window several times while repeats are late.
     let chatty = random.happens(Chance::percent(15));
     let (calls, most_keys) = match (chatty, set.len()) {
         (true, _) => (random.range(300..=1_500) / callers as u64, 3),
@@ -54,7 +54,7 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
     let cancels = random.happens(Chance::percent(20));
     let operators = random.happens(Chance::percent(30));
     let filling = random.happens(Chance::percent(10));
-    // Where registers hold a part of a key, its parts may be less than its sum.
+    // Where registers hold a part of a key, the parts may be smaller than their sum.
     let to_the_brim = software && !filling && random.happens(Chance::percent(10));
     let mut number = 0;
     let mut steps = vec![Vec::new(); callers];
@@ -89,7 +89,7 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
     steps
 }
 
-/// How soon keys give their registers to others: mostly much sooner than is of any use.
+/// Draws the time before keys lose their registers; mostly shorter than is useful.
 pub(super) fn eviction(random: &mut Random) -> Option<Eviction> {
     let window = random.pick(&[0, 1, 10, 100].map(Duration::from_millis));
     let (uses_min, margin) = (random.pick(&[1, 2, 5]), random.pick(&[0, 1, 4]));
@@ -101,7 +101,7 @@ fn addend(random: &mut Random, large: Chance, narrow: bool) -> i64 {
         return random.below(201) as i64 - 100;
     }
     match random.below(4) {
-        // Registers overflow.
+        // Overflow of a register.
         0 | 1 => i64::from(random.pick(&[i32::MAX, i32::MIN, i32::MAX - 1, 1 << 30, -(1 << 30)])),
         2 => i64::from(random.bits() as i32),
         _ if narrow => i64::from(random.bits() as i32),
@@ -109,7 +109,7 @@ fn addend(random: &mut Random, large: Chance, narrow: bool) -> i64 {
     }
 }
 
-/// Queries while calls are under way, by time.
+/// Draws queries during the calls, by time.
 pub(super) fn queries(random: &mut Random, set: &[Key]) -> Vec<Query> {
     let count = random.pick(&[0, 0, 1, 4, 30]);
     let within = random.pick(&[1, 20, 300].map(Duration::from_millis));
@@ -123,12 +123,12 @@ pub(super) fn queries(random: &mut Random, set: &[Key]) -> Vec<Query> {
     queries
 }
 
-/// Steps of callers that take locks, some of them several at once, some of them impatient.
+/// Draws the steps of callers that take locks, some of them several at once, some with cancellation.
 pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
     let count = random.pick(&[1, 2, 5]);
     let mut set = keys::draw(random, count);
     if random.happens(Chance::percent(20)) {
-        // So long that a call for several takes as many frames.
+        // Keys so long that a call for several needs as many frames.
         set = (0..count).map(|n| Key::from(format!("{n}-{:0700}", random.below(10)).as_str())).collect();
     }
     let most_keys = random.pick(&[1, 1, 3]);
@@ -141,14 +141,14 @@ pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
             let keys = keys::choose(random, &set, most_keys);
             let hold = random.up_to(longest);
             let cancel_after = random.happens(impatient).then(|| random.up_to(Duration::from_millis(10)));
-            let work = Work::Lock { keys, hold };
-            steps.push(Step { work, cancel_after, pause: random.up_to(longest), may_starve: false });
+            let work = StepWork::Lock { keys, hold };
+            steps.push(Step { work, cancel_after, pause: random.up_to(longest), may_never_end: false });
         }
     }
     steps
 }
 
-/// What is added for a value: operators are 32 bits wide, additions 64.
+/// Value that an addition adds: operators are 32 bits wide, additions 64.
 pub(crate) fn modified(value: i64, modify: Modify) -> i64 {
     if modify.op == OpType::Nop { value } else { i64::from(modify.op.apply(value as i32, modify.para)) }
 }

@@ -1,4 +1,4 @@
-//! Keys that callers use: short and long ones, strings and integers, and some that collide.
+//! Generator of keys: short and long ones, strings and integers, and colliding ones.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -7,10 +7,10 @@ use pathcall_endpoint::map::{Key, logical_address};
 
 use crate::random::{Chance, Random};
 
-/// Integers tried; a few hundred thousand have some collisions in 32 bits.
+/// Number of integers searched; a few hundred thousand have some collisions in 32 bits.
 const TRIED: i64 = 300_000;
 
-/// Pairs of keys with one logical address.
+/// Pairs of keys with the same logical address.
 #[must_use]
 pub fn colliding_keys() -> &'static [(Key, Key)] {
     static FOUND: OnceLock<Vec<(Key, Key)>> = OnceLock::new();
@@ -23,9 +23,9 @@ pub fn colliding_keys() -> &'static [(Key, Key)] {
     })
 }
 
-/// About `count` different keys, at least one.
+/// Draws about `count` different keys, at least one.
 pub(super) fn draw(random: &mut Random, count: usize) -> Vec<Key> {
-    // A map by key drops what was drawn twice, in an order that is always the same.
+    // A map removes duplicates, in a deterministic order.
     let mut keys = BTreeMap::new();
     let colliding = colliding_keys();
     while keys.len() < count.max(1) {
@@ -50,7 +50,7 @@ pub(super) fn draw(random: &mut Random, count: usize) -> Vec<Key> {
     keys
 }
 
-/// A few different ones of these, at most `most`; half the time all may be chosen.
+/// Draws a few different keys, at most `most`; half the time all may be chosen.
 pub(super) fn choose(random: &mut Random, from: &[Key], most: usize) -> Vec<Key> {
     let most = most.min(from.len());
     let most = if random.happens(Chance::percent(50)) { most } else { most.min(4) };
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_colliding_keys() {
+    fn colliding_keys_exist() {
         let pairs = colliding_keys();
         assert!(pairs.len() >= 2, "{}", pairs.len());
         for (one, other) in pairs {

@@ -1,23 +1,22 @@
-//! What happens in a run: the network, who calls whom when, and when the faults end.
+//! Scenario of a map run: network, applications, callers with their calls, and faults.
 //!
-//! [`generate`] draws one from a seed; tests may write their own. A scenario says everything: the
-//! same one gives the same run.
+//! [`generate`] draws a scenario from a seed; tests may build their own. The same scenario always gives the same run.
 
+mod faults;
 mod generate;
 mod keyed;
 mod keys;
 mod sum;
 mod votes;
-mod weather;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Operation};
 use pathcall_program::Size;
-use pathcall_wire::{Instant, Target, TokenKey};
+use pathcall_wire::{ForwardTarget, Instant, TokenKey};
 
 pub use generate::generate;
 pub(crate) use keyed::{marked, modified};
@@ -25,124 +24,124 @@ pub use keys::colliding_keys;
 
 use crate::host::HostPlan;
 use crate::link::{Faults, Outage, WireSpec};
-use crate::party::Node;
+use crate::node::MapNodeId;
 
-/// All of a run.
+/// Complete description of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scenario {
-    /// Seed of the links' chance.
+    /// Seed of the links' randomness.
     pub seed: u64,
-    /// Every link, without faults.
+    /// Properties of every link, without faults.
     pub wire: WireSpec,
-    /// Every link's faults.
+    /// Random faults of every link.
     pub faults: Faults,
-    /// When the faults end: from then on everything must finish.
+    /// End of the faults; all calls must end afterwards.
     pub faults_until: Instant,
-    /// What links are like from some time on, by time.
+    /// Changes of links, by time.
     pub wire_changes: Vec<WireChange>,
-    /// When links carry nothing.
+    /// Outages of links.
     pub outages: Vec<Outage>,
-    /// Machines that are not as by default.
-    pub hosts: BTreeMap<Node, HostPlan>,
-    /// Whether what callers and owners send each other passes by the element of their application (inline).
+    /// Machines that differ from the default.
+    pub hosts: BTreeMap<MapNodeId, HostPlan>,
+    /// Whether frames between callers and owners pass through the element of their application (inline).
     pub inline: bool,
-    /// When it takes another way.
+    /// Times in which such frames take another route.
     pub detours: Vec<Outage>,
-    /// The elements' memory.
+    /// Memory sizes of the elements.
     pub elements: Vec<Size>,
-    /// Applications, on these elements.
+    /// Applications on these elements.
     pub applications: Vec<ApplicationPlan>,
-    /// When elements fail, in order.
+    /// Failures of elements, by time.
     pub failures: Vec<ElementFailure>,
-    /// When applications are given other memory, in order.
-    pub moves: Vec<Move>,
+    /// Changes of the memory of applications, by time.
+    pub moves: Vec<MemoryMove>,
 }
 
-/// An element loses all that it holds; or the controller loses the element, which goes on as before.
+/// Failure of an element: it loses its state; or the controller loses contact with it, and the element continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElementFailure {
-    /// When.
+    /// Time of the failure.
     pub at: Instant,
-    /// Which element.
+    /// Index of the element.
     pub element: usize,
-    /// Whether it loses what it holds; otherwise only the controller can't reach it.
-    pub forgets: bool,
-    /// How long it takes no frames.
+    /// Whether it loses its state; otherwise only the controller cannot reach it.
+    pub loses_state: bool,
+    /// Time in which it takes no frames.
     pub down: Duration,
-    /// How long until the controller has it, or says that it is gone.
-    pub told_after: Duration,
-    /// Longest way of the controller's word to a caller.
-    pub word_within: Duration,
-    /// Whether it comes back, with nothing in it.
+    /// Time until the controller configures it again, or reports that it is gone.
+    pub notified_after: Duration,
+    /// Limit on the delay of the controller's message to a caller.
+    pub message_delay_max: Duration,
+    /// Whether it comes back, without state.
     pub returns: bool,
 }
 
-/// The controller gives an application other memory: elsewhere, as much or less, or none.
+/// Change of an application's memory: another place, another size, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Move {
-    /// When.
+pub struct MemoryMove {
+    /// Time of the change.
     pub at: Instant,
     /// Index of the application.
     pub application: usize,
-    /// What it has from then on.
-    pub memory: Option<Memory>,
-    /// How long until the element that it was on hears of it; `None`: it never does.
-    pub heard_after: Option<Duration>,
-    /// Longest way of the controller's word to the owner, and of the owner's to a caller.
-    pub word_within: Duration,
+    /// New memory.
+    pub memory: Option<RegisterRange>,
+    /// Time until the old element is notified; `None`: never.
+    pub element_notified_after: Option<Duration>,
+    /// Limit on the delay of the controller's message to the owner, and of the owner's to a caller.
+    pub message_delay_max: Duration,
 }
 
-/// A change of what some links are like.
+/// Change of the properties of some links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireChange {
-    /// When.
+    /// Time of the change.
     pub at: Instant,
-    /// At this node: links from it and to it; `None`: all links.
-    pub node: Option<Node>,
-    /// What they are like from then on.
+    /// Node whose links change, in both directions; `None`: all links.
+    pub node: Option<MapNodeId>,
+    /// New properties.
     pub wire: WireSpec,
 }
 
-/// An application.
+/// Plan of an application.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApplicationPlan {
-    /// Its id.
+    /// GAID of the application.
     pub gaid: u32,
-    /// Epoch of its registers.
+    /// Initial epoch of its registers.
     pub epoch: u32,
-    /// Endpoint of its owner.
+    /// Endpoint id of its owner.
     pub endpoint: u32,
     /// Incarnation of its owner.
     pub incarnation: u32,
-    /// What signs its frames, if they carry tokens.
+    /// Key of its tokens, if its frames carry tokens.
     pub token_key: Option<TokenKey>,
-    /// Its place in the element's memory, if it has one.
-    pub memory: Option<Memory>,
-    /// Lanes of a row.
+    /// Its memory in an element, if any.
+    pub memory: Option<RegisterRange>,
+    /// Number of lanes of a row.
     pub width: u16,
-    /// When keys give their registers in the element to others.
+    /// Time before keys lose their registers in the element.
     pub eviction: Option<Eviction>,
-    /// What its calls ask for.
+    /// Purpose of its calls.
     pub purpose: Purpose,
-    /// Who must have what is added before a call is done.
+    /// Node that must have an addition before the call is done.
     pub ack: Ack,
-    /// Clear policy of arrays.
+    /// Clear policy of its arrays.
     pub clear: ClearPolicy,
-    /// Why the last call of every caller can't be done, if so: all must be told.
-    pub doom: Option<Doom>,
+    /// Error that the last call of every caller must return, if any.
+    pub expected_error: Option<ExpectedError>,
     /// Timers of owner and callers.
-    pub timing: Timing,
-    /// How long locks are lent to a caller that is silent.
+    pub timing: FlowTiming,
+    /// Lease of its locks.
     pub lease: Duration,
-    /// Its callers.
+    /// Callers of the application.
     pub callers: Vec<CallerPlan>,
-    /// Queries of its owner while calls are under way, by time.
+    /// Queries of its owner during the calls, by time.
     pub queries: Vec<Query>,
 }
 
-/// A place in an element's memory.
+/// Memory of an application in an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct RegisterRange {
     /// Index of the element.
     pub element: usize,
     /// First row.
@@ -151,45 +150,45 @@ pub struct Memory {
     pub rows: u32,
     /// First lane.
     pub lane_base: u32,
-    /// Lanes of a row.
+    /// Number of lanes of a row.
     pub width: u16,
 }
 
-/// What the calls of an application ask for.
+/// Purpose of an application's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// SyncAgtr: all callers sum arrays.
     Sum,
-    /// AsyncAgtr: callers add to keys; the values are asked for at the owner.
+    /// AsyncAgtr: callers add to keys; the owner is queried for the values.
     Add,
     /// KeyValue: callers add to keys and get the values.
     AddGet,
     /// Agreement: callers count keys up to a threshold.
     Count {
-        /// The threshold.
+        /// Threshold of the ballots.
         threshold: u32,
-        /// Where `CntFwd` forwards to.
-        to: Target,
+        /// Target of `CntFwd`.
+        to: ForwardTarget,
     },
-    /// Test-and-set: callers take keys and give them back.
+    /// Test-and-set: callers take and release locks.
     Lock,
 }
 
-/// Why sums can't be made.
+/// Error that a sum must return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doom {
+pub enum ExpectedError {
     /// The workers' arrays differ in length.
     Disagree,
     /// A sum leaves 64 bits.
     Overflow,
 }
 
-/// A caller.
+/// Plan of a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallerPlan {
-    /// Its endpoint.
+    /// Endpoint id of the caller.
     pub endpoint: u32,
-    /// Its incarnation.
+    /// Incarnation of the caller.
     pub incarnation: u32,
     /// First of its flow slots.
     pub slot_base: u32,
@@ -197,101 +196,101 @@ pub struct CallerPlan {
     pub flows: u32,
     /// Whether the element knows it.
     pub registered: bool,
-    /// Whether it sends by the element.
+    /// Whether it sends through the element.
     pub by_element: bool,
-    /// When it joins.
+    /// Time at which it joins.
     pub joins: Instant,
-    /// When its process is killed, if it is.
-    pub dies: Option<Death>,
-    /// Whether it closes and leaves when it has done all, and how long until its owner hears of that.
+    /// Death of its process, if any.
+    pub crash: Option<ProcessCrash>,
+    /// Whether it closes and leaves after its last step: time until its owner detects that.
     pub leaves: Option<Duration>,
-    /// The caller of the same application whose slots it takes over, and whose leaving it waits for.
+    /// Index of the caller that it replaces: it takes over the slots when that one has left.
     pub succeeds: Option<usize>,
-    /// Steps under way at one time.
+    /// Number of steps in progress at one time.
     pub outstanding: usize,
-    /// What it does.
+    /// Steps of the caller.
     pub steps: Vec<Step>,
 }
 
-/// A process is killed: nobody is told at once.
+/// Death of a process; others detect it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Death {
-    /// When.
+pub struct ProcessCrash {
+    /// Time of the death.
     pub at: Instant,
-    /// How long until it counts as gone.
-    pub noticed_after: Duration,
+    /// Time until the caller counts as gone.
+    pub detected_after: Duration,
 }
 
-/// One thing that a caller does.
+/// Step of a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What.
-    pub work: Work,
-    /// How long it waits before it no longer does.
+    /// Work of the step.
+    pub work: StepWork,
+    /// Time after which the call is cancelled.
     pub cancel_after: Option<Duration>,
-    /// Pause before what comes next.
+    /// Pause before the next step.
     pub pause: Duration,
-    /// Whether it may wait for ever: others that it needs may have been cancelled.
-    pub may_starve: bool,
+    /// Whether it may never end, because other callers that it needs may have cancelled.
+    pub may_never_end: bool,
 }
 
-/// What a step does.
+/// Work of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Work {
-    /// One call.
+pub enum StepWork {
+    /// Makes one call.
     Call(Operation),
-    /// Takes keys, holds them, gives them back.
+    /// Takes locks, holds and releases them.
     Lock {
-        /// The keys.
+        /// Keys of the locks.
         keys: Vec<Key>,
-        /// For how long.
+        /// Time for which they are held.
         hold: Duration,
     },
 }
 
-/// A query of an owner.
+/// Query of an owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// When it is asked.
+    /// Time of the query.
     pub at: Instant,
-    /// Which keys; `None`: all.
+    /// Keys of the query; `None`: all.
     pub keys: Option<Vec<Key>>,
 }
 
 impl Scenario {
-    /// Every node with an endpoint.
-    pub fn nodes(&self) -> impl Iterator<Item = (u32, Node)> {
+    /// All nodes with an endpoint id.
+    pub fn nodes(&self) -> impl Iterator<Item = (u32, MapNodeId)> {
         self.applications.iter().enumerate().flat_map(|(index, application)| {
             let callers = application.callers.iter().enumerate();
-            let callers = callers.map(move |(number, caller)| (caller.endpoint, Node::Caller(index, number)));
-            callers.chain([(application.endpoint, Node::Owner(index))])
+            let callers = callers.map(move |(number, caller)| (caller.endpoint, MapNodeId::Caller(index, number)));
+            callers.chain([(application.endpoint, MapNodeId::Owner(index))])
         })
     }
 }
 
 impl WireChange {
-    /// Whether it is one of this link.
+    /// Whether the change affects this link.
     #[must_use]
-    pub fn of(&self, from: Node, to: Node) -> bool {
+    pub fn of(&self, from: MapNodeId, to: MapNodeId) -> bool {
         self.node.is_none_or(|node| node == from || node == to)
     }
 }
 
 impl ApplicationPlan {
-    /// Workers of SyncAgtr; 0: the application is keyed.
+    /// Number of workers of SyncAgtr; 0 for a keyed application.
     #[must_use]
     pub fn workers(&self) -> u32 {
         let workers = self.callers.iter().filter(|caller| caller.succeeds.is_none());
         if self.purpose == Purpose::Sum { workers.count() as u32 } else { 0 }
     }
 
-    /// The element that it starts on.
+    /// Element that it starts on.
     #[must_use]
     pub fn element(&self) -> usize {
         self.memory.map_or(0, |memory| memory.element)
     }
 
-    /// Whether its methods count up to a threshold.
+    /// Whether its methods count votes.
     #[must_use]
     pub fn counts(&self) -> bool {
         matches!(self.purpose, Purpose::Count { .. })
@@ -305,15 +304,15 @@ impl ApplicationPlan {
 }
 
 impl Step {
-    /// One call, awaited to its end.
+    /// Creates a step with one call that is awaited to its end.
     #[must_use]
     pub fn call(operation: Operation) -> Self {
-        Self { work: Work::Call(operation), cancel_after: None, pause: Duration::ZERO, may_starve: false }
+        Self { work: StepWork::Call(operation), cancel_after: None, pause: Duration::ZERO, may_never_end: false }
     }
 }
 
-impl Work {
-    /// Chunks of the array that it sums; 0: none.
+impl StepWork {
+    /// Number of chunks of the array that it sums; 0 for other work.
     #[must_use]
     pub fn chunks(&self, width: u16) -> u64 {
         match self {
@@ -322,14 +321,14 @@ impl Work {
         }
     }
 
-    /// What the step's first call asks for.
+    /// Operation of the step's first call.
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {
             Self::Call(operation) => operation.clone(),
             Self::Lock { keys, .. } => {
                 // NetRPC Table 2: test-and-set is CntFwd with threshold 1.
-                Operation::Count { keys: keys.clone(), threshold: 1, to: Target::Src }
+                Operation::Count { keys: keys.clone(), threshold: 1, to: ForwardTarget::Src }
             }
         }
     }

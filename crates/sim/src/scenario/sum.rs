@@ -1,11 +1,11 @@
-//! Calls of SyncAgtr: the same lengths at all workers, and values of every size.
+//! Generator of SyncAgtr calls: equal array lengths at all workers, and values of every size.
 
 use std::time::Duration;
 
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_wire::OpType;
 
-use super::{Doom, Step};
+use super::{ExpectedError, Step};
 use crate::random::{Chance, Random};
 
 /// Operators of NetRPC Table 8.
@@ -23,30 +23,30 @@ const OPERATORS: [OpType; 11] = [
     OpType::Bxor,
 ];
 
-/// Values of one worker's array.
+/// Distribution of the values of one worker's array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spread {
-    /// Of a few digits.
+    /// A few digits.
     Small,
-    /// All of 32 bits.
+    /// The full range of 32 bits.
     Full,
-    /// At the ends of 32 bits, so that sums leave them.
+    /// Values near the limits of 32 bits, so that sums exceed them.
     Extreme,
-    /// Small ones, and a few that need more than 32 bits.
+    /// Small values, and a few that need more than 32 bits.
     Wide,
 }
 
-/// How large the calls of an application are.
+/// Size of an application's calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     pub(super) width: u16,
-    /// Chunks of an array at most.
+    /// Limit on the chunks of an array.
     pub(super) chunks_max: u64,
     pub(super) calls: u64,
 }
 
-/// The steps of every worker, in the order of workers, and whether they end in an error.
-pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<Vec<Step>>, Option<Doom>) {
+/// Draws the steps of all workers, by worker, and the error that they end in, if any.
+pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<Vec<Step>>, Option<ExpectedError>) {
     let mut steps = vec![Vec::new(); workers];
     let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]);
     for _ in 0..scale.calls {
@@ -60,47 +60,47 @@ pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<V
             steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
         }
     }
-    let doom = match random.below(100) {
+    let expected_error = match random.below(100) {
         0..10 => {
-            give_up(random, &mut steps);
+            cancel_last_calls(random, &mut steps);
             None
         }
         10..16 if workers > 1 => Some(disagree(random, &mut steps)),
         16..22 if workers > 1 => Some(overflow(random, &mut steps)),
         _ => None,
     };
-    (steps, doom)
+    (steps, expected_error)
 }
 
-/// Some workers give up their last call: nothing that they do later can disagree with the others.
-fn give_up(random: &mut Random, steps: &mut [Vec<Step>]) {
+/// Makes some workers cancel their last call; no later call can disagree with the others.
+fn cancel_last_calls(random: &mut Random, steps: &mut [Vec<Step>]) {
     for last in steps.iter_mut().filter_map(|steps| steps.last_mut()) {
-        last.may_starve = true;
+        last.may_never_end = true;
         if random.happens(Chance::percent(40)) {
             last.cancel_after = Some(random.up_to(Duration::from_millis(20)));
         }
     }
 }
 
-/// One worker's last array is longer than the others'.
-fn disagree(random: &mut Random, steps: &mut [Vec<Step>]) -> Doom {
+/// Makes one worker's last array longer than the others'.
+fn disagree(random: &mut Random, steps: &mut [Vec<Step>]) -> ExpectedError {
     let (odd, workers) = (random.index(steps.len()), steps.len());
     for (worker, steps) in steps.iter_mut().enumerate() {
         let len = 300 + usize::from(worker == odd);
         steps.push(last(vec![1; len], workers));
     }
-    Doom::Disagree
+    ExpectedError::Disagree
 }
 
-/// The last sums leave 64 bits in one lane.
-fn overflow(random: &mut Random, steps: &mut [Vec<Step>]) -> Doom {
+/// Makes the last sums exceed 64 bits in one lane.
+fn overflow(random: &mut Random, steps: &mut [Vec<Step>]) -> ExpectedError {
     let (lane, workers) = (random.index(300), steps.len());
     for steps in steps {
         let mut lanes = vec![1; 300];
         lanes[lane] = i64::MAX - 1;
         steps.push(last(lanes, workers));
     }
-    Doom::Overflow
+    ExpectedError::Overflow
 }
 
 fn last(lanes: Vec<i64>, workers: usize) -> Step {
@@ -122,7 +122,7 @@ fn length(random: &mut Random, scale: Scale) -> usize {
     len.min(longest) as usize
 }
 
-/// An operator now and then, with an operand that does something.
+/// Draws an operator and an operand; mostly none.
 pub(super) fn modify(random: &mut Random) -> Modify {
     if random.happens(Chance::percent(70)) {
         return Modify::default();
@@ -146,7 +146,7 @@ fn spread(random: &mut Random) -> Spread {
 }
 
 fn lanes(random: &mut Random, len: usize, spread: Spread, modify: Modify) -> Vec<i64> {
-    // Operators are 32 bits wide, everywhere.
+    // Operators are 32 bits wide.
     let spread = if spread == Spread::Wide && modify.op != OpType::Nop { Spread::Full } else { spread };
     (0..len).map(|_| lane(random, spread)).collect()
 }
@@ -160,7 +160,7 @@ fn lane(random: &mut Random, spread: Spread) -> i64 {
             i64::from(random.pick(&ends))
         }
         Spread::Wide if random.below(50) == 0 => {
-            // At most 5 workers: their sum stays inside 64 bits.
+            // There are at most 5 workers, so the sum stays within 64 bits.
             let ends = [1 << 60, -(1 << 60), 1 << 31, -(1 << 31) - 1, (1 << 40) + 7];
             random.pick(&ends)
         }

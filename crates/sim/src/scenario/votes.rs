@@ -1,27 +1,27 @@
-//! Calls on ballots: votes of all callers, and clearings among them.
+//! Generator of calls on ballots: votes of all callers, with clears in between.
 
 use std::time::Duration;
 
 use pathcall_endpoint::map::{Key, Operation};
-use pathcall_wire::Target;
+use pathcall_wire::ForwardTarget;
 
 use super::{Step, keys};
 use crate::random::{Chance, Random};
 
-/// Steps of callers that vote: each for every key, in rounds that may be cleared.
-pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: Target) -> Vec<Vec<Step>> {
+/// Draws the steps of callers that vote: each for every key, in rounds that may be cleared.
+pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: ForwardTarget) -> Vec<Vec<Step>> {
     let ballots = random.range(1..=15) as usize;
     let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5), Duration::from_millis(60)]);
-    // Which of several keys was forwarded to the server a call does not say.
-    let per_call = if to == Target::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
+    // The result of a call does not show which of several keys was forwarded to the server.
+    let per_call = if to == ForwardTarget::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
     let mut set = keys::draw(random, ballots * per_call);
     if random.happens(Chance::percent(10)) {
-        // So long that no register holds them.
+        // Keys so long that no register holds them.
         set = (0..ballots * per_call).map(|n| Key::from(format!("ballot-{n:040}").as_str())).collect();
     }
     set.truncate(ballots * per_call);
-    // Who waits for a ballot that is cleared waits for another one: nobody would hold it.
-    let clears = to == Target::Server && random.happens(Chance::percent(50));
+    // A caller that waits for a cleared ballot would wait for the next one, which may never be held.
+    let clears = to == ForwardTarget::Server && random.happens(Chance::percent(50));
     let clearing = random.pick(&[Chance::percent(5), Chance::percent(25)]);
     let rounds = if clears { random.range(1..=6) } else { 1 };
     let mut steps = vec![Vec::new(); callers];

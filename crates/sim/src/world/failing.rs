@@ -1,87 +1,88 @@
-//! Elements fail or are lost, memory moves, and the controller sees to it.
+//! Failures of elements and moves of memory, and the reactions of the controller.
 //!
 //! ```text
-//! fails ─► down, all that it held is gone ─┐
-//! lost to the controller, works on ────────┼─► controller: new epoch, tables ─► owners ─► callers
-//! an application's memory moves ───────────┤        └─► the element that it was on, some time or never
-//! silent, says an owner, and goes on ──────┘
+//! element fails ─► down, all state is gone ─┐
+//! controller loses it, it works on ─────────┼─► controller: new epoch, tables ─► owners ─► callers
+//! memory of an application moves ───────────┤        └─► the old element, later or never
+//! owner reports silence, continues  ───────┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_endpoint::map::Renewal;
+use pathcall_endpoint::map::EpochChange;
 use pathcall_wire::Instant;
 
-use super::{Event, World};
-use crate::judge::Failure;
-use crate::party::Node;
+use super::{Event, MapWorld};
+use crate::checker::MapViolation;
+use crate::node::MapNodeId;
 use crate::random::Random;
-use crate::scenario::{ApplicationPlan, Memory, Move, Scenario};
+use crate::scenario::{ApplicationPlan, MemoryMove, RegisterRange, Scenario};
 
-/// Longest time that an owner goes on without an element that was silent.
+/// Limit on the time that an owner continues without a silent element.
 const SUSPENSION: Duration = Duration::from_secs(1);
 
-/// What an owner is told.
+/// Update of an owner.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OwnerWord {
+pub(crate) struct OwnerUpdate {
     pub(crate) epoch: u32,
-    pub(crate) memory: Option<Memory>,
-    /// The element that it works by; `None`: there is none.
+    pub(crate) memory: Option<RegisterRange>,
+    /// Element that it works with; `None`: there is none.
     pub(crate) element: Option<usize>,
-    /// Longest way of the owner's word to a caller.
-    word_within: Duration,
+    /// Limit on the delay of the owner's message to a caller.
+    message_delay_max: Duration,
 }
 
-/// What the controller has given an application.
+/// Assignment of memory to an application by the controller.
 #[derive(Debug, Clone, Copy)]
-struct Given {
+struct Assignment {
     epoch: u32,
-    memory: Option<Memory>,
-    /// The element that knows it, with memory or without.
+    memory: Option<RegisterRange>,
+    /// Element that knows the application, with memory or without.
     element: usize,
 }
 
-/// What holds for a caller from now on, and the element to send by.
-type CallerWord = (Renewal, Option<usize>);
+/// Update of a caller: its renewal, and the element to send through.
+type CallerUpdate = (EpochChange, Option<usize>);
 
-/// What the controller knows, and when its words arrive.
+/// State of the controller, with its messages in transit.
 pub(super) struct Controller {
-    /// By application.
-    given: Vec<Given>,
-    /// Elements that it has given up.
+    /// Assignments, by application.
+    assignments: Vec<Assignment>,
+    /// Elements that are gone for good.
     gone: BTreeSet<usize>,
-    /// When the last word comes to a node: words keep their order.
-    words: BTreeMap<Node, Instant>,
-    /// What is on its way: to owners, by application; to callers, what holds and the element to send by.
-    to_owners: BTreeMap<usize, VecDeque<OwnerWord>>,
-    to_callers: BTreeMap<(usize, usize), VecDeque<CallerWord>>,
+    /// Arrival time of the last message at each node: messages keep their order.
+    last_arrivals: BTreeMap<MapNodeId, Instant>,
+    /// Updates in transit: to owners, by application; to callers, by application and index.
+    to_owners: BTreeMap<usize, VecDeque<OwnerUpdate>>,
+    to_callers: BTreeMap<(usize, usize), VecDeque<CallerUpdate>>,
     random: Random,
 }
 
 impl Controller {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        let given = |plan: &ApplicationPlan| Given { epoch: plan.epoch, memory: plan.memory, element: plan.element() };
+        let assignments =
+            |plan: &ApplicationPlan| Assignment { epoch: plan.epoch, memory: plan.memory, element: plan.element() };
         Self {
-            given: scenario.applications.iter().map(given).collect(),
+            assignments: scenario.applications.iter().map(assignments).collect(),
             gone: BTreeSet::new(),
-            words: BTreeMap::new(),
+            last_arrivals: BTreeMap::new(),
             to_owners: BTreeMap::new(),
             to_callers: BTreeMap::new(),
             random: Random::new(!scenario.seed),
         }
     }
 
-    /// When a word that is sent now comes to a node.
-    pub(super) fn word(&mut self, now: Instant, to: Node, within: Duration) -> Instant {
-        let last = self.words.entry(to).or_insert(now);
+    /// Arrival time of a message that is sent now to a node.
+    pub(super) fn arrival(&mut self, now: Instant, to: MapNodeId, within: Duration) -> Instant {
+        let last = self.last_arrivals.entry(to).or_insert(now);
         *last = (now + self.random.up_to(within)).max(*last);
         *last
     }
 }
 
-impl World<'_> {
-    /// An element loses what it holds, or the controller can't reach it any more.
+impl MapWorld<'_> {
+    /// Fails an element: it loses its state, or the controller cannot reach it.
     pub(super) fn fail(&mut self, index: usize) {
         let failure = self.scenario.failures[index];
         let number = failure.element;
@@ -89,19 +90,19 @@ impl World<'_> {
             return;
         }
         self.trace.failed(self.now, failure);
-        if failure.forgets {
-            self.parties.elements[number].forget(self.scenario.elements[number]);
-            let inbox = &mut self.parties.host(Node::Element(number)).inbox;
+        if failure.loses_state {
+            self.nodes.elements[number].clear_state(self.scenario.elements[number]);
+            let inbox = &mut self.nodes.host(MapNodeId::Element(number)).inbox;
             self.in_air -= inbox.len() as u64;
             inbox.clear();
             self.element_from[number] = if failure.returns { self.now + failure.down } else { Instant(u64::MAX) };
         }
-        self.queue.push(self.now + failure.told_after, Event::Act(index));
+        self.queue.push(self.now + failure.notified_after, Event::React(index));
     }
 
-    /// The controller gives every application of an element a new epoch, fills the element's tables if
-    /// it can, and tells every owner.
-    pub(super) fn act(&mut self, index: usize) -> Result<(), Failure> {
+    /// Reaction of the controller: gives every application of the element a new epoch, fills the element's tables if
+    /// possible, and informs every owner.
+    pub(super) fn react(&mut self, index: usize) -> Result<(), MapViolation> {
         let failure = self.scenario.failures[index];
         if self.controller.gone.contains(&failure.element) {
             return Ok(());
@@ -109,137 +110,137 @@ impl World<'_> {
         if !failure.returns {
             self.controller.gone.insert(failure.element);
         }
-        for application in 0..self.controller.given.len() {
-            let given = &mut self.controller.given[application];
-            let withdrawn = given.memory.is_none() && self.scenario.applications[application].memory.is_some();
-            if given.element != failure.element || withdrawn {
+        for application in 0..self.controller.assignments.len() {
+            let assignments = &mut self.controller.assignments[application];
+            let withdrawn = assignments.memory.is_none() && self.scenario.applications[application].memory.is_some();
+            if assignments.element != failure.element || withdrawn {
                 continue;
             }
-            given.memory = given.memory.filter(|_| failure.returns);
-            self.install(application, failure.returns, failure.word_within)?;
+            assignments.memory = assignments.memory.filter(|_| failure.returns);
+            self.install(application, failure.returns, failure.message_delay_max)?;
         }
         Ok(())
     }
 
-    /// The controller gives an application other memory.
-    pub(super) fn move_memory(&mut self, index: usize) -> Result<(), Failure> {
+    /// Changes the memory of an application.
+    pub(super) fn move_memory(&mut self, index: usize) -> Result<(), MapViolation> {
         let change = self.scenario.moves[index];
-        let Move { application, heard_after, word_within, .. } = change;
+        let MemoryMove { application, element_notified_after, message_delay_max, .. } = change;
         let memory = change.memory.filter(|memory| !self.controller.gone.contains(&memory.element));
-        let given = &mut self.controller.given[application];
-        let before = std::mem::replace(&mut given.memory, memory);
+        let assignments = &mut self.controller.assignments[application];
+        let before = std::mem::replace(&mut assignments.memory, memory);
         if before.is_none() && memory.is_none() {
             return Ok(());
         }
-        let left = given.element;
-        given.element = memory.map_or(left, |memory| memory.element);
-        self.trace.moved(self.now, Node::Owner(application), memory);
-        if let Some(after) = heard_after {
+        let left = assignments.element;
+        assignments.element = memory.map_or(left, |memory| memory.element);
+        self.trace.moved(self.now, MapNodeId::Owner(application), memory);
+        if let Some(after) = element_notified_after {
             self.queue.push(self.now + after, Event::Remove(application, left));
         }
-        self.install(application, memory.is_some(), word_within)
+        self.install(application, memory.is_some(), message_delay_max)
     }
 
-    /// Gives an application a new epoch on its element, if it has one that serves, and tells its owner.
-    fn install(&mut self, application: usize, serves: bool, word_within: Duration) -> Result<(), Failure> {
+    /// Gives an application a new epoch on its element, if one serves it, and informs its owner.
+    fn install(&mut self, application: usize, serves: bool, message_delay_max: Duration) -> Result<(), MapViolation> {
         let plan = &self.scenario.applications[application];
-        let given = &mut self.controller.given[application];
-        given.epoch += 1;
-        let Given { epoch, memory, element: number } = *given;
+        let assignments = &mut self.controller.assignments[application];
+        assignments.epoch += 1;
+        let Assignment { epoch, memory, element: number } = *assignments;
         if serves {
-            let element = &mut self.parties.elements[number];
+            let element = &mut self.nodes.elements[number];
             element.install(plan, memory, epoch)?;
-            let joined = self.parties.callers[application].iter().zip(&plan.callers);
+            let joined = self.nodes.callers[application].iter().zip(&plan.callers);
             for (_, caller) in joined.filter(|(state, caller)| state.is_member() && caller.registered) {
                 element.register(plan, memory, caller)?;
             }
         }
-        let word = OwnerWord { epoch, memory, element: serves.then_some(number), word_within };
-        let at = self.controller.word(self.now, Node::Owner(application), word_within);
-        self.controller.to_owners.entry(application).or_default().push_back(word);
-        self.queue.push(at, Event::Renew(application));
+        let update = OwnerUpdate { epoch, memory, element: serves.then_some(number), message_delay_max };
+        let at = self.controller.arrival(self.now, MapNodeId::Owner(application), message_delay_max);
+        self.controller.to_owners.entry(application).or_default().push_back(update);
+        self.queue.push(at, Event::RenewOwner(application));
         Ok(())
     }
 
-    /// An owner whose element is silent goes on without it, and asks for memory again later.
-    pub(super) fn suspend(&mut self, application: usize) -> Result<(), Failure> {
-        let Some(epoch) = self.parties.owners[application].epoch_with_memory() else { return Ok(()) };
-        self.trace.suspended(self.now, Node::Owner(application));
-        self.judge.suspended(application);
-        self.tally.suspended += 1;
+    /// Makes an owner continue without its silent element; it asks for memory again later.
+    pub(super) fn suspend(&mut self, application: usize) -> Result<(), MapViolation> {
+        let Some(epoch) = self.nodes.owners[application].epoch_with_memory() else { return Ok(()) };
+        self.trace.suspended(self.now, MapNodeId::Owner(application));
+        self.checker.suspended(application);
+        self.counts.suspended += 1;
         let again = self.now + self.controller.random.up_to(SUSPENSION);
-        self.queue.push(again, Event::AskAnew(application));
-        let word = OwnerWord { epoch, memory: None, element: None, word_within: Duration::from_millis(1) };
-        self.controller.to_owners.entry(application).or_default().push_back(word);
+        self.queue.push(again, Event::RequestMemory(application));
+        let update = OwnerUpdate { epoch, memory: None, element: None, message_delay_max: Duration::from_millis(1) };
+        self.controller.to_owners.entry(application).or_default().push_back(update);
         self.renew_owner(application)
     }
 
-    /// The controller gives an owner that asks for it the memory that it has, under another epoch: nobody
-    /// knows what the element has done meanwhile.
-    pub(super) fn ask_anew(&mut self, application: usize) -> Result<(), Failure> {
-        let Given { memory, element, .. } = self.controller.given[application];
+    /// Assigns its memory to an owner again, under a new epoch, as the state of the element is unknown.
+    pub(super) fn request_memory(&mut self, application: usize) -> Result<(), MapViolation> {
+        let Assignment { memory, element, .. } = self.controller.assignments[application];
         if memory.is_none() || self.controller.gone.contains(&element) {
             return Ok(());
         }
         self.install(application, true, Duration::from_millis(1))
     }
 
-    /// The element that an application has left hears of it, unless it is back.
+    /// Removes an application from the element that it left, unless it is back.
     pub(super) fn remove(&mut self, application: usize, element: usize) {
-        let given = self.controller.given[application];
-        if given.memory.is_none() || given.element != element {
-            self.parties.elements[element].remove(&self.scenario.applications[application]);
+        let assignments = self.controller.assignments[application];
+        if assignments.memory.is_none() || assignments.element != element {
+            self.nodes.elements[element].remove(&self.scenario.applications[application]);
         }
     }
 
-    /// The controller lets an element know a caller that joins.
-    pub(super) fn register(&mut self, application: usize, number: usize) -> Result<(), Failure> {
+    /// Registers a joining caller at the element.
+    pub(super) fn register(&mut self, application: usize, number: usize) -> Result<(), MapViolation> {
         let plan = &self.scenario.applications[application];
-        let Given { memory, element, .. } = self.controller.given[application];
+        let Assignment { memory, element, .. } = self.controller.assignments[application];
         let reached = !self.controller.gone.contains(&element);
-        if let (true, Some(element)) = (reached, self.parties.elements.get_mut(element)) {
+        if let (true, Some(element)) = (reached, self.nodes.elements.get_mut(element)) {
             element.register(plan, memory, &plan.callers[number])?;
         }
         Ok(())
     }
 
-    /// An owner hears of what it has now, and tells its callers.
-    pub(super) fn renew_owner(&mut self, application: usize) -> Result<(), Failure> {
-        let node = Node::Owner(application);
+    /// Delivers an update to an owner, which informs its callers.
+    pub(super) fn renew_owner(&mut self, application: usize) -> Result<(), MapViolation> {
+        let node = MapNodeId::Owner(application);
         if let Some(later) = self.later(node) {
-            self.queue.push(later, Event::Renew(application));
+            self.queue.push(later, Event::RenewOwner(application));
             return Ok(());
         }
         let waiting = self.controller.to_owners.get_mut(&application);
-        let Some(word) = waiting.and_then(VecDeque::pop_front) else { return Ok(()) };
-        let now = self.shown(node);
+        let Some(update) = waiting.and_then(VecDeque::pop_front) else { return Ok(()) };
+        let now = self.local_time(node);
         let mut effects = std::mem::take(&mut self.effects);
-        let owner = &mut self.parties.owners[application];
-        owner.renew(now, &word, &mut effects);
+        let owner = &mut self.nodes.owners[application];
+        owner.renew(now, &update, &mut effects);
         for (number, caller) in self.scenario.applications[application].callers.iter().enumerate() {
             let Some(renewal) = owner.rejoin(caller) else { continue };
-            let at = self.controller.word(self.now, Node::Caller(application, number), word.word_within);
+            let at =
+                self.controller.arrival(self.now, MapNodeId::Caller(application, number), update.message_delay_max);
             let waiting = self.controller.to_callers.entry((application, number)).or_default();
-            waiting.push_back((renewal, word.element));
-            self.queue.push(at, Event::Word(application, number));
+            waiting.push_back((renewal, update.element));
+            self.queue.push(at, Event::RenewCaller(application, number));
         }
         self.carry_out(node, effects, false)
     }
 
-    /// A caller hears of the new epoch.
-    pub(super) fn renew_caller(&mut self, application: usize, number: usize) -> Result<(), Failure> {
-        let node = Node::Caller(application, number);
+    /// Delivers a renewal to a caller.
+    pub(super) fn renew_caller(&mut self, application: usize, number: usize) -> Result<(), MapViolation> {
+        let node = MapNodeId::Caller(application, number);
         if let Some(later) = self.later(node) {
-            self.queue.push(later, Event::Word(application, number));
+            self.queue.push(later, Event::RenewCaller(application, number));
             return Ok(());
         }
         let waiting = self.controller.to_callers.get_mut(&(application, number));
         let Some((renewal, element)) = waiting.and_then(VecDeque::pop_front) else { return Ok(()) };
         self.windows.renewed(self.scenario.applications[application].callers[number].endpoint);
-        self.trace.told(self.now, node, &renewal);
-        let now = self.shown(node);
+        self.trace.renewal(self.now, node, &renewal);
+        let now = self.local_time(node);
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].renew(now, &renewal, element, &mut effects);
+        self.nodes.callers[application][number].renew(now, &renewal, element, &mut effects);
         self.carry_out(node, effects, false)
     }
 }

@@ -1,45 +1,45 @@
-//! Nodes on their machines: what comes in waits until it is looked at, alarms ring when they can.
+//! Nodes on their machines: datagrams wait in the inbox, and timers wait during pauses.
 
 use pathcall_wire::Instant;
 
-use super::{Event, World};
-use crate::judge::Failure;
+use super::{Event, MapWorld};
+use crate::checker::MapViolation;
 use crate::network::Datagram;
-use crate::party::Node;
+use crate::node::MapNodeId;
 
-/// Times that a node may be woken at one time.
+/// Limit on the wake-ups of a node at one time.
 const WAKES_MAX: u32 = 1_000;
 
-impl World<'_> {
-    /// A datagram has come to a node's machine: it is taken at once, or it waits.
-    pub(super) fn arrive(&mut self, to: Node, mut datagram: Datagram) -> Result<(), Failure> {
+impl MapWorld<'_> {
+    /// Receives a datagram on a node's machine, which handles it at once or queues it.
+    pub(super) fn arrive(&mut self, to: MapNodeId, mut datagram: Datagram) -> Result<(), MapViolation> {
         let now = self.now;
-        if matches!(to, Node::Element(number) if now < self.element_from[number]) {
+        if matches!(to, MapNodeId::Element(number) if now < self.element_from[number]) {
             self.in_air -= 1;
             self.effects.recycle(datagram.bytes);
             return Ok(());
         }
-        let host = self.parties.host(to);
+        let host = self.nodes.host(to);
         if host.inbox.len() >= host.plan.inbox {
             self.in_air -= 1;
-            self.tally.lost += 1;
-            self.trace.no_room(now, to, &datagram.bytes);
+            self.counts.lost += 1;
+            self.trace.inbox_full(now, to, &datagram.bytes);
             self.effects.recycle(datagram.bytes);
             return Ok(());
         }
-        datagram.marked |= matches!(to, Node::Element(_)) && host.inbox.len() >= host.plan.mark;
+        datagram.marked |= matches!(to, MapNodeId::Element(_)) && host.inbox.len() >= host.plan.mark;
         host.inbox.push_back(datagram);
-        self.look(to)
+        self.handle_datagrams(to)
     }
 
-    /// A node takes what waits, as far as its machine lets it.
-    pub(super) fn look(&mut self, node: Node) -> Result<(), Failure> {
+    /// Handles queued datagrams, as far as the machine allows.
+    pub(super) fn handle_datagrams(&mut self, node: MapNodeId) -> Result<(), MapViolation> {
         let now = self.now;
-        if self.parties.host(node).plan.timers_first && self.later(node).is_none() {
+        if self.nodes.host(node).plan.timers_first && self.later(node).is_none() {
             self.ring(node)?;
         }
         loop {
-            let host = self.parties.host(node);
+            let host = self.nodes.host(node);
             if host.inbox.is_empty() {
                 return Ok(());
             }
@@ -57,22 +57,22 @@ impl World<'_> {
         }
     }
 
-    fn take(&mut self, node: Node, mut datagram: Datagram) -> Result<(), Failure> {
+    fn take(&mut self, node: MapNodeId, mut datagram: Datagram) -> Result<(), MapViolation> {
         self.in_air -= 1;
         self.trace.arrived(self.now, node, &datagram);
         let hostile = datagram.hostile;
         match node {
-            Node::Element(number) if !hostile => self.windows.at_element(number, &datagram.bytes)?,
-            Node::Caller(application, number) if !hostile => {
+            MapNodeId::Element(number) if !hostile => self.windows.at_element(number, &datagram.bytes)?,
+            MapNodeId::Caller(application, number) if !hostile => {
                 let endpoint = self.scenario.applications[application].callers[number].endpoint;
                 self.windows.delivered(endpoint, &datagram.bytes);
             }
             _ => {}
         }
-        let now = self.shown(node);
+        let now = self.local_time(node);
         let mut effects = std::mem::take(&mut self.effects);
-        if let Some(party) = self.parties.get(node) {
-            party.handle(now, &mut datagram.bytes, datagram.marked, &mut effects);
+        if let Some(state_machine) = self.nodes.get(node) {
+            state_machine.handle(now, &mut datagram.bytes, datagram.marked, &mut effects);
         }
         if let Some(decision) = effects.decision.take() {
             self.trace.decided(self.now, node, decision);
@@ -81,9 +81,9 @@ impl World<'_> {
         self.carry_out(node, effects, hostile)
     }
 
-    pub(super) fn wake(&mut self, node: Node) -> Result<(), Failure> {
+    pub(super) fn wake(&mut self, node: MapNodeId) -> Result<(), MapViolation> {
         let now = self.now;
-        let host = self.parties.host(node);
+        let host = self.nodes.host(node);
         if host.alarm != Some(now) {
             return Ok(());
         }
@@ -93,53 +93,53 @@ impl World<'_> {
             return Ok(());
         }
         if !host.plan.timers_first {
-            self.look(node)?;
+            self.handle_datagrams(node)?;
         }
         self.ring(node)
     }
 
-    /// Wakes a node if its deadline has come.
-    fn ring(&mut self, node: Node) -> Result<(), Failure> {
+    /// Wakes a node if its deadline has expired.
+    fn ring(&mut self, node: MapNodeId) -> Result<(), MapViolation> {
         let now = self.now;
-        let shown = self.shown(node);
-        let host = self.parties.host(node);
+        let shown = self.local_time(node);
+        let host = self.nodes.host(node);
         if host.alarm.is_some_and(|alarm| alarm <= now) {
             host.alarm = None;
         }
-        // An alarm that the node no longer wants must not hide that it set none.
+        // An alarm that the node no longer needs must not hide that it set none.
         let mut effects = std::mem::take(&mut self.effects);
-        if self.parties.get(node).is_some_and(|party| party.deadline().is_some_and(|at| at <= shown)) {
-            if self.parties.host(node).ring(now) > WAKES_MAX {
-                return Err(Failure::Busy { node });
+        if self.nodes.get(node).is_some_and(|state_machine| state_machine.deadline().is_some_and(|at| at <= shown)) {
+            if self.nodes.host(node).ring(now) > WAKES_MAX {
+                return Err(MapViolation::Busy { node });
             }
-            if let Some(party) = self.parties.get(node) {
-                party.wake(shown, &mut effects);
+            if let Some(state_machine) = self.nodes.get(node) {
+                state_machine.wake(shown, &mut effects);
             }
         }
         self.carry_out(node, effects, false)
     }
 
-    /// Has a node woken at its deadline.
-    pub(super) fn set_alarm(&mut self, node: Node) {
-        let Some(deadline) = self.parties.get(node).and_then(|party| party.deadline()) else { return };
+    /// Schedules the wake-up of a node at its deadline.
+    pub(super) fn set_alarm(&mut self, node: MapNodeId) {
+        let Some(deadline) = self.nodes.get(node).and_then(|state_machine| state_machine.deadline()) else { return };
         let now = self.now;
-        let host = self.parties.host(node);
-        let deadline = host.plan.clock.reaches(deadline).max(now);
+        let host = self.nodes.host(node);
+        let deadline = host.plan.clock.world_time(deadline).max(now);
         if host.alarm.is_none_or(|alarm| deadline < alarm) {
             host.alarm = Some(deadline);
             self.queue.push(deadline, Event::Wake(node));
         }
     }
 
-    /// When a node that stands still goes on.
-    pub(super) fn later(&mut self, node: Node) -> Option<Instant> {
-        let busy_until = self.parties.host(node).busy_until;
+    /// End of the pause or processing of a node, if it is busy.
+    pub(super) fn later(&mut self, node: MapNodeId) -> Option<Instant> {
+        let busy_until = self.nodes.host(node).busy_until;
         (busy_until > self.now).then_some(busy_until)
     }
 
-    /// What a node's clock shows.
-    pub(super) fn shown(&mut self, node: Node) -> Instant {
+    /// Time on a node's clock.
+    pub(super) fn local_time(&mut self, node: MapNodeId) -> Instant {
         let now = self.now;
-        self.parties.host(node).plan.clock.shows(now)
+        self.nodes.host(node).plan.clock.local_time(now)
     }
 }

@@ -1,8 +1,8 @@
-//! The run: nodes on their machines, the network and virtual time.
+//! Event loop of a map run: nodes on their machines and the network in virtual time.
 //!
 //! ```text
 //! queue ─► event ─► node (the real state machine) ─► frames ─► network ─► queue
-//!                        └─► reports ─► judge
+//!                        └─► reports ─► checker
 //! ```
 
 mod failing;
@@ -18,127 +18,131 @@ use pathcall_endpoint::map::server::{QueryId, ServerStats};
 use pathcall_endpoint::map::{Dest, Key};
 use pathcall_wire::Instant;
 
-use crate::around::Around;
 use crate::caller::Caller;
+use crate::checker::{MapChecker, MapViolation};
+use crate::counts::MapCounts;
 use crate::element::Element;
-use crate::judge::{Failure, Judge};
-use crate::link::{Arrival, Loss};
-use crate::network::{Datagram, Extra, Network};
+use crate::environment::Environment;
+use crate::link::{FrameArrival, LossCause};
+use crate::network::{Datagram, ExtraDatagram, Network};
+use crate::node::{Effects, MapNodeId, NodeReport};
+use crate::nodes::Nodes;
 use crate::owner::Owner;
-use crate::parties::Parties;
-use crate::party::{Effects, Node, Report};
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
-use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::windows::Windows;
 use failing::Controller;
-pub(crate) use failing::OwnerWord;
+pub(crate) use failing::OwnerUpdate;
 use phases::Phase;
 
-/// Events of a run at most; the largest scenarios have a few hundred thousand.
+/// Limit on the events of a run; the largest scenarios have a few hundred thousand.
 const EVENTS_MAX: u64 = 20_000_000;
-/// Pause before a caller tries again to join in place of one that has not left yet.
+/// Pause before a caller retries to join in place of one that has not left yet.
 const JOIN_AGAIN: Duration = Duration::from_millis(1);
-/// The name of the query at the end.
+/// Id of the final query.
 const LAST_QUERY: QueryId = QueryId(u64::MAX);
 
 enum Event {
     /// A caller of an application joins.
     Join(usize, usize),
-    /// An application's owner is asked.
+    /// An owner is queried.
     Ask(usize, usize),
-    /// A node's machine stands still for so long.
-    Pause(Node, Duration),
-    /// A datagram comes to a node's machine.
-    Arrive(Node, Datagram),
-    /// A node takes what waits.
-    Look(Node),
-    /// A node's alarm rings.
-    Wake(Node),
+    /// A node's machine pauses for this time.
+    Pause(MapNodeId, Duration),
+    /// A datagram arrives at a node's machine.
+    Arrive(MapNodeId, Datagram),
+    /// A node handles its inbox.
+    Look(MapNodeId),
+    /// A node's timer expires.
+    Wake(MapNodeId),
     /// A caller's process is killed.
     Kill(usize, usize),
-    /// Its owner counts a caller as gone.
+    /// The owner removes a caller.
     Leave(usize, usize),
-    /// The element lets in nothing more of it.
+    /// The controller takes a caller's slots back.
     Release(usize, usize),
-    /// Its owner hears of that.
+    /// The owner learns that the element admits no more frames of a caller.
     Gone(usize, usize),
-    /// An element fails: the n-th failure.
+    /// An element fails: index of the failure.
     Fail(usize),
-    /// The controller has found out and acts.
-    Act(usize),
-    /// The controller gives an application other memory: the n-th move.
+    /// The controller reacts to a failure.
+    React(usize),
+    /// The controller changes the memory of an application: index of the move.
     Move(usize),
-    /// The element that an application has left hears of it.
+    /// The old element of an application is informed.
     Remove(usize, usize),
-    /// An owner goes on without an element that is silent.
+    /// An owner continues without a silent element.
     Suspend(usize),
-    /// It asks the controller for memory again.
-    AskAnew(usize),
-    /// The controller's word comes to an application's owner.
-    Renew(usize),
-    /// The owner's word comes to a caller: what holds, and the element that it is to send by.
-    Word(usize, usize),
+    /// An owner asks the controller for memory again.
+    RequestMemory(usize),
+    /// An update of the controller arrives at an owner.
+    RenewOwner(usize),
+    /// An update of the owner arrives at a caller.
+    RenewCaller(usize, usize),
 }
 
-pub(crate) struct World<'a> {
+pub(crate) struct MapWorld<'a> {
     scenario: &'a Scenario,
     now: Instant,
     queue: EventQueue<Event>,
     events: u64,
     phase: Phase,
-    around: Around,
-    /// Datagrams on their way through what stands before the element.
+    environment: Environment,
+    /// Datagrams that are inside the network function in front of the element.
     pub(crate) carried: Vec<Datagram>,
-    /// Datagrams that nobody has taken yet.
+    /// Number of datagrams in transit.
     in_air: u64,
-    /// An element takes no frames before it.
+    /// Time from which each element takes frames.
     element_from: Vec<Instant>,
     controller: Controller,
-    parties: Parties<'a>,
+    nodes: Nodes<'a>,
     network: Network<'a>,
-    arrivals: Vec<Arrival>,
-    extras: Vec<Extra>,
+    arrivals: Vec<FrameArrival>,
+    extras: Vec<ExtraDatagram>,
     effects: Effects,
-    judge: Judge<'a>,
+    checker: MapChecker<'a>,
     windows: Windows,
-    /// Answers to the queries at the end.
-    answers: BTreeMap<usize, Report>,
+    /// Answers to the final queries.
+    answers: BTreeMap<usize, NodeReport>,
     trace: Trace<'a>,
-    tally: Tally,
+    counts: MapCounts,
 }
 
-impl<'a> World<'a> {
-    pub(crate) fn new(scenario: &'a Scenario, trace: Trace<'a>, around: Around) -> Result<Self, Failure> {
+impl<'a> MapWorld<'a> {
+    pub(crate) fn new(
+        scenario: &'a Scenario,
+        trace: Trace<'a>,
+        environment: Environment,
+    ) -> Result<Self, MapViolation> {
         let callers = scenario.applications.iter().flat_map(|plan| &plan.callers);
-        let parties = Parties::new(scenario, around.switch.as_ref())?;
+        let nodes = Nodes::new(scenario, environment.switch.as_ref())?;
         let mut world = Self {
             scenario,
             now: Instant(0),
             queue: EventQueue::default(),
             events: 0,
             phase: Phase::first(scenario),
-            around,
+            environment,
             carried: Vec::new(),
             in_air: 0,
             element_from: vec![Instant(0); scenario.elements.len()],
             controller: Controller::new(scenario),
-            parties,
+            nodes,
             network: Network::new(scenario),
             arrivals: Vec::new(),
             extras: Vec::new(),
             effects: Effects::default(),
-            judge: Judge::new(scenario),
+            checker: MapChecker::new(scenario),
             windows: Windows::new(callers.map(|caller| (caller.endpoint, caller.slot_base))),
             answers: BTreeMap::new(),
             trace,
-            tally: Tally::default(),
+            counts: MapCounts::default(),
         };
         for (index, application) in scenario.applications.iter().enumerate() {
             for (number, caller) in application.callers.iter().enumerate() {
                 world.queue.push(caller.joins, Event::Join(index, number));
-                if let Some(death) = caller.dies {
+                if let Some(death) = caller.crash {
                     world.queue.push(death.at, Event::Kill(index, number));
                 }
             }
@@ -146,7 +150,7 @@ impl<'a> World<'a> {
                 world.queue.push(query.at, Event::Ask(index, number));
             }
         }
-        let own = scenario.failures.len() - world.around.failures;
+        let own = scenario.failures.len() - world.environment.failures;
         for (index, failure) in scenario.failures.iter().enumerate().take(own) {
             world.queue.push(failure.at, Event::Fail(index));
         }
@@ -161,31 +165,31 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// How far it came.
+    /// Current virtual time.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        let mut tally = Tally { virtual_time: self.now.since(Instant(0)), ..self.tally };
-        for stats in self.parties.callers.iter().flatten().map(Caller::stats) {
-            tally.retransmits += stats.retransmits;
-            tally.unauthentic += stats.frames_unauthentic;
-            tally.lanes_element += stats.lanes_element;
-            tally.lanes_software += stats.lanes_software;
-            tally.lane_bytes_sent += stats.lane_bytes_sent;
+    pub(crate) fn counts(&self) -> MapCounts {
+        let mut counts = MapCounts { virtual_time: self.now.since(Instant(0)), ..self.counts };
+        for stats in self.nodes.callers.iter().flatten().map(Caller::stats) {
+            counts.retransmits += stats.retransmits;
+            counts.unauthentic += stats.frames_unauthentic;
+            counts.lanes_element += stats.lanes_element;
+            counts.lanes_software += stats.lanes_software;
+            counts.lane_bytes_sent += stats.lane_bytes_sent;
         }
         for stats in self.server_stats() {
-            tally.lane_bytes_received += stats.lane_bytes_received;
-            tally.keys_evicted += stats.keys_evicted;
-            tally.unauthentic += stats.frames_unauthentic;
+            counts.lane_bytes_received += stats.lane_bytes_received;
+            counts.keys_evicted += stats.keys_evicted;
+            counts.unauthentic += stats.frames_unauthentic;
         }
-        tally.unauthentic += self.parties.elements.iter().map(Element::unauthentic).sum::<u64>();
-        tally
+        counts.unauthentic += self.nodes.elements.iter().map(Element::unauthentic).sum::<u64>();
+        counts
     }
 
     pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
-        self.parties.owners.iter().map(Owner::stats).collect()
+        self.nodes.owners.iter().map(Owner::stats).collect()
     }
 
     pub(crate) fn trace_hash(&self) -> u64 {
@@ -196,11 +200,11 @@ impl<'a> World<'a> {
         self.trace
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: Event) -> Result<(), MapViolation> {
         match event {
             Event::Join(application, number) => self.join(application, number),
             Event::Ask(application, number) => {
-                if let Some(later) = self.later(Node::Owner(application)) {
+                if let Some(later) = self.later(MapNodeId::Owner(application)) {
                     self.queue.push(later, event);
                     return Ok(());
                 }
@@ -209,19 +213,19 @@ impl<'a> World<'a> {
             }
             Event::Pause(node, time) => {
                 self.trace.paused(self.now, node, time);
-                self.tally.pauses += 1;
+                self.counts.pauses += 1;
                 let until = self.now + time;
-                self.parties.host(node).stop(until);
+                self.nodes.host(node).stop(until);
                 Ok(())
             }
-            Event::Arrive(Node::Element(0), datagram) if self.around.has_front(self.now) => {
+            Event::Arrive(MapNodeId::Element(0), datagram) if self.environment.has_front(self.now) => {
                 self.carried.push(datagram);
                 Ok(())
             }
             Event::Arrive(to, datagram) => self.arrive(to, datagram),
             Event::Look(node) => {
-                self.parties.host(node).looks = false;
-                self.look(node)
+                self.nodes.host(node).looks = false;
+                self.handle_datagrams(node)
             }
             Event::Wake(node) => self.wake(node),
             Event::Kill(application, number) => {
@@ -233,33 +237,33 @@ impl<'a> World<'a> {
                 self.release(application, number);
                 Ok(())
             }
-            Event::Gone(application, number) => self.gone(application, number),
+            Event::Gone(application, number) => self.report_departure(application, number),
             Event::Fail(index) => {
                 self.fail(index);
                 Ok(())
             }
-            Event::Act(index) => self.act(index),
+            Event::React(index) => self.react(index),
             Event::Move(index) => self.move_memory(index),
             Event::Suspend(application) => self.suspend(application),
-            Event::AskAnew(application) => self.ask_anew(application),
+            Event::RequestMemory(application) => self.request_memory(application),
             Event::Remove(application, element) => {
                 self.remove(application, element);
                 Ok(())
             }
-            Event::Renew(application) => self.renew_owner(application),
-            Event::Word(application, number) => self.renew_caller(application, number),
+            Event::RenewOwner(application) => self.renew_owner(application),
+            Event::RenewCaller(application, number) => self.renew_caller(application, number),
         }
     }
 
-    fn join(&mut self, application: usize, number: usize) -> Result<(), Failure> {
-        let (node, owner) = (Node::Caller(application, number), Node::Owner(application));
+    fn join(&mut self, application: usize, number: usize) -> Result<(), MapViolation> {
+        let (node, owner) = (MapNodeId::Caller(application, number), MapNodeId::Owner(application));
         if let Some(later) = self.later(owner).max(self.later(node)) {
             self.queue.push(later, Event::Join(application, number));
             return Ok(());
         }
         let plan = &self.scenario.applications[application];
         let caller = &plan.callers[number];
-        let callers = &self.parties.callers[application];
+        let callers = &self.nodes.callers[application];
         if callers[number].is_killed() {
             return Ok(());
         }
@@ -267,61 +271,61 @@ impl<'a> World<'a> {
             self.queue.push(self.now + JOIN_AGAIN, Event::Join(application, number));
             return Ok(());
         }
-        let (now, owners_now) = (self.shown(node), self.shown(owner));
+        let (now, owners_now) = (self.local_time(node), self.local_time(owner));
         let mut effects = std::mem::take(&mut self.effects);
-        let lets_in = self.parties.owners[application].lets_in(owners_now, &mut effects);
+        let can_join = self.nodes.owners[application].can_join(owners_now, &mut effects);
         self.carry_out(owner, effects, false)?;
-        if !lets_in {
+        if !can_join {
             self.queue.push(self.now + JOIN_AGAIN, Event::Join(application, number));
             return Ok(());
         }
         if caller.registered {
             self.register(application, number)?;
         }
-        let owner_state = &mut self.parties.owners[application];
+        let owner_state = &mut self.nodes.owners[application];
         let joined = owner_state.join(owners_now, caller);
-        let config = joined.map_err(|error| Failure::Join { node, error })?;
+        let config = joined.map_err(|error| MapViolation::Join { node, error })?;
         let element = owner_state.element();
-        let first = caller.succeeds.map_or(0, |_| self.judge.resumed(application, number, config.start_chunk));
+        let first = caller.succeeds.map_or(0, |_| self.checker.resumed(application, number, config.start_chunk));
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].join(now, config, plan.token_key, element, first, &mut effects);
+        self.nodes.callers[application][number].join(now, config, plan.token_key, element, first, &mut effects);
         self.set_alarm(owner);
         self.carry_out(node, effects, false)
     }
 
-    fn ask(&mut self, application: usize, id: QueryId, keys: Option<Vec<Key>>) -> Result<(), Failure> {
-        let node = Node::Owner(application);
-        let now = self.shown(node);
+    fn ask(&mut self, application: usize, id: QueryId, keys: Option<Vec<Key>>) -> Result<(), MapViolation> {
+        let node = MapNodeId::Owner(application);
+        let now = self.local_time(node);
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.owners[application].query(now, id, keys, &mut effects);
+        self.nodes.owners[application].query(now, id, keys, &mut effects);
         self.carry_out(node, effects, false)
     }
 
-    /// Sends what a node wants sent, hears its reports, sets its alarm; keeps the buffers.
-    /// `hostile`: what it does, it does because of something that nobody has sent.
-    fn carry_out(&mut self, node: Node, mut effects: Effects, hostile: bool) -> Result<(), Failure> {
+    /// Carries out the effects of a node: sends frames, checks reports, sets its alarm; keeps the buffers. `hostile`:
+    /// the input was a hostile datagram.
+    fn carry_out(&mut self, node: MapNodeId, mut effects: Effects, hostile: bool) -> Result<(), MapViolation> {
         for report in effects.reports.drain(..) {
             self.trace.reported(self.now, node, &report);
-            self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
-            let (parties, now) = (&mut self.parties, self.now);
-            self.judge.look_at_rivals(node, &report, |holder, step| parties.believes(now, holder, step));
-            self.judge.hear(node, &report)?;
-            if let (Node::Caller(application, number), Report::Leaves) = (node, &report) {
+            self.counts.calls += u64::from(matches!(report, NodeReport::Finished(..) | NodeReport::Cancelled(_)));
+            let (nodes, now) = (&mut self.nodes, self.now);
+            self.checker.check_lock_rivals(node, &report, |holder, step| nodes.considers_held(now, holder, step));
+            self.checker.check_report(node, &report)?;
+            if let (MapNodeId::Caller(application, number), NodeReport::Leaves) = (node, &report) {
                 self.ends(application, number);
             }
-            if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
+            if let (MapNodeId::Owner(application), NodeReport::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);
             }
         }
-        if let (true, Node::Owner(application)) = (std::mem::take(&mut effects.silent), node) {
+        if let (true, MapNodeId::Owner(application)) = (std::mem::take(&mut effects.silent), node) {
             self.queue.push(self.now, Event::Suspend(application));
         }
         let mut frames = std::mem::take(&mut effects.frames);
         for (dest, bytes) in frames.drain(..) {
-            if let Node::Caller(..) = node {
+            if let MapNodeId::Caller(..) = node {
                 self.windows.sent(&bytes)?;
             }
-            let hostile = hostile && matches!(node, Node::Element(_));
+            let hostile = hostile && matches!(node, MapNodeId::Element(_));
             self.send(node, dest, Datagram { bytes, marked: false, hostile }, &mut effects);
         }
         effects.frames = frames;
@@ -330,45 +334,45 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Where a frame to another host comes first: an element that is gone lets it pass.
-    fn next_hop(&self, from: Node, to: Node, frame: &[u8]) -> Node {
+    /// First hop of a frame to another host. An element that is gone lets frames pass.
+    fn next_hop(&self, from: MapNodeId, to: MapNodeId, frame: &[u8]) -> MapNodeId {
         let now = self.now;
         let astray = self.scenario.detours.iter().any(|way| way.of(from, to) && (way.since..way.until).contains(&now));
-        let element = self.parties.on_the_way(from, to, frame).filter(|number| self.element_from[*number] <= now);
-        element.filter(|_| !astray).map_or(to, Node::Element)
+        let element = self.nodes.element_on_route(from, to, frame).filter(|number| self.element_from[*number] <= now);
+        element.filter(|_| !astray).map_or(to, MapNodeId::Element)
     }
 
-    fn send(&mut self, from: Node, dest: Dest, frame: Datagram, effects: &mut Effects) {
+    fn send(&mut self, from: MapNodeId, dest: Dest, frame: Datagram, effects: &mut Effects) {
         let to = match dest {
-            Dest::Element => self.parties.element_of(from).map(Node::Element),
+            Dest::Element => self.nodes.element_of(from).map(MapNodeId::Element),
             Dest::Endpoint(endpoint) | Dest::Inline(endpoint) => {
-                self.parties.at(endpoint).map(|to| self.next_hop(from, to, &frame.bytes))
+                self.nodes.at(endpoint).map(|to| self.next_hop(from, to, &frame.bytes))
             }
         };
         let Some(to) = to else { return effects.recycle(frame.bytes) };
         if matches!(dest, Dest::Inline(_)) {
-            self.tally.inline += 1;
-            self.tally.bare += u64::from(!matches!(to, Node::Element(_)));
+            self.counts.inline += 1;
+            self.counts.bare += u64::from(!matches!(to, MapNodeId::Element(_)));
         }
         self.arrivals.clear();
-        let fate = self.network.carry(self.now, (from, to), &frame, &mut self.arrivals, &mut self.extras);
-        self.tally.frames += 1;
-        self.tally.lost += u64::from(fate.lost.is_some());
-        self.tally.cut += u64::from(fate.lost == Some(Loss::Cut));
-        self.tally.repeated += u64::from(fate.repeated);
-        self.tally.reordered += u64::from(fate.delayed);
-        self.trace.sent(self.now, (from, to), &frame, fate, &self.arrivals);
+        let outcome = self.network.transmit(self.now, (from, to), &frame, &mut self.arrivals, &mut self.extras);
+        self.counts.frames += 1;
+        self.counts.lost += u64::from(outcome.lost.is_some());
+        self.counts.cut += u64::from(outcome.lost == Some(LossCause::Cut));
+        self.counts.repeated += u64::from(outcome.repeated);
+        self.counts.reordered += u64::from(outcome.delayed);
+        self.trace.sent(self.now, (from, to), &frame, outcome, &self.arrivals);
         for arrival in &self.arrivals {
-            self.tally.marked += u64::from(arrival.marked);
+            self.counts.marked += u64::from(arrival.marked);
             let bytes = effects.copy(&frame.bytes);
             let datagram = Datagram { bytes, marked: arrival.marked, hostile: frame.hostile };
             self.in_air += 1;
             self.queue.push(arrival.at, Event::Arrive(to, datagram));
         }
         effects.recycle(frame.bytes);
-        for Extra { at, datagram } in self.extras.drain(..) {
-            self.tally.hostile += u64::from(datagram.hostile);
-            self.tally.late += u64::from(!datagram.hostile);
+        for ExtraDatagram { at, datagram } in self.extras.drain(..) {
+            self.counts.hostile += u64::from(datagram.hostile);
+            self.counts.late += u64::from(!datagram.hostile);
             self.in_air += 1;
             self.queue.push(at, Event::Arrive(to, datagram));
         }

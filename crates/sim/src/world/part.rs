@@ -1,32 +1,32 @@
-//! The run beside others: what others do to the element that they share, and what comes through what stands before it.
+//! Map as a part of a combined run: failures of the shared element, and datagrams that pass the network function.
 
 use pathcall_wire::Instant;
 
-use super::World;
-use crate::judge::Failure;
+use super::MapWorld;
+use crate::checker::MapViolation;
 use crate::network::Datagram;
-use crate::party::Node;
+use crate::node::MapNodeId;
 
-impl World<'_> {
-    /// The element that is shared fails: the n-th failure of the scenario.
+impl MapWorld<'_> {
+    /// Fails the shared element: index of the failure in the scenario.
     pub(crate) fn element_fails(&mut self, now: Instant, index: usize) {
         self.now = now;
         self.fail(index);
     }
 
-    /// What has passed what stands before the element comes to it.
-    pub(crate) fn passed(&mut self, now: Instant, datagram: Datagram) -> Result<(), Failure> {
+    /// Delivers a datagram that has passed the network function in front of the element.
+    pub(crate) fn deliver_passed(&mut self, now: Instant, datagram: Datagram) -> Result<(), MapViolation> {
         self.now = now;
-        self.arrive(Node::Element(0), datagram)
+        self.arrive(MapNodeId::Element(0), datagram)
     }
 
-    /// So many datagrams did not pass.
+    /// Records datagrams that were lost in the network function.
     pub(crate) fn held_back(&mut self, now: Instant, datagrams: u64) {
         self.now = self.now.max(now);
         self.in_air -= datagrams;
     }
 
-    /// One comes that came before.
+    /// Records a datagram that the network function repeated.
     pub(crate) fn repeated(&mut self) {
         self.in_air += 1;
     }

@@ -1,4 +1,4 @@
-//! The phases of a run: faults, none any more, late repeats, and the last questions.
+//! Phases of a run: faults, end of all calls, late repeats, final queries.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use pathcall_endpoint::map::Operation;
 use pathcall_endpoint::map::server::SOFTWARE_ROWS;
 use pathcall_wire::Instant;
 
-use super::{EVENTS_MAX, Event, LAST_QUERY, World};
-use crate::judge::Failure;
+use super::{EVENTS_MAX, Event, LAST_QUERY, MapWorld};
+use crate::checker::MapViolation;
 use crate::link::WireSpec;
-use crate::part::Part;
-use crate::party::{Node, Report};
-use crate::scenario::{ApplicationPlan, CallerPlan, Scenario, Step, Work};
+use crate::node::{MapNodeId, NodeReport};
+use crate::scenario::{ApplicationPlan, CallerPlan, Scenario, Step, StepWork};
+use crate::stepping::SteppedRun;
 
-/// Once there are no faults, all calls end within it, and within the time that as many take one after the other.
+/// Time within which all calls must end after the faults, in addition to the time that sequential calls need.
 const BOUND: Duration = Duration::from_secs(60);
-/// Ways over a link that such a call takes at most: what it adds is the server's before it ends.
+/// Limit on the link delays that such a call takes: the server has each addition before the call ends.
 const WAYS: u32 = 16;
-/// Late repeats arrive, and what was cancelled comes to its end, within it.
+/// Time within which late repeats arrive, and cancelled calls end.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// What is waited for, and until when at most.
+/// Phase of a run: its condition, and the limit on its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// All calls end.
     Calls(Instant),
-    /// Everything is quiet.
+    /// All nodes become idle.
     Settles(Instant),
-    /// The same once late repeats are there.
+    /// All nodes become idle after the late repeats.
     Late(Instant),
-    /// The values of an application that are asked for.
+    /// An application's owner answers the final query.
     Values(usize, Instant),
-    /// Nothing more.
+    /// The run has ended.
     Over,
 }
 
 impl Phase {
     pub(super) fn first(scenario: &Scenario) -> Self {
-        Self::Calls(scenario.faults_until + BOUND + one_by_one(scenario))
+        Self::Calls(scenario.faults_until + BOUND + sequential_time(scenario))
     }
 }
 
-/// The time that a caller's calls take one after the other.
-fn one_by_one(scenario: &Scenario) -> Duration {
+/// Time that a caller's sequential calls need.
+fn sequential_time(scenario: &Scenario) -> Duration {
     let of = |application| move |caller| rounds(application, caller);
     let all = scenario.applications.iter().flat_map(|application| application.callers.iter().map(of(application)));
     let way = |wire: &WireSpec| wire.delay + wire.jitter;
@@ -51,44 +51,44 @@ fn one_by_one(scenario: &Scenario) -> Duration {
     changed.fold(way(&scenario.wire), Duration::max).saturating_mul(WAYS).saturating_mul(longest)
 }
 
-/// How often a caller waits for answers, one after the other: for each call, and for arrays that are longer than the rows
-/// of the element, with clear policy *shadow* than half of them.
+/// Number of sequential waits of a caller: one per call, and more for arrays that are longer than the rows of the
+/// element (half of them with clear policy *shadow*).
 fn rounds(application: &ApplicationPlan, caller: &CallerPlan) -> usize {
     let ahead = application.memory.map_or(SOFTWARE_ROWS, |memory| memory.rows).div_ceil(2) as usize;
     let chunks = |step: &Step| match &step.work {
-        Work::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(application.width.into()),
+        StepWork::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(application.width.into()),
         _ => 0,
     };
     let calls = caller.steps.len().div_ceil(caller.outstanding.max(1));
     calls + caller.steps.iter().map(chunks).sum::<usize>() / ahead.max(1)
 }
 
-impl Part for World<'_> {
-    type Wrong = Failure;
+impl SteppedRun for MapWorld<'_> {
+    type Violation = MapViolation;
 
     fn next(&self) -> Option<Instant> {
         let (done, bound) = self.awaited()?;
         let next = self.queue.next_at().filter(|at| *at <= bound);
-        // What comes next is that nothing does: all that was waited for is there, or will not be.
+        // Without a further event the next step is the change of the phase.
         next.filter(|_| !done).or(Some(self.now))
     }
 
-    fn step(&mut self) -> Result<(), Failure> {
+    fn step(&mut self) -> Result<(), MapViolation> {
         let Some((done, bound)) = self.awaited() else { return Ok(()) };
         if done {
-            return self.goes_on(true);
+            return self.next_phase(true);
         }
-        let Some((at, event)) = self.queue.pop() else { return self.goes_on(false) };
+        let Some((at, event)) = self.queue.pop() else { return self.next_phase(false) };
         if at > bound {
             self.queue.push(at, event);
-            return self.goes_on(false);
+            return self.next_phase(false);
         }
         self.now = at;
         self.events += 1;
         if self.events > EVENTS_MAX {
-            return Err(Failure::Endless { events: self.events });
+            return Err(MapViolation::Endless { events: self.events });
         }
-        self.happen(event)
+        self.handle_event(event)
     }
 
     fn host(&self) -> Option<usize> {
@@ -99,26 +99,26 @@ impl Part for World<'_> {
         self.queue.postpone(until);
     }
 
-    fn over(&mut self) -> Result<(), Failure> {
+    fn check_end(&mut self) -> Result<(), MapViolation> {
         Ok(())
     }
 }
 
-impl World<'_> {
-    /// Whether what is waited for is there, and until when that is waited for.
+impl MapWorld<'_> {
+    /// Whether the condition of the phase is met, and the limit on its time.
     fn awaited(&self) -> Option<(bool, Instant)> {
         Some(match self.phase {
-            Phase::Calls(bound) => (self.judge.all_ended(), bound),
+            Phase::Calls(bound) => (self.checker.all_ended(), bound),
             Phase::Settles(bound) | Phase::Late(bound) => (self.is_quiet(), bound),
             Phase::Values(application, bound) => (self.answers.contains_key(&application), bound),
             Phase::Over => return None,
         })
     }
 
-    /// To the next phase: what was waited for is there, or not in time.
-    fn goes_on(&mut self, done: bool) -> Result<(), Failure> {
+    /// Begins the next phase. `done`: the condition of the current one is met, not its time limit.
+    fn next_phase(&mut self, done: bool) -> Result<(), MapViolation> {
         match self.phase {
-            Phase::Calls(_) if !done => return Err(self.judge.stuck()),
+            Phase::Calls(_) if !done => return Err(self.checker.stuck_violation()),
             Phase::Calls(_) => self.phase = Phase::Settles(self.bound(SETTLE)),
             Phase::Settles(_) => {
                 for (to, datagram) in self.network.release() {
@@ -128,18 +128,18 @@ impl World<'_> {
                 self.phase = Phase::Late(self.bound(SETTLE));
             }
             Phase::Late(_) => {
-                if let Some(node) = self.parties.busy_caller(self.scenario) {
-                    return Err(Failure::NotIdle { node });
+                if let Some(node) = self.nodes.busy_caller(self.scenario) {
+                    return Err(MapViolation::NotIdle { node });
                 }
-                self.judge.at_end()?;
+                self.checker.check_end()?;
                 self.last_query(0)?;
             }
             Phase::Values(application, _) if !done => {
-                return Err(Failure::Unanswered { node: Node::Owner(application) });
+                return Err(MapViolation::Unanswered { node: MapNodeId::Owner(application) });
             }
             Phase::Values(application, _) => {
-                if let Some(Report::Answered(_, Ok(values))) = self.answers.get(&application) {
-                    self.judge.final_values(application, values)?;
+                if let Some(NodeReport::Answered(_, Ok(values))) = self.answers.get(&application) {
+                    self.checker.final_values(application, values)?;
                 }
                 self.last_query(application + 1)?;
             }
@@ -149,17 +149,17 @@ impl World<'_> {
     }
 
     fn is_quiet(&self) -> bool {
-        self.in_air == 0 && self.parties.busy_caller(self.scenario).is_none()
+        self.in_air == 0 && self.nodes.busy_caller(self.scenario).is_none()
     }
 
-    /// So long after now, and after the faults.
+    /// Time limit: this long after now, and after the faults.
     fn bound(&self, time: Duration) -> Instant {
         self.now.max(self.scenario.faults_until) + time
     }
 
-    /// Asks for the values of the next application that has some, from `first` on.
-    fn last_query(&mut self, first: usize) -> Result<(), Failure> {
-        let Some(application) = (first..self.parties.owners.len()).find(|index| self.judge.has_values(*index)) else {
+    /// Queries the values of the next application that has some, from `first` on.
+    fn last_query(&mut self, first: usize) -> Result<(), MapViolation> {
+        let Some(application) = (first..self.nodes.owners.len()).find(|index| self.checker.has_values(*index)) else {
             self.phase = Phase::Over;
             return Ok(());
         };

@@ -1,7 +1,7 @@
-//! The five papers, part by part: where each is in code, which test holds it, which figure measures it.
+//! Coverage of the five papers, part by part: code, tests and figures.
 //!
-//! What is said of a paper stands in a file of `docs/coverage`, written by hand; everything that it names has to be
-//! there, and `docs/coverage.md` is made of it.
+//! A hand-written file of `docs/coverage` describes each paper. All items that it names must exist, and
+//! `docs/coverage.md` is generated from it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,69 +10,69 @@ use serde::Deserialize;
 
 use super::tree::{read, words};
 
-/// The papers' files, in the order of the page.
+/// Files of the papers, in the order of the page.
 pub const PAPERS: [&str; 5] = ["netrpc", "netclone", "dpc", "clip", "leo"];
 
-/// One paper.
+/// Description of one paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// What its authors call their system.
+    /// Name of the authors' system.
     pub system: String,
-    /// What it is called, and where it appeared.
+    /// Title and venue.
     pub title: String,
-    /// What Pathcall calls it.
+    /// Name of the ability in Pathcall.
     pub ability: String,
-    /// The page of `docs` that explains it.
+    /// Page of `docs` that explains the ability.
     pub page: String,
-    /// Its sections, numbered tables and numbered figures, in its order.
+    /// Sections, numbered tables and numbered figures, in the paper's order.
     #[serde(rename = "part")]
     pub parts: Vec<Part>,
 }
 
-/// A section, table or figure.
+/// Section, table or figure of a paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Its number: `§5.1`, `Fig. 8`.
+    /// Number: `§5.1`, `Fig. 8`.
     pub at: String,
-    /// What it is about, in a few words of ours.
+    /// Short description of the content.
     pub what: String,
-    /// How far it is built.
+    /// Implementation state.
     pub state: State,
-    /// Files or folders, with an item of theirs after `#` if one matters.
+    /// Files or folders, with an item after `#` if one is meant.
     #[serde(default)]
     pub code: Vec<String>,
     /// Tests, as `file::function`.
     #[serde(default)]
     pub tests: Vec<String>,
-    /// Figures of the bench.
+    /// Figures of the benchmark.
     #[serde(default)]
     pub bench: Vec<String>,
-    /// What is missing or different, and why.
+    /// Missing or different parts, with the reason.
     #[serde(default)]
     pub note: String,
 }
 
-/// How far a part is built.
+/// Implementation state of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// All of it is there, and a test or figure holds it.
+    /// Implemented completely, and checked by a test or figure.
     Covered,
-    /// Some of it is; the note says what is not.
+    /// Implemented in part; the note names the missing rest.
     Partly,
-    /// Not yet; the note says why.
+    /// Not implemented yet; the note gives the reason.
     NotYet,
-    /// There is nothing to build: the note says why.
+    /// Nothing to implement; the note gives the reason.
     Nothing,
 }
 
 impl State {
-    /// All, in the order in which they are counted.
+    /// All states, in the order of the table.
     pub const ALL: [Self; 4] = [Self::Covered, Self::Partly, Self::NotYet, Self::Nothing];
 
-    /// The page's word.
+    /// Text on the page.
     pub fn word(self) -> &'static str {
         match self {
             Self::Covered => "covered",
@@ -83,10 +83,10 @@ impl State {
     }
 }
 
-/// The papers as their files have them.
+/// Parses the files of all papers.
 ///
 /// # Errors
-/// A file that is missing or is not read, with what is wrong in it.
+/// Returns an error for a missing or invalid file.
 pub fn papers() -> Result<Vec<Paper>, String> {
     let paper = |name: &&str| {
         let file = format!("docs/coverage/{name}.toml");
@@ -96,7 +96,7 @@ pub fn papers() -> Result<Vec<Paper>, String> {
     PAPERS.iter().map(paper).collect()
 }
 
-/// What is wrong with what is said of a paper: a line each.
+/// Errors in the description of a paper, one a line.
 pub fn mistakes(paper: &Paper, tracked: &BTreeSet<String>, figures: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
@@ -122,7 +122,7 @@ pub fn mistakes(paper: &Paper, tracked: &BTreeSet<String>, figures: &BTreeSet<St
     wrong
 }
 
-/// Why `code` is not there, if it is not.
+/// Reason for which `code` does not exist, or `None` if it does.
 fn lacks(code: &str, tracked: &BTreeSet<String>) -> Option<String> {
     let (path, item) = code.split_once('#').map_or((code, None), |(path, item)| (path, Some(item)));
     let folder = format!("{path}/");
@@ -135,7 +135,7 @@ fn lacks(code: &str, tracked: &BTreeSet<String>) -> Option<String> {
     (!has).then(|| format!("{path} does not define {item}"))
 }
 
-/// Whether the item is defined in the text: Rust, C, P4 or protobuf.
+/// True if the text defines the item: in Rust, C, P4 or protobuf.
 fn defines(text: &str, item: &str) -> bool {
     const BEFORE: [&str; 16] = [
         "fn", "struct", "enum", "trait", "const", "static", "type", "mod", "union", "control", "parser", "message",
@@ -148,7 +148,7 @@ fn defines(text: &str, item: &str) -> bool {
     })
 }
 
-/// Why `test` is not there, if it is not.
+/// Reason for which `test` does not exist, or `None` if it does.
 fn lacks_test(test: &str, tracked: &BTreeSet<String>) -> Option<String> {
     let Some((file, name)) = test.split_once("::") else { return Some(format!("{test} is no file::test")) };
     let Some(text) = tracked.contains(file).then(|| read(file)).flatten() else {
@@ -161,7 +161,7 @@ fn lacks_test(test: &str, tracked: &BTreeSet<String>) -> Option<String> {
     (!words(&text, name).any(is_test)).then(|| format!("{file} has no test {name}"))
 }
 
-/// The page.
+/// Generates the page.
 pub fn page(papers: &[Paper]) -> String {
     let mut page = String::from(TOP);
     page.push_str("\n| paper | ability | covered | partly | not yet | nothing to build |\n|---|---|---|---|---|---|\n");

@@ -1,7 +1,7 @@
-//! The figures of the bench beside the papers' words: numbers from `docs/bench.md`, words from `docs/figures.toml`.
+//! Figures of the benchmark beside those of the papers: numbers from `docs/bench.md`, text from `docs/figures.toml`.
 //!
-//! No number of ours is written by hand: a row of `docs/figures.toml` names one of `docs/bench.md`'s, and what it came
-//! to is taken from there.
+//! No number of ours is written by hand: a row of `docs/figures.toml` names a row of `docs/bench.md`, which has the
+//! result.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,37 +11,37 @@ use serde::Deserialize;
 use super::coverage::{Paper, State};
 use super::tree::{read, tracked};
 
-/// Within so much of each other two are on par.
+/// Relative difference below which two results are on par.
 const PAR: f64 = 0.05;
 
-/// What is said of all figures.
+/// Content of `docs/figures.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Said {
-    /// In the order of the page.
+pub struct FiguresText {
+    /// Figures in the order of the page.
     #[serde(rename = "figure")]
     pub figures: Vec<Figure>,
 }
 
-/// What is said of one.
+/// Description of one figure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What `make bench` calls it.
+    /// Name of the figure in `make bench`.
     pub name: String,
-    /// The paper's figure or table, or `own`.
+    /// Figure or table of the paper, or `own`.
     pub of: String,
-    /// What the paper says, in our words.
+    /// Result of the paper, in our words.
     pub says: String,
-    /// Rows of `docs/bench.md`: `case | peer | lower` or `higher`; `| limit` if the peer is a bound and nobody's work.
+    /// Rows of `docs/bench.md`: `case | peer | lower` or `higher`; `| limit` if the peer is a theoretical bound.
     #[serde(default)]
     pub rows: Vec<String>,
-    /// What is to be known beside the numbers.
+    /// Remarks beside the numbers.
     #[serde(default)]
     pub note: String,
 }
 
-/// What a row of the bench came to.
+/// Result of a row of the benchmark.
 #[derive(Debug, Clone)]
 struct Measured {
     ours: String,
@@ -51,7 +51,7 @@ struct Measured {
     expected: String,
 }
 
-/// Names of all figures, and what they show, from the bench's sources, by name.
+/// Names of all figures with their descriptions, from the benchmark's sources.
 pub fn of_the_bench() -> BTreeMap<String, String> {
     let mut figures = BTreeMap::new();
     for file in tracked().iter().filter(|file| file.starts_with("papers/bench/src/") && file.ends_with(".rs")) {
@@ -69,25 +69,25 @@ pub fn of_the_bench() -> BTreeMap<String, String> {
     figures
 }
 
-/// What `docs/figures.toml` says.
+/// Parses `docs/figures.toml`.
 ///
 /// # Errors
-/// What is wrong in it.
-pub fn said() -> Result<Said, String> {
+/// Returns an error for a missing or invalid file.
+pub fn figures_text() -> Result<FiguresText, String> {
     let file = "docs/figures.toml";
     let text = read(file).ok_or_else(|| format!("{file} is missing"))?;
     toml::from_str(&text).map_err(|error| format!("{file}: {error}"))
 }
 
-/// The page.
+/// Generates the page.
 ///
 /// # Errors
-/// A figure that is missing, or that there is not; a row that `docs/bench.md` does not have, or has twice.
-pub fn page(said: &Said, papers: &[Paper]) -> Result<String, String> {
+/// Returns an error for a missing or unknown figure, and for a row that `docs/bench.md` does not have exactly once.
+pub fn page(figures_text: &FiguresText, papers: &[Paper]) -> Result<String, String> {
     let measured = measured();
     let mut known = of_the_bench();
     let (mut rows, mut tally) = (String::new(), BTreeMap::<&str, usize>::new());
-    for figure in &said.figures {
+    for figure in &figures_text.figures {
         known
             .remove(&figure.name)
             .ok_or(format!("docs/figures.toml: no figure {}, or it is there twice", figure.name))?;
@@ -101,7 +101,7 @@ pub fn page(said: &Said, papers: &[Paper]) -> Result<String, String> {
     let _ = write!(
         page,
         "\n{} figures; of {} comparisons here {} are won, {} on par, {} lost, and {} reach less than we expected.\n",
-        said.figures.len(),
+        figures_text.figures.len(),
         count("won") + count("on par") + count("lost"),
         count("won"),
         count("on par"),
@@ -138,12 +138,12 @@ fn row(
     tally: &mut BTreeMap<&'static str, usize>,
 ) -> Result<(), String> {
     let (mut ours, mut verdicts) = (Vec::new(), Vec::new());
-    for said in &figure.rows {
-        let parts: Vec<&str> = said.split(" | ").collect();
+    for row in &figure.rows {
+        let parts: Vec<&str> = row.split(" | ").collect();
         let (case, peer, better, limit) = match parts[..] {
             [case, peer, better @ ("lower" | "higher")] => (case, peer, better, false),
             [case, peer, better @ ("lower" | "higher"), "limit"] => (case, peer, better, true),
-            _ => return Err(format!("{}: {said:?}: expected case | peer | lower or higher", figure.name)),
+            _ => return Err(format!("{}: {row:?}: expected case | peer | lower or higher", figure.name)),
         };
         let key = [figure.name.clone(), case.to_owned(), peer.to_owned()];
         let row = match measured.get(&key).map(Vec::as_slice) {
@@ -194,7 +194,7 @@ fn row(
     Ok(())
 }
 
-/// The rows of the tables of `docs/bench.md`, by figure, case and peer.
+/// Rows of the tables of `docs/bench.md`, by figure, case and peer.
 fn measured() -> BTreeMap<[String; 3], Vec<Measured>> {
     let mut rows: BTreeMap<[String; 3], Vec<Measured>> = BTreeMap::new();
     for line in read("docs/bench.md").unwrap_or_default().lines() {

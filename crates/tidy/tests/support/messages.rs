@@ -1,36 +1,36 @@
-//! What errors say, as it stands in the sources, and what `docs/errors.md` quotes of them.
+//! Error messages in the sources, and their quotes in `docs/errors.md`.
 //!
-//! What differs from case to case is `…` in both: an argument of a format string there, the page's word here.
+//! Variable parts are `…` in both: an argument of a format string in the sources, and that character on the page.
 
 use super::tree::{read, tracked};
 
-/// Crates whose errors users meet.
-const MET: [&str; 19] = [
+/// Crates whose errors users can get.
+const USER_CRATES: [&str; 19] = [
     "auth", "build", "cli", "console", "control", "demo", "element", "endpoint", "function", "live", "pathcall",
     "place", "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
 ];
 
-/// A message on the page, with the code beside it if there is one.
+/// Message on the page, with its code if present.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Quoted {
-    /// What it says.
+    /// Text of the message.
     pub text: String,
-    /// The next cell: a gRPC code, or something else.
+    /// Content of the next cell: a gRPC code, or something else.
     pub beside: String,
 }
 
-/// An error or a status in the sources.
+/// Error or status in the sources.
 #[derive(Debug)]
-pub struct Said {
-    /// Where.
+pub struct ErrorMessage {
+    /// Source file.
     pub file: String,
-    /// What it says.
+    /// Text of the message.
     pub text: String,
-    /// The code, of a status.
+    /// Code of a status.
     pub code: Option<String>,
 }
 
-/// The messages that open the rows of the page's tables.
+/// Messages in the first cells of the page's tables.
 pub fn quoted(page: &str) -> Vec<Quoted> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     let row = |row: &str| {
@@ -42,43 +42,43 @@ pub fn quoted(page: &str) -> Vec<Quoted> {
     rows.filter_map(row).collect()
 }
 
-/// All texts between quotes in the sources that run, with `…` for what is put into them.
+/// All string literals in the sources of the product, with `…` for arguments.
 pub fn literals() -> Vec<String> {
     sources().iter().flat_map(|(_, text)| strings(text).map(|(_, string)| string)).collect()
 }
 
-/// What the error types of crates that users meet say, and the statuses that calls end with.
-pub fn said() -> Vec<Said> {
-    let mut said = Vec::new();
+/// Messages of error types that users can get, and of statuses that end calls.
+pub fn error_messages() -> Vec<ErrorMessage> {
+    let mut found = Vec::new();
     for (file, text) in sources() {
         for (at, string) in strings(&text) {
             let before = text[..at].trim_end();
             let code = ["", "format!("].iter().find_map(|wrapped| status(before.strip_suffix(wrapped)?.trim_end()));
             if before.ends_with("#[error(") || code.is_some() {
-                said.push(Said { file: file.clone(), text: string, code });
+                found.push(ErrorMessage { file: file.clone(), text: string, code });
             }
         }
     }
-    said
+    found
 }
 
-/// The code, if what stands here begins a status: `Status::not_found(`.
+/// Code of the status whose constructor ends here, as in `Status::not_found(`.
 fn status(before: &str) -> Option<String> {
     let (_, name) = before.strip_suffix('(')?.rsplit_once("Status::")?;
     let is_code = name != "new" && !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     is_code.then(|| name.to_uppercase())
 }
 
-/// Without what every message may have around it.
+/// Text without the decorations that any message may have.
 pub fn bare(text: &str) -> &str {
     text.trim_matches(['…', ' ', ':', '(', ')', ','])
 }
 
-/// Sources of these crates that are no tests, by name.
+/// Sources of these crates without tests, by name.
 fn sources() -> Vec<(String, String)> {
     let met = |file: &String| {
         let mut parts = file.split('/');
-        let in_a_crate = parts.next() == Some("crates") && parts.next().is_some_and(|name| MET.contains(&name));
+        let in_a_crate = parts.next() == Some("crates") && parts.next().is_some_and(|name| USER_CRATES.contains(&name));
         in_a_crate
             && parts.next() == Some("src")
             && file.ends_with(".rs")
@@ -95,7 +95,7 @@ fn sources() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The string literals of a Rust file, with where each begins.
+/// String literals of a Rust file, with their positions.
 fn strings(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -117,7 +117,7 @@ fn strings(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
     })
 }
 
-/// Where the literal ends whose text begins here.
+/// End of the literal whose text begins here.
 fn end_of(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.char_indices().find_map(|(at, c)| {
@@ -127,7 +127,7 @@ fn end_of(text: &str) -> Option<usize> {
     })
 }
 
-/// A literal's first line as it is printed, with `…` for arguments.
+/// First line of a literal as it is printed, with `…` for arguments.
 fn normal(literal: &str) -> String {
     let (mut text, mut rest) = (String::new(), literal);
     while let Some(c) = rest.chars().next() {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_are_found_as_they_are_printed() {
+    fn literals_are_found_as_printed() {
         let source = concat!(
             "// \"none\"\nlet quote = '\"'; a(\"one {x:?} \\\"two\\\"\"); b(\"long \\\n        {{line}}\");",
             "\n#[error(\n    \"{0} is\\nhere\"\n)]"
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_the_page_are_found() {
+    fn page_rows_are_found() {
         let page =
             "| says | means |\n|---|---|\n| `a … b` | CODE | c |\n| ``d `e` f`` | |\n| `` `g` h `` | x |\nno `row`\n";
         let texts: Vec<(String, String)> = quoted(page).into_iter().map(|row| (row.text, row.beside)).collect();

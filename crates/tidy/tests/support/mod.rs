@@ -1,4 +1,4 @@
-//! The house style, and pages that can't go stale: what the tests beside this have in common.
+//! Support of the checks: sources, pages and their generators.
 //!
 //! ```text
 //! docs/coverage/*.toml ─► coverage ─► docs/coverage.md      the papers' parts: code, tests, figures

@@ -1,32 +1,32 @@
-//! The files of this repository.
+//! Files of this repository.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the repository is.
+/// Path of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names of all tracked files.
+/// Names of all tracked files.
 ///
 /// # Panics
-/// Without git, or outside a repository.
+/// Panics without git, or outside a repository.
 pub fn tracked() -> Vec<String> {
     let output = Command::new("git").arg("-C").arg(root()).arg("ls-files").output().expect("git");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("names").lines().map(str::to_owned).collect()
 }
 
-/// What is in a file, if it is text.
+/// Content of a file; `None` if it is not text.
 pub fn read(file: &str) -> Option<String> {
     std::fs::read_to_string(root().join(file)).ok()
 }
 
-/// The page is what `made` says; with `UPDATE=1` it becomes that.
+/// Checks that the page equals `made`; with `UPDATE=1`, writes it instead.
 ///
 /// # Panics
-/// If it is not, with what to do.
+/// Panics if the page differs, with instructions.
 pub fn is_page(page: &str, made: &str) {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(root().join(page), made).expect("the page can be written");
@@ -36,11 +36,11 @@ pub fn is_page(page: &str, made: &str) {
     let differs = there.lines().zip(made.lines()).find(|(there, made)| there != made);
     assert!(
         there == made,
-        "{page} is stale: UPDATE=1 cargo test -p pathcall-tidy writes it anew; the first line that differs: {differs:?}"
+        "{page} is stale: UPDATE=1 cargo test -p pathcall-tidy regenerates it; first different line: {differs:?}"
     );
 }
 
-/// Where `word` stands in `text` as a whole word.
+/// Positions of `word` as a whole word in `text`.
 pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(word)

@@ -1,20 +1,21 @@
-//! Follows a tutorial as its reader does: the files that the page shows, then its commands, one after the other.
+//! Reader of tutorials: creates the files that a page shows, then runs its commands in order.
 //!
 //! ```text
 //! docs/tutorials/NAME.md ─► page ─┬─ files ──► the same as in examples/, which the workspace builds
 //!                                 └─ steps ──► shell ─► each succeeds, and prints what the page shows
 //! ```
 //!
-//! What the blocks of a page are is said by what follows their fence:
+//! The info string after a block's fence gives the kind of the block:
 //!
-//! | fence | is |
+//!
+//! | fence | meaning |
 //! |---|---|
-//! | `rust src/main.rs`, `toml Cargo.toml`, … | a file, whole |
-//! | `sh` | commands; one with `# fails` behind it has to fail, all others must not |
-//! | `text` | what the commands before print: these lines, in this order, maybe among others; `…` is anything |
-//! | `text about` | the same, but a number stands for any other, and zero for zero |
+//! | `rust src/main.rs`, `toml Cargo.toml`, … | a whole file |
+//! | `sh` | commands; one with `# fails` after it has to fail, all others must succeed |
+//! | `text` | output of the commands before: these lines, in this order, possibly among others; `…` matches anything |
+//! | `text about` | the same, but a number matches any number, and zero only zero |
 //!
-//! A command that ends in `&` goes on; the lines that follow in a `text` block are awaited.
+//! A command that ends in `&` continues in the background; the lines of the next `text` block are awaited.
 
 pub mod page;
 mod shell;
@@ -25,10 +26,10 @@ use std::process::Command;
 use page::{Block, Page};
 use shell::Shell;
 
-/// Where a page's commands run, and with which programs.
+/// Environment in which a page's commands run.
 #[derive(Debug, Clone, Default)]
 #[must_use = "follow a page"]
-pub struct Reader {
+pub struct TutorialReader {
     example: Option<String>,
     program: Option<String>,
     beside: Vec<String>,
@@ -36,31 +37,31 @@ pub struct Reader {
     variables: Vec<(String, String)>,
 }
 
-impl Reader {
-    /// Somebody with the command `pathcall` and a network of their own.
+impl TutorialReader {
+    /// Reader with the command `pathcall` and a separate network.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The page's files are those of `examples/NAME`.
+    /// Compares the page's files with `examples/NAME`.
     pub fn example(mut self, name: &str) -> Self {
         self.example = Some(name.to_owned());
         self
     }
 
-    /// What `cargo build` makes of the page's files: a program of this name, which is built already.
+    /// Program that `cargo build` makes of the page's files, which is built already.
     pub fn program(mut self, name: &str) -> Self {
         self.program = Some(name.to_owned());
         self
     }
 
-    /// A program of the clone's beside the command.
+    /// Adds a program of the workspace.
     pub fn beside(mut self, name: &str) -> Self {
         self.beside.push(name.to_owned());
         self
     }
 
-    /// This machine's network, for pages that build networks.
+    /// Uses this machine's network, for pages that build networks.
     pub fn shared_network(mut self) -> Self {
         self.shared_network = true;
         self
@@ -75,11 +76,11 @@ impl Reader {
     /// Follows the page of this name from top to bottom.
     ///
     /// # Panics
-    /// When its files are not those of its folder, or a command does something else than the page says.
+    /// Panics if its files differ from the example's, or if a command behaves differently from the page.
     pub fn follow(self, name: &str) {
-        let page = Page::read(&clone().join("docs/tutorials").join(format!("{name}.md")));
+        let page = Page::read(&repository().join("docs/tutorials").join(format!("{name}.md")));
         if let Some(example) = &self.example {
-            let differ = page.differences(&clone().join("examples").join(example));
+            let differ = page.differences(&repository().join("examples").join(example));
             assert!(differ.is_empty(), "{name}.md and the files in examples/{example} differ:\n{}", differ.join("\n"));
         }
         let Some(pathcall) = command() else {
@@ -94,7 +95,7 @@ impl Reader {
             std::fs::create_dir_all(folder).expect("a folder");
         }
         link(&pathcall, &bin.join("pathcall"));
-        link(&clone().canonicalize().expect("the clone"), &scratch.path().join("pathcall"));
+        link(&repository().canonicalize().expect("the clone"), &scratch.path().join("pathcall"));
         for program in &self.beside {
             let built = pathcall.with_file_name(program);
             if !built.is_file() {
@@ -132,16 +133,16 @@ impl Reader {
     }
 }
 
-/// Says why a page was not followed.
+/// Prints the reason for which a page was not followed.
 ///
 /// # Panics
-/// Where nothing may be skipped.
+/// Panics where no test may be skipped.
 pub fn skipped(name: &str, why: &str) {
     assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{name}.md can't be followed: {why}");
     println!("{name}.md is not followed: {why}");
 }
 
-/// The command, as it was built beside this test.
+/// Path of the command that was built with this test.
 #[must_use]
 pub fn command() -> Option<PathBuf> {
     let test = std::env::current_exe().expect("its own name");
@@ -150,19 +151,19 @@ pub fn command() -> Option<PathBuf> {
     built.is_file().then_some(built)
 }
 
-/// Whether the command can attach programs to interfaces.
+/// True if the command can attach programs to interfaces.
 ///
 /// # Panics
-/// When it does not start.
+/// Panics if the command does not start.
 #[must_use]
 pub fn has_xdp(command: &Path) -> bool {
     let help = Command::new(command).args(["element", "--help"]).output().expect("the command starts");
     String::from_utf8_lossy(&help.stdout).contains("--xdp")
 }
 
-/// The clone that this was built from.
+/// Path of the repository that this test was built from.
 #[must_use]
-pub fn clone() -> PathBuf {
+pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -170,7 +171,7 @@ fn link(from: &Path, to: &Path) {
     std::os::unix::fs::symlink(from, to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
 }
 
-/// In place of cargo: what it would build is there, from the same files.
+/// Replaces cargo by a script: its output exists already, built from the same files.
 fn cargo(at: &Path) {
     use std::os::unix::fs::PermissionsExt;
     write(at, "#!/bin/sh\n[ \"$*\" = build ] && [ -e Cargo.toml ]\n");

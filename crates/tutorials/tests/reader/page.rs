@@ -1,44 +1,44 @@
-//! A page in its blocks: files, commands, what they print.
+//! Parser of tutorials into blocks: files, commands and outputs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A page.
+/// Parsed page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// In their order.
+    /// Blocks in order.
     pub blocks: Vec<Block>,
 }
 
-/// What stands between two fences.
+/// Content between two fences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
-    /// A file, whole.
+    /// Whole file.
     File {
-        /// Where it is, in the reader's folder.
+        /// Path in the reader's folder.
         name: String,
-        /// All of it.
+        /// Content.
         text: String,
     },
-    /// Commands; those over several lines are one.
+    /// Commands; a command over several lines is joined.
     Commands(Vec<String>),
-    /// What the commands before it print.
+    /// Output of the commands before.
     Prints {
-        /// Line by line.
+        /// Lines of output.
         lines: Vec<String>,
-        /// Whether numbers stand for others.
+        /// Numbers match any number.
         about: bool,
     },
-    /// Something to look at.
+    /// Any other block.
     Other,
 }
 
 impl Page {
-    /// Reads the file.
+    /// Parses a page.
     ///
     /// # Panics
-    /// When it can't, a block does not end, or a file is shown that the text before it does not name.
+    /// Panics if the file can't be read, a block does not end, or a file's name is missing in the text before it.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -51,7 +51,7 @@ impl Page {
                     let block = block(info, std::mem::take(text));
                     if let Block::File { name, .. } = &block {
                         let named = before.contains(&format!("`{name}`"));
-                        assert!(named, "{}: nothing says that this is `{name}`", path.display());
+                        assert!(named, "{}: the text before the block does not name `{name}`", path.display());
                     }
                     blocks.push(block);
                     (open, before) = (None, String::new());
@@ -66,11 +66,11 @@ impl Page {
                 }
             }
         }
-        assert!(open.is_none(), "{}: a block that does not end", path.display());
+        assert!(open.is_none(), "{}: unterminated block", path.display());
         Self { blocks }
     }
 
-    /// In what the page's files are not those of a folder.
+    /// Differences between the page's files and those of a folder.
     #[must_use]
     pub fn differences(&self, folder: &Path) -> Vec<String> {
         let mut differ = Vec::new();
@@ -109,8 +109,8 @@ fn commands(text: &str) -> Vec<String> {
     lines(&joined).into_iter().filter(|line| !line.starts_with('#')).collect()
 }
 
-/// A manifest names the clone's crates by where they are from the reader's folder, which is beside the clone; that it
-/// is not published, and in its last section that it has no tests but its page, is the clone's.
+/// Manifest as a page shows it: with paths to the workspace from the reader's folder, which is beside it, and without
+/// `publish = false` and the last section, which turns tests off.
 fn as_shown(name: &str, kept: &str) -> String {
     if name != "Cargo.toml" {
         return kept.to_owned();
@@ -125,7 +125,7 @@ fn first_difference(name: &str, shown: &str, kept: &str) -> String {
     format!("{name}:{}: the page has `{}`, the file `{}`", at + 1, line(shown), line(kept))
 }
 
-/// Files of the folder that git keeps, or would.
+/// Files of the folder that git tracks or would track.
 fn tracked(folder: &Path) -> Vec<String> {
     if !folder.is_dir() {
         return Vec::new();

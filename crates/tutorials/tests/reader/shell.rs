@@ -1,4 +1,4 @@
-//! A shell that is given one command after the other, and all that it and its programs print.
+//! Shell that runs one command after the other and collects all output.
 
 use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::os::unix::process::CommandExt;
@@ -12,25 +12,25 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Longer than any command of a page takes.
 const COMMAND_MAX: Duration = Duration::from_secs(240);
-/// What the shell says after each command, with its exit code.
+/// Line that the shell prints after each command, with the exit code.
 const DONE: &str = "~~~ done";
-/// Commands come by the standard input, which theirs must not be.
+/// The shell reads commands from a separate descriptor, so that programs do not read them as standard input.
 const LOOP: &str =
     "exec 9<&0 </dev/null\nwhile IFS= read -r -u 9 command; do eval \"$command\" 9<&-; echo \"~~~ done $?\"; done";
 
-/// The shell; what it has started ends with it.
+/// Shell; its children end with it.
 pub(crate) struct Shell {
     child: Child,
     commands: ChildStdin,
     printed: Receiver<String>,
-    /// Since the commands of this block began.
+    /// Output since the commands of this block began.
     seen: Vec<String>,
-    /// How many of them the page has shown.
+    /// Number of output lines that the page has shown.
     shown: usize,
 }
 
 impl Shell {
-    /// In this folder, with these programs before all others.
+    /// Starts a shell in this folder, with these programs first in PATH.
     pub(crate) fn open(home: &Path, bin: &Path, shared_network: bool, variables: &[(String, String)]) -> Self {
         let path = std::env::var("PATH").unwrap_or_default();
         let (reads, writes) = std::io::pipe().expect("a pipe");
@@ -39,28 +39,28 @@ impl Shell {
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(writes.try_clone().expect("a pipe")).stderr(writes).process_group(0);
         let mut child = command.spawn().expect("bash");
-        // It has the pipe's other ends.
+        // The command holds the other ends of the pipe.
         drop(command);
         let commands = child.stdin.take().expect("piped");
         Self { child, commands, printed: lines(reads), seen: Vec::new(), shown: 0 }
     }
 
-    /// What is printed from here on is another block's.
+    /// Starts a new block: later output belongs to it.
     pub(crate) fn begin(&mut self) {
         self.seen.extend(self.printed.try_iter());
         self.shown = self.seen.len();
     }
 
-    /// Runs a command until it ends, or goes on without being waited for.
+    /// Runs a command until it ends, or starts it in the background.
     pub(crate) fn run(&mut self, place: &str, command: &str) {
         let text = command.split(" #").next().unwrap_or_default();
-        writeln!(self.commands, "{text}").unwrap_or_else(|error| panic!("{place}: {error}\n{}", self.said()));
+        writeln!(self.commands, "{text}").unwrap_or_else(|error| panic!("{place}: {error}\n{}", self.text()));
         let Some(line) = self.wait(|line| line.starts_with(DONE)) else {
-            panic!("{place}: not done within {COMMAND_MAX:?}\n{}", self.said());
+            panic!("{place}: not done within {COMMAND_MAX:?}\n{}", self.text());
         };
         let failed = !line.ends_with(" 0");
         let should = command.contains("# fails");
-        assert!(failed == should, "{place}: {line}, should it fail: {should}\n{}", self.said());
+        assert!(failed == should, "{place}: {line}, should it fail: {should}\n{}", self.text());
     }
 
     /// Waits until these lines were printed, in this order.
@@ -68,7 +68,7 @@ impl Shell {
         let mut at = self.shown;
         for expected in lines {
             let found = loop {
-                if let Some(found) = self.seen[at..].iter().position(|line| alike(expected, line, about)) {
+                if let Some(found) = self.seen[at..].iter().position(|line| matches_page(expected, line, about)) {
                     break at + found;
                 }
                 if self.wait(|_| true).is_none() {
@@ -84,10 +84,10 @@ impl Shell {
         self.shown = at;
     }
 
-    /// Ends what is left.
+    /// Ends the remaining processes.
     pub(crate) fn close(self) {}
 
-    /// The next line for which `wanted` says so, kept as all are.
+    /// Waits for the next line that `wanted` accepts; all lines are kept.
     fn wait(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let until = Instant::now() + COMMAND_MAX;
         loop {
@@ -104,7 +104,7 @@ impl Shell {
         }
     }
 
-    fn said(&self) -> String {
+    fn text(&self) -> String {
         self.seen.join("\n")
     }
 }
@@ -113,13 +113,13 @@ impl Drop for Shell {
     fn drop(&mut self) {
         let group = Pid::from_child(&self.child);
         if let Err(error) = kill_process_group(group, Signal::KILL) {
-            eprintln!("what the page has started can't be ended: {error}");
+            eprintln!("cannot end the processes of the page: {error}");
         }
         let _ = self.child.wait();
     }
 }
 
-/// A shell in a network of its own, if the system lets us: the ports that pages name are free there.
+/// Shell in its own network namespace, if permitted: the ports that pages name are free there.
 fn in_own_network() -> Command {
     let lone = "ip link set lo up && exec bash \"$@\"";
     for options in [&["--net"][..], &["--user", "--map-root-user", "--net"]] {
@@ -133,7 +133,7 @@ fn in_own_network() -> Command {
     Command::new("bash")
 }
 
-/// Reads lines as they come.
+/// Reads lines as they arrive.
 fn lines(from: PipeReader) -> Receiver<String> {
     let (send, lines) = channel();
     thread::spawn(move || {
@@ -146,8 +146,8 @@ fn lines(from: PipeReader) -> Receiver<String> {
     lines
 }
 
-/// Whether a printed line is what the page shows; how wide columns are does not matter.
-fn alike(expected: &str, line: &str, about: bool) -> bool {
+/// True if a printed line matches the page; column widths do not matter.
+fn matches_page(expected: &str, line: &str, about: bool) -> bool {
     let plain = |text: &str| {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if about { numbers(&words) } else { words }
@@ -158,13 +158,13 @@ fn alike(expected: &str, line: &str, about: bool) -> bool {
     let parts: Vec<&str> = parts.collect();
     let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
     for part in middle {
-        let Some((_, behind)) = rest.split_once(part) else { return false };
-        rest = behind;
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
     }
     rest.ends_with(last)
 }
 
-/// The text with each number and its unit replaced by `#`, zero by `0`.
+/// Text with each number and its unit replaced by `#`, zero by `0`.
 fn numbers(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -176,8 +176,8 @@ fn numbers(text: &str) -> String {
         out.push(if zero { '0' } else { '#' });
         rest = &number[end..];
         for unit in ["ns", "µs", "ms", "s"] {
-            if let Some(behind) = rest.strip_prefix(unit).filter(|b| !b.starts_with(char::is_alphanumeric)) {
-                rest = behind;
+            if let Some(after) = rest.strip_prefix(unit).filter(|b| !b.starts_with(char::is_alphanumeric)) {
+                rest = after;
                 break;
             }
         }
@@ -188,19 +188,19 @@ fn numbers(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::alike;
+    use super::matches_page;
 
     #[test]
-    fn lines_are_compared_as_the_page_says() {
-        assert!(alike("a  b", "a b", false));
-        assert!(!alike("a 1", "a 2", false));
-        assert!(alike("a 1", "a 23", true));
-        assert!(!alike("a 1", "a 0", true));
-        assert!(!alike("a 0", "a 1", true));
-        assert!(alike("took 1.5ms at 127.0.0.1:7", "took 20ns at 127.0.0.1:80", true));
-        assert!(alike("a … c", "a b c", false));
-        assert!(!alike("a … c", "a b", false));
-        assert!(!alike("a b", "a b c", false));
-        assert!(alike("…b…", "a b c", false));
+    fn output_comparison_matches_page_rules() {
+        assert!(matches_page("a  b", "a b", false));
+        assert!(!matches_page("a 1", "a 2", false));
+        assert!(matches_page("a 1", "a 23", true));
+        assert!(!matches_page("a 1", "a 0", true));
+        assert!(!matches_page("a 0", "a 1", true));
+        assert!(matches_page("took 1.5ms at 127.0.0.1:7", "took 20ns at 127.0.0.1:80", true));
+        assert!(matches_page("a … c", "a b c", false));
+        assert!(!matches_page("a … c", "a b", false));
+        assert!(!matches_page("a b", "a b c", false));
+        assert!(matches_page("…b…", "a b c", false));
     }
 }

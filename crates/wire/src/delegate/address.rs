@@ -1,18 +1,18 @@
-//! Addresses in messages: 6 bytes for IPv4, 18 for IPv6, by a flag; lists of them are all of 18.
+//! Socket addresses in messages: 6 bytes for IPv4 or 18 for IPv6, chosen by a flag; always 18 bytes in a list.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of an address of IPv4.
+/// Length of an IPv4 address with its port.
 pub const V4: usize = 6;
-/// Bytes of an address of IPv6, and of each in a list.
+/// Length of an IPv6 address with its port, and of each address in a list.
 pub const V6: usize = 18;
 
-/// Bytes that an address takes by its flag.
+/// Length of an address, from its flag.
 pub(super) const fn len(v6: bool) -> usize {
     if v6 { V6 } else { V4 }
 }
 
-/// Writes an address to the front of `out`; how many bytes it took, and whether it is of IPv6.
+/// Writes an address at the start of `out`. Returns its length and whether it is IPv6.
 pub(super) fn put(address: SocketAddr, out: &mut [u8]) -> (usize, bool) {
     let len = match address.ip().to_canonical() {
         IpAddr::V4(ip) => {
@@ -28,7 +28,7 @@ pub(super) fn put(address: SocketAddr, out: &mut [u8]) -> (usize, bool) {
     (len, len == V6)
 }
 
-/// The address at the front of `bytes`, which are as many as the flag asks for.
+/// Address at the start of `bytes`, with the length that the flag gives.
 pub(super) fn get(bytes: &[u8], v6: bool) -> SocketAddr {
     let (ip, port) = bytes[..len(v6)].split_at(len(v6) - 2);
     let ip = match <[u8; 16]>::try_from(ip) {
@@ -38,7 +38,7 @@ pub(super) fn get(bytes: &[u8], v6: bool) -> SocketAddr {
     SocketAddr::new(ip, u16::from_be_bytes(*port.first_chunk().expect("two bytes")))
 }
 
-/// Writes an address as one of a list, to the front of `out`.
+/// Writes an entry of an address list at the start of `out`.
 pub(super) fn put_listed(address: SocketAddr, out: &mut [u8]) {
     let ip = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -48,7 +48,7 @@ pub(super) fn put_listed(address: SocketAddr, out: &mut [u8]) {
     out[16..V6].copy_from_slice(&address.port().to_be_bytes());
 }
 
-/// Addresses one after the other.
+/// Iterator over a list of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses<'a>(pub(super) &'a [u8]);
 

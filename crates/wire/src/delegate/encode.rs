@@ -1,17 +1,20 @@
-//! Messages as they travel: their heads written, section by section.
+//! Encoder of message heads, section by section.
 
 use core::net::SocketAddr;
 
-use super::ids::{Context, NodeId, RequestId, U24};
-use super::message::{Fault, Grant, Ids, Manifest, Ping, Pong, Request, Response, Subject, TraceSpan};
+use super::ids::{ContextId, NodeId, RequestId, U24};
+use super::message::{
+    DelegateRequest, DelegateResponse, Ping, PingSubject, Pong, RequestFailure, RequestManifest, ResponseGrant,
+    ResponseId, TraceSpan,
+};
 use super::parts::{
-    FaultPart, FaultPartRepr, Flags, GrantPart, GrantPartRepr, Head, HeadRepr, Kind, ManifestPart, ManifestPartRepr,
-    PingPart, PingPartRepr, PongPart, PongPartRepr, RequestPart, RequestPartRepr, ResponsePart, ResponsePartRepr,
-    SpanPart,
+    DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, ManifestPart, ManifestPartRepr,
+    MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr, RequestPart, RequestPartRepr,
+    ResponsePart, ResponsePartRepr, SpanPart,
 };
 use super::{HEAD_MAX, MAGIC, address};
 
-/// The head of a message as it travels.
+/// Encoded head of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoded {
     bytes: [u8; HEAD_MAX],
@@ -19,10 +22,10 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    fn new(kind: Kind, flags: u16, call: Context) -> Self {
+    fn new(kind: DelegateKind, flags: u16, call: ContextId) -> Self {
         let mut bytes = [0; HEAD_MAX];
-        HeadRepr { magic: MAGIC, kind: kind as u8, flags, call }.emit(&mut bytes);
-        Self { bytes, len: Head::LEN }
+        MessageHeadRepr { magic: MAGIC, kind: kind as u8, flags, call }.emit(&mut bytes);
+        Self { bytes, len: MessageHead::LEN }
     }
 
     fn rest(&mut self) -> &mut [u8] {
@@ -30,7 +33,7 @@ impl Encoded {
     }
 
     fn flag(&mut self, flag: u16) {
-        let mut head = Head::unchecked(&mut self.bytes[..]);
+        let mut head = MessageHead::unchecked(&mut self.bytes[..]);
         let flags = head.flags();
         head.set_flags(flags | flag);
     }
@@ -50,13 +53,13 @@ impl Encoded {
         self.flag(flag);
     }
 
-    fn manifest(&mut self, manifest: Option<Manifest>) {
-        let Some(Manifest { request, context, requests, responses, server }) = manifest else { return };
+    fn manifest(&mut self, manifest: Option<RequestManifest>) {
+        let Some(RequestManifest { request, context, requests, responses, server }) = manifest else { return };
         let (requests, responses) = (U24::saturating(requests), U24::saturating(responses));
         ManifestPartRepr { request, context, requests, responses }.emit(self.rest());
         self.len += ManifestPart::LEN;
-        self.flag(Flags::MANIFEST);
-        self.address(server, Flags::MANIFEST_V6);
+        self.flag(DelegateFlags::MANIFEST);
+        self.address(server, DelegateFlags::MANIFEST_V6);
     }
 }
 
@@ -68,50 +71,51 @@ impl core::ops::Deref for Encoded {
     }
 }
 
-impl Request {
-    /// As it travels, before its payload.
+impl DelegateRequest {
+    /// Encodes the head; the payload follows.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let &Self { request, depth, ended, deadline, age, .. } = self;
-        let mut out = Encoded::new(Kind::Request, self.flags & (Flags::TRACED | Flags::ONCE), self.call);
+        let mut out =
+            Encoded::new(DelegateKind::Request, self.flags & (DelegateFlags::TRACED | DelegateFlags::ONCE), self.call);
         let terms = self.gc.min(15) << 4 | self.credit.min(15);
         RequestPartRepr { request, depth, terms, ended, deadline, age }.emit(out.rest());
         out.len += RequestPart::LEN;
-        out.address(self.reply, Flags::REPLY_V6);
+        out.address(self.reply, DelegateFlags::REPLY_V6);
         let again = self.sender != request.branch().context().node();
         if request.seq() > 0 || again {
-            out.node(self.sender, if again && request.seq() == 0 { Flags::AGAIN } else { 0 });
+            out.node(self.sender, if again && request.seq() == 0 { DelegateFlags::AGAIN } else { 0 });
         }
         out.manifest(self.manifest);
         out
     }
 }
 
-impl Response {
-    /// As it travels, before its payload.
+impl DelegateResponse {
+    /// Encodes the head; the payload follows.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let (id, sole) = match self.id {
-            Ids::Numbered(context, number) => (context.request(number), 0),
-            Ids::Sole(branch) => (branch, Flags::SOLE),
+            ResponseId::Numbered(context, number) => (context.request(number), 0),
+            ResponseId::Sole(branch) => (branch, DelegateFlags::SOLE),
         };
-        let null = if self.null { Flags::NULL } else { 0 };
-        let mut out = Encoded::new(Kind::Response, sole | null, self.call);
+        let null = if self.null { DelegateFlags::NULL } else { 0 };
+        let mut out = Encoded::new(DelegateKind::Response, sole | null, self.call);
         ResponsePartRepr { id }.emit(out.rest());
         out.len += ResponsePart::LEN;
         if let Some(node) = self.again {
-            out.node(node, Flags::AGAIN);
+            out.node(node, DelegateFlags::AGAIN);
         }
         out.manifest(self.manifest);
         out
     }
 }
 
-impl Fault {
-    /// As it travels, before its text.
+impl RequestFailure {
+    /// Encodes the head; the error text follows.
     #[must_use]
     pub fn encode(&self) -> Encoded {
-        let mut out = Encoded::new(Kind::Fault, 0, self.call);
+        let mut out = Encoded::new(DelegateKind::Fault, 0, self.call);
         FaultPartRepr { request: self.request, code: self.code }.emit(out.rest());
         out.len += FaultPart::LEN;
         out
@@ -119,12 +123,12 @@ impl Fault {
 }
 
 impl Ping {
-    /// As it travels.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let (subject, flags) = subject_id(self.subject);
-        let abort = if self.abort { Flags::ABORT } else { 0 };
-        let mut out = Encoded::new(Kind::Ping, flags | abort, self.call);
+        let abort = if self.abort { DelegateFlags::ABORT } else { 0 };
+        let mut out = Encoded::new(DelegateKind::Ping, flags | abort, self.call);
         PingPartRepr { subject, round: self.round, first: self.first }.emit(out.rest());
         out.len += PingPart::LEN;
         out
@@ -132,23 +136,23 @@ impl Ping {
 }
 
 impl Pong {
-    /// As it travels, before `count` addresses, each by [`list`].
+    /// Encodes the head; `count` addresses follow, each encoded by [`list`].
     #[must_use]
     pub fn encode(&self, count: u16) -> Encoded {
         let &Self { call, round, context, requests, responses, first, code, sender, .. } = self;
         let (subject, by) = subject_id(self.subject);
-        let mut out = Encoded::new(Kind::Pong, self.flags & !Flags::BY_CONTEXT | by, call);
+        let mut out = Encoded::new(DelegateKind::Pong, self.flags & !DelegateFlags::BY_CONTEXT | by, call);
         PongPartRepr { subject, round, context, requests, responses, first, count, code, sender }.emit(out.rest());
         out.len += PongPart::LEN;
         out
     }
 }
 
-impl Grant {
-    /// As it travels.
+impl ResponseGrant {
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Encoded {
-        let mut out = Encoded::new(Kind::Grant, 0, self.call);
+        let mut out = Encoded::new(DelegateKind::Grant, 0, self.call);
         GrantPartRepr { context: self.context, responses: self.responses }.emit(out.rest());
         out.len += GrantPart::LEN;
         out
@@ -156,17 +160,17 @@ impl Grant {
 }
 
 impl TraceSpan {
-    /// As it travels, before its label.
+    /// Encodes the head; the label follows.
     #[must_use]
     pub fn encode(&self) -> Encoded {
-        let mut out = Encoded::new(Kind::Span, 0, self.call);
+        let mut out = Encoded::new(DelegateKind::Span, 0, self.call);
         self.span.emit(out.rest());
         out.len += SpanPart::LEN;
         out
     }
 }
 
-/// An address as it stands in a pong's list.
+/// Encodes an entry of a pong's address list.
 #[must_use]
 pub fn list(address: SocketAddr) -> [u8; address::V6] {
     let mut bytes = [0; address::V6];
@@ -174,9 +178,9 @@ pub fn list(address: SocketAddr) -> [u8; address::V6] {
     bytes
 }
 
-fn subject_id(subject: Subject) -> (RequestId, u16) {
+fn subject_id(subject: PingSubject) -> (RequestId, u16) {
     match subject {
-        Subject::Request(id) => (id, 0),
-        Subject::Context(context) => (context.request(0).inherited(0), Flags::BY_CONTEXT),
+        PingSubject::Request(id) => (id, 0),
+        PingSubject::Context(context) => (context.request(0).inherited(0), DelegateFlags::BY_CONTEXT),
     }
 }

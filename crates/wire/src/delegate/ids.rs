@@ -1,45 +1,44 @@
-//! Names: a node, an execution on it, a message of that (DPC §4.1).
+//! Ids of nodes, executions and messages (DPC §4.1).
 //!
-//! A [`Context`] is a node's id and a number that the node counts: the caller gives one to each call, a server one
-//! to each request that it works on. A request's [`Branch`] is the context that sent it and its number there,
-//! from 1; responses count apart, so a response is −n where a request is +n. A request that is all that its
-//! predecessor sent inherits the predecessor's branch (§4.3.1); [`RequestId`] tells the two apart by how often
-//! the branch was inherited (§5.3).
+//! A [`ContextId`] is a node id with a counter of the node: a caller assigns one to each call, a server one to each
+//! request that it executes. The [`Branch`] of a request is the context that sent it and its number in that context,
+//! from 1. Responses are counted separately: response −n, request +n. If an execution sends one request and nothing
+//! else, this request inherits the branch (§4.3.1). [`RequestId`] counts the inheritances, so that it is unique (§5.3).
 
 use core::fmt;
 
-/// A number of 24 bits.
+/// Unsigned 24-bit integer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct U24([u8; 3]);
 
-/// A node's id: 48 bits, drawn at random or given out by a controller at every start, never its address alone
-/// (DPC §4.1.1): what a node says after a restart is not taken for what it said before.
+/// Id of a node: 48 bits, drawn at random or assigned by a controller at each start, never the address alone
+/// (DPC §4.1.1). So messages from before and after a restart have different ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeId([u8; 6]);
 
-/// A node's id and a number of its own: the id of a call, and of an execution (DPC §4.1.2).
+/// Id of a call or of an execution: node id and counter (DPC §4.1.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Context([u8; 10]);
+pub struct ContextId([u8; 10]);
 
-/// A request as completion is counted by: who sent it first, and the how manieth of its requests it is.
+/// Unit of completion: context that sent the first request, and the number of the request in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Branch([u8; 13]);
 
-/// One request: its branch, and how often that was inherited.
+/// Id of a request: branch, and number of inheritances of the branch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RequestId([u8; 14]);
 
 macro_rules! big_endian {
     ($name:ident, $len:literal) => {
         impl $name {
-            /// As it travels.
+            /// Id from its encoding.
             #[inline]
             #[must_use]
             pub const fn from_be_bytes(bytes: [u8; $len]) -> Self {
                 Self(bytes)
             }
 
-            /// As it travels.
+            /// Encoding of the id.
             #[inline]
             #[must_use]
             pub const fn to_be_bytes(self) -> [u8; $len] {
@@ -50,22 +49,22 @@ macro_rules! big_endian {
 }
 big_endian!(U24, 3);
 big_endian!(NodeId, 6);
-big_endian!(Context, 10);
+big_endian!(ContextId, 10);
 big_endian!(Branch, 13);
 big_endian!(RequestId, 14);
 
 impl U24 {
-    /// The largest.
+    /// Largest value.
     pub const MAX: u32 = (1 << 24) - 1;
 
-    /// The number, or the largest.
+    /// The number, limited to [`U24::MAX`].
     #[must_use]
     pub const fn saturating(value: u32) -> Self {
         let [high, a, b, c] = value.to_be_bytes();
         if high == 0 { Self([a, b, c]) } else { Self([0xff; 3]) }
     }
 
-    /// Its value.
+    /// Value of the number.
     #[must_use]
     pub const fn get(self) -> u32 {
         let [a, b, c] = self.0;
@@ -74,14 +73,14 @@ impl U24 {
 }
 
 impl NodeId {
-    /// The id of these 48 lower bits.
+    /// Id with the lower 48 bits of `bits`.
     #[must_use]
     pub const fn new(bits: u64) -> Self {
         let [_, _, a, b, c, d, e, f] = bits.to_be_bytes();
         Self([a, b, c, d, e, f])
     }
 
-    /// Its bits.
+    /// Bits of the id.
     #[must_use]
     pub const fn bits(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
@@ -89,27 +88,27 @@ impl NodeId {
     }
 }
 
-impl Context {
-    /// The `number`th of a node.
+impl ContextId {
+    /// Context `number` of a node.
     #[must_use]
     pub const fn new(node: NodeId, number: u32) -> Self {
         let ([a, b, c, d, e, f], [g, h, i, j]) = (node.0, number.to_be_bytes());
         Self([a, b, c, d, e, f, g, h, i, j])
     }
 
-    /// Whose it is.
+    /// Node of the context.
     #[must_use]
     pub fn node(self) -> NodeId {
         NodeId(*self.0.first_chunk().expect("six of ten bytes"))
     }
 
-    /// Its number there.
+    /// Number of the context at its node.
     #[must_use]
     pub fn number(self) -> u32 {
         u32::from_be_bytes(*self.0.last_chunk().expect("four of ten bytes"))
     }
 
-    /// The `number`th request of this context, from 1.
+    /// Branch of request `number` of this context, from 1.
     #[must_use]
     pub fn request(self, number: u32) -> Branch {
         let mut bytes = [0; 13];
@@ -120,19 +119,19 @@ impl Context {
 }
 
 impl Branch {
-    /// Who sent it.
+    /// Context that sent the request.
     #[must_use]
-    pub fn context(self) -> Context {
-        Context(*self.0.first_chunk().expect("ten of thirteen bytes"))
+    pub fn context(self) -> ContextId {
+        ContextId(*self.0.first_chunk().expect("ten of thirteen bytes"))
     }
 
-    /// The how manieth request it is there, from 1.
+    /// Number of the request in its context, from 1.
     #[must_use]
     pub fn number(self) -> u32 {
         U24(*self.0.last_chunk().expect("three of thirteen bytes")).get()
     }
 
-    /// The request that inherited it `seq` times.
+    /// Request that inherited the branch `seq` times.
     #[must_use]
     pub fn inherited(self, seq: u8) -> RequestId {
         let mut bytes = [seq; 14];
@@ -142,13 +141,13 @@ impl Branch {
 }
 
 impl RequestId {
-    /// Its branch.
+    /// Branch of the request.
     #[must_use]
     pub fn branch(self) -> Branch {
         Branch(*self.0.first_chunk().expect("thirteen of fourteen bytes"))
     }
 
-    /// How often the branch was inherited.
+    /// Number of inheritances of the branch.
     #[must_use]
     pub const fn seq(self) -> u8 {
         self.0[13]
@@ -167,7 +166,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for ContextId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}.{:x}", self.node(), self.number())
     }

@@ -1,43 +1,43 @@
-//! The fixed sections of messages, and what stands in them by bits.
+//! Fixed sections of messages, and their flags.
 
-use super::ids::{Branch, Context, NodeId, RequestId, U24};
+use super::ids::{Branch, ContextId, NodeId, RequestId, U24};
 use crate::Error;
 use crate::header::header;
 
 header! {
-    /// View of the head of every message.
-    view Head;
+    /// View of the head of a message.
+    view MessageHead;
     /// Values of a head.
-    repr HeadRepr;
+    repr MessageHeadRepr;
     length 14;
     /// [`super::MAGIC`].
     magic (set_magic): u8, 0;
-    /// A [`Kind`].
+    /// Number of a [`DelegateKind`].
     kind (set_kind): u8, 1;
-    /// [`Flags`].
+    /// [`DelegateFlags`].
     flags (set_flags): u16, 2;
-    /// The call (the thesis' DPC id): a context of the caller.
-    call (set_call): Context, 4;
+    /// Id of the call (the thesis' DPC id): a context of the caller.
+    call (set_call): ContextId, 4;
 }
 
 header! {
-    /// View of a request's own section; the address for replies follows, then the sender's node id if the
-    /// branch was inherited, then the manifest if there is one.
+    /// View of a request's section. It precedes the address for replies, the sender's node id if the branch was
+    /// inherited, and the manifest, if any.
     view RequestPart;
     /// Values of a request's section.
     repr RequestPartRepr;
     length 25;
-    /// Which request of the call.
+    /// Id of the request.
     request (set_request): RequestId, 0;
-    /// Servers that it went through before.
+    /// Number of servers on the path before this one.
     depth (set_depth): u8, 14;
-    /// Codes: of the time that servers keep what they know, and of the replies that may go out ungranted.
+    /// Two codes: record lifetime (upper 4 bits), and number of replies without a grant (lower 4 bits).
     terms (set_terms): u8, 15;
-    /// That calls of this caller so far before this one have ended, see [`super::message::ended_before`].
+    /// Code for the ended calls of this caller, see [`super::message::ended_before`].
     ended (set_ended): u8, 16;
-    /// Microseconds that the call has left; all ones: as many as it takes.
+    /// Time left for the call in microseconds; all ones: no limit.
     deadline (set_deadline): u32, 17;
-    /// Microseconds that the call has been with its caller and servers so far.
+    /// Time in microseconds that the call has spent at its caller and servers.
     age (set_age): u32, 21;
 }
 
@@ -47,35 +47,35 @@ header! {
     /// Values of a response's id.
     repr ResponsePartRepr;
     length 13;
-    /// The context and the number of the response; if it is all that its request led to, that request's branch.
+    /// Context and number of the response; with [`DelegateFlags::SOLE`], branch of its request.
     id (set_id): Branch, 0;
 }
 
 header! {
-    /// View of a manifest (DPC §4.3); the address of the server that made it follows.
+    /// View of a manifest (DPC §4.3). The address of the server that made the manifest follows.
     view ManifestPart;
     /// Values of a manifest.
     repr ManifestPartRepr;
     length 29;
-    /// The request that was worked on.
+    /// Executed request.
     request (set_request): Branch, 0;
-    /// The context in which that was.
-    context (set_context): Context, 13;
-    /// Requests that it sent on.
+    /// Context of the execution.
+    context (set_context): ContextId, 13;
+    /// Requests sent by the execution.
     requests (set_requests): U24, 23;
-    /// Responses that it sent.
+    /// Responses sent by the execution.
     responses (set_responses): U24, 26;
 }
 
 header! {
-    /// View of an error's section; text follows.
+    /// View of a failure's section; the error text follows.
     view FaultPart;
-    /// Values of an error's section.
+    /// Values of a failure's section.
     repr FaultPartRepr;
     length 15;
-    /// The request that failed.
+    /// Failed request.
     request (set_request): RequestId, 0;
-    /// A status code of gRPC, not 0.
+    /// gRPC status code, not 0.
     code (set_code): u8, 14;
 }
 
@@ -85,88 +85,88 @@ header! {
     /// Values of a ping's section.
     repr PingPartRepr;
     length 22;
-    /// The request that is asked about; with [`Flags::BY_CONTEXT`], the context in its first ten bytes.
+    /// Request of the question; with [`DelegateFlags::BY_CONTEXT`], a context in its first ten bytes.
     subject (set_subject): RequestId, 0;
-    /// The caller's round of pings.
+    /// Number of the caller's round of pings.
     round (set_round): u32, 14;
-    /// The first request that the answer is to tell the address of, from 1.
+    /// Number of the first request whose address the answer lists, from 1.
     first (set_first): u32, 18;
 }
 
 header! {
-    /// View of a pong's section; addresses of requests that were sent on follow, as [`super::Addresses`].
+    /// View of a pong's section. The addresses that requests were sent to follow, as [`super::Addresses`].
     view PongPart;
     /// Values of a pong's section.
     repr PongPartRepr;
     length 50;
-    /// As in the ping.
+    /// Subject of the ping.
     subject (set_subject): RequestId, 0;
-    /// As in the ping.
+    /// Round of the ping.
     round (set_round): u32, 14;
-    /// The context in which the request is worked on.
-    context (set_context): Context, 18;
-    /// Requests sent on so far.
+    /// Context of the execution.
+    context (set_context): ContextId, 18;
+    /// Requests sent so far.
     requests (set_requests): u32, 28;
     /// Responses sent so far.
     responses (set_responses): u32, 32;
-    /// The request whose address comes first, from 1.
+    /// Number of the request whose address is first in the list, from 1.
     first (set_first): u32, 36;
-    /// Addresses that follow.
+    /// Number of addresses that follow.
     count (set_count): u16, 40;
-    /// A status code of gRPC, if the request has failed.
+    /// gRPC status code, if the request has failed.
     code (set_code): u16, 42;
-    /// The process that says it: the context may be of one before it.
+    /// Node that sends the pong. The context may belong to an earlier incarnation of it.
     sender (set_sender): NodeId, 44;
 }
 
 header! {
-    /// View of a grant's section: a context may send this many responses.
+    /// View of a grant's section: permission for a context to send responses.
     view GrantPart;
     /// Values of a grant's section.
     repr GrantPartRepr;
     length 14;
-    /// The context that sends.
-    context (set_context): Context, 0;
-    /// Responses in all, from the first on.
+    /// Context that may send.
+    context (set_context): ContextId, 0;
+    /// Total number of permitted responses.
     responses (set_responses): u32, 10;
 }
 
 header! {
     /// View of a span's section; a label follows.
     view SpanPart;
-    /// Values of a span's section: what one server did for a traced call (DPC §3.5.2).
+    /// Values of a span's section: trace record of one execution (DPC §3.5.2).
     repr SpanPartRepr;
     length 44;
-    /// The request.
+    /// Executed request.
     request (set_request): RequestId, 0;
-    /// The context in which it was worked on.
-    context (set_context): Context, 14;
-    /// The call's age when the request came, in microseconds.
+    /// Context of the execution.
+    context (set_context): ContextId, 14;
+    /// Age of the call at the arrival of the request, in microseconds.
     age (set_age): u32, 24;
-    /// Microseconds until work on it began.
+    /// Time in microseconds from arrival to the start of the execution.
     waited (set_waited): u32, 28;
-    /// Microseconds of work.
+    /// Duration of the execution in microseconds.
     ran (set_ran): u32, 32;
-    /// Requests sent on.
+    /// Requests sent.
     requests (set_requests): u32, 36;
     /// Responses sent.
     responses (set_responses): u32, 40;
 }
 
 header! {
-    /// View of what a request of a plain remote call says on the same transport: the twin that delegate is
-    /// compared with. Its response has the head alone.
-    view Twin;
-    /// Values of a twin's request.
-    repr TwinRepr;
+    /// View of the section of a plain remote call's request on the same transport, the baseline of delegated calls. Its
+    /// response has the head only.
+    view PlainRequest;
+    /// Values of the section of a plain remote call's request.
+    repr PlainRequestRepr;
     length 8;
-    /// Microseconds that the call has left.
+    /// Time left for the call in microseconds.
     deadline (set_deadline): u32, 0;
-    /// Microseconds that the work which the call belongs to has been under way.
+    /// Time in microseconds since the start of the work that the call belongs to.
     age (set_age): u32, 4;
 }
 
-/// Views of bytes that are known to be long enough.
+/// Views of bytes whose length is checked already.
 macro_rules! unchecked {
     ($($view:ident)*) => { $( impl<T: AsRef<[u8]>> $view<T> {
         #[inline]
@@ -175,29 +175,29 @@ macro_rules! unchecked {
         }
     } )* };
 }
-unchecked! { Head RequestPart ResponsePart ManifestPart FaultPart PingPart PongPart GrantPart SpanPart }
+unchecked! { MessageHead RequestPart ResponsePart ManifestPart FaultPart PingPart PongPart GrantPart SpanPart }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Work, from the caller or a server.
+pub enum DelegateKind {
+    /// Request, from the caller or a server.
     Request = 1,
-    /// An answer, from a server to the caller.
+    /// Response, from a server to the caller.
     Response = 2,
-    /// From a server to the caller: the request failed, and so has the call.
+    /// Failure of a request and thus of the call, from a server to the caller.
     Fault = 3,
-    /// From the caller: how is it going?
+    /// Question about a request, from the caller.
     Ping = 4,
-    /// From a server: like this.
+    /// Answer to a ping, from a server.
     Pong = 5,
-    /// From the caller: go on sending.
+    /// Permission to send more responses, from the caller.
     Grant = 6,
-    /// From a server to the caller: what it did, if the call is traced.
+    /// Trace record of an execution, from a server to the caller of a traced call.
     Span = 7,
 }
 
-impl Kind {
+impl DelegateKind {
     pub(super) const fn parse(value: u8) -> Result<Self, Error> {
         Ok(match value {
             1 => Self::Request,
@@ -212,41 +212,41 @@ impl Kind {
     }
 }
 
-/// Bits of a head's `flags`.
+/// Bits of `flags` in a message head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flags;
+pub struct DelegateFlags;
 
-impl Flags {
-    /// A manifest is part of it.
+impl DelegateFlags {
+    /// The message contains a manifest.
     pub const MANIFEST: u16 = 1 << 0;
-    /// The address for replies is of IPv6.
+    /// The address for replies is IPv6.
     pub const REPLY_V6: u16 = 1 << 1;
-    /// The manifest's address is of IPv6.
+    /// The address in the manifest is IPv6.
     pub const MANIFEST_V6: u16 = 1 << 2;
-    /// The response is all that its request led to: its id is that request's (DPC §4.3.1).
+    /// The response is the only message that its request led to; its id is the branch of the request (DPC §4.3.1).
     pub const SOLE: u16 = 1 << 3;
-    /// The response is only there to carry a manifest, or to end its request (the null response).
+    /// Null response: it only carries a manifest or ends its request.
     pub const NULL: u16 = 1 << 4;
-    /// Servers send spans.
+    /// Servers send trace spans.
     pub const TRACED: u16 = 1 << 5;
-    /// Servers record what they did with the effect, and answer repeats from that (DPC §3.5.3).
+    /// Servers store the outcome together with the effect, and answer repeats from it (DPC §3.5.3).
     pub const ONCE: u16 = 1 << 6;
-    /// Stop working on it (DPC §4.5).
+    /// Abort the request (DPC §4.5).
     pub const ABORT: u16 = 1 << 7;
-    /// The ping asks for the context of a manifest, not for a request.
+    /// The subject of the ping is a context of a manifest, not a request.
     pub const BY_CONTEXT: u16 = 1 << 8;
-    /// All that the request leads to was sent.
+    /// All messages of the request are sent.
     pub const COMPLETE: u16 = 1 << 9;
-    /// The request leads to nothing more: its call was aborted.
+    /// The request sends no further messages: its call was aborted.
     pub const ABORTED: u16 = 1 << 10;
-    /// The application says that it gets nowhere (DPC §4.4.5).
+    /// The application reports that the execution makes no progress (DPC §4.4.5).
     pub const STALLED: u16 = 1 << 11;
-    /// Responses wait for a grant.
+    /// Responses are waiting for a grant.
     pub const WAITING: u16 = 1 << 12;
-    /// The request has failed, see the code.
+    /// The request has failed; the code says why.
     pub const FAILED: u16 = 1 << 13;
-    /// All that the request led to is one request, which has inherited its branch.
+    /// The request led to exactly one request, which inherited its branch.
     pub const CHAINED: u16 = 1 << 14;
-    /// What is said once more, after a restart: the id of the process that says it now follows the ids.
+    /// Repeat after a restart: the id of the node that now sends the message follows the ids.
     pub const AGAIN: u16 = 1 << 15;
 }

@@ -1,12 +1,12 @@
-//! What is asked of the values: the operator, and where `CntFwd` forwards to.
+//! Operator of `Stream.modify` and forward target of `CntFwd`.
 
 use crate::Error;
 
-/// `Stream.modify`: operators of NetRPC Table 8, on 32-bit values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Operator of `Stream.modify` on 32-bit values (NetRPC Table 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum OpType {
-    /// Leaves the value.
+    /// No change.
     #[default]
     Nop = 0,
     /// `max(value, para)`.
@@ -32,10 +32,10 @@ pub enum OpType {
 }
 
 impl OpType {
-    /// The operator with this number.
+    /// Operator with this number.
     ///
     /// # Errors
-    /// [`Error::Value`] when there is none.
+    /// [`Error::Value`] if the number is unknown.
     pub const fn parse(value: u8) -> Result<Self, Error> {
         Ok(match value {
             0 => Self::Nop,
@@ -53,7 +53,7 @@ impl OpType {
         })
     }
 
-    /// `op(value, para)`: the one definition that element and server share.
+    /// Result of `op(value, para)`. Element and server share this definition.
     #[inline]
     #[must_use]
     pub const fn apply(self, value: i32, para: i32) -> i32 {
@@ -91,10 +91,10 @@ impl OpType {
     }
 }
 
-/// Where `CntFwd` forwards to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Target to which `CntFwd` forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
-pub enum Target {
+pub enum ForwardTarget {
     /// Back to the caller.
     #[default]
     Src = 0,
@@ -104,11 +104,11 @@ pub enum Target {
     Server = 2,
 }
 
-impl Target {
-    /// The target with this number.
+impl ForwardTarget {
+    /// Target with this number.
     ///
     /// # Errors
-    /// [`Error::Value`] when there is none.
+    /// [`Error::Value`] if the number is unknown.
     pub const fn parse(value: u8) -> Result<Self, Error> {
         Ok(match value {
             0 => Self::Src,

@@ -1,67 +1,67 @@
-//! What can go wrong between a function and the kernel.
+//! Errors of functions in the kernel.
 
 use std::io;
 
 use pathcall_function::emit::xdp::{Origin, Unsupported};
 use pathcall_function::exec::TableError;
 
-/// Why a function does not run in the kernel.
+/// Error of a function in the kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program has something that XDP can't do.
+    /// The program has a construct that XDP does not support.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// No execution takes the program.
+    /// The program is invalid for every execution.
     #[error(transparent)]
     Program(#[from] pathcall_function::interp::CompileError),
-    /// There is no compiler.
+    /// No compiler was found.
     #[error("no clang found (tried {tried}): install it (Debian: clang-19), or name it in CLANG")]
     NoCompiler {
         /// Names that were tried.
         tried: String,
     },
-    /// The compiler did not take the emitted C.
-    #[error("{compiler} refused the emitted program: {said}")]
+    /// The compiler refused the emitted C.
+    #[error("{compiler} refused the emitted program: {message}")]
     Compiler {
-        /// Its name.
+        /// Name of the compiler.
         compiler: String,
-        /// Its first error.
-        said: String,
+        /// First error of the compiler.
+        message: String,
     },
-    /// The kernel's verifier did not take the program.
+    /// The kernel's verifier refused the program.
     #[error(transparent)]
-    Refused(Box<Refused>),
-    /// An entry of the program, or one of a controller, does not fit its table.
+    Refused(Box<VerifierError>),
+    /// An entry of the program or of a controller does not fit its table.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A packet that the kernel can't be tested with.
-    #[error("a packet of {0} bytes can't be run: 14 to {max} can", max = super::load::PACKET_MAX)]
+    /// The kernel cannot run a packet of this length.
+    #[error("invalid packet length {0} (14 to {max} bytes)", max = super::load::PACKET_MAX)]
     Length(usize),
-    /// The port number is not one of the program's.
-    #[error("port {0} is none: they are 0 to 510")]
+    /// The port number is out of range.
+    #[error("invalid port {0} (0 to 510)")]
     Port(u16),
-    /// Loading, attaching, or what the object has.
+    /// Error of the loader or the kernel.
     #[error(transparent)]
     Kernel(#[from] crate::Error),
-    /// What the system says.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// Its answer.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// What the kernel's verifier said, and of what.
+/// Refusal of the kernel's verifier.
 #[derive(Debug, thiserror::Error)]
-#[error("the kernel's verifier refuses {}: {said}", .origin.as_ref().map_or("the program", |origin| &origin.what))]
-pub struct Refused {
-    /// The construct that it stopped at.
+#[error("the kernel's verifier refuses {}: {message}", .origin.as_ref().map_or("the program", |origin| &origin.what))]
+pub struct VerifierError {
+    /// Construct at which the verifier stopped.
     pub origin: Option<Origin>,
-    /// Its last word.
-    pub said: String,
-    /// All that it said.
+    /// Last message of the verifier.
+    pub message: String,
+    /// Complete log of the verifier.
     pub log: String,
 }

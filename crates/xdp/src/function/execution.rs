@@ -1,47 +1,47 @@
-//! The function as an execution: packets one by one past the driver (`BPF_PROG_TEST_RUN`), and its memory.
+//! Execution interface of a loaded function: single packets without a driver (`BPF_PROG_TEST_RUN`), and its memory.
 
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
-use pathcall_function::exec::{Count, Execution, Output, Reason, TableError};
-use pathcall_function::ir::{ActionId, CounterId, Entry, Match, RegisterId, TableId};
+use pathcall_function::exec::{CounterValue, DropReason, Execution, Output, TableError};
+use pathcall_function::ir::{ActionId, CounterId, Match, RegisterId, TableEntry, TableId};
 
-use super::load::{Lost, PACKET_MAX};
+use super::load::{LossReason, PACKET_MAX};
 use super::{Error, XdpFunction};
 use crate::layout::{self, Words};
 
-/// By how much a packet may grow.
+/// Most bytes by which a packet may grow.
 const GROWTH_MAX: usize = 256;
-/// Shortest packet that the kernel takes: an Ethernet header.
+/// Shortest packet that the kernel accepts: an Ethernet header.
 const PACKET_MIN: usize = 14;
-/// Entries that one question to the kernel gives.
+/// Entries read by one system call.
 const BATCH: u32 = 1024;
 /// `XDP_DROP` and `XDP_TX`.
 const DROP: u32 = 1;
 const OUT: u32 = 3;
 
-/// Where in `struct tested` (prelude.h) the egress port and the reason of a loss are.
+/// Offsets of the egress port and of the drop reason in `struct tested` (prelude.h).
 const EGRESS_AT: usize = 12;
 const LOST_AT: usize = 16;
-/// Where in an entry's value its mark is.
+/// Range of the hit mark in an entry's value.
 const MARK: std::ops::Range<usize> = 4..8;
 
-/// What running a packet again and again came to.
+/// Result of repeated runs of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repeated {
-    /// How long once took, on average.
+pub struct RepeatedRun {
+    /// Average time of one run.
     pub each: Duration,
-    /// What the program returned at last (`enum xdp_action`).
+    /// Result of the last run (`enum xdp_action`).
     pub action: u32,
-    /// The packet as it is then.
+    /// Packet after the last run.
     pub packet: Vec<u8>,
 }
 
 impl XdpFunction {
-    /// As [`Execution::process`], for one that is loaded for tests.
+    /// [`Execution::process`] for a function that is loaded for tests.
     ///
     /// # Errors
-    /// [`Error::Length`], or what the kernel says.
+    /// [`Error::Length`], or errors of the kernel.
     pub fn run(&mut self, now_us: u64, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>)) -> Result<(), Error> {
         if !(PACKET_MIN..=PACKET_MAX).contains(&packet.len()) {
             return Err(Error::Length(packet.len()));
@@ -60,23 +60,23 @@ impl XdpFunction {
             self.program()?.test_run(input).map_err(crate::Error::kernel("running the function's XDP program"))?;
         let (action, length) = (ran.return_value, ran.data.map_or(0, |data| data.len()));
         let tested = self.get(".data.tested", &0_u32.to_ne_bytes())?.ok_or(crate::Error::Missing("tested"))?;
-        self.tell(out)?;
+        self.take_digests(out)?;
         let word = |at: usize| layout::words(&tested[at..at + 4])[0];
         match action {
             OUT => out(Output::Packet { port: word(EGRESS_AT) as u16, bytes: &buffer[..length] }),
             DROP => out(Output::Dropped(reason(word(LOST_AT)))),
-            _ => return Err(crate::Error::Missing("way out for a packet").into()),
+            _ => return Err(crate::Error::Missing("output port for a packet").into()),
         }
         self.buffer = buffer;
         Ok(())
     }
 
-    /// Runs a packet again and again, each time on what the time before has left of it: how long once takes. Ports are those
-    /// of interfaces, unless it is loaded for tests.
+    /// Runs a packet repeatedly, each time on the result of the run before, to measure the time of one run. Ports are
+    /// interfaces, unless the function is loaded for tests.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn repeat(&self, packet: &[u8], times: u32) -> Result<Repeated, Error> {
+    /// Errors of the kernel.
+    pub fn repeat(&self, packet: &[u8], times: u32) -> Result<RepeatedRun, Error> {
         let mut buffer = vec![0; packet.len() + GROWTH_MAX];
         let input = ProgramInput {
             data_in: Some(packet),
@@ -88,17 +88,17 @@ impl XdpFunction {
             self.program()?.test_run(input).map_err(crate::Error::kernel("running the function's XDP program"))?;
         let (action, length, each) = (ran.return_value, ran.data.map_or(0, |data| data.len()), ran.duration);
         buffer.truncate(length);
-        Ok(Repeated { each, action, packet: buffer })
+        Ok(RepeatedRun { each, action, packet: buffer })
     }
 
-    /// Hands over digests that packets have left since the last call: also those of packets from interfaces.
+    /// Passes on the digests of all packets since the last call, also of packets from interfaces.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn tell(&mut self, out: &mut dyn FnMut(Output<'_>)) -> Result<(), Error> {
+    /// Errors of the kernel.
+    pub fn take_digests(&mut self, out: &mut dyn FnMut(Output<'_>)) -> Result<(), Error> {
         let Some(ring) = &self.ring else { return Ok(()) };
         ring.consume().map_err(crate::Error::kernel("reading digests"))?;
-        let records = std::mem::take(&mut *self.told.borrow_mut());
+        let records = std::mem::take(&mut *self.records.borrow_mut());
         for record in &records {
             let kind = record.get(..4).map(|kind| layout::words(kind)[0] as usize);
             let digest =
@@ -109,7 +109,7 @@ impl XdpFunction {
         Ok(())
     }
 
-    pub(super) fn put_entry(&self, id: TableId, entry: &Entry) -> Result<(), Error> {
+    pub(super) fn put_entry(&self, id: TableId, entry: &TableEntry) -> Result<(), Error> {
         let table = &self.layout().tables[id.0 as usize];
         let (Some(key), Some(value)) = (table.key(&entry.keys), table.value(entry.action, &entry.args)) else {
             return Ok(());
@@ -117,8 +117,8 @@ impl XdpFunction {
         self.put(&table.map, &key, &value)
     }
 
-    /// As [`Self::put_entry`], of an entry that is there: it keeps its mark.
-    fn change_entry(&self, id: TableId, entry: &Entry) -> Result<(), Error> {
+    /// [`Self::put_entry`] for an existing entry, which keeps its hit mark.
+    fn change_entry(&self, id: TableId, entry: &TableEntry) -> Result<(), Error> {
         let table = &self.layout().tables[id.0 as usize];
         let (Some(key), Some(mut value)) = (table.key(&entry.keys), table.value(entry.action, &entry.args)) else {
             return Ok(());
@@ -135,7 +135,7 @@ impl XdpFunction {
         self.put(&format!("{}_default", table.map), &0_u32.to_ne_bytes(), &value)
     }
 
-    /// Entries that were hit, by the keys of the map, their marks cleared.
+    /// Map keys of the entries that were hit; clears their marks.
     fn take_marks(&self, id: TableId) -> Result<std::collections::HashSet<Vec<u8>>, Error> {
         let failed = crate::Error::kernel("reading a function's table");
         let table = &self.layout().tables[id.0 as usize];
@@ -157,29 +157,29 @@ impl XdpFunction {
     }
 }
 
-fn reason(lost: u32) -> Reason {
+fn reason(lost: u32) -> DropReason {
     match lost.checked_sub(1) {
-        Some(lost) if lost == Lost::Dropped as u32 => Reason::Program,
-        Some(lost) if lost == Lost::Recirculated as u32 => Reason::Recirculated,
-        _ => Reason::TooLong,
+        Some(lost) if lost == LossReason::Dropped as u32 => DropReason::Program,
+        Some(lost) if lost == LossReason::Recirculated as u32 => DropReason::Recirculated,
+        _ => DropReason::TooLong,
     }
 }
 
-/// What the kernel refuses of a change that the table takes: it can only be that it is full.
+/// Error of a valid change that the kernel refused: only a full table can cause it.
 fn full(table: &str, size: u32) -> impl FnOnce(Error) -> TableError {
     let table = table.to_owned();
     move |_| TableError::Full { table, size }
 }
 
 impl Execution for XdpFunction {
-    /// A packet that can't be run at all is [`Reason::TooLong`].
+    /// A packet that cannot be run counts as [`DropReason::TooLong`].
     fn process(&mut self, now_us: u64, port: u16, packet: &[u8], out: &mut dyn FnMut(Output<'_>)) {
         if self.run(now_us, port, packet, out).is_err() {
-            out(Output::Dropped(Reason::TooLong));
+            out(Output::Dropped(DropReason::TooLong));
         }
     }
 
-    fn insert(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError> {
+    fn insert(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError> {
         self.tables[table.0 as usize].insert(entry)?;
         let size = self.tables[table.0 as usize].len() as u32;
         let name = self.layout().tables[table.0 as usize].map.clone();
@@ -190,7 +190,7 @@ impl Execution for XdpFunction {
         done
     }
 
-    fn modify(&mut self, table: TableId, entry: &Entry) -> Result<(), TableError> {
+    fn modify(&mut self, table: TableId, entry: &TableEntry) -> Result<(), TableError> {
         self.tables[table.0 as usize].modify(entry)?;
         let size = self.tables[table.0 as usize].len() as u32;
         let name = self.layout().tables[table.0 as usize].map.clone();
@@ -212,7 +212,7 @@ impl Execution for XdpFunction {
         self.put_default(table, action, args).map_err(full(&name, 1))
     }
 
-    fn take_used(&mut self, table: TableId, each: &mut dyn FnMut(&Entry)) {
+    fn take_used(&mut self, table: TableId, each: &mut dyn FnMut(&TableEntry)) {
         let Ok(marked) = self.take_marks(table) else { return };
         let layout = &self.layout().tables[table.0 as usize];
         let entries = self.tables[table.0 as usize].entries();
@@ -235,22 +235,22 @@ impl Execution for XdpFunction {
         let _ = self.put(&layout.map, &index.to_ne_bytes(), &layout.cell(value));
     }
 
-    fn counter(&self, counter: CounterId, index: u32) -> Count {
+    fn counter(&self, counter: CounterId, index: u32) -> CounterValue {
         let map = &self.layout().counters[counter.0 as usize];
         let [packets, bytes] = self.sums(map, index).unwrap_or([0; 2]);
-        Count { packets, bytes }
+        CounterValue { packets, bytes }
     }
 
-    /// Programs that copy packets are refused: there is nothing to be set.
+    /// Nothing to do: programs that copy packets are not loaded.
     fn set_group(&mut self, _: u16, _: &[(u16, u16)]) {}
 
-    fn settle(&mut self) {
-        // The kernel has taken such a change when this was loaded.
+    fn wait_in_flight(&mut self) {
+        // Such a wait succeeded when the function was loaded.
         let _ = self.wait();
     }
 
-    fn dropped(&self, why: Reason) -> u64 {
-        let of = |lost: &Lost| reason(*lost as u32 + 1) == why && *lost != Lost::DigestLost;
-        Lost::ALL.iter().filter(|lost| of(lost)).map(|lost| self.lost(*lost).unwrap_or(0)).sum()
+    fn dropped(&self, reason_wanted: DropReason) -> u64 {
+        let of = |lost: &LossReason| reason(*lost as u32 + 1) == reason_wanted && *lost != LossReason::DigestLost;
+        LossReason::ALL.iter().filter(|lost| of(lost)).map(|lost| self.lost(*lost).unwrap_or(0)).sum()
     }
 }

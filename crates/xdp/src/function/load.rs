@@ -1,89 +1,89 @@
-//! A loaded function: its maps, and where it is attached.
+//! Loaded function: its maps, and its attachments.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut, RingBuffer, RingBufferBuilder};
-use pathcall_function::emit::xdp::{Emitted, Layout, Options, Storage, emit};
-use pathcall_function::interp::table::Table;
+use pathcall_function::emit::xdp::{EmitOptions, Emitted, MapLayouts, Storage, emit};
+use pathcall_function::interp::table::MatchTable;
 use pathcall_function::ir::{Program, TableId};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::grace::Grace;
+use super::grace_period::GracePeriod;
 use super::{Error, compile, log};
-use crate::attach::{Mode, attach_to, index_of};
+use crate::attach::{AttachMode, attach_to, index_of};
 
-/// Longest packet that a test takes: one page less what the kernel keeps of it.
+/// Longest packet of a test run: one page less the kernel's overhead.
 pub(super) const PACKET_MAX: usize = 3_500;
-/// Ports that packets may leave by: 9 bits, without the one that means to drop.
+/// Largest output port: 9 bits, without the drop port.
 const PORT_MAX: u16 = 510;
-/// Interfaces of lower numbers are in the array of ways in: `WAYS` of prelude.h.
+/// Interfaces with an index below this are in the array of ingress ports: `WAYS` of prelude.h.
 const WAYS: u32 = 4096;
-/// The buffer that digests are in.
+/// Ring buffer of the digests.
 const DIGESTS: &str = "digests";
 /// No port.
 const NO_PORT: u32 = u32::MAX;
 
-/// What a function is loaded with.
+/// Settings of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Whether packets come by [`process`](pathcall_function::exec::Execution::process) instead of by interfaces.
+    /// Whether packets come from [`process`](pathcall_function::exec::Execution::process) instead of from interfaces.
     pub testing: bool,
-    /// The port that means this machine: packets for it go up to the kernel.
+    /// Port that stands for this machine: its packets go to the kernel's stack.
     pub local_port: Option<u16>,
-    /// Where a packet's values are held; `None`: in variables if compiler and verifier take them so, otherwise in a map.
+    /// Storage of a packet's values; `None`: variables if compiler and verifier accept them, else a map.
     pub storage: Option<Storage>,
 }
 
-/// Why a packet was lost, or not told of: `enum lost` of the emitted program.
+/// Reason of a lost packet or digest: `enum lost` of the emitted program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Lost {
-    /// The program said so.
+pub enum LossReason {
+    /// The program dropped the packet.
     Dropped,
     /// No room for longer headers, or less than an Ethernet header left.
     NoRoom,
-    /// It came by an interface that is no port.
+    /// The packet arrived by an interface that is not a port.
     NoWayIn,
-    /// A digest found the buffer full.
+    /// The ring buffer had no room for a digest.
     DigestLost,
-    /// Its parser moved by parts of a byte.
+    /// The parser advanced by part of a byte.
     OddBits,
-    /// It came in once more too often.
+    /// The packet was recirculated too often.
     Recirculated,
 }
 
-impl Lost {
-    /// All there are.
+impl LossReason {
+    /// All reasons.
     pub const ALL: [Self; 6] =
         [Self::Dropped, Self::NoRoom, Self::NoWayIn, Self::DigestLost, Self::OddBits, Self::Recirculated];
 }
 
-/// A function in the kernel. Dropping it detaches it, and its memory is gone.
+/// Function in the kernel; its drop detaches it and frees its memory.
 #[derive(Debug)]
 pub struct XdpFunction {
-    // Reads a map of the object: it goes first.
+    // Dropped first, because it reads a map of the object.
     pub(super) ring: Option<RingBuffer<'static>>,
-    /// Records of the ring that nobody has asked for yet.
-    pub(super) told: Rc<RefCell<Vec<Vec<u8>>>>,
+    /// Records of the ring buffer that were not returned yet.
+    pub(super) records: Rc<RefCell<Vec<Vec<u8>>>>,
     object: Object,
     links: Vec<Link>,
     emitted: Emitted,
-    /// When the element started, on the kernel's clock.
-    began_ns: u64,
+    /// Start of the function, by the kernel's clock.
+    started_ns: u64,
     bytes: Vec<u8>,
-    grace: Grace,
-    /// What the tables hold: the kernel's maps hold the same.
-    pub(super) tables: Vec<Table>,
+    grace: GracePeriod,
+    /// Content of the tables, the same as in the kernel's maps.
+    pub(super) tables: Vec<MatchTable>,
     pub(super) buffer: Vec<u8>,
 }
 
 impl XdpFunction {
-    /// Compiles and loads a program, attached to nothing.
+    /// Compiles and loads a program, attached to no interface.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], [`Error::Refused`] and [`Error::Compiler`] say what of the program can't be; or there is
+    /// [`Error::Unsupported`], [`Error::Refused`] and [`Error::Compiler`] name the unsupported construct; or there is
     /// no compiler or no permission.
     pub fn load(program: &Program, config: &Config) -> Result<Self, Error> {
         let first = config.storage.unwrap_or_else(|| Storage::of(program));
@@ -99,39 +99,39 @@ impl XdpFunction {
     }
 
     fn load_as(program: &Program, config: &Config, storage: Storage) -> Result<Self, Error> {
-        let emitted = emit(program, Options { storage })?;
+        let emitted = emit(program, EmitOptions { storage })?;
         Self::load_text(program, config, emitted)
     }
 
-    /// Loads a program by the C that it was emitted as, or one that differs from it: tests plant mistakes so.
+    /// Loads a program from the emitted C, or from a modified text in which a test has planted a mistake.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Errors of [`load`](Self::load).
     pub fn load_text(program: &Program, config: &Config, emitted: Emitted) -> Result<Self, Error> {
         let bytes = compile(&emitted.text)?;
         let doing = "loading the function's XDP program";
-        let began_ns = now_ns();
-        let (loaded, said) = log::listen(|| {
+        let started_ns = now_ns();
+        let (loaded, log_text) = log::capture_log(|| {
             let mut open = ObjectBuilder::default().open_memory(&bytes)?;
             for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.config") {
                 let Some(value) = map.initial_value_mut() else { continue };
                 let local = config.local_port.map_or(NO_PORT, u32::from);
                 value[..4].copy_from_slice(&u32::from(config.testing).to_ne_bytes());
                 value[4..8].copy_from_slice(&local.to_ne_bytes());
-                value[8..16].copy_from_slice(&began_ns.to_ne_bytes());
+                value[8..16].copy_from_slice(&started_ns.to_ne_bytes());
             }
             open.load()
         });
-        let object = loaded.map_err(|error| match log::refusal(&emitted, &said) {
+        let object = loaded.map_err(|error| match log::refusal(&emitted, &log_text) {
             Some(refused) => Error::Refused(Box::new(refused)),
             None => crate::Error::kernel(doing)(error).into(),
         })?;
-        let told = Rc::new(RefCell::new(Vec::new()));
-        let ring = ring(&object, &told)?;
-        let tables = (0..program.tables.len() as u32).map(|id| Table::new(program, TableId(id)));
+        let records = Rc::new(RefCell::new(Vec::new()));
+        let ring = ring(&object, &records)?;
+        let tables = (0..program.tables.len() as u32).map(|id| MatchTable::new(program, TableId(id)));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
-        let (links, buffer, grace) = (Vec::new(), Vec::new(), Grace::new()?);
-        let function = Self { grace, ring, told, object, links, emitted, began_ns, bytes, tables, buffer };
+        let (links, buffer, grace) = (Vec::new(), Vec::new(), GracePeriod::new()?);
+        let function = Self { grace, ring, records, object, links, emitted, started_ns, bytes, tables, buffer };
         for (id, table) in program.tables.iter().enumerate() {
             function.put_default(TableId(id as u32), table.default.0, &table.default.1)?;
             table.entries.iter().try_for_each(|entry| function.put_entry(TableId(id as u32), entry))?;
@@ -142,18 +142,18 @@ impl XdpFunction {
     /// Attaches the function to an interface, which becomes this port.
     ///
     /// # Errors
-    /// [`crate::Error::NoInterface`], [`crate::Error::Occupied`], [`Error::Port`], or what the kernel says.
-    pub fn attach(&mut self, interface: &str, port: u16) -> Result<Mode, Error> {
+    /// [`crate::Error::NoInterface`], [`crate::Error::Occupied`], [`Error::Port`], or errors of the kernel.
+    pub fn attach(&mut self, interface: &str, port: u16) -> Result<AttachMode, Error> {
         self.connect(interface, port)?;
         let (link, mode) = attach_to(&self.program()?, interface)?;
         self.links.push(link);
         Ok(mode)
     }
 
-    /// Says which port an interface is, without attaching to it: packets leave by it, or come by a root program.
+    /// Makes an interface a port without attaching to it: packets leave by it, or arrive by a root program.
     ///
     /// # Errors
-    /// [`crate::Error::NoInterface`], [`Error::Port`], or what the kernel says.
+    /// [`crate::Error::NoInterface`], [`Error::Port`], or errors of the kernel.
     pub fn connect(&mut self, interface: &str, port: u16) -> Result<(), Error> {
         if port > PORT_MAX {
             return Err(Error::Port(port));
@@ -164,37 +164,38 @@ impl XdpFunction {
         self.put(ways, &index.to_ne_bytes(), &(u32::from(port) + 1).to_ne_bytes())
     }
 
-    /// The time that packets from interfaces come with: microseconds since the function was loaded.
+    /// Current time of packets from interfaces: microseconds since the function was loaded.
     #[must_use]
     pub fn now_us(&self) -> u64 {
-        now_ns().saturating_sub(self.began_ns) / 1000
+        now_ns().saturating_sub(self.started_ns) / 1000
     }
 
-    /// Readable when there is something for [`Self::tell`]; none: the program has no digests.
+    /// File descriptor that is readable when there are digests for [`Self::take_digests`]; `None` if the program has no
+    /// digests.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn digests_ready(&self) -> Result<Option<OwnedFd>, Error> {
         let Some(map) = self.object.maps().find(|map| map.name() == DIGESTS) else { return Ok(None) };
         let own = map.as_fd().try_clone_to_owned();
         own.map(Some).map_err(|source| Error::System { doing: "waiting for digests", source })
     }
 
-    /// How many packets were lost for a reason, or digests.
+    /// Number of packets or digests lost for a reason.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn lost(&self, why: Lost) -> Result<u64, Error> {
+    /// Errors of the kernel.
+    pub fn lost(&self, why: LossReason) -> Result<u64, Error> {
         Ok(self.sums::<1>("lost", why as u32)?[0])
     }
 
-    /// The C that runs.
+    /// Emitted C of the function.
     #[must_use]
     pub fn emitted(&self) -> &Emitted {
         &self.emitted
     }
 
-    /// Instructions by construct, the most first, as the compiler wrote them.
+    /// Instructions by construct, most first, before the kernel's own translation.
     ///
     /// # Errors
     /// If the object has no line numbers.
@@ -210,19 +211,19 @@ impl XdpFunction {
         Ok(all)
     }
 
-    /// Returns when no packet is under way that came before the call.
+    /// Waits until no packet is in flight that arrived before the call.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn wait(&self) -> Result<(), Error> {
         self.grace.wait()
     }
 
-    pub(super) fn layout(&self) -> &Layout {
+    pub(super) fn layout(&self) -> &MapLayouts {
         &self.emitted.layout
     }
 
-    /// The program that a packet from an interface runs first.
+    /// Program that a packet from an interface runs first.
     pub(super) fn program(&self) -> Result<ProgramMut<'_>, crate::Error> {
         self.object.progs_mut().find(|program| program.name() == "function").ok_or(crate::Error::Missing("function"))
     }
@@ -241,14 +242,14 @@ impl XdpFunction {
         Ok(found.map_err(crate::Error::kernel("reading a function's memory"))?)
     }
 
-    /// The sums over processors of a cell of 64-bit words; 0 beyond the end.
+    /// Sums over processors of a cell of 64-bit words; 0 beyond the end.
     pub(super) fn sums<const N: usize>(&self, map: &str, index: u32) -> Result<[u64; N], Error> {
         let value = self.map(map)?.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
         let value = value.map_err(crate::Error::kernel("reading a function's counters"))?;
         Ok(value.map_or([0; N], |processors| crate::layout::sums(&processors)))
     }
 
-    /// The number by which the kernel's maps of programs know this one.
+    /// File descriptor of the program, for maps of programs.
     pub(super) fn descriptor(&self) -> Result<i32, crate::Error> {
         Ok(self.program()?.as_fd().as_raw_fd())
     }
@@ -259,15 +260,15 @@ fn now_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// The reader of digests, if the program has any.
-fn ring(object: &Object, told: &Rc<RefCell<Vec<Vec<u8>>>>) -> Result<Option<RingBuffer<'static>>, Error> {
+/// Reader of the digests, if the program has any.
+fn ring(object: &Object, records: &Rc<RefCell<Vec<Vec<u8>>>>) -> Result<Option<RingBuffer<'static>>, Error> {
     let Some(map) = object.maps().find(|map| map.name() == DIGESTS) else { return Ok(None) };
     let failed = crate::Error::kernel("reading digests");
-    let told = Rc::clone(told);
+    let records = Rc::clone(records);
     let mut builder = RingBufferBuilder::new();
     builder
         .add(&map, move |record: &[u8]| {
-            told.borrow_mut().push(record.to_vec());
+            records.borrow_mut().push(record.to_vec());
             0
         })
         .map_err(&failed)?;

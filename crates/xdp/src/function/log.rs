@@ -1,33 +1,33 @@
-//! What libbpf and the verifier say while a program is loaded: kept instead of printed.
+//! Log of libbpf and the verifier during the load of a program, captured instead of printed.
 
 use std::cell::RefCell;
 
 use libbpf_rs::PrintLevel;
 
-use super::error::Refused;
+use super::error::VerifierError;
 use pathcall_function::emit::xdp::Emitted;
 
 thread_local! {
-    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+    static LOG: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-fn keep(_: PrintLevel, said: String) {
-    SAID.with_borrow_mut(|all| all.push_str(&said));
+fn append_to_log(_: PrintLevel, text: String) {
+    LOG.with_borrow_mut(|all| all.push_str(&text));
 }
 
-/// Runs this; with what was said meanwhile by this thread.
-pub(super) fn listen<T>(run: impl FnOnce() -> T) -> (T, String) {
-    SAID.with_borrow_mut(String::clear);
-    libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+/// Runs `run`, and returns its result with the log that this thread wrote meanwhile.
+pub(super) fn capture_log<T>(run: impl FnOnce() -> T) -> (T, String) {
+    LOG.with_borrow_mut(String::clear);
+    libbpf_rs::set_print(Some((PrintLevel::Info, append_to_log)));
     let done = run();
-    (done, SAID.with_borrow_mut(std::mem::take))
+    (done, LOG.with_borrow_mut(std::mem::take))
 }
 
-/// The verifier's refusal in what was said, if it is one.
-pub(super) fn refusal(emitted: &Emitted, said: &str) -> Option<Refused> {
-    let (_, log) = said.split_once("-- BEGIN PROG LOAD LOG --")?;
+/// Refusal of the verifier in the log, if there is one.
+pub(super) fn refusal(emitted: &Emitted, text: &str) -> Option<VerifierError> {
+    let (_, log) = text.split_once("-- BEGIN PROG LOAD LOG --")?;
     let (log, _) = log.split_once("-- END PROG LOAD LOG --").unwrap_or((log, ""));
-    // Lines of the source stand as `; text @ <stdin>:123`.
+    // Source lines appear as `; text @ <stdin>:123`.
     let line = log.lines().rev().filter(|line| line.starts_with(';')).find_map(|line| {
         let digits = line.rsplit_once(" @ ")?.1.rsplit_once(':')?.1;
         digits.trim().parse::<u32>().ok()
@@ -37,27 +37,27 @@ pub(super) fn refusal(emitted: &Emitted, said: &str) -> Option<Refused> {
             line.starts_with("processed ") || line.starts_with("verification time") || line.starts_with("stack depth");
         !line.trim().is_empty() && !summary && !line.starts_with(';')
     };
-    let said = log.lines().rev().find(is_word).unwrap_or("it does not say why").trim().to_owned();
+    let text = log.lines().rev().find(is_word).unwrap_or("no reason given").trim().to_owned();
     let origin = line.and_then(|line| emitted.origin(line)).cloned();
-    Some(Refused { origin, said, log: log.trim().to_owned() })
+    Some(VerifierError { origin, message: text, log: log.trim().to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
-    use pathcall_function::emit::xdp::{Layout, Origin};
+    use pathcall_function::emit::xdp::{MapLayouts, Origin};
 
     use super::*;
 
     #[test]
-    fn a_refusal_names_the_construct() {
+    fn verifier_refusal_names_construct() {
         let origin = |line, what: &str| Origin { line, what: what.to_owned(), at: Default::default() };
         let origins = vec![origin(3, "state start"), origin(10, "table t"), origin(20, "deparser")];
-        let emitted = Emitted { text: String::new(), layout: Layout::default(), origins };
-        let said = "libbpf: prog 'function': -- BEGIN PROG LOAD LOG --\n0: R1=ctx()\n; at = held(data); @ <stdin>:12\n\
+        let emitted = Emitted { text: String::new(), layout: MapLayouts::default(), origins };
+        let text = "libbpf: prog 'function': -- BEGIN PROG LOAD LOG --\n0: R1=ctx()\n; at = held(data); @ <stdin>:12\n\
                     7: (71) r2 = *(u8 *)(r1 +14)\ninvalid access to packet, off=14 size=1\n\
                     processed 8 insns (limit 1000000)\n-- END PROG LOAD LOG --\nlibbpf: failed\n";
-        let refused = refusal(&emitted, said).expect("a refusal");
-        assert_eq!(refused.said, "invalid access to packet, off=14 size=1");
+        let refused = refusal(&emitted, text).expect("a refusal");
+        assert_eq!(refused.message, "invalid access to packet, off=14 size=1");
         assert_eq!(refused.origin.expect("a line").what, "table t");
         assert!(refusal(&emitted, "libbpf: failed to create map").is_none());
     }

@@ -1,27 +1,28 @@
-//! Network functions in the kernel: compiles what [`pathcall_function::emit::xdp`] writes, loads it, attaches it, and
-//! gives a controller its tables, registers and counters.
+//! Network functions in the kernel: compiles the output of [`pathcall_function::emit::xdp`], loads it, attaches it, and
+//! gives a controller access to its tables, registers and counters.
 //!
 //! ```text
 //! ir::Program ─► C ─ clang ─► object ─ libbpf ─► verifier ─► XdpFunction ─┬─ attach ─► interfaces, as ports
 //!                                                   │                     ├─ process ─► BPF_PROG_TEST_RUN, for tests
-//!                                                   └► which construct it refuses    └─ tables, registers, digests
+//!                                                   └► refused construct                └─ tables, registers, digests
 //! ```
 //!
-//! It is an [`Execution`](pathcall_function::exec::Execution): held to the interpreter packet for packet. A program that
-//! has what XDP can't do runs in user space, all of it ([`Anywhere`]).
+//! A function in the kernel is an [`Execution`](pathcall_function::exec::Execution), and is compared with the
+//! interpreter packet by packet. A program with constructs that XDP does not support runs as a whole in user space
+//! ([`KernelOrInterpreter`]).
 
-mod anywhere;
 mod compile;
 mod error;
 mod execution;
-mod grace;
+mod grace_period;
+mod kernel_or_interpreter;
 mod load;
 mod log;
 mod root;
 
-pub use anywhere::Anywhere;
 pub use compile::compile;
-pub use error::{Error, Refused};
-pub use execution::Repeated;
-pub use load::{Config, Lost, XdpFunction};
-pub use root::{Root, Rule, SwitchProgram};
+pub use error::{Error, VerifierError};
+pub use execution::RepeatedRun;
+pub use kernel_or_interpreter::KernelOrInterpreter;
+pub use load::{Config, LossReason, XdpFunction};
+pub use root::{PacketRule, Root, SwitchProgramRef};

@@ -1,4 +1,4 @@
-//! The root program (`bpf/root.bpf.c`): one element carries the switch program and functions, by a program array.
+//! Root program (`bpf/root.bpf.c`): dispatches packets to the switch program and to functions, by a program array.
 //!
 //! ```text
 //! interface ─▶ root ─┬─ frames ───────────▶ switch program
@@ -15,96 +15,96 @@ use super::{Error, XdpFunction, log};
 use crate::attach::attach_to;
 use crate::kernel::Config;
 use crate::layout::Words;
-use crate::{Kernel, Mode};
+use crate::{AttachMode, KernelSwitch};
 
-/// The program, as it was compiled.
+/// Compiled object of the program.
 const ROOT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/root.bpf.o"));
-/// Programs that there is room for, the switch program among them.
+/// Most programs, including the switch program.
 const PROGRAMS_MAX: u32 = 64;
 
-/// Which packets a function gets, of those that are no frames of the switch program. The first that fits counts, in
-/// this order.
+/// Packets of a function, among those that are not frames of the switch program. The first matching rule in this order
+/// applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Rule {
+pub enum PacketRule {
     /// UDP in IPv4, to this port.
     UdpPort(u16),
     /// Ethernet frames of this type.
     EtherType(u16),
-    /// All others.
+    /// All other packets.
     All,
 }
 
-/// A switch program that root programs may call, and which frames are its own: by its address and ports, and, if it
-/// works on them in passing, by its endpoints.
+/// Reference to a switch program for root programs: the program, and what its frames are (address, ports, and in inline
+/// mode its endpoints).
 #[derive(Debug)]
-pub struct SwitchProgram {
+pub struct SwitchProgramRef {
     program: OwnedFd,
-    /// As the root program has it.
+    /// Frame description in the root program's layout.
     frames: Vec<u8>,
     endpoints: OwnedFd,
 }
 
-impl SwitchProgram {
-    /// That of `kernel`, which was loaded with `config` and knows its own address. It works on frames for as long as
-    /// `kernel` lives.
+impl SwitchProgramRef {
+    /// Reference to the program of `kernel`, which was loaded with `config` and has its address. Frames are processed
+    /// as long as `kernel` lives.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn of(kernel: &Kernel, config: &Config) -> Result<Self, crate::Error> {
+    /// Errors of the system.
+    pub fn of(kernel: &KernelSwitch, config: &Config) -> Result<Self, crate::Error> {
         let system = |source| crate::Error::System { doing: "naming the switch program", source };
         let program = kernel.program("element")?.as_fd().try_clone_to_owned().map_err(system)?;
         let endpoints = kernel.map("endpoints")?.as_fd().try_clone_to_owned().map_err(system)?;
         let ports = [config.data_port.to_be_bytes(), config.slow_port.to_be_bytes()].concat();
-        let own = kernel.own.map_or([0; 4], |ip| ip.octets());
+        let own = kernel.own_address.map_or([0; 4], |ip| ip.octets());
         let frames = [&ports[..], &own, &u32::from(config.inlined).to_ne_bytes()].concat();
         Ok(Self { program, frames, endpoints })
     }
 }
 
-/// The root program in the kernel. Dropping it detaches it; its functions and the switch program live on.
+/// Root program in the kernel; its drop detaches it, but not its functions or the switch program.
 #[derive(Debug)]
 pub struct Root {
     object: Object,
     links: Vec<Link>,
-    /// Places in the array that are taken.
+    /// Used entries of the program array.
     used: u32,
 }
 
 impl Root {
-    /// Loads the root program, attached to nothing, with no program to call.
+    /// Loads the root program, attached to no interface and without programs to call.
     ///
     /// # Errors
-    /// No permission, or what the kernel says.
+    /// No permission, or errors of the kernel.
     pub fn load() -> Result<Self, Error> {
-        let (loaded, _) = log::listen(|| ObjectBuilder::default().open_memory(ROOT)?.load());
+        let (loaded, _) = log::capture_log(|| ObjectBuilder::default().open_memory(ROOT)?.load());
         let object = loaded.map_err(crate::Error::kernel("loading the root XDP program"))?;
         Ok(Self { object, links: Vec::new(), used: 1 })
     }
 
-    /// Has it call the switch program for frames. That has to be loaded with the same `config`.
+    /// Passes frames to the switch program, which has to be loaded with the same `config`.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn carry_switch(&mut self, kernel: &Kernel, config: &Config) -> Result<(), Error> {
-        self.carry_program(&SwitchProgram::of(kernel, config)?)
+    /// Errors of the kernel.
+    pub fn carry_switch(&mut self, kernel: &KernelSwitch, config: &Config) -> Result<(), Error> {
+        self.carry_program(&SwitchProgramRef::of(kernel, config)?)
     }
 
-    /// As [`Self::carry_switch`], where the switch program is another thread's.
+    /// [`Self::carry_switch`] for a switch program of another thread.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn carry_program(&mut self, switch: &SwitchProgram) -> Result<(), Error> {
+    /// Errors of the kernel.
+    pub fn carry_program(&mut self, switch: &SwitchProgramRef) -> Result<(), Error> {
         let first = 0_u32.to_ne_bytes();
         self.put("programs", &first, &switch.program.as_raw_fd().to_ne_bytes())?;
         self.put("endpoints", &first, &switch.endpoints.as_raw_fd().to_ne_bytes())?;
         self.put(".data.switch", &first, &switch.frames)
     }
 
-    /// Has it call a function for packets of these kinds.
+    /// Passes packets that match these rules to a function.
     ///
     /// # Errors
-    /// [`crate::Error::Size`] when there is no room, or what the kernel says.
-    pub fn carry(&mut self, function: &XdpFunction, rules: &[Rule]) -> Result<(), Error> {
+    /// [`crate::Error::Size`] if there is no room, or errors of the kernel.
+    pub fn carry(&mut self, function: &XdpFunction, rules: &[PacketRule]) -> Result<(), Error> {
         if self.used == PROGRAMS_MAX {
             let (wanted, max) = (self.used as usize, PROGRAMS_MAX as usize - 1);
             return Err(crate::Error::Size { what: "functions", wanted, max }.into());
@@ -114,29 +114,30 @@ impl Root {
         self.used += 1;
         for rule in rules {
             let words = match *rule {
-                Rule::UdpPort(port) => [0, u32::from(port)],
-                Rule::EtherType(kind) => [1, u32::from(kind)],
-                Rule::All => [2, 0],
+                PacketRule::UdpPort(port) => [0, u32::from(port)],
+                PacketRule::EtherType(kind) => [1, u32::from(kind)],
+                PacketRule::All => [2, 0],
             };
             self.put("rules", Words::of(&words).bytes(), &place)?;
         }
         Ok(())
     }
 
-    /// Attaches it to an interface.
+    /// Attaches the root program to an interface.
     ///
     /// # Errors
-    /// [`crate::Error::NoInterface`], [`crate::Error::Occupied`], or what the kernel says.
-    pub fn attach(&mut self, interface: &str) -> Result<Mode, Error> {
+    /// [`crate::Error::NoInterface`], [`crate::Error::Occupied`], or errors of the kernel.
+    pub fn attach(&mut self, interface: &str) -> Result<AttachMode, Error> {
         let (link, mode) = attach_to(&self.program()?, interface)?;
         self.links.push(link);
         Ok(mode)
     }
 
-    /// Takes a packet through it and what it calls: what that returned (`enum xdp_action`), and the packet then.
+    /// Runs a packet through the root program and the programs it calls; returns the result (`enum xdp_action`) and the
+    /// packet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn run(&self, packet: &[u8]) -> Result<(u32, Vec<u8>), Error> {
         let mut buffer = vec![0; packet.len() + 256];
         let input =

@@ -1,10 +1,10 @@
-//! One application of two workers and a server, and the frames that they send.
+//! Frames of one application with two workers and a server.
 
 use pathcall_conformance::frame::{bare, keyed, linear};
-use pathcall_program::{Application, Endpoint, Size};
+use pathcall_program::{AdmittedApplication, Endpoint, Size};
 use pathcall_wire::map::LOCK_PARKED;
-use pathcall_wire::{BaseRepr, Flags, KEYED_WIDTH, Kind, MapFlags, MapFrame, MapRepr, Target};
-use pathcall_xdp::{Config, Error, Kernel};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, KEYED_WIDTH, MapFlags, MapFrame, MapRepr};
+use pathcall_xdp::{Config, Error, KernelSwitch};
 
 use super::{address, config};
 
@@ -16,32 +16,39 @@ const SLOTS: u32 = 2;
 const EPOCH: u32 = 3;
 const INCARNATION: u32 = 5;
 pub const ROWS: u32 = 64;
-/// Lanes of a row: both of a keyed row's banks.
+/// Lanes of a row: both banks of a keyed row.
 pub const WIDTH: usize = KEYED_WIDTH;
 pub const SIZE: Size = Size { rows: ROWS as usize, lanes: ROWS as usize * WIDTH, slots: 4 };
-pub const APPLICATION: Application =
-    Application { gaid: GAID, epoch: EPOCH, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width: WIDTH as u32 };
+pub const APPLICATION: AdmittedApplication = AdmittedApplication {
+    gaid: GAID,
+    epoch: EPOCH,
+    owner: SERVER,
+    row_base: 0,
+    rows: ROWS,
+    lane_base: 0,
+    width: WIDTH as u32,
+};
 
-/// The server and the workers.
+/// Server and workers.
 pub fn endpoints() -> [Endpoint; 3] {
     let endpoint =
         |endpoint, slot_base, slots| Endpoint { endpoint, incarnation: INCARNATION, gaid: GAID, slot_base, slots };
     [endpoint(SERVER, 0, 0), endpoint(WORKERS[0], 0, SLOTS), endpoint(WORKERS[1], SLOTS, SLOTS)]
 }
 
-/// The program with the application in it.
-pub fn kernel() -> Result<Kernel, Error> {
-    Kernel::load(&config(SIZE)).and_then(admitted)
+/// Program with the application.
+pub fn kernel() -> Result<KernelSwitch, Error> {
+    KernelSwitch::load(&config(SIZE)).and_then(admitted)
 }
 
-/// The same, working on frames in passing, too.
-pub fn inlined() -> Result<Kernel, Error> {
-    Kernel::load(&Config { inlined: true, ..config(SIZE) }).and_then(admitted)
+/// Program with the application in inline mode.
+pub fn inlined() -> Result<KernelSwitch, Error> {
+    KernelSwitch::load(&Config { inlined: true, ..config(SIZE) }).and_then(admitted)
 }
 
-/// Admits the application and its endpoints.
-pub fn admitted(mut kernel: Kernel) -> Result<Kernel, Error> {
-    kernel.own(*super::ELEMENT.ip())?;
+/// Installs the application and its endpoints.
+pub fn admitted(mut kernel: KernelSwitch) -> Result<KernelSwitch, Error> {
+    kernel.set_element_address(*super::ELEMENT.ip())?;
     kernel.install(&APPLICATION)?;
     for endpoint in endpoints() {
         kernel.set_endpoint(&endpoint, address(endpoint.endpoint))?;
@@ -49,7 +56,7 @@ pub fn admitted(mut kernel: Kernel) -> Result<Kernel, Error> {
     Ok(kernel)
 }
 
-fn base(kind: Kind, worker: usize, seq: u32, round: u32) -> BaseRepr {
+fn base(kind: FrameKind, worker: usize, seq: u32, round: u32) -> BaseRepr {
     BaseRepr {
         gaid: GAID,
         epoch: EPOCH,
@@ -64,19 +71,19 @@ fn base(kind: Kind, worker: usize, seq: u32, round: u32) -> BaseRepr {
     }
 }
 
-fn from_server(kind: Kind, round: u32) -> BaseRepr {
+fn from_server(kind: FrameKind, round: u32) -> BaseRepr {
     let (src, dst) = (SERVER, WORKERS[0]);
     BaseRepr { src, dst, flags: Flags::FROM_SERVER, slot: 0, ..base(kind, 0, 0, round) }
 }
 
-/// A worker's part of a round of two.
+/// Part of a worker in a round of two.
 pub fn part(worker: usize, seq: u32, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
     let flags = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;
     let map = MapRepr { flags, index: row, threshold: 2, worker: worker as u16, tag: 9, ..MapRepr::default() };
-    linear(&base(Kind::MapData, worker, seq, round), &map, values)
+    linear(&base(FrameKind::MapData, worker, seq, round), &map, values)
 }
 
-/// The same, of a row that clears itself: clear policy *shadow*.
+/// Part of a worker in a round whose row clears itself (clear policy *shadow*).
 pub fn shadow_part(worker: usize, seq: u32, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
     let mut frame = part(worker, seq, row, round, values);
     let mut view = MapFrame::new_checked(&mut frame[..]).expect("our own");
@@ -85,67 +92,67 @@ pub fn shadow_part(worker: usize, seq: u32, row: u32, round: u32, values: &[i32]
     frame
 }
 
-/// The server's result of a round, which clears it; as a multicast.
+/// Result of the server, as a multicast, which clears the round.
 pub fn result(row: u32, round: u32) -> Vec<u8> {
-    let base = from_server(Kind::MapResult, round);
+    let base = from_server(FrameKind::MapResult, round);
     let base = BaseRepr { flags: base.flags | Flags::MCAST, ..base };
     let flags = MapFlags::LINEAR | MapFlags::ROUND | MapFlags::CLEAR;
     bare(&base, &MapRepr { flags, index: row, ..MapRepr::default() })
 }
 
-/// Pairs to be added; the answer is theirs.
+/// Pairs to be added; the answer goes to their sender.
 pub fn pairs(worker: usize, seq: u32, pairs: &[(u32, i32)]) -> Vec<u8> {
-    keyed(&base(Kind::MapData, worker, seq, 0), &MapRepr { flags: MapFlags::ADD, ..MapRepr::default() }, pairs)
+    keyed(&base(FrameKind::MapData, worker, seq, 0), &MapRepr { flags: MapFlags::ADD, ..MapRepr::default() }, pairs)
 }
 
-/// Pairs to be added and got, and behind them a payload, which an element leaves alone.
+/// Pairs to be added and read, followed by a payload that an element does not change.
 pub fn with_payload(worker: usize, seq: u32, pairs: &[(u32, i32)], len: usize) -> Vec<u8> {
     let flags = MapFlags::ADD | MapFlags::GET;
     let map = MapRepr { flags, payload_len: len as u16, ..MapRepr::default() };
-    let mut frame = keyed(&base(Kind::MapData, worker, seq, 0), &map, pairs);
+    let mut frame = keyed(&base(FrameKind::MapData, worker, seq, 0), &map, pairs);
     let at = frame.len() - len;
     frame[at..].iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
     frame
 }
 
-/// Pairs to be added, counted at `row`; the one that reaches the threshold goes to the server with the sums.
+/// Pairs to be added and counted at `row`; the frame that reaches the threshold goes to the server with the sums.
 pub fn counted_pairs(worker: usize, seq: u32, row: u32, threshold: u32, pairs: &[(u32, i32)]) -> Vec<u8> {
     let flags = MapFlags::ADD | MapFlags::GET | MapFlags::COUNT;
-    let map = MapRepr { flags, index: row, threshold, to: Target::Server as u8, ..MapRepr::default() };
-    keyed(&base(Kind::MapData, worker, seq, 0), &map, pairs)
+    let map = MapRepr { flags, index: row, threshold, to: ForwardTarget::Server as u8, ..MapRepr::default() };
+    keyed(&base(FrameKind::MapData, worker, seq, 0), &map, pairs)
 }
 
-/// Takes the lock at `row`.
+/// Acquires the lock at `row`.
 pub fn take(worker: usize, seq: u32, row: u32, acquiring: u32) -> Vec<u8> {
     let map = MapRepr { flags: MapFlags::COUNT, index: row, threshold: 1, tag: acquiring, ..MapRepr::default() };
-    bare(&base(Kind::MapData, worker, seq, 0), &map)
+    bare(&base(FrameKind::MapData, worker, seq, 0), &map)
 }
 
-/// Gives it back.
+/// Releases the lock at `row`.
 pub fn give_back(worker: usize, seq: u32, row: u32, acquiring: u32) -> Vec<u8> {
     let map = MapRepr { flags: MapFlags::CLEAR, index: row, tag: acquiring, ..MapRepr::default() };
-    bare(&base(Kind::MapData, worker, seq, 0), &map)
+    bare(&base(FrameKind::MapData, worker, seq, 0), &map)
 }
 
-/// The server frees a lock that was given back while another wanted it.
+/// Frees a lock, sent by the server after a release of a lock that another caller wants.
 pub fn free(worker: usize, row: u32, acquiring: u32) -> Vec<u8> {
     let map = MapRepr { index: row, threshold: WORKERS[worker], tag: acquiring | LOCK_PARKED, ..MapRepr::default() };
-    bare(&from_server(Kind::MapFree, 0), &map)
+    bare(&from_server(FrameKind::MapFree, 0), &map)
 }
 
-/// The server closes a generation, and leaves the mapping as it is.
+/// Closes a generation without a change of the mapping, sent by the server.
 pub fn close(generation: u32) -> Vec<u8> {
-    bare(&from_server(Kind::MapClose, generation), &MapRepr::default())
+    bare(&from_server(FrameKind::MapClose, generation), &MapRepr::default())
 }
 
-/// The server reads lanes of a row.
+/// Reads lanes of a row, sent by the server.
 pub fn read(row: u32, first_lane: usize, lanes: usize) -> Vec<u8> {
     let flags = MapFlags::LINEAR | MapFlags::GET;
     let map = MapRepr { flags, index: row, first_lane: first_lane as u16, ..MapRepr::default() };
-    linear(&from_server(Kind::MapRead, 0), &map, &vec![0; lanes])
+    linear(&from_server(FrameKind::MapRead, 0), &map, &vec![0; lanes])
 }
 
-/// The server has a generation's values of a row.
+/// Wipes a generation's values of a row after the harvest, sent by the server.
 pub fn wipe(generation: u32, row: u32) -> Vec<u8> {
-    bare(&from_server(Kind::MapWipe, generation), &MapRepr { index: row, ..MapRepr::default() })
+    bare(&from_server(FrameKind::MapWipe, generation), &MapRepr { index: row, ..MapRepr::default() })
 }

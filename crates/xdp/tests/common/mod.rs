@@ -1,4 +1,4 @@
-//! The kernel's program as an execution that is compared with the reference; and frames for it.
+//! Test harness: the kernel's program as an execution that is compared with the reference, and frames for it.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -9,31 +9,34 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use pathcall_conformance::generate::CLONES;
 use pathcall_conformance::{
-    ApplicationState, CallState, Execution, Failure, Outcome, PlaceState, PoolState, RowState, State,
+    ApplicationState, CallState, ExecutionFailure, ExecutionState, PlaceState, PoolRegisters, ProgramExecution,
+    ProgramOutcome, RowState,
 };
-use pathcall_program::clone::registers::{Cloned, Fingerprint};
+use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
-use pathcall_program::{Action, Application, Counters, Endpoint, Pool, Program, Size};
+use pathcall_program::{AdmittedApplication, AdmittedPool, Counters, Endpoint, FrameAction, Size, SwitchProgram};
 use pathcall_wire::{Base, Instant};
-use pathcall_xdp::{Config, Error, Kernel, Packet, Ran, Row, SLOW_CLONE, SLOW_MULTICAST, Slot};
+use pathcall_xdp::{
+    CloneTableSlot, Config, Error, KernelSwitch, Packet, RowRegisters, RunResult, SLOW_CLONE, SLOW_MULTICAST,
+};
 
 pub const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
 pub const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
 pub const SLOW_PORT: u16 = 7703;
 
-/// The program in the kernel, run packet by packet, with what an element has beside it in user space:
-/// tables that say what may be changed, the copies of a multicast, and what the kernel passes on.
+/// Program in the kernel, run packet by packet, with the user-space parts of an element: admission tables, copies of
+/// multicasts, and the processing of frames that the kernel passes on.
 #[derive(Debug)]
 pub struct Tested {
-    kernel: Kernel,
-    user_space: Program,
-    /// Whether frames are addressed to endpoints, where they can be.
+    kernel: KernelSwitch,
+    user_space: SwitchProgram,
+    /// Inline mode: whether frames are addressed to endpoints where possible.
     inlined: bool,
     packet: Vec<u8>,
     out: Vec<u8>,
 }
 
-/// What was loaded; nothing, said aloud, where that is not permitted.
+/// Result of a load; `None`, with a printed message, if it is not permitted.
 pub fn loaded<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Err(Error::Permission) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
@@ -44,19 +47,19 @@ pub fn loaded<T>(result: Result<T, Error>) -> Option<T> {
     }
 }
 
-fn broken(error: Error) -> Failure {
-    Failure::Broken(Box::new(error))
+fn broken(error: Error) -> ExecutionFailure {
+    ExecutionFailure::Broken(Box::new(error))
 }
 
-/// What the program is loaded with for tests in memory.
+/// Settings of the program for tests in memory.
 pub fn config(size: Size) -> Config {
     let clones = CLONES;
     Config { size, clones, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false, inlined: false }
 }
 
 impl Tested {
-    pub fn of(mut kernel: Kernel, size: Size) -> Self {
-        kernel.own(*ELEMENT.ip()).expect("an empty table");
+    pub fn of(mut kernel: KernelSwitch, size: Size) -> Self {
+        kernel.set_element_address(*ELEMENT.ip()).expect("an empty table");
         Self {
             kernel,
             user_space: pathcall_conformance::program(size),
@@ -66,12 +69,12 @@ impl Tested {
         }
     }
 
-    /// The same of a program that works on frames in passing.
-    pub fn inlined(kernel: Kernel, size: Size) -> Self {
+    /// Harness of a program in inline mode.
+    pub fn inlined(kernel: KernelSwitch, size: Size) -> Self {
         Self { inlined: true, ..Self::of(kernel, size) }
     }
 
-    /// Where a frame is sent: to the endpoint that it names, if it passes by the element on its way there.
+    /// Address of a frame: of its endpoint if the frame passes the element on its way, else of the element.
     fn addressee(&self, frame: &[u8]) -> SocketAddrV4 {
         let known = |base: &Base<&[u8]>| {
             self.user_space.tables().endpoint(base.dst()).is_some_and(|dst| dst.gaid == base.gaid())
@@ -83,73 +86,75 @@ impl Tested {
     }
 }
 
-/// Where an endpoint is: its number.
+/// Address of an endpoint, derived from its number.
 pub fn address(endpoint: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from(endpoint), SENDER.port())
 }
 
-impl Execution for Tested {
-    fn install(&mut self, application: Application) -> Result<(), Failure> {
+impl ProgramExecution for Tested {
+    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
         self.user_space.install(application)?;
         self.kernel.install(&application).map_err(broken)
     }
 
-    fn remove(&mut self, gaid: u32) -> Result<(), Failure> {
-        Execution::remove(&mut self.user_space, gaid)?;
+    fn remove(&mut self, gaid: u32) -> Result<(), ExecutionFailure> {
+        ProgramExecution::remove(&mut self.user_space, gaid)?;
         self.kernel.remove(gaid).map_err(broken)
     }
 
-    fn reset(&mut self, gaid: u32) -> Result<(), Failure> {
+    fn reset(&mut self, gaid: u32) -> Result<(), ExecutionFailure> {
         self.user_space.reset(gaid)?;
         self.kernel.reset(gaid).map_err(broken)
     }
 
-    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), Failure> {
+    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), ExecutionFailure> {
         self.user_space.set_endpoint(endpoint)?;
         self.kernel.set_endpoint(&endpoint, address(endpoint.endpoint)).map_err(broken)
     }
 
-    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Failure> {
+    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), ExecutionFailure> {
         self.user_space.remove_endpoint(endpoint)?;
         self.kernel.remove_endpoint(endpoint).map_err(broken)
     }
 
-    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure> {
+    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), ExecutionFailure> {
         self.user_space.set_group(gaid, endpoints)
     }
 
-    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
-        Execution::install_pool(&mut self.user_space, pool)?;
+    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+        ProgramExecution::install_pool(&mut self.user_space, pool)?;
         self.kernel.install_pool(pool).map_err(broken)
     }
 
-    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
-        Execution::number_after(&mut self.user_space, last)?;
-        self.kernel.number_after(last).map_err(broken)
+    fn set_last_number(&mut self, last: u64) -> Result<(), ExecutionFailure> {
+        ProgramExecution::set_last_number(&mut self.user_space, last)?;
+        self.kernel.set_last_number(last).map_err(broken)
     }
 
-    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
+    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<ProgramOutcome, ExecutionFailure> {
         let to = self.addressee(frame);
         Packet { from: SENDER, to, congested }.emit(frame, &mut self.packet);
-        // Some senders sum their frames, some do not.
+        // Half of the senders compute UDP checksums.
         if frame.len().is_multiple_of(2) {
             checksum::fill(&mut self.packet);
         }
         let ran = self.kernel.run(&self.packet, &mut self.out).map_err(broken)?;
-        if matches!(ran, Ran::Out(..) | Ran::Slow(..)) {
-            checksum::check(&self.out).map_err(|wrong| Failure::Broken(wrong.into()))?;
+        if matches!(ran, RunResult::Out(..) | RunResult::Slow(..)) {
+            checksum::check(&self.out).map_err(|wrong| ExecutionFailure::Broken(wrong.into()))?;
         }
         Ok(match ran {
-            Ran::Dropped => Outcome::Drop(None),
-            Ran::Out(Packet { congested: true, .. }, _) => return Err(Failure::Broken("it leaves marked".into())),
-            Ran::Out(packet, out) => {
+            RunResult::Dropped => ProgramOutcome::Drop(None),
+            RunResult::Out(Packet { congested: true, .. }, _) => {
+                return Err(ExecutionFailure::Broken("output with a congestion mark".into()));
+            }
+            RunResult::Out(packet, out) => {
                 let [was, is] = [frame, &out].map(|frame| Base::new_checked(frame).expect("a frame"));
                 let turned = was.src() != is.src() || (was.src() == was.dst() && packet.from == to);
                 let from = if to == ELEMENT || turned { to } else { SENDER };
-                assert_eq!(packet.from, from, "an answer comes from whom was asked, what goes on from its sender");
-                Outcome::Forward(u32::from(*packet.to.ip()), out)
+                assert_eq!(packet.from, from, "an answer has the addressee's source, a forwarded packet the sender's");
+                ProgramOutcome::Forward(u32::from(*packet.to.ip()), out)
             }
-            Ran::Slow(packet, mut frame) => {
+            RunResult::Slow(packet, mut frame) => {
                 assert_eq!(packet.to.port(), SLOW_PORT);
                 if packet.from.port() == SLOW_CLONE {
                     return Ok(self.twice(frame));
@@ -159,26 +164,27 @@ impl Execution for Tested {
                 let mut copies = Vec::new();
                 let tables = self.user_space.tables();
                 tables.copies(gaid, &mut frame, |endpoint, copy| copies.push((endpoint, copy.to_vec())));
-                Outcome::Copies(copies)
+                ProgramOutcome::Copies(copies)
             }
-            Ran::Passed => {
+            RunResult::Passed => {
                 let mut frame = frame.to_vec();
                 let verdict = self.user_space.process(now, &mut frame, congested);
                 frame.truncate(verdict.len);
                 match verdict.action {
-                    Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
-                    Action::Drop(reason) => Outcome::Drop(Some(reason)),
-                    Action::Multicast(_) | Action::Clone(_) => panic!("user space has no application"),
+                    FrameAction::Forward(endpoint) => ProgramOutcome::Forward(endpoint, frame),
+                    FrameAction::Drop(reason) => ProgramOutcome::Drop(Some(reason)),
+                    FrameAction::Multicast(_) | FrameAction::Clone(_) => panic!("user space has no application"),
                 }
             }
         })
     }
 
-    fn state(&mut self) -> Result<State, Failure> {
-        let mut state = State { counters: self.counters()?, ..State::default() };
+    fn state(&mut self) -> Result<ExecutionState, ExecutionFailure> {
+        let mut state = ExecutionState { counters: self.counters()?, ..ExecutionState::default() };
         for (application, _, counters) in self.kernel.applications().map_err(broken)? {
             let rows = application.row_base..application.row_base + application.rows;
-            let rows: Vec<Row> = rows.map(|row| self.kernel.read_row(row)).collect::<Result<_, _>>().map_err(broken)?;
+            let rows: Vec<RowRegisters> =
+                rows.map(|row| self.kernel.read_row(row)).collect::<Result<_, _>>().map_err(broken)?;
             let lanes = self.kernel.read_rows(application.gaid, 0, application.rows).map_err(broken)?;
             let generation = rows.first().map_or_else(Generation::default, |row| {
                 let [open, committed, version] = row.generation;
@@ -195,7 +201,7 @@ impl Execution for Tested {
         }
         for (gaid, _, counters) in self.kernel.pools().map_err(broken)? {
             let [loads, shadows] = self.kernel.loads(gaid).map_err(broken)?;
-            state.pools.insert(gaid, PoolState { loads, shadows, counters });
+            state.pools.insert(gaid, PoolRegisters { loads, shadows, counters });
         }
         state.calls = self.calls().map_err(broken)?;
         Ok(state)
@@ -203,25 +209,27 @@ impl Execution for Tested {
 }
 
 impl Tested {
-    /// A request that is to be sent on, and its clone: the second pass is user space's here.
-    fn twice(&mut self, frame: Vec<u8>) -> Outcome {
+    /// Forwarded request and its clone; user space makes the second pass here.
+    fn twice(&mut self, frame: Vec<u8>) -> ProgramOutcome {
         let original = Base::new_checked(&frame[..]).expect("a frame").dst();
         let (mut copies, mut clone) = (vec![(original, frame.clone())], frame);
-        if let Action::Forward(endpoint) = self.user_space.recirculate(&mut clone).action {
+        if let FrameAction::Forward(endpoint) = self.user_space.recirculate(&mut clone).action {
             copies.push((endpoint, clone));
         }
-        Outcome::Copies(copies)
+        ProgramOutcome::Copies(copies)
     }
 
-    /// What calls have left in the kernel's registers.
+    /// State of calls in the kernel's registers.
     fn calls(&self) -> Result<CallState, Error> {
-        let all = |count: usize, read: &dyn Fn(u32) -> Result<Slot, Error>| {
+        let all = |count: usize, read: &dyn Fn(u32) -> Result<CloneTableSlot, Error>| {
             (0..count as u32).map(read).collect::<Result<Vec<_>, _>>()
         };
         let requests = all(CLONES.requests, &|at| self.kernel.read_request(at))?;
         let filters = all(CLONES.filters * CLONES.slots, &|at| self.kernel.read_fingerprint(at))?;
-        let request = |&Slot { req_id, gaid, what }: &Slot| Cloned { req_id, gaid, to: what as u8 };
-        let fingerprint = |&Slot { req_id, gaid, what }: &Slot| Fingerprint { req_id, gaid, sid: what as u16 };
+        let request =
+            |&CloneTableSlot { req_id, gaid, what }: &CloneTableSlot| ClonedRequest { req_id, gaid, to: what as u8 };
+        let fingerprint =
+            |&CloneTableSlot { req_id, gaid, what }: &CloneTableSlot| Fingerprint { req_id, gaid, sid: what as u16 };
         Ok(CallState {
             number: self.kernel.last_number()?,
             requests: CallState::used(&requests.iter().map(request).collect::<Vec<_>>()),
@@ -229,8 +237,8 @@ impl Tested {
         })
     }
 
-    /// What the kernel has counted, and user space of what was passed to it.
-    fn counters(&self) -> Result<Counters, Failure> {
+    /// Counters of the kernel, plus those of user space for the frames passed to it.
+    fn counters(&self) -> Result<Counters, ExecutionFailure> {
         let (kernel, user) = (self.kernel.counters().map_err(broken)?.counters, self.user_space.counters());
         Ok(Counters {
             frames_in: kernel.frames_in + user.frames_in,
@@ -247,8 +255,8 @@ impl Tested {
     }
 }
 
-fn row_state(row: &Row) -> RowState {
-    let Row { round, tag, workers, ecn, count, lock: [owner, acquiring], grants, .. } = *row;
+fn row_state(row: &RowRegisters) -> RowState {
+    let RowRegisters { round, tag, workers, ecn, count, lock: [owner, acquiring], grants, .. } = *row;
     let ballot = Ballot {
         key: row.key,
         len: row.key_len as u8,

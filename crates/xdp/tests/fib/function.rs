@@ -1,35 +1,35 @@
-//! The function's side: `fib.p4c`, an element and two servers in this process.
+//! Function under test: `fib.p4c` with an element and two servers in this process.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use pathcall_function::exec::{Execution, Output, Reason};
-use pathcall_function::handler::{self, Handler};
+use pathcall_function::exec::{DropReason, Execution, Output};
+use pathcall_function::handler::{self, CHandler};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
+use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
 use pathcall_function::place;
 use pathcall_function::run::{Config, System};
 use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{Event, Target, split};
-use pathcall_function::{Report, Sources, compile};
+use pathcall_function::split::{ElementEvent, SplitTarget, split};
+use pathcall_function::{DiagnosticReport, Sources, compile};
 
 use super::routes::{Hops, Prefix};
 
 const SERVERS: usize = 2;
-/// Routes that the element holds.
+/// Capacity of the element, routes.
 const ELEMENT_ENTRIES: u32 = 1024;
-/// Between two packets.
+/// Time between two packets, µs.
 const GAP_US: u64 = 2;
-/// Without next hops: what leads nowhere.
+/// Group without next hops, for routes that lead nowhere.
 const NOWHERE: u128 = 0xffff;
-/// Where a packet's own number stands: behind Ethernet, IPv4 and UDP.
+/// Offset of a packet's number: after Ethernet, IPv4 and UDP headers.
 const NUMBER: usize = 42;
-/// The first byte of next hops' addresses, and their port.
+/// MAC address of the next hops, without the port in its low bits.
 const HOP_MAC: u128 = 0x0200_0000_0000;
 
 pub struct Function {
-    system: System<Handler, Interpreter>,
+    system: System<CHandler, Interpreter>,
     program: Program,
     groups: Vec<Vec<u16>>,
     now_us: u64,
@@ -37,19 +37,19 @@ pub struct Function {
 }
 
 impl Function {
-    /// With these groups of next hops.
+    /// Function with these groups of next hops.
     pub fn new(groups: &[Vec<u16>]) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/fib.p4c");
         let mut sources = Sources::default();
         let program = compile(&mut sources, file.as_path());
-        let program = program.unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
+        let program = program.unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)));
         let sizes = Sizes { entries: ELEMENT_ENTRIES, ..Sizes::default() };
-        let split = split(&program, &Target { function: 1, sizes, phv_bits: None }).expect("it can be split");
+        let split = split(&program, &SplitTarget { function: 1, sizes, phv_bits: None }).expect("it can be split");
         let element = Interpreter::new(&split.element).expect("it runs");
         let settings = handler::Config::default();
-        let first = Handler::start(&program, &|_| None, &settings, &handler::cache_dir(), 0).expect("a handler");
+        let first = CHandler::start(&program, &|_| None, &settings, &handler::cache_dir(), 0).expect("a handler");
         let mut servers: Vec<_> =
-            (1..SERVERS).map(|_| first.another(&program, &settings, 0).expect("one more")).collect();
+            (1..SERVERS).map(|_| first.new_instance(&program, &settings, 0).expect("one more")).collect();
         servers.push(first);
         let config = Config { place: place::Config::default(), control_us: 50, ..Config::default() };
         let system = System::new(split, element, servers, SERVERS, &config, |_| 5);
@@ -59,7 +59,7 @@ impl Function {
         function
     }
 
-    /// A group is a range of indices of next hops.
+    /// Inserts the groups: each is a range of indices of next hops.
     fn next_hops(&mut self) {
         let exact = |value, prefix_bits| Match { value, prefix_bits };
         let mut first = 0;
@@ -76,7 +76,7 @@ impl Function {
 
     fn insert(&mut self, table: &str, action: &str, keys: Vec<Match>, args: Vec<u128>) {
         let (table, action) = (self.table(table), self.action(action));
-        let inserted = self.system.execution_mut().insert(table, &Entry { keys, action, args });
+        let inserted = self.system.execution_mut().insert(table, &TableEntry { keys, action, args });
         inserted.expect("there is room");
     }
 
@@ -90,14 +90,14 @@ impl Function {
         ActionId(found.expect("an action") as u32)
     }
 
-    /// Adds a route, or changes it.
+    /// Adds or changes a route.
     pub fn add(&mut self, prefix: Prefix, hops: &Hops) {
         let group = match hops {
             Hops::Group(group) => *group as u128,
             Hops::None(_) => NOWHERE,
         };
         let (table, action) = (self.table("routes"), self.action("to_group"));
-        self.system.add(table, &Entry { keys: keys(prefix), action, args: vec![group] });
+        self.system.add(table, &TableEntry { keys: keys(prefix), action, args: vec![group] });
     }
 
     pub fn remove(&mut self, prefix: Prefix) {
@@ -105,12 +105,12 @@ impl Function {
         self.system.remove(table, &keys(prefix));
     }
 
-    /// By which next hop a packet to each address left.
+    /// Next hop by which a packet to each address left.
     pub fn forward(&mut self, addresses: &[Ipv4Addr]) -> Vec<Option<u16>> {
         self.send(addresses.iter().enumerate().map(|(at, address)| (*address, at as u16)))
     }
 
-    /// The same for so many flows to one address.
+    /// Next hops of several flows to one address.
     pub fn flows(&mut self, address: Ipv4Addr, flows: u16) -> Vec<Option<u16>> {
         self.send((0..flows).map(|flow| (address, flow.wrapping_mul(7919))))
     }
@@ -120,11 +120,11 @@ impl Function {
         let mut take = |output: Output<'_>| match output {
             Output::Packet { port, bytes } => {
                 let mac = bytes[..6].iter().fold(0, |mac, byte| mac << 8 | u128::from(*byte));
-                assert_eq!(mac, HOP_MAC | u128::from(port), "address and port are of one next hop");
+                assert_eq!(mac, HOP_MAC | u128::from(port), "address and port of different next hops");
                 let number = u32::from_be_bytes(bytes[NUMBER..NUMBER + 4].try_into().expect("4 bytes"));
-                assert_eq!(left.insert(number, port), None, "a packet leaves once");
+                assert_eq!(left.insert(number, port), None, "a packet left twice");
             }
-            Output::Dropped(Reason::Program) => dropped += 1,
+            Output::Dropped(DropReason::Program) => dropped += 1,
             other => panic!("{other:?}"),
         };
         for (address, port) in packets {
@@ -134,13 +134,13 @@ impl Function {
         }
         self.system.finish(&mut take);
         self.packets += u64::from(count);
-        assert_eq!(left.len() as u32 + dropped, count, "each leaves or ends");
+        assert_eq!(left.len() as u32 + dropped, count, "each packet leaves or is dropped");
         (0..count).map(|number| left.get(&number).copied()).collect()
     }
 
-    /// Packets that needed no server.
-    pub fn alone(&self) -> u64 {
-        self.packets - self.system.events(Event::Request)
+    /// Number of packets that needed no server.
+    pub fn without_server(&self) -> u64 {
+        self.packets - self.system.events(ElementEvent::Request)
     }
 }
 
@@ -148,7 +148,7 @@ fn is(path: &str, name: &str) -> bool {
     path.rsplit('.').next() == Some(name)
 }
 
-/// Of the tenant without a tag.
+/// Keys of a prefix, for the tenant without a VLAN tag.
 fn keys((address, bits): Prefix) -> Vec<Match> {
     vec![Match { value: 0, prefix_bits: 16 }, Match { value: address.into(), prefix_bits: bits.into() }]
 }

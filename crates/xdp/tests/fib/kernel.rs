@@ -1,4 +1,4 @@
-//! The kernel's side: a namespace, its routes, and what it says of addresses.
+//! Kernel's routing table in a namespace, and its lookups.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,43 +14,43 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::routes::{Hops, Prefix, Routes};
 
-/// Questions in one message: their answers fit the socket's buffer.
+/// Lookups in one message; the answers fit the socket's buffer.
 const BATCH: usize = 128;
 const BUFFER_BYTES: usize = 8 << 20;
 
 const GET_ROUTE: u16 = 26;
 const ERROR: u16 = 2;
 const REQUEST: u16 = 1;
-/// Answer with the route itself, not with what becomes of it for one packet.
+/// Flag: answer with the matching route itself, and not with its result for one packet.
 const FIB_MATCH: u32 = 0x2000;
 const DST: u16 = 1;
 const GATEWAY: u16 = 5;
 const MULTIPATH: u16 = 9;
-/// `struct nlmsghdr`, `struct rtmsg`, `struct rtnexthop`.
+/// Sizes of `struct nlmsghdr`, `struct rtmsg`, `struct rtnexthop`.
 const HEAD: usize = 16;
 const ROUTE: usize = 12;
 const NEXT_HOP: usize = 8;
 
-/// What the kernel says of an address.
+/// Answer of the kernel for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Route {
-        /// Of its prefix.
+        /// Length of the route's prefix.
         bits: u8,
         hops: BTreeSet<u16>,
     },
-    /// There is none, or one that leads nowhere.
+    /// Error: no route, or a route that leads nowhere.
     Refused(i32),
 }
 
-/// A namespace with routes.
+/// Namespace with routes.
 pub struct Kernel {
     space: Space,
     netlink: OwnedFd,
     groups: Vec<Vec<u16>>,
 }
 
-/// Whether this may be done here; says so if not.
+/// Whether namespaces are permitted here; prints a message if not.
 pub fn permitted() -> bool {
     let root = std::fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0);
     if !root {
@@ -60,13 +60,13 @@ pub fn permitted() -> bool {
     root
 }
 
-/// The address of a next hop.
+/// Address of a next hop.
 fn gateway(hop: u16) -> Ipv4Addr {
     Ipv4Addr::from(0x0ac8_0100 + u32::from(hop))
 }
 
 impl Kernel {
-    /// A namespace with one link, behind which all next hops are.
+    /// Namespace with one link that leads to all next hops.
     pub fn up(routes: &Routes) -> Self {
         let name = format!("pc-fib-{}", process::id());
         run(&format!("netns add {name}"));
@@ -87,7 +87,7 @@ impl Kernel {
         Self { space, netlink, groups: routes.groups.clone() }
     }
 
-    /// Does the same with each route: `add`, `del`, `replace`.
+    /// Applies one operation to all routes: `add`, `del`, `replace`.
     pub fn batch(&mut self, what: &str, routes: &[(Prefix, Hops)]) {
         let mut text = String::new();
         for ((address, bits), hops) in routes {
@@ -109,7 +109,7 @@ impl Kernel {
         assert!(ip.wait().expect("it ends").success(), "ip route {what}");
     }
 
-    /// An answer for each address.
+    /// Answers for all addresses.
     pub fn look_up(&mut self, addresses: &[Ipv4Addr]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(addresses.len());
         let mut buffer = vec![0; 16 << 10];
@@ -127,14 +127,14 @@ impl Kernel {
     }
 }
 
-/// `RTM_GETROUTE` for one address.
+/// Appends a `RTM_GETROUTE` request for one address.
 fn ask(message: &mut Vec<u8>, number: u32, address: Ipv4Addr) {
     message.extend(((HEAD + ROUTE + 8) as u32).to_ne_bytes());
     message.extend(GET_ROUTE.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
     message.extend(number.to_ne_bytes());
     message.extend([0; 4]);
-    // Family, length of the destination; the rest is nothing.
+    // Address family, length of the destination; all other fields are 0.
     message.extend([2, 32, 0, 0, 0, 0, 0, 0]);
     message.extend(FIB_MATCH.to_ne_bytes());
     message.extend(8u16.to_ne_bytes());
@@ -194,7 +194,7 @@ fn run(args: &str) {
     assert!(done.status.success(), "ip {args}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A namespace; dropping it takes it away.
+/// Network namespace; its drop removes it.
 struct Space(String);
 
 impl Drop for Space {

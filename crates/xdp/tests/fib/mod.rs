@@ -1,5 +1,5 @@
-//! The multi-tenant FIB (`functions/fib.p4c`, CLIP §VI), split, against the kernel's own look-up: a namespace gets routes,
-//! the function gets the same, and both are asked for the same random addresses.
+//! Comparison of the multi-tenant FIB (`functions/fib.p4c`, CLIP §VI), split, with the kernel's own lookup: a namespace
+//! and the function get the same routes, and both look up the same random addresses.
 //!
 //! ```text
 //! ip -batch ─► kernel ── RTM_GETROUTE, FIB_MATCH ─► prefix, all next hops, or why there is none
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Overlapping prefixes, several next hops (the kernel's whole set), a default route, unreachable, blackhole, prohibit;
-//! then routes are deleted, come again, and change. Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure.
-//! `LOOKUPS` says how many addresses.
+//! then routes are deleted, added again, and changed. Needs root; with `PATHCALL_ROOT_TESTS=1` missing permission is a
+//! failure. `LOOKUPS` is the number of addresses.
 
 mod function;
 mod kernel;
@@ -19,19 +19,19 @@ use std::net::Ipv4Addr;
 
 use function::Function;
 use kernel::{Answer, Kernel};
-use pathcall_conformance::Random;
+use pathcall_conformance::SplitMix64;
 use routes::{Hops, Routes, addresses};
 
-/// Prefixes at first.
+/// Initial number of prefixes.
 const ROUTES: usize = 100_000;
 const LOOKUPS: usize = 1_000_000;
-/// Addresses that many packets go to, and how many.
+/// Number of addresses with many packets, and number of these packets.
 const OFTEN: usize = 16;
 const TIMES: usize = 1_000;
-/// Flows to one address with several next hops: all of them are seen.
+/// Number of flows to one address with several next hops, enough to see all of them.
 const FLOWS: u16 = 200;
 
-/// Asks both for each address.
+/// Compares the kernel and the function for each address.
 fn compare(kernel: &mut Kernel, function: &mut Function, addresses: &[Ipv4Addr]) -> (usize, usize) {
     let (answers, left) = std::thread::scope(|scope| {
         let answers = scope.spawn(|| kernel.look_up(addresses));
@@ -46,13 +46,13 @@ fn compare(kernel: &mut Kernel, function: &mut Function, addresses: &[Ipv4Addr])
                 several += usize::from(hops.len() > 1);
             }
             (Answer::Refused(_), None) => {}
-            (answer, left) => panic!("{address}: the kernel says {answer:?}, the function sent it to {left:?}"),
+            (answer, left) => panic!("{address}: kernel: {answer:?}, function: {left:?}"),
         }
     }
     (found, several)
 }
 
-/// All next hops of addresses with several: the set that flows take is the kernel's.
+/// Compares the set of next hops for addresses with several.
 fn compare_sets(kernel: &mut Kernel, function: &mut Function, addresses: &[Ipv4Addr]) -> usize {
     let answers = kernel.look_up(addresses);
     let mut compared = 0;
@@ -62,19 +62,19 @@ fn compare_sets(kernel: &mut Kernel, function: &mut Function, addresses: &[Ipv4A
             continue;
         }
         let taken: BTreeSet<u16> = function.flows(*address, FLOWS).into_iter().flatten().collect();
-        assert_eq!(taken, hops, "{address}: the next hops that {FLOWS} flows take, and the kernel's");
+        assert_eq!(taken, hops, "{address}: next hops of {FLOWS} flows, and of the kernel");
         compared += 1;
     }
     compared
 }
 
 #[test]
-fn a_million_addresses_go_where_the_kernel_sends_them() {
+fn random_addresses_match_kernel_lookup() {
     if !kernel::permitted() {
         return;
     }
     let lookups = std::env::var("LOOKUPS").map_or(LOOKUPS, |count| count.parse().expect("LOOKUPS: a number"));
-    let mut random = Random::new(7);
+    let mut random = SplitMix64::new(7);
     let mut routes = Routes::random(&mut random, ROUTES);
     let mut kernel = Kernel::up(&routes);
     let mut function = Function::new(&routes.groups);
@@ -83,38 +83,38 @@ fn a_million_addresses_go_where_the_kernel_sends_them() {
     all.iter().for_each(|(prefix, hops)| function.add(*prefix, hops));
 
     let mut total = (0, 0, 0);
-    let mut ask = |kernel: &mut Kernel, function: &mut Function, routes: &Routes, random: &mut Random, count| {
+    let mut ask = |kernel: &mut Kernel, function: &mut Function, routes: &Routes, random: &mut SplitMix64, count| {
         let addresses = addresses(routes, random, count);
         let (found, several) = compare(kernel, function, &addresses);
-        // Some are asked for so often that the element gets their routes.
+        // Many packets to some addresses, so that the element gets their routes.
         compare(kernel, function, &addresses[..OFTEN.min(count)].repeat(TIMES));
         let sets = compare_sets(kernel, function, &addresses[..600.min(addresses.len())]);
         total = (total.0 + found, total.1 + several, total.2 + sets);
     };
     ask(&mut kernel, &mut function, &routes, &mut random, lookups * 2 / 5);
 
-    let gone = routes.remove(&mut random, ROUTES / 5);
-    kernel.batch("del", &gone);
-    gone.iter().for_each(|(prefix, _)| function.remove(*prefix));
+    let removed = routes.remove(&mut random, ROUTES / 5);
+    kernel.batch("del", &removed);
+    removed.iter().for_each(|(prefix, _)| function.remove(*prefix));
     ask(&mut kernel, &mut function, &routes, &mut random, lookups / 5);
 
-    // Some come again, others change.
-    let back = routes.put(&mut random, gone.iter().map(|(prefix, _)| *prefix).step_by(2).collect());
-    kernel.batch("add", &back);
+    // Some routes are added again, others are changed.
+    let restored = routes.put(&mut random, removed.iter().map(|(prefix, _)| *prefix).step_by(2).collect());
+    kernel.batch("add", &restored);
     let held: Vec<_> = routes.all().map(|(prefix, _)| prefix).step_by(9).collect();
     let changed = routes.put(&mut random, held);
     kernel.batch("replace", &changed);
-    back.iter().chain(&changed).for_each(|(prefix, hops)| function.add(*prefix, hops));
+    restored.iter().chain(&changed).for_each(|(prefix, hops)| function.add(*prefix, hops));
     ask(&mut kernel, &mut function, &routes, &mut random, lookups * 2 / 5);
 
     let (found, several, sets) = total;
     println!(
         "{lookups} addresses: {found} had a route, {several} of them with several next hops, whose sets were compared \
-         {sets} times; {} were sent on in the element alone",
-        function.alone()
+         {sets} times; {} were sent on in the element without_server",
+        function.without_server()
     );
     assert!(found > lookups / 2 && several > lookups / 50 && sets > 100);
-    assert!(function.alone() > 0, "no route came into the element");
+    assert!(function.without_server() > 0, "no route was placed in the element");
     let refused = |hops: &Hops| matches!(hops, Hops::None(_));
     assert!(routes.all().any(|(_, hops)| refused(&hops)));
 }

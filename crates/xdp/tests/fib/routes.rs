@@ -1,40 +1,40 @@
-//! Random routes that cover one another.
+//! Random routes with overlapping prefixes.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use pathcall_conformance::Random;
+use pathcall_conformance::SplitMix64;
 
-/// Next hops there are, by number from 0.
+/// Number of next hops, numbered from 0.
 pub const HOPS: u16 = 64;
-/// Groups of several.
+/// Number of groups with several next hops.
 const GROUPS: usize = 500;
-/// Shares of prefix lengths, much as on the Internet, with hosts.
+/// Shares of prefix lengths, similar to those of the Internet, with host routes.
 const LENGTHS: [(u8, u32); 11] =
     [(8, 1), (11, 2), (14, 3), (16, 10), (19, 10), (20, 10), (21, 10), (22, 14), (23, 12), (24, 55), (32, 10)];
 
-/// An address and how many of its bits count.
+/// Address, and number of significant bits.
 pub type Prefix = (u32, u8);
 
-/// Where a route leads.
+/// Target of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hops {
-    /// To the group of this number.
+    /// Group of next hops with this number.
     Group(usize),
-    /// Nowhere, in the kernel's word for it.
+    /// No next hop; the route type in the words of `ip route`.
     None(&'static str),
 }
 
-/// Routes, and the groups of next hops that they lead to.
+/// Routes, and their groups of next hops.
 pub struct Routes {
-    /// The first have one next hop each.
+    /// Groups; the first ones have one next hop each.
     pub groups: Vec<Vec<u16>>,
     held: BTreeMap<Prefix, Hops>,
 }
 
 impl Routes {
-    /// So many, one of them the default route.
-    pub fn random(random: &mut Random, count: usize) -> Self {
+    /// Random routes, one of them the default route.
+    pub fn random(random: &mut SplitMix64, count: usize) -> Self {
         let mut groups: Vec<Vec<u16>> = (0..HOPS).map(|hop| vec![hop]).collect();
         for _ in 0..GROUPS {
             let first = random.below(HOPS.into()) as u16;
@@ -54,13 +54,13 @@ impl Routes {
         routes
     }
 
-    /// All of them, in the order of addresses.
+    /// All routes, ordered by address.
     pub fn all(&self) -> impl Iterator<Item = (Prefix, Hops)> {
         self.held.iter().map(|(prefix, hops)| (*prefix, *hops))
     }
 
-    /// Gives these prefixes new next hops; what they got.
-    pub fn put(&mut self, random: &mut Random, prefixes: Vec<Prefix>) -> Vec<(Prefix, Hops)> {
+    /// Changes the next hops of these prefixes; returns the new ones.
+    pub fn put(&mut self, random: &mut SplitMix64, prefixes: Vec<Prefix>) -> Vec<(Prefix, Hops)> {
         let groups = self.groups.len();
         let mut hops = || match random.below(100) {
             0 => Hops::None("unreachable"),
@@ -74,27 +74,27 @@ impl Routes {
         put
     }
 
-    /// Takes so many out, also the default route.
-    pub fn remove(&mut self, random: &mut Random, count: usize) -> Vec<(Prefix, Hops)> {
+    /// Removes `count` routes, including the default route.
+    pub fn remove(&mut self, random: &mut SplitMix64, count: usize) -> Vec<(Prefix, Hops)> {
         let every = self.held.len().div_ceil(count).max(2);
         let from = 1 + random.index(every - 1);
-        let gone: Vec<_> =
+        let removed: Vec<_> =
             self.all().enumerate().filter(|(at, _)| *at == 0 || at % every == from).map(|(_, held)| held).collect();
-        for (prefix, _) in &gone {
+        for (prefix, _) in &removed {
             self.held.remove(prefix);
         }
-        gone
+        removed
     }
 }
 
-fn random_prefix(random: &mut Random, before: &[Prefix]) -> Prefix {
+fn random_prefix(random: &mut SplitMix64, before: &[Prefix]) -> Prefix {
     let all: u32 = LENGTHS.iter().map(|(_, share)| share).sum();
     let mut left = random.below(all);
     let bits = LENGTHS.iter().find(|(_, share)| left.checked_sub(*share).map(|rest| left = rest).is_none());
     let bits = bits.expect("one of them").0;
     loop {
         let mut address = random.bits() as u32;
-        // Half lie in another: the longest prefix decides.
+        // Half of the prefixes lie within another one.
         if random.percent(50) {
             let (within, length) = before[random.index(before.len())];
             if length < bits && length > 0 {
@@ -112,14 +112,14 @@ fn mask(bits: u8) -> u32 {
     if bits == 0 { 0 } else { u32::MAX << (32 - bits) }
 }
 
-/// Not the host's own, nor what only a host interprets: 0/8, 127/8, those from 224 on, and the network of the next hops.
+/// Whether an address is routed: not one of the host itself, of 0/8, 127/8, from 224 on, or of the next hops' network.
 fn is_routed(address: u32) -> bool {
     let first = address >> 24;
     !matches!(first, 0 | 127 | 224..) && address >> 16 != 10 << 8 | 200
 }
 
-/// Random addresses: half of all, half within a route that was there.
-pub fn addresses(routes: &Routes, random: &mut Random, count: usize) -> Vec<Ipv4Addr> {
+/// Random addresses: half of them uniform, half within a route that existed.
+pub fn addresses(routes: &Routes, random: &mut SplitMix64, count: usize) -> Vec<Ipv4Addr> {
     let prefixes: Vec<Prefix> = routes.all().map(|(prefix, _)| prefix).collect();
     let mut addresses = Vec::with_capacity(count);
     while addresses.len() < count {

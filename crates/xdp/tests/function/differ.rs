@@ -1,19 +1,19 @@
-//! Random programs, in the kernel and in the interpreter.
+//! Differential tests of random programs, in the kernel and in the interpreter.
 
 use pathcall_function::emit::xdp::Storage;
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
+use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
 use pathcall_function::{Input, Sources, compile};
-use pathcall_function_testing::random::{Choices, Limits, Step, first_difference, program, steps};
+use pathcall_function_testing::random::{Choices, FunctionStep, ProgramLimits, first_difference, program, steps};
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, FileFailurePersistence, TestCaseError, TestRunner};
 
-/// Steps that a program is put through.
+/// Steps of each program.
 const STEPS: usize = 60;
-const LIMITS: Limits = Limits { copies: false, generated: true };
+const LIMITS: ProgramLimits = ProgramLimits { copies: false, generated: true };
 
-/// What differs, if anything, of the program by these choices.
+/// Difference between kernel and interpreter for the program of these choices, if there is one.
 fn differs(choices: &[u8], storage: Option<Storage>) -> Result<Option<String>, Error> {
     let (mut of_program, mut of_steps) = Choices::new(choices).split(160);
     let program = program(&mut of_program, LIMITS);
@@ -26,7 +26,7 @@ fn differs(choices: &[u8], storage: Option<Storage>) -> Result<Option<String>, E
 }
 
 fn campaign(cases: u32, storage: Option<Storage>) {
-    // Nothing to be tested where nothing is permitted.
+    // Without permission there is nothing to test.
     if super::permitted(differs(&[], storage)).is_none() {
         return;
     }
@@ -45,7 +45,7 @@ fn campaign(cases: u32, storage: Option<Storage>) {
     }
 }
 
-/// A v1model program of one header with this text, tables and statements.
+/// v1model program with one header, from these pieces of text.
 fn compiled(header: &str, tables: &str, apply: &str) -> Program {
     let text = format!(
         "#include <core.p4>\n#include <v1model.p4>\n\
@@ -64,8 +64,8 @@ fn compiled(header: &str, tables: &str, apply: &str) -> Program {
     compile(&mut sources, Input::Text { name: "text.p4".into(), text }).expect("a program")
 }
 
-/// Does these steps in the kernel as in the interpreter.
-pub(super) fn agree(program: &Program, steps: &[Step]) {
+/// Plays the steps in the kernel and in the interpreter, and compares the results.
+pub(super) fn agree(program: &Program, steps: &[FunctionStep]) {
     for storage in [None, Some(Storage::Scratch)] {
         let config = Config { testing: true, local_port: None, storage };
         let Some(mut kernel) = super::permitted(XdpFunction::load(program, &config)) else { return };
@@ -74,9 +74,9 @@ pub(super) fn agree(program: &Program, steps: &[Step]) {
     }
 }
 
-/// Of a number added to itself the compiler would make a product, which it can't have of 128 bits here.
+/// The compiler would turn a repeated sum into a product, which does not exist for 128 bits here.
 #[test]
-fn wide_sums_are_no_products() {
+fn repeated_wide_sum_is_not_compiled_to_product() {
     let apply = "hdr.h.a = hdr.h.a + hdr.h.a + hdr.h.a + hdr.h.a + hdr.h.a;\n\
                  hdr.h.b = (hdr.h.b << 3) + hdr.h.b;\n\
                  hdr.h.c = -hdr.h.c - hdr.h.c - hdr.h.c;\n\
@@ -88,35 +88,35 @@ fn wide_sums_are_no_products() {
 }
 
 #[test]
-fn an_entry_that_is_changed_keeps_its_mark() {
+fn modified_entry_keeps_hit_mark() {
     let table = "action to(bit<9> port) { sm.egress_spec = port; }\n\
                  table t { key = { hdr.h.a: exact; } actions = { to; } }";
     let program = compiled("bit<8> a; bit<120> rest;", table, "t.apply();");
     let action = program.actions.iter().position(|action| action.name.ends_with("to")).expect("an action");
-    let entry = |port| Entry {
+    let entry = |port| TableEntry {
         keys: vec![Match { value: 7, prefix_bits: 8 }],
         action: ActionId(action as u32),
         args: vec![port],
     };
     let table = TableId(0);
-    let packet = Step::Packet { now_us: 1, port: 1, bytes: vec![7; 16] };
+    let packet = FunctionStep::Packet { now_us: 1, port: 1, bytes: vec![7; 16] };
     let steps = [
-        Step::Insert(table, entry(1)),
+        FunctionStep::Insert(table, entry(1)),
         packet,
-        Step::Modify(table, entry(2)),
-        Step::Used(table),
-        Step::Modify(table, entry(3)),
-        Step::Used(table),
+        FunctionStep::Modify(table, entry(2)),
+        FunctionStep::Used(table),
+        FunctionStep::Modify(table, entry(3)),
+        FunctionStep::Used(table),
     ];
     agree(&program, &steps);
 }
 
 #[test]
-fn random_programs_agree() {
+fn random_programs_match_interpreter() {
     campaign(40, None);
 }
 
 #[test]
-fn values_in_a_map_are_the_same() {
+fn random_programs_with_map_storage_match_interpreter() {
     campaign(20, Some(Storage::Scratch));
 }

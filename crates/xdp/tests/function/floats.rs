@@ -1,12 +1,12 @@
-//! Floats that are no ordinary numbers, through the kernel's element and back.
+//! Tests of special floating-point values, through the element in the kernel and back.
 
 use std::path::PathBuf;
 
 use pathcall_function::exec::Output;
-use pathcall_function::handler::{Config as Settings, Handler};
+use pathcall_function::handler::{CHandler, Config as Settings};
 use pathcall_function::run::{Config as Running, System};
-use pathcall_function::split::{Target, split};
-use pathcall_function::{Report, Sources, compile};
+use pathcall_function::split::{SplitTarget, split};
+use pathcall_function::{DiagnosticReport, Sources, compile};
 use pathcall_xdp::function::{Config, XdpFunction};
 
 #[path = "../../../function/tests/floats/bits.rs"]
@@ -15,15 +15,16 @@ mod bits;
 use bits::{BITS, check, packet};
 
 #[test]
-fn floats_are_their_bits_in_the_kernel() {
+fn floats_keep_their_bits_in_kernel() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../function/tests/floats.p4c");
     let mut sources = Sources::default();
-    let program = compile(&mut sources, path.as_path()).unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
-    let split = split(&program, &Target { function: 1, ..Target::default() }).expect("can be split");
+    let program =
+        compile(&mut sources, path.as_path()).unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)));
+    let split = split(&program, &SplitTarget { function: 1, ..SplitTarget::default() }).expect("can be split");
     let config = Config { testing: true, local_port: None, storage: None };
     let Some(element) = super::permitted(XdpFunction::load(&split.element, &config)) else { return };
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("handlers");
-    let handler = Handler::start(&program, &|_| None, &Settings::default(), &cache, 0).expect("starts");
+    let handler = CHandler::start(&program, &|_| None, &Settings::default(), &cache, 0).expect("starts");
     let mut system = System::new(split, element, vec![handler], 1, &Running::default(), |_| 10);
     system.advance(100_000, &mut |_| {});
     let mut before = 0;

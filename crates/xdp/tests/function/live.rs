@@ -1,4 +1,4 @@
-//! A function at interfaces: two hosts talk through an element that is a wire, and is told which port is which.
+//! Test of a function at interfaces: two hosts communicate through an element that forwards between its ports.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use pathcall_function::exec::Execution;
 use pathcall_function::ir::{CounterId, Program};
 use pathcall_function::{Input, Sources, compile};
-use pathcall_xdp::Mode;
-use pathcall_xdp::function::{Config, Error, Lost, XdpFunction};
+use pathcall_xdp::AttachMode;
+use pathcall_xdp::function::{Config, Error, LossReason, XdpFunction};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The port that is the host itself.
+/// Port that stands for the host itself.
 const LOCAL: u16 = 7;
-/// How long the test waits for a packet that must come.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Longest wait for a packet.
+const WAIT_MAX: Duration = Duration::from_secs(180);
 
-/// Sends each packet out where it says, counted by the port that it came by.
+/// Program that forwards each packet to the port that `to` computes, and counts packets by ingress port.
 fn forwarder(to: &str) -> Program {
     let text = format!(
         "#include <core.p4>\n#include <v1model.p4>\n\
@@ -38,7 +38,7 @@ fn forwarder(to: &str) -> Program {
     compile(&mut Sources::default(), Input::Text { name: "forwarder.p4".into(), text }).expect("a program")
 }
 
-/// Namespaces of this process alone; dropping this takes them away.
+/// Network namespaces of this process; their drop removes them.
 struct Spaces(String);
 
 impl Spaces {
@@ -46,13 +46,13 @@ impl Spaces {
         format!("{}{which}", self.0)
     }
 
-    /// Moves this thread.
+    /// Moves this thread into a namespace.
     fn enter(&self, which: &str) {
-        let namespace = File::open(format!("/run/netns/{}", self.name(which))).expect("it is there");
+        let namespace = File::open(format!("/run/netns/{}", self.name(which))).expect("a namespace");
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
     }
 
-    /// The element `e` between the hosts `a` and `b`.
+    /// Element `e` between the hosts `a` and `b`.
     fn up() -> Self {
         let spaces = Self(format!("pc-fxdp-{}-", process::id()));
         let element = spaces.name("e");
@@ -64,7 +64,7 @@ impl Spaces {
             run("ip", &format!("-n {element} link set e{host} up"));
             run("ip", &format!("-n {name} link set eth0 up"));
             run("ip", &format!("-n {name} addr add 10.9.0.{}/24 dev eth0", i + 1));
-            // Checksums are left to the device otherwise, and this one has none.
+            // With checksum offload packets would have no checksum, because a veth has no device that adds it.
             run("ip", &format!("netns exec {name} ethtool -K eth0 tx off"));
         }
         spaces
@@ -90,14 +90,14 @@ fn load(to: &str) -> Result<XdpFunction, Error> {
 }
 
 #[test]
-fn hosts_talk_through_a_function() {
+fn hosts_communicate_through_function() {
     let Some(mut wire) = super::permitted(load("sm.ingress_port ^ 1")) else { return };
     let spaces = Spaces::up();
     spaces.enter("e");
     for (port, interface) in [(0, "ea"), (1, "eb")] {
-        assert_eq!(wire.attach(interface, port).expect("an interface"), Mode::Native);
+        assert_eq!(wire.attach(interface, port).expect("an interface"), AttachMode::Native);
     }
-    // A veth takes what XDP sends it only with a program.
+    // A veth accepts packets from XDP only if its peer has a program.
     let mut sockets = Vec::new();
     let mut passing = Vec::new();
     for (i, host) in ["a", "b"].into_iter().enumerate() {
@@ -106,21 +106,21 @@ fn hosts_talk_through_a_function() {
         pass.attach("eth0", 0).expect("an interface");
         passing.push(pass);
         let socket = UdpSocket::bind(("10.9.0.".to_owned() + &(i + 1).to_string(), 4000)).expect("an address");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+        socket.set_read_timeout(Some(WAIT_MAX)).expect("a time");
         sockets.push(socket);
     }
     let mut buffer = [0; 64];
     for round in 0..10_u8 {
         sockets[0].send_to(&[round; 20], "10.9.0.2:4000").expect("sent");
-        let (len, from) = sockets[1].recv_from(&mut buffer).expect("it comes through the element");
+        let (len, from) = sockets[1].recv_from(&mut buffer).expect("a packet through the element");
         assert_eq!((&buffer[..len], from.to_string()), (&[round; 20][..], "10.9.0.1:4000".to_owned()));
         sockets[1].send_to(&[round; 30], from).expect("sent");
-        assert_eq!(sockets[0].recv(&mut buffer).expect("its answer, too"), 30);
+        assert_eq!(sockets[0].recv(&mut buffer).expect("the answer"), 30);
     }
-    // Each way: ten packets, and what asks for neighbours.
+    // In each direction: ten packets, and neighbour discovery.
     let [out, back] = [0, 1].map(|port| wire.counter(CounterId(0), port).packets);
     assert!(out >= 10 && back >= 10, "{out} packets by port 0, {back} by port 1");
-    for lost in Lost::ALL {
+    for lost in LossReason::ALL {
         assert_eq!(wire.lost(lost).expect("a counter"), 0, "{lost:?}");
     }
 }

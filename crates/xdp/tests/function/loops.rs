@@ -1,9 +1,9 @@
-//! Parsers that go round, as often as packets are long; and one that would for ever.
+//! Tests of parser loops that are bounded by the packet's length, and of one that would not end.
 
 use pathcall_function::{Input, Sources, compile};
-use pathcall_function_testing::random::Step;
+use pathcall_function_testing::random::FunctionStep;
 
-/// Pairs of bytes are taken while the first is 1; a 2 never ends.
+/// Parser that reads pairs of bytes while the first is 1, and that does not end after a 2.
 const TEXT: &str = "#include <core.p4>\n#include <v1model.p4>
 header eth_t { bit<112> all; } header h_t { bit<8> kind; bit<8> left; }
 header told_t { bit<16> error; bit<8> rounds; bit<8> kind; }
@@ -32,20 +32,20 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 ";
 
 #[test]
-fn rounds_are_followed_to_the_packets_end() {
+fn parser_loops_end_with_packet() {
     let mut sources = Sources::default();
     let program = compile(&mut sources, Input::Text { name: "round.p4".into(), text: TEXT.into() })
-        .unwrap_or_else(|wrong| panic!("{}", pathcall_function::Report(&wrong, &sources)));
+        .unwrap_or_else(|wrong| panic!("{}", pathcall_function::DiagnosticReport(&wrong, &sources)));
     let packet = |pairs: usize, last: [u8; 2]| {
         let mut bytes = vec![7; 14];
         bytes.extend([1, 5].repeat(pairs));
         bytes.extend(last);
         bytes.extend([9; 6]);
-        Step::Packet { now_us: 1, port: 1, bytes }
+        FunctionStep::Packet { now_us: 1, port: 1, bytes }
     };
     let mut steps = Vec::new();
     for pairs in [0, 1, 2, 63, 64, 65, 66, 500, 1500] {
-        // It ends, it goes on without an end, it is too short, it skips.
+        // Ends, does not end, too short, skips.
         for last in [[0, 0], [2, 3], [2, 0xff], [1, 1], [3, 3]] {
             steps.push(packet(pairs, last));
         }

@@ -1,11 +1,11 @@
-//! Functions in the kernel do what the interpreter does: random programs, random packets, also cut short ones.
+//! Tests of functions in the kernel, compared with the interpreter: random programs and packets, also truncated ones.
 //!
-//! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure. `CASES` says how many programs.
+//! Needs root; with `PATHCALL_ROOT_TESTS=1` missing permission is a failure. `CASES` is the number of programs.
 
-mod anywhere;
 mod differ;
+mod equivalence;
+mod fallback;
 mod floats;
-mod held;
 mod live;
 mod loops;
 mod planted;
@@ -14,7 +14,7 @@ mod split;
 
 use pathcall_xdp::function::Error;
 
-/// What was loaded; nothing, said aloud, where that is not permitted.
+/// Result of a load; `None`, with a printed message, if it is not permitted.
 fn permitted<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Err(Error::Kernel(pathcall_xdp::Error::Permission)) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {

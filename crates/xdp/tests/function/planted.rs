@@ -1,12 +1,12 @@
-//! Mistakes planted in the emitted C, one at a time: the comparison with the interpreter finds each.
+//! Mutation tests of the emitted C: the comparison with the interpreter finds each planted mistake.
 
-use pathcall_conformance::Random;
-use pathcall_function::emit::xdp::{Emitted, Options, Storage, emit};
+use pathcall_conformance::SplitMix64;
+use pathcall_function::emit::xdp::{EmitOptions, Emitted, Storage, emit};
 use pathcall_function::interp::Interpreter;
-use pathcall_function_testing::random::{Choices, Limits, first_difference, program, steps};
+use pathcall_function_testing::random::{Choices, ProgramLimits, first_difference, program, steps};
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 
-/// A program that shows it, what it is, what is written, and what is written instead.
+/// Seed of a program that shows the mistake, its name, the original text, and the replacement.
 const MISTAKES: &[(u64, &str, &str, &str)] = &[
     (12, "a header that is cut short is refused too early", "> end) {", "+ 1 > end) {"),
     (11, "a parser's error is forgotten", "error = 1;", "error = 0;"),
@@ -42,13 +42,13 @@ const MISTAKES: &[(u64, &str, &str, &str)] = &[
     (5, "a digest lacks a value", "told->value_0 = ", "told->value_0 = 1 | "),
 ];
 
-const LIMITS: Limits = Limits { copies: false, generated: true };
-/// Steps that a program is put through.
+const LIMITS: ProgramLimits = ProgramLimits { copies: false, generated: true };
+/// Steps of each program.
 const STEPS: usize = 60;
-/// Programs until a mistake must have been found.
+/// Most programs until a mistake has to be found.
 const PROGRAMS: u64 = 2_000;
 
-/// Whether a text contains this, and something calls the function that it stands in.
+/// Whether the text contains `mistake` in a function that is called.
 fn used(text: &str, mistake: &str) -> bool {
     const HEAD: &str = "static __always_inline ";
     let Some(at) = text.find(mistake) else { return false };
@@ -57,20 +57,20 @@ fn used(text: &str, mistake: &str) -> bool {
     name.is_none_or(|name| text.matches(&format!("{name}(")).count() > 1)
 }
 
-/// Whether the mistake shows in the program of this seed; `None` if it can't be made there.
+/// Whether the mistake shows in the program of this seed; `None` if it cannot be planted there.
 fn planted(mistake: &str, instead: &str, seed: u64) -> Result<Option<bool>, Error> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let bytes: Vec<u8> = (0..1500).map(|_| random.bits() as u8).collect();
     let (mut of_program, mut of_steps) = Choices::new(&bytes).split(160);
     let program = program(&mut of_program, LIMITS);
-    let emitted = emit(&program, Options { storage: Storage::Scratch })?;
+    let emitted = emit(&program, EmitOptions { storage: Storage::Scratch })?;
     if !used(&emitted.text, mistake) {
         return Ok(None);
     }
     let emitted = Emitted { text: emitted.text.replace(mistake, instead), ..emitted };
     let config = Config { testing: true, local_port: None, storage: None };
     let mut kernel = match XdpFunction::load_text(&program, &config, emitted) {
-        // What the verifier refuses is found as well, but shows nothing.
+        // A mistake that the verifier refuses does not count as found.
         Err(Error::Refused(_)) => return Ok(None),
         loaded => loaded?,
     };
@@ -80,14 +80,14 @@ fn planted(mistake: &str, instead: &str, seed: u64) -> Result<Option<bool>, Erro
 }
 
 #[test]
-fn every_mistake_is_found() {
+fn every_planted_mistake_is_found() {
     if super::permitted(planted("SPDX", "SPDX", 1)).is_none() {
         return;
     }
     let mut missed = Vec::new();
     for (first, what, mistake, instead) in MISTAKES {
         let tried = |seed: &u64| planted(mistake, instead, *seed).unwrap_or_else(|error| panic!("{what}: {error}"));
-        // Where the generator draws others by now, all are tried.
+        // All seeds are tried, in case the generator has changed.
         let found = [*first].into_iter().chain(1..=PROGRAMS).find(|seed| tried(seed) == Some(true));
         println!("{what}: seed {found:?}");
         missed.extend(found.is_none().then_some(*what));
@@ -96,7 +96,7 @@ fn every_mistake_is_found() {
 }
 
 #[test]
-fn without_a_mistake_there_is_nothing_to_find() {
+fn unmodified_program_has_no_differences() {
     if super::permitted(planted("SPDX", "SPDX", 1)).is_none() {
         return;
     }

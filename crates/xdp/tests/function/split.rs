@@ -1,27 +1,27 @@
-//! The functions that come with the project, split: their element's part passes the verifier, does to packets what the
-//! interpreter does, and has as many instructions as `functions/cost.txt` says.
+//! Tests of the project's functions, split: the element's part passes the verifier, does the same as in the
+//! interpreter, and has the number of instructions in `functions/cost.txt`.
 //!
-//! `UPDATE=1` writes what there is now.
+//! `UPDATE=1` writes the current counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use pathcall_conformance::Random;
+use pathcall_conformance::SplitMix64;
 use pathcall_function::emit::xdp::Storage;
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
-use pathcall_function::split::{Target, split};
-use pathcall_function::{Report, Sources, compile};
+use pathcall_function::split::{SplitTarget, split};
+use pathcall_function::{DiagnosticReport, Sources, compile};
 use pathcall_function_testing::random::{Choices, first_difference, steps};
 use pathcall_xdp::cost::COMPILER;
 use pathcall_xdp::function::{Config, XdpFunction};
 
 const FUNCTIONS: [&str; 5] = ["fib", "knock", "smooth", "snat", "trd"];
-/// The compiler that the table is of: others write other code.
+/// Compiler of the table; other compilers generate other code.
 const CLANG: &str = "clang version 19.";
-/// Growth that is noticed, in percent.
+/// Growth that fails the test, in percent.
 const PERCENT: u32 = 5;
 
 const HEAD: &str = "\
@@ -34,20 +34,20 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../functions").join(name)
 }
 
-/// What the element runs of a function.
+/// Element's part of a function.
 fn element(name: &str) -> Program {
     let mut sources = Sources::default();
     let whole = compile(&mut sources, path(&format!("{name}.p4c")).as_path());
-    let whole = whole.unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
-    split(&whole, &Target { function: 1, ..Target::default() }).expect("a function that can be split").element
+    let whole = whole.unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)));
+    split(&whole, &SplitTarget { function: 1, ..SplitTarget::default() }).expect("a function that can be split").element
 }
 
 #[test]
-fn each_function_passes_the_verifier_and_does_not_grow_unnoticed() {
+fn functions_pass_verifier_within_recorded_cost() {
     let mut counted = BTreeMap::new();
     for name in FUNCTIONS {
         let program = element(name);
-        // Nothing else is tried: their values stay in variables.
+        // The storage is fixed, so that values stay in variables.
         let config = Config { testing: true, local_port: None, storage: Some(Storage::of(&program)) };
         let Some(mut kernel) = super::permitted(XdpFunction::load(&program, &config)) else { return };
         let cost = kernel.cost().expect("line numbers");
@@ -55,7 +55,7 @@ fn each_function_passes_the_verifier_and_does_not_grow_unnoticed() {
         let most: Vec<String> = cost.iter().take(4).map(|(what, count)| format!("{what} {count}")).collect();
         println!("{name}: {} instructions; {}", counted[name], most.join(", "));
 
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         let bytes: Vec<u8> = (0..6_000).map(|_| random.bits() as u8).collect();
         let steps = steps(&program, &mut Choices::new(&bytes), 300);
         let mut reference = Interpreter::new(&program).expect("well-typed");

@@ -1,5 +1,5 @@
-//! Three hosts, each at an interface of the element's machine: network namespaces and veth, of this
-//! process alone.
+//! Three hosts, each connected to an interface of the element's machine: network namespaces and veth links of this
+//! process.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -9,21 +9,21 @@ use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use pathcall_xdp::{Config, Error, Kernel, Mode};
+use pathcall_xdp::{AttachMode, Config, Error, KernelSwitch};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::common::frames::{self, SERVER, WORKERS};
 use crate::common::{ELEMENT, address, config};
 
-/// Who there is beside the element; `Host as usize` is its place here.
+/// Hosts besides the element, indexed by `Host as usize`.
 const HOSTS: [(u32, &str); 3] = [(WORKERS[0], "a"), (WORKERS[1], "b"), (SERVER, "s")];
-/// How long a test waits for a packet that must come.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// After so long somebody is asked again: a kernel says that nobody has a port only so often, and that a neighbour is not
-/// there if it takes its time.
+/// Longest wait for a packet.
+const WAIT_MAX: Duration = Duration::from_secs(180);
+/// Time before a repeated probe: a kernel limits the rate of ICMP errors, and reports a missing neighbour only after a
+/// while.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A place to be in.
+/// Machine of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     A,
@@ -32,21 +32,21 @@ pub enum Host {
     Element,
 }
 
-/// The namespaces; dropping this takes them away.
+/// Network namespaces; their drop removes them.
 pub struct Hosts {
     prefix: String,
 }
 
-/// The program at the element's interfaces, and another at the hosts', which has nothing to do there: a veth
-/// takes what XDP sends it only with a program.
+/// Program at the element's interfaces, and an idle program at the hosts' interfaces, because a veth accepts packets
+/// from XDP only if it has a program.
 pub struct Attached {
-    pub element: Kernel,
-    _hosts: Kernel,
+    pub element: KernelSwitch,
+    _hosts: KernelSwitch,
 }
 
 impl Hosts {
-    /// Namespaces and links, routed by the element's machine. Neighbours of the workers are known; the
-    /// server's are asked for (ARP).
+    /// Creates namespaces and links, with routing by the element's machine. The neighbour entries of the workers are
+    /// static; the server's are found by ARP.
     pub fn up() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let hosts = Self { prefix: format!("pc-xdpt-{}-{}-", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)) };
@@ -71,7 +71,7 @@ impl Hosts {
                 ip(&format!("-n {host} neigh add {} dev eth0 lladdr {near} nud permanent", ELEMENT.ip()));
             }
         }
-        hosts.within(Host::Element, || fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("ours to set"));
+        hosts.within(Host::Element, || fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("a writable setting"));
         hosts
     }
 
@@ -83,7 +83,7 @@ impl Hosts {
         format!("{}{letter}", self.prefix)
     }
 
-    /// Does this in another place, in a thread of its own.
+    /// Runs `work` in another namespace, on a thread of its own.
     pub fn within<T: Send>(&self, host: Host, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -94,29 +94,29 @@ impl Hosts {
         })
     }
 
-    /// Moves this thread.
+    /// Moves this thread into a namespace.
     pub fn enter(&self, host: Host) {
-        let namespace = File::open(format!("/run/netns/{}", self.name(host))).expect("it is there");
+        let namespace = File::open(format!("/run/netns/{}", self.name(host))).expect("a namespace");
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
     }
 
-    /// The program at all interfaces, with the application in it; `inlined`: it works on frames in passing, too.
+    /// Program with the application, attached to all interfaces; `inlined`: inline mode.
     pub fn attached(&self, inlined: bool) -> Result<Attached, Error> {
         let config = Config { routed: true, inlined, ..config(frames::SIZE) };
-        let mut element = Kernel::load(&config).and_then(frames::admitted)?;
+        let mut element = KernelSwitch::load(&config).and_then(frames::admitted)?;
         self.within(Host::Element, || {
             HOSTS.iter().try_for_each(|(_, letter)| {
-                element.attach(&format!("e{letter}")).map(|mode| assert_eq!(mode, Mode::Native))
+                element.attach(&format!("e{letter}")).map(|mode| assert_eq!(mode, AttachMode::Native))
             })
         })?;
-        let mut passing = Kernel::load(&Config { inlined: false, ..config })?;
+        let mut passing = KernelSwitch::load(&Config { inlined: false, ..config })?;
         for host in [Host::A, Host::B, Host::Server] {
             self.within(host, || passing.attach("eth0"))?;
         }
         Ok(Attached { element, _hosts: passing })
     }
 
-    /// Gives the hosts IPv6 addresses, the element's machine between them; nobody's neighbours are known.
+    /// Gives the hosts and the element's machine IPv6 addresses, without neighbour entries.
     pub fn with_ipv6(&self) {
         let element = self.name(Host::Element);
         for (i, (_, letter)) in HOSTS.into_iter().enumerate() {
@@ -125,37 +125,39 @@ impl Hosts {
             ip(&format!("-n {host} -6 addr add fd00:{i}::2/64 dev eth0 nodad"));
             ip(&format!("-n {host} -6 route add default via fd00:{i}::1 dev eth0"));
         }
-        self.within(Host::Element, || fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").expect("ours to set"));
+        self.within(Host::Element, || {
+            fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").expect("a writable setting")
+        });
     }
 
-    /// The IPv6 address of a host.
+    /// IPv6 address of a host.
     pub fn ipv6(host: Host) -> Ipv6Addr {
         Ipv6Addr::new(0xfd00, host as u16, 0, 0, 0, 0, 0, 2)
     }
 
-    /// Forgets who is behind which link, so that it is asked for (ARP).
+    /// Removes the neighbour entries, so that ARP is needed.
     pub fn forget_neighbours(&self) {
         for host in [Host::A, Host::B, Host::Server, Host::Element] {
             ip(&format!("-n {} neigh flush all nud permanent nud reachable nud stale", self.name(host)));
         }
     }
 
-    /// The socket of a host that frames go to.
+    /// Socket of a host, at the address of its frames.
     pub fn socket(&self, host: Host) -> UdpSocket {
-        self.bound(host, address(HOSTS[host as usize].0))
+        self.bind(host, address(HOSTS[host as usize].0))
     }
 
-    /// A socket of a host.
-    pub fn bound(&self, host: Host, addr: impl Into<SocketAddr>) -> UdpSocket {
+    /// Socket of a host.
+    pub fn bind(&self, host: Host, addr: impl Into<SocketAddr>) -> UdpSocket {
         let addr = addr.into();
         self.within(host, || {
             let socket = UdpSocket::bind(addr).expect("its own address");
-            socket.set_read_timeout(Some(PATIENCE)).expect("supported");
+            socket.set_read_timeout(Some(WAIT_MAX)).expect("supported");
             socket
         })
     }
 
-    /// Packets with a wrong UDP checksum that a host's kernel has dropped.
+    /// Number of packets with a wrong UDP checksum that a host's kernel has dropped.
     pub fn checksum_errors(&self, host: Host) -> u64 {
         let text = self.within(host, || fs::read_to_string("/proc/thread-self/net/snmp").expect("there"));
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
@@ -164,19 +166,19 @@ impl Hosts {
         values.nth(at).expect("a value").parse().expect("a number")
     }
 
-    /// Whether a host is answered by the machine of an address: that nobody has this port (ICMP).
+    /// Whether the machine of an address answers a host, with an ICMP error for an unused port.
     pub fn reaches(&self, host: Host, addr: impl Into<IpAddr>) -> bool {
         let addr = addr.into();
         let own = match addr {
             IpAddr::V4(_) => Ipv4Addr::from(HOSTS[host as usize].0).into(),
             IpAddr::V6(_) => Self::ipv6(host).into(),
         };
-        let socket = self.bound(host, SocketAddr::new(own, 0));
+        let socket = self.bind(host, SocketAddr::new(own, 0));
         socket.connect(SocketAddr::new(addr, 1)).expect("there is a way");
         socket.set_read_timeout(Some(AGAIN)).expect("supported");
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
-            // What came of an earlier one may be told here.
+        let started = Instant::now();
+        while started.elapsed() < WAIT_MAX {
+            // The error of an earlier packet may be reported here.
             let sent = socket.send(b"?").and_then(|_| socket.recv(&mut [0]));
             if sent.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
                 return true;
@@ -189,7 +191,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for host in [Host::A, Host::B, Host::Server, Host::Element] {
-            // One that was never made is no concern.
+            // A namespace that was never created is ignored.
             let _ = Command::new("ip").args(["netns", "del", &self.name(host)]).output();
         }
     }
@@ -197,6 +199,6 @@ impl Drop for Hosts {
 
 /// Runs `ip`.
 fn ip(arguments: &str) {
-    let said = Command::new("ip").args(arguments.split(' ')).output().expect("ip: Debian package iproute2");
-    assert!(said.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&said.stderr));
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip: Debian package iproute2");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }

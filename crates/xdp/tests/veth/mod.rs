@@ -1,7 +1,7 @@
-//! The program at interfaces, with packets that kernels have made: three hosts at an element's machine.
+//! Tests of the program at interfaces, with packets made by kernels: three hosts connected to an element's machine.
 //!
-//! Needs root, and the program ip; `PATHCALL_ROOT_TESTS=1` makes a lack of rights a failure.
-//! `SECONDS_EACH=n` hammers longer.
+//! Needs root, and the program ip; with `PATHCALL_ROOT_TESTS=1` missing permission is a failure. `SECONDS_EACH=n` runs
+//! longer.
 
 mod calls;
 mod hosts;
@@ -15,30 +15,30 @@ use std::time::{Duration, Instant};
 use crate::common::frames::{self, GAID, SERVER, WORKERS};
 use crate::common::{ELEMENT, SLOW_PORT, address, loaded};
 use hosts::{Attached, Host, Hosts};
-use pathcall_wire::{Flags, KEYED_LANES, Kind, MAX_FRAME, MapFlags, MapFrame};
-use pathcall_xdp::{Packet, Ran, SLOW_MULTICAST};
+use pathcall_wire::{Flags, FrameKind, KEYED_LANES, MAX_FRAME, MapFlags, MapFrame};
+use pathcall_xdp::{Packet, RunResult, SLOW_MULTICAST};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How long senders hammer if not told otherwise.
+/// Default duration of a test with load, seconds.
 const SECONDS_EACH: u64 = 2;
-/// Frames that a sender has on their way.
+/// Frames in flight per sender.
 const WINDOW: u32 = 64;
-/// How long a sender waits for what is missing before it repeats it.
+/// Time after which a sender repeats missing frames.
 const REPEAT_AFTER: Duration = Duration::from_millis(50);
-/// Frames that each sender has acknowledged at least, however long that takes.
+/// Least number of acknowledged frames per sender, however long it takes.
 const FRAMES_MIN: u32 = 1000;
-/// Repeats until it gives up: minutes.
+/// Most repeats: several minutes.
 const REPEATS: u32 = 3600;
-/// Resets, and answers beside them, at least.
+/// Least number of resets, and of answers meanwhile.
 const RESETS: u32 = 150;
-/// Longer than those take.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two resets, and until a sender takes its frame for lost in one.
+/// Longest time for these resets.
+const WAIT_MAX: Duration = Duration::from_secs(180);
+/// Time between two resets, and time after which a sender takes its frame for lost in one.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Hosts with the program attached; nothing, said aloud, where that is not permitted.
+/// Hosts with the program attached; `None`, with a printed message, if it is not permitted.
 fn attached(inlined: bool) -> Option<(Hosts, Attached)> {
-    // Nobody but root makes namespaces, so the program is tried first.
+    // The program is loaded first, because only root may create namespaces.
     loaded(frames::kernel())?;
     let hosts = Hosts::up();
     let attached = hosts.attached(inlined).unwrap_or_else(|error| panic!("{error}"));
@@ -61,7 +61,7 @@ fn receive_from(socket: &UdpSocket, sender: SocketAddrV4) -> Vec<u8> {
 }
 
 #[test]
-fn two_senders_on_two_processors_add_exactly() {
+fn concurrent_senders_at_interfaces_add_exactly() {
     let Some((hosts, attached)) = attached(false) else { return };
     let kernel = &attached.element;
     let seconds = std::env::var("SECONDS_EACH").map_or(SECONDS_EACH, |n| n.parse().expect("a number"));
@@ -75,7 +75,7 @@ fn two_senders_on_two_processors_add_exactly() {
             scope.spawn(move || {
                 let mut only = CpuSet::new();
                 only.set(processor);
-                sched_setaffinity(None, &only).expect("one of those that are ours");
+                sched_setaffinity(None, &only).expect("an available processor");
                 socket.set_read_timeout(Some(REPEAT_AFTER)).expect("supported");
                 hammer(&socket, host as usize, until)
             })
@@ -92,18 +92,18 @@ fn two_senders_on_two_processors_add_exactly() {
     assert_eq!(lanes[KEYED_LANES..], expected);
     let (counters, element) = (kernel.applications().expect("read")[0].2, kernel.counters().expect("read"));
     assert_eq!(counters.applied, u64::from(first.0 + second.0));
-    assert_eq!((element.drop_checksum, element.slow), (0, 0), "each answer left by the interface");
+    assert_eq!((element.drop_checksum, element.slow), (0, 0), "each answer left by its interface");
     assert_eq!(hosts.checksum_errors(Host::A) + hosts.checksum_errors(Host::B), 0);
     println!("{} and {} frames of {KEYED_LANES} pairs, {} repeats", first.0, second.0, first.1 + second.1);
     assert!(first.0.min(second.0) >= FRAMES_MIN);
 }
 
-/// What a sender adds to a register: little, so that none overflows.
+/// Value that a sender adds to a register, small enough not to overflow.
 fn value(worker: usize, seq: u32, lane: u32) -> i32 {
     ((seq * 7 + lane * 3 + worker as u32) % 21).cast_signed() - 10
 }
 
-/// Adds until then, and enough, a window at a time; how many frames were acknowledged, and how many came again.
+/// Adds until the deadline and the least number, a window at a time; returns the acknowledged and the repeated frames.
 fn hammer(socket: &UdpSocket, worker: usize, until: Instant) -> (u32, u32) {
     let (mut seq, mut repeats, mut buffer) = (0, 0, [0; MAX_FRAME]);
     while Instant::now() < until || seq < FRAMES_MIN {
@@ -111,7 +111,7 @@ fn hammer(socket: &UdpSocket, worker: usize, until: Instant) -> (u32, u32) {
         seq += WINDOW;
         let mut missing: Vec<u32> = (first..=seq).collect();
         for again in 0.. {
-            assert!(again < REPEATS, "{} frames are never acknowledged", missing.len());
+            assert!(again < REPEATS, "{} frames without acknowledgement", missing.len());
             repeats += if again > 0 { missing.len() as u32 } else { 0 };
             for seq in &missing {
                 let pairs: Vec<_> = (0..KEYED_LANES as u32).map(|lane| (1, value(worker, *seq, lane))).collect();
@@ -125,7 +125,7 @@ fn hammer(socket: &UdpSocket, worker: usize, until: Instant) -> (u32, u32) {
                     Err(error) => panic!("{error}"),
                 };
                 let answer = MapFrame::new_checked(&buffer[..len]).expect("a frame");
-                assert_eq!((answer.kind(), answer.map().has(MapFlags::OVERFLOW)), (Kind::MapAck, false));
+                assert_eq!((answer.kind(), answer.map().has(MapFlags::OVERFLOW)), (FrameKind::MapAck, false));
                 missing.retain(|seq| *seq != answer.base().seq());
             }
             if missing.is_empty() {
@@ -137,14 +137,14 @@ fn hammer(socket: &UdpSocket, worker: usize, until: Instant) -> (u32, u32) {
 }
 
 #[test]
-fn frames_go_from_interface_to_interface() {
+fn frames_are_processed_between_interfaces() {
     let Some((hosts, attached)) = attached(false) else { return };
     let kernel = &attached.element;
     let [a, b, server] = [Host::A, Host::B, Host::Server].map(|host| hosts.socket(host));
-    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "the element's machine resolves the server");
     a.send_to(&frames::part(0, 1, 3, 1, &[5, -7, 9]), ELEMENT).expect("it leaves");
     a.send_to(&frames::part(0, 1, 3, 1, &[5, -7, 9]), ELEMENT).expect("it leaves");
-    assert_eq!(receive(&a).kind(), Kind::MapHeld, "the other's part is missing");
+    assert_eq!(receive(&a).kind(), FrameKind::MapHeld, "the other part is missing");
     b.send_to(&frames::part(1, 1, 3, 1, &[1, 1, 1]), ELEMENT).expect("it leaves");
     let sums = receive(&server);
     assert_eq!([0, 1, 2].map(|lane| sums.linear(lane)), [Some(6), Some(-6), Some(10)]);
@@ -154,28 +154,28 @@ fn frames_go_from_interface_to_interface() {
     let flags = view.base().flags() & !Flags::MCAST;
     view.base_mut().set_flags(flags);
     server.send_to(&result, ELEMENT).expect("it leaves");
-    assert_eq!(receive(&a).kind(), Kind::MapResult);
-    assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");
+    assert_eq!(receive(&a).kind(), FrameKind::MapResult);
+    assert_eq!(kernel.read_row(3).expect("read").round, 2, "the result cleared the row");
     assert!(kernel.read_rows(GAID, 3, 1).expect("read").iter().all(|lane| *lane == 0));
     assert_eq!(kernel.counters().expect("read").slow, 0);
     assert_eq!(hosts.checksum_errors(Host::A) + hosts.checksum_errors(Host::Server), 0);
 }
 
 #[test]
-fn frames_are_worked_on_between_hosts_that_never_name_the_element() {
+fn inline_frames_between_hosts_are_processed() {
     let Some((hosts, mut attached)) = attached(true) else { return };
     let kernel = &mut attached.element;
     hosts.within(Host::Element, || kernel.set_group(GAID, &WORKERS).expect("two interfaces"));
     let [a, b, server] = [Host::A, Host::B, Host::Server].map(|host| hosts.socket(host));
     let [at_a, at_server] = [WORKERS[0], SERVER].map(address);
-    // Only what comes from the peer: as a connected socket, or a firewall that knows flows, would have it.
+    // Connected sockets accept packets of the peer only, like a stateful firewall.
     a.connect(at_server).expect("there is a way");
     b.connect(at_server).expect("there is a way");
-    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "the element's machine resolves the server");
     let parts = [frames::part(0, 1, 3, 1, &[5, -7, 9]), frames::part(1, 1, 3, 1, &[1, 1, 1])];
     a.send(&parts[0]).expect("it leaves");
     a.send(&parts[0]).expect("it leaves");
-    assert_eq!(map_from(&a, at_server).kind(), Kind::MapHeld, "the other's part is missing");
+    assert_eq!(map_from(&a, at_server).kind(), FrameKind::MapHeld, "the other part is missing");
     b.send(&parts[1]).expect("it leaves");
     let sums = map_from(&server, address(WORKERS[1]));
     assert_eq!([0, 1, 2].map(|lane| sums.linear(lane)), [Some(6), Some(-6), Some(10)]);
@@ -183,9 +183,13 @@ fn frames_are_worked_on_between_hosts_that_never_name_the_element() {
     server.send_to(&frames::result(3, 1), at_a).expect("it leaves");
     for (socket, member) in [(&a, WORKERS[0]), (&b, WORKERS[1])] {
         let result = map_from(socket, at_server);
-        assert_eq!((result.kind(), result.base().dst()), (Kind::MapResult, member), "to one of them, for all");
+        assert_eq!(
+            (result.kind(), result.base().dst()),
+            (FrameKind::MapResult, member),
+            "result with each member's address"
+        );
     }
-    assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");
+    assert_eq!(kernel.read_row(3).expect("read").round, 2, "the result cleared the row");
     let element = kernel.counters().expect("read");
     assert_eq!((element.passing, element.slow), (element.counters.frames_in, 0));
     let errors = [Host::A, Host::B, Host::Server].map(|host| hosts.checksum_errors(host));
@@ -193,18 +197,18 @@ fn frames_are_worked_on_between_hosts_that_never_name_the_element() {
 }
 
 #[test]
-fn sums_that_the_element_says_in_passing_come_from_the_server_to_all() {
+fn inline_sums_are_multicast_with_server_address() {
     let Some((hosts, mut attached)) = attached(true) else { return };
     let kernel = &mut attached.element;
     hosts.within(Host::Element, || kernel.set_group(GAID, &WORKERS).expect("two interfaces"));
     let [a, b] = [Host::A, Host::B].map(|host| hosts.socket(host));
-    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "the element's machine resolves the server");
     a.send_to(&frames::shadow_part(0, 1, 3, 1, &[5, -7, 9]), address(SERVER)).expect("it leaves");
     b.send_to(&frames::shadow_part(1, 1, 3, 1, &[1, 1, 1]), address(SERVER)).expect("it leaves");
-    // A host takes nothing that seems to come from itself.
+    // A host drops packets with its own source address.
     for (socket, member) in [(&b, WORKERS[1]), (&a, WORKERS[0])] {
         let result = map_from(socket, address(SERVER));
-        assert_eq!((result.kind(), result.base().dst()), (Kind::MapResult, member));
+        assert_eq!((result.kind(), result.base().dst()), (FrameKind::MapResult, member));
         assert_eq!([0, 1, 2].map(|lane| result.linear(lane)), [Some(6), Some(-6), Some(10)]);
     }
     assert_eq!(kernel.counters().expect("read").slow, 0);
@@ -212,7 +216,7 @@ fn sums_that_the_element_says_in_passing_come_from_the_server_to_all() {
 }
 
 #[test]
-fn a_result_that_came_past_the_interfaces_is_copied_by_user_space() {
+fn result_received_by_user_space_is_copied_there() {
     let Some((hosts, mut attached)) = attached(false) else { return };
     let kernel = &mut attached.element;
     let mut packet = Vec::new();
@@ -221,14 +225,14 @@ fn a_result_that_came_past_the_interfaces_is_copied_by_user_space() {
         kernel.set_group(GAID, &WORKERS).expect("two interfaces");
         kernel.run(&packet, &mut Vec::new()).expect("the kernel runs it")
     });
-    let Ran::Slow(Packet { from, to, .. }, frame) = ran else { panic!("{ran:?}") };
+    let RunResult::Slow(Packet { from, to, .. }, frame) = ran else { panic!("{ran:?}") };
     assert_eq!((from.port(), to), (SLOW_MULTICAST, SocketAddrV4::new(*ELEMENT.ip(), SLOW_PORT)));
     assert_eq!(frame, frames::result(3, 1));
-    assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");
+    assert_eq!(kernel.read_row(3).expect("read").round, 2, "the result cleared the row");
 }
 
 #[test]
-fn a_frame_finds_all_rows_reset_or_none() {
+fn reset_of_rows_is_atomic_for_frames() {
     let Some((hosts, mut attached)) = attached(false) else { return };
     let kernel = &mut attached.element;
     let socket = hosts.socket(Host::A);
@@ -250,9 +254,9 @@ fn a_frame_finds_all_rows_reset_or_none() {
                 answers.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let (began, mut resets) = (Instant::now(), 0);
+        let (started, mut resets) = (Instant::now(), 0);
         while (resets < RESETS || answers.load(Ordering::Relaxed) < RESETS) && !sender.is_finished() {
-            if began.elapsed() > PATIENCE {
+            if started.elapsed() > WAIT_MAX {
                 over.store(true, Ordering::Relaxed);
                 panic!("{} answers beside {resets} resets", answers.load(Ordering::Relaxed));
             }
@@ -268,12 +272,12 @@ fn a_frame_finds_all_rows_reset_or_none() {
 }
 
 #[test]
-fn other_traffic_passes() {
+fn other_traffic_is_not_affected() {
     others_pass(false);
 }
 
 #[test]
-fn other_traffic_passes_an_element_on_the_way() {
+fn other_traffic_is_not_affected_by_inline_element() {
     others_pass(true);
 }
 
@@ -290,19 +294,19 @@ fn others_pass(inlined: bool) {
     assert!(hosts.reaches(Host::Server, Hosts::ipv6(Host::A)), "from the other side");
 
     let other = SocketAddrV4::new(*ELEMENT.ip(), 9);
-    let (to, from) = (hosts.bound(Host::Element, other), hosts.socket(Host::A));
+    let (to, from) = (hosts.bind(Host::Element, other), hosts.socket(Host::A));
     from.send_to(b"hello", other).expect("it leaves");
     let mut buffer = [0; 16];
     let (len, sender) = to.recv_from(&mut buffer).expect("it comes");
     assert_eq!((&buffer[..len], sender), (&b"hello"[..], address(WORKERS[0]).into()), "another port");
-    // Larger than a packet: in fragments.
+    // Larger than the MTU, so sent in fragments.
     from.send_to(&[7; 4000], other).expect("it leaves");
     let mut buffer = [0; 4096];
     assert_eq!(to.recv(&mut buffer).expect("it comes"), 4000);
 
-    // The port of frames, at another host: by the element's machine, and none of its business.
+    // The port of frames, at another host behind the element's machine: not for the element.
     let frames_port = SocketAddrV4::new(server, ELEMENT.port());
-    let to = hosts.bound(Host::Server, frames_port);
+    let to = hosts.bind(Host::Server, frames_port);
     from.send_to(&frames::pairs(0, 1, &[(1, 1)]), frames_port).expect("it leaves");
     assert_eq!(to.recv_from(&mut buffer).expect("it comes").1, address(WORKERS[0]).into());
 
@@ -310,7 +314,7 @@ fn others_pass(inlined: bool) {
     let addr = listener.local_addr().expect("bound");
     thread::scope(|scope| {
         scope.spawn(|| {
-            let (mut stream, _) = listener.accept().expect("somebody comes");
+            let (mut stream, _) = listener.accept().expect("a connection");
             stream.write_all(&vec![3; 1 << 20]).expect("it leaves");
         });
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-{ //of2.nf: the values of 2 hosts are added up, and the sums go to all of them
+{ //of2.nf: sum over 2 hosts; all hosts receive the sums
   "AppName": "SUMS-2",
   "Precision": 6,
   "get": "Total.values",

@@ -1,4 +1,4 @@
-{ //of4.nf: the values of 4 hosts are added up, and the sums go to all of them
+{ //of4.nf: sum over 4 hosts; all hosts receive the sums
   "AppName": "SUMS-4",
   "Precision": 6,
   "get": "Total.values",

@@ -1,4 +1,4 @@
-{ //of8.nf: the values of 8 hosts are added up, and the sums go to all of them
+{ //of8.nf: sum over 8 hosts; all hosts receive the sums
   "AppName": "SUMS-8",
   "Precision": 6,
   "get": "Total.values",

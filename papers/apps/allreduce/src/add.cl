@@ -1,5 +1,5 @@
-// Rows of numbers become one: how many rows there are, then the rows. Values are added in the order of rows, as the
-// processor does, with nothing contracted: the results are the same bits.
+// Addition of rows of numbers. The input is the number of rows, then the rows. Values are added in the order of rows,
+// without contraction, so the results are bit-identical to the processor's.
 #pragma OPENCL FP_CONTRACT OFF
 
 kernel void add(global const uchar *input, uint input_bytes, global uchar *output, uint output_max,

@@ -1,5 +1,5 @@
-//! Rows of values become one, in the order of rows: on the processor, by a kernel, or by a device that is asked and waited
-//! for.
+//! Addition of rows of values, in the order of rows: on the processor, in a kernel, or on a device with a blocking
+//! call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,22 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use pathcall_place::device::{AppError, Code, Completion, Device, FunctionId, Items, Job, Kernel, Length, Region};
+use pathcall_place::device::{
+    AnswerLength, AppError, Completion, ComputeDevice, FunctionId, Job, Kernel, Region, TaskCode, WorkItemCount,
+};
 
-/// How long a device may take for a part.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes before the rows: how many there are.
-const HEAD: usize = 4;
+/// Timeout of a device for one part.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the row count before the rows.
+const HEADER_LEN: usize = 4;
 
-/// Adds up rows of float32, little-endian: their number, then they.
+/// Adds up rows of float32, little-endian. The input is the number of rows, then the rows.
 ///
 /// # Errors
-/// What came is no rows, or there is no room.
+/// Returns an error if the input has no rows, or if the output is too short.
 pub fn rows(input: &[u8], output: &mut [u8]) -> Result<usize, AppError> {
-    let wrong = || AppError(format!("{} bytes are no rows of values that there is room for", input.len()));
-    let (count, values) = input.split_first_chunk::<HEAD>().ok_or_else(wrong)?;
+    let wrong = || AppError(format!("invalid rows: {} bytes of input, or output too short", input.len()));
+    let (count, values) = input.split_first_chunk::<HEADER_LEN>().ok_or_else(wrong)?;
     let count = u32::from_le_bytes(*count) as usize;
     let bytes =
         values.len().checked_div(count).filter(|bytes| bytes * count == values.len() && bytes.is_multiple_of(4));
@@ -41,74 +43,75 @@ pub fn append(values: &[f32], to: &mut Vec<u8>) {
     to.extend(values.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// Reads as many values as there are places.
+/// Reads `to.len()` values.
 pub fn read(bytes: &[u8], to: &mut [f32]) {
     for (value, bytes) in to.iter_mut().zip(bytes.as_chunks::<4>().0) {
         *value = f32::from_le_bytes(*bytes);
     }
 }
 
-/// The processor's.
+/// Code for the processor.
 #[must_use]
-pub fn on_processor() -> Code {
-    Code::host(rows)
+pub fn on_processor() -> TaskCode {
+    TaskCode::host(rows)
 }
 
-/// Those of accelerators.
+/// Code for accelerators.
 #[must_use]
-pub fn on_accelerators() -> [Code; 2] {
+pub fn on_accelerators() -> [TaskCode; 2] {
     let kernel = Kernel {
         source: include_str!("add.cl").into(),
         entry: "add".into(),
         options: String::new(),
-        // Of two rows or more each value has eight bytes at least.
-        items: Items::PerInput(8),
+        // With two or more rows, each value has at least eight input bytes.
+        items: WorkItemCount::PerInput(8),
         group: 64,
-        length: Length::Any,
+        length: AnswerLength::Any,
         tables: Vec::new(),
     };
-    [on_processor(), Code::OpenCl(kernel)]
+    [on_processor(), TaskCode::OpenCl(kernel)]
 }
 
-/// A device that adds up one part after the other.
+/// Device that adds up one part after the other.
 #[derive(Debug)]
 pub struct Adder {
-    device: Arc<dyn Device>,
+    device: Arc<dyn ComputeDevice>,
     function: FunctionId,
     region: Option<Region>,
     done: Sender<Completion>,
     completions: Receiver<Completion>,
-    /// Parts that it has added up.
+    /// Parts added up by the device.
     pub parts: u64,
 }
 
 impl Adder {
-    /// With room for so many rows of so many values.
+    /// Allocates memory for this number of rows and values.
     ///
     /// # Errors
-    /// The device does not run what it should, or has no memory.
-    pub fn new(device: Arc<dyn Device>, rows: usize, values: usize) -> Result<Self> {
+    /// Returns an error if the device does not support the function, or lacks memory.
+    pub fn new(device: Arc<dyn ComputeDevice>, rows: usize, values: usize) -> Result<Self> {
         let codes = on_accelerators();
         let code = codes.iter().find(|code| code.runs_on(device.info().kind));
-        let code = code.with_context(|| format!("{} can't add up: give opencl or emulated", device.info().name))?;
+        let code = code
+            .with_context(|| format!("device {} cannot add up values: use opencl or emulated", device.info().name))?;
         let function = device.load("add", code)?;
-        let region = Some(device.register(HEAD + 4 * rows * values, 4 * values)?);
+        let region = Some(device.register(HEADER_LEN + 4 * rows * values, 4 * values)?);
         let (done, completions) = bounded(1);
         Ok(Self { device, function, region, done, completions, parts: 0 })
     }
 
-    /// Adds up rows as [`rows`] takes them: the sum goes to `to`.
+    /// Adds up rows in the format of [`rows`] and writes the sum to `to`.
     ///
     /// # Errors
-    /// The device fails, or does not answer; it is not to be asked again then.
+    /// Returns an error if the device fails or does not answer. Do not use the adder after that.
     pub fn add(&mut self, input: Bytes, to: &mut [f32]) -> Result<()> {
-        let region = self.region.take().context("the device has failed before")?;
+        let region = self.region.take().context("the device failed in an earlier call")?;
         let job = Job { tag: 0, function: self.function, input, region, done: self.done.clone() };
         self.device.submit(job).map_err(|refused| anyhow!("{}", refused.reason))?;
-        let Completion { region, result, .. } = self.completions.recv_timeout(PATIENCE)?;
+        let Completion { region, result, .. } = self.completions.recv_timeout(DEVICE_TIMEOUT)?;
         let (bytes, region) = (result?, region.context("the device's memory is lost")?);
         if bytes != 4 * to.len() {
-            bail!("the device answers {bytes} bytes for {} values", to.len());
+            bail!("the device returned {bytes} bytes for {} values", to.len());
         }
         read(region.output(bytes), to);
         self.region = Some(region);

@@ -1,13 +1,13 @@
-//! Hosts in a ring: parts go from one to the next.
+//! Ring of hosts that pass on parts of an all-reduce.
 //!
 //! ```text
-//! part p of n hosts begins at host p mod n:  ADD ─▶ its own is added ─ ADD ─▶ … ─▶ the last has the sum
-//!                                            PASS ─▶ … ─▶ all have it
+//! part p starts at host p mod n:  ADD ─▶ host adds its values ─ ADD ─▶ … ─▶ last host has the sum
+//!                                 PASS ─▶ … ─▶ all hosts have the sum
 //! ```
 //!
-//! A leader has one context, which sends to the next host and works on what comes from the one before: the processor or
-//! the device does so, as the sender's selector says. Each part goes on by itself as soon as it has come, so that parts are
-//! on all links and in all hosts at the same time. A part that comes twice changes nothing.
+//! A leader has one context, which sends to the next host and serves the host before. The sender's selector chooses
+//! processor or device for each addition. Each part moves on as soon as it has arrived, so all links and hosts work at
+//! the same time. A repeated part changes nothing.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,79 +16,79 @@ use std::time::{Duration, Instant as Clock};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
-use pathcall_place::context::comm::{Fault, Head};
+use pathcall_place::context::comm::{AnswerError, RequestHead};
 use pathcall_place::context::remote::Remote;
 use pathcall_place::context::telemetry::Telemetry;
-use pathcall_place::context::{Around, Builder, Context, Event, Incoming, Message};
-use pathcall_place::device::discover::{Choice, open};
-use pathcall_place::device::{AppError, Device};
-use pathcall_place::{Application, Hardware, KindId, Role, Strategy};
+use pathcall_place::context::{Builder, Event, IncomingRequest, PlaceContext, RequestMessage, TaskHooks};
+use pathcall_place::device::discover::{DeviceChoice, open};
+use pathcall_place::device::{AppError, ComputeDevice};
+use pathcall_place::{Application, DeviceRole, Hardware, KindId, SelectionStrategy};
 use pathcall_wire::Instant;
 
 use crate::{APPLICATION, add};
 
 /// Values of a part: 64 KiB.
 const PART: usize = 16 << 10;
-/// Parts that are sent and not yet answered.
+/// Maximum number of unanswered parts.
 const WINDOW: usize = 16;
-/// Bytes before a part's values: round 8, values in all 8, part 4, 0 4.
-const HEAD: usize = 24;
-/// A round in which nothing comes for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a leader that leaves answers what comes again.
+/// Bytes before a part's values: round 8, total values 8, part 4, zero 4.
+const HEADER_LEN: usize = 24;
+/// Timeout of a round without received parts.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for which a leaving leader answers repeated parts.
 const LINGER: Duration = Duration::from_millis(100);
-/// Places of the types of requests in the application's file.
+/// Index of request type ADD in the application file.
 const ADD: u16 = 0;
 
-/// What a leader is set up with.
+/// Configuration of a leader.
 #[derive(Debug)]
 pub struct Config {
-    /// Which host this is, from 0 on.
+    /// Index of this host.
     pub host: usize,
-    /// How many there are.
+    /// Number of hosts.
     pub hosts: usize,
     /// Hardware of each host.
     pub hardware: Hardware,
-    /// The processor.
-    pub cpu: Arc<dyn Device>,
-    /// The accelerator, if there is one. All hosts have one, or none has.
-    pub acc: Option<Arc<dyn Device>>,
-    /// How paths are chosen.
-    pub strategy: Strategy,
+    /// Processor.
+    pub cpu: Arc<dyn ComputeDevice>,
+    /// Accelerator, if any. Either all hosts have one or none.
+    pub acc: Option<Arc<dyn ComputeDevice>>,
+    /// Path selection strategy.
+    pub strategy: SelectionStrategy,
 }
 
 impl Config {
-    /// With one thread as the processor, and such a device.
+    /// Configuration with a processor of one thread and this accelerator.
     ///
     /// # Errors
-    /// There is no such device.
+    /// Returns an error if the device does not exist.
     pub fn new(
         host: usize,
         hosts: usize,
         hardware: Hardware,
-        acc: Option<&Choice>,
-        strategy: Strategy,
+        acc: Option<&DeviceChoice>,
+        strategy: SelectionStrategy,
     ) -> Result<Self> {
-        let cpu = open(&Choice::cpu(1))?;
+        let cpu = open(&DeviceChoice::cpu(1))?;
         let acc = acc.map(open).transpose()?;
         Ok(Self { host, hosts, hardware, cpu, acc, strategy })
     }
 }
 
-/// A leader's place in the ring.
+/// Leader in the ring.
 #[derive(Debug)]
 pub struct Ring {
-    context: Context,
+    context: PlaceContext,
     add: KindId,
     pass: KindId,
-    state: Arc<State>,
-    /// Of rounds that this leader has not begun.
-    early: VecDeque<Incoming>,
+    state: Arc<RingState>,
+    /// Requests of rounds that this leader has not started.
+    early: VecDeque<IncomingRequest>,
 }
 
-/// What is under way.
+/// State of the current round.
 #[derive(Debug)]
-struct State {
+struct RingState {
     host: usize,
     hosts: usize,
     round: Mutex<Round>,
@@ -98,59 +98,59 @@ struct State {
 struct Round {
     number: u64,
     values: Vec<f32>,
-    parts: Vec<Part>,
-    whole: usize,
-    /// To be sent on.
+    parts: Vec<PartState>,
+    complete: usize,
+    /// Parts to send next.
     next: VecDeque<usize>,
-    /// The host before this one asks for something else.
-    differs: Option<AppError>,
+    /// Error to report if the host before this one sums another number of values.
+    mismatch: Option<AppError>,
 }
 
-/// What a leader has of a part.
+/// Contributions to a part at this leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// Its own.
+enum PartState {
+    /// Values of this host only.
     Own,
-    /// Those of the hosts before it, too.
+    /// Values of this host and of the hosts before it.
     Added,
-    /// All.
-    Whole,
+    /// Values of all hosts.
+    Complete,
 }
 
 impl Ring {
-    /// Begins: it listens at one address, and the next host at the other.
+    /// Starts a leader that listens at `listen` and sends to the host at `next`.
     ///
     /// # Errors
-    /// A device does not do what it should, or the address is in use.
+    /// Returns an error if a device does not support the functions, or if the address is in use.
     pub fn begin(config: Config, listen: SocketAddr, next: SocketAddr) -> Result<Self> {
         let Config { host, hosts, hardware, cpu, acc, strategy } = config;
         ensure!(host < hosts, "host {host} of {hosts}");
         let mut application = Application::parse(APPLICATION.0, APPLICATION.1)?;
         if acc.is_none() {
-            // There is one way only, whatever it takes.
+            // With a single path, the time does not matter.
             application.unknown().into_iter().for_each(|(task, role)| application.set_compute(task, role, 1));
             for request in &mut application.requests {
-                request.dataflows.retain(|flow| flow.trips.iter().all(|trip| trip.responder.role == Role::Cpu));
+                request.dataflows.retain(|flow| flow.trips.iter().all(|trip| trip.responder.role == DeviceRole::Cpu));
             }
         }
-        let remote = Remote::bind(listen, Some(next)).with_context(|| format!("can't listen at {listen}"))?;
-        let state = Arc::new(State { host, hosts, round: Mutex::default() });
+        let remote = Remote::bind(listen, Some(next)).with_context(|| format!("cannot listen at {listen}"))?;
+        let state = Arc::new(RingState { host, hosts, round: Mutex::default() });
         // Two rows of one part.
         let sample: Vec<f32> = (0..2 * PART).map(|i| i as f32 / 7.0).collect();
         let mut rows = 2_u32.to_le_bytes().to_vec();
         add::append(&sample, &mut rows);
         let mut builder = Builder::new(application, hardware.clone(), hardware)
             .strategy(strategy)
-            .device(Role::Cpu, cpu)
-            .reg_app_func(add::on_processor(), "add", Role::Cpu, 0)
+            .device(DeviceRole::Cpu, cpu)
+            .reg_app_func(add::on_processor(), "add", DeviceRole::Cpu, 0)
             .sample("add", rows.into())
-            .around(Arc::clone(&state) as _)
+            .task_hooks(Arc::clone(&state) as _)
             .handles_itself(false)
-            .reg_comm_func(remote, "ring", Role::Cpu);
+            .reg_comm_func(remote, "ring", DeviceRole::Cpu);
         if let Some(acc) = acc {
-            builder = builder.device(Role::Acc, acc);
+            builder = builder.device(DeviceRole::Acc, acc);
             for code in add::on_accelerators() {
-                builder = builder.reg_app_func(code, "add", Role::Acc, 0);
+                builder = builder.reg_app_func(code, "add", DeviceRole::Acc, 0);
             }
         }
         let context = builder.init()?;
@@ -159,17 +159,18 @@ impl Ring {
         Ok(Self { context, add, pass, state, early: VecDeque::new() })
     }
 
-    /// Each value becomes the sum of all hosts', the same bits at all of them. All hosts call it, in the same order.
+    /// Replaces each value by its sum over all hosts, with the same bits at all of them. All hosts call this function
+    /// in the same order.
     ///
     /// # Errors
-    /// A host is lost, does not come in time, or has another number of values.
+    /// Returns an error if a host is lost, exceeds the timeout, or has another number of values.
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<()> {
         if self.state.hosts == 1 || values.is_empty() {
             return Ok(());
         }
         let (number, parts) = self.state.begin(values);
         for incoming in std::mem::take(&mut self.early) {
-            self.take(number, incoming);
+            self.accept_request(number, incoming);
         }
         let (mut sent, mut last) = (0, Clock::now());
         loop {
@@ -177,31 +178,32 @@ impl Ring {
                 && let Some((kind, payload)) = self.state.next()
             {
                 let kind = if kind == ADD { self.add } else { self.pass };
-                self.context.send(Message { kind, address: 0, message: 0, tag: number, payload })?;
+                self.context.send(RequestMessage { kind, address: 0, message: 0, tag: number, payload })?;
                 sent += 1;
             }
-            if sent == 0 && self.state.lock().whole == parts {
+            if sent == 0 && self.state.lock().complete == parts {
                 break;
             }
             match self.context.wait(Duration::from_secs(1)) {
                 Some(Event::Answer(answer)) if answer.tag == number => {
                     sent -= 1;
-                    // Who has all may have left: then it is the answer that is missing.
-                    if self.state.lock().whole < parts {
+                    // A host with all parts may have left: then only its answer is missing.
+                    if self.state.lock().complete < parts {
                         answer.result.context("the next host in the ring")?;
                     }
                 }
-                Some(Event::Request(incoming)) => self.take(number, incoming),
-                // There may be something to send, or nothing more to wait for. Answers are of a call that failed before.
+                Some(Event::Request(incoming)) => self.accept_request(number, incoming),
+                // Perhaps there is a part to send, or the round is complete. Answers belong to an earlier call that
+                // failed.
                 Some(Event::Answer(_) | Event::Handled | Event::Accessed { .. }) => {}
-                None if last.elapsed() < PATIENCE => continue,
+                None if last.elapsed() < ROUND_TIMEOUT => continue,
                 None => {
-                    let whole = self.state.lock().whole;
-                    bail!("{whole} of {parts} parts are there, then none came for {} s", PATIENCE.as_secs());
+                    let complete = self.state.lock().complete;
+                    bail!("{complete} of {parts} parts received, then none for {} s", ROUND_TIMEOUT.as_secs());
                 }
             }
-            if let Some(differs) = self.state.lock().differs.take() {
-                bail!(differs);
+            if let Some(mismatch) = self.state.lock().mismatch.take() {
+                bail!(mismatch);
             }
             last = Clock::now();
         }
@@ -209,16 +211,16 @@ impl Ring {
         Ok(())
     }
 
-    /// Where parts went that this leader has sent, and what its devices did.
+    /// Paths of the parts that this leader sent, and jobs of its devices.
     #[must_use]
     pub fn telemetry(&self) -> Telemetry {
         self.context.telemetry()
     }
 
-    fn take(&mut self, number: u64, incoming: Incoming) {
+    fn accept_request(&mut self, number: u64, incoming: IncomingRequest) {
         match round_of(incoming.payload()) {
             Some(round) if round > number => self.early.push_back(incoming),
-            // It came again: it was answered before.
+            // Repeated request of an earlier round, which was answered.
             Some(round) if round < number => incoming.answer(Instant(0), Bytes::new()),
             _ => {
                 let role = incoming.head().role;
@@ -229,13 +231,13 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// Not before the answers to the host before this one have had time to get there: what comes again is answered again.
+    /// Waits until the host before this one can receive the last answers; repeated requests are answered again.
     fn drop(&mut self) {
         let until = Clock::now() + LINGER;
         let number = self.state.lock().number;
         while let Some(left) = until.checked_duration_since(Clock::now()) {
             if let Some(Event::Request(incoming)) = self.context.wait(left) {
-                self.take(number, incoming);
+                self.accept_request(number, incoming);
             }
         }
     }
@@ -245,12 +247,12 @@ fn round_of(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().map(|round| u64::from_be_bytes(*round))
 }
 
-impl State {
+impl RingState {
     fn lock(&self) -> MutexGuard<'_, Round> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new round: its number, and how many parts it has.
+    /// Starts a round; returns its number and its number of parts.
     fn begin(&self, values: &[f32]) -> (u64, usize) {
         let mut round = self.lock();
         round.number += 1;
@@ -258,40 +260,40 @@ impl State {
         round.values.extend_from_slice(values);
         let parts = values.len().div_ceil(PART);
         round.parts.clear();
-        round.parts.resize(parts, Part::Own);
-        (round.whole, round.differs) = (0, None);
+        round.parts.resize(parts, PartState::Own);
+        (round.complete, round.mismatch) = (0, None);
         round.next = (0..parts).filter(|part| part % self.hosts == self.host).collect();
         (round.number, parts)
     }
 
-    /// How many hosts a part has been at before it came here.
-    fn place(&self, part: usize) -> usize {
+    /// Number of hosts that a part passed before this one.
+    fn hops_before(&self, part: usize) -> usize {
         (self.host + self.hosts - part % self.hosts) % self.hosts
     }
 
-    /// What is to be sent next: a type of request, and its bytes.
+    /// Next part to send: request type and payload.
     fn next(&self) -> Option<(u16, Bytes)> {
         let mut round = self.lock();
         let part = round.next.pop_front()?;
         let values = &round.values[range(part, round.values.len())];
-        let mut bytes = Vec::with_capacity(HEAD + 4 * values.len());
+        let mut bytes = Vec::with_capacity(HEADER_LEN + 4 * values.len());
         bytes.extend(round.number.to_be_bytes());
         bytes.extend((round.values.len() as u64).to_be_bytes());
         bytes.extend((part as u32).to_be_bytes());
         bytes.extend([0; 4]);
         add::append(values, &mut bytes);
-        let kind = if round.parts[part] == Part::Whole { ADD + 1 } else { ADD };
+        let kind = if round.parts[part] == PartState::Complete { ADD + 1 } else { ADD };
         Some((kind, bytes.into()))
     }
 
-    /// Which part came, and its values' bytes.
+    /// Index of a received part, and the bytes of its values.
     fn parse<'a>(&self, round: &Round, payload: &'a [u8]) -> Result<(usize, &'a [u8]), AppError> {
-        let short = || AppError(format!("no part: {} bytes", payload.len()));
-        let (head, values) = payload.split_first_chunk::<HEAD>().ok_or_else(short)?;
+        let short = || AppError(format!("invalid part of {} bytes", payload.len()));
+        let (head, values) = payload.split_first_chunk::<HEADER_LEN>().ok_or_else(short)?;
         let len = u64::from_be_bytes(head[8..16].try_into().expect("eight bytes"));
         if len != round.values.len() as u64 {
             return Err(AppError(format!(
-                "a host asks for the sums of {len} values, and host {} for those of {}",
+                "the previous host sums {len} values, host {} sums {}",
                 self.host,
                 round.values.len()
             )));
@@ -304,22 +306,22 @@ impl State {
     }
 }
 
-/// Where a part's values are.
+/// Range of a part's values.
 fn range(part: usize, values: usize) -> std::ops::Range<usize> {
     part * PART..values.min((part + 1) * PART)
 }
 
-impl Around for State {
-    fn before(&self, head: Head, request: &Bytes) -> Result<Bytes, Fault> {
+impl TaskHooks for RingState {
+    fn before(&self, head: RequestHead, request: &Bytes) -> Result<Bytes, AnswerError> {
         let mut round = self.lock();
-        let (part, values) = self.parse(&round, request).map_err(|differs| {
-            round.differs = Some(differs.clone());
-            Fault::App(differs)
+        let (part, values) = self.parse(&round, request).map_err(|mismatch| {
+            round.mismatch = Some(mismatch.clone());
+            AnswerError::App(mismatch)
         })?;
         if head.kind != ADD {
             return Ok(request.clone());
         }
-        // What came, then its own: in the order of the ring.
+        // Received values before own values: the order of the ring.
         let mut rows = Vec::with_capacity(4 + 2 * values.len());
         rows.extend(2_u32.to_le_bytes());
         rows.extend_from_slice(values);
@@ -327,39 +329,44 @@ impl Around for State {
         Ok(rows.into())
     }
 
-    fn after(&self, head: Head, request: &Bytes, made: Result<Bytes, Fault>) -> Result<Bytes, Fault> {
+    fn after(
+        &self,
+        head: RequestHead,
+        request: &Bytes,
+        made: Result<Bytes, AnswerError>,
+    ) -> Result<Bytes, AnswerError> {
         let made = made?;
         let mut round = self.lock();
         if round_of(request) != Some(round.number) {
-            // A second try of a round that is over.
+            // Repeated request of a finished round.
             return Ok(Bytes::new());
         }
-        let (part, values) = self.parse(&round, request).map_err(Fault::App)?;
-        let (place, range) = (self.place(part), range(part, round.values.len()));
+        let (part, values) = self.parse(&round, request).map_err(AnswerError::App)?;
+        let (hops_before, range) = (self.hops_before(part), range(part, round.values.len()));
         let last = self.hosts - 1;
         match (head.kind == ADD, round.parts[part]) {
-            (true, Part::Own) => {
+            (true, PartState::Own) => {
                 if made.len() != values.len() {
                     let (got, expected) = (made.len(), values.len());
-                    return Err(Fault::Failed(format!("a sum of {got} bytes, expected {expected}")));
+                    return Err(AnswerError::Failed(format!("a sum of {got} bytes, expected {expected}")));
                 }
                 add::read(&made, &mut round.values[range]);
-                let whole = place == last;
-                round.parts[part] = if whole { Part::Whole } else { Part::Added };
-                round.whole += usize::from(whole);
+                let complete = hops_before == last;
+                round.parts[part] = if complete { PartState::Complete } else { PartState::Added };
+                round.complete += usize::from(complete);
                 round.next.push_back(part);
             }
-            (false, Part::Own | Part::Added) => {
+            (false, PartState::Own | PartState::Added) => {
                 add::read(values, &mut round.values[range]);
-                round.parts[part] = Part::Whole;
-                round.whole += 1;
-                // The one after the next to last has had it from the beginning.
-                if place + 1 < last {
+                round.parts[part] = PartState::Complete;
+                round.complete += 1;
+                // The host after the next to last one has the sum from the beginning.
+                if hops_before + 1 < last {
                     round.next.push_back(part);
                 }
             }
-            // It came before.
-            (true, Part::Added | Part::Whole) | (false, Part::Whole) => {}
+            // Repeated part.
+            (true, PartState::Added | PartState::Complete) | (false, PartState::Complete) => {}
         }
         Ok(Bytes::new())
     }

@@ -1,77 +1,77 @@
-//! Hosts and ranks as threads of this process, and what they came to.
+//! Run of an all-reduce, with hosts and ranks as threads of this process, and its results.
 
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pathcall_place::device::discover::{Choice, open};
+use pathcall_place::device::discover::{DeviceChoice, open};
 use pathcall_place::model::Preset;
 use pathcall_place::reduce::Config as Group;
-use pathcall_place::{Hardware, Role, Strategy};
+use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
 use serde::Serialize;
 
-use crate::member::{Across, Member, Setup};
+use crate::member::{HostExchange, Member, MemberConfig};
 use crate::ring::{Config, Ring};
 use crate::sums::Sums;
 
-/// How long ranks wait for their leader.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Time for which ranks wait for their leader.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    /// Begins the names of groups: no two runs of a network namespace at a time have the same.
+pub struct RunConfig {
+    /// Prefix of the group names; unique among concurrent runs in a network namespace.
     pub name: String,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: usize,
-    /// Those of them that this process has: all, or one.
+    /// Hosts in this process: all, or one.
     pub own: Vec<usize>,
-    /// Ranks of each.
+    /// Ranks per host.
     pub ranks: usize,
-    /// Values of each rank.
+    /// Values per rank.
     pub values: usize,
-    /// How often they are added up.
+    /// Number of rounds.
     pub rounds: usize,
-    /// The leaders' device.
-    pub acc: Option<Choice>,
-    /// How leaders choose between it and the processor.
-    pub strategy: Strategy,
-    /// How hosts add up.
-    pub way: Way,
+    /// Device of the leaders.
+    pub acc: Option<DeviceChoice>,
+    /// Path selection strategy of the leaders.
+    pub strategy: SelectionStrategy,
+    /// Exchange between hosts.
+    pub exchange: ExchangeConfig,
 }
 
-/// How hosts add up with each other.
+/// Exchange between hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// Where each of them listens.
+pub enum ExchangeConfig {
+    /// Ring over these addresses.
     Ring(Vec<SocketAddr>),
-    /// Through the server there.
+    /// Sums through the server at this URL.
     Map(String),
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub struct AllReduceResults {
     /// Bytes of a rank's values.
     pub bytes: usize,
-    /// The median of rounds, for the slowest rank of each, in milliseconds.
+    /// Median round time in milliseconds; the time of a round is the time of its slowest rank.
     pub milliseconds: f64,
-    /// Hash of the sums: the same at all ranks, or the run has failed.
+    /// Hash of the sums, which is equal at all ranks.
     pub digest: String,
-    /// Parts of hosts' own values that devices have added up.
+    /// Parts within hosts that devices added up.
     pub parts_on_device: u64,
-    /// Parts that came from other hosts and were added up by processors, and by devices.
+    /// Parts of other hosts that processors and devices added up.
     pub parts: [u64; 2],
-    /// Attempts that failed on either.
+    /// Failed attempts on processors and devices.
     pub failed: u64,
-    /// Share of the values that an element has added up.
+    /// Share of the values that an element added up.
     pub element_share: Option<f64>,
 }
 
-/// What one rank came to.
+/// Results of one rank.
 #[derive(Debug, Default)]
-struct Rank {
+struct RankResults {
     digests: Vec<String>,
     times: Vec<Duration>,
     parts_on_device: u64,
@@ -80,7 +80,7 @@ struct Rank {
     element_share: Option<f64>,
 }
 
-/// What a rank has in a place: less than 128, of magnitudes so different that the order of additions shows.
+/// Input value: less than 128, of magnitudes so different that the order of additions affects the result.
 #[must_use]
 pub fn value(host: usize, rank: usize, round: usize, at: usize) -> f32 {
     let mut bits = (host as u64) << 48 ^ (rank as u64) << 40 ^ (round as u64) << 32 ^ at as u64;
@@ -91,17 +91,17 @@ pub fn value(host: usize, rank: usize, round: usize, at: usize) -> f32 {
     (bits as i32 as f32) / (1_u64 << 31) as f32 * magnitude as f32
 }
 
-/// Runs it.
+/// Runs an all-reduce.
 ///
 /// # Errors
-/// A rank fails, or ranks differ.
-pub fn run(plan: &Plan) -> Result<Outcome> {
-    let ranks: Result<Vec<Rank>> = thread::scope(|scope| {
+/// Returns an error if a rank fails, or if the sums of ranks differ.
+pub fn run(plan: &RunConfig) -> Result<AllReduceResults> {
+    let ranks: Result<Vec<RankResults>> = thread::scope(|scope| {
         let all = plan.own.iter().flat_map(|host| (0..plan.ranks).map(move |rank| (*host, rank)));
-        let threads: Vec<_> = all.map(|(host, rank)| scope.spawn(move || one(plan, host, rank))).collect();
+        let threads: Vec<_> = all.map(|(host, rank)| scope.spawn(move || run_rank(plan, host, rank))).collect();
         let ends = threads.into_iter().map(|thread| thread.join().expect("no panic"));
-        let ends: Vec<Result<Rank>> = ends.collect();
-        // All ends are awaited; of those that failed the first is told, which is a leader.
+        let ends: Vec<Result<RankResults>> = ends.collect();
+        // Waits for all ranks; returns the first error, which is a leader's.
         ends.into_iter().collect()
     });
     let ranks = ranks?;
@@ -111,7 +111,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let mut slowest: Vec<_> = slowest.collect();
     slowest.sort_unstable();
     let median = slowest.get(slowest.len() / 2).copied().unwrap_or_default();
-    Ok(Outcome {
+    Ok(AllReduceResults {
         bytes: 4 * plan.values,
         milliseconds: median.as_secs_f64() * 1e3,
         digest: first.digests.join("-"),
@@ -122,15 +122,15 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     })
 }
 
-fn one(plan: &Plan, host: usize, rank: usize) -> Result<Rank> {
-    // Leaders may take long with others.
-    let group = Group::new(format!("{}-{host}", plan.name), rank, plan.ranks).timeout(PATIENCE);
+fn run_rank(plan: &RunConfig, host: usize, rank: usize) -> Result<RankResults> {
+    // Leaders may wait long for other hosts.
+    let group = Group::new(format!("{}-{host}", plan.name), rank, plan.ranks).timeout(LEADER_TIMEOUT);
     let (device, others) = (plan.acc.is_some() && plan.ranks > 1, plan.hosts > 1);
-    let setup = Setup { group, values: plan.values, device, others };
+    let setup = MemberConfig { group, values: plan.values, device, others };
     let acc = plan.acc.as_ref().filter(|_| device && rank == 0).map(open).transpose()?;
-    let across = if rank == 0 && others { across(plan, host)? } else { Across::Nobody };
-    let mut member = Member::join(setup, acc, across)?;
-    let mut done = Rank::default();
+    let exchange = if rank == 0 && others { exchange(plan, host)? } else { HostExchange::NoExchange };
+    let mut member = Member::join(setup, acc, exchange)?;
+    let mut done = RankResults::default();
     for round in 0..plan.rounds {
         let values = member.values().iter_mut().enumerate();
         values.for_each(|(at, place)| *place = value(host, rank, round, at));
@@ -141,29 +141,29 @@ fn one(plan: &Plan, host: usize, rank: usize) -> Result<Rank> {
         done.digests.push(apps_report::digest([&bytes[..]].into_iter()));
     }
     done.parts_on_device = member.parts_on_device();
-    match member.across() {
-        Across::Nobody => {}
-        Across::Ring(ring) => {
+    match member.exchange() {
+        HostExchange::NoExchange => {}
+        HostExchange::Ring(ring) => {
             let telemetry = ring.telemetry();
             for path in telemetry.paths.iter().filter(|path| path.kind == "ADD") {
-                done.parts[usize::from(path.name.ends_with(Role::Acc.name()))] += path.state.done;
+                done.parts[usize::from(path.name.ends_with(DeviceRole::Acc.name()))] += path.state.done;
                 done.failed += path.state.failed;
             }
         }
-        Across::Map(sums) => done.element_share = sums.element_share(),
+        HostExchange::Map(sums) => done.element_share = sums.element_share(),
     }
     Ok(done)
 }
 
-fn across(plan: &Plan, host: usize) -> Result<Across> {
-    match &plan.way {
-        Way::Ring(hosts) => {
+fn exchange(plan: &RunConfig, host: usize) -> Result<HostExchange> {
+    match &plan.exchange {
+        ExchangeConfig::Ring(hosts) => {
             ensure!(hosts.len() == plan.hosts, "{} addresses of {} hosts", hosts.len(), plan.hosts);
             let hardware = Hardware::preset(Preset::Direct);
             let config = Config::new(host, plan.hosts, hardware, plan.acc.as_ref(), plan.strategy)?;
             let next = hosts[(host + 1) % plan.hosts];
-            Ok(Across::Ring(Box::new(Ring::begin(config, hosts[host], next)?)))
+            Ok(HostExchange::Ring(Box::new(Ring::begin(config, hosts[host], next)?)))
         }
-        Way::Map(url) => Ok(Across::Map(Sums::connect(url, plan.hosts)?)),
+        ExchangeConfig::Map(url) => Ok(HostExchange::Map(Sums::connect(url, plan.hosts)?)),
     }
 }

@@ -1,10 +1,10 @@
-//! Hosts through *map*: an element adds their values up as they pass, or the server does.
+//! Sums of hosts through *map*: an element adds up the values on the path, or the server does.
 //!
-//! Values are rounded to the filter's precision, six digits behind the point, and added up as integers; sums that 32 bits
-//! do not hold are the server's. What is not a finite number can't be said so, and is refused.
+//! Values are rounded to the filter's precision, six decimals, and added as integers. The server computes sums that
+//! exceed 32 bits. Infinities and NaN have no fixed-point form and are rejected.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use apps_report::way::Lanes;
+use apps_report::call_path::Lanes;
 use pathcall::types::FpArray;
 use tokio::runtime::Runtime;
 use tonic::{Request, Response, Status};
@@ -12,14 +12,14 @@ use tonic::{Request, Response, Status};
 use crate::pb::sums_client::SumsClient;
 use crate::pb::{PATHCALL, Part, Total};
 
-/// Values of a call. One is made after the other, for each host's first goes with the other hosts' first.
+/// Values per call. Calls run one after the other, because the n-th call of each host belongs to the same sum.
 const PART: usize = 64 << 10;
-/// The filter's precision, as a factor.
+/// Precision of the filter, as a factor.
 pub const SCALE: f64 = 1e6;
-/// Greatest magnitude of a value that can be added up: so that no sum of hosts' leaves 64 bits.
+/// Largest magnitude of a value, so that no sum exceeds 64 bits.
 pub const MAGNITUDE_MAX: f64 = 1e12;
 
-/// A leader's end.
+/// Client of a leader.
 #[derive(Debug)]
 pub struct Sums {
     runtime: Runtime,
@@ -31,30 +31,34 @@ impl Sums {
     /// Connects to the server of the sums.
     ///
     /// # Errors
-    /// There is none, or there is no filter for so many hosts: 2, 4 and 8.
+    /// Returns an error if there is no server, or no filter for this number of hosts (2, 4 or 8).
     pub fn connect(url: &str, hosts: usize) -> Result<Self> {
-        ensure!([2, 4, 8].contains(&hosts), "{hosts} hosts can't add up by map: 2, 4 or 8 can, others by a ring");
+        ensure!([2, 4, 8].contains(&hosts), "map cannot sum over {hosts} hosts: use 2, 4 or 8 hosts, or --across ring");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let url = url.to_owned();
         let channel = runtime.block_on(pathcall::Channel::connect(url.clone(), &PATHCALL));
-        let channel = channel.with_context(|| format!("no server of sums at {url}"))?;
+        let channel = channel.with_context(|| format!("cannot connect to the server of sums at {url}"))?;
         Ok(Self { runtime, channel, hosts })
     }
 
-    /// Each value becomes the sum of all hosts', the same bits at all of them. All hosts call it, in the same order.
+    /// Replaces each value by its sum over all hosts, with the same bits at all of them. All hosts call this function
+    /// in the same order.
     ///
     /// # Errors
-    /// A call fails; a value is not finite, or greater than [`MAGNITUDE_MAX`].
+    /// Returns an error if a call fails, or if a value is not finite or greater than [`MAGNITUDE_MAX`].
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<()> {
         let fits = |value: &f32| value.is_finite() && f64::from(value.abs()) <= MAGNITUDE_MAX;
         if let Some(at) = values.iter().position(|value| !fits(value)) {
-            bail!("value {at} is {}: map adds up numbers of {MAGNITUDE_MAX:e} at most; take the ring", values[at]);
+            bail!(
+                "value {at} is {}: map sums values of magnitude {MAGNITUDE_MAX:e} at most; use --across ring",
+                values[at]
+            );
         }
         for part in values.chunks_mut(PART) {
             let data = part.iter().map(|value| f64::from(*value)).collect();
             let call = call(SumsClient::new(self.channel.clone()), self.hosts, data);
             let sums = self.runtime.block_on(call)?;
-            ensure!(sums.len() == part.len(), "{} sums of {} values", sums.len(), part.len());
+            ensure!(sums.len() == part.len(), "received {} sums for {} values", sums.len(), part.len());
             part.iter_mut().zip(sums).for_each(|(value, sum)| *value = sum as f32);
         }
         Ok(())
@@ -69,12 +73,13 @@ impl Sums {
     }
 }
 
-/// Who serves the sums: the owner of their map. Handlers are never asked, for all that calls have is in the map.
+/// Service of the sums, and owner of their map. The handlers are never called, because every field of the calls is in
+/// the map.
 #[derive(Debug, Clone, Copy)]
-pub struct Handler;
+pub struct SumsHandler;
 
 #[tonic::async_trait]
-impl crate::pb::sums_server::Sums for Handler {
+impl crate::pb::sums_server::Sums for SumsHandler {
     async fn of2(&self, _: Request<Part>) -> Result<Response<Total>, Status> {
         Err(Status::unimplemented(PLAIN))
     }

@@ -1,4 +1,4 @@
-// Quality of service, and look-ups of blocks and their addresses. OpenCL C, and CUDA C++.
+// Kernels for quality of service and for look-ups of block addresses, in OpenCL C and CUDA C++.
 #ifdef __CUDACC__
 typedef unsigned char uchar;
 typedef unsigned int uint;
@@ -15,16 +15,16 @@ typedef ulong8 wide;
 #define NOTHING ((wide)(0))
 #endif
 
-// Words of a read, of a volume, of a layer, of an extent.
+// Words per read, volume, layer and extent.
 #define READ 16
 #define VOLUME 4
 #define LAYER 2
 #define EXTENT 3
 #define BLOCK 4096u
-// Blocks of a read at most.
+// Maximum number of blocks per read.
 #define BLOCKS 16
 
-// One read for each work item: the class of its volume, and whether it is let through.
+// One read per work item: class of the volume, and admission.
 KERNEL qos(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *output, uint output_bytes_max,
            GLOBAL uchar *table0) {
   uint item = ITEM;
@@ -42,13 +42,13 @@ KERNEL qos(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *output, ui
   to[4] = service != 0 && blocks >= 1 && blocks <= BLOCKS && lba < size && blocks <= size - lba;
 }
 
-// One block of a read for each work item, of sixteen: the newest layer that has it says where it is.
+// One of sixteen blocks of a read per work item: the newest layer with the block has its address.
 KERNEL block_address(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *output, uint output_bytes_max,
                      GLOBAL uint *output_bytes, GLOBAL uchar *table0, GLOBAL uchar *table1, GLOBAL uchar *table2,
                      GLOBAL uchar *table3) {
   uint item = ITEM, number = item / BLOCKS, block = item % BLOCKS, reads = input_bytes / 64;
   if (number >= reads) return;
-  // All reads of a message have as many blocks as the first.
+  // All reads of a message have equal numbers of blocks.
   uint blocks = ((GLOBAL const uint *)input)[1];
   if (blocks > BLOCKS) blocks = BLOCKS;
   uint length = reads * blocks * BLOCK + reads;

@@ -1,68 +1,68 @@
-//! A disk, and volumes over it: tables that the processor and accelerators have alike, and what tasks do with them.
+//! Disk with volumes: lookup tables shared by processor and accelerators, and the tasks that read them.
 //!
 //! ```text
-//! volumes: [how many, -, -, -], [first layer, layers, blocks, class] …
+//! volumes: [count, -, -, -], [first layer, layers, blocks, class] …
 //! layers, newest first: [first extent, extents] …
-//! extents, by their blocks: [block of the volume, blocks, block of the disk] …
+//! extents, ordered by block: [block of the volume, blocks, block of the disk] …
 //! ```
 
 use std::sync::Arc;
 
 use apps_load::Random;
 use bytes::Bytes;
-use pathcall_place::device::{AppError, Code, Items, Kernel, Length};
+use pathcall_place::device::{AnswerLength, AppError, Kernel, TaskCode, WorkItemCount};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
-/// Blocks of a read at most.
+/// Maximum number of blocks per read.
 pub const BLOCKS_MAX: u32 = 16;
-/// Bytes of a read: volume, blocks, first block; then what *qos* says of it: class, and whether it is let through.
+/// Bytes of a read request: volume, blocks, first block; then the results of *qos*: class, and admission.
 pub const READ: usize = 64;
-/// Words of a volume.
+/// Words of a volume in the table.
 const VOLUME: usize = 4;
-/// What a volume has that nobody may read.
+/// Class of a suspended volume, which nobody may read.
 const SUSPENDED: u32 = 0;
 
-/// How large it all is.
+/// Size of the disk and of its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Volumes; every sixteenth is suspended.
+pub struct DiskShape {
+    /// Number of volumes; every sixteenth is suspended.
     pub volumes: u32,
-    /// Blocks of a volume.
+    /// Blocks per volume.
     pub blocks: u32,
-    /// Layers of a volume: one that has all blocks, and snapshots with a part of them.
+    /// Layers per volume: a base layer with all blocks, and snapshots with some.
     pub layers: u32,
-    /// Extents of a snapshot.
+    /// Extents per snapshot.
     pub extents: u32,
-    /// Blocks of the disk: volumes share them.
+    /// Blocks of the disk, which volumes share.
     pub disk: u32,
 }
 
-impl Default for Shape {
+impl Default for DiskShape {
     fn default() -> Self {
         Self { volumes: 32, blocks: 1 << 14, layers: 32, extents: 256, disk: 1 << 12 }
     }
 }
 
-/// The disk.
+/// Disk.
 #[derive(Debug)]
 pub struct Disk {
     volumes: Vec<u32>,
     layers: Vec<[u32; 2]>,
     extents: Vec<[u32; 3]>,
     data: Vec<u8>,
-    /// Block by block where each volume's is, as painting says: to check with.
+    /// Expected disk block of each block of each volume, from painting the layers; for checks.
     painted: Vec<Vec<u32>>,
 }
 
 impl Disk {
-    /// Drawn from a seed.
+    /// Creates a disk from a seed.
     ///
     /// # Panics
-    /// When something of the shape is zero, or a volume has fewer blocks than a snapshot has extents.
+    /// Panics if a field of `shape` is zero, or if a volume has fewer blocks than a snapshot has extents.
     #[must_use]
-    pub fn new(shape: Shape, seed: u64) -> Self {
-        let Shape { volumes, blocks, layers, extents, disk } = shape;
+    pub fn new(shape: DiskShape, seed: u64) -> Self {
+        let DiskShape { volumes, blocks, layers, extents, disk } = shape;
         assert!(volumes > 0 && layers > 0 && disk > 2 * BLOCKS_MAX && blocks >= extents.max(BLOCKS_MAX), "{shape:?}");
         let mut random = Random::new(seed);
         let data = (0..disk as usize * BLOCK / 8).flat_map(|_| random.bits().to_le_bytes()).collect();
@@ -87,13 +87,13 @@ impl Disk {
         new
     }
 
-    /// How many volumes.
+    /// Number of volumes.
     #[must_use]
     pub fn volumes(&self) -> u32 {
         self.volumes[0]
     }
 
-    /// What a block of a volume has; none where the read is not let through.
+    /// Expected content of a block of a volume; none if the read is not admitted.
     #[must_use]
     pub fn painted(&self, volume: u32, lba: u32) -> Option<&[u8]> {
         let class = *self.volumes.get((1 + volume as usize) * VOLUME + 3)?;
@@ -105,7 +105,7 @@ impl Disk {
         &self.data[at as usize * BLOCK..][..BLOCK]
     }
 
-    /// Where the newest layer that has a block says that it is.
+    /// Address of a block on the disk, from the newest layer that has the block.
     fn address(&self, volume: u32, lba: u32) -> Option<u32> {
         let &[first, count, ..] = self.volumes.get((1 + volume as usize) * VOLUME..)? else { return None };
         let layers = self.layers.get(first as usize..)?.get(..count as usize)?;
@@ -117,9 +117,9 @@ impl Disk {
         })
     }
 
-    /// `qos`, on the processor, and on devices that run functions of the host.
+    /// Task `qos`, for the processor and for devices that run host functions.
     #[must_use]
-    pub fn qos(self: &Arc<Self>) -> Code {
+    pub fn qos(self: &Arc<Self>) -> TaskCode {
         let disk = Arc::clone(self);
         let qos = move |input: &[u8], output: &mut [u8]| {
             for (read, out) in reads(input)?.zip(output.chunks_exact_mut(READ)) {
@@ -134,19 +134,20 @@ impl Disk {
             }
             Ok(input.len())
         };
-        Code::Host(Arc::new(qos), Length::AsInput)
+        TaskCode::Host(Arc::new(qos), AnswerLength::AsInput)
     }
 
-    /// `block-address`, as `qos`: the data of all reads, which have as many blocks as the first, and a byte for each,
-    /// which is 0 where it was let through.
+    /// Task `block-address`, for the same devices as `qos`: data of all reads, which have as many blocks as the first
+    /// read, and one byte per read: 0 if the read is admitted.
     #[must_use]
-    pub fn block_address(self: &Arc<Self>) -> Code {
+    pub fn block_address(self: &Arc<Self>) -> TaskCode {
         let disk = Arc::clone(self);
-        Code::host(move |input, output| {
+        TaskCode::host(move |input, output| {
             let reads = reads(input)?;
             let (count, blocks) = (reads.len(), if input.is_empty() { 0 } else { word(input, 1).min(BLOCKS_MAX) });
             let length = answer_len(count, blocks);
-            let output = output.get_mut(..length).ok_or_else(|| AppError(format!("no room for {length} bytes")))?;
+            let output =
+                output.get_mut(..length).ok_or_else(|| AppError(format!("output too short for {length} bytes")))?;
             let (data, refused) = output.split_at_mut(count * blocks as usize * BLOCK);
             let mut places = data.chunks_exact_mut(BLOCK);
             for (read, refused) in reads.zip(refused) {
@@ -164,7 +165,7 @@ impl Disk {
         })
     }
 
-    /// Both, as kernels.
+    /// Both tasks as kernels.
     #[must_use]
     pub fn kernels(&self) -> [Kernel; 2] {
         let table = |words: &mut dyn Iterator<Item = u32>| -> Bytes {
@@ -174,7 +175,7 @@ impl Disk {
             source: include_str!("blocks.cl").to_owned(),
             entry: entry.to_owned(),
             options: String::new(),
-            items: Items::PerInput(items),
+            items: WorkItemCount::PerInput(items),
             group: 16,
             length,
             tables,
@@ -184,12 +185,15 @@ impl Disk {
             (&mut self.layers.iter().flatten().copied(), &mut self.extents.iter().flatten().copied());
         let tables = vec![volumes.clone(), table(layers), table(extents), Bytes::from(self.data.clone())];
         let each = READ / BLOCKS_MAX as usize;
-        [kernel("qos", READ, Length::AsInput, vec![volumes]), kernel("block_address", each, Length::Any, tables)]
+        [
+            kernel("qos", READ, AnswerLength::AsInput, vec![volumes]),
+            kernel("block_address", each, AnswerLength::Any, tables),
+        ]
     }
 }
 
-/// Extents of a layer, in order; one in each `gap` blocks, or all blocks if that is 0.
-fn extents_of(random: &mut Random, shape: Shape, gap: u32, least: u32) -> Vec<[u32; 3]> {
+/// Extents of a layer, in order: one per `gap` blocks, or all blocks if `gap` is 0.
+fn extents_of(random: &mut Random, shape: DiskShape, gap: u32, least: u32) -> Vec<[u32; 3]> {
     let (mut extents, mut from) = (Vec::new(), 0);
     while from < shape.blocks {
         let most = if gap == 0 { BLOCKS_MAX } else { (gap / 8).max(least) };
@@ -200,13 +204,13 @@ fn extents_of(random: &mut Random, shape: Shape, gap: u32, least: u32) -> Vec<[u
     extents
 }
 
-/// Bytes of an answer to so many reads of so many blocks.
+/// Bytes of the answer to `reads` reads of `blocks` blocks.
 #[must_use]
 pub const fn answer_len(reads: usize, blocks: u32) -> usize {
     reads * blocks as usize * BLOCK + reads
 }
 
-/// A read.
+/// Encodes a read request.
 #[must_use]
 pub fn read(volume: u32, blocks: u32, lba: u32) -> [u8; READ] {
     let mut read = [0; READ];
@@ -220,7 +224,7 @@ fn reads(input: &[u8]) -> Result<std::slice::ChunksExact<'_, u8>, AppError> {
     if reads.remainder().is_empty() {
         return Ok(reads);
     }
-    Err(AppError(format!("{} bytes are no number of reads of {READ}", input.len())))
+    Err(AppError(format!("{} bytes are not a multiple of the {READ} bytes of a read", input.len())))
 }
 
 fn word(read: &[u8], at: usize) -> u32 {

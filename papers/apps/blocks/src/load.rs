@@ -1,61 +1,61 @@
-//! Reads, a message of them at a time, and what they must answer.
+//! Workload of read messages with their expected answers.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use apps_load::Random;
-use apps_offload::{Ask, Memo, Task, Workload};
+use apps_offload::{AppWorkload, Memo, MessageSpec, Task};
 use bytes::Bytes;
 use pathcall_place::Application;
-use pathcall_place::device::Code;
+use pathcall_place::device::TaskCode;
 
-use crate::disk::{BLOCK, BLOCKS_MAX, Disk, READ, Shape, answer_len, read};
+use crate::disk::{BLOCK, BLOCKS_MAX, Disk, DiskShape, READ, answer_len, read};
 
-/// Types of requests, and blocks of their reads.
+/// Request types, with the number of blocks per read.
 const KINDS: [(&str, u32); 2] = [("READ4K", 1), ("READ64K", BLOCKS_MAX)];
 
-/// What is read.
+/// Parameters of the reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reads {
-    /// How large the disk is, and what is on it.
-    pub shape: Shape,
-    /// Share of the messages whose reads are of 64 KiB; of the others they are of 4 KiB.
+    /// Size of the disk.
+    pub shape: DiskShape,
+    /// Share of the messages with reads of 64 KiB; the others have reads of 4 KiB.
     pub large: f64,
-    /// Messages, each full.
+    /// Number of messages, each with as many reads as fit.
     pub messages: usize,
-    /// Times that they are sent.
+    /// Number of times that the messages are sent.
     pub rounds: usize,
-    /// All that is drawn is drawn from this.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// A disk and its messages.
+/// Disk with prepared messages.
 #[derive(Debug)]
-pub struct Load {
+pub struct BlockLoad {
     disk: Arc<Disk>,
-    made: Vec<Made>,
+    prepared: Vec<PreparedMessage>,
     sample: Bytes,
     /// Bytes of the longest answer.
     answer_max: usize,
     rounds: usize,
-    /// What an emulated accelerator has answered, task by task.
+    /// Cached answers of an emulated accelerator, for each task.
     memos: [Arc<Memo>; 2],
 }
 
 #[derive(Debug)]
-struct Made {
-    /// Which of [`KINDS`].
+struct PreparedMessage {
+    /// Index in [`KINDS`].
     kind: usize,
-    /// Of each read: volume and first block.
+    /// Volume and first block of each read.
     reads: Vec<(u32, u32)>,
     payload: Bytes,
 }
 
-impl Load {
-    /// As many reads in a message as its trip has bytes for.
+impl BlockLoad {
+    /// Creates messages with as many reads as fit into a trip.
     ///
     /// # Errors
-    /// The application's file lacks a type of request, or it has no room for a read.
+    /// Returns an error if the application file lacks a request type, or has no room for a read.
     pub fn new(application: &Application, reads: Reads) -> Result<Self> {
         let mut random = Random::new(reads.seed);
         let disk = Arc::new(Disk::new(reads.shape, random.bits()));
@@ -64,24 +64,24 @@ impl Load {
         let counts = [small?, large?];
         let mut message = |kind: usize| {
             let (blocks, shape) = (KINDS[kind].1, reads.shape);
-            // Some go beyond the end, and are not let through.
+            // Some reads exceed the end of the volume, and are not admitted.
             let (volumes, ends) = (u64::from(shape.volumes), u64::from(shape.blocks));
             let mut draw = |_| (random.below(volumes) as u32, random.below(ends) as u32);
             let reads: Vec<_> = (0..counts[kind]).map(&mut draw).collect();
             let payload = reads.iter().flat_map(|(volume, lba)| read(*volume, blocks, *lba)).collect::<Vec<u8>>();
-            Made { kind, reads, payload: payload.into() }
+            PreparedMessage { kind, reads, payload: payload.into() }
         };
         let sample = message(0).payload;
         let mut kinds = Random::new(reads.seed ^ 1);
-        let made = (0..reads.messages).map(|_| message(usize::from(kinds.happens(reads.large)))).collect();
+        let prepared = (0..reads.messages).map(|_| message(usize::from(kinds.happens(reads.large)))).collect();
         let longest = KINDS.iter().zip(counts).map(|((_, blocks), count)| answer_len(count, *blocks));
         let answer_max = longest.max().unwrap_or(0);
-        Ok(Self { disk, made, sample, answer_max, rounds: reads.rounds, memos: Default::default() })
+        Ok(Self { disk, prepared, sample, answer_max, rounds: reads.rounds, memos: Default::default() })
     }
 
-    /// The sample, as the requester lets it through.
-    fn let_through(&self) -> Bytes {
-        let Code::Host(qos, _) = self.disk.qos() else { return self.sample.clone() };
+    /// Sample message after admission by the requester.
+    fn admitted_sample(&self) -> Bytes {
+        let TaskCode::Host(qos, _) = self.disk.qos() else { return self.sample.clone() };
         let mut out = vec![0; self.sample.len()];
         let done = qos(&self.sample, &mut out);
         debug_assert!(done.is_ok(), "{done:?}");
@@ -89,25 +89,25 @@ impl Load {
     }
 }
 
-/// Reads in a message of that type.
+/// Number of reads per message of this type.
 fn count(application: &Application, kind: &str) -> Result<usize> {
     let file = &application.file;
     let request = application.requests.iter().find(|request| request.name == kind);
     let request = request.with_context(|| format!("{file} has no request `{kind}`"))?;
     let bytes = request.dataflows[0].trips[0].there.iter().map(|link| link.bytes).max().unwrap_or(0);
     let count = bytes as usize / READ;
-    ensure!(count > 0, "{file}: {kind} has no room for a read of {READ} bytes on its first trip");
+    ensure!(count > 0, "{file}: first trip of {kind} has no room for a read of {READ} bytes");
     Ok(count)
 }
 
-impl Workload for Load {
+impl AppWorkload for BlockLoad {
     fn name(&self) -> &'static str {
         "blocks"
     }
 
     fn tasks(&self) -> Vec<Task> {
-        let task = |name, (cpu, memo): (Code, &Arc<Memo>), kernel, answer_max, sample| {
-            let acc = vec![memo.of(&cpu), Code::OpenCl(Clone::clone(&kernel)), Code::Cuda(kernel)];
+        let task = |name, (cpu, memo): (TaskCode, &Arc<Memo>), kernel, answer_max, sample| {
+            let acc = vec![memo.wrap(&cpu), TaskCode::OpenCl(Clone::clone(&kernel)), TaskCode::Cuda(kernel)];
             Task { name, cpu, acc, answer_max, sample }
         };
         let [qos, block_address] = self.disk.kernels();
@@ -119,23 +119,23 @@ impl Workload for Load {
                 (self.disk.block_address(), of_address),
                 block_address,
                 self.answer_max,
-                self.let_through(),
+                self.admitted_sample(),
             ),
         ]
     }
 
     fn messages(&self) -> usize {
-        self.made.len() * self.rounds
+        self.prepared.len() * self.rounds
     }
 
-    fn ask(&self, at: usize) -> Ask {
-        let Made { kind, reads, payload } = &self.made[at % self.made.len()];
+    fn ask(&self, at: usize) -> MessageSpec {
+        let PreparedMessage { kind, reads, payload } = &self.prepared[at % self.prepared.len()];
         let (address, operations) = (u64::from(reads[0].0), reads.len() as u64);
-        Ask { kind: KINDS[*kind].0, address, message: 0, payload: payload.clone(), operations }
+        MessageSpec { kind: KINDS[*kind].0, address, message: 0, payload: payload.clone(), operations }
     }
 
     fn check(&mut self, at: usize, answer: &[u8]) -> Result<(), String> {
-        let Made { kind, reads, .. } = &self.made[at % self.made.len()];
+        let PreparedMessage { kind, reads, .. } = &self.prepared[at % self.prepared.len()];
         let blocks = KINDS[*kind].1;
         let expected = answer_len(reads.len(), blocks);
         if answer.len() != expected {
@@ -144,13 +144,13 @@ impl Workload for Load {
         let (data, refused) = answer.split_at(expected - reads.len());
         for ((got, refused), (volume, lba)) in data.chunks_exact(blocks as usize * BLOCK).zip(refused).zip(reads) {
             let painted = (*lba..lba + blocks).map(|lba| self.disk.painted(*volume, lba));
-            // All of it, or nothing.
+            // Either all blocks, or none.
             let right = match painted.clone().collect::<Option<Vec<_>>>() {
                 Some(painted) => *refused == 0 && got.chunks_exact(BLOCK).eq(painted),
                 None => *refused == 1 && got.iter().all(|byte| *byte == 0),
             };
             if !right {
-                return Err(format!("{blocks} blocks from {lba} of volume {volume}: other data (refused: {refused})"));
+                return Err(format!("{blocks} blocks from {lba} of volume {volume}: wrong data (refused: {refused})"));
             }
         }
         Ok(())

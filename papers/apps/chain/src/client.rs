@@ -1,4 +1,4 @@
-//! Who writes and reads: finds head and tail, and repeats what failed.
+//! Client of the chain: finds head and tail, and repeats failed calls.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::pb::master_client::MasterClient;
 use crate::pb::update::Effect;
 use crate::pb::{self, ReadRequest, Update, Value, View, WatchRequest, WriteRequest};
 
-/// A failed call is repeated when the view changes, or after this.
+/// Maximum wait before a failed call is repeated; a new view ends the wait.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A client: one operation at a time.
+/// Client that runs one operation at a time.
 #[derive(Debug)]
 pub struct Client {
     id: u64,
@@ -27,23 +27,23 @@ pub struct Client {
     chains: BTreeMap<String, ChainClient<pathcall::Channel>>,
     node: Node,
     options: CallOptions,
-    give_up: Duration,
+    retry_time: Duration,
     nested: bool,
     repeats: u64,
 }
 
 #[derive(Debug)]
-enum Ask {
+enum ClientRequest {
     Write(WriteRequest),
     Read(ReadRequest),
 }
 
 impl Client {
-    /// A client of the chain that the master at this URL keeps. It repeats what fails for `give_up`.
+    /// Creates a client of the chain whose master has this URL. The client repeats failed calls for `retry_time`.
     ///
     /// # Errors
-    /// When the URL is none.
-    pub fn new(master: &str, node: Node, options: CallOptions, give_up: Duration) -> Result<Self> {
+    /// Returns an error if the URL is invalid.
+    pub fn new(master: &str, node: Node, options: CallOptions, retry_time: Duration) -> Result<Self> {
         let master = MasterClient::new(nodes::channel(master, &pb::PATHCALL, &node, options)?);
         Ok(Self {
             id: rand::random(),
@@ -53,75 +53,75 @@ impl Client {
             chains: BTreeMap::new(),
             node,
             options,
-            give_up,
+            retry_time,
             nested: false,
             repeats: 0,
         })
     }
 
-    /// Has each node call the next and wait for it, from now on: nested remote calls.
+    /// Selects nested remote calls: each node calls the next one and waits for its answer.
     pub fn nest(&mut self, nested: bool) {
         self.nested = nested;
     }
 
-    /// How often it has repeated a call.
+    /// Number of repeated calls.
     #[must_use]
     pub fn repeats(&self) -> u64 {
         self.repeats
     }
 
-    /// Writes once, however often it has to ask; the value of the key after that.
+    /// Updates a key exactly once, with as many attempts as needed; returns the new value.
     ///
     /// # Errors
-    /// The last call's, when it gives up: it may have written, or not.
+    /// Returns the error of the last attempt when the time is over. The update may have taken effect or not.
     pub async fn write(&mut self, key: &str, effect: Effect) -> Result<String, Status> {
         self.seq += 1;
         let update = Update { client: self.id, seq: self.seq, key: key.to_owned(), effect: Some(effect) };
         let request = WriteRequest { update: Some(update), nested: self.nested };
-        Ok(self.repeat(&Ask::Write(request)).await?.value.unwrap_or_default())
+        Ok(self.repeat(&ClientRequest::Write(request)).await?.value.unwrap_or_default())
     }
 
-    /// The value of a key.
+    /// Reads the value of a key.
     ///
     /// # Errors
-    /// The last call's, when it gives up.
+    /// Returns the error of the last attempt when the time is over.
     pub async fn read(&mut self, key: &str) -> Result<Option<String>, Status> {
-        Ok(self.repeat(&Ask::Read(ReadRequest { key: key.to_owned() })).await?.value)
+        Ok(self.repeat(&ClientRequest::Read(ReadRequest { key: key.to_owned() })).await?.value)
     }
 
-    async fn repeat(&mut self, ask: &Ask) -> Result<Value, Status> {
+    async fn repeat(&mut self, ask: &ClientRequest) -> Result<Value, Status> {
         let began = Instant::now();
         loop {
             match self.once(ask).await {
-                Err(status) if is_passing(&status) && began.elapsed() < self.give_up => {
+                Err(status) if is_transient(&status) && began.elapsed() < self.retry_time => {
                     self.repeats += u64::from(self.view.number > 0);
-                    self.look().await;
+                    self.refresh_view().await;
                 }
                 done => return done,
             }
         }
     }
 
-    async fn once(&mut self, ask: &Ask) -> Result<Value, Status> {
+    async fn once(&mut self, ask: &ClientRequest) -> Result<Value, Status> {
         if self.view.number == 0 {
             return Err(Status::unavailable("the master does not answer"));
         }
         let mut replies = match ask {
-            Ask::Write(request) => {
+            ClientRequest::Write(request) => {
                 let head = self.view.members.first().map(|head| head.url.clone());
                 self.chain(head)?.write(self.limited(request.clone())).await?
             }
-            Ask::Read(request) => {
+            ClientRequest::Read(request) => {
                 let tail = self.view.members.last().map(|tail| tail.url.clone());
                 self.chain(tail)?.read(self.limited(request.clone())).await?
             }
         };
         let value = replies.get_mut().message().await?;
-        value.ok_or_else(|| Status::unavailable("the call is complete, and nobody replied"))
+        value.ok_or_else(|| Status::unavailable("the call completed without a reply"))
     }
 
-    /// Gets the next view, or this one again if that does not change soon.
-    async fn look(&mut self) {
+    /// Waits for the next view; returns with the old view after a pause.
+    async fn refresh_view(&mut self) {
         let mut master = self.master.clone();
         let number = self.view.number + 1;
         let watch = async move {
@@ -129,11 +129,11 @@ impl Client {
             replies.into_inner().message().await.ok()?
         };
         let began = Instant::now();
-        // The first one takes the time to connect.
-        let wait = if self.view.number == 0 { self.give_up } else { PAUSE };
+        // The first call needs time to connect.
+        let wait = if self.view.number == 0 { self.retry_time } else { PAUSE };
         match timeout(wait, watch).await {
             Ok(Some(view)) => self.view = view,
-            // The master is not there: no sooner than else.
+            // The master is unreachable: wait as long as in the other case.
             Ok(None) => tokio::time::sleep(PAUSE.saturating_sub(began.elapsed())).await,
             Err(_) => {}
         }
@@ -156,7 +156,7 @@ impl Client {
     }
 }
 
-/// Whether it may go well another time. A server that stops in the middle of a call says many things.
-fn is_passing(status: &Status) -> bool {
+/// True if another attempt may succeed. A server that stops during a call returns various status codes.
+fn is_transient(status: &Status) -> bool {
     !matches!(status.code(), Code::InvalidArgument | Code::Aborted | Code::Unimplemented | Code::OutOfRange)
 }

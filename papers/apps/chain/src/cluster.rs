@@ -1,10 +1,10 @@
-//! A chain in one process, of whose nodes each can be killed.
+//! Chain in one process, with nodes that can be killed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apps_report::nodes::{self, Host};
+use apps_report::nodes::{self, NodeServer};
 use pathcall::delegate::{Node, NodeConfig};
 use tokio::runtime::{Builder, Runtime};
 
@@ -14,17 +14,17 @@ use crate::serve;
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Master and nodes, on free ports of the loopback.
+/// Master and nodes on free ports of the loopback.
 #[derive(Debug)]
 pub struct Cluster {
-    master: Host,
+    master: NodeServer,
     nodes: Vec<Killable>,
     members: Vec<Member>,
     lease: Duration,
     calls: Node,
 }
 
-/// A node with a runtime of its own: all that it does ends with that, in the middle of whatever it is.
+/// Node with its own runtime. Shutting down the runtime stops the node at any point.
 #[derive(Debug)]
 struct Killable(Option<Runtime>);
 
@@ -43,16 +43,17 @@ impl Drop for Killable {
 }
 
 impl Cluster {
-    /// Starts so many nodes.
+    /// Starts a chain of `nodes` nodes.
     ///
     /// # Errors
-    /// When there are no ports, or no threads.
+    /// Returns an error if no port is free or no thread can be started.
     pub async fn start(nodes: u32, lease: Duration) -> Result<Self> {
         let listener = nodes::bind(ANY).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let (mut members, mut runtimes) = (Vec::new(), Vec::new());
         for id in 0..nodes {
-            let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().context("no threads")?;
+            let runtime =
+                Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start a runtime")?;
             let url = url.clone();
             let node = async move { serve::node(id, &url, lease, NodeConfig::default(), ANY).await };
             let started = runtime.spawn(node);
@@ -61,25 +62,25 @@ impl Cluster {
             members.push(Member { id, node: host.serving.address().to_string(), url: host.url });
         }
         let master = serve::master(members.clone(), lease, listener).await?;
-        let calls = Node::start(&NodeConfig::default()).await.context("no node for calls")?.0;
+        let calls = Node::start(&NodeConfig::default()).await.context("cannot start a node for calls")?.0;
         Ok(Self { master, nodes: runtimes, members, lease, calls })
     }
 
-    /// A client of it.
+    /// Creates a client.
     ///
     /// # Errors
-    /// Never, here.
-    pub fn client(&self, give_up: Duration) -> Result<Client> {
-        Client::new(&self.master.url, self.calls.clone(), serve::options(self.lease), give_up)
+    /// Never, because the URL is valid.
+    pub fn client(&self, retry_time: Duration) -> Result<Client> {
+        Client::new(&self.master.url, self.calls.clone(), serve::options(self.lease), retry_time)
     }
 
-    /// Its nodes at first, from head to tail.
+    /// Initial members, from head to tail.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// Kills a node; once is enough.
+    /// Kills a node; has no effect on a dead node.
     pub fn kill(&mut self, node: u32) {
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.kill();

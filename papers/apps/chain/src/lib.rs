@@ -1,27 +1,27 @@
-//! Chain replication (van Renesse and Schneider, OSDI '04): a store of keys and values on several nodes that
-//! any but one of them may be lost of.
+//! Chain replication (van Renesse and Schneider, OSDI '04): a key-value store on several nodes that survives the loss
+//! of all nodes but one.
 //!
 //! ```text
-//! client ── write ─► head ─► … ─► tail ─┐          passed on: each node applies it first
+//! client ── write ─► head ─► … ─► tail ─┐          delegated: each node applies the write first
 //!    ▲  └── read ────────────────► tail ┤
-//!    └──────────────── value ───────────┘          straight from the tail
+//!    └──────────────── value ───────────┘          directly from the tail
 //! nodes ── renew ─► master ── view ─► nodes, clients
 //! ```
 //!
-//! [`replica`] and [`master`] decide everything and know no network: [`sim`] runs them in a faulty one, and
-//! [`linear`] judges what its clients saw; [`serve`] runs them as servers, which
-//! [`client`] calls; [`cluster`] is several of them in one process.
+//! [`replica`] and [`master`] are state machines without a network. [`sim`] runs them in a faulty network, and
+//! [`linearizability`] checks the histories of its clients. [`serve`] runs them as servers, [`client`] calls the
+//! servers, and [`cluster`] is a chain in one process.
 //!
-//! What is done once is decided here and not below: an update carries its client's number, and the numbers of
-//! the last updates are part of what is replicated. A record kept by the node that a call first came to would
-//! be lost with just the node whose crash made the client repeat the call.
+//! Duplicates are detected here, not in a lower layer: an update carries its client's number, and the chain replicates
+//! the numbers of the last updates. A record at the node that received a call first would be lost with that node,
+//! exactly when its crash makes the client repeat the call.
 //!
-//! The master is one, and keeps the view in memory (van Renesse and Schneider have it replicated by Paxos);
-//! nodes leave, and do not come back.
+//! There is one master, which keeps the view in memory (van Renesse and Schneider replicate it by Paxos). Nodes that
+//! have left do not come back.
 
 pub mod client;
 pub mod cluster;
-pub mod linear;
+pub mod linearizability;
 pub mod master;
 pub mod replica;
 pub mod serve;

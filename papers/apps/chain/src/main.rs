@@ -1,4 +1,4 @@
-//! `chain`: a master, a node, a client; or all of them in one process, where a node is killed.
+//! Command `chain`: a master, a node, a client, or all in one process with a killed node.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use chain::{serve, sim};
 use clap::{Args, Parser, Subcommand};
 use pathcall::delegate::{Node, NodeConfig};
 
-/// A store that is replicated along a chain of nodes.
+/// Key-value store that is replicated along a chain of nodes.
 #[derive(Debug, Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -23,33 +23,33 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Keeps the chain: removes nodes that have crashed
+    /// Runs the master: removes crashed nodes from the chain
     Master(MasterArgs),
-    /// Is a node of the chain
-    Serve(Serve),
+    /// Runs a node of the chain
+    Serve(ServeArgs),
     /// Sets the value of a key
     Put {
         #[command(flatten)]
-        ask: Ask,
+        ask: ClientArgs,
         key: String,
         value: String,
     },
-    /// Adds to the end of a key's value
+    /// Appends to the value of a key
     Append {
         #[command(flatten)]
-        ask: Ask,
+        ask: ClientArgs,
         key: String,
         value: String,
     },
     /// Prints the value of a key
     Get {
         #[command(flatten)]
-        ask: Ask,
+        ask: ClientArgs,
         key: String,
     },
-    /// Runs a chain in one process: prints medians, kills a node, checks what is there
-    Demo(Demo),
-    /// Judges simulated chains, from seeds
+    /// Runs a chain in one process: prints medians, kills a node, checks the values
+    Demo(DemoArgs),
+    /// Checks simulated chains for linearizability, one per seed
     Sim {
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
@@ -58,7 +58,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct MasterArgs {
-    /// A node, from head to tail: where others pass calls on to, and where callers find it
+    /// Address for other nodes and address for callers of each node, from head to tail
     #[arg(long = "node", value_name = "NODE/LISTEN", required = true, value_parser = node_and_listen)]
     nodes: Vec<(SocketAddr, SocketAddr)>,
     #[arg(long, default_value = "127.0.0.1:7800")]
@@ -69,7 +69,7 @@ struct MasterArgs {
 
 #[derive(Debug, Clone, Copy, Args)]
 struct Lease {
-    /// A node that is not heard of for so long has crashed, in milliseconds
+    /// Lease: a node that is silent for this time has crashed, in milliseconds
     #[arg(long = "lease", value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=10_000))]
     ms: u64,
 }
@@ -81,14 +81,14 @@ impl Lease {
 }
 
 #[derive(Debug, Args)]
-struct Serve {
-    /// Its place in the master's list: 0 for the head
+struct ServeArgs {
+    /// Index in the master's list: 0 for the head
     #[arg(long)]
     id: u32,
-    /// Where others pass calls on to
+    /// Address for other nodes
     #[arg(long)]
     node: SocketAddr,
-    /// Where callers find it
+    /// Address for callers
     #[arg(long)]
     listen: SocketAddr,
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7800")]
@@ -98,13 +98,13 @@ struct Serve {
 }
 
 #[derive(Debug, Args)]
-struct Ask {
+struct ClientArgs {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7800")]
     master: String,
-    /// This host's address, where the nodes reach it
+    /// Address of this host, as seen by the nodes
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     at: IpAddr,
-    /// Repeats what fails for so long, in seconds
+    /// Time for which failed calls are repeated, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=3600))]
     give_up: u64,
     #[command(flatten)]
@@ -112,10 +112,10 @@ struct Ask {
 }
 
 #[derive(Debug, Args)]
-struct Demo {
+struct DemoArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=32))]
     nodes: u32,
-    /// Writes each way
+    /// Writes of each variant
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
     #[command(flatten)]
@@ -134,12 +134,12 @@ async fn run(command: Command) -> Result<()> {
             let node = NodeConfig::default().listen(args.node);
             let host = serve::node(args.id, &args.master, args.lease.time(), node, args.listen).await?;
             println!("node {}: {}", args.id, host.url);
-            tokio::signal::ctrl_c().await.context("no signals")
+            tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
         }
         Command::Put { ask, key, value } => write(ask, &key, Effect::Put(value)).await,
         Command::Append { ask, key, value } => write(ask, &key, Effect::Append(value)).await,
         Command::Get { ask, key } => {
-            let value = client(&ask).await?.read(&key).await.map_err(said)?;
+            let value = client(&ask).await?.read(&key).await.map_err(status_error)?;
             println!("{}", value.with_context(|| format!("{key:?} has no value"))?);
             Ok(())
         }
@@ -148,7 +148,7 @@ async fn run(command: Command) -> Result<()> {
             for seed in 0..seeds {
                 sim::run(seed, None).map_err(anyhow::Error::msg)?;
             }
-            println!("{seeds} chains, and every history is linearizable");
+            println!("{seeds} chains, all histories are linearizable");
             Ok(())
         }
     }
@@ -163,31 +163,31 @@ async fn master(args: MasterArgs) -> Result<()> {
     let members = (0..).zip(args.nodes).map(member).collect();
     let host = serve::master(members, args.lease.time(), nodes::bind(args.listen).await?).await?;
     println!("master: {}", host.url);
-    tokio::signal::ctrl_c().await.context("no signals")
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
 }
 
-async fn client(ask: &Ask) -> Result<Client> {
+async fn client(ask: &ClientArgs) -> Result<Client> {
     let config = NodeConfig::default().listen(SocketAddr::new(ask.at, 0));
-    let node = Node::start(&config).await.with_context(|| format!("no node at {}", ask.at))?.0;
+    let node = Node::start(&config).await.with_context(|| format!("cannot start a node at {}", ask.at))?.0;
     Client::new(&ask.master, node, serve::options(ask.lease.time()), Duration::from_secs(ask.give_up))
 }
 
-async fn write(ask: Ask, key: &str, effect: Effect) -> Result<()> {
-    println!("{}", client(&ask).await?.write(key, effect).await.map_err(said)?);
+async fn write(ask: ClientArgs, key: &str, effect: Effect) -> Result<()> {
+    println!("{}", client(&ask).await?.write(key, effect).await.map_err(status_error)?);
     Ok(())
 }
 
-async fn demo(args: Demo) -> Result<()> {
+async fn demo(args: DemoArgs) -> Result<()> {
     let mut cluster = Cluster::start(args.nodes, args.lease.time()).await?;
     let mut client = cluster.client(Duration::from_secs(30))?;
-    client.write("demo", Effect::Put(String::new())).await.map_err(said)?;
+    client.write("demo", Effect::Put(String::new())).await.map_err(status_error)?;
     let mut times = [Vec::new(), Vec::new()];
     for call in 0..args.calls {
-        // Each goes first in turn.
+        // The variants take turns.
         for nested in [call % 2 == 0, call % 2 == 1] {
             client.nest(nested);
             let began = Instant::now();
-            client.write("demo", Effect::Append("x".to_owned())).await.map_err(said)?;
+            client.write("demo", Effect::Append("x".to_owned())).await.map_err(status_error)?;
             times[usize::from(nested)].push(began.elapsed());
         }
     }
@@ -197,7 +197,7 @@ async fn demo(args: Demo) -> Result<()> {
     client.nest(false);
     cluster.kill(0);
     let began = Instant::now();
-    let value = client.write("demo", Effect::Append("x".to_owned())).await.map_err(said)?;
+    let value = client.write("demo", Effect::Append("x".to_owned())).await.map_err(status_error)?;
     println!("the head is killed: the next write took {} ms", began.elapsed().as_millis());
     let expected = 2 * args.calls as usize + 1;
     ensure!(value.len() == expected, "{} updates took effect, expected {expected}", value.len());
@@ -210,7 +210,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-fn said(status: tonic::Status) -> anyhow::Error {
+fn status_error(status: tonic::Status) -> anyhow::Error {
     anyhow::anyhow!("{}", status.message().to_owned())
 }
 

@@ -1,15 +1,15 @@
-//! A node of the chain: what it does with writes, reads, and a new view. Pure: nothing here waits or sends.
+//! State machine of a node: writes, reads, and view changes, without I/O.
 //!
 //! ```text
-//! write (head), pass (others) ─▶ Next: Pass it to the successor │ Reply, at the tail │ Missing: recall first
+//! write (head), pass (others) ─▶ NextStep: Pass to the successor │ Reply, at the tail │ Missing: recall first
 //! read (tail, with a lease)   ─▶ the value
 //! ```
 //!
-//! Every update has a number, given by the head. A node applies them in order, each once, before it passes it
-//! on: so each has all that its successor has (the Update Propagation Invariant), and what the tail has is
-//! decided for good. Messages between nodes may be lost, repeated or late: who gets an update too early recalls
-//! those before from its predecessor; who gets one again passes it on again, for who repeats it has no answer.
-//! Between views nothing is passed: an update of another view is refused, and its client repeats it.
+//! The head numbers all updates. A node applies updates in order, each once, before it passes them on: so each node has
+//! all updates of its successor (the Update Propagation Invariant), and the tail's state is final. Messages between
+//! nodes may be lost, repeated or late. A node that receives an update too early recalls the missing ones from its
+//! predecessor. A node that receives an update again passes it on again, because the sender has no answer. Updates of
+//! another view are rejected, and their clients repeat them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,91 +17,91 @@ use std::time::Duration;
 use crate::pb::update::Effect;
 use crate::pb::{Done, Entry, History, PassRequest, State, Update, View};
 
-/// Last updates that a node keeps for its successor; who lacks more gets the whole state.
+/// Updates that a node keeps for its successor. A successor that lacks more receives the whole state.
 const LOG_MAX: usize = 1024;
-/// Clients whose last writes are known. One that was silent while so many others wrote is forgotten: a repeat
-/// of its last write would take effect again.
+/// Clients whose last write is remembered. If more clients write meanwhile, the oldest is forgotten, and a repeat of
+/// its last write takes effect again.
 const CLIENTS_MAX: usize = 1 << 16;
 
-/// A node.
+/// Node of the chain.
 #[derive(Debug)]
 pub struct Replica {
     id: u32,
     view: View,
-    /// Until when it may answer reads, where it is the tail.
+    /// End of the lease: until then a tail may answer reads.
     lease: Duration,
     applied: u64,
     values: BTreeMap<String, String>,
     done: BTreeMap<u64, Done>,
-    /// The clients of `done`, by the number of their last update.
+    /// Clients in `done`, by the number of their last update.
     by_number: BTreeMap<u64, u64>,
-    /// The last updates, up to `applied`.
+    /// Last updates, up to `applied`.
     log: VecDeque<Entry>,
     mutant: Option<Mutant>,
 }
 
-/// What an update leads to.
+/// Next step of an update.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Next {
-    /// It goes on to this node.
+pub enum NextStep {
+    /// Pass the update on to this node.
     Pass(u32, PassRequest),
-    /// It is done, and this is the value.
+    /// Reply with this value.
     Reply(String),
-    /// This node lacks what comes before: it has to recall that from its predecessor, and take the update again.
+    /// Recall the missing updates from the predecessor, and process this update again.
     Missing {
-        /// The predecessor.
+        /// Predecessor.
         from: u32,
-        /// The last number that is here.
+        /// Number of the last update of this node.
         after: u64,
     },
 }
 
-/// Why a node does not do what it is asked.
+/// Reason for rejecting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Writes are the head's.
+    /// Only the head accepts writes.
     #[error("node {0} is not the head")]
     NotHead(u32),
-    /// Reads are the tail's.
-    #[error("node {0} is not the tail, or its lease is over")]
+    /// Only the tail answers reads.
+    #[error("node {0} is not the tail, or its lease has expired")]
     NotTail(u32),
-    /// Of another view.
-    #[error("node {node} is in view {ours}, and not in view {theirs}")]
+    /// The request belongs to another view.
+    #[error("node {node} is in view {ours}, the request is from view {theirs}")]
     View {
-        /// The node.
+        /// Node.
         node: u32,
-        /// Its view.
+        /// View of the node.
         ours: u64,
-        /// The sender's.
+        /// View of the sender.
         theirs: u64,
     },
-    /// The chain goes on without it, or it has not heard of a chain.
+    /// The node was removed from the chain, or has no view yet.
     #[error("node {0} is not in the chain")]
     NotMember(u32),
     /// The client has made another write since.
-    #[error("write {seq} of client {client} was given up: it has made another")]
+    #[error("write {seq} of client {client} was superseded by a later write")]
     Superseded {
-        /// The client.
+        /// Client.
         client: u64,
-        /// Its number of the write.
+        /// Number of the client's write.
         seq: u64,
     },
-    /// A message lacks a part.
-    #[error("a request without {0}")]
-    Lacks(&'static str),
+    /// A field of the message is missing.
+    #[error("request has no {0}")]
+    MissingField(&'static str),
 }
 
-/// A mistake, planted to see that it is found.
+/// Mistake that is planted to test the checks.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// A repeat takes effect again.
+    /// A repeated update takes effect again.
     Again,
-    /// Updates are applied as they come.
+    /// Updates are applied in the order of arrival.
     Gaps,
-    /// Updates of other views are taken, by a head too.
+    /// Updates of other views are accepted, also by a head.
     AnyView,
-    /// Reads do not ask for a lease.
+    /// Reads are answered without a lease.
     NoLease,
     /// Any node answers reads.
     AnyReads,
@@ -110,7 +110,7 @@ pub enum Mutant {
 }
 
 impl Replica {
-    /// A node with nothing, in no chain yet.
+    /// Creates an empty node without a view.
     #[must_use]
     pub fn new(id: u32) -> Self {
         Self {
@@ -126,26 +126,26 @@ impl Replica {
         }
     }
 
-    /// The same with a mistake.
+    /// Plants a mistake.
     #[doc(hidden)]
     #[must_use]
     pub fn planted(self, mutant: Option<Mutant>) -> Self {
         Self { mutant, ..self }
     }
 
-    /// The view that it is in.
+    /// Current view.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The number of its last update.
+    /// Number of the last applied update.
     #[must_use]
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// The master has answered: the view, and a lease until then, by this node's clock.
+    /// Adopts the master's view, with a lease until `lease` by this node's clock.
     pub fn adopt(&mut self, view: View, lease: Duration) {
         if view.number >= self.view.number {
             self.view = view;
@@ -153,16 +153,16 @@ impl Replica {
         }
     }
 
-    /// A client's write.
+    /// Processes a client's write.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn write(&mut self, update: Update) -> Result<Next, Refusal> {
+    pub fn write(&mut self, update: Update) -> Result<NextStep, Refusal> {
         if self.position()? != 0 {
             return Err(Refusal::NotHead(self.id));
         }
         if update.effect.is_none() {
-            return Err(Refusal::Lacks("an effect"));
+            return Err(Refusal::MissingField("effect"));
         }
         let (client, seq) = (update.client, update.seq);
         let (number, repeat) = match self.done.get(&client).filter(|_| self.mutant != Some(Mutant::Again)) {
@@ -170,32 +170,32 @@ impl Replica {
             Some(done) if done.seq == seq => (done.number, true),
             _ => (self.applied + 1, false),
         };
-        self.take(Entry { number, update: Some(update) }, repeat)
+        self.process_entry(Entry { number, update: Some(update) }, repeat)
     }
 
-    /// An update from the predecessor.
+    /// Processes an update from the predecessor.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn pass(&mut self, request: PassRequest) -> Result<Next, Refusal> {
+    pub fn pass(&mut self, request: PassRequest) -> Result<NextStep, Refusal> {
         let position = self.position()?;
-        self.same(request.view)?;
-        let entry = request.entry.ok_or(Refusal::Lacks("an entry"))?;
-        // What is here, or may come next.
+        self.check_view(request.view)?;
+        let entry = request.entry.ok_or(Refusal::MissingField("entry"))?;
+        // Number of an update that can be processed now.
         let has = if request.repeat { self.applied } else { self.applied + 1 };
         match position.checked_sub(1) {
-            // Numbers are the head's to give.
+            // Only the head assigns numbers.
             None if self.mutant != Some(Mutant::AnyView) => {
                 Err(Refusal::View { node: self.id, ours: self.view.number, theirs: request.view })
             }
             Some(before) if entry.number > has && self.mutant != Some(Mutant::Gaps) => {
-                Ok(Next::Missing { from: self.view.members[before].id, after: self.applied })
+                Ok(NextStep::Missing { from: self.view.members[before].id, after: self.applied })
             }
-            None | Some(_) => self.take(entry, request.repeat),
+            None | Some(_) => self.process_entry(entry, request.repeat),
         }
     }
 
-    /// The value of a key.
+    /// Reads the value of a key.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -207,13 +207,13 @@ impl Replica {
         Ok(self.values.get(key).cloned())
     }
 
-    /// What a successor of the same view lacks.
+    /// Updates after number `after`, for the successor of the same view.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn history(&self, view: u64, after: u64) -> Result<History, Refusal> {
         self.position()?;
-        self.same(view)?;
+        self.check_view(view)?;
         let missing = self.applied.saturating_sub(after);
         let kept = self.log.len() as u64;
         if missing <= kept {
@@ -225,12 +225,12 @@ impl Replica {
         Ok(History { state: Some(state), entries: Vec::new() })
     }
 
-    /// What the predecessor in this view has sent.
+    /// Adopts a history from the predecessor of the same view.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn learn(&mut self, view: u64, history: History) -> Result<(), Refusal> {
-        self.same(view)?;
+        self.check_view(view)?;
         if let Some(state) = history.state.filter(|state| state.applied > self.applied) {
             self.applied = state.applied;
             self.values = state.values.into_iter().collect();
@@ -246,9 +246,9 @@ impl Replica {
         Ok(())
     }
 
-    /// Applies an update unless it is, and tells what is next.
-    fn take(&mut self, entry: Entry, repeat: bool) -> Result<Next, Refusal> {
-        let update = entry.update.as_ref().ok_or(Refusal::Lacks("an update"))?;
+    /// Applies an update, unless it is a repeat, and returns the next step.
+    fn process_entry(&mut self, entry: Entry, repeat: bool) -> Result<NextStep, Refusal> {
+        let update = entry.update.as_ref().ok_or(Refusal::MissingField("update"))?;
         let (client, seq) = (update.client, update.seq);
         if entry.number > self.applied {
             self.apply(entry.clone())?;
@@ -256,19 +256,19 @@ impl Replica {
         let next = self.view.members.get(self.position()? + 1);
         if let Some(next) = next.filter(|_| self.mutant != Some(Mutant::Early)) {
             let request = PassRequest { view: self.view.number, entry: Some(entry), nested: false, repeat };
-            return Ok(Next::Pass(next.id, request));
+            return Ok(NextStep::Pass(next.id, request));
         }
         let done = self.done.get(&client).filter(|done| done.seq == seq);
-        done.map(|done| Next::Reply(done.value.clone())).ok_or(Refusal::Superseded { client, seq })
+        done.map(|done| NextStep::Reply(done.value.clone())).ok_or(Refusal::Superseded { client, seq })
     }
 
     fn apply(&mut self, entry: Entry) -> Result<(), Refusal> {
-        let update = entry.update.as_ref().ok_or(Refusal::Lacks("an update"))?;
+        let update = entry.update.as_ref().ok_or(Refusal::MissingField("update"))?;
         let value = self.values.entry(update.key.clone()).or_default();
         match update.effect.as_ref() {
             Some(Effect::Put(put)) => value.clone_from(put),
             Some(Effect::Append(append)) => value.push_str(append),
-            // The head takes none such.
+            // The head accepts no such update.
             None => {}
         }
         let done = Done { client: update.client, seq: update.seq, number: entry.number, value: value.clone() };
@@ -288,13 +288,13 @@ impl Replica {
         Ok(())
     }
 
-    /// Where in the chain it is; 0: the head.
+    /// Index in the chain; 0 is the head.
     fn position(&self) -> Result<usize, Refusal> {
         let position = self.view.members.iter().position(|member| member.id == self.id);
         position.ok_or(Refusal::NotMember(self.id))
     }
 
-    fn same(&self, view: u64) -> Result<(), Refusal> {
+    fn check_view(&self, view: u64) -> Result<(), Refusal> {
         if view == self.view.number || self.mutant == Some(Mutant::AnyView) {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The chain in a simulated network: nodes crash or hang, messages are lost, repeated and late, clocks differ;
-//! all from a seed. The clients' histories are judged.
+//! Simulation of the chain in a faulty network, from a seed: nodes crash or hang, messages are lost, repeated and
+//! delayed, clocks differ. The histories of the clients are checked for linearizability.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -8,53 +8,53 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
-use crate::linear::{Kind, Operation, is_linearizable};
+use crate::linearizability::{Operation, OperationKind, is_linearizable};
 use crate::master::Master;
 use crate::pb::update::Effect;
 use crate::pb::{History, Member, PassRequest, Update, View};
-use crate::replica::{Mutant, Next, Replica};
+use crate::replica::{Mutant, NextStep, Replica};
 
 const MS: u64 = 1_000;
 const LEASE: u64 = 80 * MS;
 const RENEWAL: u64 = 20 * MS;
-/// A client asks again after this.
-const PATIENCE: u64 = 25 * MS;
-/// It gives an operation up after so many times.
+/// Time after which a client repeats a request.
+const RETRY_TIMEOUT: u64 = 25 * MS;
+/// Attempts of a client per operation.
 const TRIES: u32 = 40;
 const OPERATIONS: u32 = 10;
 const END: u64 = 20_000 * MS;
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ran {
-    /// Operations that ended.
+pub struct SimResults {
+    /// Completed operations.
     pub ended: usize,
-    /// Those that were given up.
-    pub given_up: usize,
-    /// Nodes that crashed.
+    /// Abandoned operations.
+    pub abandoned: usize,
+    /// Crashed nodes.
     pub crashes: usize,
-    /// Views that there were.
+    /// Number of views.
     pub views: u64,
     /// Updates that a node recalled from its predecessor.
     pub recalls: usize,
 }
 
-/// Runs a seed; an error tells which key's history nobody can have seen.
+/// Runs a simulation.
 ///
 /// # Errors
-/// The history.
-pub fn run(seed: u64, mutant: Option<Mutant>) -> Result<Ran, String> {
-    let mut world = World::new(seed, mutant);
-    while let Some(Reverse((at, _, index))) = world.queue.pop() {
-        if at > END || world.finished == world.clients.len() {
+/// Returns a history that is not linearizable, with its key.
+pub fn run(seed: u64, mutant: Option<Mutant>) -> Result<SimResults, String> {
+    let mut sim = ChainSim::new(seed, mutant);
+    while let Some(Reverse((at, _, index))) = sim.queue.pop() {
+        if at > END || sim.finished == sim.clients.len() {
             break;
         }
-        world.now = at;
-        let event = world.events.remove(&index).expect("each is queued once");
-        world.happens(event);
+        sim.now = at;
+        let event = sim.events.remove(&index).expect("each is queued once");
+        sim.handle_event(event);
     }
-    let mut ran = Ran { views: world.master.view().number, ..world.ran };
-    for (key, operations) in &world.histories {
+    let mut ran = SimResults { views: sim.master.view().number, ..sim.ran };
+    for (key, operations) in &sim.histories {
         if !is_linearizable(operations) {
             return Err(format!("seed {seed}: {key} is not linearizable: {operations:#?}"));
         }
@@ -63,21 +63,21 @@ pub fn run(seed: u64, mutant: Option<Mutant>) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Where an answer belongs: a client, and which of its operations.
+/// Origin of a request: client, and index of its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asked {
+struct RequestOrigin {
     client: usize,
     operation: u32,
 }
 
 #[derive(Debug, Clone)]
 enum Event {
-    Write(usize, Update, Asked),
-    Read(usize, String, Asked),
-    Pass(usize, PassRequest, Asked),
+    Write(usize, Update, RequestOrigin),
+    Read(usize, String, RequestOrigin),
+    Pass(usize, PassRequest, RequestOrigin),
     Recall { at: usize, by: usize, view: u64, after: u64 },
     Learn(usize, u64, History),
-    Answer(Asked, String),
+    Answer(RequestOrigin, String),
     Renew(usize, Duration),
     Renewed(usize, Duration, View),
     AskView(usize),
@@ -86,68 +86,68 @@ enum Event {
     Removal,
     Crash(usize),
     Next(usize),
-    Impatient(Asked, u32),
+    Retry(RequestOrigin, u32),
 }
 
-struct Node {
+struct SimNode {
     replica: Replica,
     crashed: bool,
-    /// It does nothing until then, and then all that came.
-    hangs: u64,
-    /// Millionths that its clock goes fast.
+    /// End of a hang: until then all messages wait.
+    hangs_until: u64,
+    /// Drift of the clock in millionths.
     drift: i64,
-    /// Updates that came too early.
-    held: Vec<(PassRequest, Asked)>,
+    /// Updates that arrived too early.
+    early: Vec<(PassRequest, RequestOrigin)>,
 }
 
-impl Node {
+impl SimNode {
     fn clock(&self, now: u64) -> Duration {
         Duration::from_micros((now as i64 + now as i64 * self.drift / 1_000_000) as u64)
     }
 }
 
-struct Client {
+struct SimClient {
     view: View,
     key: String,
     operation: u32,
     tries: u32,
-    /// Its operation in the history of the key.
+    /// Index of the operation in the history of the key.
     index: usize,
 }
 
-struct World {
+struct ChainSim {
     now: u64,
-    chance: Chance,
+    random: SimRandom,
     queue: BinaryHeap<Reverse<(u64, u64, u64)>>,
     events: BTreeMap<u64, Event>,
     queued: u64,
-    nodes: Vec<Node>,
+    nodes: Vec<SimNode>,
     master: Master,
-    clients: Vec<Client>,
+    clients: Vec<SimClient>,
     histories: BTreeMap<String, Vec<Operation>>,
-    /// Of a hundred.
+    /// Loss in percent.
     loss: u64,
-    /// Clients that have nothing more to do.
+    /// Clients that have finished.
     finished: usize,
-    ran: Ran,
+    ran: SimResults,
 }
 
-impl World {
+impl ChainSim {
     fn new(seed: u64, mutant: Option<Mutant>) -> Self {
-        let mut chance = Chance(Xoshiro256PlusPlus::seed_from_u64(seed));
-        let count = 1 + chance.below(5) as usize;
+        let mut random = SimRandom(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let count = 1 + random.below(5) as usize;
         let members = (0..count as u32).map(|id| Member { id, ..Member::default() }).collect::<Vec<_>>();
         let node = |id: usize, drift| {
             let replica = Replica::new(id as u32).planted(mutant);
-            Node { replica, crashed: false, hangs: 0, drift, held: Vec::new() }
+            SimNode { replica, crashed: false, hangs_until: 0, drift, early: Vec::new() }
         };
-        let nodes: Vec<_> = (0..count).map(|id| node(id, chance.below(100_001) as i64 - 50_000)).collect();
+        let nodes: Vec<_> = (0..count).map(|id| node(id, random.below(100_001) as i64 - 50_000)).collect();
         let master = Master::new(Duration::ZERO, members, Duration::from_micros(LEASE));
         let view = master.view().clone();
-        let client = |key| Client { view: view.clone(), key, operation: 0, tries: 0, index: 0 };
-        let clients: Vec<_> = (0..2 + chance.below(4)).map(|_| client(format!("key{}", chance.below(2)))).collect();
-        let loss = chance.below(15);
-        let mut world = Self {
+        let client = |key| SimClient { view: view.clone(), key, operation: 0, tries: 0, index: 0 };
+        let clients: Vec<_> = (0..2 + random.below(4)).map(|_| client(format!("key{}", random.below(2)))).collect();
+        let loss = random.below(15);
+        let mut sim = Self {
             now: 0,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
@@ -158,20 +158,20 @@ impl World {
             histories: BTreeMap::new(),
             loss,
             finished: 0,
-            ran: Ran::default(),
-            chance,
+            ran: SimResults::default(),
+            random,
         };
-        world.after(0, Event::Removal);
-        (0..count).for_each(|node| world.after(0, Event::Renewal(node)));
-        (0..world.clients.len()).for_each(|client| world.after(30 * MS, Event::Next(client)));
-        // All but one of them at most.
-        let doomed = world.chance.below(count as u64) as usize;
-        let first = world.chance.below(count as u64) as usize;
-        for i in 0..doomed {
-            let at = 30 * MS + world.chance.below(600 * MS);
-            world.after(at, Event::Crash((first + i) % count));
+        sim.after(0, Event::Removal);
+        (0..count).for_each(|node| sim.after(0, Event::Renewal(node)));
+        (0..sim.clients.len()).for_each(|client| sim.after(30 * MS, Event::Next(client)));
+        // At most all nodes but one crash.
+        let crashing = sim.random.below(count as u64) as usize;
+        let first = sim.random.below(count as u64) as usize;
+        for i in 0..crashing {
+            let at = 30 * MS + sim.random.below(600 * MS);
+            sim.after(at, Event::Crash((first + i) % count));
         }
-        world
+        sim
     }
 
     fn after(&mut self, time: u64, event: Event) {
@@ -180,17 +180,17 @@ impl World {
         self.events.insert(self.queued, event);
     }
 
-    /// Sends a message: it may be lost, come twice, or late.
+    /// Sends a message, which may be lost, repeated or delayed.
     fn send(&mut self, event: Event) {
-        let copies = if self.chance.below(100) < self.loss { 0 } else { 1 + u64::from(self.chance.below(100) < 5) };
+        let copies = if self.random.below(100) < self.loss { 0 } else { 1 + u64::from(self.random.below(100) < 5) };
         for _ in 0..copies {
-            let slow = if self.chance.below(100) < 5 { 200 * MS } else { 3 * MS };
-            let time = 100 + self.chance.below(slow);
+            let slow = if self.random.below(100) < 5 { 200 * MS } else { 3 * MS };
+            let time = 100 + self.random.below(slow);
             self.after(time, event.clone());
         }
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let node = match &event {
             Event::Write(node, ..) | Event::Read(node, ..) | Event::Pass(node, ..) => Some(*node),
             Event::Recall { at: node, .. } | Event::Learn(node, ..) => Some(*node),
@@ -201,23 +201,23 @@ impl World {
             if node.crashed {
                 return;
             }
-            if node.hangs > self.now {
-                let time = node.hangs - self.now;
+            if node.hangs_until > self.now {
+                let time = node.hangs_until - self.now;
                 return self.after(time, event);
             }
         }
         match event {
             Event::Write(at, update, asked) => {
                 let next = self.nodes[at].replica.write(update);
-                self.go_on(at, next.ok(), None, asked);
+                self.continue_with(at, next.ok(), None, asked);
             }
             Event::Pass(at, request, asked) => {
                 let next = self.nodes[at].replica.pass(request.clone());
-                self.go_on(at, next.ok(), Some(request), asked);
+                self.continue_with(at, next.ok(), Some(request), asked);
             }
             Event::Read(at, key, asked) => {
                 let now = self.nodes[at].clock(self.now);
-                // Who is refused waits as if nothing had come.
+                // After a rejection the client waits as for a lost message.
                 if let Ok(value) = self.nodes[at].replica.read(now, &key) {
                     self.send(Event::Answer(asked, value.unwrap_or_default()));
                 }
@@ -230,7 +230,7 @@ impl World {
             Event::Learn(at, view, history) => {
                 self.ran.recalls += history.entries.len();
                 let _ = self.nodes[at].replica.learn(view, history);
-                for (request, asked) in std::mem::take(&mut self.nodes[at].held) {
+                for (request, asked) in std::mem::take(&mut self.nodes[at].early) {
                     self.after(0, Event::Pass(at, request, asked));
                 }
             }
@@ -238,8 +238,8 @@ impl World {
                 self.after(RENEWAL, Event::Renewal(at));
                 let asked = self.nodes[at].clock(self.now);
                 self.send(Event::Renew(at, asked));
-                if self.chance.below(400) == 0 {
-                    self.nodes[at].hangs = self.now + self.chance.below(3 * LEASE);
+                if self.random.below(400) == 0 {
+                    self.nodes[at].hangs_until = self.now + self.random.below(3 * LEASE);
                 }
             }
             Event::Renew(from, asked) => {
@@ -250,10 +250,10 @@ impl World {
                 self.nodes[at].replica.adopt(view, asked + Duration::from_micros(LEASE));
             }
             Event::Removal => {
-                // Seldom the master hangs.
-                let pause = if self.chance.below(200) == 0 { self.chance.below(3 * LEASE) } else { 5 * MS };
+                // The master hangs in one of 200 checks.
+                let pause = if self.random.below(200) == 0 { self.random.below(3 * LEASE) } else { 5 * MS };
                 self.after(pause, Event::Removal);
-                self.master.remove_silent(Duration::from_micros(self.now));
+                self.master.remove_expired(Duration::from_micros(self.now));
             }
             Event::Crash(at) => {
                 self.nodes[at].crashed = true;
@@ -265,7 +265,7 @@ impl World {
             }
             Event::View(client, view) => self.clients[client].view = view,
             Event::Next(client) => self.begin(client),
-            Event::Impatient(asked, tries) => {
+            Event::Retry(asked, tries) => {
                 let client = &self.clients[asked.client];
                 if (client.operation, client.tries) == (asked.operation, tries) {
                     self.ask(asked.client);
@@ -277,20 +277,20 @@ impl World {
                 let operation = &mut operations[client.index];
                 if client.operation == asked.operation && operation.ended.is_none() {
                     operation.ended = Some((self.now, value));
-                    let pause = self.chance.below(60 * MS);
+                    let pause = self.random.below(60 * MS);
                     self.after(pause, Event::Next(asked.client));
                 }
             }
         }
     }
 
-    fn go_on(&mut self, at: usize, next: Option<Next>, request: Option<PassRequest>, asked: Asked) {
+    fn continue_with(&mut self, at: usize, next: Option<NextStep>, request: Option<PassRequest>, asked: RequestOrigin) {
         match next {
-            Some(Next::Pass(to, pass)) => self.send(Event::Pass(to as usize, pass, asked)),
-            Some(Next::Reply(value)) => self.send(Event::Answer(asked, value)),
-            Some(Next::Missing { from, after }) => {
+            Some(NextStep::Pass(to, pass)) => self.send(Event::Pass(to as usize, pass, asked)),
+            Some(NextStep::Reply(value)) => self.send(Event::Answer(asked, value)),
+            Some(NextStep::Missing { from, after }) => {
                 let view = self.nodes[at].replica.view().number;
-                self.nodes[at].held.extend(request.map(|request| (request, asked)));
+                self.nodes[at].early.extend(request.map(|request| (request, asked)));
                 self.send(Event::Recall { at: from as usize, by: at, view, after });
             }
             None => {}
@@ -305,10 +305,10 @@ impl World {
         }
         (it.operation, it.tries) = (it.operation + 1, 0);
         let what = format!("<{client}.{}>", it.operation);
-        let kind = match self.chance.below(5) {
-            0 => Kind::Put(what),
-            1 | 2 => Kind::Append(what),
-            _ => Kind::Get,
+        let kind = match self.random.below(5) {
+            0 => OperationKind::Put(what),
+            1 | 2 => OperationKind::Append(what),
+            _ => OperationKind::Get,
         };
         let operations = self.histories.entry(it.key.clone()).or_default();
         it.index = operations.len();
@@ -316,7 +316,7 @@ impl World {
         self.ask(client);
     }
 
-    /// Asks, for the first time or again.
+    /// Sends a request, for the first time or again.
     fn ask(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let operation = &self.histories[&it.key][it.index];
@@ -324,22 +324,22 @@ impl World {
             return;
         }
         it.tries += 1;
-        let asked = Asked { client, operation: it.operation };
+        let asked = RequestOrigin { client, operation: it.operation };
         if it.tries > TRIES {
-            self.ran.given_up += 1;
+            self.ran.abandoned += 1;
             return self.after(0, Event::Next(client));
         }
         let (seq, key, tries) = (u64::from(it.operation), it.key.clone(), it.tries);
         let effect = match operation.kind.clone() {
-            Kind::Get => None,
-            Kind::Put(put) => Some(Effect::Put(put)),
-            Kind::Append(append) => Some(Effect::Append(append)),
+            OperationKind::Get => None,
+            OperationKind::Put(put) => Some(Effect::Put(put)),
+            OperationKind::Append(append) => Some(Effect::Append(append)),
         };
         let members = &it.view.members;
         let at = if effect.is_some() { members.first() } else { members.last() };
-        // Some ask anybody: who is not the one refuses.
-        let at = match self.chance.below(8) {
-            0 => self.chance.below(self.nodes.len() as u64) as usize,
+        // Some requests go to a random node, which rejects them unless it is the right one.
+        let at = match self.random.below(8) {
+            0 => self.random.below(self.nodes.len() as u64) as usize,
             _ => at.expect("a chain has a node").id as usize,
         };
         match effect {
@@ -349,14 +349,14 @@ impl World {
         if tries > 1 {
             self.send(Event::AskView(client));
         }
-        self.after(PATIENCE, Event::Impatient(asked, tries));
+        self.after(RETRY_TIMEOUT, Event::Retry(asked, tries));
     }
 }
 
-struct Chance(Xoshiro256PlusPlus);
+struct SimRandom(Xoshiro256PlusPlus);
 
-impl Chance {
-    /// A number below `n`, or 0.
+impl SimRandom {
+    /// Random number below `n`, or 0.
     fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64
     }

@@ -1,39 +1,39 @@
-//! Real nodes in one process, one of which is killed while clients write and read.
+//! Real nodes in one process; one node is killed while clients write and read.
 
 use std::time::{Duration, Instant};
 
 use chain::cluster::Cluster;
-use chain::linear::{Kind, Operation, is_linearizable};
+use chain::linearizability::{Operation, OperationKind, is_linearizable};
 use chain::pb::chain_client::ChainClient;
 use chain::pb::update::Effect;
 use chain::pb::{self, Entry, PassRequest, Update};
 use tonic::Code;
 
 const LEASE: Duration = Duration::from_secs(1);
-const GIVE_UP: Duration = Duration::from_secs(40);
+const RETRY_TIME: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 3;
 const OPERATIONS: usize = 30;
 
-/// Kills node `victim` of three when some operations are done; what all clients saw has to fit.
+/// Kills node `victim` of three during the operations, and checks the history of all clients.
 async fn kill(victim: u32) {
     let mut cluster = Cluster::start(3, LEASE).await.expect("a chain");
-    let (done, mut told) = tokio::sync::watch::channel(0);
+    let (done, mut progress) = tokio::sync::watch::channel(0);
     let began = Instant::now();
     let now = move || u64::try_from(began.elapsed().as_nanos()).expect("soon");
     let clients: Vec<_> = (0..CLIENTS)
         .map(|id| {
-            let (mut client, done) = (cluster.client(GIVE_UP).expect("a client"), done.clone());
+            let (mut client, done) = (cluster.client(RETRY_TIME).expect("a client"), done.clone());
             tokio::spawn(async move {
                 let mut seen = Vec::new();
                 for i in 0..OPERATIONS {
                     let what = format!("<{id}.{i}>");
-                    let kind = if i % 3 == 2 { Kind::Get } else { Kind::Append(what.clone()) };
+                    let kind = if i % 3 == 2 { OperationKind::Get } else { OperationKind::Append(what.clone()) };
                     let began = now();
                     let value = match kind {
-                        Kind::Get => client.read("key").await.map(Option::unwrap_or_default),
+                        OperationKind::Get => client.read("key").await.map(Option::unwrap_or_default),
                         _ => client.write("key", Effect::Append(what)).await,
                     };
-                    let ended = Some((now(), value.expect("two nodes are left")));
+                    let ended = Some((now(), value.expect("two remaining nodes")));
                     seen.push(Operation { kind, began, ended });
                     done.send_modify(|done| *done += 1);
                 }
@@ -41,41 +41,41 @@ async fn kill(victim: u32) {
             })
         })
         .collect();
-    told.wait_for(|done| *done >= CLIENTS * OPERATIONS / 3).await.expect("clients run");
+    progress.wait_for(|done| *done >= CLIENTS * OPERATIONS / 3).await.expect("clients run");
     cluster.kill(victim);
     let (mut history, mut repeats) = (Vec::new(), 0);
     for client in clients {
-        let (seen, repeated) = client.await.expect("it ends");
+        let (seen, repeated) = client.await.expect("the client ends");
         history.extend(seen);
         repeats += repeated;
     }
     assert!(is_linearizable(&history), "{history:#?}");
-    assert!(repeats > 0, "nobody noticed that node {victim} was killed");
-    // Each append is there once.
-    let value = cluster.client(GIVE_UP).expect("a client").read("key").await.expect("two nodes").expect("a value");
-    let appends = history.iter().filter(|operation| operation.kind != Kind::Get).count();
+    assert!(repeats > 0, "no client repeated a call after node {victim} was killed");
+    // Each append is in the value once.
+    let value = cluster.client(RETRY_TIME).expect("a client").read("key").await.expect("two nodes").expect("a value");
+    let appends = history.iter().filter(|operation| operation.kind != OperationKind::Get).count();
     assert_eq!(value.matches('<').count(), appends, "{value}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_head_is_killed() {
+async fn killed_head_leaves_history_linearizable() {
     kill(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_middle_is_killed() {
+async fn killed_middle_node_leaves_history_linearizable() {
     kill(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_tail_is_killed() {
+async fn killed_tail_leaves_history_linearizable() {
     kill(2).await;
 }
 
 #[tokio::test]
-async fn nested_calls_write_the_same() {
+async fn nested_calls_give_same_values() {
     let cluster = Cluster::start(4, LEASE).await.expect("a chain");
-    let mut client = cluster.client(GIVE_UP).expect("a client");
+    let mut client = cluster.client(RETRY_TIME).expect("a client");
     for (i, nested) in [false, true, false, true].into_iter().enumerate() {
         client.nest(nested);
         let expected = "x".repeat(i + 1);
@@ -87,9 +87,9 @@ async fn nested_calls_write_the_same() {
 }
 
 #[tokio::test]
-async fn an_update_that_nobody_has_the_ones_before_of_is_refused() {
+async fn update_with_lost_predecessors_is_rejected() {
     let cluster = Cluster::start(2, LEASE).await.expect("a chain");
-    let mut client = cluster.client(GIVE_UP).expect("a client");
+    let mut client = cluster.client(RETRY_TIME).expect("a client");
     client.write("k", Effect::Append("x".to_owned())).await.expect("written");
     let url = cluster.members()[1].url.clone();
     let mut tail = ChainClient::new(pathcall::Channel::connect(url, &pb::PATHCALL).await.expect("a node"));

@@ -1,14 +1,14 @@
-//! Chord (Stoica et al., SIGCOMM '01) by calls that are passed on (DPC Fig. 3.2): a look-up goes from node to
-//! node, and the owner of the key replies straight to the caller.
+//! Chord (Stoica et al., SIGCOMM '01) with delegated calls (DPC Fig. 3.2): a look-up travels from node to node, and the
+//! owner of the key replies directly to the caller.
 //!
 //! ```text
-//! caller ── Find(key) ─► node ─► a finger of it ─► … ─► the owner
-//!    ▲                                                    │
-//!    └───────────────────── Owner ────────────────────────┘
+//! caller ── Find(key) ─► node ─► one of its fingers ─► … ─► owner
+//!    ▲                                                        │
+//!    └───────────────────────── Owner ────────────────────────┘
 //! ```
 //!
-//! [`ring`] has places and finger tables; [`find`] nodes and callers. Finger tables are computed from the list
-//! of members. That members join, leave and fail while others look up (Chord's stabilization) is left out.
+//! [`ring`] has ring positions and finger tables; [`find`] has nodes and clients. Finger tables are computed from the
+//! list of members. Chord's stabilization (members that join, leave or fail during look-ups) is not implemented.
 
 pub mod find;
 pub mod ring;

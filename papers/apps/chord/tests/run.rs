@@ -1,8 +1,8 @@
-//! The application as a user runs it. (It checks the owners itself, too.)
+//! Tests of the command `chord`, which checks the owners itself, too.
 
 use std::process::Command;
 
-use pathcall_test_support::application::{Running, addresses};
+use pathcall_test_support::application::{ApplicationProcess, addresses};
 
 const CHORD: &str = env!("CARGO_BIN_EXE_chord");
 
@@ -10,13 +10,13 @@ fn chord(arguments: &[&str]) -> Result<String, String> {
     pathcall_test_support::application::says(CHORD, arguments)
 }
 
-/// A node: its process, name and URL.
-struct Server(#[expect(dead_code, reason = "killed with its test")] Running, String, String);
+/// Running node: process, name and URL.
+struct NodeProcess(#[expect(dead_code, reason = "killed with its test")] ApplicationProcess, String, String);
 
-impl Server {
+impl NodeProcess {
     fn start(index: usize, nodes: &str) -> Self {
         let arguments = ["serve", "--index", &index.to_string(), "--nodes", nodes];
-        let mut process = Running::start(Command::new(CHORD).args(arguments));
+        let mut process = ApplicationProcess::start(Command::new(CHORD).args(arguments));
         let line = process.line();
         let (name, url) = line.split_once(": ").expect("a name and a URL");
         Self(process, name.to_owned(), url.to_owned())
@@ -24,19 +24,19 @@ impl Server {
 }
 
 #[test]
-fn the_demo_finds_all_owners() {
-    let said = chord(&["demo", "--nodes", "8", "--calls", "20"]).expect("it ends well");
-    assert!(said.starts_with("8 nodes, 20 look-ups, each found its owner\n"), "{said}");
+fn demo_finds_all_owners() {
+    let printed = chord(&["demo", "--nodes", "8", "--calls", "20"]).expect("success");
+    assert!(printed.starts_with("8 nodes, 20 look-ups, each found its owner\n"), "{printed}");
 }
 
 #[test]
-fn all_nodes_find_the_same_owner() {
+fn all_nodes_find_same_owner() {
     let nodes = addresses(4);
-    let servers: Vec<_> = (0..4).map(|index| Server::start(index, &nodes.join(","))).collect();
+    let servers: Vec<_> = (0..4).map(|index| NodeProcess::start(index, &nodes.join(","))).collect();
     for key in ["a", "b", "c"] {
         let owners = servers.iter().map(|server| {
-            let said = chord(&["find", "--server", &server.2, key]).expect("an owner");
-            said.split_once(" after ").expect("hops").0.to_owned()
+            let printed = chord(&["find", "--server", &server.2, key]).expect("an owner");
+            printed.split_once(" after ").expect("hops").0.to_owned()
         });
         let owners: Vec<_> = owners.collect();
         assert!(owners.iter().all(|owner| *owner == owners[0]), "{key}: {owners:?}");
@@ -45,7 +45,7 @@ fn all_nodes_find_the_same_owner() {
 }
 
 #[test]
-fn a_server_that_is_none_of_the_nodes_says_so() {
+fn invalid_node_index_is_reported() {
     let error = chord(&["serve", "--index", "1", "--nodes", "127.0.0.1:0"]).expect_err("one node");
-    assert_eq!(error, "chord: no node 1 among 1\n");
+    assert_eq!(error, "chord: invalid --index 1: the list has 1 nodes\n");
 }

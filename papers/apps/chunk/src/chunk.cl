@@ -1,5 +1,5 @@
-// Chunks of files, packed and unpacked: see `head.rs`, `words.rs` and `lz4.rs`, which say what the bytes mean.
-// What is read may be anything: each place is held against the length before it is used.
+// Kernels that pack and unpack chunks of files; `header.rs`, `words.rs` and `lz4.rs` define the formats.
+// Input may be arbitrary: every offset is checked against the length before use.
 
 #define HEAD 48u
 #define RAW_MAX (16u << 20)
@@ -21,7 +21,7 @@ FUNCTION uint little_endian(GLOBAL const uchar *at) {
   return (uint)at[3] << 24 | (uint)at[2] << 16 | (uint)at[1] << 8 | at[0];
 }
 
-// Whether a chunk has a head; then, how many bytes it has when it is not packed.
+// True if a chunk has a valid header; sets the number of unpacked bytes.
 FUNCTION int head(GLOBAL const uchar *chunk, uint bytes, uint *raw) {
   if (bytes < HEAD || big_endian(chunk) != 0x50434631u || chunk[5] | chunk[6] | chunk[7]) return 0;
   if (big_endian(chunk + 40) | big_endian(chunk + 44)) return 0;
@@ -29,7 +29,7 @@ FUNCTION int head(GLOBAL const uchar *chunk, uint bytes, uint *raw) {
   return *raw <= RAW_MAX && big_endian(chunk + 24) < big_endian(chunk + 28);
 }
 
-// Each item of all copies every so many bytes.
+// Copy by all work items, interleaved.
 FUNCTION void copy(GLOBAL const uchar *from, GLOBAL uchar *to, uint bytes, uint item, uint items) {
   for (uint i = item; i < bytes; i += items) to[i] = from[i];
 }
@@ -47,7 +47,7 @@ FUNCTION uint bits(uint value) {
   return bits + value;
 }
 
-// A block's base and its width, with DELTA if that is of differences from the row before.
+// Base and width of a block, with DELTA for differences from the row before.
 FUNCTION uint narrow(GLOBAL const uint *words, uint *base) {
   uint least = ~0u, greatest = 0, steps = 0;
   for (uint i = 0; i < 128; i++) {
@@ -61,7 +61,7 @@ FUNCTION uint narrow(GLOBAL const uint *words, uint *base) {
   return spread <= step ? spread : step | DELTA;
 }
 
-// Puts a block's values one after the other.
+// Concatenates the values of a block.
 FUNCTION void squeeze(GLOBAL const uint *words, uint base, uint about, GLOBAL uint *rows) {
   uint width = about & ~DELTA;
   if (width == 0) return;
@@ -75,14 +75,14 @@ FUNCTION void squeeze(GLOBAL const uint *words, uint base, uint about, GLOBAL ui
       if (filled >= 32) {
         rows[4 * row++ + lane] = word;
         filled -= 32;
-        // What of this value is not yet in a row.
+        // Bits of this value that are not yet in a row.
         word = filled ? value >> (width - filled) : 0;
       }
     }
   }
 }
 
-// The reverse.
+// Inverse of the packing above.
 FUNCTION void expand(GLOBAL const uint *rows, uint base, uint about, GLOBAL uint *words) {
   uint width = about & ~DELTA;
   uint mask = width ? ~0u >> (32 - width) : 0;
@@ -116,7 +116,7 @@ KERNEL void pack(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *outp
   GLOBAL uchar *to = output + HEAD;
   GLOBAL uint *about = (GLOBAL uint *)to;
   uint blocks = raw / BLOCK, rest = raw % BLOCK, rows = 0;
-  // Each item has blocks that are beside each other.
+  // Each work item has adjacent blocks.
   uint each = (blocks + GROUP - 1) / GROUP;
   uint first = ITEM * each < blocks ? ITEM * each : blocks;
   uint last = first + each < blocks ? first + each : blocks;
@@ -162,7 +162,7 @@ KERNEL void pack(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *outp
   }
 }
 
-// One block of LZ4: whether it is one.
+// Unpacks one block of LZ4; returns whether it is valid.
 FUNCTION int lz4(GLOBAL const uchar *in, uint n, GLOBAL uchar *out, uint m) {
   uint i = 0, o = 0;
   while (i < n) {
@@ -190,14 +190,14 @@ FUNCTION int lz4(GLOBAL const uchar *in, uint n, GLOBAL uchar *out, uint m) {
       } while (more == 255);
     }
     if (back == 0 || back > o || length > m - o) return 0;
-    // One after the other: what is copied may be what was copied just now.
+    // Byte by byte, because source and destination may overlap.
     for (uint k = 0; k < length; k++) out[o + k] = out[o + k - back];
     o += length;
   }
   return 0;
 }
 
-// The first group looks whether a chunk is one; the others unpack what they can meanwhile.
+// The first group validates the chunk, while the other groups unpack.
 KERNEL void unpack(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *output, uint output_max,
                    GLOBAL uint *output_bytes) {
   SHARED uint wrong;

@@ -1,24 +1,24 @@
-//! The same packing as kernels, in OpenCL C and in CUDA C++: one text, with what the two call things before it.
+//! Kernels for packing and unpacking, in OpenCL C and CUDA C++: one source text, with a prefix for each language.
 //!
-//! `pack` packs a plain chunk as [`words`](crate::words) does, bit for bit. `unpack` takes chunks of every form. Of what is
-//! no chunk they don't say how long their answer is, which a device's driver takes for a failure; whoever asked has the
-//! processor do it, which says what is wrong.
+//! `pack` packs a plain chunk as [`words`](crate::words) does, bit for bit. `unpack` accepts chunks of every form. For
+//! an invalid chunk, the kernels write no output length, which the device's driver reports as a failure. The caller
+//! then uses the processor, which reports the error.
 
-/// What both languages share.
+/// Source text of both languages.
 const TEXT: &str = include_str!("chunk.cl");
 
 /// Work items of a group.
 pub const GROUP: usize = 64;
-/// Work items that pack: one group, since where a block begins depends on those before it.
+/// Work items for packing: one group, because the offset of a block depends on the blocks before it.
 pub const PACK_ITEMS: usize = GROUP;
-/// Work items that unpack.
+/// Work items for unpacking.
 pub const UNPACK_ITEMS: usize = 8 * GROUP;
-/// Name of the entry that packs.
+/// Name of the packing kernel.
 pub const PACK: &str = "pack";
-/// Name of the entry that unpacks.
+/// Name of the unpacking kernel.
 pub const UNPACK: &str = "unpack";
 
-/// In OpenCL C.
+/// Source in OpenCL C.
 #[must_use]
 pub fn opencl() -> String {
     let names = "#define KERNEL kernel\n#define GLOBAL global\n#define SHARED local\n#define FUNCTION\n\
@@ -28,7 +28,7 @@ pub fn opencl() -> String {
     format!("{names}#define GROUP {GROUP}\n{TEXT}")
 }
 
-/// In CUDA C++.
+/// Source in CUDA C++.
 #[must_use]
 pub fn cuda() -> String {
     let names = "#define KERNEL extern \"C\" __global__\n#define GLOBAL\n#define SHARED __shared__\n\

@@ -1,23 +1,23 @@
-//! LZ4, in blocks of 64 KiB that know nothing of each other, so that a device unpacks them side by side.
+//! LZ4 codec with independent blocks of 64 KiB, which a device unpacks in parallel.
 //!
 //! ```text
-//! bytes of block 4 × n   then the blocks
+//! lengths of blocks, 4 bytes each │ blocks
 //! ```
 //!
-//! A block that does not get shorter is there as it is: it has as many bytes as it unpacks to, which LZ4's own never has
-//! here. Lengths are little-endian, as all of LZ4.
+//! A block that LZ4 does not make shorter is stored plain. Its length equals its unpacked length, which an LZ4 block
+//! here never has. Lengths are little-endian, as everywhere in LZ4.
 
 use crate::ChunkError;
 
-/// Bytes of a block before it is packed.
+/// Bytes of an unpacked block.
 pub const BLOCK: usize = 64 << 10;
 
-/// Packs: how many bytes that takes, if fewer than there were.
+/// Packs `raw`; returns the packed length if it is shorter.
 pub fn pack(raw: &[u8], to: &mut [u8]) -> Option<usize> {
     let blocks = raw.len().div_ceil(BLOCK);
     let mut place = 4 * blocks;
     let end = raw.len().min(to.len());
-    // A block may get longer before it is known to.
+    // A block may become longer before the codec detects it.
     let mut room = vec![0; lz4_flex::block::get_maximum_output_size(BLOCK.min(raw.len()))];
     for (at, block) in raw.chunks(BLOCK).enumerate() {
         let packed = lz4_flex::block::compress_into(block, &mut room).ok().filter(|packed| *packed < block.len());
@@ -32,10 +32,10 @@ pub fn pack(raw: &[u8], to: &mut [u8]) -> Option<usize> {
     (place < end).then_some(place)
 }
 
-/// Unpacks, into as many bytes as there were.
+/// Unpacks into `raw`, which has the unpacked length.
 ///
 /// # Errors
-/// [`ChunkError::Length`], [`ChunkError::Block`]: it is not what packing gives.
+/// Returns [`ChunkError::Length`] or [`ChunkError::Block`] if the packed data is malformed.
 pub fn unpack(packed: &[u8], raw: &mut [u8]) -> Result<(), ChunkError> {
     let lengths = 4 * raw.len().div_ceil(BLOCK);
     let wrong = ChunkError::Length { got: packed.len(), expected: lengths };

@@ -1,39 +1,39 @@
-//! 32-bit words in fewer bits: what columns of numbers, indices, samples and times come to.
+//! Codec for 32-bit words with few significant bits, such as columns of numbers, indices, samples and times.
 //!
 //! ```text
-//! block (128 words) × n:  base 4 · width 1 · rows 3      then  rows, 16 bytes each      then  rest (fewer than 512 bytes)
+//! block headers (one per 128 words): base 4 · width 1 · rows 3 │ rows, 16 bytes each │ rest (fewer than 512 bytes)
 //! ```
 //!
-//! A block of 128 words is 32 *rows* of four *lanes*. Each word becomes its difference from the least of the block (frame
-//! of reference), or from the one a row before in its lane, folded so that small ones of either sign are small (delta):
-//! what needs fewer bits, for the block. Of that width each lane's 32 values are put one after the other into as many
-//! words, and the lanes' words lie side by side in rows of 16 bytes. A block whose words need all 32 bits is as long as it
-//! was. So blocks can be packed and unpacked side by side: all that they have to know is in their eight bytes, the number
-//! of the row where they begin among it.
+//! A block of 128 words consists of 32 *rows* of four *lanes*. Each word is replaced by its difference from the
+//! smallest word of the block (frame of reference), or from the word one row before in its lane, zigzag-encoded
+//! (delta). The block uses the variant that needs fewer bits. The 32 values of each lane are concatenated with this bit
+//! width, and the words of the lanes lie side by side in rows of 16 bytes. A block that needs all 32 bits keeps its
+//! length. Blocks can be packed and unpacked in parallel: the eight bytes of block header contain the index of the
+//! block's first row.
 //!
-//! Little-endian, as the words are.
+//! Little-endian, like the words.
 
 use crate::ChunkError;
 
-/// Words of a block.
+/// Words per block.
 pub const WORDS: usize = 128;
-/// Bytes of a block.
+/// Bytes per block.
 pub const BLOCK: usize = 4 * WORDS;
-/// Bytes that say what a block is.
+/// Bytes of a block header.
 pub const ABOUT: usize = 8;
 /// Bytes of a row.
 pub const ROW: usize = 16;
-/// Added to the width where it is that of differences from the row before.
+/// Flag in the width field for differences from the row before.
 const DELTA: u8 = 64;
 
 type Row = [u32; 4];
 type Block = [Row; 32];
 
-/// Packs: how many bytes that takes, if fewer than there were.
+/// Packs `raw`; returns the packed length if it is shorter.
 pub fn pack(raw: &[u8], to: &mut [u8]) -> Option<usize> {
     let (blocks, rest) = raw.as_chunks::<BLOCK>();
     let (mut row, about) = (0_usize, ABOUT * blocks.len());
-    // What does not get shorter stops where that is certain.
+    // Packing stops once the result cannot become shorter.
     let end = raw.len().min(to.len());
     for (at, bytes) in blocks.iter().enumerate() {
         let mut block = read(bytes);
@@ -57,10 +57,10 @@ pub fn pack(raw: &[u8], to: &mut [u8]) -> Option<usize> {
     Some(place + rest.len())
 }
 
-/// Unpacks, into as many bytes as there were.
+/// Unpacks into `raw`, which has the unpacked length.
 ///
 /// # Errors
-/// [`ChunkError::Length`], [`ChunkError::Block`]: it is not what packing gives.
+/// Returns [`ChunkError::Length`] or [`ChunkError::Block`] if the packed data is malformed.
 pub fn unpack(packed: &[u8], raw: &mut [u8]) -> Result<(), ChunkError> {
     let (blocks, rest) = raw.as_chunks_mut::<BLOCK>();
     let about = ABOUT * blocks.len();
@@ -97,7 +97,7 @@ fn write(block: &Block, bytes: &mut [u8; BLOCK]) {
     }
 }
 
-/// Takes from each word what it need not say: the base, and the width that is left, with [`DELTA`] if it is that of
+/// Subtracts the base, or the row before, from each word; returns the base, and the remaining width, with [`DELTA`] for
 /// differences.
 fn narrow(block: &mut Block) -> (u32, u8) {
     let (mut least, mut greatest, mut steps) = ([u32::MAX; 4], [0; 4], [0; 4]);
@@ -129,7 +129,7 @@ fn narrow(block: &mut Block) -> (u32, u8) {
     (first, step | DELTA)
 }
 
-/// The reverse.
+/// Inverse of [`narrow`].
 fn widen(block: &mut Block, base: u32, delta: bool) {
     if !delta {
         return block.as_flattened_mut().iter_mut().for_each(|word| *word = word.wrapping_add(base));
@@ -143,7 +143,7 @@ fn widen(block: &mut Block, base: u32, delta: bool) {
     }
 }
 
-/// 0, -1, 1, -2 … become 0, 1, 2, 3 …
+/// Zigzag encoding: 0, -1, 1, -2 … become 0, 1, 2, 3 …
 const fn folded(step: u32) -> u32 {
     (step << 1) ^ ((step as i32 >> 31) as u32)
 }
@@ -152,7 +152,7 @@ const fn bits(value: u32) -> u8 {
     (32 - value.leading_zeros()) as u8
 }
 
-/// Puts values of that width one after the other.
+/// Concatenates the values of a block with this width.
 fn squeeze(block: &Block, width: u32, to: &mut [u8]) {
     if width == 0 {
         return;
@@ -171,7 +171,7 @@ fn squeeze(block: &Block, width: u32, to: &mut [u8]) {
                 }
             }
             filled -= 32;
-            // What of these values is not yet in a row.
+            // Bits of these values that are not yet in a row.
             let said = width - filled;
             for (word, value) in row.iter_mut().zip(values) {
                 *word = value.checked_shr(said).unwrap_or(0);
@@ -180,7 +180,7 @@ fn squeeze(block: &Block, width: u32, to: &mut [u8]) {
     }
 }
 
-/// The reverse: as many rows as the width.
+/// Inverse of [`squeeze`]: reads as many rows as the width.
 fn expand(rows: &[[u8; ROW]], width: u32) -> Block {
     let mut block = [[0; 4]; 32];
     if width == 0 {

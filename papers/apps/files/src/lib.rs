@@ -1,28 +1,28 @@
-//! A distributed file system whose chunks take whichever path is sooner (LEO §V, DFS).
+//! Distributed file system whose chunks take the path that finishes sooner (LEO §V, DFS).
 //!
 //! ```text
 //! WRITE: plain chunk ── compress, requester ══▶ decompress, responder ── checksum ── Store
-//! READ:  which chunk ═══════════════════════▶ Store ── compress, responder ══▶ unpacked and checked where it was asked for
+//! READ:  chunk index ═══════════════════════▶ Store ── compress, responder ══▶ unpacked and checked by the reader
 //! ```
 //!
-//! Both tasks are done by the processor or by an accelerator: with [`Codec::Words`] by kernels, bit for bit alike; with
-//! [`Codec::Lz4`] the processor packs with LZ4, a device of OpenCL packs words and unpacks both. Each chunk says itself how
-//! it is packed. A chunk's checksum goes with it from who writes it to who reads it: a device whose bytes are wrong has
-//! failed, and another path does it again.
+//! The processor or an accelerator runs each task. With [`Codec::Words`] kernels give bit-identical results. With
+//! [`Codec::Lz4`] the processor packs with LZ4, while an OpenCL device packs words and unpacks both. Each chunk
+//! contains its encoding. The checksum of a chunk travels from writer to reader: a device with wrong results has
+//! failed, and another path repeats the task.
 //!
-//! A file's chunks are one message, which keeps its order. A version of a file is read when all of its chunks are there,
-//! and until a later one is whole: see [`store`].
+//! The chunks of a file form one message, which keeps its order. A version of a file is readable once all its chunks
+//! are stored, and until a later version is complete: see [`store`].
 
+pub mod answer_cache;
 pub mod load;
-pub mod remembered;
 pub mod store;
 pub mod tasks;
 
 pub use apps_chunk::Codec;
-pub use load::Load;
-pub use store::Store;
+pub use load::FileLoad;
+pub use store::FileStore;
 
-/// The application's own file: its times are profiled.
+/// Application file without times; the times are profiled.
 pub const APPLICATION: (&str, &str) = ("files.yaml", include_str!("../files.yaml"));
 /// Bytes of a file (LEO §V-A).
 pub const FILE: usize = 1 << 20;

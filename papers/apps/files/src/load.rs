@@ -1,61 +1,61 @@
-//! Files that are written and read.
+//! Workload of writes and reads of files.
 
 use std::sync::Arc;
 
 use apps_chunk::{Codec, check, plain, unpack};
-use apps_offload::{Ask, Task, Workload};
+use apps_offload::{AppWorkload, MessageSpec, Task};
 use bytes::Bytes;
-use pathcall_place::context::{Around, Context};
+use pathcall_place::context::{PlaceContext, TaskHooks};
 
-use crate::store::{Store, WRITTEN, ask};
+use crate::store::{FileStore, WRITTEN, ask};
 use crate::{CHUNK, tasks};
 
-/// Files written at a time, before they are read.
+/// Files written together before they are read.
 const BATCH: usize = 8;
-/// Different contents that files have.
+/// Different contents of files.
 const CONTENTS: usize = 4;
-/// Bytes that a store has room for.
+/// Capacity of the store in bytes.
 const STORE: usize = 1 << 30;
 
-/// Batches of files are written, each a new version of what was there; and then read, if they are to be.
+/// Workload that writes batches of files, each a new version of the batch before, and optionally reads them.
 #[derive(Debug)]
-pub struct Load {
+pub struct FileLoad {
     codec: Codec,
     files: usize,
     file_bytes: usize,
     reads: bool,
     contents: Vec<Vec<u8>>,
-    store: Arc<Store>,
-    room: Vec<u8>,
+    store: Arc<FileStore>,
+    buffer: Vec<u8>,
 }
 
-/// One message of it.
+/// Message of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     read: bool,
-    /// Which file, counted over all batches.
+    /// Number of the file, counted over all batches.
     written: usize,
     index: usize,
 }
 
-impl Load {
-    /// So many files in all, of so many bytes each. `reads`: they are read again.
+impl FileLoad {
+    /// Creates a workload of `files` files of `file_bytes` bytes. `reads`: files are read after they are written.
     #[must_use]
     pub fn new(codec: Codec, files: usize, file_bytes: usize, reads: bool) -> Self {
         let contents = (0..CONTENTS as u64).map(|seed| content(seed, file_bytes)).collect();
-        // As the application's file has them.
-        let store = Arc::new(Store::new(STORE, 0, 1));
+        // Type indices as in the application file.
+        let store = Arc::new(FileStore::new(STORE, 0, 1));
         let files = files.max(1).next_multiple_of(BATCH);
-        Self { codec, files, file_bytes, reads, contents, store, room: Vec::new() }
+        Self { codec, files, file_bytes, reads, contents, store, buffer: Vec::new() }
     }
 
-    /// Where the files are.
+    /// Store of the files.
     #[must_use]
-    pub fn store(&self) -> &Arc<Store> {
+    pub fn store(&self) -> &Arc<FileStore> {
         &self.store
     }
 
-    /// What a file has after all messages were answered.
+    /// Content of a file after all messages.
     #[must_use]
     pub fn last(&self, file: u64) -> &[u8] {
         self.content(self.files - BATCH + file as usize)
@@ -66,7 +66,7 @@ impl Load {
     }
 
     fn step(&self, at: usize) -> Step {
-        // Chunks of a batch's files take turns: those of one file wait for each other.
+        // Chunks of a batch's files alternate, because chunks of one file wait for each other.
         let (passes, of_pass) = (1 + usize::from(self.reads), BATCH * self.chunks());
         let (pass, place) = (at / of_pass, at % of_pass);
         let (batch, read) = (pass / passes, pass % passes == 1);
@@ -74,7 +74,7 @@ impl Load {
     }
 
     fn content(&self, written: usize) -> &[u8] {
-        // Another one for each version of a file.
+        // Each version of a file has another content.
         &self.contents[(written / BATCH + written % BATCH) % CONTENTS]
     }
 
@@ -83,17 +83,17 @@ impl Load {
     }
 
     fn chunk(&self, step: Step) -> Vec<u8> {
-        let (file, version) = named(step);
+        let (file, version) = file_and_version(step);
         plain(file, version, step.index as u32, self.chunks() as u32, self.raw(step))
     }
 }
 
-/// Its file, and that file's version.
-const fn named(step: Step) -> (u64, u64) {
+/// File number and version.
+const fn file_and_version(step: Step) -> (u64, u64) {
     ((step.written % BATCH) as u64, (step.written / BATCH) as u64 + 1)
 }
 
-impl Workload for Load {
+impl AppWorkload for FileLoad {
     fn name(&self) -> &'static str {
         "files"
     }
@@ -104,36 +104,36 @@ impl Workload for Load {
         let bytes = apps_chunk::pack(self.codec, &chunk, &mut packed).expect("a plain chunk");
         packed.truncate(bytes);
         let answer_max = chunk.len();
-        // All that there is: one of each content's chunks.
-        let remembered = CONTENTS * self.chunks();
+        // Every chunk of every content.
+        let cached = CONTENTS * self.chunks();
         vec![
             Task {
                 name: "compress",
                 cpu: tasks::compress(self.codec),
-                acc: tasks::compress_on_accelerators(self.codec, remembered),
+                acc: tasks::compress_on_accelerators(self.codec, cached),
                 answer_max,
                 sample: chunk.into(),
             },
             Task {
                 name: "decompress",
                 cpu: tasks::decompress(),
-                acc: tasks::decompress_on_accelerators(2 * remembered),
+                acc: tasks::decompress_on_accelerators(2 * cached),
                 answer_max,
                 sample: packed.into(),
             },
         ]
     }
 
-    fn around(&self) -> Option<Arc<dyn Around>> {
-        Some(Arc::clone(&self.store) as Arc<dyn Around>)
+    fn hooks(&self) -> Option<Arc<dyn TaskHooks>> {
+        Some(Arc::clone(&self.store) as Arc<dyn TaskHooks>)
     }
 
-    fn alike(&self, task: &str) -> bool {
-        // Kernels pack words only.
+    fn answers_alike(&self, task: &str) -> bool {
+        // Kernels pack only words.
         task != "compress" || self.codec == Codec::Words
     }
 
-    fn ready(&mut self, _: &Context) -> Result<(), anyhow::Error> {
+    fn reset(&mut self, _: &PlaceContext) -> Result<(), anyhow::Error> {
         self.store.clear();
         Ok(())
     }
@@ -142,37 +142,41 @@ impl Workload for Load {
         self.files * self.chunks() * (1 + usize::from(self.reads))
     }
 
-    fn ask(&self, at: usize) -> Ask {
+    fn ask(&self, at: usize) -> MessageSpec {
         let step = self.step(at);
-        let (file, version) = named(step);
+        let (file, version) = file_and_version(step);
         let (kind, payload) = if step.read {
             ("READ", ask(file, version, step.index as u32))
         } else {
             ("WRITE", self.chunk(step).into())
         };
-        Ask { kind, address: file, message: file, payload, operations: 1 }
+        MessageSpec { kind, address: file, message: file, payload, operations: 1 }
     }
 
     fn check(&mut self, at: usize, answer: &[u8]) -> Result<(), String> {
         let step = self.step(at);
-        let version = named(step).1;
+        let version = file_and_version(step).1;
         if !step.read {
             let said: Bytes = [version, step.index as u64 + 1].into_iter().flat_map(u64::to_be_bytes).collect();
             debug_assert_eq!(said.len(), WRITTEN);
             return if answer == said { Ok(()) } else { Err(format!("{answer:?}, expected {said:?}")) };
         }
-        let mut room = std::mem::take(&mut self.room);
-        room.resize(apps_chunk::HEAD + CHUNK, 0);
-        let bytes = unpack(answer, &mut room).map_err(|error| error.to_string())?;
-        let (head, raw) = check(&room[..bytes]).map_err(|error| error.to_string())?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(apps_chunk::HEADER_LEN + CHUNK, 0);
+        let bytes = unpack(answer, &mut buffer).map_err(|error| error.to_string())?;
+        let (head, raw) = check(&buffer[..bytes]).map_err(|error| error.to_string())?;
         let same = (head.version, head.index as usize) == (version, step.index) && raw == self.raw(step);
-        self.room = room;
-        if same { Ok(()) } else { Err(format!("{} bytes that were not written", bytes - apps_chunk::HEAD)) }
+        self.buffer = buffer;
+        if same {
+            Ok(())
+        } else {
+            Err(format!("{} bytes differ from the written ones", bytes - apps_chunk::HEADER_LEN))
+        }
     }
 }
 
-/// What records of measurements look like: most are an earlier one in which a word is another, the rest are new, and all
-/// lie near each other. To about half by either codec.
+/// Content like records of measurements: most records repeat an earlier one with one changed word, the others are new,
+/// and all values are close. Either codec packs the content to about half.
 fn content(seed: u64, bytes: usize) -> Vec<u8> {
     const RECORD: usize = 8;
     const BACK: usize = 64;
@@ -207,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_files_have_packs_to_about_half() {
+    fn file_content_packs_to_about_half() {
         let raw = content(3, CHUNK);
         let chunk = plain(1, 1, 0, 1, &raw);
         for codec in [Codec::Lz4, Codec::Words] {

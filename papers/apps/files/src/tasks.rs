@@ -1,48 +1,48 @@
-//! What processors and accelerators do with chunks.
+//! Tasks of processors and accelerators on chunks.
 
 use apps_chunk::{Codec, kernel, pack, unpack};
-use pathcall_place::device::{AppError, Code, Items, Kernel, Length};
+use pathcall_place::device::{AnswerLength, AppError, Kernel, TaskCode, WorkItemCount};
 
-use crate::remembered::Remembered;
+use crate::answer_cache::AnswerCache;
 
-/// Packs on the processor.
+/// Task for packing on the processor.
 #[must_use]
-pub fn compress(codec: Codec) -> Code {
-    Code::host(move |chunk, to| pack(codec, chunk, to).map_err(|error| AppError(error.to_string())))
+pub fn compress(codec: Codec) -> TaskCode {
+    TaskCode::host(move |chunk, to| pack(codec, chunk, to).map_err(|error| AppError(error.to_string())))
 }
 
-/// Unpacks on the processor, whatever it is packed with.
+/// Task for unpacking on the processor, for every form.
 #[must_use]
-pub fn decompress() -> Code {
-    Code::host(|chunk, to| unpack(chunk, to).map_err(|error| AppError(error.to_string())))
+pub fn decompress() -> TaskCode {
+    TaskCode::host(|chunk, to| unpack(chunk, to).map_err(|error| AppError(error.to_string())))
 }
 
-/// Packs on accelerators. Emulated ones give the processor's answers, which they remember, so that their waiting is most
-/// of what they take.
+/// Task for packing on accelerators. Emulated accelerators return cached answers of the processor, so that their time
+/// is mostly the emulated wait.
 #[must_use]
-pub fn compress_on_accelerators(codec: Codec, remembered: usize) -> Vec<Code> {
-    let memory = Remembered::new(remembered);
-    let host = Code::host(move |chunk, to| memory.or(chunk, to, |chunk, to| pack(codec, chunk, to)));
+pub fn compress_on_accelerators(codec: Codec, cached: usize) -> Vec<TaskCode> {
+    let memory = AnswerCache::new(cached);
+    let host = TaskCode::host(move |chunk, to| memory.get_or_compute(chunk, to, |chunk, to| pack(codec, chunk, to)));
     accelerators(host, kernel::PACK, kernel::PACK_ITEMS)
 }
 
-/// Unpacks on accelerators.
+/// Task for unpacking on accelerators.
 #[must_use]
-pub fn decompress_on_accelerators(remembered: usize) -> Vec<Code> {
-    let memory = Remembered::new(remembered);
-    let host = Code::host(move |chunk, to| memory.or(chunk, to, unpack));
+pub fn decompress_on_accelerators(cached: usize) -> Vec<TaskCode> {
+    let memory = AnswerCache::new(cached);
+    let host = TaskCode::host(move |chunk, to| memory.get_or_compute(chunk, to, unpack));
     accelerators(host, kernel::UNPACK, kernel::UNPACK_ITEMS)
 }
 
-fn accelerators(host: Code, entry: &str, items: usize) -> Vec<Code> {
+fn accelerators(host: TaskCode, entry: &str, items: usize) -> Vec<TaskCode> {
     let kernel = |source| Kernel {
         source,
         entry: entry.into(),
         options: String::new(),
-        items: Items::Exactly(items),
+        items: WorkItemCount::Exactly(items),
         group: kernel::GROUP,
-        length: Length::Any,
+        length: AnswerLength::Any,
         tables: Vec::new(),
     };
-    vec![host, Code::OpenCl(kernel(kernel::opencl())), Code::Cuda(kernel(kernel::cuda()))]
+    vec![host, TaskCode::OpenCl(kernel(kernel::opencl())), TaskCode::Cuda(kernel(kernel::cuda()))]
 }

@@ -1,4 +1,4 @@
-//! The short queries, and the order of their answers.
+//! Short queries, and the order of their answers.
 
 use std::cmp::Reverse;
 
@@ -7,40 +7,39 @@ use clap::ValueEnum;
 use crate::pb::row::Row;
 use crate::pb::step::At;
 
-/// Messages that IS2 gives.
+/// Maximum number of messages in IS2.
 pub const RECENT: usize = 10;
 
-/// An interactive short query of LDBC SNB (specification 0.3.2, §4.2); about a person in IS1 to IS3, about a
-/// message in the others.
+/// Interactive short query of LDBC SNB (specification 0.3.2, §4.2). IS1 to IS3 concern a person, the others a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Query {
     /// The profile of a person
     Is1,
-    /// The ten last messages of a person, each with the post that its thread began with and who wrote that
+    /// The ten latest messages of a person, each with the first post of its thread and the post's author
     Is2,
-    /// The friends of a person, and since when
+    /// The friends of a person, with the dates of the friendships
     Is3,
     /// The content of a message
     Is4,
-    /// Who wrote a message
+    /// The author of a message
     Is5,
     /// The forum of a message and its moderator
     Is6,
-    /// The replies to a message, and whether who wrote them knows who wrote the message
+    /// The replies to a message, and whether their authors know the author of the message
     Is7,
 }
 
 impl Query {
-    /// All of them.
+    /// All queries.
     pub const ALL: [Self; 7] = [Self::Is1, Self::Is2, Self::Is3, Self::Is4, Self::Is5, Self::Is6, Self::Is7];
 
-    /// Whether it is about a person; about a message, if not.
+    /// True if the query concerns a person; otherwise it concerns a message.
     #[must_use]
     pub fn is_of_person(self) -> bool {
         matches!(self, Self::Is1 | Self::Is2 | Self::Is3)
     }
 
-    /// Its first step.
+    /// First step of the query.
     #[must_use]
     pub fn begin(self, id: u64) -> At {
         match self {
@@ -55,18 +54,17 @@ impl Query {
     }
 }
 
-/// Puts rows, which come in any order, in the one that their query asks for. What it leaves open, numbers
-/// decide.
+/// Sorts rows, which arrive in any order, as the query demands. Ids break ties.
 pub fn sort(rows: &mut [Row]) {
     rows.sort_by_key(|row| match row {
         Row::Recent(it) => (Reverse(it.created), Reverse(it.message), 0),
         Row::Friend(it) => (Reverse(it.since), Reverse(0), it.person.as_ref().map_or(0, |person| person.person)),
-        // The author's number ascends, then the comment's descends.
+        // Author id ascending, then comment id descending.
         Row::Reply(it) => {
             let author = it.author.as_ref().map_or(0, |author| author.person);
             (Reverse(it.created), Reverse(u64::MAX - author), u64::MAX - it.comment)
         }
-        // One row.
+        // Single row.
         Row::Profile(_) | Row::Content(_) | Row::Creator(_) | Row::Forum(_) => (Reverse(0), Reverse(0), 0),
     });
 }

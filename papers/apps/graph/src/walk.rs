@@ -1,43 +1,48 @@
-//! The queries over servers: passed from one to the next, or by a hub that asks one after the other.
+//! Queries over servers: delegated from one to the next, or by a hub that calls one after the other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use apps_report::nodes::{self, Host};
-use pathcall::delegate::{Call, Directory, Handlers, Node, NodeConfig};
+use apps_report::nodes::{self, NodeServer};
+use pathcall::delegate::{DelegatedCall, Directory, Handlers, Node, NodeConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use crate::part::{Part, StepError, about};
+use crate::network::SocialNetwork;
+use crate::part::{NetworkPart, StepError, about};
 use crate::pb::graph_client::GraphClient;
 use crate::pb::row::Row;
 use crate::pb::step::At;
 use crate::pb::{self, Found, Step};
 use crate::query::{Query, sort};
-use crate::world::World;
 
-/// Who takes a query's steps from one server to the next.
+/// Variant of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// The servers: the call is passed on.
-    PassedOn,
-    /// The caller, who asks each server: remote calls.
+pub enum QueryVariant {
+    /// Delegated call: servers pass the query on.
+    Delegated,
+    /// Remote calls: the caller calls each server.
     Hub,
 }
 
 /// Starts a server with its part of the network.
 ///
 /// # Errors
-/// When it has no port.
-pub async fn serve(part: Part, node: NodeConfig, directory: Directory, listener: TcpListener) -> Result<Host> {
+/// Returns an error if the port is in use.
+pub async fn serve(
+    part: NetworkPart,
+    node: NodeConfig,
+    directory: Directory,
+    listener: TcpListener,
+) -> Result<NodeServer> {
     let part = Arc::new(part);
     let servers = part.servers();
-    let walk = move |step: Step, call: Call<Found>| {
+    let walk = move |step: Step, call: DelegatedCall<Found>| {
         let part = Arc::clone(&part);
         async move {
-            let at = step.at.ok_or_else(|| refused(StepError::Empty("nothing")))?;
+            let at = step.at.ok_or_else(|| refused(StepError::Empty("an unknown query")))?;
             let led = part.step(at).map_err(refused)?;
             let rows = led.rows.into_iter().map(|row| pb::Row { row: Some(row) }).collect();
             let next = led.next.into_iter().map(|at| Step { hub: step.hub, at: Some(at) });
@@ -57,20 +62,20 @@ pub async fn serve(part: Part, node: NodeConfig, directory: Directory, listener:
     nodes::host_on(&pb::PATHCALL, handlers.handle::<pb::delegated::GraphWalk, _, _>(walk), listener).await
 }
 
-/// The name of a server in the directory.
+/// Name of a server in the directory.
 #[must_use]
 pub fn name(server: u64) -> String {
     format!("graph-{server}")
 }
 
-/// All servers of a network, in this process and on free ports of the loopback; their URLs.
+/// Starts all servers of a network in this process, on free ports of the loopback; returns their URLs.
 ///
 /// # Errors
-/// When there is no port.
-pub async fn serve_all(world: &World, servers: u64) -> Result<Vec<String>> {
+/// Returns an error if no port is free.
+pub async fn serve_all(network: &SocialNetwork, servers: u64) -> Result<Vec<String>> {
     let (directory, mut at, mut urls) = (Directory::default(), Vec::new(), Vec::new());
     for server in 0..servers {
-        let part = Part::new(world, server, servers);
+        let part = NetworkPart::new(network, server, servers);
         let listener = nodes::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let host = serve(part, NodeConfig::default(), directory.clone(), listener).await?;
         at.push((name(server), host.serving.address()));
@@ -80,17 +85,17 @@ pub async fn serve_all(world: &World, servers: u64) -> Result<Vec<String>> {
     Ok(urls)
 }
 
-/// Asks servers.
+/// Client for queries.
 #[derive(Debug, Clone)]
-pub struct Asker {
+pub struct QueryClient {
     servers: Vec<GraphClient<pathcall::Channel>>,
 }
 
-impl Asker {
-    /// One that asks those at these URLs, in the servers' order. They answer to `node`.
+impl QueryClient {
+    /// Creates a client of the servers at these URLs, in the order of the servers. The servers reply to `node`.
     ///
     /// # Errors
-    /// When there is none, or what is given is no URL.
+    /// Returns an error if `urls` is empty or contains an invalid URL.
     pub fn new(urls: &[String], node: &Node) -> Result<Self> {
         ensure!(!urls.is_empty(), "a network has at least one server");
         let stub = |url: &String| {
@@ -100,13 +105,13 @@ impl Asker {
         Ok(Self { servers: urls.iter().map(stub).collect::<Result<_>>()? })
     }
 
-    /// The answer to a query, in order.
+    /// Answer to a query, in order.
     ///
     /// # Errors
-    /// NOT_FOUND where there is no such person or message, and whatever a call may fail with.
-    pub async fn ask(&self, query: Query, id: u64, way: Way) -> Result<Vec<Row>, Status> {
+    /// Returns NOT_FOUND if the person or message does not exist, or the error of a failed call.
+    pub async fn ask(&self, query: Query, id: u64, variant: QueryVariant) -> Result<Vec<Row>, Status> {
         let mut rows = Vec::new();
-        let hub = way == Way::Hub;
+        let hub = variant == QueryVariant::Hub;
         let begin = Step { hub, at: Some(query.begin(id)) };
         let mut found = self.clone().walk(begin).await?;
         let mut asked = JoinSet::new();
@@ -122,7 +127,7 @@ impl Asker {
         Ok(rows)
     }
 
-    /// All that a step leads to, whoever replies.
+    /// Collects the results of a step and of all steps after it, from any server.
     async fn walk(self, step: Step) -> Result<Found, Status> {
         let server = server_of(step.at.as_ref(), self.servers.len() as u64).map_err(refused)?;
         let mut replies = self.servers[server as usize].clone().walk(step).await?.into_inner();
@@ -135,9 +140,9 @@ impl Asker {
     }
 }
 
-/// Which of so many servers takes a step.
+/// Index of the server that executes a step.
 fn server_of(at: Option<&At>, servers: u64) -> Result<u64, StepError> {
-    Ok(about(at.ok_or(StepError::Empty("nothing"))?)? % servers)
+    Ok(about(at.ok_or(StepError::Empty("an unknown query"))?)? % servers)
 }
 
 fn refused(error: StepError) -> Status {
@@ -147,10 +152,10 @@ fn refused(error: StepError) -> Status {
     }
 }
 
-/// A node for answers.
+/// Starts a delegate node for the answers.
 ///
 /// # Errors
-/// When there is no port.
+/// Returns an error if no port is free.
 pub async fn node(config: &NodeConfig) -> Result<Node> {
-    Ok(Node::start(config).await.context("no node for the answers")?.0)
+    Ok(Node::start(config).await.context("cannot start a node for the answers")?.0)
 }

@@ -1,32 +1,34 @@
-//! Each query gives the same rows passed from server to server, from a hub, and computed in one place.
+//! Equal answers of all queries from delegated calls, from a hub, and from one process.
 
 use graph::direct;
+use graph::network::{MessageParent, Size, SocialNetwork};
 use graph::pb::graph_client::GraphClient;
 use graph::pb::{self, Step, step::At};
 use graph::query::Query;
-use graph::walk::{self, Asker, Way};
-use graph::world::{Place, Size, World};
+use graph::walk::{self, QueryClient, QueryVariant};
 use pathcall::delegate::NodeConfig;
 use proptest::prelude::*;
 use tonic::Code;
 
-fn world(seed: u64) -> World {
-    World::new(&Size { seed, persons: 40, forums: 7, posts: 60, comments: 240 })
+fn network(seed: u64) -> SocialNetwork {
+    SocialNetwork::new(&Size { seed, persons: 40, forums: 7, posts: 60, comments: 240 })
 }
 
-/// Asks everything, each both ways.
+/// Runs all queries in both variants.
 async fn all_equal(seed: u64, servers: u64, ids: &[u64]) {
-    let world = world(seed);
-    let urls = walk::serve_all(&world, servers).await.expect("servers");
+    let network = network(seed);
+    let urls = walk::serve_all(&network, servers).await.expect("servers");
     let node = walk::node(&NodeConfig::default()).await.expect("a node");
-    let asker = Asker::new(&urls, &node).expect("URLs");
+    let asker = QueryClient::new(&urls, &node).expect("URLs");
     for (id, query) in ids.iter().flat_map(|id| Query::ALL.map(|query| (*id, query))) {
-        let expected = direct::answer(&world, query, id);
-        for way in [Way::PassedOn, Way::Hub] {
-            let answer = asker.ask(query, id, way).await;
+        let expected = direct::answer(&network, query, id);
+        for variant in [QueryVariant::Delegated, QueryVariant::Hub] {
+            let answer = asker.ask(query, id, variant).await;
             match &expected {
-                Some(rows) => assert_eq!(&answer.expect("an answer"), rows, "{query:?} of {id}, {way:?}"),
-                None => assert_eq!(answer.expect_err("nothing").code(), Code::NotFound, "{query:?} of {id}, {way:?}"),
+                Some(rows) => assert_eq!(&answer.expect("an answer"), rows, "{query:?} of {id}, {variant:?}"),
+                None => {
+                    assert_eq!(answer.expect_err("nothing").code(), Code::NotFound, "{query:?} of {id}, {variant:?}")
+                }
             }
         }
     }
@@ -36,10 +38,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 20, ..ProptestConfig::default() })]
 
     #[test]
-    fn all_three_ways_give_the_same(
+    fn delegated_hub_and_direct_answers_are_equal(
         seed in any::<u64>(),
         servers in 1u64..9,
-        // Some are nobody's.
+        // Some ids do not exist.
         ids in prop::collection::vec(0u64..320, 1..12),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -48,21 +50,21 @@ proptest! {
 }
 
 #[test]
-fn the_networks_asked_have_what_queries_are_about() {
-    let world = world(1);
-    let rows = |query, id| direct::answer(&world, query, id).map_or(0, |rows| rows.len());
+fn generated_networks_cover_query_cases() {
+    let network = network(1);
+    let rows = |query, id| direct::answer(&network, query, id).map_or(0, |rows| rows.len());
     assert!((0..40).any(|id| rows(Query::Is2, id) == 10) && (0..40).any(|id| rows(Query::Is2, id) < 10));
     assert!((0..40).any(|id| rows(Query::Is3, id) > 10));
     assert!((0..300).any(|id| rows(Query::Is7, id) > 3) && (0..300).any(|id| rows(Query::Is7, id) == 0));
     let (mut know, mut strangers) = (0, 0);
-    for row in (0..300).flat_map(|id| direct::answer(&world, Query::Is7, id).expect("a message")) {
+    for row in (0..300).flat_map(|id| direct::answer(&network, Query::Is7, id).expect("a message")) {
         let pb::row::Row::Reply(reply) = row else { panic!("{row:?}") };
         *if reply.knows { &mut know } else { &mut strangers } += 1;
     }
     assert!(know > 10 && strangers > 10, "{know} and {strangers}");
     let depth = |mut id| {
         let mut depth = 0;
-        while let Place::ReplyTo(on) = world.messages[&id].place {
+        while let MessageParent::ReplyTo(on) = network.messages[&id].parent {
             (id, depth) = (on, depth + 1);
         }
         depth
@@ -70,22 +72,22 @@ fn the_networks_asked_have_what_queries_are_about() {
     assert!((0..300).any(|id| depth(id) > 4));
 }
 
-/// As a query that is passed on: one request at each server, and the caller hears of rows only.
+/// A delegated query makes one request at each server, and the caller receives rows only.
 #[tokio::test]
-async fn a_query_goes_from_server_to_server() {
-    let world = world(1);
-    let urls = walk::serve_all(&world, 3).await.expect("servers");
+async fn delegated_query_takes_one_call() {
+    let network = network(1);
+    let urls = walk::serve_all(&network, 3).await.expect("servers");
     let node = walk::node(&NodeConfig::default()).await.expect("a node");
-    let asker = Asker::new(&urls, &node).expect("URLs");
-    asker.ask(Query::Is5, 7, Way::PassedOn).await.expect("an answer");
+    let asker = QueryClient::new(&urls, &node).expect("URLs");
+    asker.ask(Query::Is5, 7, QueryVariant::Delegated).await.expect("an answer");
     assert_eq!(node.stats().caller.complete, 1, "one call for all hops");
-    asker.ask(Query::Is5, 7, Way::Hub).await.expect("an answer");
+    asker.ask(Query::Is5, 7, QueryVariant::Hub).await.expect("an answer");
     assert_eq!(node.stats().caller.complete, 3, "one call for each hop");
 }
 
 #[tokio::test]
-async fn a_step_that_names_nothing_is_refused() {
-    let urls = walk::serve_all(&world(1), 2).await.expect("servers");
+async fn empty_step_is_rejected() {
+    let urls = walk::serve_all(&network(1), 2).await.expect("servers");
     let channel = pathcall::Channel::connect(urls[0].clone(), &pb::PATHCALL).await.expect("a server");
     for at in [None, Some(At::Thread(pb::Thread { at: 0, row: None })), Some(At::Author(pb::Recent::default()))] {
         let mut replies = GraphClient::new(channel.clone()).walk(Step { hub: false, at }).await.expect("a stream");

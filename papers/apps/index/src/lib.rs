@@ -1,25 +1,24 @@
-//! A key-value store whose index is on the accelerator and on the processor, and whose values are in the host's memory
-//! (LEO §V-A).
+//! Key-value store with an index on accelerator and processor, and values in the memory of the host (LEO §V-A).
 //!
 //! ```text
 //! GET  keys ──▶ look-up (cpu or acc) ──▶ slots ──▶ read (cpu) ──▶ values
 //! PUT  keys ──▶ insert (cpu) ──▶ slots ──▶ write (cpu)
-//!                 └ new keys: the accelerator's copy of the index follows, before the answer
+//!                 └ new keys: updates of the accelerator's copy of the index, before the answer
 //! ```
 //!
-//! *No GET has a value from before.* Requests of one part of the keys keep their order, whatever paths they take, but for
-//! reads among themselves. An index says only where a value is, which a PUT of a key that is there does not change. And a
-//! slot has its key: `read` looks whether it is the one that was asked for, and asks the processor's index otherwise, so
-//! that a copy that has missed an insert costs time and no answer.
+//! *No GET returns an outdated value.* Requests of one partition of the keys keep their order on all paths, except
+//! reads among themselves. An index contains only the slot of a value, which a PUT to an existing key does not change.
+//! Each slot contains its key: `read` compares it with the requested key, and uses the processor's index if they
+//! differ. So a copy that missed an insert costs time, but gives no wrong answer.
 //!
-//! [`tree`] is the index, [`store`] what tasks do, [`load`] YCSB's messages and what their answers must be.
+//! [`tree`] is the index, [`store`] has the tasks, and [`load`] has YCSB's messages with their expected answers.
 
 pub mod load;
 pub mod store;
 pub mod tree;
 
-pub use load::{Load, Mix};
-pub use store::Store;
+pub use load::{IndexLoad, YcsbMix};
+pub use store::IndexedStore;
 
-/// The application's file, unless another one is given.
+/// Default application file.
 pub const FILE: (&str, &str) = ("kvs.yaml", include_str!("../kvs.yaml"));

@@ -1,90 +1,90 @@
-//! YCSB's messages: keys by scrambled Zipf, so many of one part of the keys and one kind in each message; and what each
-//! must answer, as if they were done one after the other.
+//! Workload of YCSB messages: keys by a scrambled Zipf distribution, grouped into messages of one partition and one
+//! kind, with the expected answers of a sequential execution.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use apps_load::{Random, Zipf};
-use apps_offload::{Ask, Memo, Task, Workload};
+use apps_offload::{AppWorkload, Memo, MessageSpec, Task};
 use bytes::Bytes;
-use pathcall_place::context::{Context, NextFn};
-use pathcall_place::device::Kind;
-use pathcall_place::{Application, Role};
+use pathcall_place::context::{NextFn, PlaceContext};
+use pathcall_place::device::DeviceKind;
+use pathcall_place::{Application, DeviceRole};
 
-use crate::Store;
+use crate::IndexedStore;
 use crate::store::{FOUND, KEY, VALUE, values_len};
 
-/// YCSB's; lower is more even.
+/// Exponent of YCSB; lower values are more uniform.
 const THETA: f64 = 0.99;
-/// Share of the GETs that ask for a key that was new once, where there are any.
+/// Share of the GETs that read an inserted key, if there are any.
 const NEW: f64 = 0.2;
 
-/// What is asked.
+/// Parameters of the workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mix {
-    /// Keys at the start.
+pub struct YcsbMix {
+    /// Initial number of keys.
     pub keys: u64,
-    /// Share of the requests that are PUTs: 0 in YCSB C, 0.05 in B.
+    /// Share of PUTs among the requests: 0 in YCSB C, 0.05 in B.
     pub puts: f64,
-    /// Share of the PUTs whose key is a new one: 0 in both.
+    /// Share of new keys among the PUTs: 0 in both.
     pub inserts: f64,
-    /// Parts of the keys: a message is about one of them, and messages of one keep their order.
+    /// Partitions of the keys. A message concerns one partition, and messages of one partition keep their order.
     pub parts: u64,
-    /// Messages, each full.
+    /// Number of messages, each full.
     pub messages: usize,
-    /// Times that they are sent; more than once only without PUTs.
+    /// Number of times that the messages are sent; more than once only without PUTs.
     pub rounds: usize,
-    /// All that is drawn is drawn from this.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Whether accelerators are told of new keys.
-    pub follows: bool,
+    /// True if new keys are copied to accelerators.
+    pub updates_copies: bool,
 }
 
-/// A message.
+/// Prepared message.
 #[derive(Debug)]
-struct Made {
+struct PreparedMessage {
     put: bool,
     part: u64,
     payload: Bytes,
-    /// Each key, with the version of its value that it is to have: PUTs write that, GETs must see it. 0: there is none.
+    /// Keys with the version of their value: PUTs write it, GETs must read it. 0: no value.
     versions: Vec<(u64, u32)>,
 }
 
-/// A store and its messages.
+/// Store with prepared messages.
 #[derive(Debug)]
-pub struct Load {
-    store: Arc<Store>,
-    made: Arc<Vec<Made>>,
-    /// Keys in a message.
+pub struct IndexLoad {
+    store: Arc<IndexedStore>,
+    prepared: Arc<Vec<PreparedMessage>>,
+    /// Keys per message.
     batch: usize,
     keys: u64,
     rounds: usize,
-    /// What an emulated accelerator has answered, where that never changes.
+    /// Cached answers of an emulated accelerator, if answers never change.
     memo: Option<Arc<Memo>>,
 }
 
-impl Load {
-    /// As many requests in a message as the first trip of a GET has bytes for.
+impl IndexLoad {
+    /// Creates messages with as many requests as fit into the first trip of a GET.
     ///
     /// # Errors
-    /// The application's file has no GET, or it has no room for a key.
-    pub fn new(application: &Application, mix: Mix) -> Result<Self> {
-        let Mix { puts, rounds, .. } = mix;
-        ensure!(rounds == 1 || puts == 0.0, "messages with PUTs are sent once, not {rounds} times");
-        ensure!(mix.keys >= 2, "{} keys: expected 2 or more", mix.keys);
+    /// Returns an error if the application file has no GET, or no room for a key.
+    pub fn new(application: &Application, mix: YcsbMix) -> Result<Self> {
+        let YcsbMix { puts, rounds, .. } = mix;
+        ensure!(rounds == 1 || puts == 0.0, "--rounds {rounds}: messages with PUTs can be sent only once");
+        ensure!(mix.keys >= 2, "--keys {}: expected 2 or more", mix.keys);
         let file = &application.file;
         let get = application.requests.iter().find(|request| request.name == "GET");
         let get = get.with_context(|| format!("{file} has no request `GET`"))?;
         let bytes = get.dataflows[0].trips[0].there.iter().map(|link| link.bytes).max().unwrap_or(0);
         let batch = bytes as usize / KEY;
-        ensure!(batch > 0, "{file}: a GET has no room for a key of {KEY} bytes on its first trip");
-        let made = Maker::new(mix, batch).all(mix.messages);
-        let new: usize = made.iter().filter(|made| made.put).map(|made| made.versions.len()).sum();
+        ensure!(batch > 0, "{file}: first trip of GET has no room for a key of {KEY} bytes");
+        let prepared = MessageGenerator::new(mix, batch).all(mix.messages);
+        let new: usize = prepared.iter().filter(|prepared| prepared.put).map(|prepared| prepared.versions.len()).sum();
         let keys: Vec<u64> = (0..mix.keys).map(key).collect();
-        let store = Arc::new(Store::new(&keys, new, mix.follows));
+        let store = Arc::new(IndexedStore::new(&keys, new, mix.updates_copies));
         let memo = (puts == 0.0).then(Arc::default);
-        Ok(Self { store, made: Arc::new(made), batch, keys: mix.keys, rounds, memo })
+        Ok(Self { store, prepared: Arc::new(prepared), batch, keys: mix.keys, rounds, memo })
     }
 
     fn sample(&self) -> impl Iterator<Item = u64> {
@@ -93,14 +93,14 @@ impl Load {
     }
 }
 
-impl Workload for Load {
+impl AppWorkload for IndexLoad {
     fn name(&self) -> &'static str {
         "index"
     }
 
     fn tasks(&self) -> Vec<Task> {
         let keys: Vec<u64> = self.sample().map(key).collect();
-        // The slots of keys at the start are their numbers.
+        // Initial keys have slots equal to their numbers.
         let slots: Vec<u64> = self.sample().collect();
         let found = || keys.iter().zip(&slots).flat_map(|(key, slot)| [*key, *slot]);
         let values = keys.iter().zip(&slots).flat_map(|(key, slot)| [*key, *slot].into_iter().chain(value(*key, 1)));
@@ -110,7 +110,7 @@ impl Workload for Load {
         let asked = bytes(keys.iter().copied());
         let headed = bytes([u64::MAX].into_iter().chain(keys.iter().copied()));
         vec![
-            task("look-up", store.look_up(), store.look_up_elsewhere(self.memo.as_ref()), room, asked),
+            task("look-up", store.look_up(), store.look_up_on_accelerators(self.memo.as_ref()), room, asked),
             task("read", store.read(), Vec::new(), values_len(*batch), bytes(found())),
             task("insert", store.insert(), Vec::new(), room, headed),
             task("write", store.write(), Vec::new(), 8, bytes(values)),
@@ -118,12 +118,14 @@ impl Workload for Load {
     }
 
     fn next(&self) -> Vec<(&'static str, NextFn)> {
-        let made = Arc::clone(&self.made);
+        let prepared = Arc::clone(&self.prepared);
         let put: NextFn = Arc::new(move |_, request, found| {
             let number = request.first_chunk().map_or(u64::MAX, |number| u64::from_le_bytes(*number));
-            let Some(made) = usize::try_from(number).ok().and_then(|at| made.get(at)) else { return Bytes::new() };
-            let mut message = Vec::with_capacity(made.versions.len() * (FOUND + VALUE));
-            for (found, (key, version)) in found.chunks_exact(FOUND).zip(&made.versions) {
+            let Some(prepared) = usize::try_from(number).ok().and_then(|at| prepared.get(at)) else {
+                return Bytes::new();
+            };
+            let mut message = Vec::with_capacity(prepared.versions.len() * (FOUND + VALUE));
+            for (found, (key, version)) in found.chunks_exact(FOUND).zip(&prepared.versions) {
                 message.extend_from_slice(found);
                 message.extend(value(*key, *version).iter().flat_map(|word| word.to_le_bytes()));
             }
@@ -132,25 +134,25 @@ impl Workload for Load {
         vec![("PUT", put)]
     }
 
-    fn ready(&mut self, responder: &Context) -> Result<()> {
-        let copy = responder.tables("look-up", Role::Acc);
-        let kernels = copy.filter(|copy| matches!(copy.kind(), Kind::OpenCl | Kind::Cuda));
+    fn reset(&mut self, responder: &PlaceContext) -> Result<()> {
+        let copy = responder.tables("look-up", DeviceRole::Acc);
+        let kernels = copy.filter(|copy| matches!(copy.kind(), DeviceKind::OpenCl | DeviceKind::Cuda));
         self.store.reset(kernels, |key| value(key, 1));
         Ok(())
     }
 
     fn messages(&self) -> usize {
-        self.made.len() * self.rounds
+        self.prepared.len() * self.rounds
     }
 
-    fn ask(&self, at: usize) -> Ask {
-        let Made { put, part, payload, versions } = &self.made[at % self.made.len()];
+    fn ask(&self, at: usize) -> MessageSpec {
+        let PreparedMessage { put, part, payload, versions } = &self.prepared[at % self.prepared.len()];
         let (kind, payload) = (if *put { "PUT" } else { "GET" }, payload.clone());
-        Ask { kind, address: *part, message: 0, payload, operations: versions.len() as u64 }
+        MessageSpec { kind, address: *part, message: 0, payload, operations: versions.len() as u64 }
     }
 
     fn check(&mut self, at: usize, answer: &[u8]) -> Result<(), String> {
-        let Made { put, versions, .. } = &self.made[at % self.made.len()];
+        let PreparedMessage { put, versions, .. } = &self.prepared[at % self.prepared.len()];
         let expected = if *put { 8 } else { values_len(versions.len()) };
         if answer.len() != expected {
             return Err(format!("an answer of {} bytes, expected {expected}", answer.len()));
@@ -174,29 +176,29 @@ impl Workload for Load {
     }
 }
 
-/// Draws requests, and gathers them into messages.
-struct Maker {
-    mix: Mix,
+/// Generator of requests, which are grouped into messages.
+struct MessageGenerator {
+    mix: YcsbMix,
     batch: usize,
     zipf: Zipf,
     random: Random,
-    /// Of each part: GETs, and PUTs.
+    /// GETs and PUTs of each partition.
     gathered: Vec<[Vec<u64>; 2]>,
     versions: HashMap<u64, u32>,
-    /// Keys that were new.
+    /// Number of inserted keys.
     new: u64,
 }
 
-impl Maker {
-    fn new(mix: Mix, batch: usize) -> Self {
+impl MessageGenerator {
+    fn new(mix: YcsbMix, batch: usize) -> Self {
         let (zipf, random) = (Zipf::new(mix.keys, THETA), Random::new(mix.seed));
         let gathered = (0..mix.parts.max(1)).map(|_| [Vec::new(), Vec::new()]).collect();
         Self { mix, batch, zipf, random, gathered, versions: HashMap::new(), new: 0 }
     }
 
-    fn all(&mut self, messages: usize) -> Vec<Made> {
-        let mut made = Vec::with_capacity(messages);
-        while made.len() < messages {
+    fn all(&mut self, messages: usize) -> Vec<PreparedMessage> {
+        let mut prepared = Vec::with_capacity(messages);
+        while prepared.len() < messages {
             let put = self.random.happens(self.mix.puts);
             let key = key(self.draw(put));
             let part = scrambled(key ^ self.mix.seed) % self.gathered.len() as u64;
@@ -204,10 +206,10 @@ impl Maker {
             gathered.push(key);
             if gathered.len() == self.batch {
                 let keys = std::mem::take(gathered);
-                made.push(self.message(made.len(), put, part, keys));
+                prepared.push(self.message(prepared.len(), put, part, keys));
             }
         }
-        made
+        prepared
     }
 
     fn draw(&mut self, put: bool) -> u64 {
@@ -221,8 +223,8 @@ impl Maker {
         self.zipf.draw(&mut self.random)
     }
 
-    /// Messages are done in this order, those of a part at least.
-    fn message(&mut self, number: usize, put: bool, part: u64, keys: Vec<u64>) -> Made {
+    /// Prepares a message. Messages of a partition are executed in the order of preparation.
+    fn message(&mut self, number: usize, put: bool, part: u64, keys: Vec<u64>) -> PreparedMessage {
         let loaded = self.mix.keys;
         let mut version = |key: u64| {
             let version = self.versions.entry(key).or_insert_with(|| u32::from(number_of(key) < loaded));
@@ -231,7 +233,7 @@ impl Maker {
         };
         let versions = keys.iter().map(|key| version(*key)).collect();
         let head = put.then_some(number as u64);
-        Made { put, part, payload: bytes(head.into_iter().chain(keys)), versions }
+        PreparedMessage { put, part, payload: bytes(head.into_iter().chain(keys)), versions }
     }
 }
 
@@ -240,10 +242,10 @@ fn bytes(words: impl IntoIterator<Item = u64>) -> Bytes {
 }
 
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// `SPREAD` times this is 1, modulo 2^64.
+/// Inverse of `SPREAD` modulo 2^64.
 const GATHER: u64 = 0xf1de_83e1_9937_733d;
 
-/// The key of a number: one to one, and neighbours are far from each other.
+/// Key of a number: bijective, and neighbours are far apart.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(SPREAD)
 }
@@ -252,14 +254,14 @@ fn number_of(key: u64) -> u64 {
     key.wrapping_mul(GATHER)
 }
 
-/// A version of a key's value: the key, the version, and words that belong to both.
+/// Value of a key in a version: the key, the version, and words derived from both.
 fn value(key: u64, version: u32) -> [u64; VALUE / 8] {
     let mark = scrambled(key ^ u64::from(version));
     let words: [u64; VALUE / 8] = std::array::from_fn(|i| mark.wrapping_mul(2 * i as u64 + 1));
     [key, u64::from(version), words[2], words[3], words[4], words[5], words[6], words[7]]
 }
 
-/// Bits that look like chance (the finish of SplitMix64).
+/// Pseudo-random bits (the last step of SplitMix64).
 fn scrambled(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_keys_are_one_to_one() {
+    fn key_mapping_is_bijective() {
         (0..1000).chain([u64::MAX, 1 << 40]).for_each(|number| assert_eq!(number_of(key(number)), number));
     }
 }

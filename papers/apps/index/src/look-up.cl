@@ -1,4 +1,4 @@
-// Looks keys up in the index's tree: one key for each work item. OpenCL C, and CUDA C++.
+// Kernel for look-ups in the index tree, one key per work item, in OpenCL C and CUDA C++.
 #ifdef __CUDACC__
 typedef unsigned char uchar;
 typedef unsigned int uint;
@@ -16,8 +16,8 @@ typedef ulong word;
 #define LEAF 0x80000000u
 #define NONE 0xffffffffffffffffu
 
-// A node: the bit that parts its keys, the child where it is 0, the child where it is 1, and nothing. The first node's
-// first child is the root.
+// Node: the bit that distinguishes its keys, the child for 0, the child for 1, and padding. The first child of node 0 is
+// the root.
 KERNEL look_up(GLOBAL const uchar *input, uint input_bytes, GLOBAL uchar *output, uint output_bytes_max,
                GLOBAL uint *output_bytes, GLOBAL uchar *table0, GLOBAL uchar *table1) {
   GLOBAL const word *asked = (GLOBAL const word *)input;

@@ -1,35 +1,35 @@
-//! A key-value store whose index is looked up on the processor or on the accelerator: each message where it is done
-//! sooner, beside all on one of them.
+//! Command `index`: key-value store with look-ups on processor or accelerator, on the path that finishes sooner. Runs
+//! with a single device are the comparison.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use apps_offload::Flags;
 use clap::{Parser, ValueEnum};
-use index::{FILE, Load, Mix};
+use index::{FILE, IndexLoad, YcsbMix};
 
-/// Looks keys up where it is done sooner.
+/// Looks up keys on the device that finishes sooner.
 #[derive(Debug, Parser)]
 struct Args {
     /// Workload of YCSB
     #[arg(long, value_enum, default_value_t = Ycsb::C)]
     ycsb: Ycsb,
-    /// Share of the PUTs whose key is a new one
+    /// Share of new keys among the PUTs
     #[arg(long, default_value_t = 0.0)]
     inserts: f64,
-    /// Keys at the start
+    /// Initial number of keys
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(2..=1 << 28))]
     keys: u64,
-    /// Messages
+    /// Number of messages
     #[arg(long, default_value_t = 2000)]
     messages: usize,
-    /// Times that they are sent; an emulated device remembers what it has answered (with --ycsb c)
+    /// Number of times that the messages are sent; an emulated device caches its answers (with --ycsb c)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Parts of the keys whose messages keep their order
+    /// Partitions of the keys; messages of a partition keep their order
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 16))]
     parts: u64,
-    /// All that is drawn is drawn from this
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -38,19 +38,19 @@ struct Args {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Ycsb {
-    /// One request in twenty is a PUT
+    /// 5 % PUTs
     B,
     /// GETs only
     C,
 }
 
 impl Args {
-    fn load(&self) -> Result<Load> {
+    fn load(&self) -> Result<IndexLoad> {
         let puts = if matches!(self.ycsb, Ycsb::B) { 0.05 } else { 0.0 };
         let Self { keys, inserts, parts, messages, seed, .. } = *self;
         let rounds = usize::from(self.rounds);
-        let mix = Mix { keys, puts, inserts, parts, messages, rounds, seed, follows: true };
-        Load::new(&self.flags.plan(FILE)?.application, mix)
+        let mix = YcsbMix { keys, puts, inserts, parts, messages, rounds, seed, updates_copies: true };
+        IndexLoad::new(&self.flags.plan(FILE)?.application, mix)
     }
 }
 

@@ -1,73 +1,72 @@
-//! The store: an index, its copy for accelerators, and values; what each task does with them, batch by batch. Numbers are
-//! little-endian.
+//! Store: an index, its copy for accelerators, and values; with the tasks on batches. Numbers are little-endian.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use apps_offload::Memo;
 use bytes::Bytes;
-use pathcall_place::context::Tables;
-use pathcall_place::device::{AppError, Code, Items, Kernel, Length};
+use pathcall_place::context::DeviceTables;
+use pathcall_place::device::{AnswerLength, AppError, Kernel, TaskCode, WorkItemCount};
 
-use crate::tree::{Tree, Write};
+use crate::tree::{Tree, TreeWrite};
 
 /// Bytes of a key.
 pub const KEY: usize = 8;
-/// Bytes of what a look-up answers: the key, and its slot.
+/// Bytes of a look-up result: the key and its slot.
 pub const FOUND: usize = 16;
 /// Bytes of a value.
 pub const VALUE: usize = 64;
 const WORDS: usize = VALUE / 8;
-/// Writes of an insert that are sent to an accelerator one by one; of more than that all nodes are sent at once.
+/// Maximum number of inserts that are sent to an accelerator as single writes; for more, all nodes are sent at once.
 const SINGLY: usize = 8;
-/// In place of a slot: the key is not there.
+/// Slot number of a missing key.
 pub const NONE: u64 = u64::MAX;
 
-/// A value, and whose it is.
+/// Value with its key.
 #[derive(Debug)]
-struct Slot {
+struct ValueSlot {
     key: AtomicU64,
     value: [AtomicU64; WORDS],
 }
 
-/// The store.
+/// Store of keys and values.
 #[derive(Debug)]
-pub struct Store {
+pub struct IndexedStore {
     index: Tree,
-    /// What accelerators that run functions of the host look at.
+    /// Copy of the index for accelerators that run host functions.
     copy: Tree,
-    slots: Box<[Slot]>,
-    /// As it was made: what all of it goes back to.
+    slots: Box<[ValueSlot]>,
+    /// Initial index, which `reset` restores.
     made: Tree,
-    /// One message's inserts at a time; and where the accelerator has its copy.
-    inserts: Mutex<Option<Tables>>,
-    /// Whether copies follow inserts.
-    follows: bool,
+    /// Lock of the inserts, one message at a time, with the accelerator's copy of the index.
+    inserts: Mutex<Option<DeviceTables>>,
+    /// True if copies are updated after inserts.
+    updates_copies: bool,
 }
 
-impl Store {
-    /// With these keys, and room for so many more. `follows`: whether accelerators are told of new keys; if not, the
-    /// processor finds them for them.
+impl IndexedStore {
+    /// Creates a store of `keys` with room for `more` further keys. `updates_copies`: accelerators receive new keys;
+    /// otherwise the processor finds new keys for them.
     ///
     /// # Panics
-    /// Without keys, or if one of them is `u64::MAX`.
+    /// Panics if `keys` is empty or contains `u64::MAX`.
     #[must_use]
-    pub fn new(keys: &[u64], more: usize, follows: bool) -> Self {
+    pub fn new(keys: &[u64], more: usize, updates_copies: bool) -> Self {
         let room = keys.len() + more;
         let made = Tree::new(room);
         for key in keys {
-            made.insert(*key, |_| {}).expect("a key, and room for it");
+            made.insert(*key, |_| {}).expect("a valid key and a free slot");
         }
-        let slot = |_| Slot { key: AtomicU64::new(NONE), value: std::array::from_fn(|_| AtomicU64::new(0)) };
+        let slot = |_| ValueSlot { key: AtomicU64::new(NONE), value: std::array::from_fn(|_| AtomicU64::new(0)) };
         let slots = (0..room).map(slot).collect();
         let (index, copy) = (Tree::new(room), Tree::new(room));
-        let store = Self { index, copy, slots, made, inserts: Mutex::new(None), follows };
+        let store = Self { index, copy, slots, made, inserts: Mutex::new(None), updates_copies };
         store.reset(None, |_| [0; WORDS]);
         store
     }
 
-    /// As it was made, with these values; and where the accelerator has its copy of the index, if it is a kernel's.
-    pub fn reset(&self, copy: Option<Tables>, value: impl Fn(u64) -> [u64; WORDS]) {
+    /// Restores the initial keys with these values. `copy`: index tables of an accelerator with kernels.
+    pub fn reset(&self, copy: Option<DeviceTables>, value: impl Fn(u64) -> [u64; WORDS]) {
         *self.inserts.lock().unwrap_or_else(PoisonError::into_inner) = copy;
         self.index.copy(&self.made);
         self.copy.copy(&self.made);
@@ -78,41 +77,42 @@ impl Store {
         keys.iter().zip(&self.slots).for_each(|(key, slot)| slot.write(*key, value(*key)));
     }
 
-    /// `look-up`, on the processor.
+    /// Task `look-up` on the processor.
     #[must_use]
-    pub fn look_up(self: &Arc<Self>) -> Code {
+    pub fn look_up(self: &Arc<Self>) -> TaskCode {
         let store = Arc::clone(self);
-        Code::host(move |input, output| look_up(&store.index, input, output))
+        TaskCode::host(move |input, output| look_up(&store.index, input, output))
     }
 
-    /// `look-up`, on accelerators of any kind; with the answers that an emulated one has given before, if they never
+    /// Task `look-up` on accelerators of all kinds, with cached answers of an emulated accelerator if answers never
     /// change.
     #[must_use]
-    pub fn look_up_elsewhere(self: &Arc<Self>, memo: Option<&Arc<Memo>>) -> Vec<Code> {
+    pub fn look_up_on_accelerators(self: &Arc<Self>, memo: Option<&Arc<Memo>>) -> Vec<TaskCode> {
         let store = Arc::clone(self);
         let kernel = Kernel {
             source: include_str!("look-up.cl").to_owned(),
             entry: "look_up".to_owned(),
             options: String::new(),
-            items: Items::PerInput(KEY),
+            items: WorkItemCount::PerInput(KEY),
             group: 64,
-            length: Length::Any,
+            length: AnswerLength::Any,
             tables: self.made.tables().map(Bytes::from).into(),
         };
-        let host = Code::host(move |input, output| look_up(&store.copy, input, output));
-        let host = memo.map_or(host.clone(), |memo| memo.of(&host));
-        vec![host, Code::OpenCl(kernel.clone()), Code::Cuda(kernel)]
+        let host = TaskCode::host(move |input, output| look_up(&store.copy, input, output));
+        let host = memo.map_or(host.clone(), |memo| memo.wrap(&host));
+        vec![host, TaskCode::OpenCl(kernel.clone()), TaskCode::Cuda(kernel)]
     }
 
-    /// `read`: values of keys that were looked up, and then a bit for each, whether there is one.
+    /// Task `read`: values of looked-up keys, followed by one bit per key for the presence of a value.
     #[must_use]
-    pub fn read(self: &Arc<Self>) -> Code {
+    pub fn read(self: &Arc<Self>) -> TaskCode {
         let store = Arc::clone(self);
-        Code::host(move |input, output| {
+        TaskCode::host(move |input, output| {
             let asked = records::<FOUND>(input)?;
             let count = asked.len();
             let length = values_len(count);
-            let output = output.get_mut(..length).ok_or_else(|| AppError(format!("no room for {length} bytes")))?;
+            let output =
+                output.get_mut(..length).ok_or_else(|| AppError(format!("output too short for {length} bytes")))?;
             let (values, there) = output.split_at_mut(count * VALUE);
             there.fill(0);
             for (i, (found, value)) in asked.zip(values.chunks_exact_mut(VALUE)).enumerate() {
@@ -128,11 +128,11 @@ impl Store {
         })
     }
 
-    /// `insert`: keys after eight bytes that are not looked at; each has a slot then.
+    /// Task `insert`: eight ignored bytes, then keys; each key has a slot afterwards.
     #[must_use]
-    pub fn insert(self: &Arc<Self>) -> Code {
+    pub fn insert(self: &Arc<Self>) -> TaskCode {
         let store = Arc::clone(self);
-        Code::host(move |input, output| {
+        TaskCode::host(move |input, output| {
             let keys = records::<KEY>(input.get(8..).unwrap_or_default())?;
             let length = keys.len() * FOUND;
             let mut new = None;
@@ -148,17 +148,17 @@ impl Store {
         })
     }
 
-    /// `write`: keys, slots and values; answers how many there were.
+    /// Task `write`: keys, slots and values; the answer is their number.
     #[must_use]
-    pub fn write(self: &Arc<Self>) -> Code {
+    pub fn write(self: &Arc<Self>) -> TaskCode {
         let store = Arc::clone(self);
-        Code::host(move |input, output| {
+        TaskCode::host(move |input, output| {
             let records = records::<{ FOUND + VALUE }>(input)?;
             let count = records.len() as u64;
             for record in records {
                 let (key, slot) = (word(&record[..8]), word(&record[8..16]));
                 let slot = usize::try_from(slot).ok().and_then(|slot| store.slots.get(slot));
-                let slot = slot.ok_or_else(|| AppError("there is no such slot".into()))?;
+                let slot = slot.ok_or_else(|| AppError("invalid slot".into()))?;
                 let value: [u64; WORDS] = std::array::from_fn(|i| word(&record[FOUND + i * 8..][..8]));
                 slot.write(key, value);
             }
@@ -167,52 +167,52 @@ impl Store {
         })
     }
 
-    /// The value of a key, which may be where an index says.
-    fn slot(&self, key: u64, slot: u64) -> Option<&Slot> {
+    /// Slot of a key, from the slot number of an index if it is right.
+    fn slot(&self, key: u64, slot: u64) -> Option<&ValueSlot> {
         let of = |slot: usize| self.slots.get(slot).filter(|slot| slot.key.load(Ordering::Relaxed) == key);
         usize::try_from(slot).ok().and_then(of).or_else(|| of(self.index.find(key)? as usize))
     }
 }
 
-/// New keys of one message. At its end, the accelerator's copy follows.
+/// New keys of one message. Dropping the value updates the accelerator's copy.
 struct Inserts<'a> {
-    store: &'a Store,
-    copy: MutexGuard<'a, Option<Tables>>,
-    writes: Vec<Write>,
+    store: &'a IndexedStore,
+    copy: MutexGuard<'a, Option<DeviceTables>>,
+    writes: Vec<TreeWrite>,
 }
 
 impl<'a> Inserts<'a> {
-    fn begin(store: &'a Store) -> Self {
+    fn begin(store: &'a IndexedStore) -> Self {
         let copy = store.inserts.lock().unwrap_or_else(PoisonError::into_inner);
         Self { store, copy, writes: Vec::new() }
     }
 
     fn insert(&mut self, key: u64) -> Result<u32, AppError> {
         let slot = self.store.index.insert(key, |write| self.writes.push(write));
-        slot.ok_or_else(|| AppError(format!("there is no room for key {key:#x}")))
+        slot.ok_or_else(|| AppError(format!("the index is full: no slot for key {key:#x}")))
     }
 }
 
 impl Drop for Inserts<'_> {
     fn drop(&mut self) {
-        if !self.store.follows {
+        if !self.store.updates_copies {
             return;
         }
         self.writes.iter().for_each(|write| self.store.copy.apply(*write));
         let Some(copy) = &*self.copy else { return };
-        // A device that is gone has no copy that could be asked.
+        // A lost device has no copy.
         let send = |(table, at, bytes): (usize, usize, Vec<u8>)| drop(copy.write(table, at, &bytes));
         if self.writes.len() <= SINGLY {
             return self.writes.iter().for_each(|write| send(write.bytes()));
         }
         let [nodes, keys] = self.store.index.tables();
-        // Keys first: nodes lead to them.
+        // Keys first, because nodes refer to them.
         send((1, 0, keys));
         send((0, 0, nodes));
     }
 }
 
-impl Slot {
+impl ValueSlot {
     fn read(&self, to: &mut [u8]) {
         let words = to.chunks_exact_mut(8).zip(&self.value);
         words.for_each(|(to, word)| to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()));
@@ -224,7 +224,7 @@ impl Slot {
     }
 }
 
-/// Bytes of the answer to a GET of so many keys.
+/// Bytes of the answer to a GET of `count` keys.
 #[must_use]
 pub const fn values_len(count: usize) -> usize {
     count * VALUE + count.div_ceil(8)
@@ -246,7 +246,7 @@ fn records<const LEN: usize>(input: &[u8]) -> Result<std::slice::ChunksExact<'_,
     if records.remainder().is_empty() {
         return Ok(records);
     }
-    Err(AppError(format!("{} bytes are no number of records of {LEN}", input.len())))
+    Err(AppError(format!("{} bytes are not a multiple of the {LEN} bytes of a record", input.len())))
 }
 
 fn word(bytes: &[u8]) -> u64 {

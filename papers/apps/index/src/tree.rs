@@ -1,5 +1,5 @@
-//! The index: a crit-bit tree from keys to slots. An insert writes one node and then one pointer, so whoever reads
-//! meanwhile finds what was there before, and a copy elsewhere follows with three small writes.
+//! Index: a crit-bit tree from keys to slots. An insert writes one node and then one pointer, so concurrent readers
+//! find all earlier keys, and a copy needs three small writes.
 //!
 //! ```text
 //! nodes: [bit, child of 0, child of 1, -] …     keys: [key of slot 0, key of slot 1, …]
@@ -8,12 +8,12 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Marks a child that is a slot.
+/// Flag of a child that is a slot.
 const LEAF: u32 = 1 << 31;
 /// Words of a node.
 const NODE: usize = 4;
 
-/// The tree, over at most as many keys as it was made for. Read by any number of threads, written by one at a time.
+/// Tree of a fixed capacity. Any number of threads may read, one at a time may write.
 #[derive(Debug)]
 pub struct Tree {
     nodes: Box<[AtomicU32]>,
@@ -21,22 +21,22 @@ pub struct Tree {
     len: AtomicU32,
 }
 
-/// One write into the tree's memory, as a copy of it is to follow: all of them in their order.
+/// Write to the memory of the tree, for updates of a copy in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// A key, by its slot.
+pub enum TreeWrite {
+    /// Key of a slot.
     Key(u32, u64),
-    /// A node, by its number.
+    /// Node by number.
     Node(u32, [u32; 3]),
-    /// A child, by the place of its word among all nodes' words.
+    /// Child, by the index of its word among the words of all nodes.
     Child(u32, u32),
 }
 
 impl Tree {
-    /// Without keys. The key of the first slot is there as soon as it is inserted: a tree that is asked must have one.
+    /// Creates an empty tree. A look-up needs at least one key in the tree.
     ///
     /// # Panics
-    /// For more than 2^30 keys, or none.
+    /// Panics if `capacity` is 0 or greater than 2^30.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         assert!((1..=1 << 30).contains(&capacity), "a tree of {capacity} keys");
@@ -44,26 +44,26 @@ impl Tree {
         Self { nodes, keys: (0..capacity).map(|_| AtomicU64::new(u64::MAX)).collect(), len: AtomicU32::new(0) }
     }
 
-    /// Keys that it has; the next one's slot.
+    /// Number of keys, which is also the next slot.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire) as usize
     }
 
-    /// Whether it has none.
+    /// True if the tree is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The slot of a key.
+    /// Slot of a key.
     #[must_use]
     pub fn find(&self, key: u64) -> Option<u32> {
         let slot = self.nearest(key);
         (key != u64::MAX && self.keys[slot as usize].load(Ordering::Acquire) == key).then_some(slot)
     }
 
-    /// The slot whose key is like this one in the bits that were looked at.
+    /// Slot of the key that equals this one in the bits that the nodes compare.
     fn nearest(&self, key: u64) -> u32 {
         let mut at = self.word(1);
         while at & LEAF == 0 {
@@ -77,9 +77,9 @@ impl Tree {
         self.nodes[at].load(Ordering::Acquire)
     }
 
-    /// The slot of a key that gets one if it has none: then `write` is told what was written, in order. `u64::MAX` is no
-    /// key. None if the tree is full.
-    pub fn insert(&self, key: u64, mut write: impl FnMut(Write)) -> Option<u32> {
+    /// Slot of a key, which is inserted if it is missing; `write` receives the writes in order. `u64::MAX` is no valid
+    /// key. `None` if the tree is full.
+    pub fn insert(&self, key: u64, mut write: impl FnMut(TreeWrite)) -> Option<u32> {
         let slot = self.len.load(Ordering::Acquire);
         let first = slot == 0;
         let near = if first { 0 } else { self.keys[self.nearest(key) as usize].load(Ordering::Acquire) };
@@ -93,12 +93,12 @@ impl Tree {
             self.apply(what);
             write(what);
         };
-        apply(Write::Key(slot, key));
+        apply(TreeWrite::Key(slot, key));
         if first {
-            apply(Write::Child(1, LEAF));
+            apply(TreeWrite::Child(1, LEAF));
         } else {
             let bit = 63 - (near ^ key).leading_zeros();
-            // Down to where nodes look at lower bits.
+            // Descend to nodes that compare lower bits.
             let mut pointer = 1;
             loop {
                 let at = self.word(pointer);
@@ -110,39 +110,39 @@ impl Tree {
             }
             let (old, new) = (self.word(pointer), LEAF | slot);
             let children = if key >> bit & 1 == 0 { [new, old] } else { [old, new] };
-            // The first node is where the root is, so that of slot n is node n.
-            apply(Write::Node(slot, [bit, children[0], children[1]]));
-            apply(Write::Child(pointer as u32, slot));
+            // Node 0 contains the root pointer, so slot n has node n.
+            apply(TreeWrite::Node(slot, [bit, children[0], children[1]]));
+            apply(TreeWrite::Child(pointer as u32, slot));
         }
         self.len.store(slot + 1, Ordering::Release);
         Some(slot)
     }
 
-    /// Follows another tree's write.
-    pub fn apply(&self, write: Write) {
+    /// Applies a write of another tree.
+    pub fn apply(&self, write: TreeWrite) {
         match write {
-            Write::Key(slot, key) => self.keys[slot as usize].store(key, Ordering::Release),
-            Write::Node(number, words) => {
+            TreeWrite::Key(slot, key) => self.keys[slot as usize].store(key, Ordering::Release),
+            TreeWrite::Node(number, words) => {
                 let words = words.iter().zip(&self.nodes[number as usize * NODE..]);
                 words.for_each(|(word, place)| place.store(*word, Ordering::Release));
             }
-            Write::Child(at, child) => self.nodes[at as usize].store(child, Ordering::Release),
+            TreeWrite::Child(at, child) => self.nodes[at as usize].store(child, Ordering::Release),
         }
     }
 
-    /// Becomes what another one is, of the same capacity.
+    /// Copies another tree of the same capacity.
     ///
     /// # Panics
-    /// If the capacities differ.
+    /// Panics if the capacities differ.
     pub fn copy(&self, other: &Self) {
-        assert_eq!(self.keys.len(), other.keys.len(), "trees of one capacity");
+        assert_eq!(self.keys.len(), other.keys.len(), "the trees differ in capacity");
         let ordering = Ordering::Relaxed;
         self.nodes.iter().zip(&other.nodes).for_each(|(to, from)| to.store(from.load(ordering), ordering));
         self.keys.iter().zip(&other.keys).for_each(|(to, from)| to.store(from.load(ordering), ordering));
         self.len.store(other.len.load(ordering), Ordering::Release);
     }
 
-    /// Its memory, as kernels have it: nodes, and keys.
+    /// Memory of the tree in the kernels' format: nodes and keys.
     #[must_use]
     pub fn tables(&self) -> [Vec<u8>; 2] {
         let nodes = self.nodes.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
@@ -150,8 +150,8 @@ impl Tree {
     }
 }
 
-impl Write {
-    /// Which of [`Tree::tables`] it changes, where, and to what.
+impl TreeWrite {
+    /// Index in [`Tree::tables`], offset, and bytes of the write.
     #[must_use]
     pub fn bytes(self) -> (usize, usize, Vec<u8>) {
         match self {
@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map_and_a_copy_that_follows_is_one_too(
+        fn tree_and_updated_copy_equal_reference_map(
             keys in proptest::collection::vec(prop_oneof![any::<u64>(), 0..40_u64], 1..200),
         ) {
             let keys: Vec<u64> = keys.into_iter().filter(|key| *key != u64::MAX).collect();
@@ -183,11 +183,11 @@ mod tests {
             for key in &keys {
                 let next = map.len() as u32;
                 let slot = *map.entry(*key).or_insert(next);
-                let mut follow = |write: Write| {
+                let mut follow = |write: TreeWrite| {
                     copy.apply(write);
                     let (table, at, what) = write.bytes();
                     bytes[table][at..at + what.len()].copy_from_slice(&what);
-                    // In the midst of an insert, all that was there before is found.
+                    // During an insert all earlier keys are found.
                     for (key, slot) in map.iter().filter(|(_, slot)| **slot < next) {
                         assert_eq!(copy.find(*key), Some(*slot));
                     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tree_refuses_and_keeps_what_it_has() {
+    fn full_tree_rejects_inserts_and_keeps_keys() {
         let tree = Tree::new(2);
         let insert = |key| tree.insert(key, |_| {});
         assert_eq!(

@@ -1,53 +1,53 @@
-//! What every application of place can be told.
+//! Command line flags of the applications of place.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use pathcall_place::device::discover::Choice;
+use pathcall_place::device::discover::DeviceChoice;
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Hardware, Strategy};
+use pathcall_place::{Application, Hardware, SelectionStrategy};
 
-use crate::{Bed, Between, Plan, Report, Workload};
+use crate::{AppRun, AppTestbed, AppWorkload, HostLink, Report};
 
-/// Which hosts, devices and strategies.
+/// Hosts, devices and strategies.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
-    /// The application's file; its own unless given
+    /// Application file; by default the one of the application
     #[arg(long, value_name = "FILE")]
     pub application: Option<PathBuf>,
-    /// Hardware of the host that asks: direct, on-path, off-path, or a file
+    /// Hardware of the requester: direct, on-path, off-path, or a file
     #[arg(long, value_name = "MODEL", default_value = "direct")]
     pub requester: String,
-    /// Hardware of the host that answers
+    /// Hardware of the responder: direct, on-path, off-path, or a file
     #[arg(long, value_name = "MODEL", default_value = "direct")]
     pub responder: String,
-    /// The processor
+    /// Processor
     #[arg(long, value_name = "DEVICE", default_value = "cpu:1")]
-    pub cpu: Choice,
-    /// The accelerator: opencl:0, cuda:0, emulated:per-job=TIME,bytes-per-second=N; `pathcall place devices` names them
+    pub cpu: DeviceChoice,
+    /// Accelerator: opencl:0, cuda:0, emulated:per-job=TIME,bytes-per-second=N; `pathcall place devices` lists them
     #[arg(long, value_name = "DEVICE", default_value = "emulated:per-job=100us")]
-    pub acc: Choice,
-    /// How paths are chosen, in turn
+    pub acc: DeviceChoice,
+    /// Path selection strategies, one run each
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "all-cpu,all-acc,leo", value_parser = strategy)]
-    pub strategies: Vec<Strategy>,
-    /// What is between requester and responder
-    #[arg(long, value_enum, default_value_t = Between::Itself)]
-    pub between: Between,
-    /// Messages under way at a time
+    pub strategies: Vec<SelectionStrategy>,
+    /// Connection of requester and responder
+    #[arg(long, value_enum, default_value_t = HostLink::Itself)]
+    pub between: HostLink,
+    /// Maximum number of messages in progress
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub window: u32,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
 }
 
 impl Flags {
-    /// What is run: `(name, text)` is the application's own file.
+    /// Parameters of a run; `(name, text)` is the default application file.
     ///
     /// # Errors
-    /// A file can't be read, or has a mistake in it.
-    pub fn plan(&self, (name, text): (&str, &str)) -> Result<Plan> {
+    /// Returns an error if a file cannot be read or is invalid.
+    pub fn plan(&self, (name, text): (&str, &str)) -> Result<AppRun> {
         let application = match &self.application {
             None => Application::parse(name, text)?,
             Some(file) => Application::parse(&file.display().to_string(), &read(file)?)?,
@@ -55,26 +55,26 @@ impl Flags {
         let (cpu, acc) = (self.cpu.clone(), self.acc.clone());
         let (requester, responder) = (hardware(&self.requester)?, hardware(&self.responder)?);
         let Self { between, window, .. } = *self;
-        Ok(Plan { application, requester, responder, devices: [cpu, acc], between, window: window as usize })
+        Ok(AppRun { application, requester, responder, devices: [cpu, acc], between, window: window as usize })
     }
 
     /// Runs an application with each strategy.
     ///
     /// # Errors
-    /// As [`plan`](Self::plan) and [`Bed::new`]; or no answer comes.
-    pub fn run(&self, file: (&str, &str), workload: &mut dyn Workload) -> Result<Report> {
-        let bed = Bed::new(self.plan(file)?, workload)?;
-        let runs = self.strategies.iter().map(|strategy| bed.run(workload, *strategy)).collect::<Result<_>>()?;
-        Ok(Report::new(workload.name(), &bed, runs))
+    /// Returns the errors of [`plan`](Self::plan), [`AppTestbed::new`] and [`AppTestbed::run`].
+    pub fn run(&self, file: (&str, &str), workload: &mut dyn AppWorkload) -> Result<Report> {
+        let testbed = AppTestbed::new(self.plan(file)?, workload)?;
+        let runs = self.strategies.iter().map(|strategy| testbed.run(workload, *strategy)).collect::<Result<_>>()?;
+        Ok(Report::new(workload.name(), &testbed, runs))
     }
 }
 
-fn strategy(name: &str) -> Result<Strategy, String> {
-    let known = || Strategy::WORDS.map(|(name, _)| name).join(", ");
-    Strategy::named(name).ok_or_else(|| format!("expected one of {}", known()))
+fn strategy(name: &str) -> Result<SelectionStrategy, String> {
+    let known = || SelectionStrategy::NAMES.map(|(name, _)| name).join(", ");
+    SelectionStrategy::named(name).ok_or_else(|| format!("expected one of {}", known()))
 }
 
-/// A model that comes with Pathcall, or of a file.
+/// Preset, or a hardware model from a file.
 fn hardware(model: &str) -> Result<Hardware> {
     match Preset::named(model) {
         Some(preset) => Ok(Hardware::preset(preset)),

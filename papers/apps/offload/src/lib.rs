@@ -1,110 +1,110 @@
-//! What applications of *place* share: each is a [`Workload`], and says what it registers, what it asks and what is right.
+//! Common parts of the applications of *place*. Each application is a [`AppWorkload`]: tasks, messages and expected
+//! answers.
 //!
 //! ```text
-//! Flags ─► Bed: files, hosts, devices; tasks are profiled ─► run, strategy by strategy ─► Report: table, JSON
-//!                                 Workload: messages ─► Context ─► answers, each of them checked
+//! Flags ─► AppTestbed: files, hosts, devices; profiled tasks ─► run, strategy by strategy ─► Report: table, JSON
+//!                                     AppWorkload: messages ─► PlaceContext ─► answers, each checked
 //! ```
 //!
-//! The application's file says which ways messages can take, hardware models over what; both can be any
-//! (`--application`, `--requester`, `--responder`): an application is written once for all of them. A run has a window of
-//! messages under way, in the order in which the workload has them. Requester and responder are one context, or two of
-//! this process, or two over UDP (`--between`).
+//! The application file lists the paths of messages, and hardware models describe the hosts. Both are exchangeable
+//! (`--application`, `--requester`, `--responder`): one application runs on all of them. A run keeps a window of
+//! messages in progress, in the order of the workload. Requester and responder are one context, two contexts of this
+//! process, or two contexts over UDP (`--between`).
 
-mod bed;
 mod flags;
 mod memo;
 mod report;
+mod testbed;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
-use pathcall_place::context::{Around, Context, NextFn};
-use pathcall_place::device::Code;
+use pathcall_place::context::{NextFn, PlaceContext, TaskHooks};
+use pathcall_place::device::TaskCode;
 
-pub use bed::{Bed, Between, Plan};
 pub use flags::Flags;
 pub use memo::Memo;
-pub use report::{Device, Outcome, Report, Share};
+pub use report::{DeviceCounts, PathShare, Report, StrategyResults};
+pub use testbed::{AppRun, AppTestbed, HostLink};
 
-/// What is done somewhere on a message's way.
+/// Task on the path of a message.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Its name in the application's file.
+    /// Name in the application file.
     pub name: &'static str,
-    /// What the processor does; an answer is right if it is this one's.
-    pub cpu: Code,
-    /// What accelerators do, one for each kind of device; none where only the processor may.
-    pub acc: Vec<Code>,
-    /// Bytes of its longest answer, if they may be more than the message's.
+    /// Code of the processor, which defines correct answers.
+    pub cpu: TaskCode,
+    /// Code of accelerators, one per kind of device; empty for tasks of the processor only.
+    pub acc: Vec<TaskCode>,
+    /// Bytes of the longest answer, if it may be longer than the message.
     pub answer_max: usize,
-    /// A message as it gets it, from which its time is profiled; both roles must answer it alike.
+    /// Input of the task for profiling; both roles must give the same answer.
     pub sample: Bytes,
 }
 
-/// A message.
+/// Message of a workload.
 #[derive(Debug, Clone)]
-pub struct Ask {
-    /// Its type in the application's file.
+pub struct MessageSpec {
+    /// Type in the application file.
     pub kind: &'static str,
-    /// What it is about, for types that keep their order per address.
+    /// Address, for types that keep their order per address.
     pub address: u64,
-    /// The whole that it is part of, for types that keep their order per message.
+    /// Message number, for types that keep their order per message.
     pub message: u64,
-    /// What it says.
+    /// Payload.
     pub payload: Bytes,
-    /// Operations in it: look-ups, chunks, reads. Throughput counts these.
+    /// Operations in the message: look-ups, chunks or reads. Throughput counts operations.
     pub operations: u64,
 }
 
-/// An application and its load: the same messages in each run.
-pub trait Workload {
+/// Application with its load: the same messages in each run.
+pub trait AppWorkload {
     /// Name of the application.
     fn name(&self) -> &'static str;
 
-    /// What the devices do.
+    /// Tasks of the devices.
     fn tasks(&self) -> Vec<Task>;
 
-    /// What further trips say, by the type of message: the last trip's answer unless given.
+    /// Input of further trips by message type; by default the answer of the trip before.
     fn next(&self) -> Vec<(&'static str, NextFn)> {
         Vec::new()
     }
 
-    /// What the responder does with messages besides the tasks of devices.
-    fn around(&self) -> Option<Arc<dyn Around>> {
+    /// Hooks of the responder around the tasks of devices.
+    fn hooks(&self) -> Option<Arc<dyn TaskHooks>> {
         None
     }
 
-    /// Whether both roles answer a task's sample alike, to the byte.
-    fn alike(&self, _task: &str) -> bool {
+    /// True if both roles give bit-identical answers to a task's sample.
+    fn answers_alike(&self, _task: &str) -> bool {
         true
     }
 
-    /// Takes everything back to where it was before the first message. The responder has its functions by now, and was
-    /// tried with the samples.
+    /// Restores the state before the first message. The responder has all functions registered and profiled.
     ///
     /// # Errors
-    /// When a device does not take what belongs on it.
-    fn ready(&mut self, _responder: &Context) -> Result<()> {
+    /// Returns an error if a device rejects its data.
+    fn reset(&mut self, _responder: &PlaceContext) -> Result<()> {
         Ok(())
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     fn messages(&self) -> usize;
 
-    /// One of them, counted from 0.
-    fn ask(&self, at: usize) -> Ask;
+    /// Message at index `at`.
+    fn ask(&self, at: usize) -> MessageSpec;
 
-    /// Holds an answer against what the processor alone, message by message, would answer.
+    /// Checks an answer against the answer of the processor with sequential messages.
     ///
     /// # Errors
-    /// How it differs.
+    /// Returns the difference.
     fn check(&mut self, at: usize, answer: &[u8]) -> Result<(), String>;
 }
 
-/// The `main` of an application: runs it with each strategy and prints what came of it. Fails if an answer was wrong.
-pub fn main(flags: &Flags, file: (&str, &str), workload: Result<impl Workload>) -> ExitCode {
+/// Runs an application with each strategy and prints the results; fails if an answer is wrong.
+pub fn main(flags: &Flags, file: (&str, &str), workload: Result<impl AppWorkload>) -> ExitCode {
     let done = workload.and_then(|mut workload| {
         let report = flags.run(file, &mut workload)?;
         report.print(flags.json);

@@ -1,32 +1,32 @@
-//! Answers that are remembered: an emulated device takes no processor for what it was asked before.
+//! Cache of answers: an emulated device needs no processor time for a repeated input.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use pathcall_place::device::{AppError, Code};
+use pathcall_place::device::{AppError, TaskCode};
 
-/// Answers of one function whose answers never change.
+/// Cached answers of a function that always gives the same answer to the same input.
 #[derive(Debug, Default)]
 pub struct Memo {
     known: Mutex<HashMap<Bytes, Bytes>>,
 }
 
-/// Answers that are remembered at most; others are worked out each time.
+/// Maximum number of cached answers; further answers are computed each time.
 const KNOWN_MAX: usize = 1 << 12;
 
 impl Memo {
-    /// A function of the host as an emulated device is to have it: each message is worked out once. Kernels stay as they
-    /// are.
+    /// Wraps a host function for an emulated device: each input is computed once. Kernels stay unchanged.
     #[must_use]
-    pub fn of(self: &Arc<Self>, code: &Code) -> Code {
-        let Code::Host(function, length) = code else { return code.clone() };
+    pub fn wrap(self: &Arc<Self>, code: &TaskCode) -> TaskCode {
+        let TaskCode::Host(function, length) = code else { return code.clone() };
         let (memo, function) = (Arc::clone(self), Arc::clone(function));
         let remembering = move |input: &[u8], output: &mut [u8]| {
             let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(answer) = known.get(input) {
                 let room = output.get_mut(..answer.len());
-                room.ok_or_else(|| AppError(format!("no room for {} bytes", answer.len())))?.copy_from_slice(answer);
+                room.ok_or_else(|| AppError(format!("output too short for {} bytes", answer.len())))?
+                    .copy_from_slice(answer);
                 return Ok(answer.len());
             }
             let length = function(input, output)?;
@@ -35,7 +35,7 @@ impl Memo {
             }
             Ok(length)
         };
-        Code::Host(Arc::new(remembering), *length)
+        TaskCode::Host(Arc::new(remembering), *length)
     }
 }
 
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_message_is_worked_out_once() {
+    fn repeated_input_is_computed_once() {
         let count = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&count);
-        let code = Code::host(move |input, output| {
+        let code = TaskCode::host(move |input, output| {
             counted.fetch_add(1, Ordering::Relaxed);
             if input == b"no" {
                 return Err(AppError("no".into()));
@@ -57,7 +57,9 @@ mod tests {
             output[..input.len()].copy_from_slice(input);
             Ok(input.len())
         });
-        let Code::Host(function, _) = Arc::new(Memo::default()).of(&code) else { panic!("a function of the host") };
+        let TaskCode::Host(function, _) = Arc::new(Memo::default()).wrap(&code) else {
+            panic!("a function of the host")
+        };
         let ask = |message: &[u8]| function(message, &mut [0; 4]);
         assert_eq!([ask(b"one"), ask(b"one"), ask(b"four")], [Ok(3), Ok(3), Ok(4)]);
         assert!(ask(b"no").is_err() && ask(b"no").is_err() && function(b"four", &mut [0; 2]).is_err());

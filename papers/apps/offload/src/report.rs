@@ -1,107 +1,107 @@
-//! What a run came to, and what all of them did beside each other.
+//! Results of a run, and comparison of all runs.
 
 use anyhow::{Result, bail};
 use apps_load::Latencies;
-use pathcall_place::Strategy;
+use pathcall_place::SelectionStrategy;
 use pathcall_place::context::telemetry::Telemetry;
 use serde::Serialize;
 
-use crate::Bed;
+use crate::AppTestbed;
 
-/// What one strategy came to.
+/// Results of one strategy.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
-    /// Its name.
+pub struct StrategyResults {
+    /// Name of the strategy.
     pub strategy: &'static str,
     /// Messages sent.
     pub messages: u64,
-    /// Operations in them.
+    /// Operations in the messages.
     pub operations: u64,
     /// Wall time, in seconds.
     pub seconds: f64,
-    /// Operations a second.
+    /// Operations per second.
     pub operations_per_s: f64,
-    /// Median and 99th percentile of a message, in microseconds.
+    /// Median and 99th percentile of message latency, in microseconds.
     pub p50_us: f64,
     /// See `p50_us`.
     pub p99_us: f64,
-    /// Where messages went.
-    pub paths: Vec<Share>,
-    /// Answers that were not the processor's, and how the first of them differed.
+    /// Messages per path.
+    pub paths: Vec<PathShare>,
+    /// Wrong answers, and the difference of the first one.
     pub wrong: u64,
     /// See `wrong`.
     pub why: Option<String>,
-    /// What devices came to.
-    pub devices: Vec<Device>,
+    /// Jobs of the devices.
+    pub devices: Vec<DeviceCounts>,
 }
 
 /// Messages of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Share {
+pub struct PathShare {
     /// Type of the messages.
     pub kind: String,
-    /// The path.
+    /// Path.
     pub path: String,
-    /// Messages that it answered.
+    /// Messages answered.
     pub messages: u64,
-    /// Those that it failed.
+    /// Messages failed.
     pub failed: u64,
-    /// Those that the processors did in its place.
+    /// Messages that the processors executed instead.
     pub resorted: u64,
-    /// Times that it was left, for it failed or was much slower than explained.
+    /// Times that the path was left, because it failed or was much slower than predicted.
     pub lefts: u64,
 }
 
-/// What a device came to.
+/// Jobs of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Device {
-    /// Its role: `cpu`, `acc`; of the responder, where both ends have devices of their own.
+pub struct DeviceCounts {
+    /// Role: `cpu`, `acc`; with the host if both ends have devices of their own.
     pub role: &'static str,
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Jobs that it answered.
+    /// Jobs answered.
     pub done: u64,
-    /// Jobs that it failed, or did not answer in time.
+    /// Jobs that failed or timed out.
     pub failed: u64,
 }
 
-/// All strategies.
+/// Results of all strategies.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The application.
+    /// Application.
     pub app: &'static str,
-    /// Its file.
+    /// Application file.
     pub file: String,
     /// Hardware of both hosts.
     pub hardware: [String; 2],
     /// Processor and accelerator.
     pub devices: [String; 2],
-    /// Time of each task on each, in nanoseconds, as it was profiled or is in the file.
+    /// Time of each task on each device, in nanoseconds, profiled or from the file.
     pub profiled: Vec<(String, [Option<u64>; 2])>,
-    /// In the order of the strategies.
-    pub runs: Vec<Outcome>,
-    /// Operations a second of `leo`, beside the better of `all-cpu` and `all-acc`; none if one of them was not run.
+    /// Results in the order of the strategies.
+    pub runs: Vec<StrategyResults>,
+    /// Operations per second of `leo` relative to the better of `all-cpu` and `all-acc`; `None` without these runs.
     pub ratio: Option<f64>,
 }
 
-impl Outcome {
+impl StrategyResults {
     pub(crate) fn new(
-        strategy: Strategy,
+        strategy: SelectionStrategy,
         (operations, latencies): (u64, &Latencies),
         seconds: f64,
         (wrong, why): (u64, Option<String>),
         (requester, responder): (&Telemetry, &Telemetry),
     ) -> Self {
         let us = |share| latencies.quantile(share).as_secs_f64() * 1e6;
-        let paths = requester.paths.iter().map(|path| Share {
+        let paths = requester.paths.iter().map(|path| PathShare {
             kind: path.kind.clone(),
             path: path.name.clone(),
             messages: path.state.done,
             failed: path.state.failed,
-            resorted: path.resorted,
-            lefts: path.state.lefts,
+            resorted: path.run_on_cpus,
+            lefts: path.state.times_left,
         });
-        let devices = responder.devices.iter().map(|device| Device {
+        let devices = responder.devices.iter().map(|device| DeviceCounts {
             role: device.role.name(),
             name: device.name.clone(),
             done: device.stats.done,
@@ -122,7 +122,7 @@ impl Outcome {
         }
     }
 
-    /// Share of the messages that paths with this in their name answered, 0 to 1.
+    /// Share of the messages answered by paths with `part` in their name, 0 to 1.
     #[must_use]
     pub fn share(&self, part: &str) -> f64 {
         let of = self.paths.iter().filter(|share| share.path.contains(part)).map(|share| share.messages).sum::<u64>();
@@ -131,11 +131,11 @@ impl Outcome {
 }
 
 impl Report {
-    pub(crate) fn new(app: &'static str, bed: &Bed, runs: Vec<Outcome>) -> Self {
+    pub(crate) fn new(app: &'static str, testbed: &AppTestbed, runs: Vec<StrategyResults>) -> Self {
         let rate = |name| runs.iter().find(|run| run.strategy == name).map(|run| run.operations_per_s);
         let single = rate("all-cpu").zip(rate("all-acc")).map(|(cpu, acc)| cpu.max(acc));
         let ratio = rate("leo").zip(single).map(|(leo, single)| leo / single);
-        let plan = bed.plan();
+        let plan = testbed.plan();
         Self {
             app,
             file: plan.application.file.clone(),
@@ -147,20 +147,20 @@ impl Report {
         }
     }
 
-    /// Fails with the first answer that was not the processor's.
+    /// Fails if an answer was wrong.
     ///
     /// # Errors
-    /// What was wrong.
+    /// Returns the first wrong answer.
     pub fn all_equal(&self) -> Result<()> {
         match self.runs.iter().find(|run| run.wrong > 0) {
-            Some(Outcome { strategy, wrong, why, .. }) => {
-                bail!("{strategy}: {wrong} answers are not the processor's: {}", why.as_deref().unwrap_or_default())
+            Some(StrategyResults { strategy, wrong, why, .. }) => {
+                bail!("{strategy}: {wrong} wrong answers, first: {}", why.as_deref().unwrap_or_default())
             }
             None => Ok(()),
         }
     }
 
-    /// Prints it: JSON in one line, or a table.
+    /// Prints the report: JSON in one line, or a table.
     pub fn print(&self, json: bool) {
         if json {
             println!("{}", serde_json::to_string(self).expect("plain fields"));
@@ -178,10 +178,10 @@ impl Report {
             "strategy", "messages", "operations/s", "p50 us", "p99 us"
         );
         for run in &self.runs {
-            let Outcome { strategy, messages, operations_per_s, p50_us, p99_us, wrong, .. } = run;
+            let StrategyResults { strategy, messages, operations_per_s, p50_us, p99_us, wrong, .. } = run;
             let results = if *wrong == 0 { "equal".into() } else { format!("{wrong} wrong") };
             let used = run.paths.iter().filter(|share| share.messages + share.failed > 0);
-            let shares = used.map(|Share { kind, path, messages: of, failed, lefts, .. }| {
+            let shares = used.map(|PathShare { kind, path, messages: of, failed, lefts, .. }| {
                 let failed = if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
                 let left = if *lefts > 0 { format!(" (left {lefts} times)") } else { String::new() };
                 format!("{kind} {path} {:.0} %{failed}{left}", *of as f64 * 100.0 / (*messages).max(1) as f64)
@@ -192,7 +192,7 @@ impl Report {
             );
         }
         if let Some(ratio) = self.ratio {
-            println!("  leo beside the better of one path: {ratio:.2}x");
+            println!("  leo relative to the better single device: {ratio:.2}x");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Debian's Redis and memcached, each on a socket of its own in a directory of its own, as long as it is wanted.
+//! Processes of Debian's Redis and memcached, each on its own socket in its own directory.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use kv::Store;
-use kv::store::Failed;
+use kv::store::BackendError;
 
 use crate::{memcached, redis};
 
-/// A daemon that does not answer in this time does not start at all.
+/// Timeout of a daemon's start.
 const STARTING_MAX: Duration = Duration::from_secs(120);
-/// Pause between two looks whether it answers: neither says so itself.
-const LOOK: Duration = Duration::from_millis(5);
+/// Pause between two connection attempts: neither daemon reports that it is ready.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Which program.
+/// Store program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
     /// Debian's redis-server.
@@ -28,7 +28,7 @@ pub enum StoreKind {
     Memcached,
 }
 
-/// A store's process. Dropping it ends the process, and with it what is stored.
+/// Process of a store. Dropping the value ends the process and deletes the stored data.
 #[derive(Debug)]
 pub struct Daemon {
     kind: StoreKind,
@@ -36,43 +36,43 @@ pub struct Daemon {
     directory: PathBuf,
 }
 
-/// Why there is none.
+/// Error at the start of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The program can't be run.
+    /// The program cannot be run.
     #[error("cannot run {program}: {source}")]
     Spawn {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// There is no place for its socket.
-    #[error("no directory {}: {source}", path.display())]
+    /// The directory for the socket cannot be created.
+    #[error("cannot create directory {}: {source}", path.display())]
     Directory {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// It has ended, or says nothing.
+    /// The process has ended, or does not answer.
     #[error("{program} does not answer at {}{}", socket.display(), status.map_or(String::new(), |status| format!(": {status}")))]
-    Silent {
-        /// Its name.
+    NotAnswering {
+        /// Name of the program.
         program: &'static str,
-        /// Where it should.
+        /// Path of the socket.
         socket: PathBuf,
-        /// How it has ended, if it has.
+        /// Exit status, if the process has ended.
         status: Option<std::process::ExitStatus>,
     },
 }
 
 impl Daemon {
-    /// Starts one that may take `memory_mb` megabytes; nothing, where its program is not installed.
+    /// Starts a store with `memory_mb` megabytes; `None` if the program is not installed.
     ///
     /// # Errors
-    /// When it does not start.
-    pub async fn start_if_there(kind: StoreKind, memory_mb: u32) -> Result<Option<Self>, DaemonError> {
+    /// Returns an error if the store does not start.
+    pub async fn start_if_installed(kind: StoreKind, memory_mb: u32) -> Result<Option<Self>, DaemonError> {
         match Self::start(kind, memory_mb).await {
             Ok(daemon) => Ok(Some(daemon)),
             Err(DaemonError::Spawn { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -80,10 +80,10 @@ impl Daemon {
         }
     }
 
-    /// Starts one that may take `memory_mb` megabytes.
+    /// Starts a store with `memory_mb` megabytes.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Returns an error if the store does not start.
     pub async fn start(kind: StoreKind, memory_mb: u32) -> Result<Self, DaemonError> {
         static NTH: AtomicU32 = AtomicU32::new(0);
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
@@ -92,45 +92,45 @@ impl Daemon {
         made.map_err(|source| DaemonError::Directory { path: directory.clone(), source })?;
         let spawned = command(kind, &directory, memory_mb).spawn();
         let process = spawned.map_err(|source| {
-            // Nothing is in it.
+            // The directory is empty.
             let _ = std::fs::remove_dir(&directory);
             DaemonError::Spawn { program: program(kind), source }
         })?;
         let mut daemon = Self { kind, process, directory };
-        daemon.answers().await?;
+        daemon.wait_until_ready().await?;
         Ok(daemon)
     }
 
-    /// A connection to what it stores.
+    /// Connects to the store.
     ///
     /// # Errors
-    /// When it no longer answers.
-    pub async fn store(&self) -> Result<Store, Failed> {
+    /// Returns an error if the store does not answer.
+    pub async fn store(&self) -> Result<Store, BackendError> {
         match self.kind {
             StoreKind::Redis => Ok(redis::store(&self.socket()).await?),
             StoreKind::Memcached => Ok(memcached::store(&self.socket()).await?),
         }
     }
 
-    /// Where it answers.
+    /// Path of the socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         socket(&self.directory)
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Ends the process and waits for its end.
     pub async fn stop(mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.process.kill().await;
     }
 
-    /// Its number among the system's processes, as long as it runs.
+    /// Process id, while the process runs.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
         self.process.id()
     }
 
-    async fn answers(&mut self) -> Result<(), DaemonError> {
+    async fn wait_until_ready(&mut self) -> Result<(), DaemonError> {
         let (began, socket) = (Instant::now(), self.socket());
         loop {
             if UnixStream::connect(&socket).await.is_ok() {
@@ -138,16 +138,16 @@ impl Daemon {
             }
             let status = self.process.try_wait().ok().flatten();
             if status.is_some() || began.elapsed() > STARTING_MAX {
-                return Err(DaemonError::Silent { program: program(self.kind), socket, status });
+                return Err(DaemonError::NotAnswering { program: program(self.kind), socket, status });
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CONNECT_INTERVAL).await;
         }
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself; the runtime waits for it.
+        // The process may have ended already; the runtime reaps it.
         let _ = self.process.start_kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -157,7 +157,7 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("socket")
 }
 
-/// The name of its program.
+/// Name of the program.
 #[must_use]
 pub fn program(kind: StoreKind) -> &'static str {
     match kind {
@@ -176,7 +176,7 @@ fn command(kind: StoreKind, directory: &Path, memory_mb: u32) -> Command {
                 .arg(format!("{memory_mb}mb"));
             command.arg("--dir").arg(directory).arg("--unixsocket").arg(socket)
         }
-        // The user is heeded only where root starts it, and then has to be named.
+        // memcached uses the option `-u` only if root starts it, and requires it then.
         StoreKind::Memcached => {
             command.args(["-t", "1", "-u", "root", "-m"]).arg(memory_mb.to_string()).arg("-s").arg(socket)
         }
@@ -191,10 +191,10 @@ mod tests {
     use kv::store::check;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn daemons_keep_what_is_put_and_end_when_dropped() {
+    async fn daemons_store_values_and_end_on_drop() {
         for kind in [StoreKind::Redis, StoreKind::Memcached] {
-            let Some(daemon) = Daemon::start_if_there(kind, 16).await.expect("starts") else {
-                // Where all stores have to be there, one that is not has failed.
+            let Some(daemon) = Daemon::start_if_installed(kind, 16).await.expect("starts") else {
+                // If all stores are required, a missing one is a failure.
                 assert!(std::env::var_os("PATHCALL_STORE_TESTS").is_none(), "{kind:?} is not installed");
                 println!("skipped: {kind:?} is not installed");
                 continue;

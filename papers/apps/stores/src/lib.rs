@@ -1,7 +1,7 @@
 //! Redis and memcached as stores of the key-value application (NetClone §5.5).
 //!
-//! [`daemon`] starts Debian's programs, each on a socket of its own; [`redis`] and [`memcached`] are what the application
-//! reads from.
+//! [`daemon`] starts Debian's programs, each on its own socket; [`redis`] and [`memcached`] are the clients of the
+//! application.
 
 pub mod daemon;
 pub mod memcached;

@@ -1,69 +1,69 @@
-//! memcached's text protocol, as much of it as a store needs: get many, set many.
+//! Client of memcached's text protocol, with the two operations of a store: get many, set many.
 //!
-//! Clients on crates.io send each key of a request by a system call of its own, or wait for each object that is
-//! set; here a request is one write, and what is set is followed by one question that is answered when all is done.
+//! Clients on crates.io use one system call per key of a request, or wait for each object that is set. Here a request
+//! is one write, and a set ends with one query whose answer confirms all objects.
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kv::store::{Backend, Failed, Store, Value};
+use kv::store::{Backend, BackendError, Store, Value};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-/// Bytes of a value that is believed: a store's own limit.
+/// Maximum length of a received value: memcached's own limit.
 const VALUE_MAX: usize = 1 << 20;
-/// Connections that are kept.
-const KEPT_MAX: usize = 64;
+/// Maximum number of idle connections.
+const IDLE_MAX: usize = 64;
 
-/// The memcached behind this socket, as a store.
+/// Connects to the memcached behind a socket.
 ///
 /// # Errors
-/// When none answers there.
+/// Returns an error if memcached does not answer.
 pub async fn store(socket: &Path) -> Result<Store> {
     Ok(Store::new(Memcached::connect(socket).await?))
 }
 
 #[tonic::async_trait]
 impl Backend for Memcached {
-    async fn get(&self, key: &[u8]) -> std::result::Result<Value, Failed> {
+    async fn get(&self, key: &[u8]) -> std::result::Result<Value, BackendError> {
         Ok(Self::get(self, &[key]).await?.pop().flatten())
     }
 
-    async fn get_all(&self, keys: &[&[u8]]) -> std::result::Result<Vec<Value>, Failed> {
+    async fn get_all(&self, keys: &[&[u8]]) -> std::result::Result<Vec<Value>, BackendError> {
         Ok(Self::get(self, keys).await?)
     }
 
-    async fn put_all(&self, objects: &[(&[u8], &[u8])]) -> std::result::Result<(), Failed> {
+    async fn put_all(&self, objects: &[(&[u8], &[u8])]) -> std::result::Result<(), BackendError> {
         Ok(self.set(objects).await?)
     }
 }
 
-/// A memcached behind a socket. A request takes a connection for itself: as many are open as requests were at once.
+/// Client of the memcached behind a socket. Each request in progress has its own connection.
 #[derive(Debug, Clone)]
 pub struct Memcached {
     socket: Arc<PathBuf>,
-    kept: Arc<Mutex<Vec<BufReader<UnixStream>>>>,
+    idle: Arc<Mutex<Vec<BufReader<UnixStream>>>>,
 }
 
 impl Memcached {
-    /// The one at this socket.
+    /// Connects to the memcached behind a socket.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// Returns an error if nothing listens at the socket.
     pub async fn connect(socket: &Path) -> Result<Self> {
-        let memcached = Self { socket: Arc::new(socket.to_owned()), kept: Arc::default() };
-        let connection = memcached.take().await?;
-        memcached.keep(connection);
+        let memcached = Self { socket: Arc::new(socket.to_owned()), idle: Arc::default() };
+        let connection = memcached.take_connection().await?;
+        memcached.return_connection(connection);
         Ok(memcached)
     }
 
-    /// The values under keys, in their order.
+    /// Reads the values of keys, in their order.
     ///
     /// # Errors
-    /// When the connection fails, or answers something else.
+    /// Returns an error if the connection fails or the answer is malformed.
     pub async fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut connection = self.take().await?;
+        let mut connection = self.take_connection().await?;
         let mut request = b"get".to_vec();
         for key in keys {
             request.push(b' ');
@@ -72,17 +72,17 @@ impl Memcached {
         request.extend_from_slice(b"\r\n");
         connection.get_mut().write_all(&request).await?;
         let values = read_values(&mut connection, keys).await?;
-        // One that has failed is not used again: what is left to read there is another's answer.
-        self.keep(connection);
+        // A failed connection is not reused: its remaining bytes belong to another answer.
+        self.return_connection(connection);
         Ok(values)
     }
 
-    /// Puts values under keys; when it returns, they are there.
+    /// Stores values; they are visible when the function returns.
     ///
     /// # Errors
-    /// When the connection fails, or memcached has refused one.
+    /// Returns an error if the connection fails or memcached rejects a value.
     pub async fn set(&self, objects: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut connection = self.take().await?;
+        let mut connection = self.take_connection().await?;
         let mut request = Vec::new();
         for (key, value) in objects {
             request.extend_from_slice(b"set ");
@@ -97,27 +97,27 @@ impl Memcached {
         if line != "MN" {
             return Err(other("MN", &line));
         }
-        self.keep(connection);
+        self.return_connection(connection);
         Ok(())
     }
 
-    async fn take(&self) -> Result<BufReader<UnixStream>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match kept {
+    async fn take_connection(&self) -> Result<BufReader<UnixStream>> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
             Some(connection) => Ok(connection),
             None => Ok(BufReader::new(UnixStream::connect(&*self.socket).await?)),
         }
     }
 
-    fn keep(&self, connection: BufReader<UnixStream>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT_MAX {
-            kept.push(connection);
+    fn return_connection(&self, connection: BufReader<UnixStream>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
         }
     }
 }
 
-/// Values come in the order of their keys; those that are missing are left out.
+/// Reads values, which arrive in the order of their keys without the missing ones.
 async fn read_values(connection: &mut BufReader<UnixStream>, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
     let mut values = vec![None; keys.len()];
     let mut next = 0;
@@ -145,7 +145,7 @@ async fn read_values(connection: &mut BufReader<UnixStream>, keys: &[&[u8]]) -> 
     }
 }
 
-/// A line without its end.
+/// Reads a line without its line break.
 async fn read_line(connection: &mut BufReader<UnixStream>) -> Result<String> {
     let mut line = String::new();
     if connection.read_line(&mut line).await? == 0 {

@@ -1,4 +1,4 @@
-//! `dpc-fig6.1`: latency over the servers that a call goes through, one after the other (DPC Fig. 6.1).
+//! `dpc-fig6.1`: latency over the number of servers that a call passes one after the other (DPC Fig. 6.1).
 
 use anyhow::Result;
 use pathcall_models::delegate::shapes::hops;
@@ -9,9 +9,9 @@ pub(super) const FIGURE: Figure =
     Figure { name: "dpc-fig6.1", about: "latency over hops, simulated with the thesis' times", run };
 
 const HOPS: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 40];
-/// Hops, and by how many percent the thesis was sooner.
-const SOONER: [(usize, f64); 2] = [(2, 18.0), (10, 42.0)];
+/// Hops, with the thesis' reduction of latency in percent.
+const REDUCTIONS: [(usize, f64); 2] = [(2, 18.0), (10, 42.0)];
 
 fn run(bench: &mut Bench) -> Result<()> {
-    super::latency_rows(bench, "hops", (&HOPS, "hop", "hops"), hops, &SOONER)
+    super::latency_rows(bench, "hops", (&HOPS, "hop", "hops"), hops, &REDUCTIONS)
 }

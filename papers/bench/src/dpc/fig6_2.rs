@@ -1,4 +1,4 @@
-//! `dpc-fig6.2`: latency of two hops over the servers that the second one visits at once (DPC Fig. 6.2).
+//! `dpc-fig6.2`: latency of two hops over the fan-out of the second hop (DPC Fig. 6.2).
 
 use anyhow::Result;
 use pathcall_models::delegate::shapes::fan_out;

@@ -8,13 +8,13 @@ use crate::harness::{Bench, Figure};
 pub(super) const FIGURE: Figure =
     Figure { name: "dpc-fig6.5", about: "latency of LDBC's short reads, simulated with the thesis' times", run };
 
-/// By how many percent the thesis was sooner (§6.4).
-const SOONER: [(&str, f64); 3] = [("IS2", 49.0), ("IS3", 24.0), ("IS7", 44.0)];
+/// Reduction of latency in the thesis, in percent (§6.4).
+const REDUCTIONS: [(&str, f64); 3] = [("IS2", 49.0), ("IS3", 24.0), ("IS7", 44.0)];
 
 fn run(bench: &mut Bench) -> Result<()> {
     for shape in short_reads() {
-        let sooner = SOONER.iter().find(|(name, _)| *name == shape.name).map(|(_, sooner)| *sooner);
-        super::latency_row(bench, shape.name, &shape.roots, sooner)?;
+        let reduction = REDUCTIONS.iter().find(|(name, _)| *name == shape.name).map(|(_, reduction)| *reduction);
+        super::latency_row(bench, shape.name, &shape.roots, reduction)?;
     }
     Ok(())
 }

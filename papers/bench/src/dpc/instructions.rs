@@ -1,9 +1,9 @@
-//! `dpc-instructions`: instructions of a call of one hop, where there is nothing to gain, beside the twin's; and
-//! through stubs, beside plain tonic's.
+//! `dpc-instructions`: instructions of a call of one hop, the worst case of delegation, compared with plain calls on
+//! the same transport; and through stubs, compared with plain tonic.
 //!
-//! Counted by valgrind, in user mode, of client and server together: both run on the same sessions, sockets and
-//! runtime, in a process of their own that makes calls and nothing else. Two lengths of it are subtracted from each
-//! other, so that what starts and ends is not counted.
+//! valgrind counts instructions in user mode, of client and server together. Both sides run on the same sessions,
+//! sockets and runtime, in a separate process that only makes calls. The difference of two run lengths removes start
+//! and end of the process.
 
 use std::process::Command;
 use std::thread;
@@ -11,12 +11,12 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use pathcall_models::delegate::shapes::hops;
 
-use super::plan::{Pattern, Plan, Servers};
-use super::ways::nodes::{self, Nodes};
-use super::ways::plain::{self, Hub};
-use super::ways::stubs::{self, Stubs};
-use super::ways::twins::{self, Twins};
-use super::ways::{Way, calls};
+use super::plan::{Pattern, Servers, WorkPlan};
+use super::variants::baseline::{self, Baseline};
+use super::variants::nodes::{self, Nodes};
+use super::variants::plain::{self, Hub};
+use super::variants::stubs::{self, Stubs};
+use super::variants::{CallVariant, calls};
 use crate::harness::{Bench, Better, Figure, Metric, Side};
 use crate::net::FREE;
 
@@ -25,32 +25,32 @@ pub(super) const FIGURE: Figure =
 
 const CALLS: usize = 4_000;
 const CALLS_QUICK: usize = 100;
-/// Calls that are made in either length.
+/// Calls of both run lengths.
 const FIRST: usize = 500;
 const FIRST_QUICK: usize = 50;
 const MORE_AT_MOST: f64 = 1.1;
 
-/// What calls go by: nodes and their twins; or gRPC stubs, and plain tonic's.
+/// Interface of the calls: nodes and their baseline, or gRPC stubs and plain tonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Face {
+pub(crate) enum CallInterface {
     Nodes,
     Stubs,
 }
 
 fn run(bench: &mut Bench) -> Result<()> {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        bench.says("not made: there is no valgrind, which counts instructions");
+        bench.print_note("not made: there is no valgrind, which counts instructions");
         return Ok(());
     }
     let (first, calls) = bench.size((FIRST, CALLS), (FIRST_QUICK, CALLS_QUICK));
     let nodes = Metric::new("1 hop", "RPC twin", "instructions", Better::Lower).expect(MORE_AT_MOST);
     let stubs = Metric::new("1 hop, stubs", "tonic", "instructions", Better::Lower).expect(MORE_AT_MOST);
-    for (face, metric) in [(Face::Nodes, nodes), (Face::Stubs, stubs)] {
+    for (interface, metric) in [(CallInterface::Nodes, nodes), (CallInterface::Stubs, stubs)] {
         let count = |side| {
-            // At the same time: counts do not depend on it.
+            // Both runs at the same time: the counts do not influence each other.
             let (short, long) = thread::scope(|scope| {
-                let short = scope.spawn(|| counted(face, side, first));
-                let long = counted(face, side, first + calls);
+                let short = scope.spawn(|| count_instructions(interface, side, first));
+                let long = count_instructions(interface, side, first + calls);
                 (short.join(), long)
             });
             let short = short.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -61,14 +61,14 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Instructions of a process that makes so many calls.
-fn counted(face: Face, side: Side, calls: usize) -> Result<u64> {
+/// Instructions of a process that makes `calls` calls.
+fn count_instructions(interface: CallInterface, side: Side, calls: usize) -> Result<u64> {
     let side = if side == Side::Ours { "ours" } else { "peer" };
-    let face = if face == Face::Nodes { "nodes" } else { "stubs" };
+    let interface = if interface == CallInterface::Nodes { "nodes" } else { "stubs" };
     let mut command = Command::new("valgrind");
     command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
-    command.arg(std::env::current_exe()?).args(["--only", side, "--by", face, "--one-hop", &calls.to_string()]);
-    let output = command.output().context("valgrind does not start")?;
+    command.arg(std::env::current_exe()?).args(["--only", side, "--by", interface, "--one-hop", &calls.to_string()]);
+    let output = command.output().context("cannot start valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "valgrind: {said}");
     let count = said.lines().find_map(|line| line.split_once("I refs:").or(line.split_once("I   refs:")));
@@ -77,35 +77,35 @@ fn counted(face: Face, side: Side, calls: usize) -> Result<u64> {
 }
 
 /// Makes calls of one hop, one after the other.
-pub(crate) fn one_hop(face: Face, side: Side, count: usize) -> Result<()> {
-    let plan = Plan::new(vec![Pattern::new("1 hop", hops(1))])?;
+pub(crate) fn one_hop(interface: CallInterface, side: Side, count: usize) -> Result<()> {
+    let plan = WorkPlan::new(vec![Pattern::new("1 hop", hops(1))])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        match (face, side) {
-            (Face::Nodes, Side::Ours) => {
+        match (interface, side) {
+            (CallInterface::Nodes, Side::Ours) => {
                 let servers = Servers::default();
-                servers.are([nodes::serve(FREE, plan.clone(), servers.clone()).await?; 2].into());
-                whole(Nodes::start(FREE, plan, servers).await?, count).await
+                servers.set([nodes::serve(FREE, plan.clone(), servers.clone()).await?; 2].into());
+                run_calls(Nodes::start(FREE, plan, servers).await?, count).await
             }
-            (Face::Nodes, Side::Peer) => {
+            (CallInterface::Nodes, Side::Peer) => {
                 let servers = Servers::default();
-                servers.are([twins::serve(FREE).await?; 2].into());
-                whole(Twins::start(FREE, plan, servers).await?, count).await
+                servers.set([baseline::serve(FREE).await?; 2].into());
+                run_calls(Baseline::start(FREE, plan, servers).await?, count).await
             }
-            (Face::Stubs, Side::Ours) => {
+            (CallInterface::Stubs, Side::Ours) => {
                 let servers = Servers::default();
                 let server = stubs::serve(FREE, plan.clone(), servers.clone()).await?;
-                servers.are(vec![server.clone(), server]);
-                whole(Stubs::start(FREE, plan, &servers).await?, count).await
+                servers.set(vec![server.clone(), server]);
+                run_calls(Stubs::start(FREE, plan, &servers).await?, count).await
             }
-            (Face::Stubs, Side::Peer) => {
+            (CallInterface::Stubs, Side::Peer) => {
                 let (url, _) = plain::serve(FREE, plan.clone()).await?;
-                whole(Hub::start(plan, &[url.clone(), url])?, count).await
+                run_calls(Hub::start(plan, &[url.clone(), url])?, count).await
             }
         }
     })
 }
 
-async fn whole(way: impl Way, count: usize) -> Result<()> {
-    calls(way, 0, count, 1).await?.whole().map(drop)
+async fn run_calls(variant: impl CallVariant, count: usize) -> Result<()> {
+    calls(variant, 0, count, 1).await?.whole().map(drop)
 }

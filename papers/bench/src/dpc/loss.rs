@@ -1,36 +1,37 @@
-//! `dpc-loss`: calls through three servers on links that lose one in a hundred frames, beside the same without loss.
+//! `dpc-loss`: calls through three servers on links with 1 % loss, compared with the same calls without loss.
 //!
-//! In the simulator, with the real sessions: how much longer the slowest in a hundred calls take. On a testbed, many
-//! at once: how many calls fail, beside links that lose nothing, and beside plain tonic on the same links. (Another
+//! In the simulator with the real sessions: ratio of the 99th percentiles. On a testbed with many concurrent calls:
+//! failed calls, compared with links without loss, and with plain tonic on the same links. (Another implementation of
+//! delegated calls fails 3.8 % of these.)
 //! implementation of delegated calls fails 3.8 % of these.)
 
 use std::time::Duration;
 
 use anyhow::Result;
-use pathcall_models::delegate::lossy::{self, Chance, Setting};
+use pathcall_models::delegate::lossy::{self, Chance, LossySetup};
 use pathcall_models::delegate::shapes::hops;
 use pathcall_testbed::Testbed;
 
-use super::field::Field;
+use super::delegate_testbed::DelegateTestbed;
 use super::plan::Pattern;
-use super::ways::Way;
-use crate::bed::stands;
+use super::variants::CallVariant;
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::percentiles;
+use crate::testbed::testbed_available;
 
 pub(super) const FIGURE: Figure =
     Figure { name: "dpc-loss", about: "calls of three hops where each link loses 1 %: how many fail, how late", run };
 
 const HOPS: usize = 3;
-/// What each link loses, in either direction; a message passes two.
+/// Loss of each link, in either direction. A message passes two links.
 const LOSS: &str = "1%";
 const LOSS_SIMULATED: Chance = Chance::percent(1);
 const CALLS: usize = 20_000;
 const CALLS_QUICK: usize = 1_000;
 const AT_ONCE: usize = 64;
-/// As many times the time without loss as the slowest in a hundred may take.
-const SLOWER: f64 = 3.0;
-/// Simulated links' delays, and pauses between the begins of calls, in microseconds.
+/// Maximum ratio of the 99th percentile to the latency without loss.
+const P99_RATIO_MAX: f64 = 3.0;
+/// Delays of simulated links, and pauses between the starts of calls, in microseconds.
 const SIMULATED: [(u64, u64); 3] = [(50, 1_000), (50, 40), (5_000, 5_000)];
 
 fn run(bench: &mut Bench) -> Result<()> {
@@ -38,14 +39,14 @@ fn run(bench: &mut Bench) -> Result<()> {
     for (delay_us, pause_us) in SIMULATED {
         simulated(bench, calls, Duration::from_micros(delay_us), Duration::from_micros(pause_us))?;
     }
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
     let patterns = [Pattern::new("3 hops", hops(HOPS))];
-    let field = |loss| Field::start(Testbed::builder().wired().loss(loss)?, HOPS, &patterns);
-    let (lossy, whole) = (field(LOSS)?, field("0%")?);
-    let ours = |field: &Field| outcome(field, &field.nodes, calls);
-    let peer = |field: &Field| outcome(field, &field.hub, calls);
+    let hosts = |loss| DelegateTestbed::start(Testbed::builder().wired().loss(loss)?, HOPS, &patterns);
+    let (lossy, whole) = (hosts(LOSS)?, hosts("0%")?);
+    let ours = |hosts: &DelegateTestbed| outcome(hosts, &hosts.nodes, calls);
+    let peer = |hosts: &DelegateTestbed| outcome(hosts, &hosts.hub, calls);
     bench.compare(metrics(calls, "no loss"), || ours(&lossy), || ours(&whole))?;
     bench.compare(metrics(calls, "tonic, hub and spoke"), || ours(&lossy), || peer(&lossy))
 }
@@ -61,25 +62,25 @@ fn metrics(calls: usize, peer: &str) -> [Metric; 4] {
     ]
 }
 
-/// One for each of the rows.
-fn outcome(field: &Field, way: &impl Way, calls: usize) -> Result<[f64; 4]> {
-    let turn = field.calls(way, 0, calls, AT_ONCE)?;
+/// Value of each row of [`metrics`].
+fn outcome(hosts: &DelegateTestbed, variant: &impl CallVariant, calls: usize) -> Result<[f64; 4]> {
+    let turn = hosts.calls(variant, 0, calls, AT_ONCE)?;
     for error in &turn.failed {
         eprintln!("a call failed: {error:#}");
     }
-    let (complete, rate) = (turn.took.len() as f64, turn.took.len() as f64 / turn.elapsed.as_secs_f64());
-    let [p50, p99] = percentiles(turn.took)?;
+    let (complete, rate) = (turn.latencies.len() as f64, turn.latencies.len() as f64 / turn.elapsed.as_secs_f64());
+    let [p50, p99] = percentiles(turn.latencies)?;
     Ok([complete, p50, p99, rate])
 }
 
 fn simulated(bench: &mut Bench, calls: usize, delay: Duration, pause: Duration) -> Result<()> {
-    let play = |loss| lossy::play(Setting { hops: HOPS as u8, calls, pause, delay, loss, seed: 1 });
+    let play = |loss| lossy::play(LossySetup { hops: HOPS as u8, calls, pause, delay, loss, seed: 1 });
     let case = format!("{HOPS} hops, simulated, links of {delay:?}, a call each {pause:?}");
     let metric = |what: &str, unit, better| Metric::new(format!("{case}, {what}"), "no loss", unit, better);
     let metrics = [
         metric(&format!("complete of {calls}"), "calls", Better::Higher).expect(1.0),
         metric("p50", "us", Better::Lower),
-        metric("p99", "us", Better::Lower).expect(SLOWER),
+        metric("p99", "us", Better::Lower).expect(P99_RATIO_MAX),
         metric("p99.9", "us", Better::Lower),
     ];
     let turn = |loss| {

@@ -1,16 +1,16 @@
-//! Figures of *delegate* (DPC ch. 6): servers that pass a call on, beside a caller that asks each of them.
+//! Figures of *delegate* (DPC ch. 6): delegated calls, compared with a caller that calls each server.
 //!
 //! ```text
-//! simulated: shapes ─► pathcall_models::delegate::{cost, load, lossy} ─► exact rows, with the thesis' times
-//! real:      shapes ─► plan ─► ways: nodes │ twins │ stubs │ plain tonic, on hosts of a testbed (field)
+//! simulated: shapes ─► pathcall_models::delegate::{cost, load, lossy} ─► exact rows, with the times of the thesis
+//! real:      shapes ─► plan ─► variants: nodes │ baseline │ stubs │ plain tonic, on a testbed (delegate_testbed)
 //! ```
 //!
-//! A *shape* is a tree of requests: so many servers one after the other, a ray, one of the LDBC short reads.
-//! The *twin* is plain remote calls on the same transport, in the same style; its caller asks for everything
+//! A *shape* is a tree of requests: several servers one after the other, a ray, or one of the LDBC short reads. The
+//! *baseline* ([`variants::baseline`]) makes plain remote calls on the same transport; its caller makes every call
 //! itself.
 
 mod bytes;
-mod field;
+mod delegate_testbed;
 mod fig6_1;
 mod fig6_2;
 mod fig6_4;
@@ -22,17 +22,17 @@ mod loss;
 mod plan;
 mod table6_3;
 mod testbed;
-mod ways;
+mod variants;
 
 use anyhow::{Context, Result};
-use pathcall_models::delegate::cost::{Cost, Taken, called, delegated};
-use pathcall_models::delegate::shapes::{Node, Shape, short_reads};
+use pathcall_models::delegate::cost::{Cost, ShapeCost, called, delegated};
+use pathcall_models::delegate::shapes::{RequestNode, ShortRead, short_reads};
 
-use crate::harness::{Bench, Better, Curves, Figure, Line, Metric, Points};
+use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
 
-pub(crate) use instructions::{Face, one_hop};
+pub(crate) use instructions::{CallInterface, one_hop};
 
-/// In the order of the thesis: simulated, then real.
+/// Figures in the order of the thesis: simulated, then real.
 pub(crate) const FIGURES: [Figure; 11] = [
     fig6_1::FIGURE,
     fig6_2::FIGURE,
@@ -47,56 +47,56 @@ pub(crate) const FIGURES: [Figure; 11] = [
     loss::FIGURE,
 ];
 
-/// A client and twenty servers (§6.1).
+/// One client and twenty servers (§6.1).
 const HOSTS: usize = 21;
-/// Calls, each to servers drawn anew, of which the median counts.
+/// Calls with random servers, of which the median is taken.
 const CALLS: u64 = 101;
-/// What simulated calls are compared with.
-const TWIN: &str = "RPC, simulated";
+/// Peer of simulated calls.
+const SIMULATED_PEER: &str = "RPC, simulated";
 
-/// One of the two ways to make a call in the simulator.
-type Play = fn(&[Node], usize, u64, Cost) -> Taken;
+/// Simulated call, delegated or plain.
+type SimulatedCall = fn(&[RequestNode], usize, u64, Cost) -> ShapeCost;
 
-/// One of the short reads.
-fn read(name: &str) -> Result<Shape> {
-    short_reads().into_iter().find(|shape| shape.name == name).with_context(|| format!("there is no {name}"))
+/// Short read with this name.
+fn read(name: &str) -> Result<ShortRead> {
+    short_reads().into_iter().find(|shape| shape.name == name).with_context(|| format!("no short read {name}"))
 }
 
-/// The median of what a shape's calls take on simulated hosts with the thesis' times.
-fn median(play: Play, roots: &[Node], of: impl Fn(&Taken) -> u64) -> f64 {
-    let mut all: Vec<u64> = (1..=CALLS).map(|seed| of(&play(roots, HOSTS, seed, Cost::THESIS))).collect();
+/// Median of a property of a shape's calls, on simulated hosts with the thesis' times.
+fn median(simulate: SimulatedCall, roots: &[RequestNode], of: impl Fn(&ShapeCost) -> u64) -> f64 {
+    let mut all: Vec<u64> = (1..=CALLS).map(|seed| of(&simulate(roots, HOSTS, seed, Cost::THESIS))).collect();
     all.sort_unstable();
     all[all.len() / 2] as f64
 }
 
-/// Microseconds of a call in the median.
-fn latency(play: Play, roots: &[Node]) -> f64 {
-    median(play, roots, |taken| taken.time) / 1e3
+/// Median latency of a call in microseconds.
+fn latency(simulate: SimulatedCall, roots: &[RequestNode]) -> f64 {
+    median(simulate, roots, |taken| taken.time) / 1e3
 }
 
-/// A row of a shape's latency, simulated; `sooner`: by so many percent, as the thesis has it.
-fn latency_row(bench: &mut Bench, case: &str, roots: &[Node], sooner: Option<f64>) -> Result<()> {
-    let metric = Metric::new(case, TWIN, "us", Better::Lower);
-    let metric = sooner.into_iter().fold(metric, |metric, sooner| metric.expect(1.0 - sooner / 100.0));
+/// Row of a shape's simulated latency; `reduction`: the thesis' reduction in percent.
+fn latency_row(bench: &mut Bench, case: &str, roots: &[RequestNode], reduction: Option<f64>) -> Result<()> {
+    let metric = Metric::new(case, SIMULATED_PEER, "us", Better::Lower);
+    let metric = reduction.into_iter().fold(metric, |metric, reduction| metric.expect(1.0 - reduction / 100.0));
     bench.compare([metric], || Ok([latency(delegated, roots)]), || Ok([latency(called, roots)]))
 }
 
-/// Rows of latency over what makes shapes larger, and their lines.
+/// Rows of latency over the size of the shapes, and their lines.
 fn latency_rows(
     bench: &mut Bench,
     x: &'static str,
     (sizes, one, several): (&[usize], &str, &str),
-    shape: impl Fn(usize) -> Vec<Node>,
-    sooner: &[(usize, f64)],
+    shape: impl Fn(usize) -> Vec<RequestNode>,
+    reduction: &[(usize, f64)],
 ) -> Result<()> {
     for &n in sizes {
         let case = format!("{n} {}", if n == 1 { one } else { several });
-        let expected = sooner.iter().find(|(of, _)| *of == n).map(|(_, sooner)| *sooner);
+        let expected = reduction.iter().find(|(of, _)| *of == n).map(|(_, reduction)| *reduction);
         latency_row(bench, &case, &shape(n), expected)?;
     }
-    let line = |name: &str, play: Play| {
-        let points: Points = sizes.iter().map(|n| (*n as f64, latency(play, &shape(*n)))).collect();
-        Line { name: name.to_owned(), points }
+    let line = |name: &str, simulate: SimulatedCall| {
+        let points: Points = sizes.iter().map(|n| (*n as f64, latency(simulate, &shape(*n)))).collect();
+        PlotLine { name: name.to_owned(), points }
     };
     let lines = vec![line("delegate", delegated), line("RPC", called)];
     let about = "latency in the median, simulated with the thesis' times".to_owned();

@@ -1,11 +1,11 @@
-//! `dpc-table6.3`: messages of the LDBC short reads, in all and at the client (DPC Table 6.3). What is expected is
-//! what the table has.
+//! `dpc-table6.3`: messages of the LDBC short reads, in total and at the client (DPC Table 6.3). The expected values
+//! are those of the table.
 
 use anyhow::Result;
 use pathcall_models::delegate::cost::{called, delegated};
 use pathcall_models::delegate::shapes::short_reads;
 
-use super::{Play, TWIN, median};
+use super::{SIMULATED_PEER, SimulatedCall, median};
 use crate::harness::{Bench, Better, Figure, Metric};
 
 pub(super) const FIGURE: Figure =
@@ -14,11 +14,11 @@ pub(super) const FIGURE: Figure =
 fn run(bench: &mut Bench) -> Result<()> {
     for shape in short_reads() {
         let metric = |what: &str, table: u64| {
-            let metric = Metric::new(format!("{}, {what}", shape.name), TWIN, "messages", Better::Lower);
+            let metric = Metric::new(format!("{}, {what}", shape.name), SIMULATED_PEER, "messages", Better::Lower);
             metric.expect(table as f64 / shape.rpc as f64)
         };
         let metrics = [metric("all", shape.dpc.0), metric("at the client", shape.dpc.1)];
-        let count = |play: Play| {
+        let count = |play: SimulatedCall| {
             let all = median(play, &shape.roots, |taken| taken.messages);
             Ok([all, median(play, &shape.roots, |taken| taken.at_client)])
         };

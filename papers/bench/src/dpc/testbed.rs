@@ -1,48 +1,49 @@
-//! `testbed-delegate`: calls over several servers, between hosts whose links take a millisecond: passed on, beside
-//! the twin and plain tonic.
+//! `testbed-delegate`: calls over several servers, between hosts with links of one millisecond: delegated calls,
+//! compared with the baseline and with plain tonic.
 //!
-//! What is expected is four fifths of what there is to gain: n servers one after the other take n + 1 messages of
-//! 2n, and so (n + 1)/2n of the time. *Of the limit* is how much of that is reached. A message passes two links.
+//! The expected reduction is four fifths of the theoretical one: n servers one after the other take n + 1 messages
+//! instead of 2n, and so (n + 1)/2n of the time. *Of the limit* is the reached share of that reduction. A message
+//! passes two links.
 
 use anyhow::Result;
 use pathcall_models::delegate::shapes::{fan_out, hops, rays, short_reads};
 use pathcall_testbed::Testbed;
 
-use super::field::Field;
+use super::delegate_testbed::DelegateTestbed;
 use super::plan::Pattern;
-use super::ways::Way;
-use crate::bed::stands;
+use super::variants::CallVariant;
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::percentiles;
+use crate::testbed::testbed_available;
 
 pub(super) const FIGURE: Figure =
     Figure { name: "testbed-delegate", about: "calls over several servers, between hosts of a testbed", run };
 
-/// Of each link.
+/// Delay of each link.
 const DELAY: &str = "1ms";
 const SERVERS: usize = 5;
 const CALLS: usize = 40;
 const CALLS_QUICK: usize = 3;
-/// What is to be reached of what there is to gain.
+/// Expected share of the theoretical reduction.
 const SHARE: f64 = 0.8;
-/// At one hop there is nothing to gain.
+/// One hop has no reduction.
 const ONE_HOP: f64 = 1.1;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    if !stands(bench) {
+    if !testbed_available(bench) {
         return Ok(());
     }
     let calls = bench.size(CALLS, CALLS_QUICK);
     let patterns = patterns();
-    let field = Field::start(Testbed::builder().delay(DELAY)?, SERVERS, &patterns)?;
-    let nested = field.hub.nested();
+    let hosts = DelegateTestbed::start(Testbed::builder().delay(DELAY)?, SERVERS, &patterns)?;
+    let nested = hosts.hub.nested();
     for (number, pattern) in patterns.iter().enumerate() {
         let name = &pattern.name;
-        beside(bench, &field, (pattern, number), calls, name, &field.nodes, ("RPC twin", &field.twins))?;
+        compare_row(bench, &hosts, (pattern, number), calls, name, &hosts.nodes, ("RPC twin", &hosts.baseline))?;
         let stubs = format!("{name}, stubs");
-        let tonic = ("tonic, hub and spoke", &field.hub);
-        beside(bench, &field, (pattern, number), calls, &stubs, &field.stubs, tonic)?;
-        beside(bench, &field, (pattern, number), calls, &stubs, &field.stubs, ("tonic, nested", &nested))?;
+        let tonic = ("tonic, hub and spoke", &hosts.hub);
+        compare_row(bench, &hosts, (pattern, number), calls, &stubs, &hosts.stubs, tonic)?;
+        compare_row(bench, &hosts, (pattern, number), calls, &stubs, &hosts.stubs, ("tonic, nested", &nested))?;
     }
     Ok(())
 }
@@ -56,19 +57,23 @@ fn patterns() -> Vec<Pattern> {
     hops.into_iter().chain([look_up]).chain(rays).chain(reads).collect()
 }
 
-/// A row of one way beside another.
-fn beside(
+/// Row of one variant compared with another.
+fn compare_row(
     bench: &mut Bench,
-    field: &Field,
+    hosts: &DelegateTestbed,
     (pattern, number): (&Pattern, usize),
     calls: usize,
     case: &str,
-    ours: &impl Way,
-    (peer_name, peer): (&str, &impl Way),
+    ours: &impl CallVariant,
+    (peer_name, peer): (&str, &impl CallVariant),
 ) -> Result<()> {
     let bound = pattern.bound();
     let expected = if pattern.depth() == 1 { ONE_HOP } else { 1.0 - SHARE * (1.0 - bound) };
     let metric = Metric::new(case, peer_name, "us", Better::Lower).expect(expected).limit_of_peer(bound);
-    let median = |took| percentiles(took).map(|[p50, _]| [p50]);
-    bench.compare([metric], || median(field.took(ours, number, calls)?), || median(field.took(peer, number, calls)?))
+    let median = |latencies| percentiles(latencies).map(|[p50, _]| [p50]);
+    bench.compare(
+        [metric],
+        || median(hosts.latencies(ours, number, calls)?),
+        || median(hosts.latencies(peer, number, calls)?),
+    )
 }

@@ -1,13 +1,13 @@
-//! Packets of figures: Ethernet, IPv4 and UDP with right checksums; and the six mixes of traffic.
+//! Packets of figures: Ethernet, IPv4 and UDP with correct checksums; and six traffic mixes.
 
-use super::routes::Random;
+use super::routes::XorShift;
 
 /// Bytes before the payload.
 pub(crate) const HEADERS: usize = 14 + 20 + 8;
 /// Longest frame, without its check sequence.
 pub(crate) const FRAME_MAX: usize = 1514;
 
-/// Who talks to whom.
+/// Addresses and ports of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) src: u32,
@@ -17,9 +17,9 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Inside host `n`'s flow to somebody outside: each has a key of its own for SNAT.
+    /// Flow of inside host `n` to an outside host, with a distinct SNAT key.
     pub(crate) fn inside(n: usize) -> Self {
-        let mut random = Random(n as u64 + 1);
+        let mut random = XorShift(n as u64 + 1);
         random.next();
         let n = n as u32;
         Self {
@@ -31,7 +31,7 @@ impl Flow {
     }
 }
 
-/// A frame of so many bytes, [`HEADERS`] at least; its payload is zeros.
+/// Frame of `length` bytes, at least [`HEADERS`], with a payload of zeros.
 pub(crate) fn udp(flow: Flow, length: usize, dmac: [u8; 6]) -> Vec<u8> {
     let length = length.max(HEADERS);
     let mut frame = vec![0; length];
@@ -60,8 +60,8 @@ pub(crate) fn udp(flow: Flow, length: usize, dmac: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// Whether a frame of [`udp`], or what became of one, has right checksums.
-pub(crate) fn is_right(frame: &[u8]) -> bool {
+/// True if a frame of [`udp`], possibly rewritten, has correct checksums.
+pub(crate) fn has_correct_checksums(frame: &[u8]) -> bool {
     let (ip, udp) = (&frame[14..34], &frame[34..]);
     let mut pseudo = [0; 12];
     pseudo[..8].copy_from_slice(&ip[12..20]);
@@ -70,7 +70,7 @@ pub(crate) fn is_right(frame: &[u8]) -> bool {
     checksum(&[ip]) == 0 && checksum(&[&pseudo, udp]) == 0
 }
 
-/// RFC 1071, over pieces of an even number of bytes, but for the last.
+/// Checksum of RFC 1071 over pieces of even length, except the last.
 fn checksum(pieces: &[&[u8]]) -> u16 {
     let words = pieces.iter().flat_map(|piece| piece.chunks(2));
     let mut sum = words.fold(0u32, |sum, word| sum + u32::from(word[0]) * 256 + word.get(1).map_or(0, |b| (*b).into()));
@@ -80,22 +80,22 @@ fn checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// A mix of traffic, after CLIP Fig. 11: how long frames are. The paper names its traces and draws their lengths; numbers it
-/// gives none, so these are assumed: in each group of three, frames grow longer.
+/// Traffic mix after CLIP Fig. 11: distribution of frame lengths. The paper names its traces and draws their lengths
+/// without numbers, so these are assumed: in each group of three, frames grow longer.
 pub(crate) struct Mix {
     pub(crate) name: &'static str,
-    /// Lengths of frames, and how many of a hundred have them.
+    /// Lengths of frames, with their share in percent.
     pub(crate) lengths: [(usize, u32); 4],
 }
 
 impl Mix {
-    /// Bytes of a frame, on average.
+    /// Mean frame length in bytes.
     pub(crate) fn mean(&self) -> f64 {
         let bytes: f64 = self.lengths.iter().map(|(length, share)| *length as f64 * f64::from(*share)).sum();
         bytes / 100.0
     }
 
-    pub(crate) fn draw(&self, random: &mut Random) -> usize {
+    pub(crate) fn draw(&self, random: &mut XorShift) -> usize {
         let mut drawn = random.next() % 100;
         for (length, share) in self.lengths {
             match drawn.checked_sub(share) {
@@ -121,17 +121,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_right_until_something_changes() {
+    fn checksum_detects_changes() {
         for length in [42, 60, 61, 1514] {
             let mut frame = udp(Flow::inside(length), length, [2; 6]);
-            assert!(is_right(&frame), "{length}");
+            assert!(has_correct_checksums(&frame), "{length}");
             frame[26] ^= 1;
-            assert!(!is_right(&frame));
+            assert!(!has_correct_checksums(&frame));
         }
     }
 
     #[test]
-    fn mixes_are_whole_and_flows_have_keys_of_their_own() {
+    fn mix_shares_sum_up_and_flow_keys_are_distinct() {
         assert!(MIXES.iter().all(|mix| mix.lengths.iter().map(|(_, share)| share).sum::<u32>() == 100));
         let keys: std::collections::HashSet<(u32, u16)> =
             (0..1 << 16).map(Flow::inside).map(|flow| (flow.src, flow.sport)).collect();

@@ -1,7 +1,7 @@
-//! The routes that figures look up: those of a public table, or made-up ones of the same lengths.
+//! Routes of the figures: a public routing table, or generated ones with the same lengths.
 //!
-//! The 901,899 IPv4 prefixes in the Go module `github.com/gaissmai/bart` v0.30.0, pulled by `go mod download`; where that
-//! can't be had, as many made-up ones, and the figure says so.
+//! The public table has 901,899 IPv4 prefixes, from the Go module `github.com/gaissmai/bart` v0.30.0, fetched by `go
+//! mod download`. If the module is unavailable, as many prefixes are generated, and the figure reports it.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,32 +12,32 @@ use crate::harness::Bench;
 
 const MODULE: &str = "github.com/gaissmai/bart@v0.30.0";
 const DATA: &str = "internal/tests/testdata/prefixes.txt.gz";
-/// IPv4 prefixes in it.
+/// IPv4 prefixes in the module.
 const PREFIXES: usize = 901_899;
-/// How many of them have which length, from 8 on, for made-up ones.
+/// Number of prefixes of each length, from 8 on, for generated tables.
 const LENGTHS: [usize; 25] = [
     16, 13, 38, 103, 299, 581, 1203, 2100, 13490, 8235, 13798, 24870, 42611, 50750, 108_623, 96510, 537_698, 20, 3, 11,
     18, 17, 3, 3, 886,
 ];
 
-/// An address and a length.
+/// Address and length.
 pub(crate) type Prefix = (u32, u8);
 
-/// All of them.
+/// All prefixes.
 pub(crate) fn table(bench: &Bench) -> Vec<Prefix> {
     real().unwrap_or_else(|error| {
-        bench.says(&format!("routes are made up: {error:#}"));
+        bench.print_note(&format!("routes are generated: {error:#}"));
         made_up()
     })
 }
 
-/// The routes in the module, IPv4 alone.
+/// IPv4 prefixes of the module.
 fn real() -> Result<Vec<Prefix>> {
-    let output = Command::new("go").args(["mod", "download", "-json", MODULE]).output().context("no `go`")?;
+    let output = Command::new("go").args(["mod", "download", "-json", MODULE]).output().context("cannot run `go`")?;
     ensure!(output.status.success(), "`go mod download {MODULE}` failed");
     let about: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let file = Path::new(about["Dir"].as_str().context("the module has no folder")?).join(DATA);
-    let output = Command::new("gzip").arg("-dc").arg(&file).output().context("no `gzip`")?;
+    let output = Command::new("gzip").arg("-dc").arg(&file).output().context("cannot run `gzip`")?;
     ensure!(output.status.success(), "{} can't be unpacked", file.display());
     let parse = |line: &str| -> Result<Prefix> {
         let (address, len) = line.split_once('/').context("a line without a length")?;
@@ -50,7 +50,7 @@ fn real() -> Result<Vec<Prefix>> {
 }
 
 fn made_up() -> Vec<Prefix> {
-    let mut random = Random(1);
+    let mut random = XorShift(1);
     let mut prefixes = std::collections::BTreeSet::new();
     for (len, count) in (8u8..).zip(LENGTHS) {
         let before = prefixes.len();
@@ -61,9 +61,9 @@ fn made_up() -> Vec<Prefix> {
     prefixes.into_iter().collect()
 }
 
-/// So many addresses, uniform over the prefixes, and random within each.
+/// Random addresses, uniform over the prefixes, and random within each.
 pub(crate) fn addresses(prefixes: &[Prefix], count: usize) -> Vec<u32> {
-    let mut random = Random(2);
+    let mut random = XorShift(2);
     let one = |_| {
         let (value, len) = prefixes[random.next() as usize % prefixes.len()];
         value | random.next() & u32::MAX.checked_shr(len.into()).unwrap_or(0)
@@ -71,10 +71,10 @@ pub(crate) fn addresses(prefixes: &[Prefix], count: usize) -> Vec<u32> {
     (0..count).map(one).collect()
 }
 
-/// Marsaglia's xorshift: the same addresses each time.
-pub(crate) struct Random(pub(crate) u64);
+/// Marsaglia's xorshift generator, with deterministic results.
+pub(crate) struct XorShift(pub(crate) u64);
 
-impl Random {
+impl XorShift {
     pub(crate) fn next(&mut self) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -83,14 +83,14 @@ impl Random {
     }
 }
 
-/// Numbers by Zipf's law: the first most often.
+/// Zipf distribution of numbers: 0 is the most frequent.
 pub(crate) struct Zipf {
-    /// Of each number, the share of it and all before.
+    /// Cumulative share of each number.
     sums: Vec<f64>,
 }
 
 impl Zipf {
-    /// Of `0..count`, by this exponent.
+    /// Distribution over `0..count` with this exponent.
     pub(crate) fn new(count: usize, alpha: f64) -> Self {
         let mut sum = 0.0;
         let mut sums: Vec<f64> = Vec::with_capacity(count);
@@ -102,7 +102,7 @@ impl Zipf {
         Self { sums }
     }
 
-    pub(crate) fn draw(&self, random: &mut Random) -> usize {
+    pub(crate) fn draw(&self, random: &mut XorShift) -> usize {
         let drawn = f64::from(random.next()) / (f64::from(u32::MAX) + 1.0);
         self.sums.partition_point(|sum| *sum <= drawn).min(self.sums.len() - 1)
     }

@@ -1,13 +1,12 @@
-//! What all figures share: ours and the peer in turn, medians, a table, JSON and a picture.
+//! Harness of all figures: alternating turns of ours and the peer, medians, a table, JSON and a picture.
 //!
 //! ```text
 //! figure(&mut Bench) ─► compare(metrics, ours, peer) ─► A B A B … ─► Row ─► table, <figure>.json, <figure>.svg
 //! ```
 //!
-//! A figure is a function that gets a [`Bench`] and calls [`Bench::compare`] once for each pair of
-//! ways to do the same work. Each way is a closure that does the work once, checks its result, and
-//! returns what it measured. Turns alternate, so that both see the same noise; one turn each, which
-//! does not count, warms up, but where a figure only has to be made.
+//! A figure is a function that gets a [`Bench`] and calls [`Bench::compare`] once for each comparison. Each side is a
+//! closure that does the work once, checks its result, and returns its measurements. Turns alternate, so that both
+//! sides see the same noise. One warm-up turn per side is not counted; quick runs skip it.
 
 mod curves;
 mod panels;
@@ -20,31 +19,31 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use pathcall_models::clone::Scheme;
 
-pub(crate) use curves::{Curves, Line, Points};
+pub(crate) use curves::{Curves, PlotLine, Points};
 pub(crate) use panels::{Panel, Panels, write_panels};
 pub(crate) use report::{Better, Row, table, write_json};
 
-/// Turns of each side unless told otherwise.
+/// Default number of turns per side.
 pub(crate) const REPS: usize = 7;
-/// The same where a turn is long.
+/// Number of turns per side for long turns.
 const REPS_LONG: usize = 3;
-/// What the turns of a comparison may take beyond that.
+/// Maximum time for the turns beyond that number.
 const TURNS_TAKE: Duration = Duration::from_secs(20);
-/// Turns of each side where it only matters that a figure can be made.
+/// Number of turns per side in quick runs.
 pub(crate) const REPS_QUICK: usize = 2;
 
-/// One figure of the bench.
+/// Figure of the bench.
 #[derive(Clone, Copy)]
 pub(crate) struct Figure {
-    /// What `make bench FIGURE=` knows it by; its file has the same name.
+    /// Name for `make bench FIGURE=`; its file has the same name.
     pub(crate) name: &'static str,
-    /// What it shows, in one line.
+    /// Description in one line.
     pub(crate) about: &'static str,
-    /// Adds its rows.
+    /// Function that adds the rows.
     pub(crate) run: fn(&mut Bench) -> Result<()>,
 }
 
-/// What a turn measures: one column of it.
+/// Metric of a turn: one column of the measurements.
 #[derive(Debug, Clone)]
 pub(crate) struct Metric {
     case: String,
@@ -57,7 +56,7 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// `case` names the work, `peer_name` who else does it.
+    /// Creates a metric. `case` names the work, `peer_name` the peer.
     pub(crate) fn new(
         case: impl Into<String>,
         peer_name: impl Into<String>,
@@ -68,85 +67,85 @@ impl Metric {
         Self { case, peer_name, unit, better, expected: None, limit_of_peer: None, limit: None }
     }
 
-    /// The ratio, ours to the peer's, that we mean to reach.
+    /// Sets the expected ratio of ours to the peer's.
     pub(crate) fn expect(self, ratio: f64) -> Self {
         Self { expected: Some(ratio), ..self }
     }
 
-    /// The peer is the best that the machine gives, with nothing behind it.
+    /// Marks the peer as the limit of the machine.
     pub(crate) fn peer_is_limit(self) -> Self {
         self.limit_of_peer(1.0)
     }
 
-    /// The best that the path gives, where the peer is something else.
+    /// Sets the limit of the path, if the peer is not the limit.
     pub(crate) fn limit(self, limit: f64) -> Self {
         Self { limit: Some(limit), ..self }
     }
 
-    /// The best is this multiple of the peer's, whatever that comes to.
+    /// Sets the limit as a multiple of the peer's value.
     pub(crate) fn limit_of_peer(self, ratio: f64) -> Self {
         Self { limit_of_peer: Some(ratio), ..self }
     }
 }
 
-/// One side of a comparison.
+/// Side of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Side {
     Ours,
     Peer,
 }
 
-/// How figures are made.
+/// Settings of the figures.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Settings {
-    /// Turns of each side.
+pub(crate) struct BenchSettings {
+    /// Turns per side.
     pub(crate) reps: usize,
-    /// Whether somebody asked for so many.
+    /// True if the user gave the number of turns.
     pub(crate) reps_asked: bool,
     /// Short turns.
     pub(crate) quick: bool,
-    /// Only comparisons whose name has this in it.
+    /// Only comparisons with this text in their name.
     pub(crate) case: String,
     /// Only this side, and so no rows: for a profiler.
     pub(crate) only: Option<Side>,
-    /// Where calls can be steered in several ways, only these; all, without any.
+    /// Only these schemes, in figures that compare several; all if empty.
     pub(crate) schemes: Vec<Scheme>,
 }
 
-/// Gathers the rows of one figure.
+/// Collector of the rows of one figure.
 pub(crate) struct Bench {
     figure: &'static str,
-    settings: Settings,
+    settings: BenchSettings,
     rows: Vec<Row>,
     curves: Vec<Curves>,
     panels: Vec<Panels>,
 }
 
 impl Bench {
-    pub(crate) fn new(figure: &'static str, settings: Settings) -> Self {
+    pub(crate) fn new(figure: &'static str, settings: BenchSettings) -> Self {
         Self { figure, settings, rows: Vec::new(), curves: Vec::new(), panels: Vec::new() }
     }
 
-    /// Says why something of the figure is not made.
-    pub(crate) fn says(&self, what: &str) {
+    /// Prints a note about the figure to stderr.
+    pub(crate) fn print_note(&self, what: &str) {
         eprintln!("{}: {what}", self.figure);
     }
 
-    /// `full`, or `quick` where the figure only has to be made.
+    /// `full`, or `quick` in quick runs.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.settings.quick { quick } else { full }
     }
 
-    /// The ways to steer calls that are wanted, in their order.
+    /// Selected schemes, in their order.
     pub(crate) fn schemes(&self) -> Vec<Scheme> {
         let wanted = |scheme: &Scheme| self.settings.schemes.is_empty() || self.settings.schemes.contains(scheme);
         Scheme::ALL.into_iter().filter(wanted).collect()
     }
 
-    /// Runs both sides in turn and adds a row for each metric. A closure returns one value for each.
+    /// Runs both sides in turn and adds a row per metric. A closure returns one value per metric.
     ///
     /// # Errors
-    /// Those of the closures: a figure with a failed turn is no figure.
+    /// Returns the error of a closure: a figure with a failed turn is invalid.
     pub(crate) fn compare<const N: usize>(
         &mut self,
         metrics: [Metric; N],
@@ -154,7 +153,7 @@ impl Bench {
         mut peer: impl FnMut() -> Result<[f64; N]>,
     ) -> Result<()> {
         let name = metrics.first().map_or_else(String::new, |m| format!("{}, beside {}", m.case, m.peer_name));
-        let Settings { reps, reps_asked, quick, only, ref case, .. } = self.settings;
+        let BenchSettings { reps, reps_asked, quick, only, ref case, .. } = self.settings;
         if !name.contains(case) {
             return Ok(());
         }
@@ -183,8 +182,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Adds a row of what was measured in virtual time, with a value for each seed: nothing there warms up, and no
-    /// other program disturbs.
+    /// Adds a row of values measured in virtual time, one per seed: virtual time needs no warm-up and has no noise.
     pub(crate) fn row(&mut self, metric: Metric, ours: &[f64], peer: &[f64]) {
         let wanted = format!("{}, beside {}", metric.case, metric.peer_name).contains(&self.settings.case);
         if wanted && self.settings.only.is_none() {
@@ -192,29 +190,29 @@ impl Bench {
         }
     }
 
-    /// Adds lines that go with the rows.
+    /// Adds lines to the figure.
     pub(crate) fn show(&mut self, curves: Curves) {
         self.curves.push(curves);
     }
 
-    /// Adds plots that go with the rows.
+    /// Adds plots to the figure.
     pub(crate) fn show_panels(&mut self, panels: Panels) {
         self.panels.push(panels);
     }
 
-    /// The rows, in the order in which they were added, and what goes with them.
+    /// Rows in the order of addition, with lines and plots.
     pub(crate) fn finish(self) -> (Vec<Row>, Vec<Curves>, Vec<Panels>) {
         (self.rows, self.curves, self.panels)
     }
 }
 
-/// Turns of each side, of so many at most, where one of both takes so long.
+/// Turns per side: at most `reps`, and fewer if a turn is long.
 fn fewer(reps: usize, each: Duration) -> usize {
     let within = TURNS_TAKE.as_secs_f64() / each.as_secs_f64().max(1e-9);
     reps.min((within as usize).max(REPS_LONG))
 }
 
-/// Writes lines of a figure, `<figure>-<name>.json` and `.svg`: see [`curves`].
+/// Writes the lines of a figure, `<figure>-<name>.json` and `.svg`: see [`curves`].
 pub(crate) fn write_curves(numbers: &Path, pictures: &Path, figure: &str, curves: &Curves) -> Result<()> {
     let name = format!("{figure}-{}", curves.name);
     report::write_json(&numbers.join(format!("{name}.json")), curves)?;
@@ -232,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_turns_are_few() {
+    fn long_turns_reduce_repetitions() {
         let turns = |seconds| fewer(REPS, Duration::from_secs(seconds));
         assert_eq!([0, 2, 3, 5, 7, 600].map(turns), [7, 7, 6, 4, 3, 3]);
         assert_eq!(fewer(REPS_QUICK, Duration::from_secs(60)), REPS_QUICK);

@@ -1,4 +1,4 @@
-//! Several plots of one kind beside each other, as papers have them, with the paper's words below: an SVG, and JSON.
+//! Panels of plots, as in papers, with a quotation of the paper below: as SVG and JSON.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,15 +9,15 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use serde::Serialize;
 
-use super::{Line, report};
+use super::{PlotLine, report};
 
-/// Of a panel, in pixels; two stand side by side.
+/// Size of a panel in pixels; two panels per row.
 const PANEL: (u32, u32) = (520, 340);
 const ACROSS: usize = 2;
-/// Above and below the panels.
+/// Height above the panels, and height of a line below them.
 const HEAD: u32 = 40;
 const WORDS_LINE: u32 = 18;
-/// Letters of a line of the paper's words.
+/// Maximum letters per line of the quotation.
 const LETTERS: usize = 150;
 const COLORS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
@@ -33,22 +33,22 @@ const COLORS: [RGBColor; 8] = [
 /// Panels of a figure.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Panels {
-    /// Goes into the names of files, after the figure's: `latency`.
+    /// Suffix of the file names, after the figure's name: `latency`.
     pub(crate) name: &'static str,
-    /// What the paper says of its own such figure.
+    /// Quotation of the paper about its own figure.
     pub(crate) words: &'static str,
     pub(crate) panels: Vec<Panel>,
 }
 
-/// One of them.
+/// Single plot.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
-    /// Whether y grows by factors.
+    /// True if the y axis is logarithmic.
     pub(crate) logarithmic: bool,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<PlotLine>,
 }
 
 /// Writes `<figure>-<name>.json` and `.svg`.
@@ -64,7 +64,7 @@ fn draw(path: &Path, figure: &str, panels: &Panels) -> Result<(), Box<dyn Error>
     let columns = panels.panels.len().clamp(1, ACROSS);
     let rows = panels.panels.len().div_ceil(columns);
     let below = WORDS_LINE * (words.len() as u32 + 1);
-    // The words are as wide as two panels.
+    // The quotation is as wide as two panels.
     let size = (PANEL.0 * ACROSS as u32, HEAD + PANEL.1 * rows as u32 + below);
     let area = SVGBackend::new(path, size).into_drawing_area();
     area.fill(&WHITE)?;
@@ -89,7 +89,7 @@ fn draw(path: &Path, figure: &str, panels: &Panels) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// Least and greatest y that a panel can show.
+/// Least and greatest y of a panel.
 fn range(panel: &Panel) -> [f64; 2] {
     let all = panel.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let shown = all.filter(|y| *y > 0.0 && y.is_finite());
@@ -116,7 +116,7 @@ where
         .draw()?;
     for (line, color) in panel.lines.iter().zip(COLORS.iter().cycle()) {
         let style = color.stroke_width(2);
-        // Nothing and infinity have no place where y grows by factors.
+        // Zero and infinity have no position on a logarithmic axis.
         let shown = |(_, y): &(f64, f64)| y.is_finite() && (*y > 0.0 || !panel.logarithmic);
         let points = line.points.iter().copied().filter(shown);
         let drawn = chart.draw_series(LineSeries::new(points, style).point_size(2))?;
@@ -127,7 +127,7 @@ where
     Ok(labels.background_style(WHITE.mix(0.8)).draw()?)
 }
 
-/// Words, in lines that are not too long.
+/// Wraps words into lines.
 fn lines_of(words: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words.split_whitespace() {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_broken_into_lines_and_none_is_lost() {
+    fn words_are_wrapped_without_loss() {
         let words = "word ".repeat(100);
         let lines = lines_of(&words);
         assert!(lines.len() > 2 && lines.iter().all(|line| line.len() < LETTERS), "{lines:?}");
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn panels_are_drawn_whatever_their_values() {
-        let line = |points: &[(f64, f64)]| Line { name: "line".to_owned(), points: points.to_vec() };
+    fn panels_are_drawn_for_all_values() {
+        let line = |points: &[(f64, f64)]| PlotLine { name: "line".to_owned(), points: points.to_vec() };
         let panel = |logarithmic, points: &[(f64, f64)]| Panel {
             title: "panel".to_owned(),
             x: "x",

@@ -1,5 +1,5 @@
-//! A figure as an SVG: one bar a row, the ratio of ours to the peer's on a logarithmic scale, so that half and twice
-//! are as long; with what is expected, and both values.
+//! SVG picture of a figure: one bar per row, the ratio of ours to the peer's on a logarithmic scale, so that half and
+//! twice have equal lengths; with the expected ratio, and both values.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::report::{Better, number};
 const WIDTH: u32 = 1000;
 const ROW_HEIGHT: i32 = 40;
 const TOP: i32 = 84;
-/// Left and right ends of the bars; names are before them, values after.
+/// Left and right ends of the bars; names are on the left, values on the right.
 const LEFT: i32 = 400;
 const RIGHT: i32 = 800;
-/// Ratios that may stand on the axis, and the least that it shows, either way.
+/// Ticks of the axis, and its minimum reach in either direction.
 const TICKS: [f64; 13] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 const REACH_LEAST: f64 = 2.0;
 const GOOD: RGBColor = RGBColor(46, 125, 80);
@@ -34,7 +34,7 @@ pub(super) fn draw(path: &Path, title: &str, rows: &[Row]) -> Result<(), Box<dyn
     let legend = "ours, as a multiple of the peer's; short thick line: expected; green: reached, red: missed";
     area.draw_text(legend, &text(12, &GREY), (16, 38))?;
 
-    // As far to either side, past every ratio and every expectation.
+    // The axis is symmetric, and covers every ratio and every expectation.
     let all = rows.iter().flat_map(|row| [Some(row.ratio), row.expected]).flatten();
     let reach = all.filter(|ratio| drawable(*ratio)).map(|ratio| ratio.max(1.0 / ratio)).fold(REACH_LEAST, f64::max);
     let middle = (LEFT + RIGHT) / 2;
@@ -73,7 +73,7 @@ pub(super) fn draw(path: &Path, title: &str, rows: &[Row]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Whether a ratio has a place on the scale: one to nothing has none.
+/// True if a ratio has a position on the scale: zero and infinity have none.
 fn drawable(ratio: f64) -> bool {
     ratio.is_finite() && ratio > 0.0
 }

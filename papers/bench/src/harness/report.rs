@@ -1,4 +1,4 @@
-//! A figure's rows, as a table for people and as JSON for programs.
+//! Rows of a figure, as a Markdown table and as JSON.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 
 use super::Metric;
 
-/// Which way is good.
+/// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
-    /// Times and costs.
+    /// Lower values, as for times and costs.
     Lower,
-    /// Rates.
+    /// Higher values, as for rates.
     Higher,
 }
 
-/// Ours beside one peer.
+/// Comparison of ours with one peer.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     figure: &'static str,
@@ -29,17 +29,17 @@ pub(crate) struct Row {
     pub(super) peer_name: String,
     pub(super) unit: &'static str,
     pub(super) better: Better,
-    /// Ours to the peer's.
+    /// Ratio of ours to the peer's.
     pub(super) ratio: f64,
-    /// The ratio meant to be reached, if there is one.
+    /// Expected ratio, if any.
     pub(super) expected: Option<f64>,
-    /// The best that the machine gives with nothing behind it, in `unit`, where it is known.
+    /// Limit of the machine in `unit`, if known.
     limit: Option<f64>,
     reps: usize,
-    /// Least and greatest of our turns.
+    /// Least and greatest value of our turns.
     min: f64,
     max: f64,
-    /// The same of the peer's.
+    /// Least and greatest value of the peer's turns.
     peer_min: f64,
     peer_max: f64,
 }
@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// Whether the ratio is at least as good as meant; nothing where nothing is meant.
+    /// True if the ratio is at least as good as expected; `None` without an expected ratio.
     pub(super) fn reached(&self) -> Option<bool> {
         self.expected.map(|expected| match self.better {
             Better::Lower => self.ratio <= expected,
@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-/// The middle one of a few measurements, which are not empty.
+/// Median of a non-empty list.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -84,7 +84,7 @@ fn median(values: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
 }
 
-/// A table in Markdown: what is printed can be pasted.
+/// Table in Markdown.
 pub(crate) fn table(rows: &[Row]) -> String {
     let header = ["case", "ours (min–max)", "peer (min–max)", "peer is", "unit", "ratio", "expected", "of the limit"];
     let mut lines = vec![header.map(str::to_owned)];
@@ -123,12 +123,12 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A ratio in as many digits as it takes, and three at most.
+/// Ratio rounded to at most three digits.
 fn short(ratio: f64) -> f64 {
     (ratio * 1000.0).round() / 1000.0
 }
 
-/// Three or four digits that matter.
+/// Value with three or four significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2} G", value / 1e9),
@@ -140,7 +140,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Writes rows, or lines.
+/// Writes rows or lines as JSON.
 pub(crate) fn write_json(path: &Path, what: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(what)?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_holds_medians_spread_and_verdict() {
+    fn row_contains_medians_spread_and_verdict() {
         let metric = Metric::new("c", "p", "ns", Better::Lower).expect(0.6);
         let row = Row::new("f", metric, &[5.0, 1.0, 3.0], &[10.0, 20.0, 30.0, 0.0]);
         assert_eq!((row.ours, row.peer, row.ratio), (3.0, 15.0, 0.2));

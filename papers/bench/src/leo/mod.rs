@@ -1,86 +1,106 @@
-//! What figures of *place* share that are made in virtual time: policies with the paper's names, latency over load, and
-//! what is sustained.
+//! Common parts of the figures of *place* in virtual time: policies with the paper's names, latency over load, and
+//! sustained throughput.
 //!
 //! ```text
-//! Setting (hosts, application, traffic) ─► simulator with the real selector, load by load, seed by seed ─► rows, a Panel
+//! PlaceSetup (hosts, application, traffic) ─► simulator with the real selector, per load and seed ─► rows, a Panel
 //! ```
 
-use pathcall_models::place::{Arrivals, Limit, Measured, Policy, Run, Setting, measure, sustained};
-use pathcall_place::Strategy;
+use pathcall_models::place::{
+    Arrivals, LatencyLimit, PathPolicy, PlaceResults, PlaceRun, PlaceSetup, measure, sustained,
+};
+use pathcall_place::SelectionStrategy;
 
-use crate::harness::{Bench, Better, Line, Metric, Panel};
+use crate::harness::{Bench, Better, Metric, Panel, PlotLine};
 
-/// Runs of each value.
+/// Runs per value.
 const SEEDS: u64 = 3;
-/// Messages of a run.
+/// Messages per run.
 pub(crate) const MESSAGES: usize = 30_000;
 pub(crate) const MESSAGES_QUICK: usize = 2_000;
-/// Loads at which latency is taken, of what the hosts bear.
+/// Loads of the latency curves, as shares of the capacity.
 const LOADS: [f64; 12] = [0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.92, 0.97, 1.0];
 const LOADS_QUICK: [f64; 2] = [0.2, 0.7];
-/// Halvings of the interval in which the sustained load is.
+/// Bisection steps of the sustained load.
 const STEPS: u32 = 9;
 const STEPS_QUICK: u32 = 4;
 
-/// Who chooses, with a name in the tables.
-pub(crate) type Named = (&'static str, Policy);
+/// Policy with its name in the tables.
+pub(crate) type NamedPolicy = (&'static str, PathPolicy);
 
-pub(crate) const LEO: Named = ("leo", Policy::Strategy(Strategy::Leo));
-pub(crate) const AS_PRINTED: Named = ("leo as printed", Policy::Strategy(Strategy::LeoAsPrinted));
-pub(crate) const ALL_CPU: Named = ("all on the CPU", Policy::Strategy(Strategy::AllCpu));
-pub(crate) const ALL_ACC: Named = ("all on the accelerator", Policy::Strategy(Strategy::AllAcc));
-pub(crate) const GREEDY_E2E: Named = ("Greedy-E2E", Policy::Strategy(Strategy::GreedyE2e));
-pub(crate) const GREEDY_INTRA: Named = ("Greedy-Intra", Policy::Strategy(Strategy::GreedyIntra));
-pub(crate) const SHORTEST: Named = ("shortest queue", Policy::Strategy(Strategy::ShortestQueue));
-pub(crate) const IN_TURN: Named = ("in turn", Policy::Strategy(Strategy::RoundRobin));
-pub(crate) const MIGRATION: Named = ("migration (iPipe)", Policy::Strategy(Strategy::Migration));
-/// Knows the whole sequence of requests in advance.
-pub(crate) const OPTIMUM: Named = ("exact optimum", Policy::Known);
+pub(crate) const LEO: NamedPolicy = ("leo", PathPolicy::Strategy(SelectionStrategy::Leo));
+pub(crate) const AS_PRINTED: NamedPolicy = ("leo as printed", PathPolicy::Strategy(SelectionStrategy::LeoAsPrinted));
+pub(crate) const ALL_CPU: NamedPolicy = ("all on the CPU", PathPolicy::Strategy(SelectionStrategy::AllCpu));
+pub(crate) const ALL_ACC: NamedPolicy = ("all on the accelerator", PathPolicy::Strategy(SelectionStrategy::AllAcc));
+pub(crate) const GREEDY_E2E: NamedPolicy = ("Greedy-E2E", PathPolicy::Strategy(SelectionStrategy::GreedyE2e));
+pub(crate) const GREEDY_INTRA: NamedPolicy = ("Greedy-Intra", PathPolicy::Strategy(SelectionStrategy::GreedyIntra));
+pub(crate) const SHORTEST: NamedPolicy = ("shortest queue", PathPolicy::Strategy(SelectionStrategy::ShortestQueue));
+pub(crate) const IN_TURN: NamedPolicy = ("in turn", PathPolicy::Strategy(SelectionStrategy::RoundRobin));
+pub(crate) const MIGRATION: NamedPolicy = ("migration (iPipe)", PathPolicy::Strategy(SelectionStrategy::Migration));
+/// Policy with knowledge of the whole sequence of requests.
+pub(crate) const OPTIMUM: NamedPolicy = ("exact optimum", PathPolicy::Optimum);
 
 /// Seeds of a figure.
 pub(crate) fn seeds(bench: &Bench) -> std::ops::RangeInclusive<u64> {
     1..=bench.size(SEEDS, 1)
 }
 
-/// One run.
-pub(crate) fn run(bench: &Bench, setting: &Setting, policy: Policy, arrivals: Arrivals, seed: u64) -> Measured {
-    measure(setting, &Run::new(policy, arrivals, bench.size(MESSAGES, MESSAGES_QUICK), seed))
+/// Single run.
+pub(crate) fn run(
+    bench: &Bench,
+    setting: &PlaceSetup,
+    policy: PathPolicy,
+    arrivals: Arrivals,
+    seed: u64,
+) -> PlaceResults {
+    measure(setting, &PlaceRun::new(policy, arrivals, bench.size(MESSAGES, MESSAGES_QUICK), seed))
 }
 
-/// Messages a second while so many are always under way, seed by seed.
-pub(crate) fn throughput(bench: &Bench, setting: &Setting, (name, policy): Named, window: usize) -> Vec<f64> {
-    bench.says(name);
+/// Messages per second with a constant number of messages in progress, per seed.
+pub(crate) fn throughput(bench: &Bench, setting: &PlaceSetup, (name, policy): NamedPolicy, window: usize) -> Vec<f64> {
+    bench.print_note(name);
     seeds(bench).map(|seed| run(bench, setting, policy, Arrivals::Window(window), seed).throughput).collect()
 }
 
-/// Messages a second that are answered in the limit, half of them, seed by seed.
-pub(crate) fn within(bench: &Bench, setting: &Setting, (name, policy): Named, median_us: f64, most: f64) -> Vec<f64> {
-    bench.says(&format!("{name}: what is sustained"));
-    let limit = Limit {
+/// Messages per second with a median latency within the limit, per seed.
+pub(crate) fn within(
+    bench: &Bench,
+    setting: &PlaceSetup,
+    (name, policy): NamedPolicy,
+    median_us: f64,
+    most: f64,
+) -> Vec<f64> {
+    bench.print_note(&format!("{name}: what is sustained"));
+    let limit = LatencyLimit {
         median_ns: (median_us * 1e3) as u64,
-        between: (most * 0.05, most * 1.1),
+        bounds: (most * 0.05, most * 1.1),
         messages: bench.size(MESSAGES, MESSAGES_QUICK),
         steps: bench.size(STEPS, STEPS_QUICK),
     };
     seeds(bench).map(|seed| sustained(setting, policy, &limit, seed)).collect()
 }
 
-/// Median latency over load, of the first seed.
-pub(crate) fn latencies(bench: &Bench, setting: &Setting, title: &str, policies: &[Named], most: f64) -> Panel {
+/// Median latency over load, for the first seed.
+pub(crate) fn latencies(
+    bench: &Bench,
+    setting: &PlaceSetup,
+    title: &str,
+    policies: &[NamedPolicy],
+    most: f64,
+) -> Panel {
     let loads = bench.size(&LOADS[..], &LOADS_QUICK);
-    let line = |(name, policy): &Named| {
-        bench.says(&format!("{title}: {name}"));
+    let line = |(name, policy): &NamedPolicy| {
+        bench.print_note(&format!("{title}: {name}"));
         let point = |load: &f64| {
             let measured = run(bench, setting, *policy, Arrivals::Poisson(load * most), 1);
             (load * most / 1e6, measured.latency.quantile(0.5).as_secs_f64() * 1e6)
         };
-        Line { name: (*name).to_owned(), points: loads.iter().map(point).collect() }
+        PlotLine { name: (*name).to_owned(), points: loads.iter().map(point).collect() }
     };
     let lines = policies.iter().map(line).collect();
     Panel { title: title.to_owned(), x: "made, millions a second", y: "median, us", logarithmic: true, lines }
 }
 
-/// A row: ours beside a peer's, and the ratio meant.
+/// Row of ours compared with a peer, with the expected ratio.
 pub(crate) fn row(
     bench: &mut Bench,
     case: impl Into<String>,

@@ -1,4 +1,4 @@
-//! A thread that sends back what comes, while it is its turn: two that look would share a processor.
+//! Reflector thread with turns: two polling threads would share a processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use anyhow::Result;
 
 use crate::round_trip::{ELEMENT_CPU, Pinned};
 
-/// A thread that reflects while it is somebody's turn, until this is dropped.
+/// Thread that returns frames during its turns; ends when the value is dropped.
 pub(super) struct Reflector {
     gate: Arc<Gate>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-/// What tells it.
+/// Control of the thread.
 #[derive(Default)]
 pub(super) struct Gate {
     turn: AtomicBool,
@@ -22,7 +22,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Waits for a turn; false when there will be none.
+    /// Waits for a turn; false if the thread is to stop.
     pub(super) fn opens(&self) -> bool {
         while !self.turn.load(Ordering::Relaxed) {
             if self.stop.load(Ordering::Relaxed) {
@@ -34,11 +34,11 @@ impl Gate {
     }
 }
 
-/// It reflects until this is dropped.
-pub(super) struct Turn<'a>(&'a Gate);
+/// Turn of the reflector, which ends on drop.
+pub(super) struct ReflectorTurn<'a>(&'a Gate);
 
 impl Reflector {
-    /// Starts it on the element's processor; `work` goes on as long as the gate opens.
+    /// Starts the thread on the element's processor; `work` runs while the gate opens.
     pub(super) fn start(work: impl FnOnce(&Gate) -> Result<()> + Send + 'static) -> Self {
         let gate = Arc::new(Gate::default());
         let opened = Arc::clone(&gate);
@@ -49,14 +49,14 @@ impl Reflector {
         Self { gate, thread: Some(thread) }
     }
 
-    pub(super) fn turn(&self) -> Turn<'_> {
+    pub(super) fn turn(&self) -> ReflectorTurn<'_> {
         self.gate.turn.store(true, Ordering::Relaxed);
         self.thread.as_ref().inspect(|thread| thread.thread().unpark());
-        Turn(&self.gate)
+        ReflectorTurn(&self.gate)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ReflectorTurn<'_> {
     fn drop(&mut self) {
         self.0.turn.store(false, Ordering::Relaxed);
     }

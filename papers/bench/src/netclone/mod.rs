@@ -1,8 +1,8 @@
-//! What figures of *clone* share: in virtual time, workloads of the paper and latency over load ([`model`]); in real
-//! time, servers and load on this machine ([`real`]), and real stores behind stubs ([`stores`]).
+//! Common parts of the figures of *clone*: in virtual time, the paper's workloads and latency over load ([`model`]); in
+//! real time, servers and load on this machine ([`real`]), and real stores behind stubs ([`stores`]).
 //!
 //! ```text
-//! Case (servers, workload, schemes) ─► model, load by load, seed by seed ─► Curves ─► rows beside random, a Panel
+//! Case (servers, workload, schemes) ─► model, per load and seed ─► Curves ─► rows relative to random, a Panel
 //! ```
 
 pub(crate) mod model;
@@ -11,47 +11,47 @@ pub(crate) mod stores;
 
 use model::Point;
 use pathcall_models::clone::Scheme;
-use pathcall_models::clone::{Bed, Workload};
+use pathcall_models::clone::{CloneTestbed, Workload};
 
-use crate::harness::{Bench, Better, Line, Metric, Panel};
+use crate::harness::{Bench, Better, Metric, Panel, PlotLine};
 
-/// Loads at which latency is taken, of what the servers could do.
+/// Loads of the latency curves, as shares of the servers' capacity.
 const LOADS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 const LOADS_QUICK: [f64; 2] = [0.2, 0.6];
-/// More than the servers can do: what they then answer is the ceiling.
+/// Overload as a share of the capacity; the answer rate under overload is the throughput ceiling.
 const OVERLOAD: f64 = 1.1;
-/// Calls that count, of each load.
+/// Measured calls per load.
 const CALLS: usize = 40_000;
 const CALLS_QUICK: usize = 2000;
-/// Runs of each load.
+/// Runs per load.
 const SEEDS: u64 = 3;
-/// A scheme that clones only to idle servers takes no throughput away (NetClone §5.2).
+/// Minimum ratio of ceilings: a scheme that clones only to idle servers costs no throughput (NetClone §5.2).
 pub(crate) const CEILING: f64 = 0.98;
 
-/// One plot of a figure.
+/// Plot of a figure.
 pub(crate) struct Case<'a> {
     pub(crate) title: String,
-    pub(crate) bed: Bed,
+    pub(crate) testbed: CloneTestbed,
     pub(crate) workload: Workload,
     pub(crate) schemes: &'a [Scheme],
 }
 
-/// A scheme's latency over load, of one seed.
+/// Latency over load of a scheme, for one seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     pub(crate) points: Vec<Point>,
-    /// Calls answered in a second where more were made than could be.
+    /// Calls answered per second under overload.
     pub(crate) ceiling: f64,
 }
 
-/// Curves of a case: of each scheme, one for each seed.
+/// Curves of a case: one per scheme and seed.
 pub(crate) struct Curves<'a> {
     case: &'a Case<'a>,
     of: Vec<Vec<Curve>>,
 }
 
 impl Curve {
-    /// How many times lower its p99 is than another's, on average over the loads.
+    /// Ratio of the other curve's p99 to this one's, averaged over the loads.
     fn improvement(&self, over: &Self) -> f64 {
         let times = self.points.iter().zip(&over.points).map(|(ours, theirs)| theirs.p99_us / ours.p99_us);
         times.sum::<f64>() / self.points.len() as f64
@@ -59,31 +59,31 @@ impl Curve {
 }
 
 impl<'a> Curves<'a> {
-    /// Runs the case.
+    /// Runs a case.
     pub(crate) fn of(bench: &Bench, case: &'a Case<'a>) -> Self {
         let (loads, calls) = (bench.size(&LOADS[..], &LOADS_QUICK), bench.size(CALLS, CALLS_QUICK));
         let seeds = bench.size(SEEDS, 1);
         let curve = |scheme, seed| {
-            let at = |load| model::at(&case.bed, case.workload, scheme, load, calls, seed);
+            let at = |load| model::at(&case.testbed, case.workload, scheme, load, calls, seed);
             Curve { points: loads.iter().map(|load| at(*load)).collect(), ceiling: at(OVERLOAD).rate }
         };
         let all = |scheme: &Scheme| {
-            bench.says(&format!("{}: {scheme}", case.title));
+            bench.print_note(&format!("{}: {scheme}", case.title));
             (1..=seeds).map(|seed| curve(*scheme, seed)).collect()
         };
         Self { case, of: case.schemes.iter().map(all).collect() }
     }
 
-    /// Of one scheme.
+    /// Curves of one scheme.
     ///
     /// # Panics
-    /// When the case is without it.
+    /// Panics if the case does not contain the scheme.
     pub(crate) fn scheme(&self, scheme: Scheme) -> &[Curve] {
         let place = self.case.schemes.iter().position(|one| *one == scheme);
         &self.of[place.expect("a scheme of the case")]
     }
 
-    /// A row: how many times lower the p99 of `ours` is than that of `other`, on average over the loads.
+    /// Adds a row: ratio of the p99 of `other` to that of `ours`, averaged over the loads.
     pub(crate) fn improvement(&self, bench: &mut Bench, ours: Scheme, other: Scheme, expected: Option<f64>) {
         let case = format!("{}: {ours}, p99, mean improvement", self.case.title);
         let metric = Metric::new(case, other.name(), "x", Better::Higher);
@@ -93,7 +93,7 @@ impl<'a> Curves<'a> {
         bench.row(metric, &values, &vec![1.0; values.len()]);
     }
 
-    /// A row: calls answered in a second where more are made than servers can answer.
+    /// Adds a row: calls answered per second under overload.
     pub(crate) fn ceiling(&self, bench: &mut Bench, ours: Scheme, other: Scheme, expected: Option<f64>) {
         let case = format!("{}: {ours}, throughput ceiling", self.case.title);
         let metric = Metric::new(case, other.name(), "calls/s", Better::Higher);
@@ -102,14 +102,14 @@ impl<'a> Curves<'a> {
         bench.row(metric, &ceilings(ours), &ceilings(other));
     }
 
-    /// The plot: 99th percentiles over calls answered, of the first seed.
+    /// Plot of 99th percentiles over answered calls, for the first seed.
     pub(crate) fn panel(&self) -> Panel {
         self.panel_of("p99, us", true, |point| point.p99_us)
     }
 
-    /// A plot of something else.
+    /// Plot of another property.
     pub(crate) fn panel_of(&self, y: &'static str, logarithmic: bool, of: fn(&Point) -> f64) -> Panel {
-        let line = |(scheme, curves): (&Scheme, &Vec<Curve>)| Line {
+        let line = |(scheme, curves): (&Scheme, &Vec<Curve>)| PlotLine {
             name: scheme.name().to_owned(),
             points: curves[0].points.iter().map(|point| (point.rate / 1e6, of(point))).collect(),
         };

@@ -1,26 +1,26 @@
-//! Figures of real stores: Debian's daemons, one for each of six servers, behind the key-value application, its calls
-//! through stubs and the element (NetClone §5.5).
+//! Figures of real stores: Debian's daemons, one per server, behind the key-value application on six servers, with
+//! calls through stubs and the element (NetClone §5.5).
 //!
-//! Twice: with waits before each answer, disturbed as in the paper, at a load that leaves the processors idle; and
+//! Two variants: with waits before each answer, with the paper's jitter, at a load that leaves the processors idle; and
 //! raw, where clones and originals share two processors.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use apps_load::{Jitter, Plan, Run, Service, open_loop};
-use kv::cluster::{Sent, Work};
+use apps_load::{Jitter, LoadPlan, Run, Service, open_loop};
+use kv::cluster::{RequestCounts, WorkerConfig};
 use kv::objects::OBJECTS;
-use kv::{Client, Cluster, Kind, Mix, Store, Waits};
+use kv::{Client, Cluster, Kind, ReadMix, Store, Waits};
 use kv_stores::{Daemon, StoreKind};
 use pathcall_models::clone::Scheme;
 use tokio::runtime::Runtime;
 
-use crate::harness::{Bench, Better, Line, Metric, Panel, Panels};
-use crate::net::{Network, Watch, runtime};
+use crate::harness::{Bench, Better, Metric, Panel, Panels, PlotLine};
+use crate::net::{Network, Stopwatch, runtime};
 
 const SERVERS: usize = 6;
-/// The paper's (§5.5).
+/// Workers per server in the paper (§5.5).
 const WORKERS: usize = 8;
 const WAITS: Waits = Waits {
     get: Service::Exponential(Duration::from_millis(8)),
@@ -31,42 +31,42 @@ const MIXES: [(f64, &str); 2] = [(0.99, "99 % GET, 1 % SCAN"), (0.90, "90 % GET,
 const SCHEMES: [Scheme; 4] = [Scheme::Random, Scheme::ClientClone, Scheme::Clone, Scheme::CloneShortest];
 const LOADS: [f64; 4] = [0.1, 0.3, 0.5, 0.7];
 const LOADS_QUICK: [f64; 1] = [0.1];
-/// Where schemes stand beside random: the processors are idle for most of the time.
+/// Load of the rows that compare schemes with random, at which the processors are mostly idle.
 const LOAD_OF_ROWS: f64 = 0.15;
-/// Calls a second without waits.
+/// Calls per second without waits.
 const RAW: f64 = 1500.0;
-/// Of random's p99, of GETs, with waits.
-const BAR: f64 = 0.67;
-/// Share of the processors' time up to which that is to hold, in percent.
-const BUSY: f64 = 30.0;
-/// Answers that come to callers which have one, in percent of the calls.
+/// Maximum ratio of the p99 of GETs to random's, with waits.
+const P99_RATIO_MAX: f64 = 0.67;
+/// Maximum processor load for that ratio, in percent.
+const BUSY_MAX: f64 = 30.0;
+/// Maximum second answers received by callers, in percent of the calls.
 pub(crate) const REDUNDANT: f64 = 0.1;
-/// Extra requests that methods allow for each call, unless they say otherwise.
+/// Default extra requests per call.
 const BUDGET: f64 = 1.0;
-/// And at one time, and in each second, besides: the channel's, of each of two methods.
+/// Default bursts of extra requests, and extra requests per second, of a channel with two methods.
 const BURST: f64 = 2.0 * 500.0;
 const PER_SECOND: f64 = 2.0 * 100.0;
 const TIME: Duration = Duration::from_secs(4);
 const TIME_QUICK: Duration = Duration::from_millis(150);
 const WARM: Duration = Duration::from_millis(300);
 const OBJECTS_QUICK: u64 = 1_000;
-/// Megabytes that a store may take.
+/// Memory of a store in megabytes.
 const MEMORY_MB: u32 = 512;
 
 /// Servers with stores, and clients of each scheme.
-struct Rack<'a> {
+struct StoreRack<'a> {
     runtime: &'a Runtime,
-    /// In the order of [`SCHEMES`].
+    /// Clients in the order of [`SCHEMES`].
     clients: Vec<Client>,
     daemons: &'a [Daemon],
     _cluster: Cluster,
 }
 
-/// What a load came to.
-struct Seen {
+/// Results at one load.
+struct StoreResults {
     run: Run<Kind>,
     extra: f64,
-    /// What the budget allows of that: its share, and its bursts in so many calls.
+    /// Extra requests that the budget allows: its share of the calls, and its bursts.
     allowed: f64,
     redundant: f64,
     busy: f64,
@@ -78,27 +78,33 @@ pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) ->
     let runtime = runtime()?;
     let (mut daemons, mut stores) = (Vec::new(), Vec::new());
     for _ in 0..SERVERS {
-        let Some(daemon) = runtime.block_on(Daemon::start_if_there(kind, MEMORY_MB))? else {
-            bench.says(&format!("not made: {} is not installed", kv_stores::daemon::program(kind)));
+        let Some(daemon) = runtime.block_on(Daemon::start_if_installed(kind, MEMORY_MB))? else {
+            bench.print_note(&format!("not made: {} is not installed", kv_stores::daemon::program(kind)));
             return Ok(());
         };
-        stores.push(runtime.block_on(fill(&daemon, objects))?);
+        stores.push(runtime.block_on(fill_store(&daemon, objects))?);
         daemons.push(daemon);
     }
     let network = runtime.block_on(Network::start())?;
     let mut panels = Vec::new();
-    let waiting = Rack::start(&runtime, &network, &stores, &daemons, Some(WAITS))?;
+    let waiting = StoreRack::start(&runtime, &network, &stores, &daemons, Some(WAITS))?;
     for (gets, name) in MIXES {
-        let mix = Mix::new(objects, gets, 1);
+        let mix = ReadMix::new(objects, gets, 1);
         panels.push(waiting.curves(bench, name, &mix, capacity(gets))?);
         let rate = capacity(gets) * LOAD_OF_ROWS;
-        waiting.beside_random(bench, &format!("{name}, waits, load {LOAD_OF_ROWS}"), &mix, rate, Some(BAR))?;
+        waiting.rows_against_random(
+            bench,
+            &format!("{name}, waits, load {LOAD_OF_ROWS}"),
+            &mix,
+            rate,
+            Some(P99_RATIO_MAX),
+        )?;
     }
     drop(waiting);
-    let raw = Rack::start(&runtime, &network, &stores, &daemons, None)?;
+    let raw = StoreRack::start(&runtime, &network, &stores, &daemons, None)?;
     for (gets, name) in MIXES {
-        let mix = Mix::new(objects, gets, 1);
-        raw.beside_random(bench, &format!("{name}, raw"), &mix, RAW, None)?;
+        let mix = ReadMix::new(objects, gets, 1);
+        raw.rows_against_random(bench, &format!("{name}, raw"), &mix, RAW, None)?;
     }
     drop(raw);
     runtime.block_on(network.shutdown());
@@ -109,19 +115,19 @@ pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) ->
     Ok(())
 }
 
-async fn fill(daemon: &Daemon, objects: u64) -> Result<Store> {
+async fn fill_store(daemon: &Daemon, objects: u64) -> Result<Store> {
     let store = daemon.store().await.map_err(anyhow::Error::from_boxed)?;
     store.fill(objects).await?;
     Ok(store)
 }
 
-/// Calls a second that the servers can do with waits.
+/// Calls per second that the servers sustain with waits.
 fn capacity(gets: f64) -> f64 {
     let mean = |service: Service| service.mean().as_secs_f64() * WAITS.jitter.factor();
     (SERVERS * WORKERS) as f64 / (mean(WAITS.get) * gets + mean(WAITS.scan) * (1.0 - gets))
 }
 
-impl<'a> Rack<'a> {
+impl<'a> StoreRack<'a> {
     fn start(
         runtime: &'a Runtime,
         network: &Network,
@@ -129,7 +135,7 @@ impl<'a> Rack<'a> {
         daemons: &'a [Daemon],
         waits: Option<Waits>,
     ) -> Result<Self> {
-        let work = Work { workers: WORKERS, waits, seed: 1 };
+        let work = WorkerConfig { workers: WORKERS, waits, seed: 1 };
         let controller = network.url();
         runtime.block_on(async {
             let cluster = Cluster::pathcall(stores, &work, Some(&controller)).await?;
@@ -141,11 +147,11 @@ impl<'a> Rack<'a> {
         })
     }
 
-    fn run(&self, scheme: Scheme, mix: &Mix, plan: Plan) -> Result<Seen> {
+    fn run(&self, scheme: Scheme, mix: &ReadMix, plan: LoadPlan) -> Result<StoreResults> {
         let place = SCHEMES.iter().position(|one| *one == scheme);
         let client = &self.clients[place.expect("a scheme of the figure")];
         let sent = || client.sent().unwrap_or_default();
-        let (before, stores, watch) = (sent(), self.stores_cpu()?, Watch::start());
+        let (before, stores, watch) = (sent(), self.stores_cpu()?, Stopwatch::start());
         let run = self.runtime.block_on(open_loop(plan, |nth| {
             let (client, read) = (client.clone(), mix.read(nth));
             async move { client.read(nth, read).await.map(|_| read.kind) }
@@ -156,48 +162,55 @@ impl<'a> Rack<'a> {
         }
         let after = sent();
         let calls = (after.calls - before.calls).max(1) as f64;
-        let of_calls = |of: fn(&Sent) -> u64| (of(&after) - of(&before)) as f64 / calls;
+        let of_calls = |of: fn(&RequestCounts) -> u64| (of(&after) - of(&before)) as f64 / calls;
         let allowed = BUDGET + (BURST + PER_SECOND * took.as_secs_f64()) / calls;
         let processors = std::thread::available_parallelism()?.get() as f64;
         let busy = (cpu + stores).as_secs_f64() / took.as_secs_f64() / processors;
         let (extra, redundant) = (of_calls(|sent| sent.extra), of_calls(|sent| sent.redundant));
-        Ok(Seen { extra, allowed, redundant, busy, run })
+        Ok(StoreResults { extra, allowed, redundant, busy, run })
     }
 
-    /// What the daemons have used of the processors.
+    /// Processor time of the daemons.
     fn stores_cpu(&self) -> Result<Duration> {
         let of = |daemon: &Daemon| daemon.process().map_or(Ok(Duration::ZERO), crate::net::process_cpu);
         self.daemons.iter().map(of).sum()
     }
 
-    /// 99th percentiles of GETs of each scheme over load, a run each.
-    fn curves(&self, bench: &Bench, name: &str, mix: &Mix, capacity: f64) -> Result<Panel> {
+    /// 99th percentiles of GETs of each scheme over load, one run each.
+    fn curves(&self, bench: &Bench, name: &str, mix: &ReadMix, capacity: f64) -> Result<Panel> {
         let (loads, wanted) = (bench.size(&LOADS[..], &LOADS_QUICK), bench.schemes());
         let mut lines = Vec::new();
         for scheme in SCHEMES.into_iter().filter(|scheme| wanted.contains(scheme)) {
-            bench.says(&format!("{name}: {scheme}"));
+            bench.print_note(&format!("{name}: {scheme}"));
             let point = |load: &f64| {
-                let seen = self.run(scheme, mix, plan(bench, capacity * load, 1))?;
-                Ok((seen.run.rate(), seen.of_gets(0.99)))
+                let results = self.run(scheme, mix, plan(bench, capacity * load, 1))?;
+                Ok((results.run.rate(), results.of_gets(0.99)))
             };
             let points = loads.iter().map(point).collect::<Result<_>>()?;
-            lines.push(Line { name: scheme.name().to_owned(), points });
+            lines.push(PlotLine { name: scheme.name().to_owned(), points });
         }
         let title = format!("{name}, with waits");
         Ok(Panel { title, x: "calls answered a second", y: "p99 of GETs, ms", logarithmic: true, lines })
     }
 
-    /// Rows of each scheme beside random.
-    fn beside_random(&self, bench: &mut Bench, name: &str, mix: &Mix, rate: f64, bar: Option<f64>) -> Result<()> {
+    /// Rows of each scheme compared with random.
+    fn rows_against_random(
+        &self,
+        bench: &mut Bench,
+        name: &str,
+        mix: &ReadMix,
+        rate: f64,
+        bar: Option<f64>,
+    ) -> Result<()> {
         let wanted = bench.schemes();
         for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::Random && wanted.contains(scheme)) {
             let of = |what: &str, unit| {
                 Metric::new(format!("{name}: {scheme}, {what}"), Scheme::Random.name(), unit, Better::Lower)
             };
             let p99 = of("p99 of GETs", "ms");
-            // The bar is of what the element does.
+            // The expected ratio concerns schemes of the element.
             let bar = bar.filter(|_| scheme != Scheme::ClientClone);
-            // What others are to be below is no scheme's.
+            // Limits do not depend on the scheme.
             let beside = |what: &str, unit, limit: &str| {
                 Metric::new(format!("{name}: {scheme}, {what}"), limit, unit, Better::Lower)
             };
@@ -207,23 +220,34 @@ impl<'a> Rack<'a> {
                 bar.map_or(p99.clone(), |bar| p99.expect(bar)),
                 of("p50 of GETs", "ms"),
                 most("extra requests", "a call", "the budget"),
-                // Clients that clone are to get all answers.
+                // Clients that clone receive all answers.
                 if scheme == Scheme::ClientClone { redundant } else { redundant.expect(1.0) },
                 bar.map_or(of("processors busy", "%"), |_| most("processors busy", "%", "at most")),
             ];
             let (seeds, plan) = ([Cell::default(), Cell::default()], plan(bench, rate, 0));
-            // What a turn was allowed.
+            // Limit of extra requests in the last turn.
             let allowed = Cell::new(BUDGET);
             let turn = |scheme, seed: &Cell<u64>| {
                 seed.set(seed.get() + 1);
-                let seen = self.run(scheme, mix, Plan { seed: seed.get(), ..plan })?;
-                allowed.set(seen.allowed);
-                ensure!(seen.extra <= seen.allowed, "{} extra requests a call, not {}", seen.extra, seen.allowed);
-                Ok([seen.of_gets(0.99), seen.of_gets(0.5), seen.extra, seen.redundant * 100.0, seen.busy * 100.0])
+                let results = self.run(scheme, mix, LoadPlan { seed: seed.get(), ..plan })?;
+                allowed.set(results.allowed);
+                ensure!(
+                    results.extra <= results.allowed,
+                    "{} extra requests a call, not {}",
+                    results.extra,
+                    results.allowed
+                );
+                Ok([
+                    results.of_gets(0.99),
+                    results.of_gets(0.5),
+                    results.extra,
+                    results.redundant * 100.0,
+                    results.busy * 100.0,
+                ])
             };
             let random = || {
                 let [p99, p50, .., busy] = turn(Scheme::Random, &seeds[1])?;
-                Ok([p99, p50, allowed.get(), REDUNDANT, if bar.is_some() { BUSY } else { busy }])
+                Ok([p99, p50, allowed.get(), REDUNDANT, if bar.is_some() { BUSY_MAX } else { busy }])
             };
             bench.compare(metrics, || turn(scheme, &seeds[0]), random)?;
         }
@@ -231,14 +255,14 @@ impl<'a> Rack<'a> {
     }
 }
 
-impl Seen {
-    /// In milliseconds.
+impl StoreResults {
+    /// Latency quantile of GETs in milliseconds.
     fn of_gets(&self, share: f64) -> f64 {
         let gets = self.run.latencies.get(&Kind::Get);
         gets.map_or(0.0, |gets| gets.quantile(share).as_secs_f64() * 1e3)
     }
 }
 
-fn plan(bench: &Bench, rate: f64, seed: u64) -> Plan {
-    Plan { rate, warm: WARM, measured: bench.size(TIME, TIME_QUICK), in_flight_max: 10_000, seed }
+fn plan(bench: &Bench, rate: f64, seed: u64) -> LoadPlan {
+    LoadPlan { rate, warm: WARM, measured: bench.size(TIME, TIME_QUICK), in_flight_max: 10_000, seed }
 }

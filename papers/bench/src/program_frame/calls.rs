@@ -1,45 +1,45 @@
-//! Frames of calls, beside a frame of *map* that is only passed on: what steering and cloning cost.
+//! Frames of calls, compared with a forwarded frame of *map*: cost of steering and cloning.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use pathcall_program::{Action, Application, Endpoint, Pool, Program, Size};
+use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, FrameAction, Size, SwitchProgram};
 use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::map::frame_len;
-use pathcall_wire::{BaseRepr, CloneFlags, CloneHeader, CloneRepr, Flags, Kind, MAX_FRAME, MapHeader, MapRepr};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneHeader, CloneRepr, Flags, FrameKind, MAX_FRAME, MapHeader, MapRepr};
 
 use crate::traffic::WINDOW;
 
-/// *map*'s application, the pool, and who takes part in each.
+/// GAIDs of *map*'s application and of the pool, and their endpoints.
 const GAIDS: [u32; 2] = [1, 2];
 const SERVER: u32 = 9;
 const CALLERS: [u32; 2] = [11, 21];
 const SERVERS: [u32; 2] = [1, 2];
-/// Of a call, in bytes: most are shorter than 512 (NetClone §3.7).
+/// Bytes of a call: most are shorter than 512 (NetClone §3.7).
 const MESSAGE: usize = 128;
 
-/// What becomes of a frame.
+/// Treatment of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passing {
-    /// It is passed on.
-    Crossing,
-    /// A request goes to the first of its pair.
+pub(super) enum Treatment {
+    /// Forwarded frame.
+    Forwarded,
+    /// Request for the first server of its pair.
     Steered,
-    /// A request goes to both: two passes, two frames leave.
+    /// Request for both servers: two passes, two frames leave.
     Cloned,
-    /// Answers of cloned calls, each call's faster and slower one.
+    /// Answers of cloned calls, the faster and the slower one of each call.
     Answered,
 }
 
-impl Passing {
-    /// Those of calls.
+impl Treatment {
+    /// Treatments of frames of calls.
     pub(super) const CALLS: [Self; 3] = [Self::Steered, Self::Cloned, Self::Answered];
 
-    /// What a figure calls it.
+    /// Name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Crossing => "a frame passed on",
+            Self::Forwarded => "a frame passed on",
             Self::Steered => "a call, steered",
             Self::Cloned => "a call, cloned, two frames",
             Self::Answered => "answers, filtered",
@@ -47,30 +47,38 @@ impl Passing {
     }
 }
 
-/// The program and a window of frames, which come again as they left.
+/// Switch program with a window of frames, which return as they left.
 pub(super) struct Calls {
-    passing: Passing,
-    program: Program,
+    treatment: Treatment,
+    program: SwitchProgram,
     frames: Vec<Vec<u8>>,
 }
 
 impl Calls {
-    pub(super) fn new(passing: Passing) -> Result<Self> {
-        let mut program = Program::new(Size::default());
+    pub(super) fn new(treatment: Treatment) -> Result<Self> {
+        let mut program = SwitchProgram::new(Size::default());
         let tables = program.tables_mut();
         let [gaid, pool] = GAIDS;
-        tables.install(Application { gaid, epoch: 1, owner: SERVER, row_base: 0, rows: 1, lane_base: 0, width: 1 })?;
-        tables.install_pool(Pool { gaid: pool, version: 1, servers: SERVERS.to_vec() })?;
+        tables.install(AdmittedApplication {
+            gaid,
+            epoch: 1,
+            owner: SERVER,
+            row_base: 0,
+            rows: 1,
+            lane_base: 0,
+            width: 1,
+        })?;
+        tables.install_pool(AdmittedPool { gaid: pool, version: 1, servers: SERVERS.to_vec() })?;
         let of_pool = [(CALLERS[1], pool), (SERVERS[0], pool), (SERVERS[1], pool)];
         for (endpoint, gaid) in [(SERVER, gaid), (CALLERS[0], gaid)].into_iter().chain(of_pool) {
             tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base: 0, slots: 0 })?;
         }
-        if passing == Passing::Steered {
-            // One of the pair is busy.
-            program.process(pathcall_wire::Instant(1), &mut answer(Kind::CloneWorking, 1, 1, 1), false);
+        if treatment == Treatment::Steered {
+            // One server of the pair is busy.
+            program.process(pathcall_wire::Instant(1), &mut answer(FrameKind::CloneWorking, 1, 1, 1), false);
         }
-        let frames = (0..WINDOW).map(|number| frame(passing, number)).collect();
-        Ok(Self { passing, program, frames })
+        let frames = (0..WINDOW).map(|number| frame(treatment, number)).collect();
+        Ok(Self { treatment, program, frames })
     }
 
     pub(super) fn turn(&mut self, windows: u64) -> Result<[f64; 1]> {
@@ -78,10 +86,10 @@ impl Calls {
         for _ in 0..windows {
             for frame in &mut self.frames {
                 match self.program.process(pathcall_wire::Instant(1), black_box(frame), false).action {
-                    Action::Clone(_) => drop(black_box(self.program.recirculate(frame))),
-                    Action::Forward(_) => {}
-                    Action::Drop(_) if self.passing == Passing::Answered => {}
-                    other => bail!("{}: {other:?}", self.passing.name()),
+                    FrameAction::Clone(_) => drop(black_box(self.program.recirculate(frame))),
+                    FrameAction::Forward(_) => {}
+                    FrameAction::Drop(_) if self.treatment == Treatment::Answered => {}
+                    other => bail!("{}: {other:?}", self.treatment.name()),
                 }
             }
         }
@@ -89,28 +97,28 @@ impl Calls {
     }
 }
 
-fn frame(passing: Passing, number: u32) -> Vec<u8> {
-    match passing {
-        Passing::Crossing => {
+fn frame(treatment: Treatment, number: u32) -> Vec<u8> {
+    match treatment {
+        Treatment::Forwarded => {
             let payload_len = CloneHeader::LEN - MapHeader::LEN + MESSAGE;
             let mut bytes = vec![0; frame_len(0, 0, payload_len)];
-            let base = base(Kind::MapSilent, GAIDS[0], CALLERS[0], SERVER, Flags::CROSS);
+            let base = base(FrameKind::MapSilent, GAIDS[0], CALLERS[0], SERVER, Flags::CROSS);
             let map = MapRepr { payload_len: payload_len as u16, ..MapRepr::default() };
             pathcall_wire::map::emit(&base, &map, &mut bytes);
             bytes
         }
-        Passing::Steered | Passing::Cloned => {
-            call(&base(Kind::CloneRequest, GAIDS[1], CALLERS[1], 0, 0), CloneRepr::default())
+        Treatment::Steered | Treatment::Cloned => {
+            call(&base(FrameKind::CloneRequest, GAIDS[1], CALLERS[1], 0, 0), CloneRepr::default())
         }
-        Passing::Answered => answer(Kind::CloneReply, 1 + number / 2, (number % 2) as u16, 0),
+        Treatment::Answered => answer(FrameKind::CloneReply, 1 + number / 2, (number % 2) as u16, 0),
     }
 }
 
-fn base(kind: Kind, gaid: u32, src: u32, dst: u32, flags: u16) -> BaseRepr {
+fn base(kind: FrameKind, gaid: u32, src: u32, dst: u32, flags: u16) -> BaseRepr {
     BaseRepr { gaid, epoch: 1, src, src_incarnation: 1, dst, flags, ..BaseRepr::new(kind) }
 }
 
-fn answer(kind: Kind, id: u32, sid: u16, state: u16) -> Vec<u8> {
+fn answer(kind: FrameKind, id: u32, sid: u16, state: u16) -> Vec<u8> {
     let base = base(kind, GAIDS[1], SERVERS[usize::from(sid)], CALLERS[1], Flags::FROM_SERVER);
     call(&base, CloneRepr { req_id: id.into(), clo: ORIGINAL, sid, state, ..CloneRepr::default() })
 }

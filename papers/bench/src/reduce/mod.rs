@@ -1,4 +1,4 @@
-//! Processes of this host that sum arrays: ours, and how long a turn of them takes for each size.
+//! Processes of this host that sum arrays with Pathcall, and the time per size.
 
 pub(crate) mod rank;
 
@@ -11,18 +11,17 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use rank::Job;
+use rank::RankJob;
 
 /// Microseconds of each all-reduce, by the bytes of its arrays.
 pub(crate) type Times = BTreeMap<usize, Vec<f64>>;
 
-/// Starts ranks of ours, lets them do each size so often, and sees that all have the same bits. Times are those of the
-/// slowest rank.
+/// Runs ranks for all sizes, and checks that their results are bit-identical. The times are those of the slowest rank.
 pub(crate) fn turn(ranks: usize, registered: bool, sizes: &[(usize, usize)]) -> Result<Times> {
     static TURNS: AtomicU32 = AtomicU32::new(0);
     let group = format!("bench-{}-{}", std::process::id(), TURNS.fetch_add(1, Ordering::Relaxed));
     let start = |rank| -> Result<Child> {
-        let job = Job { group: group.clone(), rank, ranks, registered, sizes: sizes.to_vec() };
+        let job = RankJob { group: group.clone(), rank, ranks, registered, sizes: sizes.to_vec() };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--reduce-as", &job.to_args()]).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command.spawn()?)
@@ -34,11 +33,11 @@ pub(crate) fn turn(ranks: usize, registered: bool, sizes: &[(usize, usize)]) -> 
         ensure!(output.status.success(), "rank {rank}: {}", String::from_utf8_lossy(&output.stderr));
         said.push(String::from_utf8(output.stdout)?);
     }
-    together(&said)
+    merge_results(&said)
 }
 
-/// Times of the slowest rank, if all came to the same results.
-fn together(said: &[String]) -> Result<Times> {
+/// Times of the slowest rank, if all ranks have equal results.
+fn merge_results(said: &[String]) -> Result<Times> {
     let mut ranks: Vec<_> = said.iter().map(|text| text.lines()).collect();
     let mut times = Times::new();
     loop {
@@ -54,8 +53,8 @@ fn together(said: &[String]) -> Result<Times> {
     }
 }
 
-/// What ranks of a peer have printed: bytes and seconds.
-pub(crate) fn printed(text: &str) -> Result<Times> {
+/// Parses the output of a peer's ranks: bytes and seconds.
+pub(crate) fn parse_output(text: &str) -> Result<Times> {
     let mut times = Times::new();
     for line in text.lines() {
         let (bytes, us, _) = fields(line)?;
@@ -70,7 +69,7 @@ fn fields(line: &str) -> Result<(usize, f64, &str)> {
     Ok((bytes.parse()?, seconds.parse::<f64>()? * 1e6, hash))
 }
 
-/// The median of each size, in their order.
+/// Median of each size, in order.
 pub(crate) fn medians<const N: usize>(times: &Times, sizes: &[(usize, usize)]) -> Result<[f64; N]> {
     let mut medians = [0.0; N];
     for (middle, (bytes, calls)) in medians.iter_mut().zip(sizes) {
@@ -81,20 +80,20 @@ pub(crate) fn medians<const N: usize>(times: &Times, sizes: &[(usize, usize)]) -
     Ok(medians)
 }
 
-/// The middle one, or the greater of two.
+/// Median; the greater of two middle values.
 pub(crate) fn median(all: &mut [f64]) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
 }
 
-/// Microseconds that two threads take to write the sums of two arrays to both, each a half, without a word to each
-/// other: the limit. The median of some turns.
-pub(crate) fn bare(bytes: usize, turns: usize) -> f64 {
+/// Limit in microseconds: two unsynchronized threads write the sums of two arrays to both arrays, half each. Median of
+/// several turns.
+pub(crate) fn two_thread_limit(bytes: usize, turns: usize) -> f64 {
     let half = bytes / size_of::<f32>() / 2;
     let mut arrays: [Vec<f32>; 2] = std::array::from_fn(|k| vec![k as f32; 2 * half]);
     let (mut all, gate) = (Vec::new(), Barrier::new(2));
     for _ in 0..turns {
-        // Each array in the cache of its own processor, as ranks have just written theirs.
+        // Each array is in the cache of its own processor, as after a write by its rank.
         let [one, other] = &mut arrays;
         thread::scope(|scope| {
             scope.spawn(|| fill(one, 0));
@@ -125,7 +124,7 @@ fn fill(array: &mut [f32], cpu: usize) {
     array.iter_mut().for_each(|value| *value = value.mul_add(0.5, 1.0));
 }
 
-/// Where there are too few processors, the limit is that of those there are.
+/// With too few processors, the limit is that of the existing ones.
 fn pin(cpu: usize) {
     let mut own = rustix::thread::CpuSet::new();
     own.set(cpu);
@@ -137,21 +136,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_as_its_arguments_say() {
-        let job = Job { group: "g-1".into(), rank: 1, ranks: 2, registered: true, sizes: vec![(64, 3), (8, 1)] };
+    fn job_encoding_round_trips() {
+        let job = RankJob { group: "g-1".into(), rank: 1, ranks: 2, registered: true, sizes: vec![(64, 3), (8, 1)] };
         assert_eq!(job.to_args(), "g-1,1,2,1,64,3,8,1");
-        assert_eq!(Job::from_args(&job.to_args()).unwrap(), job);
-        assert!(Job::from_args("g,1,2").is_err() && Job::from_args("g,1,x,0").is_err());
+        assert_eq!(RankJob::from_args(&job.to_args()).unwrap(), job);
+        assert!(RankJob::from_args("g,1,2").is_err() && RankJob::from_args("g,1,x,0").is_err());
     }
 
     #[test]
-    fn results_that_differ_are_no_results() {
+    fn different_rank_results_are_rejected() {
         let [one, same] = ["8 0.5 aa\n8 0.1 bb\n", "8 0.25 aa\n8 0.2 bb\n"].map(str::to_owned);
-        let times = together(&[one.clone(), same]).unwrap();
+        let times = merge_results(&[one.clone(), same]).unwrap();
         assert_eq!(times, Times::from([(8, vec![5e5, 2e5])]));
         assert_eq!(medians::<1>(&times, &[(8, 2)]).unwrap(), [5e5]);
         assert!(medians::<1>(&times, &[(8, 3)]).is_err());
-        assert!(together(&[one.clone(), "8 0.25 aa\n8 0.2 bc\n".to_owned()]).is_err());
-        assert!(together(&[one, "8 0.25 aa\n".to_owned()]).is_err());
+        assert!(merge_results(&[one.clone(), "8 0.25 aa\n8 0.2 bc\n".to_owned()]).is_err());
+        assert!(merge_results(&[one, "8 0.25 aa\n".to_owned()]).is_err());
     }
 }

@@ -1,13 +1,14 @@
-//! How long calls take at the scale of microseconds: the real callers, servers, coordinator and switch program in
-//! virtual time, on a bed like the paper's (NetClone §5.1).
+//! Latency of cloned calls at the scale of microseconds: the real callers, servers, coordinator and switch program in
+//! virtual time, on hosts like the paper's (NetClone §5.1).
 //!
 //! ```text
 //! callers: Poisson arrivals ─▶ sender ─▶ wire ─▶ switch ─▶ wire ─▶ dispatcher ─▶ queue ─▶ workers
-//!    └ latency, from when a call was to be made ◀─ receiver ◀─ wire ◀─ switch ◀─ wire ◀──────┘
+//!    └ latency, from the scheduled start ◀─── receiver ◀─ wire ◀─ switch ◀─ wire ◀───────────┘
 //! ```
 //!
-//! Each thread of a host takes a time of its own for each frame, one after the other; [`Costs`] says which. Wires
-//! and the switch take theirs, however many frames there are. Nothing is lost, so nothing is sent twice but clones.
+//! Each thread of a host processes one frame after the other. [`FrameCosts`] lists the time per frame. Wires and the
+//! switch have a constant delay, independent of the load. Frames are never lost, so clones are the only repeated
+//! requests.
 
 mod coordinator;
 mod model;
@@ -22,30 +23,30 @@ pub use workload::{Service, Workload};
 
 use crate::histogram::Histogram;
 
-/// The hosts and what is between them.
+/// Hosts, and the network between them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bed {
+pub struct CloneTestbed {
     /// Workers of each server.
     pub workers: Vec<usize>,
-    /// Hosts that call.
+    /// Calling hosts.
     pub callers: usize,
-    /// What frames cost.
-    pub costs: Costs,
-    /// Whether the switch stops the second answers to cloned calls (Fig. 15).
+    /// Time per frame.
+    pub costs: FrameCosts,
+    /// True if the switch drops second answers of cloned calls (Fig. 15).
     pub filter: bool,
-    /// The switch loses all, and what it knows, from then until then (Fig. 16).
+    /// Start and end of an outage, in which the switch drops all frames and loses its state (Fig. 16).
     pub outage: Option<(Duration, Duration)>,
-    /// Width of the steps of [`Measured::timeline`].
+    /// Width of a step of [`CloneResults::timeline`].
     pub step: Duration,
 }
 
-impl Default for Bed {
-    /// The paper's: two hosts call six servers of fifteen workers.
+impl Default for CloneTestbed {
+    /// The paper's testbed: two hosts call six servers of fifteen workers.
     fn default() -> Self {
         Self {
             workers: vec![15; 6],
             callers: 2,
-            costs: Costs::default(),
+            costs: FrameCosts::default(),
             filter: true,
             outage: None,
             step: Duration::from_millis(1),
@@ -53,8 +54,8 @@ impl Default for Bed {
     }
 }
 
-impl Bed {
-    /// Calls that all workers together can answer in a second, without clones.
+impl CloneTestbed {
+    /// Calls per second that all workers can answer together, without clones.
     #[must_use]
     pub fn capacity(&self, workload: &Workload) -> f64 {
         let call = workload.mean() + self.costs.reply;
@@ -62,29 +63,30 @@ impl Bed {
     }
 }
 
-/// What frames cost. The paper gives none of these: they are those of its class of hosts, of kernel-bypass sockets
-/// at two to three million frames a second and core, and of a switch that takes hundreds of nanoseconds (§1, §2.3).
+/// Time per frame in each part of the model. The paper gives no such times. These are assumptions for hosts of the
+/// paper's class: kernel-bypass sockets at two to three million frames per second and core, and a switch latency of
+/// hundreds of nanoseconds (§1, §2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Costs {
-    /// From one host's memory to the switch, or back.
+pub struct FrameCosts {
+    /// From the memory of one host to the switch, or back.
     pub wire: Duration,
-    /// A pass through the switch.
+    /// Pass through the switch.
     pub switch: Duration,
-    /// What a clone takes longer, for its second pass.
+    /// Second pass of a clone through the switch.
     pub recirculate: Duration,
-    /// A frame, at the caller's sending thread.
+    /// Frame in the caller's sending thread.
     pub send: Duration,
-    /// A frame, at the caller's receiving thread.
+    /// Frame in the caller's receiving thread.
     pub receive: Duration,
-    /// A frame, at the server's dispatcher.
+    /// Frame in the server's dispatcher.
     pub dispatch: Duration,
-    /// An answer, at the worker that sends it.
+    /// Answer in the worker that sends it.
     pub reply: Duration,
-    /// A frame, in or out, at LÆDGE's coordinator, which has one thread.
+    /// Frame, in or out, in LÆDGE's coordinator, which has one thread.
     pub coordinate: Duration,
 }
 
-impl Default for Costs {
+impl Default for FrameCosts {
     fn default() -> Self {
         Self {
             wire: Duration::from_nanos(800),
@@ -99,52 +101,52 @@ impl Default for Costs {
     }
 }
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run {
-    /// How calls are steered.
+pub struct CloneRun {
+    /// Scheme that steers the calls.
     pub scheme: Scheme,
-    /// How long they take.
+    /// Distribution of the service times.
     pub workload: Workload,
-    /// Calls made, as a share of [`Bed::capacity`].
+    /// Offered load, as a share of [`CloneTestbed::capacity`].
     pub load: f64,
-    /// Where chance comes from.
+    /// Seed of the run.
     pub seed: u64,
-    /// For how long calls are made. Those of the first tenth are not measured.
+    /// Time in which callers make calls. Calls of the first tenth are not measured.
     pub duration: Duration,
 }
 
-/// What came out, of calls that were made after the first tenth of the time.
+/// Results of a run, for calls made after the first tenth of the time.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Measured {
-    /// Latencies of calls that were answered, from when they were to be made.
+pub struct CloneResults {
+    /// Latencies of answered calls, from the scheduled start.
     pub latency: Histogram,
-    /// Calls made, in a second.
+    /// Calls made per second.
     pub offered: f64,
-    /// Calls answered while calls were made, in a second.
+    /// Calls answered per second, while callers make calls.
     pub throughput: f64,
-    /// Of all calls, from the first on: made.
+    /// Calls made, the first tenth included.
     pub calls: u64,
-    /// Of all calls: that ended without an answer.
+    /// Calls that ended without an answer, the first tenth included.
     pub failed: u64,
-    /// Requests that came to servers beyond one for each call.
+    /// Requests received by servers beyond one per call.
     pub extra: u64,
-    /// Of those, clones that servers dropped because others waited.
+    /// Clones that servers dropped because other requests waited.
     pub dropped: u64,
-    /// Second answers that the switch stopped, or the coordinator.
+    /// Second answers dropped by the switch or the coordinator.
     pub filtered: u64,
-    /// Second answers that came to callers.
+    /// Second answers received by callers.
     pub redundant: u64,
-    /// Answers that said that nobody waits (Fig. 13).
+    /// Answers that report an empty queue (Fig. 13).
     pub idle: u64,
-    /// Answers that servers gave.
+    /// Answers sent by servers.
     pub answers: u64,
-    /// Calls answered in each [`Bed::step`] of the time.
+    /// Calls answered in each [`CloneTestbed::step`].
     pub timeline: Vec<u64>,
 }
 
-/// Runs calls on a bed: the same each time.
+/// Runs calls on a testbed. The result is deterministic.
 #[must_use]
-pub fn measure(bed: &Bed, run: &Run) -> Measured {
-    model::Model::new(bed, run).run()
+pub fn measure(testbed: &CloneTestbed, run: &CloneRun) -> CloneResults {
+    model::RackModel::new(testbed, run).run()
 }

@@ -1,34 +1,34 @@
-//! Ways to make a call that can be compared (NetClone §5.1.3).
+//! Schemes of calls for the comparison (NetClone §5.1.3).
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Balance, Hedge, Options};
+use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge};
 
-/// What can be compared, by one name each.
+/// Scheme of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
-    /// A random server, past the element: the paper's baseline.
+    /// Random server, without the element: the paper's baseline.
     Random,
-    /// The servers in turn, past the element.
+    /// Servers in turn, without the element.
     RoundRobin,
-    /// The shorter queue of two: RackSched's power of two choices, in the element.
+    /// Shorter queue of two, chosen by the element: RackSched's power of two choices.
     Shortest,
-    /// A random server, and another one if the first takes long: gRPC's hedging policy.
+    /// Random server, and another one after a delay: gRPC's hedging policy.
     Hedging,
-    /// Two random servers at once, by the caller: C-Clone.
+    /// Two random servers at once, chosen by the caller: C-Clone.
     ClientClone,
-    /// A coordinator that clones to idle servers and queues if there are none: LÆDGE.
+    /// Coordinator that clones to idle servers, or queues the call if none is idle: LÆDGE.
     Coordinator,
-    /// NetClone: the element clones to two idle servers, or else the first of them gets the call.
+    /// NetClone: the element clones to two idle servers; otherwise the first server of the group receives the call.
     Clone,
-    /// NetClone with RackSched: or else the shorter queue gets it.
+    /// NetClone with RackSched: if the element does not clone, the shorter queue receives the call.
     CloneShortest,
 }
 
 impl Scheme {
-    /// Each of them.
+    /// All schemes.
     pub const ALL: [Self; 8] = [
         Self::Random,
         Self::RoundRobin,
@@ -40,7 +40,7 @@ impl Scheme {
         Self::CloneShortest,
     ];
 
-    /// Its name.
+    /// Name of the scheme.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,21 +55,21 @@ impl Scheme {
         }
     }
 
-    /// The options of a call that is made this way; the rest is as usual.
+    /// Options of a call with this scheme; other options have their defaults.
     #[must_use]
-    pub fn options(self) -> Options {
-        let usual = Options { clone: false, ..Options::default() };
+    pub fn options(self) -> CloneOptions {
+        let usual = CloneOptions { clone: false, ..CloneOptions::default() };
         match self {
             Self::Random => usual,
-            Self::RoundRobin => Options { balance: Balance::RoundRobin, ..usual },
-            Self::Shortest => Options { balance: Balance::Shortest, ..usual },
+            Self::RoundRobin => CloneOptions { balance: Balance::RoundRobin, ..usual },
+            Self::Shortest => CloneOptions { balance: Balance::Shortest, ..usual },
             Self::Hedging => {
-                Options { hedge: Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 }), ..usual }
+                CloneOptions { hedge: Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 }), ..usual }
             }
-            Self::ClientClone => Options { twice: true, ..usual },
-            Self::Coordinator => Options { clone: true, steered: true, ..usual },
-            Self::Clone => Options { clone: true, ..usual },
-            Self::CloneShortest => Options { clone: true, balance: Balance::Shortest, ..usual },
+            Self::ClientClone => CloneOptions { send_to_two: true, ..usual },
+            Self::Coordinator => CloneOptions { clone: true, through_element: true, ..usual },
+            Self::Clone => CloneOptions { clone: true, ..usual },
+            Self::CloneShortest => CloneOptions { clone: true, balance: Balance::Shortest, ..usual },
         }
     }
 }
@@ -80,9 +80,9 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// No scheme has this name.
+/// Unknown name of a scheme.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no scheme is called {0:?}; there are: {all}", all = Scheme::ALL.map(Scheme::name).join(", "))]
+#[error("unknown scheme {0:?}; known schemes: {all}", all = Scheme::ALL.map(Scheme::name).join(", "))]
 pub struct ParseSchemeError(pub String);
 
 impl FromStr for Scheme {
@@ -98,11 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scheme_is_found_by_its_name() {
+    fn scheme_names_round_trip() {
         for scheme in Scheme::ALL {
             assert_eq!(scheme.name().parse(), Ok(scheme));
         }
-        let error = "best".parse::<Scheme>().expect_err("there is none").to_string();
+        let error = "best".parse::<Scheme>().expect_err("an unknown scheme").to_string();
         assert!(error.contains("\"best\"") && error.contains("netclone+jsq"), "{error}");
     }
 }

@@ -1,56 +1,56 @@
-//! How long servers work on calls (NetClone §5.1.2).
+//! Service times of calls (NetClone §5.1.2).
 
 use std::time::Duration;
 
 use pathcall_sim::random::Random;
 
-/// Service times without what disturbs them.
+/// Service times without jitter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Service {
-    /// Exponential, of this mean.
+    /// Exponential, with this mean.
     Exponential(Duration),
-    /// One of two.
+    /// Two values.
     Bimodal {
-        /// What most calls take.
+        /// Time of most calls.
         short: Duration,
-        /// What the others take.
+        /// Time of the other calls.
         long: Duration,
-        /// Their share.
+        /// Share of the long calls.
         share: f64,
     },
 }
 
-/// Service times, as the paper disturbs them. Each execution draws for itself, the clone another time than the
-/// original: the paper does not say so, but its improvement can't be had otherwise.
+/// Service times with the paper's jitter. Original and clone draw their times independently. The paper does not state
+/// this, but its improvement cannot be reproduced otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
     /// Times without jitter.
     pub service: Service,
-    /// Probability of jitter, p.
+    /// Probability p of jitter.
     pub jitter: f64,
-    /// How many times longer what meets it takes.
+    /// Factor by which jitter lengthens a service time.
     pub factor: u32,
 }
 
-/// Times as much that what meets jitter takes.
+/// Factor of jitter in the paper.
 const FACTOR: u32 = 15;
 
 impl Workload {
-    /// Exp(mean), with the probability of jitter: 0.01 is high, 0.001 low.
+    /// Exp(mean) with the given probability of jitter: 0.01 is high, 0.001 low.
     #[must_use]
     pub const fn exponential(mean_us: u64, jitter: f64) -> Self {
         let service = Service::Exponential(Duration::from_micros(mean_us));
         Self { service, jitter, factor: FACTOR }
     }
 
-    /// Bimodal(90 %-short, 10 %-long), with the probability of jitter.
+    /// Bimodal(90 %-short, 10 %-long) with the given probability of jitter.
     #[must_use]
     pub const fn bimodal(short_us: u64, long_us: u64, jitter: f64) -> Self {
         let (short, long) = (Duration::from_micros(short_us), Duration::from_micros(long_us));
         Self { service: Service::Bimodal { short, long, share: 0.1 }, jitter, factor: FACTOR }
     }
 
-    /// The mean, jitter included.
+    /// Mean service time, jitter included.
     #[must_use]
     pub fn mean(&self) -> Duration {
         let plain = match self.service {
@@ -60,7 +60,7 @@ impl Workload {
         plain.mul_f64(1.0 + self.jitter * f64::from(self.factor - 1))
     }
 
-    /// How long one execution takes.
+    /// Draws the service time of one execution.
     pub(super) fn draw(&self, random: &mut Random) -> Duration {
         let time = match self.service {
             Service::Exponential(mean) => exponential(random, mean.as_nanos() as f64),
@@ -76,12 +76,12 @@ impl Workload {
     }
 }
 
-/// Evenly between 0 and 1, never 1.
+/// Uniform random number in [0, 1).
 fn uniform(random: &mut Random) -> f64 {
     (random.bits() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Exponential, of a mean in nanoseconds.
+/// Exponential random time with a mean in nanoseconds.
 pub(super) fn exponential(random: &mut Random, mean: f64) -> Duration {
     Duration::from_nanos((-mean * (1.0 - uniform(random)).ln()) as u64)
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_has_the_mean() {
+    fn drawn_times_have_expected_mean() {
         let mut random = Random::new(3);
         for workload in [Workload::exponential(25, 0.01), Workload::bimodal(25, 250, 0.01)] {
             let draws = 400_000;

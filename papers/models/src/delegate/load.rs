@@ -1,74 +1,77 @@
-//! Many calls of a shape at once, as they come: latency over load (DPC Fig. 6.7).
+//! Open-loop load of delegated or plain calls: latency over load (DPC Fig. 6.7).
 //!
-//! Every host is a client and a server; calls begin at random ones, at random times (a Poisson process), whether
-//! or not those before have ended. A host works on one message after the other, as in [`cost`](super::cost).
+//! Every host is a client and a server. Calls start at random hosts and random times (a Poisson process), independent
+//! of
+//! earlier calls. A host processes one message after the other, as in [`cost`](super::cost).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::caller::{CallOptions, Caller, CallerConfig, CallerEvent, Outcome};
-use pathcall_endpoint::delegate::worker::{Worker, WorkerConfig};
-use pathcall_endpoint::delegate::{Context, for_caller};
+use pathcall_endpoint::delegate::caller::{
+    CallOptions, CallOutcome, CallerEvent, DelegateCaller, DelegateCallerConfig,
+};
+use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig};
+use pathcall_endpoint::delegate::{ContextId, is_for_caller};
 use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
-use super::cost::{Bench, Cost, PAYLOAD, peer};
+use super::baseline::{BaselineCaller, serve};
+use super::cost::{Cost, PAYLOAD, SerialHosts, peer};
 use super::hosts::{Out, address};
-use super::shapes::Node;
-use super::twin::{TwinCaller, serve};
+use super::shapes::RequestNode;
 
-/// Calls as they come.
+/// Parameters of an open-loop load.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// Machines, each a client and a server.
+pub struct OpenLoad {
+    /// Machines, each both client and server.
     pub hosts: usize,
-    /// Calls, all machines' together.
+    /// Calls of all machines together.
     pub calls: usize,
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
-    /// What chance is drawn from.
+    /// Seed of the run.
     pub seed: u64,
-    /// What things take.
+    /// Costs of messages and calls.
     pub cost: Cost,
 }
 
-/// What came of them.
+/// Results of an open-loop load.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
-    /// Calls completed a second, from the first's begin to the last's end.
+pub struct LoadResults {
+    /// Calls completed per second, from the first start to the last end.
     pub rate: f64,
-    /// Nanoseconds that each call took from when it was to begin, the shortest first.
-    pub took: Vec<u64>,
+    /// Latency of each call in nanoseconds from its scheduled start, in ascending order.
+    pub latencies: Vec<u64>,
 }
 
-impl Loaded {
-    /// The median, in nanoseconds.
+impl LoadResults {
+    /// Median latency in nanoseconds.
     #[must_use]
     pub fn median(&self) -> u64 {
-        self.took.get(self.took.len() / 2).copied().unwrap_or_default()
+        self.latencies.get(self.latencies.len() / 2).copied().unwrap_or_default()
     }
 }
 
-/// A call's begin: when, and at which host.
-type Start = (u64, usize);
+/// Start of a call: time and host.
+type CallStart = (u64, usize);
 
-/// Calls that have begun, and those that will.
-struct Calls {
-    starts: Vec<Start>,
+/// Schedule of the calls, and their end times.
+struct CallSchedule {
+    starts: Vec<CallStart>,
     next: usize,
     ends: Vec<u64>,
     seed: u64,
     hosts: usize,
 }
 
-impl Calls {
-    fn draw(load: &Load) -> Self {
+impl CallSchedule {
+    fn draw(load: &OpenLoad) -> Self {
         let mut random = Random::new(load.seed);
         let mut at = 0.0;
         let mut start = |_| {
-            // Between two calls of a Poisson process there is an exponential time.
+            // Calls of a Poisson process have exponential times between them.
             let unit = (random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
             at -= unit.ln() / load.rate * 1e9;
             (at as u64, random.index(load.hosts))
@@ -77,8 +80,8 @@ impl Calls {
         Self { starts, next: 0, ends: vec![0; load.calls], seed: load.seed, hosts: load.hosts }
     }
 
-    /// The next call, if it begins before the next message comes.
-    fn begins(&mut self, message: Option<Instant>) -> Option<(usize, Start)> {
+    /// Next call, if it starts before the next message arrives.
+    fn next_start(&mut self, message: Option<Instant>) -> Option<(usize, CallStart)> {
         let start = *self.starts.get(self.next)?;
         let first = message.is_none_or(|message| start.0 <= message.0);
         first.then(|| {
@@ -87,7 +90,7 @@ impl Calls {
         })
     }
 
-    /// A random server for each request, but for its call's client; the same in both ways.
+    /// Random server of a request, other than the client of the call; the same for delegated and plain calls.
     fn server(&self, call: usize, path: &[u8]) -> SocketAddr {
         let mut hasher = DefaultHasher::new();
         (self.seed, call, path).hash(&mut hasher);
@@ -95,17 +98,18 @@ impl Calls {
         address((self.starts[call].1 + other) % self.hosts)
     }
 
-    fn loaded(self) -> Loaded {
-        let took = self.starts.iter().zip(&self.ends).map(|(start, end)| end.checked_sub(start.0).expect("it ended"));
-        let mut took: Vec<u64> = took.collect();
-        took.sort_unstable();
+    fn loaded(self) -> LoadResults {
+        let latencies =
+            self.starts.iter().zip(&self.ends).map(|(start, end)| end.checked_sub(start.0).expect("an ended call"));
+        let mut latencies: Vec<u64> = latencies.collect();
+        latencies.sort_unstable();
         let last = self.ends.iter().max().copied().unwrap_or_default();
         let first = self.starts.first().map_or(0, |start| start.0);
-        Loaded { rate: self.starts.len() as f64 / ((last - first) as f64 / 1e9), took }
+        LoadResults { rate: self.starts.len() as f64 / ((last - first) as f64 / 1e9), latencies }
     }
 }
 
-/// A request: which call it is of, and its way from the root.
+/// Encodes a request: number of its call, and path from the root.
 fn request(call: usize, path: &[u8]) -> Bytes {
     let mut payload = vec![0; PAYLOAD];
     payload[..4].copy_from_slice(&(call as u32).to_be_bytes());
@@ -119,25 +123,25 @@ fn read(payload: &[u8]) -> (usize, &[u8]) {
     (u32::from_be_bytes(*call) as usize, &rest[1..][..usize::from(rest[0])])
 }
 
-/// Passed on by servers: real callers and workers.
+/// Delegated calls with real callers and workers.
 ///
 /// # Panics
-/// When a call does not complete.
+/// Panics if a call does not complete.
 #[must_use]
-pub fn delegated(roots: &[Node], load: &Load) -> Loaded {
-    let Load { hosts, cost, .. } = *load;
-    let mut calls = Calls::draw(load);
-    let mut bench = Bench::new(hosts, cost, cost.delegate);
+pub fn delegated(roots: &[RequestNode], load: &OpenLoad) -> LoadResults {
+    let OpenLoad { hosts, cost, .. } = *load;
+    let mut calls = CallSchedule::draw(load);
+    let mut bench = SerialHosts::new(hosts, cost, cost.delegate);
     let mut callers: Vec<_> =
-        (0..hosts).map(|host| Caller::new(CallerConfig::new(peer(host).node, address(host)))).collect();
+        (0..hosts).map(|host| DelegateCaller::new(DelegateCallerConfig::new(peer(host).node, address(host)))).collect();
     let mut workers: Vec<_> =
-        (0..hosts).map(|host| Worker::new(WorkerConfig::new(peer(host).node, address(host)))).collect();
-    let mut open = HashMap::<Context, usize>::new();
+        (0..hosts).map(|host| DelegateWorker::new(DelegateWorkerConfig::new(peer(host).node, address(host)))).collect();
+    let mut open = HashMap::<ContextId, usize>::new();
     loop {
         let mut out = Out::default();
-        if let Some((call, (at, host))) = calls.begins(bench.queue.next_at()) {
+        if let Some((call, (at, host))) = calls.next_start(bench.queue.next_at()) {
             bench.free[host] = bench.free[host].max(at);
-            bench.works(host, cost.call);
+            bench.add_work(host, cost.call);
             let now = Instant(bench.free[host]);
             let options = CallOptions::default().credit(1 << 15);
             let id = callers[host].open(now, options).expect("room");
@@ -151,7 +155,7 @@ pub fn delegated(roots: &[Node], load: &Load) -> Loaded {
             continue;
         }
         let Some((host, from, message, now)) = bench.next() else { break };
-        if for_caller(&message) {
+        if is_for_caller(&message) {
             callers[host].handle(now, from, &message, &mut out);
         } else {
             workers[host].handle(now, from, &message, &mut out);
@@ -161,19 +165,19 @@ pub fn delegated(roots: &[Node], load: &Load) -> Loaded {
         bench.send(host, out, 1);
         while let Some(event) = callers[host].next_event() {
             let CallerEvent::Ended { call, outcome } = event else { continue };
-            assert_eq!(outcome, Outcome::Complete);
+            assert_eq!(outcome, CallOutcome::Complete);
             let call = open.remove(&call).expect("a call of ours");
             calls.ends[call] = done + cost.call;
-            bench.works(host, cost.call);
+            bench.add_work(host, cost.call);
         }
     }
     calls.loaded()
 }
 
-fn work(worker: &mut Worker, roots: &[Node], calls: &Calls, now: Instant, out: &mut Out) {
+fn work(worker: &mut DelegateWorker, roots: &[RequestNode], calls: &CallSchedule, now: Instant, out: &mut Out) {
     while let Some(work) = worker.next(now) {
         let (call, path) = read(&work.payload);
-        let node = Node::find(roots, path).expect("a request of the shape");
+        let node = RequestNode::find(roots, path).expect("a request of the shape");
         for next in 0..node.next.len() {
             let path = [path, &[next as u8]].concat();
             let to = calls.server(call, &path);
@@ -186,22 +190,22 @@ fn work(worker: &mut Worker, roots: &[Node], calls: &Calls, now: Instant, out: &
     }
 }
 
-/// The same by plain calls: each client asks for itself what follows from an answer.
+/// Plain calls: after each answer, the client makes the calls that follow from it.
 ///
 /// # Panics
-/// When a call is not answered.
+/// Panics if a call is not answered.
 #[must_use]
-pub fn called(roots: &[Node], load: &Load) -> Loaded {
-    let Load { hosts, cost, .. } = *load;
-    let mut calls = Calls::draw(load);
-    let mut bench = Bench::new(hosts, cost, 0);
-    let mut callers: Vec<_> = (0..hosts).map(|host| TwinCaller::new(peer(host).node)).collect();
-    // Requests of each call that are not answered.
+pub fn called(roots: &[RequestNode], load: &OpenLoad) -> LoadResults {
+    let OpenLoad { hosts, cost, .. } = *load;
+    let mut calls = CallSchedule::draw(load);
+    let mut bench = SerialHosts::new(hosts, cost, 0);
+    let mut callers: Vec<_> = (0..hosts).map(|host| BaselineCaller::new(peer(host).node)).collect();
+    // Unanswered requests of each call.
     let mut open = BTreeMap::<usize, usize>::new();
     loop {
         let mut asks = VecDeque::new();
         let mut out = Out::default();
-        let (host, call, taken) = if let Some((call, (at, host))) = calls.begins(bench.queue.next_at()) {
+        let (host, call, taken) = if let Some((call, (at, host))) = calls.next_start(bench.queue.next_at()) {
             bench.free[host] = bench.free[host].max(at);
             asks.extend((0..roots.len()).map(|root| vec![root as u8]));
             (host, call, 0)
@@ -209,7 +213,7 @@ pub fn called(roots: &[Node], load: &Load) -> Loaded {
             let Some((host, from, message, _)) = bench.next() else { break };
             if let Some((_, payload)) = callers[host].handle(&message) {
                 let (call, path) = read(&payload);
-                let node = Node::find(roots, path).expect("a request of the shape");
+                let node = RequestNode::find(roots, path).expect("a request of the shape");
                 asks.extend((0..node.next.len()).map(|next| [path, &[next as u8]].concat()));
                 *open.get_mut(&call).expect("an open call") -= 1;
                 (host, call, 1)

@@ -1,22 +1,24 @@
-//! Calls of several hops on links that lose: real callers, workers and the sessions that carry their messages.
+//! Calls of several hops on lossy links: real callers, workers and message sessions.
 //!
 //! ```text
-//! caller ═ link ═╗                               each message: two links, each with its delay and its losses
-//! server ═ link ═╬═ nothing is lost here         call: caller ─▶ server 1 ─▶ … ─▶ server n ─▶ caller
+//! caller ═ link ═╗                               message: two links, each with its delay and its losses
+//! server ═ link ═╬═ lossless switch              call: caller ─▶ server 1 ─▶ … ─▶ server n ─▶ caller
 //! server ═ link ═╝
 //! ```
 //!
-//! Hosts take no time, so what a call takes is delay and what losses add to it. A lost message is found by its
-//! session (`pathcall_endpoint::messages`); callers need not make a call again.
+//! Hosts take no time, so the latency of a call is delay plus recovery of losses. The session recovers a lost message
+//! (`pathcall_endpoint::messages`); callers do not repeat calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::caller::{CallOptions, Caller, CallerConfig, CallerEvent, Outcome};
-use pathcall_endpoint::delegate::worker::{Worker, WorkerConfig};
-use pathcall_endpoint::delegate::{Context, NodeId, Outbox, Peer, for_caller};
+use pathcall_endpoint::delegate::caller::{
+    CallOptions, CallOutcome, CallerEvent, DelegateCaller, DelegateCallerConfig,
+};
+use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig};
+use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, is_for_caller};
 use pathcall_endpoint::messages::{self, Messages};
 use pathcall_sim::queue::EventQueue;
 use pathcall_sim::random::Random;
@@ -27,49 +29,49 @@ pub use pathcall_sim::random::Chance;
 use super::cost::PAYLOAD;
 use super::hosts::{address, host_at};
 
-/// Calls before those that count: sessions are open then, and round trips known.
+/// Warm-up calls, which are not measured: they open sessions and measure round trips.
 const FIRST: usize = 200;
 
-/// Calls and the links that they go by.
+/// Parameters of a run on lossy links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
-    /// Servers that each call goes through.
+pub struct LossySetup {
+    /// Servers that each call passes.
     pub hops: u8,
-    /// Calls that count.
+    /// Measured calls.
     pub calls: usize,
-    /// Pause between the begins of two calls.
+    /// Time between the starts of two calls.
     pub pause: Duration,
     /// Delay of a link.
     pub delay: Duration,
-    /// What a link loses of the frames in either direction.
+    /// Loss probability of a frame on a link, in either direction.
     pub loss: Chance,
-    /// What chance is drawn from.
+    /// Seed of the run.
     pub seed: u64,
 }
 
-/// What became of the calls.
+/// Results of a run on lossy links.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Calls {
-    /// How many were complete.
+pub struct LossyResults {
+    /// Completed calls.
     pub complete: usize,
-    /// How many were not.
+    /// Failed calls.
     pub failed: usize,
-    /// How long each took that was complete, the shortest first.
-    pub took: Vec<Duration>,
-    /// Frames, those of acknowledgements included.
+    /// Latencies of completed calls in ascending order.
+    pub latencies: Vec<Duration>,
+    /// Frames sent, acknowledgements included.
     pub frames: u64,
-    /// Frames that were lost.
+    /// Frames lost.
     pub lost: u64,
-    /// Parts of messages that were sent again.
-    pub again: u64,
+    /// Retransmitted parts of messages.
+    pub retransmitted: u64,
 }
 
-impl Calls {
-    /// The time that this share of the calls, 0 to 1, took at most; nothing where none was complete.
+impl LossyResults {
+    /// Latency quantile for `share`, 0 to 1; zero if no call completed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
-        let index = (self.took.len() as f64 * share) as usize;
-        self.took.get(index.min(self.took.len().saturating_sub(1))).copied().unwrap_or_default()
+        let index = (self.latencies.len() as f64 * share) as usize;
+        self.latencies.get(index.min(self.latencies.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 }
 
@@ -80,50 +82,50 @@ enum Event {
 }
 
 struct Host {
-    caller: Caller,
-    worker: Worker,
+    caller: DelegateCaller,
+    worker: DelegateWorker,
     messages: Messages,
     wake: Option<Instant>,
 }
 
-/// A host's state machines put messages into its sessions.
-struct Below<'a>(&'a mut Messages, Instant);
+/// Outbox that puts the messages of a host into its sessions.
+struct SessionOutbox<'a>(&'a mut Messages, Instant);
 
-impl Outbox for Below<'_> {
+impl MessageOutbox for SessionOutbox<'_> {
     fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes) {
         self.0.send(self.1, to, head, payload);
     }
 }
 
-struct World {
-    setting: Setting,
+struct LossyNetwork {
+    setting: LossySetup,
     random: Random,
     now: Instant,
     queue: EventQueue<Event>,
     hosts: Vec<Host>,
-    /// Calls that have begun: which one, and when.
-    open: HashMap<Context, (usize, Instant)>,
+    /// Calls in progress: number and start time.
+    open: HashMap<ContextId, (usize, Instant)>,
     begun: usize,
-    calls: Calls,
+    calls: LossyResults,
 }
 
-/// Makes the calls, and waits until each has ended.
+/// Runs the calls until each has ended.
 ///
 /// # Panics
-/// When a call neither completes nor fails.
+/// Panics if a call neither completes nor fails.
 #[must_use]
-pub fn play(setting: Setting) -> Calls {
-    let mut world = World::new(setting);
-    world.queue.push(Instant(0), Event::Start);
+pub fn play(setting: LossySetup) -> LossyResults {
+    let mut network = LossyNetwork::new(setting);
+    network.queue.push(Instant(0), Event::Start);
     let all = setting.calls + FIRST;
-    while world.begun < all || !world.open.is_empty() {
-        let Some((at, event)) = world.queue.pop() else { panic!("{} calls hang", world.open.len()) };
-        world.now = at;
-        world.happens(event, all);
+    while network.begun < all || !network.open.is_empty() {
+        let Some((at, event)) = network.queue.pop() else { panic!("{} calls hang", network.open.len()) };
+        network.now = at;
+        network.handle_event(event, all);
     }
-    let mut calls = world.calls;
-    calls.took.sort_unstable();
-    calls.again = world.hosts.iter().map(|host| host.messages.stats().retransmits).sum();
+    let mut calls = network.calls;
+    calls.latencies.sort_unstable();
+    calls.retransmitted = network.hosts.iter().map(|host| host.messages.stats().retransmits).sum();
     calls
 }
 
@@ -132,8 +134,8 @@ impl Host {
         let (node, address) = (NodeId::new(index as u64 + 1), address(index));
         let seed = [random.bits(), random.bits()];
         Self {
-            caller: Caller::new(CallerConfig::new(node, address)),
-            worker: Worker::new(WorkerConfig::new(node, address)),
+            caller: DelegateCaller::new(DelegateCallerConfig::new(node, address)),
+            worker: DelegateWorker::new(DelegateWorkerConfig::new(node, address)),
             messages: Messages::new(messages::Config::new(node.bits(), seed)),
             wake: None,
         }
@@ -145,8 +147,8 @@ impl Host {
     }
 }
 
-impl World {
-    fn new(setting: Setting) -> Self {
+impl LossyNetwork {
+    fn new(setting: LossySetup) -> Self {
         let mut random = Random::new(setting.seed);
         let hosts = (0..=usize::from(setting.hops)).map(|index| Host::new(index, &mut random)).collect();
         Self {
@@ -157,11 +159,11 @@ impl World {
             hosts,
             open: HashMap::new(),
             begun: 0,
-            calls: Calls::default(),
+            calls: LossyResults::default(),
         }
     }
 
-    fn happens(&mut self, event: Event, all: usize) {
+    fn handle_event(&mut self, event: Event, all: usize) {
         match event {
             Event::Start => {
                 self.start();
@@ -185,44 +187,45 @@ impl World {
         }
     }
 
-    /// The next call begins: its request says how many servers it is to go through.
+    /// Starts the next call. Its request carries the number of servers to pass.
     fn start(&mut self) {
         let Host { caller, messages, .. } = &mut self.hosts[0];
         let call = caller.open(self.now, CallOptions::default()).expect("room for a call");
         let mut request = vec![0; PAYLOAD];
         request[0] = self.setting.hops;
-        let below = &mut Below(messages, self.now);
+        let below = &mut SessionOutbox(messages, self.now);
         caller.send(self.now, call, address(1), request.into(), below).expect("an open call");
         self.open.insert(call, (self.begun, self.now));
         self.begun += 1;
         self.drive(0);
     }
 
-    /// Has a host do what is due.
+    /// Processes the due timers and the outgoing frames of a host.
     fn drive(&mut self, host: usize) {
         let now = self.now;
         let mut frames = VecDeque::new();
         loop {
             let Host { caller, worker, messages, .. } = &mut self.hosts[host];
-            caller.poll(now, &mut Below(messages, now));
-            worker.poll(now, &mut Below(messages, now));
-            work(worker, host, &mut Below(messages, now));
+            caller.poll(now, &mut SessionOutbox(messages, now));
+            worker.poll(now, &mut SessionOutbox(messages, now));
+            work(worker, host, &mut SessionOutbox(messages, now));
             messages.poll(now, &mut |to, frame| frames.push_back((to, frame.to_vec())));
             let Some(event) = messages.next_event() else { break };
             match event {
                 messages::Event::Arrived { node, from, message } => {
-                    let (peer, below) = (Peer { node: NodeId::new(node), address: from }, &mut Below(messages, now));
-                    match for_caller(&message) {
+                    let (peer, below) =
+                        (PeerNode { node: NodeId::new(node), address: from }, &mut SessionOutbox(messages, now));
+                    match is_for_caller(&message) {
                         true => caller.handle(now, peer, &message, below),
                         false => worker.handle(now, peer, &message, below),
                     }
                 }
                 messages::Event::Undelivered { to, head } => {
-                    caller.undelivered(now, to, &head, &mut Below(messages, now));
-                    worker.undelivered(now, to, &head, &mut Below(messages, now));
+                    caller.undelivered(now, to, &head, &mut SessionOutbox(messages, now));
+                    worker.undelivered(now, to, &head, &mut SessionOutbox(messages, now));
                 }
-                messages::Event::Underway { peer, arriving } => {
-                    caller.alive(now, peer);
+                messages::Event::Progress { peer, arriving } => {
+                    caller.restart_timeouts(now, peer);
                     arriving.iter().for_each(|head| worker.arriving(now, head));
                 }
             }
@@ -232,25 +235,25 @@ impl World {
                 self.send(host, to, frame);
             }
         }
-        self.ends();
+        self.record_ended();
         self.arm(host);
     }
 
-    /// Looks which calls have ended.
-    fn ends(&mut self) {
+    /// Records the calls that have ended.
+    fn record_ended(&mut self) {
         while let Some(event) = self.hosts[0].caller.next_event() {
             let CallerEvent::Ended { call, outcome } = event else { continue };
             let Some((number, began)) = self.open.remove(&call) else { continue };
-            let complete = outcome == Outcome::Complete;
+            let complete = outcome == CallOutcome::Complete;
             self.calls.failed += usize::from(!complete);
             if complete && number >= FIRST {
                 self.calls.complete += 1;
-                self.calls.took.push(self.now.since(began));
+                self.calls.latencies.push(self.now.since(began));
             }
         }
     }
 
-    /// A frame passes two links, each of which may lose it.
+    /// Sends a frame over two links; each may lose it.
     fn send(&mut self, from: usize, to: usize, frame: Vec<u8>) {
         self.calls.frames += 1;
         if (0..2).any(|_| self.random.happens(self.setting.loss)) {
@@ -269,8 +272,8 @@ impl World {
     }
 }
 
-/// A server passes a request on, or replies if it is the last one.
-fn work(worker: &mut Worker, host: usize, below: &mut Below<'_>) {
+/// Passes requests on, or replies at the last server.
+fn work(worker: &mut DelegateWorker, host: usize, below: &mut SessionOutbox<'_>) {
     let now = below.1;
     while let Some(work) = worker.next(now) {
         let mut payload = work.payload.to_vec();

@@ -1,16 +1,16 @@
-//! Delegated calls beside plain ones, on hosts that work on one message after the other.
+//! Models of delegated and plain calls on hosts that process one message after the other.
 //!
 //! ```text
 //! shapes: trees of requests ─┬─► cost: one call: messages, bytes, time
 //!                            └─► load: many calls at once: latency over load
-//! hops on links that lose ─────► lossy: how long calls take
+//! hops on lossy links ─────────► lossy: latency of calls
 //! ```
 //!
-//! What delegated calls are compared with is [`twin`]: plain calls on the same transport.
+//! The baseline is [`baseline`]: plain calls on the same transport.
 
+pub mod baseline;
 pub mod cost;
 mod hosts;
 pub mod load;
 pub mod lossy;
 pub mod shapes;
-pub mod twin;

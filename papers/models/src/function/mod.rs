@@ -1,12 +1,12 @@
-//! What placement gains at the paper's scale (CLIP §VII-B): the real `Placer` and `Holder` with a model of the
-//! element's sketch and tables, Zipf's flows, and servers that work on one packet after the other.
+//! Model of placement at the paper's scale (CLIP §VII-B): the real `Placer` and `LeaseHolder` with a model of the
+//! element's sketch and tables, flows by Zipf's law, and servers that process one packet after the other.
 //!
 //! ```text
 //! Traffic (flows, α) ─► windows of packets ─► sketch, table ─┬─ hits ─► element's time
 //!                          ▲ placed at each window's end ────┘ rest ─► servers' queues
 //! ```
 //!
-//! What the paper does not give is assumed, and named: see [`Costs`].
+//! Values that the paper does not give are assumed and named: see [`PacketCosts`].
 
 mod queue;
 mod routes;
@@ -14,50 +14,50 @@ mod table;
 
 use std::time::Duration;
 
-use pathcall_function::place::Strategy;
+use pathcall_function::place::PlacementStrategy;
 
-pub use queue::{Costs, Latency};
-pub use table::{Measured, run};
+pub use queue::{PacketCosts, PacketLatency};
+pub use table::{PlacementResults, run};
 
-/// How a table is matched.
+/// Match kind of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Match {
-    /// Each flow has an entry of its own.
+pub enum MatchKind {
+    /// Each flow has its own entry.
     Exact,
     /// Flows are addresses, entries are prefixes.
     Longest,
 }
 
-/// What is placed.
+/// Parameters of a placement run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run {
-    /// Exact or by the longest prefix.
-    pub kind: Match,
-    /// What is placed.
-    pub strategy: Strategy,
+pub struct PlacementRun {
+    /// Match kind of the table.
+    pub kind: MatchKind,
+    /// Strategy of the placer.
+    pub strategy: PlacementStrategy,
     /// Exponent of Zipf's law.
     pub alpha: f64,
-    /// Flows.
+    /// Number of flows.
     pub flows: usize,
-    /// Entries that the element has room for.
+    /// Entries that fit into the element.
     pub room: usize,
-    /// Packets in a window.
+    /// Packets per window.
     pub window: usize,
-    /// Windows; what is measured is the last half of them.
+    /// Number of windows. The second half is measured.
     pub windows: usize,
-    /// Columns of the sketch, logarithm to the base 2.
+    /// Columns of the sketch, base-2 logarithm.
     pub sketch_log2: u16,
-    /// Where chance comes from.
+    /// Seed of the run.
     pub seed: u64,
 }
 
-impl Run {
-    /// A run of 20,000 flows, a million packets in ten windows, with a sketch of 2 × 32,768 columns.
+impl PlacementRun {
+    /// Creates a run of 20,000 flows, a million packets in ten windows, and a sketch of 2 × 32,768 columns.
     #[must_use]
-    pub fn new(kind: Match, strategy: Strategy, alpha: f64, room: usize, seed: u64) -> Self {
+    pub fn new(kind: MatchKind, strategy: PlacementStrategy, alpha: f64, room: usize, seed: u64) -> Self {
         Self { kind, strategy, alpha, flows: 20_000, room, window: 200_000, windows: 12, sketch_log2: 15, seed }
     }
 }
 
-/// How long a window takes.
+/// Length of a window.
 pub(crate) const WINDOW: Duration = Duration::from_millis(1049);

@@ -1,20 +1,20 @@
-//! A routing table like the public one that the paper takes (§VII-A): 59 % of the prefixes have 24 bits.
+//! Routing table like the public one of the paper (§VII-A): 59 % of the prefixes have 24 bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_function::ir::{ActionId, Entry, Match, TableId};
-use pathcall_function::place::Mirror;
+use pathcall_function::ir::{ActionId, Match, TableEntry, TableId};
+use pathcall_function::place::LeasableTables;
 use pathcall_sim::random::Random;
 
-/// Prefixes for each flow.
+/// Prefixes per flow.
 const PREFIXES: usize = 4;
-/// Lengths in bits, with how many of a hundred prefixes have them.
+/// Prefix lengths in bits, each with its share of the prefixes in percent.
 const LENGTHS: [(u16, u64); 9] = [(24, 59), (22, 11), (23, 10), (20, 5), (21, 5), (19, 4), (16, 3), (18, 2), (17, 1)];
 const WIDTHS: [u16; 1] = [32];
 
-/// A server's table: exact entries of flows, or prefixes.
+/// Table of a server: exact entries of flows, or prefixes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Table {
+pub(super) struct ServerTable {
     exact: bool,
     prefixes: BTreeSet<(u32, u16)>,
 }
@@ -23,13 +23,13 @@ fn mask(bits: u16) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
 }
 
-impl Table {
+impl ServerTable {
     pub(super) fn exact() -> Self {
         Self { exact: true, prefixes: BTreeSet::new() }
     }
 
-    /// Prefixes in a corner that they fill, so that longer ones often lie within shorter ones; and an address for each
-    /// flow, within some prefix.
+    /// Draws prefixes in a part of the address space that they fill, so that long prefixes often lie within shorter
+    /// ones, and one address per flow within some prefix.
     pub(super) fn routes(random: &mut Random, flows: usize) -> (Self, Vec<u32>) {
         let mut prefixes = BTreeSet::new();
         let space = (flows * PREFIXES * 256 * 2) as u64;
@@ -61,15 +61,15 @@ impl Table {
     }
 }
 
-impl Mirror for Table {
-    fn lookup(&self, _: TableId, key: &[u128]) -> Option<Entry> {
+impl LeasableTables for ServerTable {
+    fn lookup(&self, _: TableId, key: &[u128]) -> Option<TableEntry> {
         let key = key[0] as u32;
         let (value, prefix_bits) = if self.exact { (key, 32) } else { self.longest(key)? };
         let keys = vec![Match { value: value.into(), prefix_bits }];
-        Some(Entry { keys, action: ActionId(0), args: Vec::new() })
+        Some(TableEntry { keys, action: ActionId(0), args: Vec::new() })
     }
 
-    fn beneath(&self, _: TableId, keys: &[Match]) -> bool {
+    fn has_more_specific(&self, _: TableId, keys: &[Match]) -> bool {
         let Match { value, prefix_bits } = keys[0];
         let (first, last) = (value as u32, value as u32 | !mask(prefix_bits));
         self.prefixes.range((first, 0)..=(last, 32)).any(|(_, bits)| *bits > prefix_bits)

@@ -1,35 +1,35 @@
-//! Windows of packets through a model of the element's sketch and table, placed by the real controller.
+//! Windows of packets on a model of the element's sketch and table, with the real placer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathcall_function::ir::TableId;
 use pathcall_function::place::{
-    self, Command, Config, EntryNumber, Heavy, Holder, HolderOutput, Input, Output, Placer, Strategy, TableFacts,
-    Window,
+    self, Command, Config, EntryNumber, FlowReport, Input, LeaseHolder, LeaseOutput, Output, PlacementStrategy, Placer,
+    SketchWindow, TableFacts,
 };
 use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
-use super::routes::Table;
-use super::{Match, Run, WINDOW};
+use super::routes::ServerTable;
+use super::{MatchKind, PlacementRun, WINDOW};
 
-/// What came out, of the last half of the windows.
+/// Results of a placement run, for the second half of the windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
-    /// Of all packets, those that matched in the element.
+pub struct PlacementResults {
+    /// Share of the packets that matched in the element.
     pub hits: f64,
-    /// Of all packets, those of as many of the largest flows as the element has room for.
+    /// Share of the packets that belong to the largest flows, as many flows as entries fit into the element.
     pub optimal: f64,
-    /// Reports of flows in a window.
+    /// Reports of flows per window.
     pub reports: f64,
     /// Entries in the element, as a share of the flows.
     pub selected: f64,
 }
 
-/// Places, and measures: the same each time.
+/// Runs a placement. The result is deterministic.
 #[must_use]
-pub fn run(run: &Run) -> Measured {
-    let mut model = Model::new(run);
+pub fn run(run: &PlacementRun) -> PlacementResults {
+    let mut model = ElementModel::new(run);
     let (mut hits, mut packets, mut reports, mut selected, mut windows) = (0, 0, 0, 0, 0);
     for window in 0..run.windows {
         let (hit, reported) = model.window(run);
@@ -42,7 +42,7 @@ pub fn run(run: &Run) -> Measured {
         }
     }
     let windows = f64::from(windows.max(1));
-    Measured {
+    PlacementResults {
         hits: hits as f64 / packets.max(1) as f64,
         optimal: model.shares[..run.room.min(run.flows)].iter().sum(),
         reports: reports as f64 / windows,
@@ -50,25 +50,25 @@ pub fn run(run: &Run) -> Measured {
     }
 }
 
-struct Model {
+struct ElementModel {
     random: Random,
     now: Instant,
-    /// Of each flow, largest first: its share of the packets, and the sum of the shares up to it.
+    /// Share of the packets of each flow, in descending order, and the cumulative shares.
     shares: Vec<f64>,
     sums: Vec<f64>,
     keys: Vec<u32>,
     hashes: Vec<u32>,
-    table: Table,
-    holder: Holder,
+    table: ServerTable,
+    holder: LeaseHolder,
     placer: Placer,
     threshold: u32,
-    /// Entries in the element: by length and value.
+    /// Entries in the element by prefix length and value.
     entries: BTreeMap<(u16, u32), EntryNumber>,
     lengths: BTreeSet<u16>,
 }
 
-impl Model {
-    fn new(run: &Run) -> Self {
+impl ElementModel {
+    fn new(run: &PlacementRun) -> Self {
         let mut random = Random::new(run.seed ^ 0x706c_6163_656d_656e);
         let mut shares: Vec<f64> = (1..=run.flows).map(|rank| (rank as f64).powf(-run.alpha)).collect();
         let sum: f64 = shares.iter().sum();
@@ -79,15 +79,15 @@ impl Model {
         });
         let sums = sums.collect();
         let (table, keys) = match run.kind {
-            Match::Exact => (Table::exact(), (0..run.flows as u32).collect()),
-            Match::Longest => Table::routes(&mut random, run.flows),
+            MatchKind::Exact => (ServerTable::exact(), (0..run.flows as u32).collect()),
+            MatchKind::Longest => ServerTable::routes(&mut random, run.flows),
         };
         let facts = TableFacts {
             table: TableId(0),
             widths: vec![32],
             capacity: run.room as u32,
             first_number: 0,
-            handed: false,
+            has_values: false,
         };
         let config = Config { strategy: run.strategy, seed: run.seed, ..Config::default() };
         let mut placer = Placer::new(config, vec![facts]);
@@ -100,7 +100,7 @@ impl Model {
             sums,
             keys,
             table,
-            holder: Holder::new(0),
+            holder: LeaseHolder::new(0),
             placer,
             threshold: u32::MAX,
             entries: BTreeMap::new(),
@@ -108,8 +108,8 @@ impl Model {
         }
     }
 
-    /// A window of packets, and what is placed after it: hits, and reports.
-    fn window(&mut self, run: &Run) -> (usize, usize) {
+    /// Runs one window of packets and the placement after it; returns hits and reports.
+    fn window(&mut self, run: &PlacementRun) -> (usize, usize) {
         let columns = 1usize << run.sketch_log2;
         let mut rows = [vec![0u32; columns], vec![0u32; columns]];
         let mut used: BTreeMap<EntryNumber, u32> = BTreeMap::new();
@@ -135,21 +135,21 @@ impl Model {
                 reports += 1;
                 self.placer.handle(
                     self.now,
-                    Input::Heavy(Heavy { table: TableId(0), key: vec![self.keys[flow].into()], hash }),
+                    Input::Report(FlowReport { table: TableId(0), key: vec![self.keys[flow].into()], hash }),
                 );
             }
         }
         self.now = self.now + WINDOW;
-        // Every flow's statistics are reported to a heap, also of those that are placed (§VII-B).
-        if run.strategy == Strategy::Heap {
+        // A heap receives the statistics of every flow, placed flows included (§VII-B).
+        if run.strategy == PlacementStrategy::Heap {
             reports = seen.iter().filter(|seen| **seen).count();
         }
         let flows = seen.iter().filter(|seen| **seen).count() as u64;
-        // The record of a window's flows has room for all of them.
+        // The record of a window has room for all its flows.
         let marked = (flows, flows * 1000);
-        let window = Window { packets: run.window as u64, marked, rows, used: used.into_iter().collect() };
+        let window = SketchWindow { packets: run.window as u64, marked, rows, used: used.into_iter().collect() };
         self.placer.handle(self.now, Input::Window(window));
-        self.settle();
+        self.exchange_messages();
         (hits, reports)
     }
 
@@ -161,8 +161,8 @@ impl Model {
         self.lengths.iter().rev().find_map(of)
     }
 
-    /// The controller and the server talk until nothing is left to say.
-    fn settle(&mut self) {
+    /// Exchanges messages between controller and server until both are idle.
+    fn exchange_messages(&mut self) {
         loop {
             while let Some(output) = self.placer.poll() {
                 match output {
@@ -180,9 +180,9 @@ impl Model {
             while let Some(output) = self.holder.poll() {
                 said = true;
                 let input = match output {
-                    HolderOutput::Leased { number, entry } => Input::Leased { server: 0, number, entry },
-                    HolderOutput::Recall { number } => Input::Recall { server: 0, number },
-                    HolderOutput::Add { .. } => continue,
+                    LeaseOutput::Leased { number, entry } => Input::Leased { server: 0, number, entry },
+                    LeaseOutput::Recall { number } => Input::Recall { server: 0, number },
+                    LeaseOutput::Add { .. } => continue,
                 };
                 self.placer.handle(self.now, input);
             }

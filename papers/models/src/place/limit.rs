@@ -1,33 +1,33 @@
-//! How many messages a second can be made while half of them are answered within a limit.
+//! Search for the highest message rate within a latency limit.
 
-use super::{Arrivals, Measured, Policy, Run, Setting, measure};
+use super::{Arrivals, PathPolicy, PlaceResults, PlaceRun, PlaceSetup, measure};
 
-/// A limit on latency, and how it is looked for.
+/// Latency limit, and parameters of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limit {
-    /// Median latency of messages, nanoseconds.
+pub struct LatencyLimit {
+    /// Limit of the median latency, nanoseconds.
     pub median_ns: u64,
-    /// Messages a second that can't be too many, and that can't be too few.
-    pub between: (f64, f64),
-    /// Messages of a run.
+    /// Bounds of the search, messages per second: a sustainable rate, and an unsustainable one.
+    pub bounds: (f64, f64),
+    /// Messages per run.
     pub messages: usize,
-    /// Halvings of the interval.
+    /// Bisection steps.
     pub steps: u32,
 }
 
-/// The most messages a second, of those tried, whose median latency is within the limit.
+/// Highest message rate of the search with a median latency within the limit.
 #[must_use]
-pub fn sustained(setting: &Setting, policy: Policy, limit: &Limit, seed: u64) -> f64 {
-    let (mut low, mut high) = limit.between;
+pub fn sustained(setting: &PlaceSetup, policy: PathPolicy, limit: &LatencyLimit, seed: u64) -> f64 {
+    let (mut low, mut high) = limit.bounds;
     for _ in 0..limit.steps {
         let middle = (low + high) / 2.0;
-        let run = Run::new(policy, Arrivals::Poisson(middle), limit.messages, seed);
+        let run = PlaceRun::new(policy, Arrivals::Poisson(middle), limit.messages, seed);
         if within(&measure(setting, &run), limit) { low = middle } else { high = middle }
     }
     low
 }
 
-fn within(measured: &Measured, limit: &Limit) -> bool {
+fn within(measured: &PlaceResults, limit: &LatencyLimit) -> bool {
     let median = measured.latency.quantile(0.5);
-    measured.given_up == 0 && median.as_nanos() <= u128::from(limit.median_ns)
+    measured.abandoned == 0 && median.as_nanos() <= u128::from(limit.median_ns)
 }

@@ -1,131 +1,131 @@
-//! What choosing paths gains at the scale of microseconds: the real selector on two hosts in virtual time, on beds like
-//! the paper's (LEO §V-A).
+//! Model of path selection at the scale of microseconds: the real selector on two hosts in virtual time, on testbeds
+//! like the paper's (LEO §V-A).
 //!
 //! ```text
 //! arrivals ─▶ selector ─▶ requester's nodes and links ─▶ network, 3 to 9 µs ─▶ responder's ─▶ network ─▶ answer
 //!                ▲                                                                                         │
-//!                └──────────── time inside the hosts, as header and time stamps tell it ◀──────────────────┘
+//!                └──────────── time inside the hosts, from header and time stamps ◀───────────────────────┘
 //! ```
 //!
-//! Nodes and links work on one message after the other in as many slots as they have. What the paper does not give is
-//! assumed, and named: see [`beds`].
+//! Nodes and links process as many messages at the same time as they have slots. Values that the paper does not give
+//! are assumed and named: see [`testbeds`].
 
-pub mod beds;
 mod limit;
 mod model;
+pub mod testbeds;
 
-use pathcall_place::{Config, KindId, PathId, Paths, Strategy};
+use pathcall_place::{Config, KindId, PathId, Paths, SelectionStrategy};
 use pathcall_sim::random::Random;
 
-pub use limit::{Limit, sustained};
-pub use pathcall_sim::place::{Between, Spell, Trouble};
+pub use limit::{LatencyLimit, sustained};
+pub use pathcall_sim::place::{NetworkModel, StationFault, StationFaultKind};
 
 use crate::histogram::Histogram;
 use crate::zipf::Zipf;
 
-/// Hosts, application, and what is asked of it.
+/// Hosts, application and traffic.
 #[derive(Debug, Clone)]
-pub struct Setting {
-    /// The application on the hosts.
+pub struct PlaceSetup {
+    /// Application on the hosts.
     pub paths: Paths,
-    /// What is asked.
+    /// Traffic of requests.
     pub traffic: Traffic,
-    /// What lies between the hosts, and how regular they are.
-    pub between: Between,
-    /// What time stamps add at most to a time inside the hosts, nanoseconds.
+    /// Network between the hosts, and variation of its delay.
+    pub network: NetworkModel,
+    /// Maximum error of a measured time inside the hosts, caused by time stamps, nanoseconds.
     pub noise_ns: u64,
 }
 
-/// What is asked.
+/// Requests of a run.
 #[derive(Debug, Clone)]
 pub struct Traffic {
-    /// Types of requests with their shares.
+    /// Request types with their shares.
     pub kinds: Vec<(KindId, f64)>,
-    /// Which addresses are asked for how often; all alike, without it.
+    /// Popularity of addresses; `None`: uniform.
     pub zipf: Option<Zipf>,
-    /// How many there are, then.
+    /// Number of addresses.
     pub addresses: u64,
-    /// Requests of a message: the chunks of a file.
+    /// Requests per message: the chunks of a file.
     pub parts: usize,
 }
 
-/// Who chooses paths.
+/// Method of path selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
-    /// A selector.
-    Strategy(Strategy),
-    /// The exact best of the next requests, which are known.
-    Foreseen {
-        /// Requests looked ahead.
+pub enum PathPolicy {
+    /// Strategy of the selector.
+    Strategy(SelectionStrategy),
+    /// Exact optimum over the next requests, which are known.
+    Lookahead {
+        /// Number of requests looked ahead.
         depth: u8,
     },
-    /// The exact best of all requests, which are known: whatever the order of requests to one address.
-    Known,
+    /// Exact optimum over all requests, which are known. The order of requests to one address does not matter.
+    Optimum,
 }
 
-/// When messages are made.
+/// Arrival process of messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// So many a second on average, whatever becomes of them.
+    /// Open loop: this many messages per second on average.
     Poisson(f64),
-    /// So many at one time, and one more for each that is done.
+    /// Closed loop: this many messages at the same time.
     Window(usize),
 }
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
-    /// Who chooses.
-    pub policy: Policy,
-    /// The load.
+pub struct PlaceRun {
+    /// Method of path selection.
+    pub policy: PathPolicy,
+    /// Arrival process.
     pub arrivals: Arrivals,
-    /// Messages made. The first tenth is not measured.
+    /// Number of messages. The first tenth is not measured.
     pub messages: usize,
-    /// Where chance comes from.
+    /// Seed of the run.
     pub seed: u64,
-    /// The selector's bounds, but for the number of requests, which is as large as it takes.
+    /// Limits of the selector. The limit of requests is ignored: the selector takes all requests of the run.
     pub config: Config,
-    /// What befalls which station, by its place in [`Paths::resources`].
-    pub spells: Vec<(usize, Spell)>,
+    /// Faults of stations, by their index in [`Paths::resources`].
+    pub faults: Vec<(usize, StationFault)>,
 }
 
-/// What came out, of messages that were made after the first tenth.
+/// Results of a run, for messages made after the first tenth.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
-    /// From when a message was to be made until all its requests were answered.
+pub struct PlaceResults {
+    /// Latency of a message, from its scheduled start to the answer of its last request.
     pub latency: Histogram,
-    /// Of a request: inside the hosts, its wait for others included.
+    /// Time of a request inside the hosts, waiting included.
     pub intra: Histogram,
-    /// Messages answered in a second, while messages were made.
+    /// Messages answered per second, while messages are made.
     pub throughput: f64,
-    /// Requests sent on each path, of all.
-    pub taken: Vec<u64>,
-    /// Requests that took another path than the one of their type before them, of all.
+    /// Requests sent on each path.
+    pub requests_by_path: Vec<u64>,
+    /// Requests that took another path than the request of the same type before.
     pub changes: u64,
-    /// Requests sent, with the time and the path.
+    /// Requests sent, with time and path.
     pub sent: Vec<(u64, PathId)>,
-    /// Requests given up.
-    pub given_up: u64,
-    /// When the first and the last measured message was made, and those answered by then.
+    /// Requests abandoned.
+    pub abandoned: u64,
+    /// Start times of the first and the last measured message, and the messages answered by then.
     made: Option<(u64, u64)>,
     first: usize,
     ends: Vec<u64>,
 }
 
-/// Requests by which a share is told.
+/// Requests over which a share is measured.
 const SETTLED: usize = 30;
 
-/// Runs messages on two hosts: the same each time.
+/// Runs messages on two hosts. The result is deterministic.
 #[must_use]
-pub fn measure(setting: &Setting, run: &Run) -> Measured {
-    model::Model::new(setting, run).run()
+pub fn measure(setting: &PlaceSetup, run: &PlaceRun) -> PlaceResults {
+    model::PlaceModel::new(setting, run).run()
 }
 
-impl Run {
-    /// So many messages by a policy.
+impl PlaceRun {
+    /// Creates a run with `messages` messages and one method of path selection.
     #[must_use]
-    pub fn new(policy: Policy, arrivals: Arrivals, messages: usize, seed: u64) -> Self {
-        Self { policy, arrivals, messages, seed, config: Config::default(), spells: Vec::new() }
+    pub fn new(policy: PathPolicy, arrivals: Arrivals, messages: usize, seed: u64) -> Self {
+        Self { policy, arrivals, messages, seed, config: Config::default(), faults: Vec::new() }
     }
 }
 
@@ -147,32 +147,31 @@ impl Traffic {
     }
 }
 
-impl Measured {
+impl PlaceResults {
     /// Requests sent.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.taken.iter().sum()
+        self.requests_by_path.iter().sum()
     }
 
-    /// How many of a thousand requests took another path than the one before them.
+    /// Path changes per thousand requests.
     #[must_use]
     pub fn changes_in_thousand(&self) -> f64 {
         self.changes as f64 * 1e3 / self.requests().max(1) as f64
     }
 
-    /// How many requests were sent, from a time on, until a path got no larger a share of them than it gets in the end,
-    /// give or take a half.
+    /// Requests sent from time `ns` until the share of `path` first falls to its final value plus 50 %.
     #[must_use]
-    pub fn settles(&self, ns: u64, path: PathId) -> usize {
+    pub fn requests_until_settled(&self, ns: u64, path: PathId) -> usize {
         let after: Vec<bool> = self.sent.iter().filter(|(at, _)| *at >= ns).map(|(_, taken)| *taken == path).collect();
         let share = |taken: &[bool]| taken.iter().filter(|taken| **taken).count() as f64 / taken.len().max(1) as f64;
         let settled = share(&after[after.len() / 2..]) * 1.5;
-        // Of a window so short, one more says nothing.
+        // In such a short window, one request more is not significant.
         let most = settled + 1.0 / SETTLED as f64;
         after.windows(SETTLED).position(|window| share(window) <= most).unwrap_or(after.len())
     }
 
-    fn made(&mut self, now: u64, message: usize, of: usize) {
+    fn record_made(&mut self, now: u64, message: usize, of: usize) {
         self.first = of / 10;
         if message >= self.first {
             let (first, _) = self.made.unwrap_or((now, now));
@@ -180,19 +179,19 @@ impl Measured {
         }
     }
 
-    fn goes(&mut self, now: u64, path: PathId, changed: bool) {
-        self.taken[usize::from(path.0)] += 1;
+    fn record_sent(&mut self, now: u64, path: PathId, changed: bool) {
+        self.requests_by_path[usize::from(path.0)] += 1;
         self.changes += u64::from(changed);
         self.sent.push((now, path));
     }
 
-    fn answered(&mut self, now: u64, intra_ns: u64) {
+    fn record_answer(&mut self, now: u64, intra_ns: u64) {
         if self.made.is_some_and(|(first, _)| now >= first) {
             self.intra.record(std::time::Duration::from_nanos(intra_ns));
         }
     }
 
-    fn done(&mut self, now: u64, message: usize, latency_ns: u64) {
+    fn record_done(&mut self, now: u64, message: usize, latency_ns: u64) {
         if message >= self.first {
             self.latency.record(std::time::Duration::from_nanos(latency_ns));
         }

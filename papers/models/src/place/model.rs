@@ -1,109 +1,112 @@
-//! The run: arrivals, the real selector, both hosts, in virtual time.
+//! Virtual-time run of a place model: arrivals, the real selector, both hosts.
 
-use pathcall_place::exact::{Arrival, Solver};
-use pathcall_place::{Decision, Go, KindId, Outcome, PathId, Request, Selector, Strategy, Ticket, select::Released};
-use pathcall_sim::place::{Bed, Next};
+use pathcall_place::exact::{Solver, TimedRequest};
+use pathcall_place::{
+    Decision, Dispatch, KindId, PathId, RequestOutcome, SelectionRequest, SelectionStrategy, Selector, Ticket,
+    select::Released,
+};
+use pathcall_sim::place::{HostPair, StepResult};
 use pathcall_sim::queue::EventQueue;
 use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
-use super::{Arrivals, Measured, Policy, Run, Setting};
+use super::{Arrivals, PathPolicy, PlaceResults, PlaceRun, PlaceSetup};
 
-/// A selector that is told the future is told of so many requests.
+/// Requests known in advance to a selector with foresight.
 const FORESEEN: usize = 12;
-/// Requests that are solved together where all are known.
+/// Requests that are solved together if all are known.
 const KNOWN: usize = 24;
-/// Partial plans that are kept there.
+/// Partial plans that the solver keeps.
 const LABELS: usize = 48;
 
 #[derive(Debug)]
 enum Event {
-    /// The next message is made.
+    /// The next message arrives.
     Arrive,
-    /// A request comes to the next step of its way.
+    /// A request reaches the next step of its path.
     Step(usize),
-    /// It is back.
+    /// A request has returned.
     Back(usize),
 }
 
-/// A request.
+/// State of a request.
 #[derive(Debug, Clone)]
-struct Asked {
-    request: Request,
-    /// Of which message.
+struct RequestState {
+    request: SelectionRequest,
+    /// Index of its message.
     message: usize,
-    /// When the selector was asked, and when it went.
-    asked: u64,
-    went: u64,
+    /// Time of the selection, and time of the departure.
+    selected_at: u64,
+    departed_at: u64,
     ticket: Option<Ticket>,
     path: PathId,
     step: usize,
-    /// On the network so far.
+    /// Network time so far.
     network: u64,
 }
 
-/// A message of one request or several.
+/// Message of one or several requests.
 #[derive(Debug, Clone, Copy)]
-struct Message {
+struct MessageState {
     made: u64,
     open: usize,
 }
 
-pub(super) struct Model<'a> {
-    setting: &'a Setting,
-    run: &'a Run,
+pub(super) struct PlaceModel<'a> {
+    setting: &'a PlaceSetup,
+    run: &'a PlaceRun,
     now: u64,
     queue: EventQueue<Event>,
-    bed: Bed,
+    hosts: HostPair,
     random: Random,
-    chooser: Chooser,
-    asked: Vec<Asked>,
+    path_source: PathSource,
+    requests: Vec<RequestState>,
     by_ticket: Vec<usize>,
-    messages: Vec<Message>,
-    /// When messages are made, with their requests: all of them, where the load is open.
-    plan: Vec<(u64, Vec<Request>)>,
+    messages: Vec<MessageState>,
+    /// Messages with start times and requests; all of them if the load is open.
+    plan: Vec<(u64, Vec<SelectionRequest>)>,
     next: usize,
-    /// Of each type of request, the path of the one before.
+    /// Last path of each request type.
     before: Vec<Option<PathId>>,
-    measured: Measured,
+    results: PlaceResults,
 }
 
-/// Who chooses paths.
-enum Chooser {
+/// Source of path decisions.
+enum PathSource {
     Selector(Box<Selector>),
-    /// As a search over the whole sequence has found.
-    Known(std::vec::IntoIter<PathId>),
+    /// Precomputed paths for the whole sequence.
+    Optimum(std::vec::IntoIter<PathId>),
 }
 
-impl<'a> Model<'a> {
-    pub(super) fn new(setting: &'a Setting, run: &'a Run) -> Self {
+impl<'a> PlaceModel<'a> {
+    pub(super) fn new(setting: &'a PlaceSetup, run: &'a PlaceRun) -> Self {
         let mut random = Random::new(run.seed ^ 0x706c_6163_652e_2e2e);
-        let mut bed = Bed::new(&setting.paths, setting.between, random.fork());
-        for (station, spell) in &run.spells {
-            bed.befall(*station, *spell);
+        let mut hosts = HostPair::new(&setting.paths, setting.network, random.fork());
+        for (station, fault) in &run.faults {
+            hosts.add_fault(*station, *fault);
         }
         let plan = plan(setting, run, &mut random.fork());
-        let chooser = chooser(setting, run, &plan);
-        let measured = Measured { taken: vec![0; setting.paths.paths.len()], ..Measured::default() };
+        let path_source = path_source(setting, run, &plan);
+        let results = PlaceResults { requests_by_path: vec![0; setting.paths.paths.len()], ..PlaceResults::default() };
         Self {
             setting,
             run,
             now: 0,
             queue: EventQueue::default(),
-            bed,
+            hosts,
             random,
-            chooser,
-            asked: Vec::new(),
+            path_source,
+            requests: Vec::new(),
             by_ticket: vec![0; run.messages * setting.traffic.parts],
             messages: Vec::with_capacity(plan.len()),
             before: vec![None; setting.paths.kinds.len()],
             plan,
             next: 0,
-            measured,
+            results,
         }
     }
 
-    pub(super) fn run(mut self) -> Measured {
+    pub(super) fn run(mut self) -> PlaceResults {
         let first = if let Arrivals::Window(messages) = self.run.arrivals { messages } else { 1 };
         for _ in 0..first.min(self.plan.len()) {
             self.queue.push(Instant(self.plan[0].0), Event::Arrive);
@@ -112,45 +115,54 @@ impl<'a> Model<'a> {
             self.now = at.0;
             match event {
                 Event::Arrive => self.arrive(),
-                Event::Step(asked) => self.step(asked),
-                Event::Back(asked) => self.back(asked),
+                Event::Step(number) => self.step(number),
+                Event::Back(number) => self.handle_answer(number),
             }
         }
-        self.measured.finish();
-        self.measured
+        self.results.finish();
+        self.results
     }
 
-    /// The next message of the plan is made.
+    /// Makes the next message of the plan.
     fn arrive(&mut self) {
         let Some((_, requests)) = self.plan.get_mut(self.next) else { return };
         let requests = std::mem::take(requests);
         self.next += 1;
         let message = self.messages.len();
-        self.messages.push(Message { made: self.now, open: requests.len() });
-        self.measured.made(self.now, message, self.run.messages);
+        self.messages.push(MessageState { made: self.now, open: requests.len() });
+        self.results.record_made(self.now, message, self.run.messages);
         if let (Arrivals::Poisson(_), Some((at, _))) = (self.run.arrivals, self.plan.get(self.next)) {
             self.queue.push(Instant(*at), Event::Arrive);
         }
         for request in requests {
-            self.ask(message, request);
+            self.select_path(message, request);
         }
     }
 
-    /// A request wants a path.
-    fn ask(&mut self, message: usize, request: Request) {
-        let number = self.asked.len();
-        let asked = self.now;
-        let mut one = Asked { request, message, asked, went: 0, ticket: None, path: PathId(0), step: 0, network: 0 };
-        let path = match &mut self.chooser {
-            Chooser::Known(paths) => paths.next(),
-            Chooser::Selector(selector) => {
-                if let Policy::Foreseen { .. } = self.run.policy {
+    /// Selects a path for a request.
+    fn select_path(&mut self, message: usize, request: SelectionRequest) {
+        let number = self.requests.len();
+        let selected_at = self.now;
+        let mut one = RequestState {
+            request,
+            message,
+            selected_at,
+            departed_at: 0,
+            ticket: None,
+            path: PathId(0),
+            step: 0,
+            network: 0,
+        };
+        let path = match &mut self.path_source {
+            PathSource::Optimum(paths) => paths.next(),
+            PathSource::Selector(selector) => {
+                if let PathPolicy::Lookahead { .. } = self.run.policy {
                     selector.foresee(&upcoming(&self.plan, self.next, self.now));
                 }
                 let (ticket, path) = match selector.select(Instant(self.now), &request) {
-                    Decision::Go(Go { path, ticket, .. }) => (ticket, Some(path)),
+                    Decision::Send(Dispatch { path, ticket, .. }) => (ticket, Some(path)),
                     Decision::Wait { ticket } => (ticket, None),
-                    // There is room for all requests of a run.
+                    // The selector has room for all requests of a run.
                     Decision::Full => unreachable!("a selector for {} requests is full", self.run.messages),
                 };
                 one.ticket = Some(ticket);
@@ -158,71 +170,71 @@ impl<'a> Model<'a> {
                 path
             }
         };
-        self.asked.push(one);
+        self.requests.push(one);
         if let Some(path) = path {
-            self.go(number, path);
+            self.dispatch(number, path);
         }
     }
 
-    /// A request goes.
-    fn go(&mut self, number: usize, path: PathId) {
-        let one = &mut self.asked[number];
-        (one.path, one.went, one.step, one.network) = (path, self.now, 0, 0);
+    /// Sends a request on a path.
+    fn dispatch(&mut self, number: usize, path: PathId) {
+        let one = &mut self.requests[number];
+        (one.path, one.departed_at, one.step, one.network) = (path, self.now, 0, 0);
         let before = self.before[usize::from(one.request.kind.0)].replace(path);
-        self.measured.goes(self.now, path, before.is_some_and(|before| before != path));
+        self.results.record_sent(self.now, path, before.is_some_and(|before| before != path));
         self.step(number);
     }
 
     fn step(&mut self, number: usize) {
-        let one = &mut self.asked[number];
-        match self.bed.step(self.now, one.path, one.step) {
-            Next::Goes { at, network, .. } => {
+        let one = &mut self.requests[number];
+        match self.hosts.step(self.now, one.path, one.step) {
+            StepResult::Arrives { at, network, .. } => {
                 one.step += 1;
                 one.network += network;
                 self.queue.push(Instant(at), Event::Step(number));
             }
-            Next::Back { at, network, .. } => {
+            StepResult::Returns { at, network, .. } => {
                 one.network += network;
                 self.queue.push(Instant(at), Event::Back(number));
             }
-            // Its path is dead, and says so at once.
-            Next::Lost => self.tell(number, Outcome::Failed),
+            // The path is dead: the request fails at once.
+            StepResult::Lost => self.report_outcome(number, RequestOutcome::Failed),
         }
     }
 
-    /// A request is answered.
-    fn back(&mut self, number: usize) {
-        let one = &self.asked[number];
-        let total = self.now - one.went;
+    /// Processes the answer of a request.
+    fn handle_answer(&mut self, number: usize) {
+        let one = &self.requests[number];
+        let total = self.now - one.departed_at;
         let noise = self.random.range(0..=self.setting.noise_ns);
         let intra = total - one.network + noise;
-        let (message, asked) = (one.message, one.asked);
-        self.measured.answered(self.now, self.now - asked - one.network);
+        let (message, selected_at) = (one.message, one.selected_at);
+        self.results.record_answer(self.now, self.now - selected_at - one.network);
         let open = &mut self.messages[message].open;
         *open -= 1;
         if *open == 0 {
             let made = self.messages[message].made;
-            self.measured.done(self.now, message, self.now - made);
+            self.results.record_done(self.now, message, self.now - made);
             if let Arrivals::Window(_) = self.run.arrivals {
                 self.arrive();
             }
         }
-        self.tell(number, Outcome::Done { intra_ns: Some(intra), total_ns: total });
+        self.report_outcome(number, RequestOutcome::Done { intra_ns: Some(intra), total_ns: total });
     }
 
-    fn tell(&mut self, number: usize, outcome: Outcome) {
-        let Chooser::Selector(selector) = &mut self.chooser else { return };
-        let Some(ticket) = self.asked[number].ticket else { return };
+    fn report_outcome(&mut self, number: usize, outcome: RequestOutcome) {
+        let PathSource::Selector(selector) = &mut self.path_source else { return };
+        let Some(ticket) = self.requests[number].ticket else { return };
         selector.done(Instant(self.now), ticket, outcome);
-        while let Chooser::Selector(selector) = &mut self.chooser {
+        while let PathSource::Selector(selector) = &mut self.path_source {
             match selector.poll(Instant(self.now)) {
-                Some(Released::Go(Go { path, ticket, .. })) => {
+                Some(Released::Send(Dispatch { path, ticket, .. })) => {
                     let number = self.by_ticket[ticket.index()];
-                    self.go(number, path);
+                    self.dispatch(number, path);
                 }
                 Some(Released::GivenUp { ticket }) => {
-                    self.measured.given_up += 1;
-                    selector.done(Instant(self.now), ticket, Outcome::Abandoned);
+                    self.results.abandoned += 1;
+                    selector.done(Instant(self.now), ticket, RequestOutcome::Abandoned);
                 }
                 None => break,
             }
@@ -230,8 +242,8 @@ impl<'a> Model<'a> {
     }
 }
 
-/// All messages of a run, with the times at which they are made; of a closed load, all at the beginning.
-fn plan(setting: &Setting, run: &Run, random: &mut Random) -> Vec<(u64, Vec<Request>)> {
+/// Plans all messages of a run with their start times; in a closed loop, all start at time 0.
+fn plan(setting: &PlaceSetup, run: &PlaceRun, random: &mut Random) -> Vec<(u64, Vec<SelectionRequest>)> {
     let mut at = 0.0;
     let mut message = |number: usize| {
         if let Arrivals::Poisson(per_second) = run.arrivals {
@@ -239,33 +251,34 @@ fn plan(setting: &Setting, run: &Run, random: &mut Random) -> Vec<(u64, Vec<Requ
         }
         let kind = setting.traffic.kind(random);
         let address = setting.traffic.address(random);
-        let request = |part: u64| Request { kind, address: address.wrapping_add(part), message: number as u64 };
+        let request =
+            |part: u64| SelectionRequest { kind, address: address.wrapping_add(part), message: number as u64 };
         (at as u64, (0..setting.traffic.parts as u64).map(request).collect())
     };
     (0..run.messages).map(&mut message).collect()
 }
 
-fn chooser(setting: &Setting, run: &Run, plan: &[(u64, Vec<Request>)]) -> Chooser {
+fn path_source(setting: &PlaceSetup, run: &PlaceRun, plan: &[(u64, Vec<SelectionRequest>)]) -> PathSource {
     let strategy = match run.policy {
-        Policy::Strategy(strategy) => strategy,
-        Policy::Foreseen { depth } => Strategy::Horizon { depth },
-        Policy::Known => return Chooser::Known(known(setting, plan).into_iter()),
+        PathPolicy::Strategy(strategy) => strategy,
+        PathPolicy::Lookahead { depth } => SelectionStrategy::Horizon { depth },
+        PathPolicy::Optimum => return PathSource::Optimum(optimal_paths(setting, plan).into_iter()),
     };
     let in_flight_max = (run.messages * setting.traffic.parts).min(u32::MAX as usize) as u32;
     let config = run.config.in_flight_max(in_flight_max);
-    Chooser::Selector(Box::new(Selector::new(&setting.paths, strategy, config)))
+    PathSource::Selector(Box::new(Selector::new(&setting.paths, strategy, config)))
 }
 
-/// The best paths for a sequence that is known in advance (LEO §V-C: the optimal solution "knows the whole request
-/// sequence"): solved exactly for so many requests at a time, of which the first half goes as planned. The backlogs that
-/// it leaves are what the next ones find (eq. 1 and 2).
-fn known(setting: &Setting, plan: &[(u64, Vec<Request>)]) -> Vec<PathId> {
+/// Computes the optimal paths of a known sequence (LEO §V-C: the optimal solution "knows the whole request sequence").
+/// It solves [`KNOWN`] requests exactly at a time and keeps the first half of each solution. The remaining backlogs are
+/// the input of the next step (eq. 1 and 2).
+fn optimal_paths(setting: &PlaceSetup, plan: &[(u64, Vec<SelectionRequest>)]) -> Vec<PathId> {
     let paths = &setting.paths;
     let mut last = 0;
     let mut arrivals = Vec::with_capacity(plan.len() * setting.traffic.parts);
     for (at, requests) in plan {
         for request in requests {
-            arrivals.push(Arrival { kind: request.kind, after_ns: at - last });
+            arrivals.push(TimedRequest { kind: request.kind, after_ns: at - last });
             last = *at;
         }
     }
@@ -286,8 +299,8 @@ fn known(setting: &Setting, plan: &[(u64, Vec<Request>)]) -> Vec<PathId> {
     chosen
 }
 
-/// What comes after this request: its distance in time from the one before it.
-fn upcoming(plan: &[(u64, Vec<Request>)], next: usize, now: u64) -> Vec<(u64, KindId)> {
+/// Requests after this one: distance in time from the request before, and type.
+fn upcoming(plan: &[(u64, Vec<SelectionRequest>)], next: usize, now: u64) -> Vec<(u64, KindId)> {
     let mut last = now;
     let mut all = Vec::with_capacity(FORESEEN);
     for (at, requests) in plan.iter().skip(next) {

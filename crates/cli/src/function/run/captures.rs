@@ -1,4 +1,4 @@
-//! Captures that come in: each at a port of the element, all in the order of their times.
+//! Input captures: each at a port of the element, merged by time.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,15 +11,15 @@ use pcap_file::{DataLink, PcapError, TsResolution};
 
 use crate::failure::Failure;
 
-/// `[PORT=]FILE`.
+/// Value of the option `[PORT=]FILE`.
 #[derive(Debug, Clone)]
-pub(super) struct Named {
+pub(super) struct NamedCapture {
     port: Option<u16>,
     pub(super) file: PathBuf,
 }
 
-/// What an option's value means; digits before the first `=` are a port.
-pub(super) fn named(word: &str) -> Result<Named, String> {
+/// Parses the value of the option; digits before the first `=` are a port.
+pub(super) fn named(word: &str) -> Result<NamedCapture, String> {
     let (port, file) = match word.split_once('=') {
         Some((digits, file)) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             (Some(port(digits)?), file)
@@ -29,26 +29,27 @@ pub(super) fn named(word: &str) -> Result<Named, String> {
     if file.is_empty() {
         return Err("expected a file, as in --pcap in.pcap or --pcap 1=in.pcap".into());
     }
-    Ok(Named { port, file: file.into() })
+    Ok(NamedCapture { port, file: file.into() })
 }
 
-/// A port that packets may come in at: those behind are the servers'.
+/// Parses an input port; the ports above are those of the servers.
 pub(super) fn port(word: &str) -> Result<u16, String> {
-    word.parse().ok().filter(|port| *port < SERVER_PORT).ok_or_else(|| {
-        format!("{word} is no port of the element: it has 0 to {}, those behind are its servers'", SERVER_PORT - 1)
-    })
+    word.parse()
+        .ok()
+        .filter(|port| *port < SERVER_PORT)
+        .ok_or_else(|| format!("invalid port {word} (0 to {}; higher ports belong to the servers)", SERVER_PORT - 1))
 }
 
-/// A packet, and where it comes in.
-pub(super) struct Arrived {
+/// Packet with its arrival time and port.
+pub(super) struct CapturedPacket {
     pub(super) at: Duration,
     pub(super) port: u16,
     pub(super) bytes: Vec<u8>,
-    /// The capture holds a part of it.
+    /// The capture has only a part of the packet.
     pub(super) is_cut: bool,
 }
 
-/// All captures.
+/// All captures, merged.
 pub(super) struct Captures(Vec<Capture>);
 
 struct Capture {
@@ -56,20 +57,20 @@ struct Capture {
     port: u16,
     reader: PcapReader<BufReader<File>>,
     read: u64,
-    /// Its next packet.
-    next: Option<Arrived>,
+    /// Next packet.
+    next: Option<CapturedPacket>,
 }
 
 impl Captures {
-    /// Opens them; `port`: of those that name none.
-    pub(super) fn open(named: &[Named], port: u16) -> Result<Self, Failure> {
-        let open = |named: &Named| Capture::open(&named.file, named.port.unwrap_or(port));
+    /// Opens the captures; `port` applies to those without a port.
+    pub(super) fn open(named: &[NamedCapture], port: u16) -> Result<Self, Failure> {
+        let open = |named: &NamedCapture| Capture::open(&named.file, named.port.unwrap_or(port));
         named.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The packet that came first of those that are left.
-    pub(super) fn next(&mut self) -> Result<Option<Arrived>, Failure> {
-        // Of two at one time, that of the capture that was named first.
+    /// Earliest remaining packet.
+    pub(super) fn next(&mut self) -> Result<Option<CapturedPacket>, Failure> {
+        // At equal times, the capture that was named first comes first.
         let first = self.0.iter_mut().filter(|capture| capture.next.is_some());
         let first = first.min_by_key(|capture| capture.next.as_ref().map(|packet| packet.at));
         let Some(capture) = first else { return Ok(None) };
@@ -87,16 +88,18 @@ impl Capture {
         File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic)).map_err(failed)?;
         match magic[..] {
             [] => return Err(wrong("is empty: expected a capture (pcap)")),
-            [0x0a, 0x0d, 0x0d, 0x0a] => return Err(wrong("is pcapng: make it pcap with: editcap -F pcap IN OUT")),
-            [0x1f, 0x8b, ..] => return Err(wrong("is compressed: unpack it with gunzip first")),
+            [0x0a, 0x0d, 0x0d, 0x0a] => {
+                return Err(wrong("is in pcapng format: convert it with editcap -F pcap IN OUT"));
+            }
+            [0x1f, 0x8b, ..] => return Err(wrong("is compressed: decompress it with gunzip")),
             _ => {}
         }
         let reader = PcapReader::new(BufReader::new(File::open(path).map_err(failed)?));
-        let reader = reader.map_err(|_| wrong("is no capture: expected pcap, as tcpdump -w writes it"))?;
+        let reader = reader.map_err(|_| wrong("is not a capture: expected pcap format, as tcpdump -w writes it"))?;
         let link = reader.header().datalink;
         if link != DataLink::ETHERNET {
             return Err(wrong(&format!(
-                "has frames of link type {link:?}: functions see Ethernet; capture at one interface, not at `any`"
+                "has link type {link:?}: functions need Ethernet; capture on one interface, not on `any`"
             )));
         }
         let mut capture = Self { path: path.to_owned(), port, reader, read: 0, next: None };
@@ -104,9 +107,9 @@ impl Capture {
         Ok(capture)
     }
 
-    fn read(&mut self) -> Result<Option<Arrived>, Failure> {
+    fn read(&mut self) -> Result<Option<CapturedPacket>, Failure> {
         let resolution = self.reader.header().ts_resolution;
-        // As they are: captures that cut packets say so of each, which the checked way takes for a mistake.
+        // Raw packets: the checked reader treats a truncated packet as an error.
         let packet = match self.reader.next_raw_packet() {
             None => return Ok(None),
             Some(Ok(packet)) => packet,
@@ -119,7 +122,7 @@ impl Capture {
         };
         self.read += 1;
         let (at, is_cut) = (timestamp(&packet, resolution), packet.orig_len > packet.incl_len);
-        Ok(Some(Arrived { at, port: self.port, bytes: packet.data.into_owned(), is_cut }))
+        Ok(Some(CapturedPacket { at, port: self.port, bytes: packet.data.into_owned(), is_cut }))
     }
 }
 

@@ -1,34 +1,34 @@
-//! What `pathcall function run` says at its end: what came and left, what ran where, and what was counted by reason.
+//! Report of `pathcall function run`: packets in and out, place of processing, and counters by reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use pathcall_function::exec::Execution;
-use pathcall_function::handler::{Handler, Reason};
+use pathcall_function::handler::{CHandler, TrapReason};
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::{CounterId, Program};
 use pathcall_function::run::System;
-use pathcall_function::split::Event;
+use pathcall_function::split::ElementEvent;
 
-use super::{Machine, Sink};
+use super::{FunctionRun, Sink};
 
-/// Cells of one counter that are shown: those that counted most.
+/// Limit of the shown cells of one counter: the largest ones.
 const CELLS_MAX: usize = 16;
-/// Traps that are shown of one server.
+/// Limit of the shown traps of one server.
 const TRAPS_MAX: usize = 4;
 
-/// What came in.
+/// Counts of input packets.
 #[derive(Default)]
-pub(super) struct Came {
+pub(super) struct InputCounts {
     pub(super) packets: u64,
-    /// Of them, those that the capture holds a part of.
+    /// Packets of which the capture has only a part.
     pub(super) cut: u64,
 }
 
-pub(super) fn report(came: &Came, sink: &Sink, machine: &Machine, program: &Program) -> String {
+pub(super) fn report(came: &InputCounts, sink: &Sink, machine: &FunctionRun, program: &Program) -> String {
     let mut text = format!("in       {} packets", came.packets);
     if came.cut > 0 {
-        let _ = write!(text, ", of which the capture has {} in part", came.cut);
+        let _ = write!(text, ", {} of them truncated in the capture", came.cut);
     }
     text.push('\n');
     for (port, count) in &sink.ports {
@@ -37,12 +37,12 @@ pub(super) fn report(came: &Came, sink: &Sink, machine: &Machine, program: &Prog
     for (reason, count) in &sink.dropped {
         let _ = writeln!(text, "dropped  {count}: {reason}");
     }
-    for (name, count) in &sink.told {
-        let _ = writeln!(text, "told     {count} {name}");
+    for (name, count) in &sink.digests_by_name {
+        let _ = writeln!(text, "digests  {count} {name}");
     }
     match machine {
-        Machine::Alone(element) => counters(&mut text, program, element.as_ref()),
-        Machine::Parts(system) => {
+        FunctionRun::Alone(element) => counters(&mut text, program, element.as_ref()),
+        FunctionRun::Parts(system) => {
             counters(&mut text, program, system.execution());
             parts(&mut text, came.packets, system);
         }
@@ -50,7 +50,7 @@ pub(super) fn report(came: &Came, sink: &Sink, machine: &Machine, program: &Prog
     text
 }
 
-/// The program's counters: an element's begin with these, by the same numbers.
+/// Counters of the program, which come first in an element and have the same numbers there.
 fn counters(text: &mut String, program: &Program, element: &impl Execution) {
     for (id, counter) in program.counters.iter().enumerate() {
         let count = |index| (index, element.counter(CounterId(id as u32), index).packets);
@@ -62,17 +62,17 @@ fn counters(text: &mut String, program: &Program, element: &impl Execution) {
             let _ = writeln!(text, "counted  {count} in {}[{index}]", counter.name);
         }
         if more > 0 {
-            let _ = writeln!(text, "counted  less in {more} more cells of {}", counter.name);
+            let _ = writeln!(text, "counted  fewer in {more} more cells of {}", counter.name);
         }
     }
 }
 
-fn parts(text: &mut String, packets: u64, system: &System<Handler, Interpreter>) {
-    let requests = system.events(Event::Request);
+fn parts(text: &mut String, packets: u64, system: &System<CHandler, Interpreter>) {
+    let requests = system.events(ElementEvent::Request);
     let _ = writeln!(text, "element  {} packets alone, {requests} by servers", packets.saturating_sub(requests));
     for (event, what) in [
-        (Event::NoServer, "for servers, of which there was none"),
-        (Event::Stray, "that looked like requests or responses and were none"),
+        (ElementEvent::NoServer, "for servers, but none was available"),
+        (ElementEvent::Stray, "with a malformed request or response header"),
     ] {
         let count = system.events(event);
         if count > 0 {
@@ -90,17 +90,17 @@ fn parts(text: &mut String, packets: u64, system: &System<Handler, Interpreter>)
             stats.ended,
             stats.trapped
         );
-        for (name, count) in &handler.world().reasons {
+        for (name, count) in &handler.state().reasons {
             *reasons.entry(name).or_default() += count;
         }
-        let traps = Reason::ALL.iter().zip(handler.counts().traps).filter(|(_, count)| *count > 0);
+        let traps = TrapReason::ALL.iter().zip(handler.counts().traps).filter(|(_, count)| *count > 0);
         for (reason, count) in traps {
             let _ = writeln!(text, "trapped  {count}: {reason}, at server {}", at + 1);
         }
-        if handler.counts().resting > 0 {
-            let _ = writeln!(text, "trapped  {} came while the handler rested after traps", handler.counts().resting);
+        if handler.counts().paused > 0 {
+            let _ = writeln!(text, "trapped  {} arrived while the handler paused after traps", handler.counts().paused);
         }
-        for trap in handler.trapped().iter().take(TRAPS_MAX) {
+        for trap in handler.trap_reports().iter().take(TRAPS_MAX) {
             let _ = writeln!(text, "         {trap}");
         }
     }

@@ -1,4 +1,4 @@
-//! What comes out of a function: packets into a capture, digests into a file, all of it counted.
+//! Output of a function: packets to a capture, digests to a file, all counted.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,23 +6,23 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathcall_function::exec::{Output, Reason};
+use pathcall_function::exec::{DropReason, Output};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
-/// Where packets and digests go.
+/// Destination of packets and digests.
 pub(super) struct Sink {
     out: PathBuf,
-    /// None: all is written.
+    /// `None` once all is written.
     packets: Option<PcapWriter<BufWriter<File>>>,
     digests: Option<(PathBuf, BufWriter<File>)>,
-    /// When what comes out now does.
+    /// Time at which the current output leaves.
     pub(super) at: Duration,
     pub(super) ports: BTreeMap<u16, u64>,
-    pub(super) dropped: BTreeMap<Reason, u64>,
-    pub(super) told: BTreeMap<String, u64>,
+    pub(super) dropped: BTreeMap<DropReason, u64>,
+    pub(super) digests_by_name: BTreeMap<String, u64>,
     failed: Option<Failure>,
 }
 
@@ -40,7 +40,7 @@ impl Sink {
             at: Duration::ZERO,
             ports: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            told: BTreeMap::new(),
+            digests_by_name: BTreeMap::new(),
             failed: None,
         })
     }
@@ -57,7 +57,7 @@ impl Sink {
             }
             Output::Dropped(reason) => *self.dropped.entry(reason).or_default() += 1,
             Output::Digest { name, values } => {
-                *self.told.entry(name.to_owned()).or_default() += 1;
+                *self.digests_by_name.entry(name.to_owned()).or_default() += 1;
                 let Some((path, file)) = &mut self.digests else { return };
                 let at = format!("{}.{:06}", self.at.as_secs(), self.at.subsec_micros());
                 let values: Vec<Value> = values.iter().copied().map(number).collect();
@@ -69,7 +69,7 @@ impl Sink {
         }
     }
 
-    /// All is written, or why not.
+    /// Flushes all files, or returns the first error.
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
         if let Some(failure) = self.failed.take() {
             return Err(failure);
@@ -82,7 +82,7 @@ impl Sink {
     }
 }
 
-/// JSON's numbers end at 64 bits; wider ones are hexadecimal.
+/// Formats a number: JSON numbers end at 64 bits, so wider ones are hexadecimal.
 fn number(value: u128) -> Value {
     u64::try_from(value).map_or_else(|_| format!("{value:#x}").into(), Value::from)
 }

@@ -1,133 +1,133 @@
-//! Callers and their slots.
+//! Tests of callers and their slots.
 
 use super::*;
 
 #[test]
-fn a_caller_gets_slots_and_is_known_to_the_element_before_it_is_told() {
-    let mut world = World::new();
-    world.element(1024, 1 << 20, 10);
-    let (_, grant) = world.owner("MR-1", 5, 100);
-    let call = world.register_caller(grant.gaid, 9, 4);
-    assert_eq!(world.endpoint(call), None);
-    world.deliver_all();
-    let first = world.endpoint(call).unwrap().unwrap();
+fn caller_is_answered_after_element_confirms() {
+    let mut net = TestNetwork::new();
+    net.element(1024, 1 << 20, 10);
+    let (_, grant) = net.owner("MR-1", 5, 100);
+    let call = net.register_caller(grant.gaid, 9, 4);
+    assert_eq!(net.endpoint(call), None);
+    net.deliver_all();
+    let first = net.endpoint(call).unwrap().unwrap();
     assert_eq!((first.slot_base, first.flows), (0, 4));
-    let entry = &world.elements[0].endpoints[&first.endpoint];
+    let entry = &net.elements[0].endpoints[&first.endpoint];
     assert_eq!((entry.incarnation, entry.slots, entry.data_address.as_str()), (9, 4, "10.1.0.1:10"));
 
-    let second = world.caller(grant.gaid, 10, 4);
+    let second = net.caller(grant.gaid, 10, 4);
     assert_eq!((second.slot_base, second.flows), (4, 4));
-    let third = world.caller(grant.gaid, 11, 4);
-    assert_eq!((third.slot_base, third.flows), (8, 2), "as many as are left");
-    let fourth = world.caller(grant.gaid, 12, 4);
+    let third = net.caller(grant.gaid, 11, 4);
+    assert_eq!((third.slot_base, third.flows), (8, 2), "the remaining slots");
+    let fourth = net.caller(grant.gaid, 12, 4);
     assert_eq!(fourth.flows, 0);
-    assert_eq!(world.elements[0].groups[&grant.gaid], [first.endpoint, second.endpoint, third.endpoint]);
-    world.assert_tables_are_as_recorded();
+    assert_eq!(net.elements[0].groups[&grant.gaid], [first.endpoint, second.endpoint, third.endpoint]);
+    net.assert_tables_are_as_recorded();
 
-    world.release(grant.gaid, second.endpoint).unwrap();
-    world.release(grant.gaid, second.endpoint).unwrap();
-    world.deliver_all();
-    world.pass(FRAME_LIFE_MAX);
-    let again = world.caller(grant.gaid, 12, 4);
-    assert_eq!((again.endpoint, again.slot_base, again.flows), (fourth.endpoint, 4, 4), "it has slots now");
-    world.assert_tables_are_as_recorded();
+    net.release(grant.gaid, second.endpoint).unwrap();
+    net.release(grant.gaid, second.endpoint).unwrap();
+    net.deliver_all();
+    net.pass(FRAME_LIFE_MAX);
+    let again = net.caller(grant.gaid, 12, 4);
+    assert_eq!((again.endpoint, again.slot_base, again.flows), (fourth.endpoint, 4, 4), "the caller gets slots");
+    net.assert_tables_are_as_recorded();
 }
 
 #[test]
-fn the_same_caller_is_the_same_endpoint() {
-    let mut world = World::new();
-    world.element(1024, 1 << 20, 10);
-    let (_, grant) = world.owner("MR-1", 5, 100);
-    let caller = world.caller(grant.gaid, 9, 4);
-    assert_eq!(world.caller(grant.gaid, 9, 2), caller);
-    assert_ne!(world.caller(grant.gaid, 10, 2).endpoint, caller.endpoint);
-    world.release(grant.gaid, caller.endpoint).unwrap();
-    assert_ne!(world.caller(grant.gaid, 9, 4).endpoint, caller.endpoint);
+fn same_caller_gets_same_endpoint() {
+    let mut net = TestNetwork::new();
+    net.element(1024, 1 << 20, 10);
+    let (_, grant) = net.owner("MR-1", 5, 100);
+    let caller = net.caller(grant.gaid, 9, 4);
+    assert_eq!(net.caller(grant.gaid, 9, 2), caller);
+    assert_ne!(net.caller(grant.gaid, 10, 2).endpoint, caller.endpoint);
+    net.release(grant.gaid, caller.endpoint).unwrap();
+    assert_ne!(net.caller(grant.gaid, 9, 4).endpoint, caller.endpoint);
 }
 
 #[test]
-fn nobody_has_more_than_the_most_flows() {
-    let mut world = World::new();
-    world.element(1024, 1 << 20, u32::MAX);
-    let (_, grant) = world.owner("MR-1", 5, 100);
-    assert_eq!(world.caller(grant.gaid, 9, u32::MAX).flows, FLOWS_MAX);
-    assert_eq!(world.caller(grant.gaid, 10, 0).flows, 0);
+fn flows_of_caller_are_limited() {
+    let mut net = TestNetwork::new();
+    net.element(1024, 1 << 20, u32::MAX);
+    let (_, grant) = net.owner("MR-1", 5, 100);
+    assert_eq!(net.caller(grant.gaid, 9, u32::MAX).flows, FLOWS_MAX);
+    assert_eq!(net.caller(grant.gaid, 10, 0).flows, 0);
 }
 
 #[test]
-fn callers_without_an_element_have_an_id_only() {
-    let mut world = World::new();
-    let (_, grant) = world.owner("MR-1", 5, 100);
-    let caller = world.caller(grant.gaid, 9, 4);
+fn caller_without_element_gets_id_only() {
+    let mut net = TestNetwork::new();
+    let (_, grant) = net.owner("MR-1", 5, 100);
+    let caller = net.caller(grant.gaid, 9, 4);
     assert_eq!((caller.slot_base, caller.flows), (0, 0));
-    world.element(1024, 1 << 20, 10);
-    let now = world.caller(grant.gaid, 9, 4);
+    net.element(1024, 1 << 20, 10);
+    let now = net.caller(grant.gaid, 9, 4);
     assert_eq!((now.endpoint, now.flows), (caller.endpoint, 4));
-    world.assert_tables_are_as_recorded();
+    net.assert_tables_are_as_recorded();
 }
 
 #[test]
-fn callers_of_nobody_are_refused() {
-    let mut world = World::new();
-    let (owner, grant) = world.owner("MR-1", 5, 100);
-    let (_, other) = world.owner("MR-2", 6, 100);
-    let call = world.register_caller(99, 9, 4);
-    assert_eq!(world.endpoint(call), Some(Err(Refusal::UnknownApplication("99".into()))));
-    let caller = world.caller(grant.gaid, 9, 4);
-    assert!(world.release(other.gaid, caller.endpoint).is_err(), "not its application");
-    world.release(other.gaid, 12_345).unwrap();
-    world.input(Input::Ended(owner));
-    world.pass(TIMING.grace);
-    let call = world.register_caller(grant.gaid, 9, 4);
-    assert!(matches!(world.endpoint(call), Some(Err(Refusal::NoOwner { .. }))));
-    let call = world.call();
+fn caller_of_unknown_application_is_refused() {
+    let mut net = TestNetwork::new();
+    let (owner, grant) = net.owner("MR-1", 5, 100);
+    let (_, other) = net.owner("MR-2", 6, 100);
+    let call = net.register_caller(99, 9, 4);
+    assert_eq!(net.endpoint(call), Some(Err(RegistrationRefusal::UnknownApplication("99".into()))));
+    let caller = net.caller(grant.gaid, 9, 4);
+    assert!(net.release(other.gaid, caller.endpoint).is_err(), "another application");
+    net.release(other.gaid, 12_345).unwrap();
+    net.input(Input::Ended(owner));
+    net.pass(TIMING.grace);
+    let call = net.register_caller(grant.gaid, 9, 4);
+    assert!(matches!(net.endpoint(call), Some(Err(RegistrationRefusal::NoOwner { .. }))));
+    let call = net.call();
     let nowhere = RegisterEndpointRequest { gaid: other.gaid, data_address: "here".into(), ..Default::default() };
-    world.input(Input::RegisterEndpoint(call, nowhere));
-    assert!(matches!(world.endpoint(call), Some(Err(Refusal::Invalid { field: "data_address", .. }))));
+    net.input(Input::RegisterEndpoint(call, nowhere));
+    assert!(matches!(net.endpoint(call), Some(Err(RegistrationRefusal::Invalid { field: "data_address", .. }))));
 }
 
 #[test]
-fn a_caller_that_leaves_before_the_element_confirms_is_told_so() {
-    let mut world = World::new();
-    world.element(1024, 1 << 20, 10);
-    let (_, grant) = world.owner("MR-1", 5, 100);
-    let call = world.register_caller(grant.gaid, 9, 4);
-    let endpoint = world.state.snapshot().endpoints[0].endpoint;
-    world.release(grant.gaid, endpoint).unwrap();
-    world.deliver_all();
-    let unknown = Refusal::UnknownEndpoint { gaid: grant.gaid, endpoint };
-    assert_eq!(world.endpoint(call), Some(Err(unknown)));
-    world.assert_tables_are_as_recorded();
+fn caller_leaving_before_confirmation_is_answered() {
+    let mut net = TestNetwork::new();
+    net.element(1024, 1 << 20, 10);
+    let (_, grant) = net.owner("MR-1", 5, 100);
+    let call = net.register_caller(grant.gaid, 9, 4);
+    let endpoint = net.state.snapshot().endpoints[0].endpoint;
+    net.release(grant.gaid, endpoint).unwrap();
+    net.deliver_all();
+    let unknown = RegistrationRefusal::UnknownEndpoint { gaid: grant.gaid, endpoint };
+    assert_eq!(net.endpoint(call), Some(Err(unknown)));
+    net.assert_tables_are_as_recorded();
 }
 
 #[test]
-fn an_application_has_a_bounded_number_of_callers() {
-    let mut world = World::new();
-    let (_, grant) = world.owner("MR-1", 5, 0);
-    // The table is filled directly: a hundred million comparisons of snapshots would be slow.
-    let application = world.state.applications.get_mut(&grant.gaid).unwrap();
+fn callers_of_application_are_limited() {
+    let mut net = TestNetwork::new();
+    let (_, grant) = net.owner("MR-1", 5, 0);
+    // Fills the table directly, since millions of registrations would be slow.
+    let application = net.state.applications.get_mut(&grant.gaid).unwrap();
     application.callers.extend((0..CALLERS_MAX as u32).map(|i| ((i, "10.3.0.1:1".to_owned()), 1_000_000 + i)));
-    let call = world.register_caller(grant.gaid, 1_000_000, 4);
-    assert!(matches!(world.endpoint(call), Some(Err(Refusal::Full { what: "caller", .. }))));
+    let call = net.register_caller(grant.gaid, 1_000_000, 4);
+    assert!(matches!(net.endpoint(call), Some(Err(RegistrationRefusal::Full { what: "caller", .. }))));
 }
 
 #[test]
-fn a_caller_that_its_element_can_not_send_to_works_past_it() {
-    let mut world = World::new();
-    world.element(1024, 1 << 20, 10);
-    let (_, grant) = world.owner("MR-1", 5, 100);
-    // Another family, and the element itself: its own frames would come back to it for ever.
+fn unreachable_caller_does_not_use_element() {
+    let mut net = TestNetwork::new();
+    net.element(1024, 1 << 20, 10);
+    let (_, grant) = net.owner("MR-1", 5, 100);
+    // An address of another family, and the element's own address, which would make a forwarding loop.
     for (incarnation, address) in [(9, "[fd00::1]:9"), (10, "10.0.0.0:7702")] {
-        let call = world.call();
+        let call = net.call();
         let data_address = address.to_owned();
         let request =
             RegisterEndpointRequest { gaid: grant.gaid, incarnation, data_address, flows: 4, ..Default::default() };
-        world.input(Input::RegisterEndpoint(call, request));
-        world.deliver_all();
-        let caller = world.endpoint(call).unwrap().unwrap();
+        net.input(Input::RegisterEndpoint(call, request));
+        net.deliver_all();
+        let caller = net.endpoint(call).unwrap().unwrap();
         assert_eq!(caller.flows, 0, "{address}");
-        assert!(!world.elements[0].endpoints.contains_key(&caller.endpoint), "{address}");
+        assert!(!net.elements[0].endpoints.contains_key(&caller.endpoint), "{address}");
     }
-    assert_eq!(world.caller(grant.gaid, 11, 4).flows, 4, "others are not concerned");
-    world.assert_tables_are_as_recorded();
+    assert_eq!(net.caller(grant.gaid, 11, 4).flows, 4, "other callers are not affected");
+    net.assert_tables_are_as_recorded();
 }

@@ -1,4 +1,4 @@
-//! Tables of an element, held against what pushes may do to them.
+//! Tables of a fake element; checks the effect of each push.
 
 use super::{FakeElement, Push};
 
@@ -14,9 +14,9 @@ impl FakeElement {
                 assert!(new.row_base + new.rows <= self.request.rows);
                 assert!(new.lane_base + new.rows * new.width <= self.request.lanes);
                 for old in self.applications.values().filter(|old| old.gaid != new.gaid) {
-                    assert!(apart(old.row_base, old.rows, new.row_base, new.rows), "rows: {old:?} {new:?}");
+                    assert!(are_disjoint(old.row_base, old.rows, new.row_base, new.rows), "rows: {old:?} {new:?}");
                     let (old_len, new_len) = (old.rows * old.width, new.rows * new.width);
-                    assert!(apart(old.lane_base, old_len, new.lane_base, new_len), "lanes: {old:?} {new:?}");
+                    assert!(are_disjoint(old.lane_base, old_len, new.lane_base, new_len), "lanes: {old:?} {new:?}");
                 }
                 self.applications.insert(new.gaid, new);
             }
@@ -30,7 +30,10 @@ impl FakeElement {
                 for new in entries {
                     assert!(new.slot_base + new.slots <= self.request.slots);
                     for old in self.endpoints.values().filter(|old| old.endpoint != new.endpoint) {
-                        assert!(apart(old.slot_base, old.slots, new.slot_base, new.slots), "slots: {old:?} {new:?}");
+                        assert!(
+                            are_disjoint(old.slot_base, old.slots, new.slot_base, new.slots),
+                            "slots: {old:?} {new:?}"
+                        );
                     }
                     let known = self.applications.contains_key(&new.gaid)
                         || self.pools.contains_key(&new.gaid)
@@ -57,7 +60,7 @@ impl FakeElement {
     }
 }
 
-/// Whether two ranges share nothing.
-pub(super) fn apart(a: u32, a_len: u32, b: u32, b_len: u32) -> bool {
+/// Whether two ranges are disjoint.
+pub(super) fn are_disjoint(a: u32, a_len: u32, b: u32, b_len: u32) -> bool {
     a_len == 0 || b_len == 0 || a + a_len <= b || b + b_len <= a
 }

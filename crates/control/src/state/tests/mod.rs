@@ -1,6 +1,5 @@
-//! The state among peers that are as simple as can be: a store that is a map, elements that are
-//! tables. The elements check what hardware could not: that no two applications or callers ever
-//! share registers or slots on them.
+//! Simple peers for tests of the state: a store that is a map, and elements that are tables. The elements check what
+//! hardware could not: that no two applications or callers ever share registers or slots.
 
 mod applications;
 mod callers;
@@ -22,39 +21,39 @@ use pathcall_proto::{IDS_END, SILENT_MAX};
 use pathcall_wire::Instant;
 
 use super::*;
-use crate::store::{Place, Store};
+use crate::store::{Store, StoreLocation};
 
-const TIMING: Timing = Timing {
+const TIMING: LeaseTiming = LeaseTiming {
     grace: Duration::from_millis(3000),
     restart_grace: Duration::from_millis(10_000),
     confirm: Duration::from_millis(1000),
 };
 const FIRST_EPOCH: u32 = 77;
 
-/// A controller with its store and elements.
-struct World {
-    state: State,
+/// Controller with its store and elements.
+struct TestNetwork {
+    state: ControllerState,
     now: Instant,
     calls: u64,
-    store: BTreeMap<(u8, u32), Change>,
-    /// A real store, where one is wanted.
+    store: BTreeMap<(u8, u32), RecordChange>,
+    /// Real store, if the test uses one.
     database: Option<Store>,
     elements: Vec<FakeElement>,
-    /// All outputs that are answers, in order.
+    /// All answers among the outputs, in order.
     answers: Vec<Output>,
 }
 
-/// An element's tables.
+/// Tables of an element.
 #[derive(Debug, Default)]
 struct FakeElement {
     request: RegisterElementRequest,
-    /// Does not answer.
+    /// Whether the element stops answering.
     mute: bool,
-    /// Refuses entries of this application.
+    /// Application whose entries the element refuses.
     refuses: Option<u32>,
-    /// Applications that it has refused something of.
+    /// Applications of which the element has refused an entry.
     refused: BTreeSet<u32>,
-    /// Its id at the controller and the boot id that pushes are meant for.
+    /// Id of the element at the controller, and the boot id to which pushes belong.
     open: Option<(u32, u64)>,
     queue: VecDeque<(u64, Push)>,
     applications: BTreeMap<u32, ElementApplication>,
@@ -63,17 +62,17 @@ struct FakeElement {
     pools: BTreeMap<u32, ElementPool>,
 }
 
-impl World {
+impl TestNetwork {
     fn new() -> Self {
-        let state = State::new(TIMING, FIRST_EPOCH, 1);
+        let state = ControllerState::new(TIMING, FIRST_EPOCH, 1);
         let (store, elements) = (BTreeMap::new(), Vec::new());
         let now = Instant::default();
-        let mut world = Self { state, now, calls: 0, store, database: None, elements, answers: Vec::new() };
-        world.input(Input::Tick);
-        world
+        let mut net = Self { state, now, calls: 0, store, database: None, elements, answers: Vec::new() };
+        net.input(Input::Tick);
+        net
     }
 
-    /// Hands an input to the state and delivers what comes of it, except to elements.
+    /// Passes an input to the state and delivers the outputs, except pushes to elements.
     fn input(&mut self, input: Input) {
         let effects = self.state.handle(self.now, input);
         self.take(effects);
@@ -85,19 +84,19 @@ impl World {
         }
         for change in effects.changes {
             let key = match &change {
-                Change::Ids(_) => (0, 0),
-                Change::PutApplication(record) => (1, record.gaid),
-                Change::RemoveApplication(gaid) => (1, *gaid),
-                Change::PutEndpoint(record) => (2, record.endpoint),
-                Change::RemoveEndpoint(endpoint) => (2, *endpoint),
-                Change::PutElement(record) => (3, record.element),
-                Change::RemoveElement(element) => (3, *element),
-                Change::PutPool(record) => (4, record.gaid),
-                Change::RemovePool(gaid) => (4, *gaid),
+                RecordChange::Ids(_) => (0, 0),
+                RecordChange::PutApplication(record) => (1, record.gaid),
+                RecordChange::RemoveApplication(gaid) => (1, *gaid),
+                RecordChange::PutEndpoint(record) => (2, record.endpoint),
+                RecordChange::RemoveEndpoint(endpoint) => (2, *endpoint),
+                RecordChange::PutElement(record) => (3, record.element),
+                RecordChange::RemoveElement(element) => (3, *element),
+                RecordChange::PutPool(record) => (4, record.gaid),
+                RecordChange::RemovePool(gaid) => (4, *gaid),
             };
             self.store.insert(key, change);
         }
-        assert_eq!(self.stored(), self.state.snapshot(), "the store has what the state has");
+        assert_eq!(self.stored(), self.state.snapshot(), "the store equals the state");
         for output in effects.outputs {
             match output {
                 Output::Open { element, boot_id, control_address } => {
@@ -121,26 +120,26 @@ impl World {
         self.elements.iter_mut().find(|peer| peer.open.is_some_and(|(id, _)| id == element))
     }
 
-    /// What the store has.
+    /// Content of the store.
     fn stored(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for change in self.store.values() {
             match change {
-                Change::Ids(ids) => snapshot.ids = Some(*ids),
-                Change::PutApplication(record) => snapshot.applications.push(record.clone()),
-                Change::PutEndpoint(record) => snapshot.endpoints.push(record.clone()),
-                Change::PutElement(record) => snapshot.elements.push(record.clone()),
-                Change::PutPool(record) => snapshot.pools.push(record.clone()),
-                Change::RemoveApplication(_)
-                | Change::RemoveEndpoint(_)
-                | Change::RemoveElement(_)
-                | Change::RemovePool(_) => {}
+                RecordChange::Ids(ids) => snapshot.ids = Some(*ids),
+                RecordChange::PutApplication(record) => snapshot.applications.push(record.clone()),
+                RecordChange::PutEndpoint(record) => snapshot.endpoints.push(record.clone()),
+                RecordChange::PutElement(record) => snapshot.elements.push(record.clone()),
+                RecordChange::PutPool(record) => snapshot.pools.push(record.clone()),
+                RecordChange::RemoveApplication(_)
+                | RecordChange::RemoveEndpoint(_)
+                | RecordChange::RemoveElement(_)
+                | RecordChange::RemovePool(_) => {}
             }
         }
         snapshot
     }
 
-    /// The controller dies; another one finds its store. All streams end unseen.
+    /// Restarts the controller with the same store. The ends of all streams are lost.
     fn restart_controller(&mut self) {
         for peer in &mut self.elements {
             peer.open = None;
@@ -150,25 +149,25 @@ impl World {
         if let Some(database) = &self.database {
             assert_eq!(database.load().unwrap(), stored);
         }
-        let (state, effects) = State::restore(TIMING, stored, self.now).unwrap();
+        let (state, effects) = ControllerState::restore(TIMING, stored, self.now).unwrap();
         self.state = state;
         self.take(effects);
     }
 
-    /// Lets time pass, ticking when the state asks for it.
+    /// Advances the time, with ticks at the deadlines of the state.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(deadline) = self.state.deadline().filter(|deadline| *deadline <= end) {
             self.now = self.now.max(deadline);
             self.input(Input::Tick);
-            assert!(self.state.deadline().is_none_or(|next| next > deadline), "a tick settles what was due");
+            assert!(self.state.deadline().is_none_or(|next| next > deadline), "a tick handles all that was due");
         }
         self.now = end;
     }
 
-    fn call(&mut self) -> CallId {
+    fn call(&mut self) -> ControlCallId {
         self.calls += 1;
-        CallId(self.calls)
+        ControlCallId(self.calls)
     }
 
     fn add_element(&mut self, rows: u32, lanes: u32, slots: u32) -> usize {
@@ -185,7 +184,7 @@ impl World {
         index
     }
 
-    fn register_element(&mut self, index: usize) -> CallId {
+    fn register_element(&mut self, index: usize) -> ControlCallId {
         let call = self.call();
         let request = self.elements[index].request.clone();
         self.input(Input::RegisterElement(call, request));
@@ -200,21 +199,21 @@ impl World {
         index
     }
 
-    /// The element's process ends and another one starts in its place.
+    /// Restarts the element.
     fn restart_element(&mut self, index: usize) {
         let peer = &mut self.elements[index];
         peer.request.boot_id += 1_000_000;
         (peer.applications, peer.endpoints, peer.groups, peer.pools) = Default::default();
     }
 
-    fn register(&mut self, request: RegisterApplicationRequest) -> CallId {
+    fn register(&mut self, request: RegisterApplicationRequest) -> ControlCallId {
         let call = self.call();
         self.input(Input::RegisterApplication(call, request));
         call
     }
 
     /// Registers, lets the elements confirm, and expects a grant.
-    fn owner(&mut self, name: &str, incarnation: u32, rows: u32) -> (CallId, ApplicationGrant) {
+    fn owner(&mut self, name: &str, incarnation: u32, rows: u32) -> (ControlCallId, ApplicationGrant) {
         let call = self.register(application(name, incarnation, rows));
         self.deliver_all();
         let grant = self.grants(call).pop().unwrap_or_else(|| panic!("no grant: {:?}", self.answers.last()));
@@ -227,7 +226,7 @@ impl World {
         self.endpoint(call).unwrap().unwrap()
     }
 
-    /// A caller that goes by an endpoint already.
+    /// Registers a caller that already has an endpoint id.
     fn caller_held(&mut self, gaid: u32, incarnation: u32, flows: u32, endpoint: u32) -> EndpointGrant {
         let call = self.call();
         let data_address = "10.1.0.1:9".into();
@@ -237,7 +236,7 @@ impl World {
         self.endpoint(call).unwrap().unwrap()
     }
 
-    fn register_caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> CallId {
+    fn register_caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> ControlCallId {
         let call = self.call();
         let data_address = format!("10.1.0.1:{}", 1 + incarnation % 60_000);
         let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0, endpoint: 0 };
@@ -245,7 +244,7 @@ impl World {
         call
     }
 
-    fn release(&mut self, gaid: u32, endpoint: u32) -> Result<(), Refusal> {
+    fn release(&mut self, gaid: u32, endpoint: u32) -> Result<(), RegistrationRefusal> {
         let call = self.call();
         self.input(Input::ReleaseEndpoint(call, ReleaseEndpointRequest { gaid, endpoint, server: 0 }));
         let released = self.answers.iter().find_map(|output| match output {
@@ -255,7 +254,7 @@ impl World {
         released.unwrap()
     }
 
-    /// Delivers pushes until no element that answers has any left.
+    /// Delivers all pushes to elements that answer.
     fn deliver_all(&mut self) {
         while (0..self.elements.len()).any(|index| self.deliver(index)) {}
     }
@@ -278,7 +277,7 @@ impl World {
         true
     }
 
-    fn grants(&self, call: CallId) -> Vec<ApplicationGrant> {
+    fn grants(&self, call: ControlCallId) -> Vec<ApplicationGrant> {
         let grant = |output: &Output| match output {
             Output::Application(to, Ok(grant)) if *to == call => Some(grant.clone()),
             _ => None,
@@ -286,7 +285,7 @@ impl World {
         self.answers.iter().filter_map(grant).collect()
     }
 
-    fn refusal(&self, call: CallId) -> Option<Refusal> {
+    fn refusal(&self, call: ControlCallId) -> Option<RegistrationRefusal> {
         self.answers.iter().find_map(|output| match output {
             Output::Application(to, Err(refusal))
             | Output::Element(to, Err(refusal))
@@ -299,21 +298,21 @@ impl World {
         })
     }
 
-    fn element_grant(&self, call: CallId) -> Option<ElementGrant> {
+    fn element_grant(&self, call: ControlCallId) -> Option<ElementGrant> {
         self.answers.iter().find_map(|output| match output {
             Output::Element(to, Ok(grant)) if *to == call => Some(*grant),
             _ => None,
         })
     }
 
-    fn endpoint(&self, call: CallId) -> Option<Result<EndpointGrant, Refusal>> {
+    fn endpoint(&self, call: ControlCallId) -> Option<Result<EndpointGrant, RegistrationRefusal>> {
         self.answers.iter().find_map(|output| match output {
             Output::Endpoint(to, result) if *to == call => Some(result.clone()),
             _ => None,
         })
     }
 
-    /// Every element that answers has just the entries that the records call for.
+    /// Checks that every element that answers has exactly the entries of the records.
     fn assert_tables_are_as_recorded(&self) {
         let snapshot = self.state.snapshot();
         for peer in &self.elements {
@@ -322,7 +321,7 @@ impl World {
             let (mut applications, mut endpoints, mut groups) = (Vec::new(), Vec::new(), Vec::new());
             for application in snapshot.applications.iter().filter(on) {
                 applications.push((application.gaid, application.epoch));
-                let of = |e: &&EndpointRecord| e.gaid == application.gaid && e.slots > 0;
+                let of = |e: &&CallerRecord| e.gaid == application.gaid && e.slots > 0;
                 let group: Vec<_> = snapshot.endpoints.iter().filter(of).map(|e| e.endpoint).collect();
                 endpoints.push(application.endpoint);
                 endpoints.extend(&group);

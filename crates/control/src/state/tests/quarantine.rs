@@ -1,21 +1,21 @@
-//! Slots of callers that have left.
+//! Tests of the quarantine of slots.
 
 use super::*;
 
-const MOMENT: Duration = Duration::from_nanos(1);
+const SHORT_PAUSE: Duration = Duration::from_nanos(1);
 
-/// An element of ten slots, an application, and a caller of it that holds the first four.
-fn world() -> (World, CallId, ApplicationGrant, EndpointGrant) {
-    let mut world = World::new();
-    world.element(1024, 1 << 20, 10);
-    let (call, grant) = world.owner("MR-1", 5, 100);
-    let caller = world.caller(grant.gaid, 9, 4);
+/// An element with ten slots, an application, and a caller that holds the first four.
+fn net() -> (TestNetwork, ControlCallId, ApplicationGrant, EndpointGrant) {
+    let mut net = TestNetwork::new();
+    net.element(1024, 1 << 20, 10);
+    let (call, grant) = net.owner("MR-1", 5, 100);
+    let caller = net.caller(grant.gaid, 9, 4);
     assert_eq!((caller.slot_base, caller.flows), (0, 4));
-    (world, call, grant, caller)
+    (net, call, grant, caller)
 }
 
-impl World {
-    /// Lets the caller go; the element hears of it.
+impl TestNetwork {
+    /// Releases the caller, and delivers the change to the element.
     fn leaves(&mut self, gaid: u32, endpoint: u32) {
         self.release(gaid, endpoint).unwrap();
         self.deliver_all();
@@ -26,72 +26,72 @@ impl World {
     }
 }
 
-/// With the slot of a caller that has left, the next one would get what is still on its way from it:
-/// `once` in the switch program shows what becomes of a frame then.
+/// If the next caller got the slot of a caller that has left, frames of the latter could still arrive: `once` in the
+/// switch program shows the effect on a frame.
 #[test]
-fn slots_are_not_leased_while_frames_of_their_last_holder_may_come() {
-    let (mut world, _, grant, first) = world();
-    world.leaves(grant.gaid, first.endpoint);
-    let next = world.caller(grant.gaid, 10, 4);
+fn released_slots_are_quarantined() {
+    let (mut net, _, grant, first) = net();
+    net.leaves(grant.gaid, first.endpoint);
+    let next = net.caller(grant.gaid, 10, 4);
     assert_eq!((next.slot_base, next.flows), (4, 4), "others");
-    assert_eq!(world.caller(grant.gaid, 11, 4).flows, 2, "what is left; the first four wait");
-    assert_eq!(world.slots_used(), 10);
+    assert_eq!(net.caller(grant.gaid, 11, 4).flows, 2, "the remaining slots; the first four are in quarantine");
+    assert_eq!(net.slots_used(), 10);
 
-    world.pass(FRAME_LIFE_MAX - MOMENT);
-    assert_eq!(world.caller(grant.gaid, 12, 4).flows, 0, "still");
-    world.pass(MOMENT);
-    world.input(Input::Tick);
-    assert_eq!(world.slots_used(), 6);
-    assert_eq!(world.caller(grant.gaid, 13, 4).slot_base, 0, "free again");
-    assert!(world.state.snapshot().elements[0].quarantined.is_empty());
+    net.pass(FRAME_LIFE_MAX - SHORT_PAUSE);
+    assert_eq!(net.caller(grant.gaid, 12, 4).flows, 0, "still");
+    net.pass(SHORT_PAUSE);
+    net.input(Input::Tick);
+    assert_eq!(net.slots_used(), 6);
+    assert_eq!(net.caller(grant.gaid, 13, 4).slot_base, 0, "free again");
+    assert!(net.state.snapshot().elements[0].quarantined.is_empty());
 }
 
 #[test]
-fn a_restarted_controller_has_them_wait_anew() {
-    let (mut world, _, grant, first) = world();
-    world.leaves(grant.gaid, first.endpoint);
-    world.pass(FRAME_LIFE_MAX / 2);
-    world.restart_controller();
-    world.register_element(0);
-    world.register(application("MR-1", 5, 100));
-    world.deliver_all();
-    assert_eq!(world.caller(grant.gaid, 10, 10).flows, 6, "the first four wait");
-    world.pass(FRAME_LIFE_MAX - MOMENT);
-    assert_eq!(world.slots_used(), 10);
-    world.pass(MOMENT);
-    world.input(Input::Tick);
-    assert_eq!(world.slots_used(), 6);
+fn controller_restart_restarts_quarantine() {
+    let (mut net, _, grant, first) = net();
+    net.leaves(grant.gaid, first.endpoint);
+    net.pass(FRAME_LIFE_MAX / 2);
+    net.restart_controller();
+    net.register_element(0);
+    net.register(application("MR-1", 5, 100));
+    net.deliver_all();
+    assert_eq!(net.caller(grant.gaid, 10, 10).flows, 6, "the first four are in quarantine");
+    net.pass(FRAME_LIFE_MAX - SHORT_PAUSE);
+    assert_eq!(net.slots_used(), 10);
+    net.pass(SHORT_PAUSE);
+    net.input(Input::Tick);
+    assert_eq!(net.slots_used(), 6);
 }
 
 #[test]
-fn where_the_epoch_is_another_nothing_waits() {
-    let (mut world, _, grant, first) = world();
-    world.leaves(grant.gaid, first.endpoint);
-    world.restart_element(0);
-    world.register_element(0);
-    world.deliver_all();
-    assert_eq!(world.slots_used(), 0, "its filter is empty");
-    assert_eq!(world.caller(grant.gaid, 10, 10).flows, 10);
+fn new_epoch_needs_no_quarantine() {
+    let (mut net, _, grant, first) = net();
+    net.leaves(grant.gaid, first.endpoint);
+    net.restart_element(0);
+    net.register_element(0);
+    net.deliver_all();
+    assert_eq!(net.slots_used(), 0, "its filter is empty");
+    assert_eq!(net.caller(grant.gaid, 10, 10).flows, 10);
 
-    // Memory that is withdrawn takes the slots with it.
-    let (mut world, call, ..) = world_with_a_second();
-    world.input(Input::Ended(call));
-    world.pass(TIMING.grace);
-    world.deliver_all();
-    assert_eq!(world.slots_used(), 0);
+    // Withdrawn memory ends the quarantine of its slots.
+    let (mut net, call, ..) = network_with_second_application();
+    net.input(Input::Ended(call));
+    net.pass(TIMING.grace);
+    net.deliver_all();
+    assert_eq!(net.slots_used(), 0);
 }
 
-fn world_with_a_second() -> (World, CallId, ApplicationGrant) {
-    let (mut world, call, grant, _) = world();
-    world.caller(grant.gaid, 10, 4);
-    (world, call, grant)
+fn network_with_second_application() -> (TestNetwork, ControlCallId, ApplicationGrant) {
+    let (mut net, call, grant, _) = net();
+    net.caller(grant.gaid, 10, 4);
+    (net, call, grant)
 }
 
 #[test]
-fn a_store_with_quarantined_slots_of_others_is_refused() {
-    let (mut world, _, grant, first) = world();
-    world.leaves(grant.gaid, first.endpoint);
-    let mut snapshot = world.state.snapshot();
+fn overlapping_quarantined_slots_are_refused() {
+    let (mut net, _, grant, first) = net();
+    net.leaves(grant.gaid, first.endpoint);
+    let mut snapshot = net.state.snapshot();
     snapshot.elements[0].quarantined.push(SlotsRecord { base: 2, slots: 4 });
-    assert!(State::restore(TIMING, snapshot, world.now).is_err());
+    assert!(ControllerState::restore(TIMING, snapshot, net.now).is_err());
 }

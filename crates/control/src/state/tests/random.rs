@@ -1,10 +1,10 @@
-//! Random histories, held against what must be true of each.
+//! Property tests: invariants of random histories.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
-use super::fake_element::apart;
+use super::fake_element::are_disjoint;
 use super::*;
 
 const NAMES: u32 = 3;
@@ -63,36 +63,36 @@ fn step() -> impl Strategy<Value = Step> {
 /// Incarnation of the owner, its memory, start of the element.
 type StandsFor = (u32, Option<MemoryRecord>, Option<u64>);
 
-/// A world with what has been seen of it.
+/// Test network with the observations that invariants need.
 struct History {
-    world: World,
-    owners: BTreeMap<u32, CallId>,
-    servers: BTreeMap<(u32, u32), CallId>,
-    /// The table that each (GAID, version) stood for, and the latest version.
+    net: TestNetwork,
+    owners: BTreeMap<u32, ControlCallId>,
+    servers: BTreeMap<(u32, u32), ControlCallId>,
+    /// Table of each (GAID, version).
     tables: BTreeMap<(u32, u32), Vec<u32>>,
     versions: BTreeMap<u32, u32>,
-    streams: BTreeMap<usize, CallId>,
-    /// Starts of elements that each application's owner has said are silent.
+    streams: BTreeMap<usize, ControlCallId>,
+    /// Starts of elements that each application's owner has reported as silent.
     silent: BTreeMap<String, Vec<u64>>,
-    /// What each (GAID, epoch) stood for.
+    /// Meaning of each (GAID, epoch).
     epochs: BTreeMap<(u32, u32), StandsFor>,
     latest: BTreeMap<u32, u32>,
-    /// Who each id was given to.
+    /// Name of the application with each id.
     gaids: BTreeMap<u32, String>,
     endpoints: BTreeMap<u32, String>,
-    /// Callers of applications as they were registered, the last ones first.
-    callers: VecDeque<EndpointRecord>,
+    /// Registered callers of applications, the latest first.
+    callers: VecDeque<CallerRecord>,
     checked: usize,
 }
 
 impl History {
     fn new() -> Self {
-        let mut world = World::new();
+        let mut net = TestNetwork::new();
         for _ in 0..ELEMENTS {
-            world.add_element(64, 64 * 48, 8);
+            net.add_element(64, 64 * 48, 8);
         }
         Self {
-            world,
+            net,
             owners: BTreeMap::new(),
             servers: BTreeMap::new(),
             tables: BTreeMap::new(),
@@ -111,93 +111,93 @@ impl History {
     /// The same with a real store.
     fn stored() -> Self {
         let mut history = Self::new();
-        let store = Store::open(&Place::Memory).unwrap();
-        store.commit(&history.world.store.values().cloned().collect::<Vec<_>>()).unwrap();
-        history.world.database = Some(store);
+        let store = Store::open(&StoreLocation::Memory).unwrap();
+        store.commit(&history.net.store.values().cloned().collect::<Vec<_>>()).unwrap();
+        history.net.database = Some(store);
         history
     }
 
     fn step(&mut self, step: Step) {
-        let world = &mut self.world;
+        let net = &mut self.net;
         match step {
             Step::Register { name, incarnation, rows, wide, silent } => {
                 let width = if wide { 64 } else { 32 };
                 let incarnation = incarnation * 10 + name;
-                let silent: Vec<_> = silent.map(|index| world.elements[index].request.boot_id).into_iter().collect();
+                let silent: Vec<_> = silent.map(|index| net.elements[index].request.boot_id).into_iter().collect();
                 let request = application(&format!("app-{name}"), incarnation, rows);
                 let request = RegisterApplicationRequest { width, silent: silent.clone(), ..request };
-                let call = world.register(request);
-                if world.refusal(call).is_none() {
+                let call = net.register(request);
+                if net.refusal(call).is_none() {
                     self.silent.insert(format!("app-{name}"), silent);
                     self.owners.insert(name, call);
                 }
             }
             Step::EndOwner { name } => {
                 if let Some(call) = self.owners.remove(&name) {
-                    world.input(Input::Ended(call));
+                    net.input(Input::Ended(call));
                 }
             }
-            Step::Caller { gaid, incarnation, flows } => drop(world.register_caller(gaid, incarnation, flows)),
-            // Who was a caller before registers as what it was.
+            Step::Caller { gaid, incarnation, flows } => drop(net.register_caller(gaid, incarnation, flows)),
+            // A former caller registers again with its id.
             Step::Back { nth } => {
-                if let Some(EndpointRecord { endpoint, gaid, incarnation, data_address, .. }) = self.callers.get(nth) {
+                if let Some(CallerRecord { endpoint, gaid, incarnation, data_address, .. }) = self.callers.get(nth) {
                     let (endpoint, gaid, incarnation) = (*endpoint, *gaid, *incarnation);
                     let data_address = data_address.clone();
-                    let call = world.call();
+                    let call = net.call();
                     let request =
                         RegisterEndpointRequest { gaid, incarnation, data_address, flows: 3, server: 0, endpoint };
-                    world.input(Input::RegisterEndpoint(call, request));
+                    net.input(Input::RegisterEndpoint(call, request));
                 }
             }
             Step::Release { nth } => {
-                let snapshot = world.state.snapshot();
+                let snapshot = net.state.snapshot();
                 let of_application = |gaid| snapshot.applications.iter().any(|a| a.gaid == gaid);
                 if let Some(caller) = snapshot.endpoints.get(nth).filter(|caller| of_application(caller.gaid)) {
-                    world.release(caller.gaid, caller.endpoint).unwrap();
+                    net.release(caller.gaid, caller.endpoint).unwrap();
                 }
             }
             Step::Join { name, incarnation } => {
-                let call = world.join(&format!("pool-{name}"), incarnation * 10 + name);
+                let call = net.join(&format!("pool-{name}"), incarnation * 10 + name);
                 self.servers.insert((name, incarnation), call);
             }
             Step::EndServer { name, incarnation } => {
                 if let Some(call) = self.servers.remove(&(name, incarnation)) {
-                    world.input(Input::Ended(call));
+                    net.input(Input::Ended(call));
                 }
             }
             Step::Follow { pool, server, incarnation } => {
-                let pools = world.state.snapshot().pools;
+                let pools = net.state.snapshot().pools;
                 let of = pools.get(pool).and_then(|pool| pool.servers.get(server).map(|known| (pool.gaid, known)));
                 if let Some((gaid, server)) = of {
-                    world.register_follower(gaid, server.endpoint, incarnation);
+                    net.register_follower(gaid, server.endpoint, incarnation);
                 }
             }
             Step::NoLongerFollows { nth, server } => {
-                let snapshot = world.state.snapshot();
+                let snapshot = net.state.snapshot();
                 if let Some(caller) = snapshot.endpoints.get(nth)
                     && let Some(pool) = snapshot.pools.iter().find(|pool| pool.gaid == caller.gaid)
                     && let Some(server) = pool.servers.get(server)
                 {
-                    world.no_longer_follows(caller.gaid, caller.endpoint, server.endpoint);
+                    net.no_longer_follows(caller.gaid, caller.endpoint, server.endpoint);
                 }
             }
-            Step::RegisterElement { index } => drop(self.streams.insert(index, world.register_element(index))),
+            Step::RegisterElement { index } => drop(self.streams.insert(index, net.register_element(index))),
             Step::EndElement { index } => {
                 if let Some(call) = self.streams.remove(&index) {
-                    world.input(Input::Ended(call));
+                    net.input(Input::Ended(call));
                 }
             }
-            Step::RestartElement { index } => world.restart_element(index),
-            Step::Mute { index, mute } => world.elements[index].mute = mute,
-            Step::Refuses { index, gaid } => world.elements[index].refuses = gaid,
+            Step::RestartElement { index } => net.restart_element(index),
+            Step::Mute { index, mute } => net.elements[index].mute = mute,
+            Step::Refuses { index, gaid } => net.elements[index].refuses = gaid,
             Step::Deliver { index, pushes } => {
                 for _ in 0..pushes {
-                    world.deliver(index);
+                    net.deliver(index);
                 }
             }
-            Step::Pass { ms } => world.pass(Duration::from_millis(ms)),
+            Step::Pass { ms } => net.pass(Duration::from_millis(ms)),
             Step::RestartController => {
-                world.restart_controller();
+                net.restart_controller();
                 self.owners.clear();
                 self.servers.clear();
                 self.streams.clear();
@@ -208,14 +208,14 @@ impl History {
     }
 
     fn check(&mut self) {
-        let snapshot = self.world.state.snapshot();
+        let snapshot = self.net.state.snapshot();
         let boot = |id| snapshot.elements.iter().find(|e| e.element == id).map(|element| element.boot_id);
         for (i, a) in snapshot.applications.iter().enumerate() {
             let stands_for = (a.incarnation, a.memory, a.memory.and_then(|memory| boot(memory.element)));
             let before = self.epochs.entry((a.gaid, a.epoch)).or_insert(stands_for);
-            assert_eq!(*before, stands_for, "one epoch of {} stood for two things", a.name);
+            assert_eq!(*before, stands_for, "one epoch of {} has two meanings", a.name);
             let latest = self.latest.entry(a.gaid).or_default();
-            assert!(*latest <= a.epoch, "an epoch of {} came back", a.name);
+            assert!(*latest <= a.epoch, "an epoch of {} was reused", a.name);
             *latest = a.epoch;
             assert_eq!(self.gaids.entry(a.gaid).or_insert_with(|| a.name.clone()), &a.name);
             let silent = self.silent.get(&a.name).map_or(&[][..], Vec::as_slice);
@@ -225,9 +225,9 @@ impl History {
             assert_eq!(self.endpoints.entry(a.endpoint).or_insert_with(|| owner.clone()), &owner);
             for b in &snapshot.applications[..i] {
                 let (Some(x), Some(y)) = (a.memory, b.memory) else { continue };
-                assert!(x.element != y.element || apart(x.row_base, x.rows, y.row_base, y.rows));
+                assert!(x.element != y.element || are_disjoint(x.row_base, x.rows, y.row_base, y.rows));
                 let (x_len, y_len) = (x.rows * x.width, y.rows * y.width);
-                assert!(x.element != y.element || apart(x.lane_base, x_len, y.lane_base, y_len));
+                assert!(x.element != y.element || are_disjoint(x.lane_base, x_len, y.lane_base, y_len));
             }
         }
         self.check_pools(&snapshot);
@@ -244,30 +244,30 @@ impl History {
             }
             assert!(a.slots == 0 || element(a.gaid).is_some(), "slots of no element");
             for b in &snapshot.endpoints[..i] {
-                assert!(element(a.gaid) != element(b.gaid) || apart(a.slot_base, a.slots, b.slot_base, b.slots));
+                assert!(element(a.gaid) != element(b.gaid) || are_disjoint(a.slot_base, a.slots, b.slot_base, b.slots));
             }
         }
         self.check_answers(&snapshot);
-        let used = |id| self.world.state.status().elements.iter().find(|e| e.element == id).map(|e| e.rows_used);
+        let used = |id| self.net.state.status().elements.iter().find(|e| e.element == id).map(|e| e.rows_used);
         for e in &snapshot.elements {
             let memory = snapshot.applications.iter().filter_map(|a| a.memory).filter(|m| m.element == e.element);
             assert_eq!(used(e.element), Some(memory.map(|m| m.rows).sum()));
         }
-        // A state made of the records is this state, as far as records go.
-        let (again, _) = State::restore(TIMING, snapshot.clone(), self.world.now).unwrap();
+        // The state restored from the records has the same records.
+        let (again, _) = ControllerState::restore(TIMING, snapshot.clone(), self.net.now).unwrap();
         assert_eq!(again.snapshot(), snapshot);
     }
 
-    /// A version stands for one table, and never comes back; a table has its servers once.
+    /// Checks that a version has one table and is never reused, and that a table has each server once.
     fn check_pools(&mut self, snapshot: &Snapshot) {
         for pool in &snapshot.pools {
             let serving = pool.serving();
             let latest = self.versions.entry(pool.gaid).or_default();
-            assert!(*latest <= pool.version, "a version of {} came back", pool.name);
+            assert!(*latest <= pool.version, "a version of {} was reused", pool.name);
             *latest = pool.version;
             let before = self.tables.entry((pool.gaid, pool.version)).or_insert_with(|| serving.clone());
-            assert_eq!(*before, serving, "one version of {} stood for two tables", pool.name);
-            assert!(pool.element.is_none() || !serving.is_empty(), "a table of nobody: {pool:?}");
+            assert_eq!(*before, serving, "one version of {} has two tables", pool.name);
+            assert!(pool.element.is_none() || !serving.is_empty(), "a table without servers: {pool:?}");
             let mut endpoints: Vec<_> = pool.servers.iter().map(|server| server.endpoint).collect();
             endpoints.sort_unstable();
             endpoints.dedup();
@@ -280,13 +280,13 @@ impl History {
         let known = |gaid| {
             snapshot.applications.iter().any(|a| a.gaid == gaid) || snapshot.pools.iter().any(|p| p.gaid == gaid)
         };
-        assert!(snapshot.endpoints.iter().all(|caller| known(caller.gaid)), "a caller of nothing");
+        assert!(snapshot.endpoints.iter().all(|caller| known(caller.gaid)), "a caller without application or pool");
     }
 
-    /// Nobody was told of something that the element did not have at that time. (Elements are
-    /// looked at after the step: what it has lost since, by a restart, can't be held against it.)
+    /// Checks that no party was granted memory that the element did not have at that time. (Elements are checked after
+    /// the step; an element that has restarted since is skipped.)
     fn check_answers(&mut self, snapshot: &Snapshot) {
-        for answer in &self.world.answers[self.checked..] {
+        for answer in &self.net.answers[self.checked..] {
             let (gaid, endpoint) = match answer {
                 Output::Application(_, Ok(grant)) if grant.memory.is_some() => (grant.gaid, grant.endpoint),
                 Output::Endpoint(_, Ok(grant)) if grant.flows > 0 => {
@@ -300,7 +300,7 @@ impl History {
             let Some(record) = snapshot.applications.iter().find(|a| a.gaid == gaid) else { continue };
             let Some(memory) = record.memory else { continue };
             let peer =
-                self.world.elements.iter().find(|peer| {
+                self.net.elements.iter().find(|peer| {
                     peer.open.is_some_and(|(id, boot)| id == memory.element && boot == peer.request.boot_id)
                 });
             let Some(peer) = peer else { continue };
@@ -313,19 +313,19 @@ impl History {
                 assert!(peer.endpoints.contains_key(&endpoint), "{answer:?}");
             }
         }
-        self.checked = self.world.answers.len();
+        self.checked = self.net.answers.len();
     }
 
-    /// No more faults: everything settles, and what has ended leaves nothing behind.
+    /// Ends the faults, and checks that ended registrations leave no state behind.
     fn settle(&mut self) {
         for index in 0..ELEMENTS {
             self.step(Step::Mute { index, mute: false });
             self.step(Step::Refuses { index, gaid: None });
             self.step(Step::RegisterElement { index });
         }
-        self.world.deliver_all();
+        self.net.deliver_all();
         self.check();
-        self.world.assert_tables_are_as_recorded();
+        self.net.assert_tables_are_as_recorded();
         for name in 0..NAMES {
             self.step(Step::EndOwner { name });
         }
@@ -334,17 +334,17 @@ impl History {
         }
         for _ in 0..40 {
             self.step(Step::Pass { ms: 500 });
-            self.world.deliver_all();
+            self.net.deliver_all();
         }
         self.check();
-        let elements = self.world.state.status().elements;
+        let elements = self.net.state.status().elements;
         assert!(elements.iter().all(|e| (e.rows_used, e.lanes_used, e.slots_used) == (0, 0, 0)), "{elements:?}");
-        assert_eq!((self.world.state.snapshot().endpoints, self.world.state.snapshot().pools), (vec![], vec![]));
-        for peer in &self.world.elements {
+        assert_eq!((self.net.state.snapshot().endpoints, self.net.state.snapshot().pools), (vec![], vec![]));
+        for peer in &self.net.elements {
             assert!(peer.applications.is_empty() && peer.endpoints.is_empty() && peer.groups.is_empty(), "{peer:?}");
             assert!(peer.pools.is_empty(), "{peer:?}");
         }
-        let (_, grant) = self.world.owner("newcomer", 999, 48);
+        let (_, grant) = self.net.owner("newcomer", 999, 48);
         assert_eq!(grant.memory.map(|memory| memory.rows), Some(48));
     }
 }
@@ -352,7 +352,7 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn every_history_is_sound(steps in prop::collection::vec(step(), 1..80)) {
+    fn random_history_keeps_invariants(steps in prop::collection::vec(step(), 1..80)) {
         let mut history = History::new();
         for step in steps {
             history.step(step);
@@ -364,7 +364,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
-    fn the_store_has_what_the_state_has(steps in prop::collection::vec(step(), 1..60)) {
+    fn store_equals_state_after_random_history(steps in prop::collection::vec(step(), 1..60)) {
         let mut history = History::stored();
         for step in steps {
             history.step(step);

@@ -1,44 +1,44 @@
-//! What a caller is told and what it tells: configuration, calls, events, counts.
+//! Interface of a clone caller: configuration, calls, events and counters.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::{Budget, Options, Pool};
+use super::super::{CloneOptions, HedgeBudgetConfig, Pool};
 
-/// Who calls.
+/// Configuration of a clone caller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallerConfig {
-    /// This endpoint.
+pub struct CloneCallerConfig {
+    /// Endpoint of the caller.
     pub endpoint: u32,
-    /// This process's incarnation.
+    /// Incarnation of this process.
     pub incarnation: u32,
-    /// The servers.
+    /// Pool of servers.
     pub pool: Pool,
-    /// Drawn at random: groups, filter tables and servers are drawn from it.
+    /// Random seed for the choice of groups, filter tables and servers.
     pub seed: u64,
-    /// Number of the call before the first. Drawn at random it is harder to guess.
+    /// Sequence number of the last call before the first one. A random number is harder to guess.
     pub last_call: u32,
-    /// Shares of requests that may be sent beyond one for each call; a call says which it is paid from
-    /// ([`Options::purse`]). What none is there for is not sent.
-    pub budgets: Vec<Budget>,
-    /// Shortest time after which a call that nobody answers is sent again; it grows with the latency that is
-    /// measured, and doubles with each time.
+    /// Budgets of extra requests; each call names one by its index ([`CloneOptions::budget`]). Without a budget no
+    /// extra requests are sent.
+    pub budgets: Vec<HedgeBudgetConfig>,
+    /// Shortest time after which an unanswered call is repeated; it grows with the measured latency, and doubles with
+    /// each repeat.
     pub retry_min: Duration,
-    /// Longest such time.
+    /// Longest time after which an unanswered call is repeated.
     pub retry_max: Duration,
-    /// Filter tables of the element: IDX is drawn below this.
+    /// Filter tables of the element: IDX is drawn below this number.
     pub filter_tables: u8,
-    /// Requests in a row that nobody answered by way of the element, after which calls go past it.
+    /// Consecutive unanswered requests through the element after which calls go past it.
     pub silent_after: u32,
-    /// How often one call tries a silent element again.
+    /// Interval at which one call probes a silent element.
     pub probe_every: Duration,
-    /// Calls at one time at most.
+    /// Most calls in progress.
     pub calls_max: usize,
 }
 
-impl CallerConfig {
-    /// What suits most callers.
+impl CloneCallerConfig {
+    /// Creates a configuration with defaults that suit most callers.
     #[must_use]
     pub fn new(endpoint: u32, incarnation: u32, pool: Pool, seed: u64) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl CallerConfig {
             pool,
             seed,
             last_call: seed as u32,
-            budgets: vec![Budget::default()],
+            budgets: vec![HedgeBudgetConfig::default()],
             retry_min: Duration::from_millis(2),
             retry_max: Duration::from_secs(1),
             filter_tables: 2,
@@ -58,24 +58,24 @@ impl CallerConfig {
     }
 }
 
-/// A call's number at its caller: the `seq` of its frames. One that has ended may be given to a later call.
+/// Number of a call at its caller: the `seq` of its frames. A later call may reuse the number of an ended one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub u32);
+pub struct CloneCallId(pub u32);
 
-/// A call to be made.
+/// Call to start.
 #[derive(Debug, Clone)]
-pub struct Ask {
-    /// What is asked, at most [`super::super::MESSAGE_MAX`] bytes.
+pub struct CloneCall {
+    /// Request, at most [`super::super::MESSAGE_MAX`] bytes.
     pub request: Bytes,
-    /// How.
-    pub options: Options,
+    /// Options of the call.
+    pub options: CloneOptions,
 }
 
-/// Why a call can't be made.
+/// Error of starting a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
-    /// There are too many.
-    #[error("{0} calls are in progress, as many as may be")]
+pub enum StartError {
+    /// Too many calls are in progress.
+    #[error("too many calls in progress: {0}, the most allowed")]
     CallsFull(usize),
     /// The request is too long for frames.
     #[error("the request has {0} bytes, at most {max} travel in frames", max = super::super::MESSAGE_MAX)]
@@ -85,73 +85,73 @@ pub enum AskError {
     NoServers,
 }
 
-/// An answer.
+/// Answer of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// All of it, from one server.
+pub struct CloneAnswer {
+    /// Complete reply of one server.
     pub reply: Bytes,
-    /// Who answered.
+    /// Endpoint of the server that answered.
     pub server: u32,
-    /// Time since the call was made.
+    /// Time since the call was started.
     pub latency: Duration,
-    /// Whether the element had cloned the request.
+    /// Whether the element cloned the request.
     pub cloned: bool,
-    /// Requests that were sent for it, clones included, as far as is known.
+    /// Requests sent for the call, clones included, as far as the caller knows.
     pub requests: u32,
 }
 
-/// Why a call failed.
+/// Failure of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// Nobody answered in time.
+pub enum CloneFailure {
+    /// No server answered before the deadline.
     #[error("no server answered within {} ms; the request was sent {requests} times", .after.as_millis())]
     Deadline {
-        /// The call's deadline.
+        /// Deadline of the call.
         after: Duration,
-        /// How often it was sent.
+        /// Number of requests sent.
         requests: u32,
     },
 }
 
-/// What becomes of calls; each ends exactly once, unless it is given up.
+/// End of a call; each call ends exactly once, unless it is cancelled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A call is answered.
-    Answered(CallId, Answer),
-    /// A call failed.
-    Failed(CallId, Failure),
+    /// The call is answered.
+    Answered(CloneCallId, CloneAnswer),
+    /// The call failed.
+    Failed(CloneCallId, CloneFailure),
 }
 
-/// What a caller has done.
+/// Counters of a clone caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CallerStats {
-    /// Calls made.
+pub struct CloneCallerStats {
+    /// Calls started.
     pub calls: u64,
-    /// Calls that were answered.
+    /// Calls answered.
     pub answered: u64,
-    /// Calls that failed.
+    /// Calls failed.
     pub failed: u64,
-    /// Calls whose answer said that the element had cloned them.
+    /// Calls whose answer reported a clone by the element.
     pub cloned: u64,
     /// Second requests of C-Clone.
-    pub twice: u64,
-    /// Requests sent because nobody answered.
+    pub second_requests: u64,
+    /// Requests repeated because no answer came.
     pub repeated: u64,
     /// Requests sent because the answer took long, or was a failure.
     pub hedged: u64,
-    /// Requests that the budget did not allow: they were not sent, or not to be cloned.
+    /// Extra requests that the budget refused: they were not sent, or not allowed to be cloned.
     pub refused: u64,
-    /// Answers to calls that had one.
+    /// Answers to calls that were answered already.
     pub redundant: u64,
-    /// Failures that another server's answer may be better than.
+    /// Failures that were set aside for a better answer of another server.
     pub set_aside: u64,
-    /// Times that a server said it was working on a call.
+    /// Reports of servers that they work on a call.
     pub working: u64,
-    /// Words to servers that a call was answered by another one, or given up.
+    /// Cancellations sent because a call was answered by another server, or cancelled.
     pub cancelled: u64,
-    /// Times that calls began to go past an element that was silent.
+    /// Times that the element was found silent and calls began to go past it.
     pub silent: u64,
-    /// Frames of no meaning here: forged, damaged, of another incarnation.
+    /// Invalid frames: forged, damaged, or of another incarnation.
     pub ignored: u64,
     /// Frames sent.
     pub frames: u64,

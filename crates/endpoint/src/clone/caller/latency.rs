@@ -1,35 +1,35 @@
-//! How long answers take: when a call that nobody answers is sent again (RFC 6298's estimate, which learns).
+//! Latency estimate of answers, which sets the time of repeats (RFC 6298, with an adaptive margin).
 
 use std::time::Duration;
 
-/// Smoothed latency and how much it varies.
+/// Smoothed latency and its deviation.
 #[derive(Debug)]
 pub(super) struct Latency {
     mean: Option<Duration>,
     deviation: Duration,
-    /// How much longer than the estimate answers are waited for. Times with a long tail have many beyond it, and each
-    /// that is asked for again in vain has two answers.
-    patience: f64,
+    /// Adaptive factor on the estimate. Latencies with a long tail often exceed the estimate, and each premature repeat
+    /// causes a redundant answer.
+    margin: f64,
 }
 
-/// Before anything was measured a call is sent again after so many times the shortest time.
-const UNKNOWN: u32 = 8;
-/// What becomes of the patience with each call that was sent again in vain, and with each answer: they hold the
-/// balance at one in 1,800.
-const LATER: f64 = 1.25;
-const SOONER: f64 = 1.0 - 1.0 / 8192.0;
-const PATIENCE_MAX: f64 = 16.0;
+/// Factor on the shortest time for the first repeat, before any measurement.
+const INITIAL_FACTOR: u32 = 8;
+/// Factors on the margin for each premature repeat, and for each answer: they balance at one premature repeat in 1,800
+/// answers.
+const MARGIN_INCREASE: f64 = 1.25;
+const MARGIN_DECREASE: f64 = 1.0 - 1.0 / 8192.0;
+const MARGIN_MAX: f64 = 16.0;
 
 impl Default for Latency {
     fn default() -> Self {
-        Self { mean: None, deviation: Duration::ZERO, patience: 1.0 }
+        Self { mean: None, deviation: Duration::ZERO, margin: 1.0 }
     }
 }
 
 impl Latency {
-    /// A request was answered after this time.
-    pub(super) fn measured(&mut self, latency: Duration) {
-        self.patience = (self.patience * SOONER).max(1.0);
+    /// Records the latency of an answered request.
+    pub(super) fn record(&mut self, latency: Duration) {
+        self.margin = (self.margin * MARGIN_DECREASE).max(1.0);
         let Some(mean) = self.mean else {
             (self.mean, self.deviation) = (Some(latency), latency / 2);
             return;
@@ -38,15 +38,15 @@ impl Latency {
         self.mean = Some((mean * 7 + latency) / 8);
     }
 
-    /// A call was sent again, and what it was sent as before is answered all the same.
-    pub(super) fn sent_in_vain(&mut self) {
-        self.patience = (self.patience * LATER).min(PATIENCE_MAX);
+    /// Records a premature repeat: the earlier attempt was answered after all.
+    pub(super) fn record_premature_retry(&mut self) {
+        self.margin = (self.margin * MARGIN_INCREASE).min(MARGIN_MAX);
     }
 
-    /// When to send again what was sent `again` times already.
-    pub(super) fn retry_after(&self, again: u32, min: Duration, max: Duration) -> Duration {
-        let once = self.mean.map_or(min * UNKNOWN, |mean| mean + self.deviation * 4);
-        once.max(min).mul_f64(self.patience).saturating_mul(1 << again.min(16)).min(max)
+    /// Delay of the next repeat, after `again` repeats.
+    pub(super) fn retry_delay(&self, again: u32, min: Duration, max: Duration) -> Duration {
+        let once = self.mean.map_or(min * INITIAL_FACTOR, |mean| mean + self.deviation * 4);
+        once.max(min).mul_f64(self.margin).saturating_mul(1 << again.min(16)).min(max)
     }
 }
 
@@ -59,32 +59,32 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_follows_what_is_measured() {
+    fn retry_delay_follows_measured_latency() {
         let mut latency = Latency::default();
-        assert_eq!(latency.retry_after(0, ms(1), ms(100)), ms(8));
+        assert_eq!(latency.retry_delay(0, ms(1), ms(100)), ms(8));
         for _ in 0..100 {
-            latency.measured(ms(10));
+            latency.record(ms(10));
         }
-        assert_eq!(latency.retry_after(0, ms(1), ms(100)).as_millis(), 10);
-        assert_eq!(latency.retry_after(1, ms(1), ms(100)).as_millis(), 20);
-        assert_eq!(latency.retry_after(9, ms(1), ms(100)), ms(100));
+        assert_eq!(latency.retry_delay(0, ms(1), ms(100)).as_millis(), 10);
+        assert_eq!(latency.retry_delay(1, ms(1), ms(100)).as_millis(), 20);
+        assert_eq!(latency.retry_delay(9, ms(1), ms(100)), ms(100));
     }
 
     #[test]
-    fn what_is_sent_in_vain_is_sent_later_the_next_time() {
+    fn premature_retries_increase_the_margin() {
         let mut latency = Latency::default();
-        let (mut vain, calls) = (0, 200_000_u64);
+        let (mut premature, calls) = (0, 200_000_u64);
         // One in thirty takes ten times as long.
         for call in 0..calls {
             let took = if call % 30 == 0 { ms(50) } else { ms(5) };
-            if took > latency.retry_after(0, ms(1), ms(1_000)) {
-                latency.sent_in_vain();
-                vain += 1;
+            if took > latency.retry_delay(0, ms(1), ms(1_000)) {
+                latency.record_premature_retry();
+                premature += 1;
             }
-            latency.measured(took);
+            latency.record(took);
         }
-        assert!((1..calls / 1_000).contains(&vain), "{vain}");
-        (0..1_000).for_each(|_| latency.sent_in_vain());
-        assert!(latency.retry_after(0, ms(1), ms(10_000)) < ms(2_000), "patience has an end");
+        assert!((1..calls / 1_000).contains(&premature), "{premature}");
+        (0..1_000).for_each(|_| latency.record_premature_retry());
+        assert!(latency.retry_delay(0, ms(1), ms(10_000)) < ms(2_000), "the margin is bounded");
     }
 }

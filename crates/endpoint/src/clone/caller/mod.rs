@@ -1,23 +1,23 @@
-//! The calls of one endpoint.
+//! Clone caller: the calls of one endpoint to a pool.
 //!
 //! ```text
-//! ask ─▶ route ─┬─ by the element: a random group and filter table ─▶ frames
-//!               └─ past it: to one server, or two                  ─▶ frames
-//! answers ─▶ the first whole one is the call's ─▶ Answered        nobody in time ─▶ Failed
-//! a failure, and another may do better ─▶ to the next at once; the call's answer if nobody does (gRPC A6)
-//! timer ─▶ again, to others; where a server works on it, to that one
+//! start_call ─▶ route ─┬─ through the element: a random group and filter table ─▶ frames
+//!                      └─ past it: to one server, or two                        ─▶ frames
+//! answers ─▶ the first complete one is the call's ─▶ Answered       deadline ─▶ Failed
+//! a failure, if another server may succeed ─▶ hedge at once; the call's answer if no server succeeds (gRPC A6)
+//! timer ─▶ repeat, to other servers; if a server works on the call, to that one
 //! ```
 //!
-//! [`route`] decides who is asked, [`frames`] writes what is sent; [`Purses`] pay for all that is sent beyond one
-//! request for each call; [`Silence`] knows whether the element answers.
+//! [`route`] chooses the servers, [`outgoing`] writes the frames; [`HedgeBudgets`] pay for all requests beyond one for
+//! each call; [`ElementHealth`] records whether the element answers.
 
 mod api;
 mod call;
-mod frames;
+mod element_health;
+mod hedge_budget;
 mod latency;
-mod purse;
+mod outgoing;
 mod route;
-mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -25,121 +25,126 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
-use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, Mutant, mutant};
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, Mutant, mutant};
 
-pub use api::{Answer, Ask, AskError, CallId, CallerConfig, CallerStats, Event, Failure};
+pub use api::{
+    CloneAnswer, CloneCall, CloneCallId, CloneCallerConfig, CloneCallerStats, CloneFailure, Event, StartError,
+};
 
-use super::assembly::{self, Taken};
-use super::draw::Draw;
-use super::{Pool, To};
-use crate::tables::ByNumber;
-use call::{Call, Said, bit};
-use frames::Outgoing;
+use super::assembly::{self, AddOutcome};
+use super::rng::SeededRng;
+use super::{CloneDestination, Pool};
+use crate::tables::FixedHashMap;
+use call::{Call, ServerReply, bit};
+use element_health::ElementHealth;
+use hedge_budget::HedgeBudgets;
 use latency::Latency;
-use purse::Purses;
-use silence::Silence;
+use outgoing::OutgoingRequest;
 
-/// Timers that may be of the past before they are swept out, beyond one for each call.
+/// Obsolete timers, beyond one for each call, before they are removed.
 const STALE_MAX: usize = 1024;
-/// Calls that were sent again and are over, whose other answers are looked out for.
-const STRAYED_MAX: usize = 64;
+/// Repeated and completed calls whose redundant answers are still recognised.
+const RETRIED_MAX: usize = 64;
 
-/// The calls of one endpoint.
+/// Calls of one endpoint to a pool.
 #[derive(Debug)]
-pub struct Caller {
-    config: CallerConfig,
-    /// Servers of the version before: they may still answer.
-    before: Vec<u32>,
-    calls: ByNumber<u32, Call>,
+pub struct CloneCaller {
+    config: CloneCallerConfig,
+    /// Servers of the previous version: they may still answer.
+    previous_servers: Vec<u32>,
+    calls: FixedHashMap<u32, Call>,
     last_seq: u32,
-    /// The next server, where they are asked in turn.
-    turn: u32,
-    draw: Draw,
-    purses: Purses,
-    silence: Silence,
+    /// Index of the last server in round-robin order.
+    last_in_turn: u32,
+    rng: SeededRng,
+    budgets: HedgeBudgets,
+    element: ElementHealth,
     latency: Latency,
-    /// Calls that were sent again, by the attempt that was answered; the last few.
-    strayed: VecDeque<(u32, u8)>,
-    /// By time; those that are not their call's any more are skipped.
+    /// Last calls that were repeated, with the attempt that was answered.
+    retried_elsewhere: VecDeque<(u32, u8)>,
+    /// Timers by time; obsolete ones are skipped.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
-    outgoing: VecDeque<Outgoing>,
+    outgoing: VecDeque<OutgoingRequest>,
     events: VecDeque<Event>,
-    stats: CallerStats,
+    stats: CloneCallerStats,
 }
 
-impl Caller {
-    /// A caller without calls.
+impl CloneCaller {
+    /// Creates a caller without calls.
     #[must_use]
-    pub fn new(now: Instant, config: CallerConfig) -> Self {
+    pub fn new(now: Instant, config: CloneCallerConfig) -> Self {
         Self {
-            before: Vec::new(),
-            calls: ByNumber::default(),
+            previous_servers: Vec::new(),
+            calls: FixedHashMap::default(),
             last_seq: config.last_call,
-            turn: 0,
-            draw: Draw::new(config.seed),
-            purses: Purses::new(now, &config.budgets),
-            silence: Silence::new(config.silent_after, config.probe_every),
+            last_in_turn: 0,
+            rng: SeededRng::new(config.seed),
+            budgets: HedgeBudgets::new(now, &config.budgets),
+            element: ElementHealth::new(config.silent_after, config.probe_every),
             latency: Latency::default(),
-            strayed: VecDeque::new(),
+            retried_elsewhere: VecDeque::new(),
             timers: BinaryHeap::new(),
             outgoing: VecDeque::new(),
             events: VecDeque::new(),
-            stats: CallerStats::default(),
+            stats: CloneCallerStats::default(),
             config,
         }
     }
 
-    /// Makes a call.
+    /// Starts a call.
     ///
     /// # Errors
-    /// [`AskError`].
-    pub fn ask(&mut self, now: Instant, Ask { request, options }: Ask) -> Result<CallId, AskError> {
+    /// [`StartError`].
+    pub fn start_call(
+        &mut self,
+        now: Instant,
+        CloneCall { request, options }: CloneCall,
+    ) -> Result<CloneCallId, StartError> {
         if self.calls.len() >= self.config.calls_max {
-            return Err(AskError::CallsFull(self.config.calls_max));
+            return Err(StartError::CallsFull(self.config.calls_max));
         }
         if self.config.pool.servers.is_empty() {
-            return Err(AskError::NoServers);
+            return Err(StartError::NoServers);
         }
-        let parts = assembly::parts(request.len()).ok_or(AskError::TooLong(request.len()))?;
+        let parts = assembly::parts(request.len()).ok_or(StartError::TooLong(request.len()))?;
         let seq = self.next_seq();
         self.stats.calls += 1;
-        self.purses.pay_in(now, options.purse);
+        self.budgets.add_call(now, options.budget);
         let mut call = Call::new(request, parts, options, now, now + options.deadline);
         self.send_first(now, seq, &mut call);
         self.calls.insert(seq, call);
         self.arm(seq);
-        Ok(CallId(seq))
+        Ok(CloneCallId(seq))
     }
 
-    /// The application does not want an answer any more; nothing is told of the call. Servers that may have it are
-    /// told, once.
-    pub fn give_up(&mut self, call: CallId) {
-        if let Some(given_up) = self.calls.remove(&call.0) {
-            self.cancel_all(call.0, &given_up);
+    /// Cancels a call, which then has no event. Each server that may have the request gets one cancellation.
+    pub fn cancel(&mut self, call: CloneCallId) {
+        if let Some(cancelled_call) = self.calls.remove(&call.0) {
+            self.cancel_all(call.0, &cancelled_call);
         }
     }
 
-    /// The pool is another one. Calls that were sent to servers which are gone are sent again.
-    pub fn pool(&mut self, now: Instant, pool: Pool) {
-        self.before = std::mem::replace(&mut self.config.pool, pool).servers;
-        let (before, servers) = (&self.before, &self.config.pool.servers);
-        let gone: Vec<u32> = before.iter().copied().filter(|server| !servers.contains(server)).collect();
-        if gone.is_empty() {
+    /// Sets the pool. Calls that were sent to servers no longer in it are repeated.
+    pub fn set_pool(&mut self, now: Instant, pool: Pool) {
+        self.previous_servers = std::mem::replace(&mut self.config.pool, pool).servers;
+        let (previous_servers, servers) = (&self.previous_servers, &self.config.pool.servers);
+        let removed: Vec<u32> = previous_servers.iter().copied().filter(|server| !servers.contains(server)).collect();
+        if removed.is_empty() {
             return;
         }
-        let lost = |call: &Call| call.retry_at.is_some() && gone.iter().any(|server| call.has_asked(*server));
+        let lost = |call: &Call| call.retry_at.is_some() && removed.iter().any(|server| call.has_asked(*server));
         let mut again: Vec<u32> = self.calls.iter().filter(|(_, call)| lost(call)).map(|(seq, _)| *seq).collect();
         again.sort_unstable();
         for seq in again {
             if let Some(call) = self.calls.get_mut(&seq) {
                 call.retry_at = Some(now);
-                call.working.retain(|server| !gone.contains(server));
+                call.working.retain(|server| !removed.contains(server));
             }
             self.arm(seq);
         }
     }
 
-    /// Takes a frame. What is none, or not for this process, is counted and dropped.
+    /// Handles a frame. An invalid frame, or one for another process, is counted and dropped.
     pub fn receive(&mut self, now: Instant, frame: &[u8]) {
         let Some(frame) = CloneFrame::new_checked(frame).ok().filter(|frame| self.is_for_us(frame)) else {
             self.stats.ignored += 1;
@@ -147,11 +152,11 @@ impl Caller {
         };
         let (seq, head) = (frame.base().seq(), frame.head());
         if head.switch_id() != 0 {
-            self.silence.heard();
+            self.element.record_answer();
         }
         let Some(call) = self.calls.get_mut(&seq) else {
-            if frame.kind() == Kind::CloneReply && head.part() == 0 {
-                self.redundant(seq, head.attempt());
+            if frame.kind() == FrameKind::CloneReply && head.part() == 0 {
+                self.handle_redundant(seq, head.attempt());
             }
             return;
         };
@@ -159,16 +164,18 @@ impl Caller {
             self.stats.ignored += 1;
             return;
         }
-        if frame.kind() == Kind::CloneWorking {
-            return self.works_on(now, seq, frame.base().src());
+        if frame.kind() == FrameKind::CloneWorking {
+            return self.record_working_server(now, seq, frame.base().src());
         }
-        match call.take(&frame) {
-            Taken::Whole(reply) if head.flags() & CloneFlags::FAILED != 0 && !mutant::on(Mutant::CloneFailureTaken) => {
-                self.set_aside(now, seq, &frame, reply);
+        match call.add_part(&frame) {
+            AddOutcome::Complete(reply)
+                if head.flags() & CloneFlags::FAILED != 0 && !mutant::on(Mutant::CloneFailureTaken) =>
+            {
+                self.handle_failure(now, seq, &frame, reply);
             }
-            Taken::Whole(reply) => self.answered(now, seq, &frame, reply),
-            Taken::Refused => self.stats.ignored += 1,
-            Taken::Part | Taken::Repeat => {}
+            AddOutcome::Complete(reply) => self.handle_answer(now, seq, &frame, reply),
+            AddOutcome::Rejected => self.stats.ignored += 1,
+            AddOutcome::Incomplete | AddOutcome::Duplicate => {}
         }
     }
 
@@ -188,7 +195,7 @@ impl Caller {
                 call.deadline = Instant(u64::MAX);
             }
             let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-            // A failure is given out only when there is nobody else to be asked.
+            // A failure becomes the answer only when no other server can be asked.
             let hedges = due(call.hedge_at) && (call.failure.is_some() || !due(call.retry_at));
             if hedges {
                 self.hedge(now, seq);
@@ -200,7 +207,7 @@ impl Caller {
     }
 
     /// Writes the next frame; `None`: there is none for now.
-    pub fn transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(To, usize)> {
+    pub fn transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(CloneDestination, usize)> {
         loop {
             let next = self.outgoing.front_mut()?;
             let call = self.calls.get(&next.seq);
@@ -213,38 +220,38 @@ impl Caller {
         }
     }
 
-    /// What the application is told next.
-    pub fn event(&mut self) -> Option<Event> {
+    /// Returns the next event.
+    pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When to poll next; it may be early.
+    /// Time of the next poll; it may be early.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// What was done so far.
+    /// Counters of this caller.
     #[must_use]
-    pub const fn stats(&self) -> CallerStats {
+    pub const fn stats(&self) -> CloneCallerStats {
         self.stats
     }
 
-    /// Whether nothing is known of any call.
+    /// Returns whether no call is in progress.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Whether calls go by way of the element: it answers, as far as is known.
+    /// Returns whether calls go through the element: it answers, as far as this caller knows.
     #[must_use]
     pub const fn by_element(&self) -> bool {
-        self.silence.answers()
+        self.element.is_responsive()
     }
 
-    /// The pool as it is known here.
+    /// Pool that the caller knows.
     #[must_use]
-    pub const fn servers(&self) -> &Pool {
+    pub const fn pool(&self) -> &Pool {
         &self.config.pool
     }
 
@@ -260,8 +267,8 @@ impl Caller {
     fn is_for_us(&self, frame: &CloneFrame<&[u8]>) -> bool {
         let base = frame.base();
         let incarnation = base.dst_incarnation() == self.config.incarnation || mutant::on(Mutant::CloneIncarnation);
-        let server = self.config.pool.servers.contains(&base.src()) || self.before.contains(&base.src());
-        matches!(frame.kind(), Kind::CloneReply | Kind::CloneWorking)
+        let server = self.config.pool.servers.contains(&base.src()) || self.previous_servers.contains(&base.src());
+        matches!(frame.kind(), FrameKind::CloneReply | FrameKind::CloneWorking)
             && base.gaid() == self.config.pool.gaid
             && base.dst() == self.config.endpoint
             && base.has(Flags::FROM_SERVER)
@@ -269,118 +276,118 @@ impl Caller {
             && server
     }
 
-    /// A server says that it works on a call.
-    fn works_on(&mut self, now: Instant, seq: u32, server: u32) {
-        let pause = |call: &Call| self.pause(call, 1).max(call.spread(now));
+    /// Handles the report of a server that it works on a call.
+    fn record_working_server(&mut self, now: Instant, seq: u32, server: u32) {
+        let pause = |call: &Call| self.retry_pause(call, 1).max(call.min_pause(now));
         let Some(pause) = self.calls.get(&seq).map(pause) else { return };
         let Some(call) = self.calls.get_mut(&seq) else { return };
         self.stats.working += 1;
-        call.works(server);
+        call.record_working(server);
         call.unanswered = 0;
         call.retry_at = call.retry_at.map(|_| now + pause);
         self.arm(seq);
     }
 
-    /// A call has its answer.
-    fn answered(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
+    /// Completes a call with its answer.
+    fn handle_answer(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
         let twice = mutant::on(Mutant::CloneAnsweredTwice);
         let Some(mut call) = self.calls.remove(&seq) else { return };
         let (head, cloned) = (frame.head(), frame.head().clo() != 0);
         if !cloned {
-            self.pay_back(&mut call, head.attempt());
+            self.refund(&mut call, head.attempt());
         }
         if head.attempt() == 0 {
-            self.latency.measured(now.since(call.made));
+            self.latency.record(now.since(call.started_at));
         }
         if call.options.cancel {
             self.cancel_others(seq, &call, frame);
         }
-        if call.strayed && head.attempt() < call.attempt {
-            self.latency.sent_in_vain();
-        } else if call.strayed {
-            self.strayed.truncate(STRAYED_MAX - 1);
-            self.strayed.push_front((seq, head.attempt()));
+        if call.retried_elsewhere && head.attempt() < call.attempt {
+            self.latency.record_premature_retry();
+        } else if call.retried_elsewhere {
+            self.retried_elsewhere.truncate(RETRIED_MAX - 1);
+            self.retried_elsewhere.push_front((seq, head.attempt()));
         }
-        self.give(now, seq, &call, Said { reply, server: frame.base().src(), cloned });
+        self.complete(now, seq, &call, ServerReply { reply, server: frame.base().src(), cloned });
         if twice {
             self.calls.insert(seq, call);
         }
     }
 
-    /// An answer to a call that had one.
-    fn redundant(&mut self, seq: u32, attempt: u8) {
+    /// Handles an answer to a call that was answered already.
+    fn handle_redundant(&mut self, seq: u32, attempt: u8) {
         self.stats.redundant += 1;
         let late = |(of, answered): &(u32, u8)| *of == seq && *answered != attempt;
-        if let Some(at) = self.strayed.iter().position(late) {
-            self.strayed.remove(at);
-            self.latency.sent_in_vain();
+        if let Some(at) = self.retried_elsewhere.iter().position(late) {
+            self.retried_elsewhere.remove(at);
+            self.latency.record_premature_retry();
         }
     }
 
-    /// A server could not do it. Who else may is asked at once, and whoever works on it is waited for (gRPC A6).
-    fn set_aside(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
+    /// Handles a server's failure: another server is asked at once, or the working servers are awaited (gRPC A6).
+    fn handle_failure(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
         let Some(mut call) = self.calls.remove(&seq) else { return };
         let (attempt, server) = (frame.head().attempt(), frame.base().src());
         let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
-        if call.fails(attempt, Said { reply, server, cloned }) {
+        if call.record_failure(attempt, ServerReply { reply, server, cloned }) {
             self.stats.set_aside += 1;
-            call.works_no_more(server);
+            call.clear_working(server);
             if !cloned {
-                self.pay_back(&mut call, attempt);
+                self.refund(&mut call, attempt);
             }
             if call.may_hedge() {
                 call.hedge_at = Some(now);
             } else if !cloned {
-                self.clone_late(now, seq, &mut call, server);
+                self.ask_another_server(now, seq, &mut call, server);
             }
         }
         let over = call.has_failed() && !call.may_hedge();
         self.calls.insert(seq, call);
-        if over { self.end_as_failed(now, seq) } else { self.arm(seq) }
+        if over { self.complete_with_failure(now, seq) } else { self.arm(seq) }
     }
 
-    /// A call ends with the failure that it has.
-    fn end_as_failed(&mut self, now: Instant, seq: u32) {
+    /// Completes a call with its last failure.
+    fn complete_with_failure(&mut self, now: Instant, seq: u32) {
         if let Some(mut call) = self.calls.remove(&seq)
-            && let Some(said) = call.failure.take()
+            && let Some(reply) = call.failure.take()
         {
-            self.give(now, seq, &call, said);
+            self.complete(now, seq, &call, reply);
         }
     }
 
-    /// What was paid for an attempt's clone is paid back: there was none.
-    fn pay_back(&mut self, call: &mut Call, attempt: u8) {
+    /// Refunds the clone of an attempt that was not cloned.
+    fn refund(&mut self, call: &mut Call, attempt: u8) {
         if call.reserved & bit(attempt) != 0 {
             call.reserved &= !bit(attempt);
-            self.purses.pay_back(call.options.purse);
+            self.budgets.refund(call.options.budget);
         }
     }
 
-    /// A call ends with this answer.
-    fn give(&mut self, now: Instant, seq: u32, call: &Call, answer: Said) {
-        let Said { reply, server, cloned } = answer;
+    /// Completes a call with a reply.
+    fn complete(&mut self, now: Instant, seq: u32, call: &Call, answer: ServerReply) {
+        let ServerReply { reply, server, cloned } = answer;
         self.stats.answered += 1;
         self.stats.cloned += u64::from(cloned);
         let requests = call.requests + u32::from(cloned);
-        let answer = Answer { reply, server, latency: now.since(call.made), cloned, requests };
-        self.events.push_back(Event::Answered(CallId(seq), answer));
+        let answer = CloneAnswer { reply, server, latency: now.since(call.started_at), cloned, requests };
+        self.events.push_back(Event::Answered(CloneCallId(seq), answer));
     }
 
-    /// Nobody answered a call in time.
+    /// Fails a call at its deadline.
     fn fail(&mut self, seq: u32) {
         let Some(call) = self.calls.remove(&seq) else { return };
         self.stats.failed += 1;
         if call.options.cancel {
             self.cancel_all(seq, &call);
         }
-        let failure = Failure::Deadline { after: call.options.deadline, requests: call.requests };
-        self.events.push_back(Event::Failed(CallId(seq), failure));
+        let failure = CloneFailure::Deadline { after: call.options.deadline, requests: call.requests };
+        self.events.push_back(Event::Failed(CloneCallId(seq), failure));
     }
 
-    /// Sets a call's timer.
+    /// Sets the timer of a call.
     fn arm(&mut self, seq: u32) {
         let Some(call) = self.calls.get_mut(&seq) else { return };
-        let next = call.next();
+        let next = call.next_action();
         if next == call.timer {
             return;
         }

@@ -1,38 +1,38 @@
-//! What a server's queue is told and what it tells.
+//! Interface of a server's request queue: configuration, requests and counters.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// Who serves.
+/// Configuration of a server's request queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkerConfig {
-    /// The application.
+pub struct CloneWorkerConfig {
+    /// Id of the application.
     pub gaid: u32,
-    /// This endpoint.
+    /// Endpoint of the server.
     pub endpoint: u32,
-    /// This process's incarnation.
+    /// Incarnation of this process.
     pub incarnation: u32,
-    /// This server's place in the pool.
+    /// Index of this server in the pool.
     pub sid: u16,
-    /// Requests worked on at one time for which it counts as idle: who is beyond counts as one that waits.
+    /// Requests in progress up to which the server counts as idle; those beyond count as waiting.
     pub workers: usize,
-    /// Requests worked on at one time at most, `workers` or more.
+    /// Most requests in progress, at least `workers`.
     pub begun_max: usize,
-    /// Requests that wait at most; others are dropped, and asked again by their callers.
+    /// Most waiting requests; further ones are dropped, and repeated by their callers.
     pub queue_max: usize,
-    /// Requests that have come in part at most; the oldest gives way.
+    /// Most partial requests; another one evicts the oldest.
     pub partial_max: usize,
-    /// Bytes of requests that wait or have come in part, at most.
+    /// Most bytes of waiting and partial requests.
     pub memory_max: usize,
-    /// A request that has come in part is forgotten after this time.
+    /// Time after which a partial request is dropped.
     pub partial_for: Duration,
-    /// Requests of the past that are remembered: a late copy of one is not worked on again.
+    /// Completed requests that are remembered: their late copies are ignored.
     pub remembered: usize,
 }
 
-impl WorkerConfig {
-    /// What suits most servers.
+impl CloneWorkerConfig {
+    /// Creates a configuration with defaults that suit most servers.
     #[must_use]
     pub const fn new(gaid: u32, endpoint: u32, incarnation: u32, sid: u16, workers: usize) -> Self {
         Self {
@@ -51,70 +51,70 @@ impl WorkerConfig {
     }
 }
 
-/// A request that is worked on.
+/// Id of a request in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkId(pub u64);
+pub struct PoolRequestId(pub u64);
 
-/// A request to be worked on.
+/// Request to process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
-    /// For [`super::Worker::finish`].
-    pub id: WorkId,
-    /// Who asks.
+pub struct PoolRequest {
+    /// Id for [`super::CloneWorker::finish`].
+    pub id: PoolRequestId,
+    /// Endpoint of the caller.
     pub caller: u32,
-    /// Time it has waited.
+    /// Time that the request waited.
     pub waited: Duration,
-    /// What is asked.
+    /// Payload of the request.
     pub request: Bytes,
 }
 
-/// What a server's queue came to.
+/// Counters of a server's request queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerStats {
-    /// Requests that came whole and were queued.
+pub struct CloneWorkerStats {
+    /// Complete requests that were queued.
     pub queued: u64,
-    /// Of them, clones.
+    /// Clones among the queued requests.
     pub clones: u64,
-    /// Clones that found others waiting and were dropped (NetClone §3.4).
+    /// Clones dropped because other requests waited (NetClone §3.4).
     pub clones_dropped: u64,
-    /// Requests that were answered.
+    /// Requests answered.
     pub answered: u64,
-    /// Of them, those that could not be done, and that another server may do.
+    /// Requests answered with a failure that another server may avoid.
     pub failed: u64,
-    /// Answers that said that nobody waits (NetClone §5.6.1).
+    /// Answers that reported an empty queue (NetClone §5.6.1).
     pub idle: u64,
-    /// Copies of requests that were there or had been.
+    /// Copies of requests that are in progress or completed.
     pub repeats: u64,
-    /// Requests that were cancelled before they were begun.
+    /// Requests cancelled before they began.
     pub cancelled: u64,
-    /// Times that a caller was told that its request is worked on.
+    /// Reports to callers that their request is in progress.
     pub working: u64,
-    /// Requests that there was no room for.
+    /// Requests dropped because the queue or its memory was full.
     pub overflowed: u64,
-    /// Requests that came in part and were forgotten.
+    /// Partial requests dropped.
     pub expired: u64,
-    /// Frames of no meaning here: forged, damaged, of another incarnation.
+    /// Invalid frames: forged, damaged, or of another incarnation.
     pub ignored: u64,
 }
 
-/// What a failure says of the server.
+/// Cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
-    /// Nothing: the request is what is wrong. Another server's answer is better if one is on its way, that is, if the
-    /// request was cloned; nobody else is asked for one.
+pub enum FailureCause {
+    /// The request is invalid. Another server's answer is preferred if the request was cloned; no further server is
+    /// asked.
     Request,
-    /// Nothing, and the method's policy leaves the call to others all the same (gRPC A6, `nonFatalStatusCodes`).
+    /// The method's policy lets other servers try (gRPC A6, `nonFatalStatusCodes`), although this server is healthy.
     Policy,
-    /// It is the server that could not do it. However soon it says so, it is not taken for idle.
+    /// The server could not process the request. It does not count as idle, however soon it failed.
     Server,
 }
 
-/// Why a request can't be answered.
+/// Error of answering a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FinishError {
-    /// It is not worked on, or not any more.
-    #[error("nobody works on request {}", .0.0)]
-    Unknown(WorkId),
+    /// The request is not in progress.
+    #[error("request {} is not in progress", .0.0)]
+    Unknown(PoolRequestId),
     /// The answer is too long for frames.
     #[error("the answer has {0} bytes, at most {max} travel in frames", max = super::super::MESSAGE_MAX)]
     TooLong(usize),

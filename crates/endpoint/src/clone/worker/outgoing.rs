@@ -1,17 +1,17 @@
-//! What a server sends: answers part by part, and word that a request is worked on.
+//! Outgoing frames of a server: answers in parts, and reports that a request is in progress.
 
 use bytes::Bytes;
 use pathcall_wire::clone::emit;
-use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, Mutant, mutant};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, Mutant, mutant};
 
-use super::super::To;
+use super::super::CloneDestination;
 use super::super::assembly::part_of;
-use super::WorkerConfig;
+use super::CloneWorkerConfig;
 
-/// What of a request's headers its answer repeats (NetClone §3.2).
+/// Fields of a request's headers that its answer repeats (NetClone §3.2).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    /// The version of the pool that its group was drawn under.
+pub(super) struct RequestHeader {
+    /// Version of the pool under which the group was drawn.
     version: u32,
     caller: u32,
     incarnation: u32,
@@ -20,24 +20,24 @@ pub(super) struct Asked {
     clone: CloneRepr,
 }
 
-impl Asked {
-    pub(super) fn of(frame: &CloneFrame<&[u8]>) -> Self {
+impl RequestHeader {
+    pub(super) fn new(frame: &CloneFrame<&[u8]>) -> Self {
         let base = frame.base();
         let clone = frame.head().repr();
-        // What only answers say is not repeated from a request.
+        // Flags that only answers use are not copied from a request.
         let clone = CloneRepr { flags: clone.flags & !CloneFlags::FAILED, ..clone };
         Self {
             version: base.epoch(),
             caller: base.src(),
             incarnation: base.src_incarnation(),
             seq: base.seq(),
-            // What an element has not admitted its caller can't be answered by way of it.
+            // An element that has not admitted the caller cannot pass the answer to it.
             by_element: clone.switch_id != 0 && !base.has(Flags::NOT_ADMITTED),
             clone,
         }
     }
 
-    /// The same of an answer that another server's is better than: no element is to take it for the one that counts.
+    /// Header of a failure: the element must not take it for the answer that counts.
     pub(super) fn failed(self) -> Self {
         let clone = self.clone;
         let cloned = if clone.clo == 0 { 0 } else { CloneFlags::CLONE };
@@ -59,31 +59,31 @@ impl Asked {
     }
 }
 
-/// An answer, or the word that there will be one, whose frames are to be written.
+/// Answer, or report that a request is in progress, whose frames are to be written.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    kind: Kind,
-    asked: Asked,
+pub(super) struct OutgoingAnswer {
+    kind: FrameKind,
+    header: RequestHeader,
     payload: Bytes,
-    /// Requests that waited when it was made: STATE.
+    /// Queue length when the answer was made: STATE.
     state: u16,
     parts: u16,
-    /// The part that is next.
+    /// Next part to write.
     part: u16,
 }
 
-impl Outgoing {
-    pub(super) fn new(kind: Kind, asked: Asked, waiting: usize, payload: Bytes, parts: u16) -> Self {
+impl OutgoingAnswer {
+    pub(super) fn new(kind: FrameKind, header: RequestHeader, waiting: usize, payload: Bytes, parts: u16) -> Self {
         let state = u16::try_from(waiting).unwrap_or(u16::MAX);
-        Self { kind, asked, payload, state, parts, part: 0 }
+        Self { kind, header, payload, state, parts, part: 0 }
     }
 
-    /// Writes the next frame; `None`: all were written.
-    pub(super) fn emit(&mut self, config: &WorkerConfig, out: &mut [u8]) -> Option<(To, usize)> {
+    /// Writes the next frame; `None`: all are written.
+    pub(super) fn emit(&mut self, config: &CloneWorkerConfig, out: &mut [u8]) -> Option<(CloneDestination, usize)> {
         if self.part == self.parts {
             return None;
         }
-        let Asked { version, caller, incarnation, seq, by_element, clone } = self.asked;
+        let RequestHeader { version, caller, incarnation, seq, by_element, clone } = self.header;
         let base = BaseRepr {
             flags: Flags::FROM_SERVER,
             gaid: config.gaid,
@@ -99,7 +99,7 @@ impl Outgoing {
             CloneRepr { sid: config.sid, state: self.state, part: self.part, parts: self.parts, patience: 0, ..clone };
         let payload = part_of(&self.payload, self.part);
         self.part += 1;
-        let to = if by_element { To::Element } else { To::Endpoint(caller) };
+        let to = if by_element { CloneDestination::Element } else { CloneDestination::Endpoint(caller) };
         Some((to, emit(&base, &clone, payload, out)))
     }
 }

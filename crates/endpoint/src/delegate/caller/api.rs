@@ -1,4 +1,4 @@
-//! What a caller is told and what it tells: options, events, failures.
+//! Interface of a delegate caller: options, events, failures and counters.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,55 +6,55 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_wire::delegate::U24;
 
-use super::super::{Context, NodeId, Status, gc_time};
-use super::trace::Tree;
+use super::super::{ContextId, NodeId, Status, gc_time};
+use super::trace::CallTree;
 
-/// Who calls.
+/// Configuration of a delegate caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallerConfig {
-    /// This node's id, another one after every start.
+pub struct DelegateCallerConfig {
+    /// Id of this node, new after every start.
     pub node: NodeId,
-    /// Where this node listens: replies go there (DPC §4.2).
+    /// Address at which this node listens and gets replies (DPC §4.2).
     pub address: SocketAddr,
-    /// Calls at one time at most.
+    /// Most calls in progress.
     pub calls_max: usize,
-    /// Incomplete requests of one call at most, and servers that are known of one.
+    /// Most incomplete requests of one call, and most servers known of one.
     pub requests_max: u32,
 }
 
-impl CallerConfig {
-    /// Usual bounds.
+impl DelegateCallerConfig {
+    /// Creates a configuration with the usual limits.
     #[must_use]
     pub const fn new(node: NodeId, address: SocketAddr) -> Self {
         Self { node, address, calls_max: 1 << 20, requests_max: 1 << 18 }
     }
 }
 
-/// How a call is made.
+/// Options of a delegated call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallOptions {
-    /// Pause between two rounds of pings, and before the first. Most calls should need less (DPC §4.4.3).
+    /// Pause before the first round of pings, and between two rounds. Most calls should take less (DPC §4.4.3).
     pub ping_period: Duration,
-    /// A request that nobody confirmed for so long fails the call; several ping periods, at most
+    /// Time without confirmation of a request after which the call fails; several ping periods, at most
     /// [`CallOptions::TIMEOUT_MAX`].
     pub timeout: Duration,
-    /// The call fails after this time.
+    /// Time after which the call fails.
     pub deadline: Option<Duration>,
     /// Replies that each server may send before the application takes any; a power of two, at most 2^15.
     pub credit: u32,
-    /// Whether servers tell what they did and when (§3.5.2).
+    /// Whether servers report spans for a trace (§3.5.2).
     pub traced: bool,
-    /// Whether servers record what they did, so that the call can be made again until it is complete (§3.5.3).
+    /// Whether servers record their part, so that the call can be repeated until it is complete (§3.5.3).
     pub once: bool,
 }
 
 impl CallOptions {
-    /// The longest time-out: servers keep what they know for half as long again at least, and 2^15 ms at most.
+    /// Longest timeout: servers remember requests for at least 1.5 timeouts, and 2^15 ms at most.
     pub const TIMEOUT_MAX: Duration = Duration::from_millis((1 << 15) * 2 / 3);
 
-    /// The code of the time for which servers keep what they know: half as long again as the time-out, for
-    /// clocks that differ (DPC §4.4.4).
+    /// Code of the time for which servers remember requests: 1.5 timeouts, to allow for clocks that differ
+    /// (DPC §4.4.4).
     pub(super) fn gc_code(&self) -> u8 {
         let time = self.timeout.saturating_mul(3) / 2;
         (0..15).find(|code| gc_time(*code) >= time).unwrap_or(15)
@@ -65,9 +65,9 @@ impl CallOptions {
     }
 }
 
-/// Each field by a method.
+/// Setters, one for each field.
 impl CallOptions {
-    /// Those of most calls.
+    /// Creates options with the defaults.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -129,39 +129,39 @@ impl Default for CallOptions {
     }
 }
 
-/// Why a call failed.
+/// Failure of a delegated call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// A server said so.
+    /// A server reported a failure.
     #[error("{}", .0.message)]
     Server(Status),
-    /// Nobody confirmed that a request is worked on.
+    /// A request was not confirmed to be in progress.
     #[error(
         "a request was not confirmed to be in progress for {millis} ms: has a server or the connection to it failed?"
     )]
     Unconfirmed {
-        /// The call's time-out.
+        /// Timeout of the call.
         millis: u64,
     },
-    /// A request is done but what it led to did not come.
-    #[error("a reply was sent but has not come for {millis} ms: has a connection failed?")]
+    /// A request is done, but one of its messages did not arrive.
+    #[error("a reply was sent but has not arrived for {millis} ms: has a connection failed?")]
     Lost {
-        /// The call's time-out.
+        /// Timeout of the call.
         millis: u64,
     },
-    /// The first server is not there.
-    #[error("nobody is at {0}")]
+    /// The first server is unreachable.
+    #[error("nothing listens at {0}")]
     Unreachable(SocketAddr),
-    /// It took too long.
-    #[error("the call took longer than it may")]
+    /// The call exceeded its deadline.
+    #[error("the call exceeded its deadline")]
     Deadline,
-    /// A manifest announces more than a call may have.
-    #[error("the call has more than {0} requests that are not done")]
+    /// A manifest announces more requests than a call may have.
+    #[error("the call has more than {0} unfinished requests")]
     TooLarge(u32),
 }
 
 impl CallFailure {
-    /// The failure as a status of gRPC.
+    /// Status of gRPC for this failure.
     #[must_use]
     pub fn status(&self) -> Status {
         let code = match self {
@@ -174,76 +174,75 @@ impl CallFailure {
     }
 }
 
-/// How a call ended.
+/// Outcome of a delegated call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// All requests are done, and all their replies are there.
+pub enum CallOutcome {
+    /// All requests are done, and all replies have arrived.
     Complete,
-    /// It failed. Servers that still work on it are told to stop.
+    /// The call failed. Servers that still work on the call are stopped.
     Failed(CallFailure),
-    /// It was aborted by [`Caller::abort`](super::Caller::abort). `confirmed`: every server has said that it has
-    /// stopped.
+    /// The call was aborted by [`DelegateCaller::abort`](super::DelegateCaller::abort).
     Aborted {
-        /// Whether no server works on it any more, for sure.
+        /// Whether every server has confirmed that it stopped.
         confirmed: bool,
     },
 }
 
-/// Fig. 3.1's status of a call.
+/// Status of a call (DPC Fig. 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallStatus {
-    /// Replies are missing, or it is not known whether there are any.
+    /// Replies are missing, or may be missing.
     InProgress,
-    /// The call has ended, and its end was an event; or it was never opened.
+    /// The call has ended, which was reported by an event; or it was never opened.
     Ended,
 }
 
-/// What the caller tells its application.
+/// Event of a caller for its application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallerEvent {
-    /// A reply.
+    /// A reply arrived.
     Reply {
-        /// Of which call.
-        call: Context,
-        /// Who sent it, for [`Caller::consumed`](super::Caller::consumed).
-        from: Option<Context>,
-        /// The item.
+        /// Call of the reply.
+        call: ContextId,
+        /// Context of the sender, for [`DelegateCaller::record_consumed`](super::DelegateCaller::record_consumed).
+        from: Option<ContextId>,
+        /// Payload of the reply.
         item: Bytes,
     },
-    /// The call's end; nothing comes after it, but its trace.
+    /// A call ended; only its trace may follow.
     Ended {
-        /// Which call.
-        call: Context,
-        /// How.
-        outcome: Outcome,
+        /// Call that ended.
+        call: ContextId,
+        /// Outcome of the call.
+        outcome: CallOutcome,
     },
-    /// What servers did for a traced call.
+    /// The trace of a call is complete.
     Trace {
-        /// Which call.
-        call: Context,
-        /// Who did what, when.
-        tree: Tree,
+        /// Traced call.
+        call: ContextId,
+        /// Spans of the call.
+        tree: CallTree,
     },
 }
 
-/// Why a request can't be sent.
+/// Error of opening a call or sending a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
+pub enum SendRequestError {
     /// The call has ended.
     #[error("the call has ended")]
     Ended,
-    /// There are too many calls.
-    #[error("{0} calls are in progress, as many as may be")]
+    /// Too many calls are in progress.
+    #[error("too many calls in progress: {0}, the most allowed")]
     CallsFull(usize),
     /// The call has too many requests.
-    #[error("a call has at most {} requests of its caller", U24::MAX)]
+    #[error("a caller sends at most {} requests in one call", U24::MAX)]
     TooMany,
 }
 
-/// What a caller has done.
+/// Counters of a delegate caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CallerStats {
-    /// Calls that ended complete.
+pub struct DelegateCallerStats {
+    /// Calls that completed.
     pub complete: u64,
     /// Calls that failed.
     pub failed: u64,
@@ -251,6 +250,6 @@ pub struct CallerStats {
     pub aborted: u64,
     /// Pings sent.
     pub pings: u64,
-    /// Messages of no meaning here: of calls that have ended, repeats, forged ones.
+    /// Messages ignored: of ended calls, repeated, or forged.
     pub ignored: u64,
 }

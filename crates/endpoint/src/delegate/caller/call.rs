@@ -1,31 +1,31 @@
-//! One call: how far it is, and what is known of it.
+//! State of one delegated call.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use pathcall_wire::delegate::message::ended_code;
-use pathcall_wire::delegate::{Flags, Request};
+use pathcall_wire::delegate::{DelegateFlags, DelegateRequest};
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::table::Timers;
-use super::super::{Context, NodeId, micros};
+use super::super::context_map::Timers;
+use super::super::{ContextId, NodeId, micros};
 use super::CallOptions;
 use super::completion::Completion;
-use super::rounds::Rounds;
+use super::ping_rounds::PingRounds;
 use super::trace::Spans;
 
-/// How far a call is.
+/// Phase of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
     Open,
-    /// It has failed and may be made again.
+    /// Failed, and can be repeated.
     Retryable,
-    /// Servers are being told to stop; `told`: the application knows that the call has ended.
+    /// The servers are being stopped; `reported`: the end of the call was reported to the application.
     Aborting {
         since: Instant,
-        told: bool,
+        reported: bool,
     },
-    /// Over; spans may come until then.
+    /// Ended; spans may arrive until this time.
     Traced {
         until: Instant,
     },
@@ -33,25 +33,25 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Call {
-    pub(super) id: Context,
+    pub(super) id: ContextId,
     pub(super) options: CallOptions,
-    /// See [`CallOptions::gc_code`].
+    /// Code of the time for which servers remember requests, see [`CallOptions::gc_code`].
     pub(super) gc: u8,
     pub(super) opened: Instant,
     pub(super) deadline: Option<Instant>,
     pub(super) state: State,
     pub(super) completion: Completion,
-    pub(super) rounds: Rounds,
+    pub(super) rounds: PingRounds,
     pub(super) spans: Option<Spans>,
-    /// The caller's own requests, kept if they may be sent again.
+    /// Requests of the caller itself, kept if they may be sent again.
     pub(super) sent: Vec<(SocketAddr, Bytes)>,
     pub(super) requests: u32,
-    /// What it is set for among the timers.
+    /// Time of its present timer.
     pub(super) timer: Option<Instant>,
 }
 
 impl Call {
-    /// Has itself looked at in time.
+    /// Sets the timer for the next action.
     pub(super) fn arm(&mut self, timers: &mut Timers) {
         let next = match self.state {
             State::Open => self.deadline.into_iter().fold(self.rounds.next(), Instant::min),
@@ -62,12 +62,19 @@ impl Call {
         timers.set(&mut self.timer, self.id, next);
     }
 
-    /// The head of the `number`th request.
-    pub(super) fn request(&self, now: Instant, number: u32, oldest: u32, reply: SocketAddr, node: NodeId) -> Request {
+    /// Head of the `number`th request.
+    pub(super) fn request(
+        &self,
+        now: Instant,
+        number: u32,
+        oldest: u32,
+        reply: SocketAddr,
+        node: NodeId,
+    ) -> DelegateRequest {
         let (traced, once) = (self.options.traced, self.options.once);
         let oldest = if mutant::on(Mutant::DelegateEndedTooSoon) { self.id.number() } else { oldest };
-        Request {
-            flags: if traced { Flags::TRACED } else { 0 } | if once { Flags::ONCE } else { 0 },
+        DelegateRequest {
+            flags: if traced { DelegateFlags::TRACED } else { 0 } | if once { DelegateFlags::ONCE } else { 0 },
             call: self.id,
             request: self.id.request(number).inherited(0),
             depth: 0,

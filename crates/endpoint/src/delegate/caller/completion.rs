@@ -1,122 +1,122 @@
-//! Which replies there are and which are there (DPC §4.3).
+//! Completion of a call: expected and received requests and replies (DPC §4.3).
 //!
-//! Each context that a call went through says by its manifest how many requests and responses it sent; each
-//! request has a manifest, or is done with one response. A call is complete when no request that anybody sent
-//! lacks either, and no response is missing: counts of both are kept, so that nothing is looked through.
+//! Each context that a call passed through reports in its manifest how many requests and responses it sent; a request
+//! is done when its manifest or its sole response has arrived. A call is complete when no request and no response is
+//! missing. Both are counted, so that completion needs no search.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pathcall_wire::delegate::{Branch, Ids, Manifest, Response};
+use pathcall_wire::delegate::{Branch, DelegateResponse, RequestManifest, ResponseId};
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::numbers::Numbers;
-use super::super::{Context, Peer};
+use super::super::number_set::NumberSet;
+use super::super::{ContextId, PeerNode};
 
-/// What one context sent, as far as it is known.
+/// Messages of one context, as far as they are known.
 #[derive(Debug)]
-pub(super) struct Sender {
-    /// Requests and responses, once its manifest is there.
+pub(super) struct ContextProgress {
+    /// Numbers of requests and responses, once the manifest has arrived.
     declared: Option<(u32, u32)>,
-    /// Its requests that are done.
-    resolved: Numbers,
-    /// Its responses that are there.
-    got: Numbers,
-    /// Where it is.
+    /// Requests that are done.
+    resolved: NumberSet,
+    /// Responses that have arrived.
+    received: NumberSet,
+    /// Address of the server.
     pub(super) server: Option<SocketAddr>,
-    /// When anything last came of it.
-    heard: Instant,
+    /// Time of its last message.
+    last_message_at: Instant,
     consumed: u32,
     granted: u32,
-    /// Responses that it says it has sent, and since when it does.
-    said: (u32, Instant),
-    /// Its requests up to this number are looked after.
-    watched: u32,
+    /// Number of responses that it reported as sent, and the time of the report.
+    reported: (u32, Instant),
+    /// Requests up to this number are watched by the ping rounds.
+    watched_up_to: u32,
 }
 
-/// Why a response is not taken.
+/// Reason for refusing a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// It came before, or says what can't be.
+pub(super) enum ResponseError {
+    /// The response is a repeat, or inconsistent.
     Ignored,
-    /// More is missing than may be.
+    /// More requests are missing than a call may have.
     TooLarge,
 }
 
-/// Requests that a response shows to be done: that which it answers, and that of its manifest.
+/// Requests that a response completes: the one that it answers, and the one of its manifest.
 pub(super) type Resolved = [Option<Branch>; 2];
 
-/// What is known of a call's tree.
+/// Requests and responses of a call, by context.
 #[derive(Debug)]
 pub(super) struct Completion {
-    /// The call's own context, and what the caller sent.
-    id: Context,
-    own: Sender,
-    /// The others.
-    senders: BTreeMap<Context, Sender>,
-    /// Requests that were declared and are not done.
+    /// Context of the call itself, and the messages of the caller.
+    id: ContextId,
+    own: ContextProgress,
+    /// Messages of the other contexts.
+    senders: BTreeMap<ContextId, ContextProgress>,
+    /// Declared requests that are not done.
     missing_requests: u64,
-    /// Responses that were declared and are not there.
+    /// Declared responses that have not arrived.
     missing_responses: u64,
-    /// Requests answered by one response, which is awaited: since when, and from where.
+    /// Requests with a sole response that has not arrived: time of the report, and server.
     awaited: BTreeMap<Branch, (Instant, SocketAddr)>,
 }
 
 impl Completion {
-    pub(super) fn new(now: Instant, id: Context) -> Self {
-        let own = Sender { declared: Some((0, 0)), ..Sender::new(now) };
+    pub(super) fn new(now: Instant, id: ContextId) -> Self {
+        let own = ContextProgress { declared: Some((0, 0)), ..ContextProgress::new(now) };
         let (senders, awaited) = (BTreeMap::new(), BTreeMap::new());
         Self { id, own, senders, missing_requests: 0, missing_responses: 0, awaited }
     }
 
-    /// The caller sends its `number`th request.
+    /// Expects the `number`th request of the caller to be done.
     pub(super) fn expect_own(&mut self, number: u32) {
         self.own.declared = Some((number, 0));
         self.missing_requests += 1;
     }
 
-    /// Whether everything is there.
+    /// Returns whether all requests are done and all responses have arrived.
     pub(super) fn is_complete(&self) -> bool {
         let responses = self.missing_responses == 0 || mutant::on(Mutant::DelegateResponsesUncounted);
         self.missing_requests == 0 && responses
     }
 
-    /// Takes a response; which requests it shows to be done.
+    /// Handles a response; returns the requests that it completes.
     pub(super) fn response(
         &mut self,
         now: Instant,
-        from: Peer,
-        response: &Response,
+        from: PeerNode,
+        response: &DelegateResponse,
         once: bool,
         requests_max: u32,
-    ) -> Result<Resolved, Refused> {
+    ) -> Result<Resolved, ResponseError> {
         let mut resolved = [None; 2];
         match response.id {
-            Ids::Sole(branch) => {
+            ResponseId::Sole(branch) => {
                 if !self.resolve(now, branch) {
-                    return Err(Refused::Ignored);
+                    return Err(ResponseError::Ignored);
                 }
                 resolved[0] = Some(branch);
             }
-            Ids::Numbered(context, number) => {
-                // A node answers under its own name; what is recorded has that of the process before a restart.
+            ResponseId::Numbered(context, number) => {
+                // A node uses its own id; a recorded response has the id of the process before a restart.
                 let sender = response.again.filter(|_| once).unwrap_or(context.node());
                 if sender != from.node && !mutant::on(Mutant::DelegateStrangerHeard) {
-                    return Err(Refused::Ignored);
+                    return Err(ResponseError::Ignored);
                 }
-                // More than it declared can't be; who has the caller's own context can't answer.
+                // No response exceeds the declared number, and none comes from the caller's own context.
                 if context == self.id {
-                    return Err(Refused::Ignored);
+                    return Err(ResponseError::Ignored);
                 }
-                let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
+                let sender = self.senders.entry(context).or_insert_with(|| ContextProgress::new(now));
                 if sender.declared.is_some_and(|(_, responses)| number > responses) {
-                    return Err(Refused::Ignored);
+                    return Err(ResponseError::Ignored);
                 }
-                if !sender.got.insert(number) && !mutant::on(Mutant::DelegateResponseTwice) {
-                    return Err(Refused::Ignored);
+                if !sender.received.insert(number) && !mutant::on(Mutant::DelegateResponseTwice) {
+                    return Err(ResponseError::Ignored);
                 }
-                sender.heard = now;
+                sender.last_message_at = now;
                 sender.server = Some(from.address);
                 if sender.declared.is_some() {
                     self.missing_responses = self.missing_responses.saturating_sub(1);
@@ -128,35 +128,35 @@ impl Completion {
         {
             resolved[1] = Some(manifest.request);
         }
-        if self.is_larger_than(requests_max) { Err(Refused::TooLarge) } else { Ok(resolved) }
+        if self.exceeds_request_limit(requests_max) { Err(ResponseError::TooLarge) } else { Ok(resolved) }
     }
 
-    /// Whether more requests are not done, or more servers are known, than may be.
-    pub(super) fn is_larger_than(&self, requests_max: u32) -> bool {
+    /// Returns whether more requests are unfinished, or more servers known, than a call may have.
+    pub(super) fn exceeds_request_limit(&self, requests_max: u32) -> bool {
         self.missing_requests > u64::from(requests_max) || self.senders.len() as u64 >= 4 * u64::from(requests_max)
     }
 
-    /// Takes a manifest; whether it says something new.
-    pub(super) fn declare(&mut self, now: Instant, manifest: &Manifest) -> bool {
-        let &Manifest { request, context, requests, responses, server } = manifest;
+    /// Handles a manifest; returns whether it is new.
+    pub(super) fn declare(&mut self, now: Instant, manifest: &RequestManifest) -> bool {
+        let &RequestManifest { request, context, requests, responses, server } = manifest;
         let known = self.sender(context).is_some_and(|sender| sender.declared.is_some());
         if known || self.is_resolved(request) {
             return false;
         }
-        let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
-        (sender.declared, sender.server, sender.heard) = (Some((requests, responses)), Some(server), now);
+        let sender = self.senders.entry(context).or_insert_with(|| ContextProgress::new(now));
+        (sender.declared, sender.server, sender.last_message_at) = (Some((requests, responses)), Some(server), now);
         self.missing_requests += u64::from(requests - sender.resolved.up_to(requests));
-        self.missing_responses += u64::from(responses - sender.got.up_to(responses));
+        self.missing_responses += u64::from(responses - sender.received.up_to(responses));
         self.resolve(now, request);
         true
     }
 
-    /// A request is done; whether that is new.
+    /// Marks a request as done; returns whether that is new.
     fn resolve(&mut self, now: Instant, branch: Branch) -> bool {
         let (context, number) = (branch.context(), branch.number());
         let sender = match context == self.id {
             true => &mut self.own,
-            false => self.senders.entry(context).or_insert_with(|| Sender::new(now)),
+            false => self.senders.entry(context).or_insert_with(|| ContextProgress::new(now)),
         };
         if sender.declared.is_some_and(|(requests, _)| number > requests) || !sender.resolved.insert(number) {
             return false;
@@ -168,40 +168,40 @@ impl Completion {
         true
     }
 
-    /// Whether a request is done.
+    /// Returns whether a request is done.
     pub(super) fn is_resolved(&self, branch: Branch) -> bool {
         self.sender(branch.context()).is_some_and(|sender| sender.resolved.contains(branch.number()))
     }
 
-    /// The server there has answered a request by one response, which is on its way.
-    pub(super) fn answered(&mut self, now: Instant, branch: Branch, server: SocketAddr) {
+    /// Records that a server has answered a request by a sole response, which is in flight.
+    pub(super) fn await_sole_response(&mut self, now: Instant, branch: Branch, server: SocketAddr) {
         if !self.is_resolved(branch) {
             self.awaited.entry(branch).or_insert((now, server));
         }
     }
 
-    /// A server says where it is, and how many responses it has sent.
-    pub(super) fn said(&mut self, now: Instant, context: Context, server: SocketAddr, responses: u32) {
+    /// Records the address of a server, and how many responses it has sent.
+    pub(super) fn record_report(&mut self, now: Instant, context: ContextId, server: SocketAddr, responses: u32) {
         if context == self.id || context.number() == 0 {
             return;
         }
-        let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
+        let sender = self.senders.entry(context).or_insert_with(|| ContextProgress::new(now));
         sender.server = Some(server);
-        if responses > sender.said.0 {
-            sender.said = (responses, now);
+        if responses > sender.reported.0 {
+            sender.reported = (responses, now);
         }
     }
 
-    /// A server says that it sent so many requests; up to which number they are looked after already.
-    pub(super) fn watched(&mut self, context: Context, requests: u32) -> u32 {
+    /// Records the number of requests that a server sent; returns up to which number they were watched before.
+    pub(super) fn mark_watched(&mut self, context: ContextId, requests: u32) -> u32 {
         let own = (context == self.id).then_some(&mut self.own);
         let Some(sender) = own.or_else(|| self.senders.get_mut(&context)) else { return 0 };
-        let before = sender.watched;
-        sender.watched = before.max(requests);
+        let before = sender.watched_up_to;
+        sender.watched_up_to = before.max(requests);
         before
     }
 
-    /// Requests that were declared and are not done.
+    /// Declared requests that are not done.
     pub(super) fn incomplete(&self) -> impl Iterator<Item = Branch> + '_ {
         std::iter::once((&self.id, &self.own)).chain(&self.senders).flat_map(|(context, sender)| {
             let requests = sender.declared.map_or(0, |(requests, _)| requests);
@@ -209,27 +209,28 @@ impl Completion {
         })
     }
 
-    /// Where the server is that has this context, if it is known.
-    pub(super) fn server(&self, context: Context) -> Option<SocketAddr> {
+    /// Address of the server with this context, if it is known.
+    pub(super) fn server(&self, context: ContextId) -> Option<SocketAddr> {
         self.sender(context)?.server
     }
 
-    fn sender(&self, context: Context) -> Option<&Sender> {
+    fn sender(&self, context: ContextId) -> Option<&ContextProgress> {
         if context == self.id { Some(&self.own) } else { self.senders.get(&context) }
     }
 
-    /// Whether a response has been missing since before `since`.
-    pub(super) fn lost(&self, since: Instant) -> bool {
-        let missing = |sender: &Sender| {
-            let (responses, at) = sender.declared.map_or(sender.said, |(_, responses)| (responses, sender.heard));
-            sender.heard.max(at) < since && sender.got.up_to(responses) < responses
+    /// Returns whether a response has been missing since before `since`.
+    pub(super) fn is_response_lost(&self, since: Instant) -> bool {
+        let missing = |sender: &ContextProgress| {
+            let (responses, at) =
+                sender.declared.map_or(sender.reported, |(_, responses)| (responses, sender.last_message_at));
+            sender.last_message_at.max(at) < since && sender.received.up_to(responses) < responses
         };
-        // Nobody answers in the caller's own context.
+        // No server answers in the caller's own context.
         self.senders.values().any(missing) || self.awaited.values().any(|(at, _)| *at < since)
     }
 
-    /// The application has taken a response; up to which number its sender may send, if that changes.
-    pub(super) fn consumed(&mut self, from: Context, initial: u32) -> Option<(SocketAddr, u32)> {
+    /// Records that the application took a response; returns up to which number its sender may send, if that changes.
+    pub(super) fn record_consumed(&mut self, from: ContextId, initial: u32) -> Option<(SocketAddr, u32)> {
         let sender = self.senders.get_mut(&from)?;
         sender.consumed = sender.consumed.saturating_add(1);
         let granted = sender.granted.max(initial);
@@ -243,57 +244,58 @@ impl Completion {
         Some((sender.server?, sender.granted))
     }
 
-    /// Up to which number a context may send, if it was granted more than the first few.
-    pub(super) fn granted(&self, context: Context) -> Option<u32> {
+    /// Number up to which a context may send, if it was granted more than the initial credit.
+    pub(super) fn granted(&self, context: ContextId) -> Option<u32> {
         self.senders.get(&context).map(|sender| sender.granted).filter(|granted| *granted > 0)
     }
 
-    /// A long message from there is on its way.
-    pub(super) fn alive(&mut self, now: Instant, address: SocketAddr) {
+    /// Restarts the timeouts of a server, because a long message from it is in flight.
+    pub(super) fn restart_timeouts(&mut self, now: Instant, address: SocketAddr) {
         for sender in self.senders.values_mut().filter(|sender| sender.server == Some(address)) {
-            sender.heard = now;
+            sender.last_message_at = now;
         }
         for (at, _) in self.awaited.values_mut().filter(|(_, server)| *server == address) {
             *at = now;
         }
     }
 
-    /// For so long nobody heard anything.
-    pub(super) fn stood_still(&mut self, now: Instant, time: Duration) {
-        let senders = self.senders.values_mut().flat_map(|sender| [&mut sender.heard, &mut sender.said.1]);
+    /// Moves the times of last messages forward by the time in which this process stood still.
+    pub(super) fn exclude_standstill(&mut self, now: Instant, time: Duration) {
+        let senders =
+            self.senders.values_mut().flat_map(|sender| [&mut sender.last_message_at, &mut sender.reported.1]);
         let awaited = self.awaited.values_mut().map(|(at, _)| at);
-        senders.chain(awaited).for_each(|heard| *heard = now.min(*heard + time));
+        senders.chain(awaited).for_each(|last_message_at| *last_message_at = now.min(*last_message_at + time));
     }
 
-    /// The call is made again: what is missing has time anew.
-    pub(super) fn again(&mut self, now: Instant) {
-        self.own.watched = 0;
-        self.senders.values_mut().for_each(|sender| (sender.heard, sender.watched) = (now, 0));
+    /// Restarts all timeouts, because the call is repeated.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.own.watched_up_to = 0;
+        self.senders.values_mut().for_each(|sender| (sender.last_message_at, sender.watched_up_to) = (now, 0));
         self.awaited.clear();
     }
 }
 
-impl Sender {
+impl ContextProgress {
     fn new(now: Instant) -> Self {
-        let (resolved, got) = (Numbers::default(), Numbers::default());
+        let (resolved, received) = (NumberSet::default(), NumberSet::default());
         Self {
             declared: None,
             resolved,
-            got,
+            received,
             server: None,
-            heard: now,
+            last_message_at: now,
             consumed: 0,
             granted: 0,
-            said: (0, now),
-            watched: 0,
+            reported: (0, now),
+            watched_up_to: 0,
         }
     }
 }
 
-/// The context that a response counts in.
-pub(super) fn sender(response: &Response) -> Option<Context> {
+/// Context in which a response is counted.
+pub(super) fn sender(response: &DelegateResponse) -> Option<ContextId> {
     match response.id {
-        Ids::Numbered(context, _) => Some(context),
-        Ids::Sole(_) => None,
+        ResponseId::Numbered(context, _) => Some(context),
+        ResponseId::Sole(_) => None,
     }
 }

@@ -1,80 +1,83 @@
-//! The calls of a node.
+//! Delegate caller: the calls of one node.
 //!
 //! ```text
 //! open() ─▶ send() … ─▶ Reply, Reply, … ─▶ Ended: Complete, Failed or Aborted
 //!                         └ consumed(): servers may send more
 //! ```
 //!
-//! `completion` knows when all replies are there; `rounds` asks, if that takes long, whoever works on the
-//! rest, and stops them once the call has failed or is aborted; [`trace`] puts the spans of a traced call
-//! together. A call takes what comes in the order in which it comes.
+//! `completion` decides when all replies have arrived; `ping_rounds` asks, if that takes long, the servers of the
+//! remaining requests, and stops them once the call has failed or is aborted; [`trace`] assembles the spans of a traced
+//! call. Messages of a call are handled in the order of their arrival.
 
 mod api;
 mod call;
 mod completion;
-mod rounds;
+mod ping_rounds;
 pub mod trace;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::{Grant, Message, U24, parse};
+use pathcall_wire::delegate::{DelegateMessage, ResponseGrant, U24, parse};
 use pathcall_wire::{Instant, Mutant, mutant};
 
-pub use api::{CallFailure, CallOptions, CallStatus, CallerConfig, CallerEvent, CallerStats, Outcome, SendError};
+pub use api::{
+    CallFailure, CallOptions, CallOutcome, CallStatus, CallerEvent, DelegateCallerConfig, DelegateCallerStats,
+    SendRequestError,
+};
 
-use super::table::{ByContext, Timers, is_crowded};
-use super::{Context, Outbox, Peer, Status};
+use super::context_map::{ContextMap, Timers, is_mostly_obsolete};
+use super::{ContextId, MessageOutbox, PeerNode, Status};
 use call::{Call, State};
 use completion::Completion;
-use rounds::Rounds;
+use ping_rounds::PingRounds;
 use trace::Spans;
 
-/// Calls have this bit clear: it is set in the contexts of the node's worker.
-const NUMBERS: u32 = (1 << 31) - 1;
+/// Mask of call numbers: the remaining bit marks the contexts of the node's worker.
+const NUMBER_MASK: u32 = (1 << 31) - 1;
 
-/// The calls of a node.
+/// Calls of one node.
 #[derive(Debug)]
-pub struct Caller {
-    config: CallerConfig,
+pub struct DelegateCaller {
+    config: DelegateCallerConfig,
     last_number: u32,
-    calls: ByContext<Box<Call>>,
-    /// Calls in the order in which they began, the oldest of which is told to servers; some are over.
-    begun: VecDeque<Context>,
+    calls: ContextMap<Box<Call>>,
+    /// Calls in the order of their start, including some ended calls; requests report the oldest one to the servers.
+    call_order: VecDeque<ContextId>,
     timers: Timers,
     events: VecDeque<CallerEvent>,
-    stats: CallerStats,
+    stats: DelegateCallerStats,
 }
 
-impl Caller {
-    /// A caller without calls.
+impl DelegateCaller {
+    /// Creates a caller without calls.
     #[must_use]
-    pub fn new(config: CallerConfig) -> Self {
+    pub fn new(config: DelegateCallerConfig) -> Self {
         Self {
             config,
             last_number: 0,
-            calls: ByContext::default(),
-            begun: VecDeque::new(),
+            calls: ContextMap::default(),
+            call_order: VecDeque::new(),
             timers: Timers::default(),
             events: VecDeque::new(),
-            stats: CallerStats::default(),
+            stats: DelegateCallerStats::default(),
         }
     }
 
-    /// Begins a call.
+    /// Opens a call.
     ///
     /// # Errors
-    /// [`SendError::CallsFull`].
-    pub fn open(&mut self, now: Instant, options: CallOptions) -> Result<Context, SendError> {
+    /// [`SendRequestError::CallsFull`].
+    pub fn open(&mut self, now: Instant, options: CallOptions) -> Result<ContextId, SendRequestError> {
         if self.calls.len() >= self.config.calls_max {
-            return Err(SendError::CallsFull(self.config.calls_max));
+            return Err(SendRequestError::CallsFull(self.config.calls_max));
         }
         let timeout = options.timeout.min(CallOptions::TIMEOUT_MAX);
         let options = CallOptions { timeout, ..options };
         let id = loop {
-            self.last_number = self.last_number.wrapping_add(1) & NUMBERS;
-            let id = Context::new(self.config.node, self.last_number);
+            self.last_number = self.last_number.wrapping_add(1) & NUMBER_MASK;
+            let id = ContextId::new(self.config.node, self.last_number);
             if self.last_number != 0 && !self.calls.contains_key(&id) {
                 break id;
             }
@@ -87,7 +90,7 @@ impl Caller {
             deadline: options.deadline.map(|time| now + time),
             state: State::Open,
             completion: Completion::new(now, id),
-            rounds: Rounds::new(now, &options),
+            rounds: PingRounds::new(now, &options),
             spans: options.traced.then(|| Spans::new(now)),
             sent: Vec::new(),
             requests: 0,
@@ -95,36 +98,36 @@ impl Caller {
         });
         call.arm(&mut self.timers);
         self.calls.insert(id, call);
-        self.begun.push_back(id);
-        if is_crowded(self.begun.len(), self.calls.len()) {
-            self.begun.retain(|id| self.calls.contains_key(id));
+        self.call_order.push_back(id);
+        if is_mostly_obsolete(self.call_order.len(), self.calls.len()) {
+            self.call_order.retain(|id| self.calls.contains_key(id));
         }
         Ok(id)
     }
 
-    /// Sends a request as part of a call; there may be several. A call is complete as soon as all that were sent
-    /// are: whoever sends several does so before the next message is handled, or while others are under way.
+    /// Sends a request as part of a call; there may be several. A call completes as soon as all requests sent so far
+    /// are done: several requests must be sent before the next message is handled, or while others are in progress.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendRequestError`].
     pub fn send(
         &mut self,
         now: Instant,
-        call: Context,
+        call: ContextId,
         to: SocketAddr,
         request: Bytes,
-        out: &mut dyn Outbox,
-    ) -> Result<(), SendError> {
+        out: &mut dyn MessageOutbox,
+    ) -> Result<(), SendRequestError> {
         let oldest = self.oldest().unwrap_or(call).number();
         let (address, node) = (self.config.address, self.config.node);
-        let open = self.calls.get_mut(&call).filter(|call| call.state == State::Open).ok_or(SendError::Ended)?;
+        let open = self.calls.get_mut(&call).filter(|call| call.state == State::Open).ok_or(SendRequestError::Ended)?;
         if open.requests >= U24::MAX {
-            return Err(SendError::TooMany);
+            return Err(SendRequestError::TooMany);
         }
         open.requests += 1;
         let branch = call.request(open.requests);
         open.completion.expect_own(open.requests);
-        open.rounds.sent(now, branch, to);
+        open.rounds.add_request(now, branch, to);
         if open.options.once {
             open.sent.push((to, request.clone()));
         }
@@ -133,45 +136,51 @@ impl Caller {
         Ok(())
     }
 
-    /// The application has taken a reply: its sender may send another one.
-    pub fn consumed(&mut self, call: Context, from: Option<Context>, out: &mut dyn Outbox) {
+    /// Records that the application took a reply: its sender may send another one.
+    pub fn record_consumed(&mut self, call: ContextId, from: Option<ContextId>, out: &mut dyn MessageOutbox) {
         let Some((open, from)) = self.calls.get_mut(&call).zip(from) else { return };
         let initial = 1 << open.options.credit_code();
         if open.state == State::Open
-            && let Some((to, responses)) = open.completion.consumed(from, initial)
+            && let Some((to, responses)) = open.completion.record_consumed(from, initial)
         {
-            out.send(to, &Grant { call, context: from, responses }.encode(), &Bytes::new());
+            out.send(to, &ResponseGrant { call, context: from, responses }.encode(), &Bytes::new());
         }
     }
 
-    /// Gives a call up: servers are told to stop (DPC §4.5). [`CallerEvent::Ended`] says when they have, also of a
-    /// call that has failed and could be made again.
-    pub fn abort(&mut self, now: Instant, call: Context, out: &mut dyn Outbox) {
+    /// Aborts a call and stops its servers (DPC §4.5). [`CallerEvent::Ended`] reports when all servers have stopped,
+    /// also for a failed call that could be repeated.
+    pub fn abort(&mut self, now: Instant, call: ContextId, out: &mut dyn MessageOutbox) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         if matches!(open.state, State::Open | State::Retryable) {
-            open.state = State::Aborting { since: now, told: false };
-            open.rounds.begin_to_stop(now);
+            open.state = State::Aborting { since: now, reported: false };
+            open.rounds.start_stopping(now);
             self.round(now, call, out);
-            self.settle(now, call);
+            self.end_if_done(now, call);
         }
     }
 
-    /// Makes a call again that failed and is to be done exactly once: the same requests, under the same ids.
+    /// Repeats a failed exactly-once call: the same requests, with the same ids.
     ///
     /// # Errors
-    /// [`SendError::Ended`]: there is none that could be made again.
-    pub fn retry(&mut self, now: Instant, call: Context, out: &mut dyn Outbox) -> Result<(), SendError> {
+    /// [`SendRequestError::Ended`]: there is no call that can be repeated.
+    pub fn retry(
+        &mut self,
+        now: Instant,
+        call: ContextId,
+        out: &mut dyn MessageOutbox,
+    ) -> Result<(), SendRequestError> {
         let oldest = self.oldest().unwrap_or(call).number();
         let (address, node) = (self.config.address, self.config.node);
-        let again = self.calls.get_mut(&call).filter(|call| call.state == State::Retryable).ok_or(SendError::Ended)?;
+        let again =
+            self.calls.get_mut(&call).filter(|call| call.state == State::Retryable).ok_or(SendRequestError::Ended)?;
         again.state = State::Open;
         again.deadline = again.options.deadline.map(|time| now + time);
-        again.rounds = Rounds::new(now, &again.options);
-        again.completion.again(now);
+        again.rounds = PingRounds::new(now, &again.options);
+        again.completion.restart(now);
         for (index, (to, payload)) in again.sent.clone().into_iter().enumerate() {
             let number = index as u32 + 1;
             if !again.completion.is_resolved(call.request(number)) {
-                again.rounds.sent(now, call.request(number), to);
+                again.rounds.add_request(now, call.request(number), to);
             }
             out.send(to, &again.request(now, number, oldest, address, node).encode(), &payload);
         }
@@ -179,76 +188,75 @@ impl Caller {
         Ok(())
     }
 
-    /// The transport is in the middle of a long message from or to this address: what is awaited from there is
-    /// confirmed.
-    pub fn alive(&mut self, now: Instant, address: SocketAddr) {
+    /// Confirms all requests at an address, because the transport is transferring a long message from or to it.
+    pub fn restart_timeouts(&mut self, now: Instant, address: SocketAddr) {
         for call in self.calls.values_mut() {
-            call.rounds.alive(now, address);
-            call.completion.alive(now, address);
+            call.rounds.restart_timeouts(now, address);
+            call.completion.restart_timeouts(now, address);
         }
     }
 
-    /// The transport knows that a message of this caller was not delivered, and never will be.
-    pub fn undelivered(&mut self, now: Instant, to: SocketAddr, message: &[u8], out: &mut dyn Outbox) {
-        if let Ok((Message::Request(request), _)) = parse(message) {
+    /// Handles a message of this caller that the transport certainly did not deliver.
+    pub fn undelivered(&mut self, now: Instant, to: SocketAddr, message: &[u8], out: &mut dyn MessageOutbox) {
+        if let Ok((DelegateMessage::Request(request), _)) = parse(message) {
             self.fail(now, request.call, CallFailure::Unreachable(to), out);
         }
     }
 
-    /// Fig. 3.1's `status`; how a call ended is an event.
+    /// Status of a call (DPC Fig. 3.1); its outcome is an event.
     #[must_use]
-    pub fn status(&self, call: Context) -> CallStatus {
+    pub fn status(&self, call: ContextId) -> CallStatus {
         let open = self.calls.get(&call).is_some_and(|call| call.state == State::Open);
         if open { CallStatus::InProgress } else { CallStatus::Ended }
     }
 
-    /// Takes a message. What is no message for a caller is counted and dropped.
-    pub fn handle(&mut self, now: Instant, from: Peer, message: &Bytes, out: &mut dyn Outbox) {
+    /// Handles a message. A message that is not for a caller is counted and dropped.
+    pub fn handle(&mut self, now: Instant, from: PeerNode, message: &Bytes, out: &mut dyn MessageOutbox) {
         let Ok((parsed, payload)) = parse(message) else {
             self.stats.ignored += 1;
             return;
         };
         let id = match parsed {
-            Message::Response(response) => response.call,
-            Message::Fault(fault) => fault.call,
-            Message::Pong(pong, _) => pong.call,
-            Message::Span(span) => span.call,
-            _ => Context::default(),
+            DelegateMessage::Response(response) => response.call,
+            DelegateMessage::Fault(fault) => fault.call,
+            DelegateMessage::Pong(pong, _) => pong.call,
+            DelegateMessage::Span(span) => span.call,
+            _ => ContextId::default(),
         };
-        // What comes before a call is made again comes once more then.
+        // Messages that arrive before a call is repeated are sent again then.
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.state != State::Retryable) else {
             self.stats.ignored += 1;
             return;
         };
         match parsed {
-            Message::Response(response) => {
+            DelegateMessage::Response(response) => {
                 let item = message.slice(payload..);
                 let taken = call.completion.response(now, from, &response, call.options.once, self.config.requests_max);
                 let Ok(resolved) = taken else {
-                    return self.refused(now, id, taken.err(), out);
+                    return self.handle_refused(now, id, taken.err(), out);
                 };
-                resolved.into_iter().flatten().for_each(|branch| call.rounds.done(branch));
+                resolved.into_iter().flatten().for_each(|branch| call.rounds.remove(branch));
                 if !response.null && matches!(call.state, State::Open) {
                     let from = completion::sender(&response);
                     self.events.push_back(CallerEvent::Reply { call: id, from, item });
                 }
             }
-            Message::Fault(fault) if call.state == State::Open => {
+            DelegateMessage::Fault(fault) if call.state == State::Open => {
                 let text = String::from_utf8_lossy(&message[payload..]).into_owned();
                 self.fail(now, id, CallFailure::Server(Status::new(fault.code, text)), out);
             }
-            Message::Pong(pong, addresses) => self.pong(now, from, &pong, addresses, out),
-            Message::Span(span) => {
+            DelegateMessage::Pong(pong, addresses) => self.pong(now, from, &pong, addresses, out),
+            DelegateMessage::Span(span) => {
                 let label = String::from_utf8_lossy(&message[payload..]).into_owned();
                 call.spans.iter_mut().for_each(|spans| spans.add(now, span.span, from.address, &label));
             }
             _ => self.stats.ignored += 1,
         }
-        self.settle(now, id);
+        self.end_if_done(now, id);
     }
 
     /// Does what is due at `now`.
-    pub fn poll(&mut self, now: Instant, out: &mut dyn Outbox) {
+    pub fn poll(&mut self, now: Instant, out: &mut dyn MessageOutbox) {
         while let Some((at, id)) = self.timers.due(now) {
             let Some(call) = self.calls.get_mut(&id).filter(|call| call.timer == Some(at)) else { continue };
             call.timer = None;
@@ -259,92 +267,98 @@ impl Caller {
                 State::Open | State::Aborting { .. } if call.rounds.next() <= now => self.round(now, id, out),
                 _ => {}
             }
-            self.settle(now, id);
+            self.end_if_done(now, id);
             self.arm(id);
         }
     }
 
-    /// When to poll next.
+    /// Time of the next poll.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// What the application is told next.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<CallerEvent> {
         self.events.pop_front()
     }
 
-    /// What was done so far.
+    /// Counters of this caller.
     #[must_use]
-    pub fn stats(&self) -> CallerStats {
+    pub fn stats(&self) -> DelegateCallerStats {
         self.stats
     }
 
-    /// Calls that are known: in progress, being stopped, to be made again, or waiting for their traces.
+    /// Calls in memory: in progress, being stopped, to be repeated, or waiting for their traces.
     #[must_use]
     pub fn known(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether nothing is known of any call: all have ended, and nobody works on them.
+    /// Returns whether no state of any call is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.begun.is_empty() && self.timers.is_empty()
+        self.calls.is_empty() && self.call_order.is_empty() && self.timers.is_empty()
     }
 
-    /// A response that was not taken.
-    fn refused(&mut self, now: Instant, id: Context, why: Option<completion::Refused>, out: &mut dyn Outbox) {
+    /// Handles a refused response.
+    fn handle_refused(
+        &mut self,
+        now: Instant,
+        id: ContextId,
+        error: Option<completion::ResponseError>,
+        out: &mut dyn MessageOutbox,
+    ) {
         self.stats.ignored += 1;
-        if why == Some(completion::Refused::TooLarge) {
+        if error == Some(completion::ResponseError::TooLarge) {
             self.fail(now, id, CallFailure::TooLarge(self.config.requests_max), out);
         }
     }
 
-    /// Ends a call with a failure; those who still work on it are told to stop.
-    fn fail(&mut self, now: Instant, id: Context, failure: CallFailure, out: &mut dyn Outbox) {
+    /// Ends a call with a failure, and stops its servers.
+    fn fail(&mut self, now: Instant, id: ContextId, failure: CallFailure, out: &mut dyn MessageOutbox) {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.state == State::Open) else { return };
         self.stats.failed += 1;
-        self.events.push_back(CallerEvent::Ended { call: id, outcome: Outcome::Failed(failure) });
+        self.events.push_back(CallerEvent::Ended { call: id, outcome: CallOutcome::Failed(failure) });
         if call.options.once {
             call.state = State::Retryable;
             return;
         }
         if mutant::on(Mutant::DelegateFailureUntold) {
-            return self.over(now, id);
+            return self.end(now, id);
         }
-        call.state = State::Aborting { since: now, told: true };
-        call.rounds.begin_to_stop(now);
+        call.state = State::Aborting { since: now, reported: true };
+        call.rounds.start_stopping(now);
         self.round(now, id, out);
-        self.settle(now, id);
+        self.end_if_done(now, id);
     }
 
-    /// Ends a call if there is nothing more to wait for.
-    fn settle(&mut self, now: Instant, id: Context) {
+    /// Ends a call if nothing is missing any more.
+    fn end_if_done(&mut self, now: Instant, id: ContextId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let complete = call.completion.is_complete();
         match call.state {
             State::Open if complete && call.requests > 0 => {
                 self.stats.complete += 1;
-                self.events.push_back(CallerEvent::Ended { call: id, outcome: Outcome::Complete });
-                self.over(now, id);
+                self.events.push_back(CallerEvent::Ended { call: id, outcome: CallOutcome::Complete });
+                self.end(now, id);
             }
-            State::Aborting { since, told } => {
+            State::Aborting { since, reported } => {
                 let (stopped, confirmed) = call.rounds.stopped(&call.completion);
                 let late = now.since(since) >= call.options.timeout;
                 if !(complete || stopped || late) {
                     return;
                 }
-                if !told {
+                if !reported {
                     let confirmed = complete || stopped && confirmed;
                     self.stats.aborted += 1;
-                    let outcome = Outcome::Aborted { confirmed };
+                    let outcome = CallOutcome::Aborted { confirmed };
                     self.events.push_back(CallerEvent::Ended { call: id, outcome });
                 }
-                self.over(now, id);
+                self.end(now, id);
             }
             State::Traced { until } => {
-                if until <= now || call.spans.as_ref().is_none_or(|spans| spans.all_there(id, call.requests)) {
+                if until <= now || call.spans.as_ref().is_none_or(|spans| spans.is_complete(id, call.requests)) {
                     self.forget(id);
                 }
             }
@@ -352,43 +366,43 @@ impl Caller {
         }
     }
 
-    /// Nothing of a call is awaited but its trace.
-    fn over(&mut self, now: Instant, id: Context) {
+    /// Ends a call, except for its trace.
+    fn end(&mut self, now: Instant, id: ContextId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         if call.spans.is_none() {
             return self.forget(id);
         }
         call.state = State::Traced { until: now + call.options.timeout };
         call.arm(&mut self.timers);
-        self.settle(now, id);
+        self.end_if_done(now, id);
     }
 
-    fn forget(&mut self, id: Context) {
+    fn forget(&mut self, id: ContextId) {
         let Some(call) = self.calls.remove(&id) else { return };
         if let Some(spans) = call.spans {
             self.events.push_back(CallerEvent::Trace { call: id, tree: spans.tree(id, call.requests) });
         }
         if self.calls.is_empty() {
-            self.begun.clear();
+            self.call_order.clear();
         }
         let calls = &self.calls;
-        self.timers.tidy(calls.len(), |at, id| calls.get(&id).is_some_and(|call| call.timer == Some(at)));
+        self.timers.remove_obsolete(calls.len(), |at, id| calls.get(&id).is_some_and(|call| call.timer == Some(at)));
     }
 
-    /// The oldest call that servers may have to do with.
-    fn oldest(&mut self) -> Option<Context> {
-        while let Some(id) = self.begun.front() {
+    /// Oldest call that servers may be working on.
+    fn oldest(&mut self) -> Option<ContextId> {
+        while let Some(id) = self.call_order.front() {
             let over = self.calls.get(id).is_none_or(|call| matches!(call.state, State::Traced { .. }));
             if !over {
                 return Some(*id);
             }
-            self.begun.pop_front();
+            self.call_order.pop_front();
         }
         None
     }
 
-    /// Sets a call's timer.
-    fn arm(&mut self, id: Context) {
+    /// Sets the timer of a call.
+    fn arm(&mut self, id: ContextId) {
         if let Some(call) = self.calls.get_mut(&id) {
             call.arm(&mut self.timers);
         }

@@ -1,7 +1,7 @@
-//! Who did what for a call, and when (DPC §3.5.2).
+//! Trace of a call: the spans of its requests (DPC §3.5.2).
 //!
-//! Each server sends one span for each request of a traced call; no clock is compared with another: a span
-//! begins at the call's age that its request carried, which counts the time at servers but not on the way.
+//! Each server sends one span for each request of a traced call. No two clocks are compared: a span begins at the age
+//! of the call that its request carried, which includes the time at servers but not the time in flight.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,51 +11,51 @@ use std::time::Duration;
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::parts::SpanPartRepr;
 
-use super::super::{Context, RequestId};
+use super::super::{ContextId, RequestId};
 
-/// Spans of a call that are kept at most.
+/// Most spans of a call in memory.
 const SPANS_MAX: usize = 1 << 16;
 
-/// What one server did.
+/// Span of one request at one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// The request that it worked on.
+pub struct CallSpan {
+    /// Request that the server processed.
     pub request: RequestId,
-    /// The context in which it did: the node is the server's.
-    pub context: Context,
-    /// Where the server is.
+    /// Context of the execution; its node is the server.
+    pub context: ContextId,
+    /// Address of the server.
     pub server: SocketAddr,
-    /// What the server calls it: the method, say.
+    /// Label by the server: the method, for example.
     pub label: String,
-    /// How old the call was when the request came, without the time on the way.
+    /// Age of the call when the request arrived, without the time in flight.
     pub begin: Duration,
-    /// Time until work on it began.
+    /// Time until the request was begun.
     pub waited: Duration,
-    /// Time of work on it.
-    pub ran: Duration,
-    /// Requests that it sent on.
+    /// Run time of the handler.
+    pub run_time: Duration,
+    /// Requests that it delegated.
     pub requests: u32,
     /// Responses that it sent.
     pub responses: u32,
-    /// When the caller heard of it, after the call's begin.
-    pub heard: Duration,
+    /// Time from the start of the call until the span arrived.
+    pub arrived_after: Duration,
 }
 
-/// Who did what for a call.
+/// Tree of the spans of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tree {
-    /// Spans, each after the one whose request led to it, with its depth.
-    pub spans: Vec<(usize, Span)>,
-    /// Whether none is missing: spans are not sent again when they are lost.
-    pub whole: bool,
+pub struct CallTree {
+    /// Spans with their depths, each after the span whose request led to it.
+    pub spans: Vec<(usize, CallSpan)>,
+    /// Whether no span is missing: lost spans are not sent again.
+    pub complete: bool,
 }
 
-/// The spans of a call that came.
+/// Spans of a call that have arrived.
 #[derive(Debug)]
 pub(super) struct Spans {
     opened: Instant,
-    by_request: BTreeMap<RequestId, Span>,
-    /// Requests that they say were sent on.
+    by_request: BTreeMap<RequestId, CallSpan>,
+    /// Number of requests that the spans report as delegated.
     sent_on: u64,
 }
 
@@ -68,9 +68,20 @@ impl Spans {
         let SpanPartRepr { request, context, age, waited, ran, requests, responses } = span;
         let time = |micros: u32| Duration::from_micros(micros.into());
         if self.by_request.len() < SPANS_MAX {
-            let (begin, waited, ran) = (time(age), time(waited), time(ran));
-            let (label, heard) = (label.to_owned(), now.since(self.opened));
-            let span = Span { request, context, server, label, begin, waited, ran, requests, responses, heard };
+            let (begin, waited, run_time) = (time(age), time(waited), time(ran));
+            let (label, arrived_after) = (label.to_owned(), now.since(self.opened));
+            let span = CallSpan {
+                request,
+                context,
+                server,
+                label,
+                begin,
+                waited,
+                run_time,
+                requests,
+                responses,
+                arrived_after,
+            };
             self.sent_on += u64::from(requests);
             if let Some(repeated) = self.by_request.insert(request, span) {
                 self.sent_on -= u64::from(repeated.requests);
@@ -78,22 +89,22 @@ impl Spans {
         }
     }
 
-    /// Whether none is missing.
-    pub(super) fn all_there(&self, call: Context, requests: u32) -> bool {
-        // As many as requests that were sent: that is soon seen, and nearly says it.
-        self.by_request.len() as u64 >= u64::from(requests) + self.sent_on && self.tree(call, requests).whole
+    /// Returns whether no span is missing.
+    pub(super) fn is_complete(&self, call: ContextId, requests: u32) -> bool {
+        // The count of spans equals the count of sent requests: a cheap check that is nearly sufficient.
+        self.by_request.len() as u64 >= u64::from(requests) + self.sent_on && self.tree(call, requests).complete
     }
 
-    /// The tree under a call's own requests.
-    pub(super) fn tree(&self, call: Context, requests: u32) -> Tree {
-        let mut tree = Tree { spans: Vec::new(), whole: true };
+    /// Builds the tree under the call's own requests.
+    pub(super) fn tree(&self, call: ContextId, requests: u32) -> CallTree {
+        let mut tree = CallTree { spans: Vec::new(), complete: true };
         let mut next: Vec<_> = (1..=requests).rev().map(|number| (0, call.request(number).inherited(0))).collect();
         while let Some((depth, request)) = next.pop() {
             let Some(span) = self.by_request.get(&request) else {
-                tree.whole = false;
+                tree.complete = false;
                 continue;
             };
-            // One request and no response: it has inherited the branch, unless it left before that was known.
+            // One request and no response: it inherited the branch, unless it left before that was known.
             let chained = request.branch().inherited(request.seq().saturating_add(1));
             let children = span.requests.min(SPANS_MAX as u32);
             if span.requests == 1 && self.by_request.contains_key(&chained) {
@@ -103,7 +114,7 @@ impl Spans {
             }
             tree.spans.push((depth, span.clone()));
             if tree.spans.len() > SPANS_MAX {
-                tree.whole = false;
+                tree.complete = false;
                 break;
             }
         }
@@ -111,14 +122,14 @@ impl Spans {
     }
 }
 
-impl fmt::Display for Tree {
+impl fmt::Display for CallTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (depth, span) in &self.spans {
-            let Span { server, label, begin, waited, ran, requests, responses, .. } = span;
+            let CallSpan { server, label, begin, waited, run_time, requests, responses, .. } = span;
             let indent = depth * 2;
-            write!(f, "{:indent$}{begin:>10.3?} {server} {label}: waited {waited:.3?}, ran {ran:.3?}", "")?;
+            write!(f, "{:indent$}{begin:>10.3?} {server} {label}: waited {waited:.3?}, ran {run_time:.3?}", "")?;
             writeln!(f, ", {requests} requests, {responses} replies")?;
         }
-        if self.whole { Ok(()) } else { writeln!(f, "spans are missing") }
+        if self.complete { Ok(()) } else { writeln!(f, "spans are missing") }
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker is told and what it tells: its bounds, work, events.
+//! Interface of a delegate worker: configuration, requests, events and counters.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,52 +7,52 @@ use bytes::Bytes;
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::U24;
 
-use super::super::{Context, NodeId, RequestId};
+use super::super::{ContextId, NodeId, RequestId};
 
-/// Which waiting request is worked on next (DPC §7.5.2).
+/// Order in which waiting requests are processed (DPC §7.5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
-    /// That of the call of which the fewest were begun since it has requests here, so that a call with many leaves a share
-    /// to each of the others; of one call the one that came first.
+pub enum RequestOrder {
+    /// Fair share among calls: the next request is one of the call with the fewest begun requests, counted since the
+    /// call has requests at this server. Within a call: order of arrival.
     #[default]
-    Share,
-    /// The one that came first.
+    FairShare,
+    /// Order of arrival.
     Arrival,
-    /// That of the oldest call.
+    /// Oldest call first.
     OldestCall,
 }
 
-/// How a worker works.
+/// Configuration of a delegate worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkerConfig {
-    /// This node's id, another one after every start.
+pub struct DelegateWorkerConfig {
+    /// Id of this node, new after every start.
     pub node: NodeId,
-    /// Where this node listens.
+    /// Address at which this node listens.
     pub address: SocketAddr,
-    /// Which request is next.
-    pub order: Order,
-    /// A message is held for the manifest at most for this long.
+    /// Order of waiting requests.
+    pub order: RequestOrder,
+    /// Longest time for which a message is held for the manifest.
     pub flush: Duration,
-    /// Servers that a request goes through at most: a cycle ends there.
+    /// Most servers that a request passes through, which ends cycles.
     pub depth_max: u8,
-    /// Requests that are known at one time at most, those included that are done and may be asked about.
+    /// Most requests in memory, including completed ones that may be asked about.
     pub executions_max: usize,
-    /// Bytes of requests that wait to be worked on at most; what would make it more is refused.
+    /// Most bytes of waiting requests; a request that would exceed them is refused.
     pub queued_max: usize,
-    /// For how long it is remembered that a call was aborted, so that late requests of it are not begun.
+    /// Time for which an aborted call is remembered, so that its late requests are not begun.
     pub aborted_for: Duration,
-    /// A handler that does nothing for so long counts as stalled (§4.4.5).
+    /// Time of inactivity after which a handler counts as stalled (§4.4.5).
     pub stall: Option<Duration>,
 }
 
-impl WorkerConfig {
-    /// Usual bounds.
+impl DelegateWorkerConfig {
+    /// Creates a configuration with the usual limits.
     #[must_use]
     pub const fn new(node: NodeId, address: SocketAddr) -> Self {
         Self {
             node,
             address,
-            order: Order::Share,
+            order: RequestOrder::FairShare,
             flush: Duration::from_millis(1),
             depth_max: 64,
             executions_max: 1 << 20,
@@ -63,95 +63,97 @@ impl WorkerConfig {
     }
 }
 
-/// A request for the application.
+/// Delegated request for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
-    /// Its execution: names it in all that follows.
-    pub execution: Context,
-    /// The call.
-    pub call: Context,
-    /// Which request of it.
+pub struct DelegatedRequest {
+    /// Context of its execution, which identifies it in all further calls.
+    pub execution: ContextId,
+    /// Call of the request.
+    pub call: ContextId,
+    /// Id of the request within the call.
     pub request: RequestId,
-    /// What is asked for.
+    /// Payload of the request.
     pub payload: Bytes,
-    /// By when it has to be done.
+    /// Deadline of the request.
     pub deadline: Option<Instant>,
-    /// Servers that it went through before.
+    /// Number of servers that it passed through before.
     pub depth: u8,
-    /// Whether effect and [`super::record::Record`] have to become durable together before [`super::Worker::release`].
+    /// Whether effect and [`super::record::RequestRecord`] have to become durable together before
+    /// [`super::DelegateWorker::release`].
     pub once: bool,
     /// Whether the call is traced.
     pub traced: bool,
 }
 
-/// Why work on a request should stop.
+/// Reason for aborting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbortReason {
-    /// Its caller says so.
+    /// The caller aborted it.
     Caller,
-    /// Its caller has not asked for it for so long that it must be gone, or have given the call up.
+    /// The caller has not asked for it for so long that it must be gone, or have abandoned the call.
     Orphaned,
-    /// The call's time is over.
+    /// The deadline has passed.
     Deadline,
     /// The call has ended, or failed.
     Ended,
-    /// The caller can't be reached.
+    /// The caller is unreachable.
     Unreachable,
 }
 
-/// What a worker tells its application.
+/// Event of a worker for its application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerEvent {
-    /// Stop working on this: nothing that it sends goes anywhere any more.
+    /// A request was aborted: messages that its handler still sends are discarded.
     Aborted {
-        /// Which.
-        execution: Context,
-        /// Why.
+        /// Execution of the request.
+        execution: ContextId,
+        /// Reason for the abort.
         reason: AbortReason,
     },
     /// Replies that waited for a grant have left.
     Granted {
-        /// Whose.
-        execution: Context,
+        /// Execution of the request.
+        execution: ContextId,
     },
-    /// The record of this request will not be needed any more: its call has ended, and all calls of its caller
-    /// before it. Who deletes records stores the call's id of the last one, for [`super::Worker::restore_ended`].
-    Forget {
-        /// The call.
-        call: Context,
-        /// Which request.
+    /// The record of a request is obsolete: its call has ended, and so have all earlier calls of its caller. The
+    /// application that deletes the record stores the id of the last such call, for
+    /// [`super::DelegateWorker::restore_ended`].
+    RecordObsolete {
+        /// Call of the request.
+        call: ContextId,
+        /// Id of the request.
         request: RequestId,
     },
 }
 
-/// Why something can't be done for a request.
+/// Error of an action of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum WorkError {
-    /// It was aborted, has failed, is finished or was never there.
-    #[error("the request is not worked on any more")]
-    Gone,
-    /// The call goes through too many servers; it has failed now.
-    #[error("the call went through {0} servers, as many as it may: is there a cycle?")]
+pub enum ExecutionError {
+    /// The request was aborted, has failed, is finished, or never existed.
+    #[error("the request is no longer in progress")]
+    Ended,
+    /// The call passes through too many servers; it has failed now.
+    #[error("the call passed through {0} servers, the most allowed: is there a cycle?")]
     Depth(u8),
-    /// No more fit in a manifest; it has failed now.
+    /// A manifest cannot count more messages; the call has failed now.
     #[error("a request leads to at most {} requests and as many replies", U24::MAX)]
     TooMany,
 }
 
-/// What a worker has done.
+/// Counters of a delegate worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerStats {
+pub struct DelegateWorkerStats {
     /// Requests accepted.
     pub requests: u64,
-    /// Requests that came again and were not worked on again.
+    /// Requests that arrived again and were not begun again.
     pub repeats: u64,
-    /// Messages that were refused: from another node than they say, or of no meaning here.
+    /// Messages refused: from another node than they claim, or invalid.
     pub refused: u64,
-    /// Requests that were not begun because their call was aborted.
+    /// Requests not begun because their call was aborted.
     pub late: u64,
     /// Responses without content that were sent.
     pub nulls: u64,
-    /// Requests whose work was aborted.
+    /// Requests aborted while in progress.
     pub aborted: u64,
     /// Pongs sent.
     pub pongs: u64,

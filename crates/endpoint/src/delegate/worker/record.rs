@@ -1,59 +1,59 @@
-//! What a request led to, for doing it exactly once with the application's help (DPC §3.5.3).
+//! Records of exactly-once requests, which the application stores (DPC §3.5.3).
 //!
 //! ```text
-//! finish() ─▶ Record ─▶ durable together with the effect ─▶ release() ─▶ all messages leave
-//! after a restart: restore(record); when the request comes again they leave again, the same ones
+//! finish() ─▶ RequestRecord ─▶ durable together with the effect ─▶ release() ─▶ all messages leave
+//! after a restart: restore(record); when the request arrives again, the same messages leave again
 //! ```
 //!
-//! Nothing leaves before it is durable: a server that dies before has done nothing, one that dies after says
-//! again what it said. So a call that fails is made again by its caller, under its id, until it is complete.
+//! No message leaves before the record is durable: a server that crashes before has done nothing, a server that crashes
+//! after repeats its messages. So the caller repeats a failed call, under the same id, until it is complete.
 
 use std::net::SocketAddr;
 
 use bytes::{Buf, Bytes};
 use pathcall_wire::Instant;
-use pathcall_wire::delegate::{Context, Message, Request, RequestId, Response, parse};
+use pathcall_wire::delegate::{ContextId, DelegateMessage, DelegateRequest, DelegateResponse, RequestId, parse};
 
-use super::super::Outbox;
-use super::Worker;
-use super::execution::{Execution, Form, Phase};
+use super::super::MessageOutbox;
+use super::DelegateWorker;
+use super::execution::{Execution, Phase, ResultForm};
 
-/// A message that was sent, or will be.
+/// Message that was sent, or will be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Packet {
+pub(super) struct RecordedMessage {
     to: SocketAddr,
     head: Bytes,
     payload: Bytes,
 }
 
-/// What a request led to: all that is needed to say it again.
+/// Record of a request: all its messages, to send them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// The call.
-    pub call: Context,
-    /// Which request of it.
+pub struct RequestRecord {
+    /// Call of the request.
+    pub call: ContextId,
+    /// Id of the request within the call.
     pub request: RequestId,
-    context: Context,
+    context: ContextId,
     reply: SocketAddr,
-    form: Form,
+    form: ResultForm,
     responses: u32,
     sent_to: Vec<SocketAddr>,
-    packets: Vec<Packet>,
+    recorded: Vec<RecordedMessage>,
 }
 
-/// Bytes that are no record.
+/// Error of decoding a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes are not a record of a delegated request")]
-pub struct NoRecord {
-    /// How many there were.
+pub struct InvalidRecord {
+    /// Number of bytes.
     pub len: usize,
 }
 
-/// Version of a record's bytes.
+/// Version of the encoding.
 const VERSION: u8 = 1;
 
-impl Record {
-    /// As it is stored.
+impl RequestRecord {
+    /// Encodes the record for storage.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -65,8 +65,8 @@ impl Record {
         out.extend(self.responses.to_be_bytes());
         out.extend((self.sent_to.len() as u32).to_be_bytes());
         self.sent_to.iter().for_each(|to| put_text(&mut out, *to));
-        out.extend((self.packets.len() as u32).to_be_bytes());
-        for Packet { to, head, payload } in &self.packets {
+        out.extend((self.recorded.len() as u32).to_be_bytes());
+        for RecordedMessage { to, head, payload } in &self.recorded {
             put_text(&mut out, *to);
             for part in [head, payload] {
                 out.extend((part.len() as u32).to_be_bytes());
@@ -76,13 +76,13 @@ impl Record {
         out
     }
 
-    /// From what was stored.
+    /// Decodes a stored record.
     ///
     /// # Errors
-    /// [`NoRecord`].
-    pub fn from_bytes(bytes: Bytes) -> Result<Self, NoRecord> {
+    /// [`InvalidRecord`].
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, InvalidRecord> {
         let len = bytes.len();
-        read(bytes).ok_or(NoRecord { len })
+        read(bytes).ok_or(InvalidRecord { len })
     }
 }
 
@@ -92,16 +92,18 @@ fn put_text(out: &mut Vec<u8>, address: SocketAddr) {
     out.extend(text.as_bytes());
 }
 
-fn read(mut bytes: Bytes) -> Option<Record> {
+fn read(mut bytes: Bytes) -> Option<RequestRecord> {
     if take(&mut bytes, 1)?[0] != VERSION {
         return None;
     }
-    let call = Context::from_be_bytes(*take(&mut bytes, 10)?.first_chunk()?);
+    let call = ContextId::from_be_bytes(*take(&mut bytes, 10)?.first_chunk()?);
     let request = RequestId::from_be_bytes(*take(&mut bytes, 14)?.first_chunk()?);
-    let context = Context::from_be_bytes(*take(&mut bytes, 10)?.first_chunk()?);
+    let context = ContextId::from_be_bytes(*take(&mut bytes, 10)?.first_chunk()?);
     let reply = address(&mut bytes)?;
-    let form = [Form::Manifest, Form::Sole, Form::Chained].into_iter().nth(take(&mut bytes, 1)?[0].into())?;
-    let (responses, mut sent_to, mut packets) = (number(&mut bytes)?, Vec::new(), Vec::new());
+    let form = [ResultForm::Manifest, ResultForm::Sole, ResultForm::Chained]
+        .into_iter()
+        .nth(take(&mut bytes, 1)?[0].into())?;
+    let (responses, mut sent_to, mut recorded) = (number(&mut bytes)?, Vec::new(), Vec::new());
     for _ in 0..number(&mut bytes)? {
         sent_to.push(address(&mut bytes)?);
     }
@@ -109,9 +111,9 @@ fn read(mut bytes: Bytes) -> Option<Record> {
         let to = address(&mut bytes)?;
         let mut part = || number(&mut bytes).and_then(|len| take(&mut bytes, len as usize));
         let (head, payload) = (part()?, part()?);
-        packets.push(Packet { to, head, payload });
+        recorded.push(RecordedMessage { to, head, payload });
     }
-    bytes.is_empty().then_some(Record { call, request, context, reply, form, responses, sent_to, packets })
+    bytes.is_empty().then_some(RequestRecord { call, request, context, reply, form, responses, sent_to, recorded })
 }
 
 fn take(bytes: &mut Bytes, len: usize) -> Option<Bytes> {
@@ -127,49 +129,49 @@ fn address(bytes: &mut Bytes) -> Option<SocketAddr> {
     std::str::from_utf8(&take(bytes, len.into())?).ok()?.parse().ok()
 }
 
-/// Keeps what would be sent.
-impl Outbox for Vec<Packet> {
+/// Collects the messages instead of sending them.
+impl MessageOutbox for Vec<RecordedMessage> {
     fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes) {
-        self.push(Packet { to, head: Bytes::copy_from_slice(head), payload: payload.clone() });
+        self.push(RecordedMessage { to, head: Bytes::copy_from_slice(head), payload: payload.clone() });
     }
 }
 
-impl Worker {
-    /// Makes up all that a finished request leads to, and holds it.
-    pub(super) fn seal(&mut self, now: Instant, id: Context) -> Option<Record> {
+impl DelegateWorker {
+    /// Produces all messages of a finished request, and holds them.
+    pub(super) fn prepare(&mut self, now: Instant, id: ContextId) -> Option<RequestRecord> {
         let execution = self.executions.get_mut(&id)?;
-        // The caller's grants bound what is on its way; here all of it is in memory anyway.
+        // The caller's grants limit messages in flight; here all messages are in memory anyway.
         execution.granted = u32::MAX;
-        let mut packets = Vec::new();
-        self.stats.nulls += u64::from(execution.pump(now, &self.config, &mut self.alarms, &mut packets));
-        execution.packets = packets.clone();
+        let mut recorded = Vec::new();
+        self.stats.nulls += u64::from(execution.pump(now, &self.config, &mut self.timers, &mut recorded));
+        execution.recorded = recorded.clone();
         let &mut Execution { call, request, context, reply, form, responses, .. } = &mut **execution;
         let sent_to = execution.sent_to.clone();
-        execution.enter(now, Phase::Sealed, &mut self.alarms);
-        Some(Record { call, request, context, reply, form, responses, sent_to, packets })
+        execution.enter_phase(now, Phase::Prepared, &mut self.timers);
+        Some(RequestRecord { call, request, context, reply, form, responses, sent_to, recorded })
     }
 
-    /// Sends all that a request led to, for the first time or again.
-    pub(super) fn send_recorded(&self, call: Context, request: RequestId, out: &mut dyn Outbox) {
+    /// Sends all messages of a recorded request, for the first time or again.
+    pub(super) fn send_recorded(&self, call: ContextId, request: RequestId, out: &mut dyn MessageOutbox) {
         let recorded = self.by_request.get(&(call, request)).and_then(|id| self.executions.get(id));
-        for Packet { to, head, payload } in recorded.iter().flat_map(|execution| &execution.packets) {
-            // The same ids, but this process says it now.
+        for RecordedMessage { to, head, payload } in recorded.iter().flat_map(|execution| &execution.recorded) {
+            // The ids stay the same; the sender is this process.
             match parse(head) {
-                Ok((Message::Request(said), _)) => {
-                    out.send(*to, &Request { sender: self.config.node, ..said }.encode(), payload);
+                Ok((DelegateMessage::Request(message), _)) => {
+                    out.send(*to, &DelegateRequest { sender: self.config.node, ..message }.encode(), payload);
                 }
-                Ok((Message::Response(said), _)) => {
+                Ok((DelegateMessage::Response(message), _)) => {
                     let again = recorded.is_some_and(|execution| execution.context.node() != self.config.node);
                     let again = again.then_some(self.config.node);
-                    out.send(*to, &Response { again, ..said }.encode(), payload);
+                    out.send(*to, &DelegateResponse { again, ..message }.encode(), payload);
                 }
                 _ => {}
             }
         }
     }
 
-    pub(super) fn restore_record(&mut self, now: Instant, record: Record) {
-        let Record { call, request, context, reply, form, responses, sent_to, packets } = record;
+    pub(super) fn restore_record(&mut self, now: Instant, record: RequestRecord) {
+        let RequestRecord { call, request, context, reply, form, responses, sent_to, recorded } = record;
         if self.by_request.contains_key(&(call, request)) || self.executions.contains_key(&context) {
             return;
         }
@@ -177,7 +179,7 @@ impl Worker {
             form,
             responses,
             sent_to,
-            packets,
+            recorded,
             phase: Phase::Recorded,
             expires: Instant(u64::MAX),
             ..Execution::idle(now, context, call, request, reply)

@@ -1,4 +1,4 @@
-//! A caller: [`CallerHandle::ask`] from anywhere, frames by one socket.
+//! Driver of a clone caller: [`CloneCallerHandle::call`] from any thread, frames by one socket.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,235 +6,240 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use pathcall_wire::clone::{groups, pair};
-use pathcall_wire::{CloneFrame, Instant, Kind, TokenKey};
+use pathcall_wire::{CloneFrame, FrameKind, Instant, TokenKey};
 use tokio::sync::oneshot;
 
-use super::super::Party;
+use super::super::StateMachine;
+use super::super::endpoint_driver::{DriverHandle, EndpointDriver};
 use super::super::link::Link;
-use super::super::shared::{Owned, Shared};
-use super::{Desk, Table};
-use crate::clone::{Answer, Ask, AskError, CallId, Caller, CallerConfig, CallerStats, Event, Failure, To};
-use crate::tables::ByNumber;
+use super::{FrameBuffer, PoolAddresses};
+use crate::clone::{
+    CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneDestination,
+    CloneFailure, Event, StartError,
+};
+use crate::tables::FixedHashMap;
 
-/// Why a call was not answered.
+/// Failure of a cloned call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// It can't be made.
+pub enum CloneCallError {
+    /// The call was not made.
     #[error(transparent)]
-    Refused(#[from] AskError),
-    /// It failed.
+    Refused(#[from] StartError),
+    /// The call failed.
     #[error(transparent)]
-    Failed(#[from] Failure),
+    Failed(#[from] CloneFailure),
     /// The caller has stopped.
     #[error("the caller has stopped")]
     Stopped,
 }
 
-type Reply = oneshot::Sender<Result<Answer, CallError>>;
+type Reply = oneshot::Sender<Result<CloneAnswer, CloneCallError>>;
 
 enum Command {
-    Ask(u64, Ask, Reply),
-    GiveUp(u64),
-    Renew(Table),
+    Start(u64, CloneCall, Reply),
+    Cancel(u64),
+    Renew(PoolAddresses),
 }
 
-/// A handle to the caller of one pool. When the last clone is dropped the endpoint stops.
+/// Handle to the caller of one pool. When the last clone is dropped the endpoint stops.
 #[derive(Debug, Clone)]
-pub struct CallerHandle {
-    handle: Arc<Handle>,
+pub struct CloneCallerHandle {
+    handle: Arc<HandleShared>,
     busy_poll: Duration,
 }
 
-/// What all clones share.
+/// State shared by all clones of a [`CloneCallerHandle`].
 #[derive(Debug)]
-struct Handle {
-    shared: Owned<Calls>,
+struct HandleShared {
+    shared: DriverHandle<Calls>,
     next: AtomicU64,
 }
 
-impl CallerHandle {
-    /// Starts the caller on the current tokio runtime. Its pool is `table`'s; `key` is what signs the pool's
-    /// frames, if they carry tokens.
+impl CloneCallerHandle {
+    /// Starts the caller on the current tokio runtime. Its pool is that of `addresses`; `key` signs the pool's frames,
+    /// if they carry tokens.
     #[must_use]
-    pub fn spawn(config: CallerConfig, table: Table, key: Option<TokenKey>, link: Link) -> Self {
-        let config = CallerConfig { pool: table.pool.clone(), ..config };
+    pub fn spawn(config: CloneCallerConfig, addresses: PoolAddresses, key: Option<TokenKey>, link: Link) -> Self {
+        let config = CloneCallerConfig { pool: addresses.pool.clone(), ..config };
         let calls = Calls {
-            // A driver's time begins with it.
-            caller: Caller::new(Instant::default(), config),
-            table,
-            desk: Desk::new(key),
-            asked: ByNumber::default(),
-            waiting: ByNumber::default(),
+            // The driver's time starts at 0.
+            caller: CloneCaller::new(Instant::default(), config),
+            addresses,
+            buffer: FrameBuffer::new(key),
+            started: FixedHashMap::default(),
+            waiting: FixedHashMap::default(),
         };
-        let shared = Shared::new(calls, link);
+        let shared = EndpointDriver::new(calls, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self { handle: Arc::new(Handle { shared: Owned(shared), next: AtomicU64::new(0) }), busy_poll: Duration::ZERO }
+        Self {
+            handle: Arc::new(HandleShared { shared: DriverHandle(shared), next: AtomicU64::new(0) }),
+            busy_poll: Duration::ZERO,
+        }
     }
 
-    /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have
-    /// precedence over each look.
+    /// Sets how long each call polls the socket for its answer before it waits. Ready tasks run before each poll.
     #[must_use]
     pub fn busy_poll(self, busy_poll: Duration) -> Self {
         Self { busy_poll, ..self }
     }
 
-    /// Makes one call. Dropping the future gives it up: servers that may have it are told so.
+    /// Makes one call. Dropping the future cancels the call, also at the servers that may have it.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub async fn ask(&self, ask: Ask) -> Result<Answer, CallError> {
-        let Handle { shared, next } = &*self.handle;
+    /// [`CloneCallError`].
+    pub async fn call(&self, call: CloneCall) -> Result<CloneAnswer, CloneCallError> {
+        let HandleShared { shared, next } = &*self.handle;
         let number = next.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        let mut guard = GiveUpOnDrop { number, calls: Some(shared) };
-        shared.command(Command::Ask(number, ask, reply)).map_err(|_| CallError::Stopped)?;
+        let mut guard = CancelOnDrop { number, calls: Some(shared) };
+        shared.command(Command::Start(number, call, reply)).map_err(|_| CloneCallError::Stopped)?;
         if !self.busy_poll.is_zero() {
-            shared.look_for(&answer, self.busy_poll).await;
+            shared.busy_poll_until(&answer, self.busy_poll).await;
         }
-        let answer = answer.await.unwrap_or(Err(CallError::Stopped));
+        let answer = answer.await.unwrap_or(Err(CloneCallError::Stopped));
         guard.calls = None;
         answer
     }
 
-    /// The pool has changed, or where somebody in it is.
-    pub fn renew(&self, table: Table) {
-        // One that has stopped calls nobody.
-        let _ = self.handle.shared.command(Command::Renew(table));
+    /// Updates the pool and the addresses of its members.
+    pub fn renew(&self, addresses: PoolAddresses) {
+        // A caller that has stopped sends nothing.
+        let _ = self.handle.shared.command(Command::Renew(addresses));
     }
 
-    /// A way to tell it of changes that does not keep it running.
+    /// Returns a sender of pool updates, which does not keep the caller running.
     #[must_use]
-    pub fn teller(&self) -> CallerTeller {
-        CallerTeller(Arc::downgrade(&self.handle))
+    pub fn pool_update_sender(&self) -> PoolUpdateSender {
+        PoolUpdateSender(Arc::downgrade(&self.handle))
     }
 
-    /// What it has done so far.
+    /// Counters of this caller.
     #[must_use]
-    pub fn stats(&self) -> CallerStats {
+    pub fn stats(&self) -> CloneCallerStats {
         let shared = self.handle.shared.lock();
-        let stats = shared.party.caller.stats();
-        CallerStats { ignored: stats.ignored + shared.party.desk.unauthentic, ..stats }
+        let stats = shared.machine.caller.stats();
+        CloneCallerStats { ignored: stats.ignored + shared.machine.buffer.unauthentic, ..stats }
     }
 
-    /// Whether the element answers, as far as is known.
+    /// Returns whether the element answers, as far as this caller knows.
     #[must_use]
     pub fn by_element(&self) -> bool {
         let state = self.handle.shared.lock();
-        state.party.table.element.is_some() && state.party.caller.by_element()
+        state.machine.addresses.element.is_some() && state.machine.caller.by_element()
     }
 }
 
-/// Tells a caller of changes of its pool.
+/// Sender of pool updates to a caller.
 #[derive(Debug, Clone)]
-pub struct CallerTeller(Weak<Handle>);
+pub struct PoolUpdateSender(Weak<HandleShared>);
 
-impl CallerTeller {
-    /// As [`CallerHandle::renew`]; false when the caller has stopped.
-    pub fn renew(&self, table: Table) -> bool {
-        self.0.upgrade().is_some_and(|caller| caller.shared.command(Command::Renew(table)).is_ok())
+impl PoolUpdateSender {
+    /// Updates the pool as [`CloneCallerHandle::renew`] does; false when the caller has stopped.
+    pub fn renew(&self, addresses: PoolAddresses) -> bool {
+        self.0.upgrade().is_some_and(|caller| caller.shared.command(Command::Renew(addresses)).is_ok())
     }
 }
 
-struct GiveUpOnDrop<'a> {
+struct CancelOnDrop<'a> {
     number: u64,
-    calls: Option<&'a Shared<Calls>>,
+    calls: Option<&'a EndpointDriver<Calls>>,
 }
 
-impl Drop for GiveUpOnDrop<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(calls) = self.calls {
-            // A task that has ended has nothing to give up.
-            let _ = calls.command(Command::GiveUp(self.number));
+            // A task that has ended has nothing to cancel.
+            let _ = calls.command(Command::Cancel(self.number));
         }
     }
 }
 
 struct Calls {
-    caller: Caller,
-    table: Table,
-    desk: Desk,
-    asked: ByNumber<u64, CallId>,
-    waiting: ByNumber<CallId, (u64, Reply)>,
+    caller: CloneCaller,
+    addresses: PoolAddresses,
+    buffer: FrameBuffer,
+    started: FixedHashMap<u64, CloneCallId>,
+    waiting: FixedHashMap<CloneCallId, (u64, Reply)>,
 }
 
 impl Calls {
-    /// Where the frame of `len` bytes goes. Without an element one for it goes where an element that clones
-    /// nothing would send it: to the pair's first server.
-    fn road(&mut self, to: To, len: usize) -> Option<SocketAddr> {
-        let server = match (to, self.table.element) {
-            (To::Endpoint(server), _) => server,
-            (To::Element, Some(element)) => return Some(element),
-            (To::Element, None) => {
-                let servers = &self.table.pool.servers;
-                let mut frame = CloneFrame::new_checked(&mut self.desk.frame[..len]).ok()?;
+    /// Destination of the frame of `len` bytes. Without an element, a frame for the element goes where an element that
+    /// does not clone would send it: to the first server of the pair.
+    fn destination(&mut self, to: CloneDestination, len: usize) -> Option<SocketAddr> {
+        let server = match (to, self.addresses.element) {
+            (CloneDestination::Endpoint(server), _) => server,
+            (CloneDestination::Element, Some(element)) => return Some(element),
+            (CloneDestination::Element, None) => {
+                let servers = &self.addresses.pool.servers;
+                let mut frame = CloneFrame::new_checked(&mut self.buffer.frame[..len]).ok()?;
                 if frame.base().dst() == 0 {
                     let grp = frame.head().grp().checked_rem(groups(servers.len()))?;
                     let (first, second) = pair(grp, servers.len())?;
-                    // Who has it already is named by a cancellation, which is for the other one.
-                    let other = frame.kind() == Kind::CloneCancel && frame.head().sid() == first;
+                    // A cancellation names the server that has the request; it is for the other one.
+                    let other = frame.kind() == FrameKind::CloneCancel && frame.head().sid() == first;
                     let sid = if other { second } else { first };
                     frame.base_mut().set_dst(*servers.get(usize::from(sid))?);
                 }
                 frame.base().dst()
             }
         };
-        self.table.server(server)
+        self.addresses.server(server)
     }
 
-    fn end(&mut self, call: CallId, outcome: Result<Answer, CallError>) {
+    fn end(&mut self, call: CloneCallId, outcome: Result<CloneAnswer, CloneCallError>) {
         if let Some((number, reply)) = self.waiting.remove(&call) {
-            self.asked.remove(&number);
-            // Nobody waits any more: the call was dropped in this very moment.
+            self.started.remove(&number);
+            // The receiver is gone if the call was dropped concurrently.
             let _ = reply.send(outcome);
         }
     }
 }
 
-impl Party for Calls {
+impl StateMachine for Calls {
     type Command = Command;
 
     fn command(&mut self, now: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
         match command {
-            Command::Ask(number, ask, reply) => match self.caller.ask(now, ask) {
+            Command::Start(number, call, reply) => match self.caller.start_call(now, call) {
                 Ok(call) => {
-                    self.asked.insert(number, call);
+                    self.started.insert(number, call);
                     self.waiting.insert(call, (number, reply));
                 }
                 Err(error) => drop(reply.send(Err(error.into()))),
             },
-            Command::GiveUp(number) => {
-                if let Some(call) = self.asked.remove(&number) {
+            Command::Cancel(number) => {
+                if let Some(call) = self.started.remove(&number) {
                     self.waiting.remove(&call);
-                    self.caller.give_up(call);
+                    self.caller.cancel(call);
                 }
             }
-            Command::Renew(table) => {
-                let other = table.pool != self.table.pool;
-                self.table = table;
+            Command::Renew(addresses) => {
+                let other = addresses.pool != self.addresses.pool;
+                self.addresses = addresses;
                 if other {
-                    self.caller.pool(now, self.table.pool.clone());
+                    self.caller.set_pool(now, self.addresses.pool.clone());
                 }
             }
         }
     }
 
     fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
-        if self.desk.admits(frame) {
+        if self.buffer.admits(frame) {
             self.caller.receive(now, frame);
         }
     }
 
     fn poll(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
         self.caller.poll(now);
-        while let Some((to, len)) = self.caller.transmit(now, &mut self.desk.frame) {
-            if let Some(at) = self.road(to, len) {
-                send(at, self.desk.leaving(len));
+        while let Some((to, len)) = self.caller.transmit(now, &mut self.buffer.frame) {
+            if let Some(at) = self.destination(to, len) {
+                send(at, self.buffer.outgoing(len));
             }
         }
     }
 
-    fn settle(&mut self) {
-        while let Some(event) = self.caller.event() {
+    fn deliver_events(&mut self) {
+        while let Some(event) = self.caller.next_event() {
             match event {
                 Event::Answered(call, answer) => self.end(call, Ok(answer)),
                 Event::Failed(call, failure) => self.end(call, Err(failure.into())),
@@ -247,18 +252,18 @@ impl Party for Calls {
     }
 
     fn element(&self) -> Option<SocketAddr> {
-        self.table.element
+        self.addresses.element
     }
 
     fn close(&mut self, _: Instant) {}
 
-    /// Whoever asked has dropped the handle, and waits for nothing.
+    /// Always idle: when the last handle is dropped, no call waits.
     fn is_idle(&self) -> bool {
         true
     }
 
-    fn forsake(&mut self) {
-        self.asked.clear();
+    fn on_driver_dropped(&mut self) {
+        self.started.clear();
         self.waiting.clear();
     }
 }

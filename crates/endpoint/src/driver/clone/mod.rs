@@ -1,98 +1,98 @@
-//! *clone*'s callers and servers on sockets (NetClone §3).
+//! Drivers of *clone*'s callers and servers (NetClone §3).
 //!
 //! ```text
-//! CallerHandle::ask ─▶ Caller ══ requests ══▶ element ══▶ Worker ─▶ Works::next ─▶ a handler
-//!        answer ◀───────── ◀════ answers ════════════════ ◀──────── Replies::finish
+//! CloneCallerHandle::call ─▶ CloneCaller ══ requests ══▶ element ══▶ CloneWorker ─▶ CloneWorkerEvents::next
+//!                 answer ◀── CloneCaller ◀══ answers ═══ element ◀══ CloneWorker ◀─ ReplySender::finish
 //! ```
 //!
-//! Each has one socket, or memory that it shares with the element. What is asked runs in the thread that asks, up
-//! to the system call that sends. A [`Table`] says who is in the pool and where; when it changes, the handles are
-//! told. Frames are signed on their way out and checked on their way in, if the pool has a key.
+//! Each has one socket, or memory that it shares with the element. A call runs in the calling thread, up to the system
+//! call that sends its frames. A [`PoolAddresses`] lists the servers of the pool and their addresses; the handles take
+//! its updates. Outgoing frames are signed and incoming frames checked, if the pool has a key.
 
 mod caller;
 mod worker;
 
 use std::net::SocketAddr;
 
-pub use caller::{CallError, CallerHandle, CallerTeller};
+pub use caller::{CloneCallError, CloneCallerHandle, PoolUpdateSender};
 use pathcall_wire::clone::CloneFrame;
 use pathcall_wire::{MAX_FRAME, TokenKey, token};
-pub use worker::{Order, Replies, WorkerHandle, Works};
+pub use worker::{CloneWorkerEvent, CloneWorkerEvents, CloneWorkerHandle, ReplySender};
 
 use crate::clone::Pool;
-use crate::tables::ByName;
+use crate::tables::SeededHashMap;
 
-/// Endpoints whose addresses were learnt from their frames, at most; one more has another one forgotten.
+/// Endpoints whose addresses are learnt from their frames at most; another one replaces any of them.
 const LEARNT_MAX: usize = 16_384;
 
-/// A pool, and where everybody is.
+/// Pool with the addresses of its servers and its element.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Table {
-    /// The servers.
+pub struct PoolAddresses {
+    /// Servers of the pool.
     pub pool: Pool,
-    /// Where each of them is, by SID.
+    /// Address of each server, by SID.
     pub addresses: Vec<SocketAddr>,
-    /// Where the element is.
+    /// Address of the element.
     pub element: Option<SocketAddr>,
-    /// What the element's frames carry as switch id.
+    /// Switch id in the element's frames.
     pub switch_id: u16,
 }
 
-impl Table {
-    /// Where a server is.
+impl PoolAddresses {
+    /// Address of a server.
     fn server(&self, endpoint: u32) -> Option<SocketAddr> {
         let sid = self.pool.servers.iter().position(|server| *server == endpoint)?;
         self.addresses.get(sid).copied()
     }
 }
 
-/// Room for a frame and for its signed copy, and the key.
+/// Buffers for an outgoing frame and its signed copy, with the key.
 #[derive(Debug)]
-struct Desk {
+struct FrameBuffer {
     key: Option<TokenKey>,
     frame: Box<[u8]>,
-    sealed: Box<[u8]>,
-    /// Frames that came without the right token, or with one where there is none.
+    signed: Box<[u8]>,
+    /// Frames received without the right token, or with a token although there is no key.
     unauthentic: u64,
 }
 
-impl Desk {
+impl FrameBuffer {
     fn new(key: Option<TokenKey>) -> Self {
-        let sealed = if key.is_some() { MAX_FRAME } else { 0 };
-        Self { key, frame: vec![0; MAX_FRAME].into(), sealed: vec![0; sealed].into(), unauthentic: 0 }
+        let signed = if key.is_some() { MAX_FRAME } else { 0 };
+        Self { key, frame: vec![0; MAX_FRAME].into(), signed: vec![0; signed].into(), unauthentic: 0 }
     }
 
-    /// Whether a frame that came may be looked at; counts it if not.
+    /// Returns whether an incoming frame is authentic; counts it if not.
     fn admits(&mut self, frame: &[u8]) -> bool {
         let admits = token::admits(self.key.as_ref(), frame);
         self.unauthentic += u64::from(!admits);
         admits
     }
 
-    /// The frame of `len` bytes as it leaves.
-    fn leaving(&mut self, len: usize) -> &[u8] {
-        let Self { key, frame, sealed, .. } = self;
+    /// Outgoing bytes of the frame of `len` bytes, signed if there is a key.
+    fn outgoing(&mut self, len: usize) -> &[u8] {
+        let Self { key, frame, signed, .. } = self;
         match key {
             None => &frame[..len],
-            // Whoever writes frames leaves room for the token.
-            Some(key) => key.seal(&frame[..len], sealed).unwrap_or_default(),
+            // Writers of frames leave room for the token.
+            Some(key) => key.insert_token(&frame[..len], signed).unwrap_or_default(),
         }
     }
 }
 
 /// Addresses learnt from frames.
 #[derive(Debug, Default)]
-struct Learnt(ByName<u32, SocketAddr>);
+struct LearntAddresses(SeededHashMap<u32, SocketAddr>);
 
-impl Learnt {
-    /// The endpoint's frames come from there.
+impl LearntAddresses {
+    /// Records the source address of an endpoint's frames.
     fn note(&mut self, endpoint: u32, from: SocketAddr) {
         if let Some(known) = self.0.get_mut(&endpoint) {
             *known = from;
             return;
         }
         if self.0.len() >= LEARNT_MAX {
-            // Its caller asks again, and is known again.
+            // The caller of the removed entry asks again, and is learnt again.
             let any = self.0.keys().next().copied();
             any.map(|any| self.0.remove(&any));
         }
@@ -104,12 +104,12 @@ impl Learnt {
     }
 }
 
-/// The element that has decided about a frame.
+/// Switch id of the element that processed a frame.
 fn switch_id(frame: &[u8]) -> Option<u16> {
     CloneFrame::new_checked(frame).ok().map(|frame| frame.head().switch_id())
 }
 
-/// The endpoint that a frame comes from, and the element that has decided about it.
+/// Source endpoint of a frame, and the switch id of the element that processed it.
 fn sender(frame: &[u8]) -> Option<(u32, u16)> {
     let frame = CloneFrame::new_checked(frame).ok()?;
     Some((frame.base().src(), frame.head().switch_id()))
@@ -120,9 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_learnt_within_bounds() {
+    fn learnt_addresses_are_bounded() {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let mut learnt = Learnt::default();
+        let mut learnt = LearntAddresses::default();
         learnt.note(7, at(1));
         learnt.note(7, at(2));
         assert_eq!((learnt.find(7), learnt.find(8)), (Some(at(2)), None));

@@ -1,4 +1,5 @@
-//! A server's queue: [`Works::next`] gives what is to be worked on, [`Replies::finish`] takes the reply.
+//! Driver of a server's request queue: [`CloneWorkerEvents::next`] returns requests to process, [`ReplySender::finish`]
+//! takes replies.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,212 +9,220 @@ use bytes::Bytes;
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::mpsc;
 
-use super::super::Party;
+use super::super::StateMachine;
+use super::super::endpoint_driver::{DriverHandle, EndpointDriver};
 use super::super::link::Link;
-use super::super::shared::{Owned, Shared};
-use super::{Desk, Learnt, Table, sender, switch_id};
-use crate::clone::{Blame, MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
-use crate::tables::ByNumber;
+use super::{FrameBuffer, LearntAddresses, PoolAddresses, sender, switch_id};
+use crate::clone::{
+    CloneDestination, CloneWorker, CloneWorkerConfig, CloneWorkerStats, FailureCause, MESSAGE_MAX, PoolRequest,
+    PoolRequestId,
+};
+use crate::tables::FixedHashMap;
 
-/// Elements whose requests come here at most.
-const ROADS_MAX: usize = 16;
+/// Foreign elements whose requests are accepted at most.
+const ELEMENTS_MAX: usize = 16;
 
 enum Command {
-    Finish(WorkId, Bytes, Bytes),
-    Fail(WorkId, Bytes, Bytes, Blame),
-    Drop(WorkId),
-    Renew(Table, u16),
+    Finish(PoolRequestId, Bytes, Bytes),
+    Fail(PoolRequestId, Bytes, Bytes, FailureCause),
+    Drop(PoolRequestId),
+    Renew(PoolAddresses, u16),
 }
 
-/// A handle to a server's queue; it stops when the last clone is dropped.
+/// Handle to a server's queue; the queue stops when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct WorkerHandle(Arc<Owned<Queue>>);
+pub struct CloneWorkerHandle(Arc<DriverHandle<Queue>>);
 
-/// What is to be done.
+/// Event of a server's queue.
 #[derive(Debug)]
-pub enum Order {
-    /// To be worked on, at once: there are never more than [`WorkerConfig::begun_max`].
-    Begin(Work),
-    /// Its caller wants no answer to it any more. It is at work until it is finished or dropped all the same.
-    Unwanted(WorkId),
-    /// It was given up while it waited, and is not to be worked on.
-    GivenUp(Work),
+pub enum CloneWorkerEvent {
+    /// A request to process, at once: there are never more than [`CloneWorkerConfig::begun_max`].
+    Begin(PoolRequest),
+    /// The caller no longer wants the answer. The request counts as in progress until it is finished or dropped.
+    Unwanted(PoolRequestId),
+    /// The request was cancelled while it waited, and is not to be processed.
+    Cancelled(PoolRequest),
 }
 
-/// What is to be worked on.
-pub struct Works {
-    orders: mpsc::UnboundedReceiver<Order>,
-    replies: Replies,
+/// Receiver of a queue's events.
+pub struct CloneWorkerEvents {
+    events: mpsc::UnboundedReceiver<CloneWorkerEvent>,
+    replies: ReplySender,
 }
 
-/// Takes replies; what was begun is answered also when the queue stops.
+/// Sender of replies; requests in progress are answered also when the queue stops.
 #[derive(Clone)]
-pub struct Replies(Arc<Shared<Queue>>);
+pub struct ReplySender(Arc<EndpointDriver<Queue>>);
 
-impl Works {
-    /// What is next; `None` when the queue has stopped.
-    pub async fn next(&mut self) -> Option<Order> {
-        self.orders.recv().await
+impl CloneWorkerEvents {
+    /// Waits for the next event; `None` when the queue has stopped.
+    pub async fn next(&mut self) -> Option<CloneWorkerEvent> {
+        self.events.recv().await
     }
 
-    /// Where replies go.
+    /// Returns a sender of replies.
     #[must_use]
-    pub fn replies(&self) -> Replies {
+    pub fn replies(&self) -> ReplySender {
         self.replies.clone()
     }
 }
 
-impl Replies {
-    /// A request is done; `instead` is the reply if that is too long for frames.
-    pub fn finish(&self, id: WorkId, reply: Bytes, instead: Bytes) {
-        // A queue that has stopped answers nobody.
+impl ReplySender {
+    /// Finishes a request; `instead` is sent if `reply` is too long for frames.
+    pub fn finish(&self, id: PoolRequestId, reply: Bytes, instead: Bytes) {
+        // A queue that has stopped answers no request.
         let _ = self.0.command(Command::Finish(id, reply, instead));
     }
 
-    /// A request has failed here, and another server's answer is better: `reply` says why. `instead` is as in
-    /// [`finish`](Self::finish).
-    pub fn fail(&self, id: WorkId, reply: Bytes, instead: Bytes, blame: Blame) {
-        // A queue that has stopped answers nobody.
-        let _ = self.0.command(Command::Fail(id, reply, instead, blame));
+    /// Fails a request on this server, so that another server's answer is preferred; `reply` contains the error.
+    /// `instead` is as in [`finish`](Self::finish).
+    pub fn fail(&self, id: PoolRequestId, reply: Bytes, instead: Bytes, cause: FailureCause) {
+        // A queue that has stopped answers no request.
+        let _ = self.0.command(Command::Fail(id, reply, instead, cause));
     }
 
-    /// A request is not done, and will not be: its caller asks again.
-    pub fn drop_work(&self, id: WorkId) {
+    /// Drops a request without an answer: the caller asks again.
+    pub fn drop_request(&self, id: PoolRequestId) {
         let _ = self.0.command(Command::Drop(id));
     }
 }
 
-impl fmt::Debug for Works {
+impl fmt::Debug for CloneWorkerEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Works").finish_non_exhaustive()
+        f.debug_struct("CloneWorkerEvents").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Replies {
+impl fmt::Debug for ReplySender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replies").finish_non_exhaustive()
+        f.debug_struct("ReplySender").finish_non_exhaustive()
     }
 }
 
-impl WorkerHandle {
-    /// Starts the queue on the current tokio runtime. `key` is what signs the pool's frames, if they carry tokens.
+impl CloneWorkerHandle {
+    /// Starts the queue on the current tokio runtime. `key` signs the pool's frames, if they carry tokens.
     #[must_use]
-    pub fn spawn(config: WorkerConfig, table: Table, key: Option<TokenKey>, link: Link) -> (Self, Works) {
-        let (give, orders) = mpsc::unbounded_channel();
+    pub fn spawn(
+        config: CloneWorkerConfig,
+        addresses: PoolAddresses,
+        key: Option<TokenKey>,
+        link: Link,
+    ) -> (Self, CloneWorkerEvents) {
+        let (sender, events) = mpsc::unbounded_channel();
         let queue = Queue {
-            worker: Worker::new(config),
-            table,
-            desk: Desk::new(key),
-            callers: Learnt::default(),
-            roads: ByNumber::default(),
-            give: Some(give),
+            worker: CloneWorker::new(config),
+            addresses,
+            buffer: FrameBuffer::new(key),
+            callers: LearntAddresses::default(),
+            elements: FixedHashMap::default(),
+            events: Some(sender),
         };
-        let shared = Shared::new(queue, link);
+        let shared = EndpointDriver::new(queue, link);
         tokio::spawn(Arc::clone(&shared).run());
-        let replies = Replies(Arc::clone(&shared));
-        (Self(Arc::new(Owned(shared))), Works { orders, replies })
+        let replies = ReplySender(Arc::clone(&shared));
+        (Self(Arc::new(DriverHandle(shared))), CloneWorkerEvents { events, replies })
     }
 
-    /// The pool has changed; this server is at place `sid`.
-    pub fn renew(&self, table: Table, sid: u16) {
-        let _ = self.0.command(Command::Renew(table, sid));
+    /// Updates the pool; `sid` is this server's id in it.
+    pub fn renew(&self, addresses: PoolAddresses, sid: u16) {
+        let _ = self.0.command(Command::Renew(addresses, sid));
     }
 
-    /// What it has done so far.
+    /// Counters of this queue.
     #[must_use]
-    pub fn stats(&self) -> WorkerStats {
+    pub fn stats(&self) -> CloneWorkerStats {
         let shared = self.0.lock();
-        let stats = shared.party.worker.stats();
-        WorkerStats { ignored: stats.ignored + shared.party.desk.unauthentic, ..stats }
+        let stats = shared.machine.worker.stats();
+        CloneWorkerStats { ignored: stats.ignored + shared.machine.buffer.unauthentic, ..stats }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.lock().party.worker.waiting()
+        self.0.lock().machine.worker.waiting()
     }
 }
 
 struct Queue {
-    worker: Worker,
-    table: Table,
-    desk: Desk,
+    worker: CloneWorker,
+    addresses: PoolAddresses,
+    buffer: FrameBuffer,
     /// Callers whose requests came past the element.
-    callers: Learnt,
-    /// Where requests come from that others than the pool's element have decided about, by switch id.
-    roads: ByNumber<u16, SocketAddr>,
-    /// None when it is to stop.
-    give: Option<mpsc::UnboundedSender<Order>>,
+    callers: LearntAddresses,
+    /// Addresses of other elements that sent requests, by switch id.
+    elements: FixedHashMap<u16, SocketAddr>,
+    /// `None` when the queue is to stop.
+    events: Option<mpsc::UnboundedSender<CloneWorkerEvent>>,
 }
 
 impl Queue {
-    /// Notes where answers to a request that is admitted go.
+    /// Records the address for the answers to an admitted request.
     fn note(&mut self, from: SocketAddr, frame: &[u8]) {
         match sender(frame) {
             Some((caller, 0)) => self.callers.note(caller, from),
-            Some((_, switch)) if self.roads.len() < ROADS_MAX || self.roads.contains_key(&switch) => {
-                self.roads.insert(switch, from);
+            Some((_, switch)) if self.elements.len() < ELEMENTS_MAX || self.elements.contains_key(&switch) => {
+                self.elements.insert(switch, from);
             }
             Some(_) | None => {}
         }
     }
 
-    /// Gives out what a worker is free for.
+    /// Passes requests and cancellations to the handlers while workers are free.
     fn begin(&mut self, now: Instant) {
-        while let Some(work) = self.worker.begin(now) {
-            let id = work.id;
-            if self.give.as_ref().is_none_or(|give| give.send(Order::Begin(work)).is_err()) {
-                // Nobody works here any more.
-                self.worker.drop_work(id);
+        while let Some(request) = self.worker.begin_next(now) {
+            let id = request.id;
+            if self.events.as_ref().is_none_or(|events| events.send(CloneWorkerEvent::Begin(request)).is_err()) {
+                // No handler receives requests any more.
+                self.worker.drop_request(id);
             }
         }
-        while let Some(id) = self.worker.unwanted() {
-            // Whoever has stopped has nothing at work.
-            let _ = self.give.as_ref().map(|give| give.send(Order::Unwanted(id)));
+        while let Some(id) = self.worker.next_unwanted() {
+            // A stopped receiver has no requests in progress.
+            let _ = self.events.as_ref().map(|events| events.send(CloneWorkerEvent::Unwanted(id)));
         }
-        while let Some(work) = self.worker.given_up() {
-            let _ = self.give.as_ref().map(|give| give.send(Order::GivenUp(work)));
+        while let Some(request) = self.worker.next_cancelled() {
+            let _ = self.events.as_ref().map(|events| events.send(CloneWorkerEvent::Cancelled(request)));
         }
     }
 
-    /// Where a frame goes: to the pool's element what that has decided about, whatever a request said of where it
-    /// is; by the road of its request what another one has.
-    fn road(&self, to: To, frame: &[u8]) -> Option<SocketAddr> {
-        let To::Endpoint(caller) = to else {
+    /// Destination of a frame. If the pool's element processed the request, the frame goes to that element at its
+    /// configured address; if another element did, to the address from which that element's request came.
+    fn destination(&self, to: CloneDestination, frame: &[u8]) -> Option<SocketAddr> {
+        let CloneDestination::Endpoint(caller) = to else {
             let switch = switch_id(frame)?;
-            let its_own = self.table.element.filter(|_| switch == self.table.switch_id);
-            return its_own.or_else(|| self.roads.get(&switch).copied()).or(self.table.element);
+            let its_own = self.addresses.element.filter(|_| switch == self.addresses.switch_id);
+            return its_own.or_else(|| self.elements.get(&switch).copied()).or(self.addresses.element);
         };
         self.callers.find(caller)
     }
 }
 
-impl Party for Queue {
+impl StateMachine for Queue {
     type Command = Command;
 
     fn command(&mut self, _: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
         match command {
-            // What is done twice, or was never begun, is of a handle that is not this queue's.
-            Command::Fail(id, reply, _, blame) if reply.len() <= MESSAGE_MAX => {
-                let _ = self.worker.fail(id, reply, blame);
+            // A request that is finished twice, or was never begun, belongs to another queue's handle.
+            Command::Fail(id, reply, _, cause) if reply.len() <= MESSAGE_MAX => {
+                let _ = self.worker.fail(id, reply, cause);
             }
             Command::Finish(id, reply, instead) | Command::Fail(id, reply, instead, _) => {
                 let reply = if reply.len() > MESSAGE_MAX { instead } else { reply };
                 let _ = self.worker.finish(id, reply);
             }
-            Command::Drop(id) => self.worker.drop_work(id),
-            Command::Renew(table, sid) => {
-                self.worker.moved(sid);
-                self.table = table;
+            Command::Drop(id) => self.worker.drop_request(id),
+            Command::Renew(addresses, sid) => {
+                self.worker.set_sid(sid);
+                self.addresses = addresses;
             }
         }
     }
 
     fn handle(&mut self, now: Instant, from: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
-        if self.desk.admits(frame) {
+        if self.buffer.admits(frame) {
             self.note(from, frame);
             self.worker.receive(now, frame);
-            // At once: what a worker is free for does not wait, and a clone that comes in the same batch is wanted.
+            // At once: a request for a free worker does not wait, and a clone in the same batch is accepted.
             self.begin(now);
         }
     }
@@ -221,33 +230,33 @@ impl Party for Queue {
     fn poll(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
         self.worker.poll(now);
         self.begin(now);
-        while let Some((to, len)) = self.worker.transmit(now, &mut self.desk.frame) {
-            if let Some(at) = self.road(to, &self.desk.frame[..len]) {
-                send(at, self.desk.leaving(len));
+        while let Some((to, len)) = self.worker.transmit(now, &mut self.buffer.frame) {
+            if let Some(at) = self.destination(to, &self.buffer.frame[..len]) {
+                send(at, self.buffer.outgoing(len));
             }
         }
     }
 
-    fn settle(&mut self) {}
+    fn deliver_events(&mut self) {}
 
     fn deadline(&self) -> Option<Instant> {
         self.worker.deadline()
     }
 
     fn element(&self) -> Option<SocketAddr> {
-        self.table.element
+        self.addresses.element
     }
 
     fn close(&mut self, _: Instant) {
-        self.give = None;
+        self.events = None;
     }
 
-    /// What was begun is to be answered.
+    /// Idle when no request in progress is left to answer.
     fn is_idle(&self) -> bool {
         self.worker.is_empty()
     }
 
-    fn forsake(&mut self) {
-        self.give = None;
+    fn on_driver_dropped(&mut self) {
+        self.events = None;
     }
 }

@@ -1,4 +1,4 @@
-//! Where the system has no memory to share: all frames go by UDP.
+//! Stub of the shared-memory rings for systems without them: all frames go by UDP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,40 +7,40 @@ use std::task::{Context, Poll};
 use pathcall_wire::Instant;
 use pathcall_wire::link::LinkRepr;
 
-use super::{LinkStats, Looking};
+use super::{LinkStats, PollMode};
 
-/// Peers that an element shares memory with.
+/// Peers that an element shares memory with: none.
 pub const RINGS_MAX: usize = 0;
 
-/// There is none.
+/// Uninhabited: there are no rings.
 #[derive(Debug)]
 pub(super) struct Rings {
     none: None,
-    pub(super) senders: Senders,
+    pub(super) senders: RingSenders,
 }
 
-/// There is none.
+/// Uninhabited: there are no ring senders.
 #[derive(Debug)]
-pub(super) struct Senders(None);
+pub(super) struct RingSenders(None);
 
-/// There is none.
+/// Uninhabited: there are no peer events.
 #[derive(Debug, Clone)]
-pub(super) struct Bells(None);
+pub(super) struct PeerEvents(None);
 
-/// What nothing has.
+/// Type without values.
 #[derive(Debug, Clone, Copy)]
 enum None {}
 
 impl Rings {
-    pub(super) fn offering() -> io::Result<Self> {
+    pub(super) fn listener() -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) fn seeking() -> io::Result<Self> {
+    pub(super) fn requester() -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) fn bells(&self) -> Bells {
+    pub(super) fn peer_events(&self) -> PeerEvents {
         match self.none {}
     }
 
@@ -48,55 +48,55 @@ impl Rings {
         std::iter::empty()
     }
 
-    pub(super) fn seek(&mut self, _: Instant, _: Option<SocketAddr>) -> Option<(SocketAddr, LinkRepr)> {
+    pub(super) fn request_memory(&mut self, _: Instant, _: Option<SocketAddr>) -> Option<(SocketAddr, LinkRepr)> {
         match self.none {}
     }
 
-    pub(super) fn hear(&mut self, _: SocketAddr, _: &LinkRepr, _: &mut LinkStats) -> Option<LinkRepr> {
+    pub(super) fn handle_message(&mut self, _: SocketAddr, _: &LinkRepr, _: &mut LinkStats) -> Option<LinkRepr> {
         match self.none {}
     }
 
-    pub(super) fn came_beside(&mut self, _: SocketAddr) {
+    pub(super) fn note_udp_frame(&mut self, _: SocketAddr) {
         match self.none {}
     }
 
-    pub(super) fn attend(&mut self, _: Looking, _: &mut LinkStats) {
+    pub(super) fn process_peer_events(&mut self, _: PollMode, _: &mut LinkStats) {
         match self.none {}
     }
 
-    pub(super) fn take(
+    pub(super) fn receive(
         &mut self,
         _: &mut [u8],
         _: &mut LinkStats,
-        _: impl FnMut(&mut Senders, &mut LinkStats, SocketAddr, bool, &mut [u8]),
+        _: impl FnMut(&mut RingSenders, &mut LinkStats, SocketAddr, bool, &mut [u8]),
     ) -> usize {
         match self.none {}
     }
 
-    pub(super) fn spares_the_socket(&self, _: Looking, _: usize) -> bool {
+    pub(super) fn can_skip_socket(&self, _: PollMode, _: usize) -> bool {
         match self.none {}
     }
 
-    pub(super) fn wait(&mut self) -> bool {
+    pub(super) fn arm_wakeup(&mut self) -> bool {
         match self.none {}
     }
 
-    pub(super) fn look(&mut self) {
+    pub(super) fn disarm_wakeup(&mut self) {
         match self.none {}
     }
 }
 
-impl Bells {
-    pub(super) async fn rung(&self) -> io::Result<()> {
+impl PeerEvents {
+    pub(super) async fn notified(&self) -> io::Result<()> {
         match self.0 {}
     }
 
-    pub(super) fn poll_rung(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_notified(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.0 {}
     }
 }
 
-impl Senders {
+impl RingSenders {
     pub(super) fn queue(&mut self, _: SocketAddr, _: &[u8], _: &mut LinkStats) -> bool {
         match self.0 {}
     }

@@ -1,4 +1,4 @@
-//! The socket of a link: one system call in, one out, as many frames as it takes.
+//! Socket of a link: one system call receives or sends as many frames as the system takes.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -10,28 +10,28 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::outbox::Port;
-use super::{Looking, RECV_MESSAGE_BYTES, RECV_MESSAGES, RECV_MESSAGES_FEW};
+use super::send_batches::BatchSocket;
+use super::{PollMode, RECV_MESSAGE_BYTES, RECV_MESSAGES, RECV_MESSAGES_MIN};
 
-/// The socket and what the system can do for it.
+/// UDP socket with the offload that the system supports.
 #[derive(Debug)]
-pub(super) struct Io {
+pub(super) struct LinkSocket {
     pub(super) socket: Arc<UdpSocket>,
     pub(super) offload: UdpSocketState,
     pub(super) local: SocketAddr,
 }
 
-impl Io {
-    /// One receive call, of as many messages as `meta` has room for; `WouldBlock` when nothing is there.
-    pub(super) fn recv(&self, looking: Looking, buffer: &mut [u8], meta: &mut [RecvMeta]) -> io::Result<usize> {
-        if looking == Looking::Anyway {
+impl LinkSocket {
+    /// Receives as many messages as `meta` has entries, in one call; `WouldBlock` when no message is there.
+    pub(super) fn recv(&self, mode: PollMode, buffer: &mut [u8], meta: &mut [RecvMeta]) -> io::Result<usize> {
+        if mode == PollMode::Always {
             return self.recv_now(buffer, meta);
         }
         let (mut received, asked) = (0, meta.len());
         let result = self.socket.try_io(Interest::READABLE, || {
             received = self.recv_now(buffer, meta)?;
-            // A call that could have taken more has emptied the socket: saying so clears the
-            // readiness and saves the call that would find nothing.
+            // A call that could have received more has emptied the socket: reporting that clears the readiness and
+            // saves the call that would find nothing.
             if received < asked { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         if received > 0 { Ok(received) } else { result.map(|()| 0) }
@@ -39,7 +39,7 @@ impl Io {
 
     fn recv_now(&self, buffer: &mut [u8], meta: &mut [RecvMeta]) -> io::Result<usize> {
         match meta.len() {
-            RECV_MESSAGES_FEW => self.recv_into::<RECV_MESSAGES_FEW>(buffer, meta),
+            RECV_MESSAGES_MIN => self.recv_into::<RECV_MESSAGES_MIN>(buffer, meta),
             _ => self.recv_into::<RECV_MESSAGES>(buffer, meta),
         }
     }
@@ -51,25 +51,25 @@ impl Io {
         self.offload.recv((&*self.socket).into(), &mut buffers, meta)
     }
 
-    /// Whether the system sends nothing from here to there: a route says so, a blackhole for one, or the socket's own
-    /// address is gone for the moment. It answers such a send with the error that stands for missing offload too.
+    /// Returns whether the system sends nothing to this address: a route forbids it (a blackhole route, for example),
+    /// or the socket's own address is gone for the moment. The error of such a send also stands for missing offload.
     #[cold]
-    fn has_no_way(&self, to: SocketAddr) -> bool {
+    fn is_unreachable(&self, to: SocketAddr) -> bool {
         let mut from = self.local;
         from.set_port(0);
-        std::net::UdpSocket::bind(from).and_then(|asking| asking.connect(to)).is_err()
+        std::net::UdpSocket::bind(from).and_then(|socket| socket.connect(to)).is_err()
     }
 
-    /// Sends a message of the link itself; what is lost is said again.
-    pub(super) fn tell(&mut self, to: SocketAddr, message: &LinkRepr) {
+    /// Sends a message of the link itself; a lost message is repeated by the protocol.
+    pub(super) fn send_message(&mut self, to: SocketAddr, message: &LinkRepr) {
         let bytes = message.bytes();
         let _ = self.send(to, &bytes, bytes.len());
     }
 }
 
-impl Port for Io {
+impl BatchSocket for LinkSocket {
     fn send(&mut self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
-        // ECT(0): routers that are short of room mark the frame instead of dropping it.
+        // ECT(0): congested routers mark the frame instead of dropping it.
         let ecn = Some(EcnCodepoint::Ect0);
         let transmit = Transmit { destination: to, ecn, contents, segment_size: Some(segment), src_ip: None };
         let send = || self.offload.try_send((&*self.socket).into(), &transmit);
@@ -78,11 +78,11 @@ impl Port for Io {
             tried = true;
             send()
         });
-        // The runtime learns only in its next turn that a new socket can be written to.
+        // The runtime learns only in its next turn that a new socket is writable.
         let result = if tried { result } else { send() };
-        // Offload and marks have been given up for all by now, but maybe for the fault of one.
-        if result.as_ref().is_err_and(stands_for_missing_offload)
-            && self.has_no_way(to)
+        // Offload and ECN are now disabled for all destinations, perhaps because of this one only.
+        if result.as_ref().is_err_and(is_unsupported_offload)
+            && self.is_unreachable(to)
             && let Ok(offload) = UdpSocketState::new((&*self.socket).into())
         {
             self.offload = offload;
@@ -94,13 +94,13 @@ impl Port for Io {
         self.offload.max_gso_segments()
     }
 
-    /// Whether a send from here to there can be meant. The system answers some that can't with the
-    /// error that stands for missing offload too, and the offload would be given up for all others.
-    fn reaches(&self, to: SocketAddr) -> bool {
+    /// Returns whether a send to this address can succeed. Some impossible sends fail with the error that also stands
+    /// for missing offload, and offload would be disabled for all other destinations.
+    fn can_reach(&self, to: SocketAddr) -> bool {
         let ip = to.ip();
         let family = match self.local.ip() {
             IpAddr::V4(_) => ip.is_ipv4(),
-            // A dual-stack socket: one bound to an address proper speaks its own family only.
+            // Dual-stack socket; a socket that is bound to a specific IPv6 address sends IPv6 only.
             IpAddr::V6(local) => ip.is_ipv6() || local.is_unspecified(),
         };
         let loopback = !self.local.ip().is_loopback() || ip.is_loopback();
@@ -108,7 +108,7 @@ impl Port for Io {
     }
 }
 
-/// What the system says where a socket's options are not supported, and in some other cases.
-fn stands_for_missing_offload(error: &io::Error) -> bool {
+/// Returns whether the error is that of an unsupported socket option, which has other causes as well.
+fn is_unsupported_offload(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::IO))
 }

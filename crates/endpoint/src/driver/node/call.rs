@@ -1,4 +1,4 @@
-//! A call as its caller sees it.
+//! Delegated call, as its caller uses it.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -7,51 +7,51 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::state::{Shared, Waits};
-use crate::delegate::Context as Id;
-use crate::delegate::caller::trace::Tree;
-use crate::delegate::caller::{CallOptions, Outcome, SendError};
-use crate::driver::line::{Listener, line};
+use super::state::{CallEvents, NodeShared};
+use crate::delegate::ContextId as Id;
+use crate::delegate::caller::trace::CallTree;
+use crate::delegate::caller::{CallOptions, CallOutcome, SendRequestError};
+use crate::driver::event_channel::{EventReceiver, event_channel};
 
-/// What a caller is told of its call.
+/// Event of a call for its caller.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum CallEvent {
     Reply(Option<Id>, Bytes),
-    Ended(Outcome),
-    Trace(Tree),
+    Ended(CallOutcome),
+    Trace(CallTree),
 }
 
-/// What [`Call::receive`] gives.
+/// Result of [`NodeCall::receive`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// An item, of any of the servers; in the order in which they come.
+pub enum NodeReply {
+    /// An item from any of the servers, in order of arrival.
     Item(Bytes),
-    /// Nothing comes after this.
-    Ended(Outcome),
+    /// End of the call; nothing comes after it.
+    Ended(CallOutcome),
 }
 
-/// A call in progress. Dropped before its end it is aborted: servers stop.
+/// Delegated call in progress. Dropping it before its end aborts it: the servers stop.
 #[derive(Debug)]
-pub struct Call {
-    node: Arc<Shared>,
+pub struct NodeCall {
+    node: Arc<NodeShared>,
     id: Id,
-    told: Listener<Told>,
-    outcome: Option<Outcome>,
+    events: EventReceiver<CallEvent>,
+    outcome: Option<CallOutcome>,
     traced: bool,
     once: bool,
 }
 
-impl Call {
+impl NodeCall {
     pub(super) fn begin(
-        node: &Arc<Shared>,
+        node: &Arc<NodeShared>,
         options: CallOptions,
         requests: impl IntoIterator<Item = (SocketAddr, Bytes)>,
-    ) -> Result<Self, SendError> {
-        let (line, told) = line();
+    ) -> Result<Self, SendRequestError> {
+        let (sender, events) = event_channel();
         let CallOptions { traced, once, .. } = options;
         let id = node.with(|state, now| {
             let id = state.caller.open(now, options)?;
-            state.calls.insert(id, Waits { line, goes_on: traced || once });
+            state.calls.insert(id, CallEvents { sender, more_events: traced || once });
             for (to, request) in requests {
                 let (caller, _, mut out) = state.split(now);
                 if let Err(error) = caller.send(now, id, to, request, &mut out) {
@@ -62,71 +62,71 @@ impl Call {
             }
             Ok(id)
         })?;
-        Ok(Self { node: Arc::clone(node), id, told, outcome: None, traced, once })
+        Ok(Self { node: Arc::clone(node), id, events, outcome: None, traced, once })
     }
 
-    /// Its id, which is in each of its messages.
+    /// Id of the call, which is in each of its messages.
     #[must_use]
     pub fn id(&self) -> Id {
         self.id
     }
 
-    /// Sends one more request as part of it.
+    /// Sends another request as part of the call.
     ///
     /// # Errors
-    /// [`SendError`]; it may have completed just now.
-    pub fn send(&self, to: SocketAddr, request: Bytes) -> Result<(), SendError> {
+    /// [`SendRequestError`]; the call may have completed concurrently.
+    pub fn send(&self, to: SocketAddr, request: Bytes) -> Result<(), SendRequestError> {
         self.node.with(|state, now| {
             let (caller, _, mut out) = state.split(now);
             caller.send(now, self.id, to, request, &mut out)
         })
     }
 
-    /// The next item, or the end; after the end, that again. Cancelling it loses nothing.
-    pub async fn receive(&mut self) -> Reply {
+    /// Waits for the next item, or the end; after the end, returns the end again. Cancel safe.
+    pub async fn receive(&mut self) -> NodeReply {
         poll_fn(|cx| self.poll_receive(cx)).await
     }
 
-    /// As [`receive`](Self::receive), for those who poll.
-    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+    /// Polls as [`receive`](Self::receive) waits.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<NodeReply> {
         loop {
             if let Some(outcome) = &self.outcome {
-                return Poll::Ready(Reply::Ended(outcome.clone()));
+                return Poll::Ready(NodeReply::Ended(outcome.clone()));
             }
-            match ready!(self.told.poll_next(cx)) {
-                Some(Told::Reply(from, item)) => return Poll::Ready(self.taken(from, item)),
-                Some(Told::Ended(outcome)) => self.outcome = Some(outcome),
-                Some(Told::Trace(_)) => {}
+            match ready!(self.events.poll_next(cx)) {
+                Some(CallEvent::Reply(from, item)) => return Poll::Ready(self.grant_next(from, item)),
+                Some(CallEvent::Ended(outcome)) => self.outcome = Some(outcome),
+                Some(CallEvent::Trace(_)) => {}
                 // The node itself has ended.
-                None => self.outcome = Some(Outcome::Aborted { confirmed: false }),
+                None => self.outcome = Some(CallOutcome::Aborted { confirmed: false }),
             }
         }
     }
 
-    /// As [`receive`](Self::receive), if there is anything now.
-    pub fn try_receive(&mut self) -> Option<Reply> {
+    /// Returns the next item or the end, if there is one now.
+    pub fn try_receive(&mut self) -> Option<NodeReply> {
         if self.outcome.is_none() {
-            match self.told.try_next()? {
-                Told::Reply(from, item) => return Some(self.taken(from, item)),
-                Told::Ended(outcome) => self.outcome = Some(outcome),
-                Told::Trace(_) => return None,
+            match self.events.try_next()? {
+                CallEvent::Reply(from, item) => return Some(self.grant_next(from, item)),
+                CallEvent::Ended(outcome) => self.outcome = Some(outcome),
+                CallEvent::Trace(_) => return None,
             }
         }
-        self.outcome.clone().map(Reply::Ended)
+        self.outcome.clone().map(NodeReply::Ended)
     }
 
-    /// How it ended, if [`receive`](Self::receive) has said so.
+    /// Outcome of the call, if [`receive`](Self::receive) has returned it.
     #[must_use]
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub fn outcome(&self) -> Option<&CallOutcome> {
         self.outcome.as_ref()
     }
 
-    /// Makes a call again that failed and is to be done exactly once: the same requests, to the same servers, under
-    /// the same ids; who has done its part says the same again (DPC §3.5.3). Items that came do not come again.
+    /// Repeats a failed exactly-once call: the same requests, to the same servers, with the same ids; a server that has
+    /// done its part sends the same messages again (DPC §3.5.3). Items already received are not delivered again.
     ///
     /// # Errors
-    /// [`SendError::Ended`]: it has not failed, or is not to be done exactly once.
-    pub fn retry(&mut self) -> Result<(), SendError> {
+    /// [`SendRequestError::Ended`]: the call has not failed, or is not an exactly-once call.
+    pub fn retry(&mut self) -> Result<(), SendRequestError> {
         self.node.with(|state, now| {
             let (caller, _, mut out) = state.split(now);
             caller.retry(now, self.id, &mut out)
@@ -135,10 +135,11 @@ impl Call {
         Ok(())
     }
 
-    /// Who did what for it, where it is traced: after its end, and a while, for spans may come late. A call that
-    /// could be made again can't after this. `None` when it is not traced or was dropped by its node.
-    pub async fn trace(&mut self) -> Option<Tree> {
-        while let Reply::Item(_) = self.receive().await {}
+    /// Waits for the trace of a traced call. The trace is complete some time after the end, because spans may arrive
+    /// late. An exactly-once call cannot be repeated after this. `None` if the call is not traced or its node dropped
+    /// the trace.
+    pub async fn trace(&mut self) -> Option<CallTree> {
+        while let NodeReply::Item(_) = self.receive().await {}
         if !self.traced {
             return None;
         }
@@ -146,13 +147,13 @@ impl Call {
             self.abort();
         }
         loop {
-            if let Told::Trace(tree) = poll_fn(|cx| self.told.poll_next(cx)).await? {
+            if let CallEvent::Trace(tree) = poll_fn(|cx| self.events.poll_next(cx)).await? {
                 return Some(tree);
             }
         }
     }
 
-    /// Tells all who work on it to stop; the end then says whether all have said that they did.
+    /// Tells all servers of the call to stop; the end then reports whether all have confirmed.
     pub fn abort(&self) {
         self.node.with(|state, now| {
             let (caller, _, mut out) = state.split(now);
@@ -160,25 +161,25 @@ impl Call {
         });
     }
 
-    /// The application has taken an item: its server may send another.
-    fn taken(&self, from: Option<Id>, item: Bytes) -> Reply {
-        // A sole reply waits for nobody's grant, nor does any after it.
+    /// Grants the server of an item another one.
+    fn grant_next(&self, from: Option<Id>, item: Bytes) -> NodeReply {
+        // A sole reply waits for no grant, and no other reply follows it.
         if from.is_some() {
             self.node.with(|state, now| {
                 let (caller, _, mut out) = state.split(now);
-                caller.consumed(self.id, from, &mut out);
+                caller.record_consumed(self.id, from, &mut out);
             });
         }
-        Reply::Item(item)
+        NodeReply::Item(item)
     }
 }
 
-impl Drop for Call {
+impl Drop for NodeCall {
     fn drop(&mut self) {
-        // One that has failed and may be made again is not over.
+        // A failed call that may be repeated is not over.
         if self.outcome.is_some() && !self.once {
             if self.traced {
-                self.node.look(|state| state.calls.remove(&self.id));
+                self.node.with_state(|state| state.calls.remove(&self.id));
             }
             return;
         }

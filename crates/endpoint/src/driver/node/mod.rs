@@ -1,16 +1,16 @@
-//! A node: it calls, and works on what others pass to it; the bare, asynchronous API of *delegate*
-//! (DPC Fig. 3.1).
+//! Node: makes delegated calls and processes requests that others delegate to it. This is the asynchronous base API of
+//! *delegate* (DPC Fig. 3.1).
 //!
 //! ```text
-//! Node::call ─▶ Call: send, receive ───┐          ┌── messages by flows over UDP, or
-//!                                      ├─ State ──┤   by TCP or QUIC
-//! Requests::receive ─▶ Request: reply, ┘          └── a task: waits for what comes and for time to pass
+//! Node::call ─▶ NodeCall: send, receive ───────┐          ┌── messages by flows over UDP, or
+//!                                              ├─ State ──┤   by TCP or QUIC
+//! NodeRequests::receive ─▶ NodeRequest: reply, ┘          └── task: waits for messages and deadlines
 //!                      delegate, finish
 //! ```
 //!
-//! What is commanded runs in the thread that commands it, up to the system call that sends; a task receives.
-//! A [`Request`] that is dropped before it is finished fails its call, whatever the reason: a handler that
-//! panics, or is cancelled, is never taken for one that is done. A [`Call`] that is dropped is aborted.
+//! A command runs in the calling thread, up to the system call that sends; a task receives. A [`NodeRequest`] that is
+//! dropped before it is finished fails its call: so the request of a handler that panics or is cancelled never counts
+//! as done. A [`NodeCall`] that is dropped is aborted.
 
 mod call;
 mod request;
@@ -23,23 +23,23 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-pub use call::{Call, Reply};
+pub use call::{NodeCall, NodeReply};
 use pathcall_wire::TokenKey;
 use pathcall_wire::delegate::NodeId;
-pub use request::{Forgotten, Request, Requests, Sealed};
-use state::Shared;
+pub use request::{NodeRequest, NodeRequests, ObsoleteRecords, PreparedRequest};
+use state::NodeShared;
 use tokio::sync::mpsc;
 
 use super::random;
 #[cfg(feature = "quic")]
 use super::streams::quic::Tls;
-use crate::delegate::Context;
-use crate::delegate::caller::{CallOptions, CallerStats, SendError};
-use crate::delegate::worker::record::Record;
-use crate::delegate::worker::{Order, WorkerStats};
+use crate::delegate::ContextId;
+use crate::delegate::caller::{CallOptions, DelegateCallerStats, SendRequestError};
+use crate::delegate::worker::record::RequestRecord;
+use crate::delegate::worker::{DelegateWorkerStats, RequestOrder};
 use crate::messages;
 
-/// What carries messages (DPC §4.6).
+/// Transport of messages (DPC §4.6).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Transport {
@@ -53,29 +53,29 @@ pub enum Transport {
     Quic(Tls),
 }
 
-/// How a node is set up.
+/// Configuration of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeConfig {
-    /// Where it listens; port 0 takes a free one. Not an unspecified address unless `reached` says where it is.
+    /// Address to listen at; port 0 takes a free port. Not an unspecified address unless `advertised` is set.
     pub listen: SocketAddr,
-    /// Where others reach it, if that is not where it listens. Port 0: the one that it listens at.
-    pub reached: Option<SocketAddr>,
-    /// What carries messages.
+    /// Address at which others reach the node, if it is not `listen`. Port 0: the port at which the node listens.
+    pub advertised: Option<SocketAddr>,
+    /// Transport of messages.
     pub transport: Transport,
-    /// Which waiting request is next.
-    pub order: Order,
-    /// See [`WorkerConfig::flush`](crate::delegate::worker::WorkerConfig::flush).
+    /// Order in which waiting requests are processed.
+    pub order: RequestOrder,
+    /// See [`DelegateWorkerConfig::flush`](crate::delegate::worker::DelegateWorkerConfig::flush).
     pub flush: Duration,
-    /// Servers that a request goes through at most.
+    /// Most servers that a request passes through.
     pub depth_max: u8,
-    /// A handler that neither replies nor delegates nor says that it gets on for so long counts as stalled.
+    /// Time without a reply, a delegation or a sign of progress after which a handler counts as stalled.
     pub stall: Option<Duration>,
-    /// What messages are signed with, the same for all nodes that pass calls to each other: see [`Node::set_key`].
+    /// Key that signs messages, the same for all nodes that pass calls to each other: see [`Node::set_key`].
     pub key: Option<TokenKey>,
 }
 
-/// Each field by a method.
+/// Setters, one for each field.
 impl NodeConfig {
     /// Sets [`Self::listen`].
     #[must_use]
@@ -84,10 +84,10 @@ impl NodeConfig {
         self
     }
 
-    /// Sets [`Self::reached`].
+    /// Sets [`Self::advertised`].
     #[must_use]
-    pub fn reached(mut self, reached: Option<SocketAddr>) -> Self {
-        self.reached = reached;
+    pub fn advertised(mut self, advertised: Option<SocketAddr>) -> Self {
+        self.advertised = advertised;
         self
     }
 
@@ -100,7 +100,7 @@ impl NodeConfig {
 
     /// Sets [`Self::order`].
     #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
+    pub fn order(mut self, order: RequestOrder) -> Self {
         self.order = order;
         self
     }
@@ -135,13 +135,13 @@ impl NodeConfig {
 }
 
 impl Default for NodeConfig {
-    /// On a free port of the loopback, by flows.
+    /// A free port of the loopback address, messages by flows.
     fn default() -> Self {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
-            reached: None,
+            advertised: None,
             transport: Transport::Flows,
-            order: Order::Arrival,
+            order: RequestOrder::Arrival,
             flush: Duration::from_millis(1),
             depth_max: 64,
             stall: None,
@@ -150,117 +150,121 @@ impl Default for NodeConfig {
     }
 }
 
-/// What a node has done.
+/// Counters of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeStats {
-    /// Of calls.
-    pub caller: CallerStats,
-    /// Of requests.
-    pub worker: WorkerStats,
-    /// Of messages, where flows carry them; of others, those that were not authenticated.
+    /// Counters of the calls.
+    pub caller: DelegateCallerStats,
+    /// Counters of the requests.
+    pub worker: DelegateWorkerStats,
+    /// Counters of the messages, if flows carry them; otherwise only of unauthenticated ones.
     pub messages: messages::Stats,
-    /// Calls that it knows of now: in progress, being stopped, or waiting for their traces.
+    /// Calls in memory: in progress, being stopped, or waiting for their traces.
     pub calls_known: usize,
-    /// Requests that it knows of now: worked on, or done and perhaps asked about.
+    /// Requests in memory: in progress, or done and perhaps asked about.
     pub requests_known: usize,
 }
 
-/// What requests that are done exactly once left in durable memory (DPC §3.5.3).
+/// Durable records of exactly-once requests from earlier processes (DPC §3.5.3).
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct History {
-    /// Records of what was done.
-    pub records: Vec<Record>,
-    /// Of each caller of whose calls records were deleted, the last such call.
-    pub ended: Vec<Context>,
+pub struct RecordHistory {
+    /// Records of completed requests.
+    pub records: Vec<RequestRecord>,
+    /// For each caller of whose calls records were deleted, the last such call.
+    pub ended: Vec<ContextId>,
 }
 
-/// A handle to a node. When the last one is dropped, with all of its calls and requests, the node stops.
+/// Handle to a node. When the last one is dropped, with all of its calls and requests, the node stops.
 #[derive(Clone)]
-pub struct Node(Arc<Shared>);
+pub struct Node(Arc<NodeShared>);
 
 impl Node {
-    /// Starts a node on the current tokio runtime: a handle, and what comes to it.
+    /// Starts a node on the current tokio runtime; returns a handle and the incoming requests.
     ///
     /// # Errors
-    /// What the system says, `AddrInUse` above all; `InvalidInput` when nobody could reach it where it says
-    /// that it is, or certificates are none.
-    pub async fn start(config: &NodeConfig) -> io::Result<(Self, Requests)> {
-        let shared = Shared::start(config, identity()?, History::default(), None).await?;
-        Ok((Self(Arc::clone(&shared)), Requests(shared)))
+    /// Errors of the system, `AddrInUse` above all; `InvalidInput` when the node's address is unreachable for others,
+    /// or the certificates are invalid.
+    pub async fn start(config: &NodeConfig) -> io::Result<(Self, NodeRequests)> {
+        let shared = NodeShared::start(config, identity()?, RecordHistory::default(), None).await?;
+        Ok((Self(Arc::clone(&shared)), NodeRequests(shared)))
     }
 
-    /// As [`start`](Self::start), with what a process before it has left: requests that are done are not done again,
-    /// from the first message on. Whoever records, and there is nothing yet, starts with an empty history.
+    /// Starts a node as [`start`](Self::start) does, with the records of an earlier process: requests that were
+    /// completed are not run again. A node that records, but has no records yet, starts with an empty history.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn resume(config: &NodeConfig, history: History) -> io::Result<(Self, Requests, Forgotten)> {
-        let (forget, forgotten) = mpsc::unbounded_channel();
-        let shared = Shared::start(config, identity()?, history, Some(forget)).await?;
-        Ok((Self(Arc::clone(&shared)), Requests(shared), Forgotten(forgotten)))
+    pub async fn resume(
+        config: &NodeConfig,
+        history: RecordHistory,
+    ) -> io::Result<(Self, NodeRequests, ObsoleteRecords)> {
+        let (obsolete, obsolete_receiver) = mpsc::unbounded_channel();
+        let shared = NodeShared::start(config, identity()?, history, Some(obsolete)).await?;
+        Ok((Self(Arc::clone(&shared)), NodeRequests(shared), ObsoleteRecords(obsolete_receiver)))
     }
 
-    /// Its id, another one at each start.
+    /// Id of the node, drawn anew at each start.
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.0.id
     }
 
-    /// Where others reach it.
+    /// Address at which others reach the node.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Signs messages with this key from now on, and drops and counts what is not signed with it; with none, what is
-    /// signed. What is on its way just then may be lost. Messages by QUIC are authenticated by TLS, with or without.
+    /// Sets the key: messages are signed with it from now on, and others are dropped and counted; without a key, signed
+    /// messages are dropped. Messages in flight during the change may be lost. TLS authenticates messages by QUIC, with
+    /// or without a key.
     pub fn set_key(&self, key: Option<TokenKey>) {
         self.0.set_key(key);
     }
 
-    /// What messages are signed with.
+    /// Key that signs messages.
     #[must_use]
     pub fn key(&self) -> Option<TokenKey> {
         self.0.key()
     }
 
-    /// Begins a call with these requests, each to a server. More may follow while it is in progress.
+    /// Starts a call with the given requests, each to a server. More may follow while it is in progress.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendRequestError`].
     pub fn call(
         &self,
         options: CallOptions,
         requests: impl IntoIterator<Item = (SocketAddr, Bytes)>,
-    ) -> Result<Call, SendError> {
-        Call::begin(&self.0, options, requests)
+    ) -> Result<NodeCall, SendRequestError> {
+        NodeCall::begin(&self.0, options, requests)
     }
 
-    /// What it has done so far.
+    /// Counters of this node.
     #[must_use]
     pub fn stats(&self) -> NodeStats {
         self.0.stats()
     }
 
-    /// Whether nothing is left of any call or request.
+    /// Returns whether no state of any call or request is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A handle that does not keep the node.
+    /// Returns a handle that does not keep the node running.
     #[must_use]
     pub fn downgrade(&self) -> WeakNode {
         WeakNode(Arc::downgrade(&self.0))
     }
 }
 
-/// A handle to a node that lives as long as others have it.
+/// Handle to a node that does not keep it running.
 #[derive(Debug, Clone)]
-pub struct WeakNode(Weak<Shared>);
+pub struct WeakNode(Weak<NodeShared>);
 
 impl WeakNode {
-    /// The node, if it lives.
+    /// Returns the node, if it still runs.
     #[must_use]
     pub fn upgrade(&self) -> Option<Node> {
         self.0.upgrade().map(Node)
@@ -273,7 +277,7 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Drawn at random: an id, and what sessions are made of.
+/// Draws a random node id, and the seed of its sessions.
 fn identity() -> io::Result<(NodeId, [u64; 2])> {
     Ok((NodeId::new(random()?), [random()?, random()?]))
 }

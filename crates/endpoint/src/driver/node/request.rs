@@ -1,4 +1,4 @@
-//! A request as its handler sees it.
+//! Incoming request, as its handler uses it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,244 +9,250 @@ use bytes::Bytes;
 use pathcall_wire::Instant;
 use tokio::sync::{Notify, mpsc};
 
-use super::state::Shared;
-use crate::delegate::worker::record::Record;
-use crate::delegate::worker::{Work, WorkError};
-use crate::delegate::{Context, RequestId, Status};
+use super::state::NodeShared;
+use crate::delegate::worker::record::RequestRecord;
+use crate::delegate::worker::{DelegatedRequest, ExecutionError};
+use crate::delegate::{ContextId, RequestId, Status};
 
-/// Replies of one request that wait for its caller, beyond which [`Request::reply`] waits too.
-const WAITING_MAX: usize = 16;
+/// Replies of one request that may wait for the caller before [`NodeRequest::reply`] waits, too.
+const WAITING_REPLIES_MAX: usize = 16;
 
-/// What a node is told of a request that it works on.
+/// Notifications from the node to a request in progress.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    /// Replies have left that waited for a grant, or none does any more; several tasks may wait for that.
+pub(super) struct RequestNotifier {
+    /// Replies that waited for a grant have left, or none waits any more; several tasks may wait for that.
     granted: Notify,
     aborted: AtomicBool,
     abort: Notify,
 }
 
-impl Waiting {
+impl RequestNotifier {
     pub(super) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
         self.abort.notify_waiters();
-        self.granted();
+        self.wake_replies();
     }
 
-    /// Has all who wait in [`Request::reply`] look again.
-    pub(super) fn granted(&self) {
+    /// Wakes all tasks that wait in [`NodeRequest::reply`].
+    pub(super) fn wake_replies(&self) {
         self.granted.notify_waiters();
     }
 }
 
-/// The requests that come to a node.
+/// Incoming requests of a node.
 #[derive(Debug)]
-pub struct Requests(pub(super) Arc<Shared>);
+pub struct NodeRequests(pub(super) Arc<NodeShared>);
 
-impl Requests {
-    /// The next request, in the order that the node was told. Cancelling it loses nothing.
-    pub async fn receive(&self) -> Request {
+impl NodeRequests {
+    /// Waits for the next request, in the configured order. Cancel safe.
+    pub async fn receive(&self) -> NodeRequest {
         loop {
             if let Some(request) = self.try_receive() {
                 return request;
             }
-            self.0.work.notified().await;
+            self.0.request_waiting.notified().await;
         }
     }
 
-    /// The next request, if there is one now.
+    /// Returns the next request, if there is one now.
     #[must_use]
-    pub fn try_receive(&self) -> Option<Request> {
+    pub fn try_receive(&self) -> Option<NodeRequest> {
         let node = &self.0;
-        let (work, waiting, now, more) = node.look(|state| {
-            // Whoever waits for requests looks often when there is none.
+        let (delegated, notifier, now, more) = node.with_state(|state| {
+            // Handlers poll often while no request waits: avoid reading the clock.
             let now = state.worker.is_waiting().then(|| node.now())?;
-            let work = state.worker.next(now)?;
-            let waiting = Arc::<Waiting>::default();
-            state.requests.insert(work.execution, Arc::clone(&waiting));
-            Some((work, waiting, now, state.worker.is_waiting()))
+            let delegated = state.worker.next(now)?;
+            let notifier = Arc::<RequestNotifier>::default();
+            state.requests.insert(delegated.execution, Arc::clone(&notifier));
+            Some((delegated, notifier, now, state.worker.is_waiting()))
         })?;
         if more {
-            node.work.notify_one();
+            node.request_waiting.notify_one();
         }
-        Some(Request { node: Arc::clone(node), work, waiting, taken: now, over: AtomicBool::new(false) })
+        Some(NodeRequest {
+            node: Arc::clone(node),
+            request: delegated,
+            notifier,
+            received_at: now,
+            over: AtomicBool::new(false),
+        })
     }
 }
 
-/// A request that is worked on. Dropped before [`finish`](Self::finish) it fails, and its call with it.
+/// Request in progress. Dropping it before [`finish`](Self::finish) fails it, and its call with it.
 #[derive(Debug)]
-pub struct Request {
-    node: Arc<Shared>,
-    work: Work,
-    waiting: Arc<Waiting>,
-    taken: Instant,
+pub struct NodeRequest {
+    node: Arc<NodeShared>,
+    request: DelegatedRequest,
+    notifier: Arc<RequestNotifier>,
+    received_at: Instant,
     over: AtomicBool,
 }
 
-impl Request {
-    /// What is asked for.
+impl NodeRequest {
+    /// Payload of the request.
     #[must_use]
     pub fn payload(&self) -> &Bytes {
-        &self.work.payload
+        &self.request.payload
     }
 
-    /// The call that it is a part of.
+    /// Call to which the request belongs.
     #[must_use]
-    pub fn call(&self) -> Context {
-        self.work.call
+    pub fn call(&self) -> ContextId {
+        self.request.call
     }
 
-    /// Which request of the call it is.
+    /// Id of the request within the call.
     #[must_use]
     pub fn id(&self) -> RequestId {
-        self.work.request
+        self.request.request
     }
 
-    /// Servers that it went through before.
+    /// Number of servers that the request passed through before.
     #[must_use]
     pub fn depth(&self) -> u8 {
-        self.work.depth
+        self.request.depth
     }
 
-    /// Whether its call is traced.
+    /// Returns whether the call is traced.
     #[must_use]
     pub fn is_traced(&self) -> bool {
-        self.work.traced
+        self.request.traced
     }
 
-    /// How much time it had when it was taken; `None`: no limit.
+    /// Time that was left when the request was received; `None`: no limit.
     #[must_use]
     pub fn time(&self) -> Option<Duration> {
-        self.work.deadline.map(|deadline| deadline.since(self.taken))
+        self.request.deadline.map(|deadline| deadline.since(self.received_at))
     }
 
-    /// Sends an item to the caller. Waits, where many of this request wait for the caller to take some; several tasks
-    /// may do so at once.
+    /// Sends an item to the caller. Waits while too many items wait for the caller's grants; several tasks may do so at
+    /// once.
     ///
     /// # Errors
-    /// [`WorkError`]: nobody wants it any more, the request is over meanwhile, or there were too many.
-    pub async fn reply(&self, item: Bytes) -> Result<(), WorkError> {
+    /// [`ExecutionError`]: the call was aborted, the request has ended, or it has sent too many items.
+    pub async fn reply(&self, item: Bytes) -> Result<(), ExecutionError> {
         self.reply_now(item)?;
-        if self.work.once {
-            return Ok(()); // Nothing leaves before all of it is durable: no grant would come.
+        if self.request.once {
+            return Ok(()); // No message leaves before the record is durable: no grant would come.
         }
-        let execution = self.work.execution;
+        let execution = self.request.execution;
         loop {
-            // Before it looks: it hears of what changes from here on.
-            let granted = self.waiting.granted.notified();
-            let waiting = self.node.look(|state| {
+            // Register before checking, so that no change is missed.
+            let granted = self.notifier.granted.notified();
+            let waiting = self.node.with_state(|state| {
                 let worker = &state.worker;
                 worker.is_working(execution).then(|| worker.waiting(execution))
             });
-            if waiting.ok_or(WorkError::Gone)? <= WAITING_MAX {
+            if waiting.ok_or(ExecutionError::Ended)? <= WAITING_REPLIES_MAX {
                 return Ok(());
             }
             granted.await;
         }
     }
 
-    /// As [`reply`](Self::reply), and never waits: whoever sends many at once has them all in memory.
+    /// Sends an item as [`reply`](Self::reply) does, without waiting: all items are held in memory until they leave.
     ///
     /// # Errors
     /// As [`reply`](Self::reply).
-    pub fn reply_now(&self, item: Bytes) -> Result<(), WorkError> {
-        let said = self.node.with(|state, now| {
+    pub fn reply_now(&self, item: Bytes) -> Result<(), ExecutionError> {
+        let result = self.node.with(|state, now| {
             let (_, worker, mut out) = state.split(now);
-            worker.reply(now, self.work.execution, item, &mut out)
+            worker.reply(now, self.request.execution, item, &mut out)
         });
-        self.ends_with(said)
+        self.wake_on_error(result)
     }
 
-    /// Passes a request on to another server, as part of this one.
+    /// Delegates a request to another server, as part of this one.
     ///
     /// # Errors
-    /// [`WorkError`]; where the call goes too deep or too wide it fails.
-    pub fn delegate(&self, to: SocketAddr, request: Bytes) -> Result<(), WorkError> {
-        let said = self.node.with(|state, now| {
+    /// [`ExecutionError`]; a call that goes too deep or too wide fails.
+    pub fn delegate(&self, to: SocketAddr, request: Bytes) -> Result<(), ExecutionError> {
+        let result = self.node.with(|state, now| {
             let (_, worker, mut out) = state.split(now);
-            worker.delegate(now, self.work.execution, to, request, &mut out)
+            worker.delegate(now, self.request.execution, to, request, &mut out)
         });
-        self.ends_with(said)
+        self.wake_on_error(result)
     }
 
-    /// Says that all that it leads to was said: it is done. One that is to be done exactly once has to be
-    /// [sealed](Self::seal) instead, and fails.
+    /// Finishes the request: all its replies and delegations were made. An exactly-once request has to be
+    /// [prepared](Self::prepare) instead, and fails here.
     ///
     /// # Errors
-    /// [`WorkError::Gone`]: it was aborted before.
-    pub fn finish(&self) -> Result<(), WorkError> {
-        if self.work.once {
-            let why = "the call is to be done exactly once, and this server records nothing";
-            self.fail(&Status::new(Status::FAILED_PRECONDITION, why));
-            return Err(WorkError::Gone);
+    /// [`ExecutionError::Ended`]: the request was aborted before.
+    pub fn finish(&self) -> Result<(), ExecutionError> {
+        if self.request.once {
+            let reason = "exactly-once calls need a server that records requests";
+            self.fail(&Status::new(Status::FAILED_PRECONDITION, reason));
+            return Err(ExecutionError::Ended);
         }
         self.end().map(drop)
     }
 
-    /// Whether it is to be done exactly once.
+    /// Returns whether the request belongs to an exactly-once call.
     #[must_use]
     pub fn is_once(&self) -> bool {
-        self.work.once
+        self.request.once
     }
 
-    /// Says that all that it leads to was said; nothing of that leaves before [`Sealed::release`], when effect
-    /// and record are durable together (DPC §3.5.3). From here on it can't fail but by [`Sealed::discard`]. One
-    /// that need not be done exactly once is done at once.
+    /// Finishes an exactly-once request, and holds its messages until [`PreparedRequest::release`] confirms that effect
+    /// and record are durable together (DPC §3.5.3). From here on it can fail only by [`PreparedRequest::discard`]. Any
+    /// other request finishes at once.
     ///
     /// # Errors
-    /// [`WorkError::Gone`]: it was aborted before.
-    pub fn seal(&self) -> Result<Sealed, WorkError> {
+    /// [`ExecutionError::Ended`]: the request was aborted before.
+    pub fn prepare(&self) -> Result<PreparedRequest, ExecutionError> {
         let record = self.end()?;
         let decided = record.is_none();
-        Ok(Sealed { node: Arc::clone(&self.node), execution: self.work.execution, record, decided })
+        Ok(PreparedRequest { node: Arc::clone(&self.node), execution: self.request.execution, record, decided })
     }
 
-    /// Whether it is finished, sealed or has failed.
+    /// Returns whether the request is finished, prepared or has failed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Ends it, and its call, with an error.
+    /// Fails the request, and its call, with an error.
     pub fn fail(&self, status: &Status) {
         self.over.store(true, Ordering::Release);
         self.node.with(|state, now| {
-            state.requests.remove(&self.work.execution);
+            state.requests.remove(&self.request.execution);
             let (_, worker, mut out) = state.split(now);
-            worker.fail(now, self.work.execution, status, &mut out);
+            worker.fail(now, self.request.execution, status, &mut out);
         });
-        // Nobody will tell it of its call any more.
-        self.waiting.abort();
+        // The node sends no more notifications to the request.
+        self.notifier.abort();
     }
 
-    /// Whoever worked on it does so no more, by a panic perhaps: unless it is over it fails.
-    pub fn forsake(&self) {
+    /// Fails the request unless it is over: its handler was dropped, perhaps by a panic.
+    pub fn on_handler_dropped(&self) {
         if !self.is_over() {
-            let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
-            self.fail(&Status::new(Status::INTERNAL, why));
+            let reason = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
+            self.fail(&Status::new(Status::INTERNAL, reason));
         }
     }
 
-    /// Names its span in the call's trace: the method, say.
-    pub fn label(&self, label: &str) {
-        self.node.look(|state| state.worker.label(self.work.execution, label));
+    /// Sets the name of the request's span in the call's trace: the method, for example.
+    pub fn set_label(&self, label: &str) {
+        self.node.with_state(|state| state.worker.set_label(self.request.execution, label));
     }
 
-    /// Says that it gets on, where the node asks for signs of life.
-    pub fn progress(&self) {
-        self.node.look(|state| state.worker.progress(self.node.now(), self.work.execution));
+    /// Reports progress of the handler, for nodes that check for stalled handlers.
+    pub fn record_progress(&self) {
+        self.node.with_state(|state| state.worker.record_progress(self.node.now(), self.request.execution));
     }
 
-    /// Whether nobody wants its result any more.
+    /// Returns whether the request was aborted.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
-        self.waiting.aborted.load(Ordering::Acquire)
+        self.notifier.aborted.load(Ordering::Acquire)
     }
 
-    /// Until nobody wants its result any more.
+    /// Waits until the request is aborted.
     pub async fn aborted(&self) {
         loop {
-            let abort = self.waiting.abort.notified();
+            let abort = self.notifier.abort.notified();
             if self.is_aborted() {
                 return;
             }
@@ -254,48 +260,48 @@ impl Request {
         }
     }
 
-    /// What can't be said has ended the request: nobody waits for a grant any more.
-    fn ends_with<T>(&self, said: Result<T, WorkError>) -> Result<T, WorkError> {
-        said.inspect_err(|_| self.waiting.granted())
+    /// Wakes the waiting tasks after an error, because the error has ended the request.
+    fn wake_on_error<T>(&self, result: Result<T, ExecutionError>) -> Result<T, ExecutionError> {
+        result.inspect_err(|_| self.notifier.wake_replies())
     }
 
-    fn end(&self) -> Result<Option<Record>, WorkError> {
+    fn end(&self) -> Result<Option<RequestRecord>, ExecutionError> {
         self.over.store(true, Ordering::Release);
         let record = self.node.with(|state, now| {
-            state.requests.remove(&self.work.execution);
+            state.requests.remove(&self.request.execution);
             let (_, worker, mut out) = state.split(now);
-            worker.finish(now, self.work.execution, &mut out)
+            worker.finish(now, self.request.execution, &mut out)
         });
-        self.waiting.granted();
+        self.notifier.wake_replies();
         record
     }
 }
 
-impl Drop for Request {
+impl Drop for NodeRequest {
     fn drop(&mut self) {
-        self.forsake();
+        self.on_handler_dropped();
     }
 }
 
-/// A request that is done, and what it led to is not sent yet. Dropped before it is decided whether its record is
-/// durable, it is neither done nor done again by this process: its call fails when nobody has confirmed it for its
-/// time-out, each time that it is made, until the node is started anew with what has become durable.
+/// Finished request whose messages are held back until its record is durable. If it is dropped undecided, this process
+/// neither completes nor repeats the request: its call fails at its timeout, each time that it is made, until the node
+/// restarts with the durable records.
 #[derive(Debug)]
-pub struct Sealed {
-    node: Arc<Shared>,
-    execution: Context,
-    record: Option<Record>,
+pub struct PreparedRequest {
+    node: Arc<NodeShared>,
+    execution: ContextId,
+    record: Option<RequestRecord>,
     decided: bool,
 }
 
-impl Sealed {
-    /// What has to become durable together with the effect; `None` where nothing has to.
+impl PreparedRequest {
+    /// Record to store durably together with the effect; `None` for a request that is not exactly-once.
     #[must_use]
-    pub fn record(&self) -> Option<&Record> {
+    pub fn record(&self) -> Option<&RequestRecord> {
         self.record.as_ref()
     }
 
-    /// Sends what it led to: both are durable.
+    /// Sends the held messages: effect and record are durable.
     pub fn release(mut self) {
         self.decided = true;
         self.node.with(|state, now| {
@@ -304,8 +310,8 @@ impl Sealed {
         });
     }
 
-    /// Neither is durable, for sure: it fails, and is worked on again when its call is made again. One that need
-    /// not be done exactly once is done already.
+    /// Fails the request: neither effect nor record is durable. It runs again when its call is made again. A request
+    /// that is not exactly-once is already done.
     pub fn discard(mut self, status: &Status) {
         self.decided = true;
         self.node.with(|state, now| {
@@ -315,7 +321,7 @@ impl Sealed {
     }
 }
 
-impl Drop for Sealed {
+impl Drop for PreparedRequest {
     fn drop(&mut self) {
         if !self.decided {
             self.node.with(|state, _| state.worker.set_stalled(self.execution, true));
@@ -323,14 +329,15 @@ impl Drop for Sealed {
     }
 }
 
-/// Records that are needed no more, as they come to be; of a node that was [resumed](super::Node::resume).
+/// Receiver of the ids of obsolete records, of a node that was [resumed](super::Node::resume).
 #[derive(Debug)]
-pub struct Forgotten(pub(super) mpsc::UnboundedReceiver<(Context, RequestId)>);
+pub struct ObsoleteRecords(pub(super) mpsc::UnboundedReceiver<(ContextId, RequestId)>);
 
-impl Forgotten {
-    /// The next one: the call and its request. Who deletes the record stores the last such call of each caller, for
-    /// [`History::ended`](super::History::ended). `None` when the node is gone. Cancelling it loses nothing.
-    pub async fn next(&mut self) -> Option<(Context, RequestId)> {
+impl ObsoleteRecords {
+    /// Waits for the next obsolete record: its call and request. The application that deletes the record stores the last
+    /// such call of each caller, for [`RecordHistory::ended`](super::RecordHistory::ended). `None` when the node has
+    /// ended. Cancel safe.
+    pub async fn next(&mut self) -> Option<(ContextId, RequestId)> {
         self.0.recv().await
     }
 }

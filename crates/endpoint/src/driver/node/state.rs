@@ -1,4 +1,4 @@
-//! What a node consists of, behind one lock, and the task that receives for it.
+//! State of a node behind one lock, and the task that receives messages for it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,136 +9,136 @@ use std::task::{Poll, Waker};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::{Context, NodeId, add_wait};
+use pathcall_wire::delegate::{ContextId, NodeId, add_wait};
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::call::Told;
-use super::request::Waiting;
-use super::{History, NodeConfig, NodeStats, Transport};
-use crate::delegate::caller::{Caller, CallerConfig, CallerEvent};
-use crate::delegate::table::ByContext;
-use crate::delegate::worker::{Worker, WorkerConfig, WorkerEvent};
-use crate::delegate::{Outbox, Peer, RequestId, earlier, for_caller};
-use crate::driver::line::Teller;
-use crate::driver::link::{Link, Looking, Readiness};
-use crate::driver::streams::{Sink, Streams};
-use crate::driver::turns::{Turns, Wakers};
+use super::call::CallEvent;
+use super::request::RequestNotifier;
+use super::{NodeConfig, NodeStats, RecordHistory, Transport};
+use crate::delegate::caller::{CallerEvent, DelegateCaller, DelegateCallerConfig};
+use crate::delegate::context_map::ContextMap;
+use crate::delegate::worker::{DelegateWorker, DelegateWorkerConfig, WorkerEvent};
+use crate::delegate::{MessageOutbox, PeerNode, RequestId, earlier, is_for_caller};
+use crate::driver::event_channel::EventSender;
+use crate::driver::link::{Link, PollMode, Readiness};
+use crate::driver::streams::{EventSink, Streams};
+use crate::driver::task_waker::{TaskWaker, WakeState};
 use crate::messages::{self, Event, Messages};
 
-/// A node, for all who hold a part of it.
-pub(super) struct Shared {
+/// Node state and its task, shared by the node's handles, calls and requests.
+pub(super) struct NodeShared {
     state: Mutex<State>,
-    /// A request waits for somebody to work on it.
-    pub(super) work: Notify,
+    /// Notified when a request waits to be processed.
+    pub(super) request_waiting: Notify,
     origin: Clock,
     pub(super) id: NodeId,
     pub(super) address: SocketAddr,
     task: OnceLock<AbortHandle>,
 }
 
-/// Both ends of calls, and what carries their messages.
+/// State machines of a node's calls and requests, and the transport of their messages.
 pub(super) struct State {
-    pub(super) caller: Caller,
-    pub(super) worker: Worker,
-    below: Below,
-    /// Who waits for what calls bring.
-    pub(super) calls: ByContext<Waits>,
-    /// Who works on requests.
-    pub(super) requests: ByContext<Arc<Waiting>>,
-    /// Who hears of records that are needed no more.
-    forget: Option<Forget>,
-    /// What wakes the task.
-    wakers: Wakers,
-    /// Messages were sent that have not left yet.
+    pub(super) caller: DelegateCaller,
+    pub(super) worker: DelegateWorker,
+    transport: MessageTransport,
+    /// Event channels of the calls.
+    pub(super) calls: ContextMap<CallEvents>,
+    /// Notifications to the requests in progress.
+    pub(super) requests: ContextMap<Arc<RequestNotifier>>,
+    /// Channel of obsolete records.
+    obsolete: Option<ObsoleteSender>,
+    /// Wake-up state of the task.
+    wake_state: WakeState,
+    /// Messages were queued and not sent yet.
     sent: bool,
 }
 
-/// Who waits for what a call brings.
-pub(super) struct Waits {
-    pub(super) line: Teller<Told>,
-    /// Its end is not the last that is to be said: it may be made again, or its trace comes.
-    pub(super) goes_on: bool,
+/// Event channel of a call.
+pub(super) struct CallEvents {
+    pub(super) sender: EventSender<CallEvent>,
+    /// More events follow the end: the call may be made again, or its trace comes.
+    pub(super) more_events: bool,
 }
 
-/// Calls and requests whose records are needed no more.
-type Forget = mpsc::UnboundedSender<(Context, RequestId)>;
+/// Channel of the calls and requests whose records are obsolete.
+type ObsoleteSender = mpsc::UnboundedSender<(ContextId, RequestId)>;
 
-/// What carries messages.
-enum Below {
+/// Transport of messages.
+enum MessageTransport {
     Flows(Box<(Link, Messages)>),
     Streams(Streams),
 }
 
-/// Where the state machines put messages.
-pub(super) struct Out<'a> {
-    below: &'a mut Below,
+/// Outbox of the state machines.
+pub(super) struct MachineOutbox<'a> {
+    transport: &'a mut MessageTransport,
     now: Instant,
     sent: &'a mut bool,
 }
 
-impl Outbox for Out<'_> {
+impl MessageOutbox for MachineOutbox<'_> {
     fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes) {
         *self.sent = true;
-        match self.below {
-            Below::Flows(flows) => flows.1.send(self.now, to, head, payload),
-            Below::Streams(streams) => streams.send(to, head, payload),
+        match self.transport {
+            MessageTransport::Flows(flows) => flows.1.send(self.now, to, head, payload),
+            MessageTransport::Streams(streams) => streams.send(to, head, payload),
         }
     }
 }
 
-impl Shared {
+impl NodeShared {
     pub(super) async fn start(
         config: &NodeConfig,
         (id, seed): (NodeId, [u64; 2]),
-        history: History,
-        forget: Option<Forget>,
+        history: RecordHistory,
+        obsolete: Option<ObsoleteSender>,
     ) -> io::Result<Arc<Self>> {
-        let (bring, brought) = mpsc::unbounded_channel();
-        // A node that has ended hears nothing.
-        let sink: Sink = Arc::new(move |event| drop(bring.send(event)));
-        let (below, local) = match &config.transport {
+        let (forward, incoming) = mpsc::unbounded_channel();
+        // The receiver is gone when the node has ended.
+        let sink: EventSink = Arc::new(move |event| drop(forward.send(event)));
+        let (transport, local) = match &config.transport {
             Transport::Flows => {
                 let link = Link::bind(config.listen)?;
                 let local = link.local_addr();
                 let messages = messages::Config::new(id.bits(), seed);
                 let messages = messages::Config { key: config.key, wait: Some(add_wait), ..messages };
                 let messages = Messages::new(messages);
-                (Below::Flows(Box::new((link, messages))), local)
+                (MessageTransport::Flows(Box::new((link, messages))), local)
             }
             Transport::Tcp => streams(Streams::tcp(id.bits(), config.listen, config.key, sink).await?),
             #[cfg(feature = "quic")]
             Transport::Quic(tls) => streams(Streams::quic(id.bits(), config.listen, tls, sink).await?),
         };
-        let address = reached(config, local)?;
-        let config = WorkerConfig {
+        let address = advertised_address(config, local)?;
+        let config = DelegateWorkerConfig {
             order: config.order,
             flush: config.flush,
             depth_max: config.depth_max,
             stall: config.stall,
-            ..WorkerConfig::new(id, address)
+            ..DelegateWorkerConfig::new(id, address)
         };
-        let mut worker = Worker::new(config);
+        let mut worker = DelegateWorker::new(config);
         history.records.into_iter().for_each(|record| worker.restore(Instant(0), record));
         history.ended.into_iter().for_each(|last| worker.restore_ended(last));
         let state = State {
-            caller: Caller::new(CallerConfig::new(id, address)),
+            caller: DelegateCaller::new(DelegateCallerConfig::new(id, address)),
             worker,
-            below,
-            calls: ByContext::default(),
-            requests: ByContext::default(),
-            forget,
-            wakers: Wakers::default(),
+            transport,
+            calls: ContextMap::default(),
+            requests: ContextMap::default(),
+            obsolete,
+            wake_state: WakeState::default(),
             sent: false,
         };
-        let from = match &state.below {
-            Below::Flows(flows) => Source::Link(flows.0.readiness()),
-            Below::Streams(_) => Source::Streams(brought),
+        let from = match &state.transport {
+            MessageTransport::Flows(flows) => Source::Link(flows.0.readiness()),
+            MessageTransport::Streams(_) => Source::Streams(incoming),
         };
         let shared = Arc::new(Self {
             state: Mutex::new(state),
-            work: Notify::new(),
+            request_waiting: Notify::new(),
             origin: Clock::now(),
             id,
             address,
@@ -149,7 +149,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Does something under the lock, and what comes of it at once: what is due besides is the task's.
+    /// Runs `f` under the lock and sends the resulting messages at once; the task does whatever else is due.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut State, Instant) -> R) -> R {
         let mut state = self.lock();
         let now = self.now();
@@ -157,39 +157,39 @@ impl Shared {
         if state.sent {
             state.drive(now);
         } else {
-            state.tell();
+            state.deliver_events();
         }
         let (by, blocked) = (state.deadline(), state.is_blocked());
-        let task = state.wakers.ring(by, blocked);
+        let task = state.wake_state.take_waker(by, blocked);
         drop(state);
         task.into_iter().for_each(Waker::wake);
         done
     }
 
-    /// Does something under the lock that leads to no message.
-    pub(super) fn look<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    /// Runs `f` under the lock; `f` must not send messages.
+    pub(super) fn with_state<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         f(&mut self.lock())
     }
 
-    /// The task's turn: takes what has come, and does what is due.
-    fn turn(&self, events: &mut Vec<Event>) {
+    /// Runs one turn of the task: handles received messages, and does what is due.
+    fn run_once(&self, events: &mut Vec<Event>) {
         let mut state = self.lock();
         let now = self.now();
-        events.drain(..).for_each(|event| state.take(now, event));
+        events.drain(..).for_each(|event| state.handle_event(now, event));
         state.receive(now);
         state.drive(now);
-        let waits = state.worker.is_waiting();
+        let waiting = state.worker.is_waiting();
         drop(state);
-        if waits {
-            self.work.notify_one();
+        if waiting {
+            self.request_waiting.notify_one();
         }
     }
 
     pub(super) fn stats(&self) -> NodeStats {
         let state = self.lock();
-        let messages = match &state.below {
-            Below::Flows(flows) => flows.1.stats(),
-            Below::Streams(streams) => streams.stats(),
+        let messages = match &state.transport {
+            MessageTransport::Flows(flows) => flows.1.stats(),
+            MessageTransport::Streams(streams) => streams.stats(),
         };
         NodeStats {
             caller: state.caller.stats(),
@@ -201,16 +201,16 @@ impl Shared {
     }
 
     pub(super) fn set_key(&self, key: Option<TokenKey>) {
-        self.with(|state, now| match &mut state.below {
-            Below::Flows(flows) => flows.1.set_key(now, key),
-            Below::Streams(streams) => streams.set_key(key),
+        self.with(|state, now| match &mut state.transport {
+            MessageTransport::Flows(flows) => flows.1.set_key(now, key),
+            MessageTransport::Streams(streams) => streams.set_key(key),
         });
     }
 
     pub(super) fn key(&self) -> Option<TokenKey> {
-        match &self.lock().below {
-            Below::Flows(flows) => flows.1.key(),
-            Below::Streams(streams) => streams.key(),
+        match &self.lock().transport {
+            MessageTransport::Flows(flows) => flows.1.key(),
+            MessageTransport::Streams(streams) => streams.key(),
         }
     }
 
@@ -227,22 +227,22 @@ impl Shared {
         Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Before the task waits; whether frames wait for the send buffer.
-    fn arm(&self, turns: &mut Turns, task: &Waker) -> bool {
+    /// Arms the timer before the task waits; returns whether frames wait for the send buffer.
+    fn arm(&self, task_waker: &mut TaskWaker, task: &Waker) -> bool {
         let mut state = self.lock();
         let by = state.deadline();
-        turns.arm(&mut state.wakers, by, task);
+        task_waker.arm(&mut state.wake_state, by, task);
         state.is_blocked()
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for NodeShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("id", &self.id).field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Drop for Shared {
+impl Drop for NodeShared {
     fn drop(&mut self) {
         if let Some(task) = self.task.get() {
             task.abort();
@@ -250,48 +250,48 @@ impl Drop for Shared {
     }
 }
 
-fn streams(streams: Streams) -> (Below, SocketAddr) {
+fn streams(streams: Streams) -> (MessageTransport, SocketAddr) {
     let local = streams.local_addr();
-    (Below::Streams(streams), local)
+    (MessageTransport::Streams(streams), local)
 }
 
-/// Where others find the node.
-fn reached(config: &NodeConfig, local: SocketAddr) -> io::Result<SocketAddr> {
-    let reached = config.reached.unwrap_or(local);
-    let port = if reached.port() == 0 { local.port() } else { reached.port() };
-    if reached.ip().is_unspecified() {
-        let what = format!("{reached} is no address that others can reach: say which one they should take");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+/// Address at which others reach the node.
+fn advertised_address(config: &NodeConfig, local: SocketAddr) -> io::Result<SocketAddr> {
+    let address = config.advertised.unwrap_or(local);
+    let port = if address.port() == 0 { local.port() } else { address.port() };
+    if address.ip().is_unspecified() {
+        let message = format!("unspecified address {address}: set the address at which other nodes reach this one");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    Ok(SocketAddr::new(reached.ip(), port))
+    Ok(SocketAddr::new(address.ip(), port))
 }
 
-/// Where a node's messages come from.
+/// Source of a node's messages.
 enum Source {
     Link(Readiness),
     Streams(mpsc::UnboundedReceiver<Event>),
 }
 
-/// Receives for a node, and lets time pass, as long as anybody has it.
-async fn run(node: Weak<Shared>, origin: Clock, mut from: Source) {
-    let (mut turns, mut events) = (Turns::new(origin), Vec::new());
+/// Receives messages and advances time for a node, as long as a handle to it exists.
+async fn run(node: Weak<NodeShared>, origin: Clock, mut from: Source) {
+    let (mut task_waker, mut events) = (TaskWaker::new(origin), Vec::new());
     poll_fn(|cx| {
         loop {
             let Some(node) = node.upgrade() else { return Poll::Ready(()) };
-            let blocked = node.arm(&mut turns, cx.waker());
+            let blocked = node.arm(&mut task_waker, cx.waker());
             let link = match &mut from {
                 Source::Link(readiness) => Some((&*readiness, blocked)),
-                Source::Streams(brought) => {
-                    while let Poll::Ready(Some(event)) = brought.poll_recv(cx) {
+                Source::Streams(incoming) => {
+                    while let Poll::Ready(Some(event)) = incoming.poll_recv(cx) {
                         events.push(event);
                     }
                     None
                 }
             };
-            match turns.poll(cx, link) {
+            match task_waker.poll(cx, link) {
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending if events.is_empty() => return Poll::Pending,
-                _ => node.turn(&mut events),
+                _ => node.run_once(&mut events),
             }
         }
     })
@@ -299,32 +299,32 @@ async fn run(node: Weak<Shared>, origin: Clock, mut from: Source) {
 }
 
 impl State {
-    /// The state machines, and where they put messages.
-    pub(super) fn split(&mut self, now: Instant) -> (&mut Caller, &mut Worker, Out<'_>) {
-        let Self { caller, worker, below, sent, .. } = self;
-        (caller, worker, Out { below, now, sent })
+    /// Splits the state into the state machines and their outbox.
+    pub(super) fn split(&mut self, now: Instant) -> (&mut DelegateCaller, &mut DelegateWorker, MachineOutbox<'_>) {
+        let Self { caller, worker, transport, sent, .. } = self;
+        (caller, worker, MachineOutbox { transport, now, sent })
     }
 
-    /// Takes one batch of frames.
+    /// Receives one batch of frames.
     fn receive(&mut self, now: Instant) {
-        let Below::Flows(flows) = &mut self.below else { return };
+        let MessageTransport::Flows(flows) = &mut self.transport else { return };
         let (link, messages) = &mut **flows;
-        // An error is about one datagram, an unreachable peer, say: its session will notice.
-        let _ = link.exchange(Looking::IfReady, |out, from, ce, frame| {
+        // An error concerns one datagram (an unreachable peer, for example): the session handles the loss.
+        let _ = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
             messages.handle(now, from, frame, ce, &mut |to, frame| out.queue(to, frame));
         });
     }
 
-    /// Does what is due, and sends what was said.
+    /// Does what is due, and sends the resulting messages.
     fn drive(&mut self, now: Instant) {
         loop {
             while let Some(event) = self.next_event() {
-                self.take(now, event);
+                self.handle_event(now, event);
             }
             let (caller, worker, mut out) = self.split(now);
             caller.poll(now, &mut out);
             worker.poll(now, &mut out);
-            let Below::Flows(flows) = &mut self.below else { break };
+            let MessageTransport::Flows(flows) = &mut self.transport else { break };
             let (link, messages) = &mut **flows;
             messages.poll(now, &mut |to, frame| link.queue(to, frame));
             if !messages.has_events() {
@@ -333,23 +333,23 @@ impl State {
             }
         }
         self.sent = false;
-        self.tell();
+        self.deliver_events();
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        match &mut self.below {
-            Below::Flows(flows) => flows.1.next_event(),
-            Below::Streams(_) => None,
+        match &mut self.transport {
+            MessageTransport::Flows(flows) => flows.1.next_event(),
+            MessageTransport::Streams(_) => None,
         }
     }
 
-    /// Takes what the messages' carrier says.
-    fn take(&mut self, now: Instant, event: Event) {
+    /// Handles an event of the message transport.
+    fn handle_event(&mut self, now: Instant, event: Event) {
         let (caller, worker, mut out) = self.split(now);
         match event {
             Event::Arrived { node, from, message } => {
-                let peer = Peer { node: NodeId::new(node), address: from };
-                match for_caller(&message) {
+                let peer = PeerNode { node: NodeId::new(node), address: from };
+                match is_for_caller(&message) {
                     true => caller.handle(now, peer, &message, &mut out),
                     false => worker.handle(now, peer, &message, &mut out),
                 }
@@ -358,61 +358,61 @@ impl State {
                 caller.undelivered(now, to, &head, &mut out);
                 worker.undelivered(now, to, &head, &mut out);
             }
-            Event::Underway { peer, arriving } => {
-                caller.alive(now, peer);
+            Event::Progress { peer, arriving } => {
+                caller.restart_timeouts(now, peer);
                 arriving.iter().for_each(|head| worker.arriving(now, head));
             }
         }
     }
 
-    /// Tells those who wait.
-    fn tell(&mut self) {
+    /// Delivers events to the waiting calls and requests.
+    fn deliver_events(&mut self) {
         while let Some(event) = self.caller.next_event() {
-            let (call, told) = match event {
-                CallerEvent::Reply { call, from, item } => (call, Told::Reply(from, item)),
-                CallerEvent::Ended { call, outcome } => (call, Told::Ended(outcome)),
-                CallerEvent::Trace { call, tree } => (call, Told::Trace(tree)),
+            let (call, event) = match event {
+                CallerEvent::Reply { call, from, item } => (call, CallEvent::Reply(from, item)),
+                CallerEvent::Ended { call, outcome } => (call, CallEvent::Ended(outcome)),
+                CallerEvent::Trace { call, tree } => (call, CallEvent::Trace(tree)),
             };
-            let Some(waits) = self.calls.get(&call) else { continue };
-            let over = match &told {
-                Told::Reply(..) => false,
-                Told::Ended(_) => !waits.goes_on,
-                Told::Trace(_) => true,
+            let Some(call_events) = self.calls.get(&call) else { continue };
+            let over = match &event {
+                CallEvent::Reply(..) => false,
+                CallEvent::Ended(_) => !call_events.more_events,
+                CallEvent::Trace(_) => true,
             };
-            // Whoever has dropped its call wants to hear no more.
-            if !waits.line.tell(told) || over {
+            // The receiver is gone if the call was dropped.
+            if !call_events.sender.send(event) || over {
                 self.calls.remove(&call);
             }
         }
         while let Some(event) = self.worker.next_event() {
             match event {
                 WorkerEvent::Aborted { execution, .. } => {
-                    if let Some(waiting) = self.requests.get(&execution) {
-                        waiting.abort();
+                    if let Some(notifier) = self.requests.get(&execution) {
+                        notifier.abort();
                     }
                 }
                 WorkerEvent::Granted { execution } => {
-                    if let Some(waiting) = self.requests.get(&execution) {
-                        waiting.granted();
+                    if let Some(notifier) = self.requests.get(&execution) {
+                        notifier.wake_replies();
                     }
                 }
-                WorkerEvent::Forget { call, request } => {
-                    // Nobody may want to hear of it.
-                    let _ = self.forget.as_ref().map(|forget| forget.send((call, request)));
+                WorkerEvent::RecordObsolete { call, request } => {
+                    // Obsolete records are announced only if a receiver is registered.
+                    let _ = self.obsolete.as_ref().map(|obsolete| obsolete.send((call, request)));
                 }
             }
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let below = match &self.below {
-            Below::Flows(flows) => flows.1.deadline(),
-            Below::Streams(_) => None,
+        let transport = match &self.transport {
+            MessageTransport::Flows(flows) => flows.1.deadline(),
+            MessageTransport::Streams(_) => None,
         };
-        earlier(earlier(self.caller.next_deadline(), self.worker.next_deadline()), below)
+        earlier(earlier(self.caller.next_deadline(), self.worker.next_deadline()), transport)
     }
 
     fn is_blocked(&self) -> bool {
-        matches!(&self.below, Below::Flows(flows) if flows.0.is_blocked())
+        matches!(&self.transport, MessageTransport::Flows(flows) if flows.0.is_blocked())
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes' key, and what connections by TCP make of it.
+//! Key of a node, and the signing state that TCP connections derive from it.
 
 use std::io;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pathcall_wire::TokenKey;
 use pathcall_wire::messages::Greeting;
-use pathcall_wire::messages::token::Direction;
+use pathcall_wire::messages::token::DirectionSigner;
 use tokio::sync::watch;
 
 use crate::driver::random;
 
-/// The key, which may change while there are connections.
+/// Key of a node, which may change while connections are open.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     key: watch::Sender<Option<TokenKey>>,
-    refused: AtomicU64,
+    unauthenticated: AtomicU64,
 }
 
-/// A connection that is about to begin.
-pub(super) struct Beginning {
-    /// What this side says.
+/// State of a handshake.
+pub(super) struct Handshake {
+    /// Greeting that this side sends.
     pub(super) hello: [u8; Greeting::LEN],
-    /// What it proves by.
+    /// Key that this side proves.
     pub(super) key: Option<TokenKey>,
-    /// Is told when there is another key.
+    /// Watches changes of the key.
     pub(super) changes: watch::Receiver<Option<TokenKey>>,
     pub(super) keys: Arc<Keys>,
 }
@@ -38,38 +38,46 @@ impl Keys {
         *self.key.borrow()
     }
 
-    /// Connections that were ended for a token that was wrong, or none.
-    pub(super) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    /// Connections that ended because of a wrong or missing token.
+    pub(super) fn unauthenticated(&self) -> u64 {
+        self.unauthenticated.load(Ordering::Relaxed)
     }
 
-    /// Whoever is at the other end does not know the key, or another one: its connection ends.
-    pub(super) fn refuse(&self) -> io::Error {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    /// Counts a peer without the right key, and returns the error that ends its connection.
+    pub(super) fn reject(&self) -> io::Error {
+        self.unauthenticated.fetch_add(1, Ordering::Relaxed);
         io::ErrorKind::PermissionDenied.into()
     }
 
-    /// Begins a connection: `hello` with this number, that is not 0 where there is a key.
-    pub(super) fn begin(self: &Arc<Self>, hello: impl Fn(u64) -> [u8; Greeting::LEN]) -> io::Result<Beginning> {
+    /// Starts a handshake: the greeting has a session number, which is nonzero if there is a key.
+    pub(super) fn start_handshake(
+        self: &Arc<Self>,
+        hello: impl Fn(u64) -> [u8; Greeting::LEN],
+    ) -> io::Result<Handshake> {
         let mut changes = self.key.subscribe();
         let key = *changes.borrow_and_update();
         let session = if key.is_some() { random()?.max(1) } else { 0 };
-        Ok(Beginning { hello: hello(session), key, changes, keys: Arc::clone(self) })
+        Ok(Handshake { hello: hello(session), key, changes, keys: Arc::clone(self) })
     }
 }
 
-/// Both directions of a connection that is signed.
+/// Signing state of both directions of a connection.
 #[derive(Debug)]
-pub(super) struct Signed {
-    pub(super) ours: Direction,
-    pub(super) theirs: Direction,
+pub(super) struct SignedDirections {
+    pub(super) outgoing: DirectionSigner,
+    pub(super) incoming: DirectionSigner,
 }
 
-impl Signed {
-    /// Of the side that has made the connection, or of the other one.
-    pub(super) fn of(key: &TokenKey, dials: bool, said: &[u8; Greeting::LEN], heard: &[u8; Greeting::LEN]) -> Self {
-        let (dialled, taken) = if dials { (said, heard) } else { (heard, said) };
-        let [from, to] = Direction::both(key, dialled, taken);
-        if dials { Self { ours: from, theirs: to } } else { Self { ours: to, theirs: from } }
+impl SignedDirections {
+    /// Derives the state; `connects`: this side made the connection.
+    pub(super) fn new(
+        key: &TokenKey,
+        connects: bool,
+        sent: &[u8; Greeting::LEN],
+        received: &[u8; Greeting::LEN],
+    ) -> Self {
+        let (dialled, accepted) = if connects { (sent, received) } else { (received, sent) };
+        let [from, to] = DirectionSigner::both(key, dialled, accepted);
+        if connects { Self { outgoing: from, incoming: to } } else { Self { outgoing: to, incoming: from } }
     }
 }

@@ -1,7 +1,7 @@
-//! Messages by QUIC: each has a stream of its own, so that none waits for another.
+//! Messages by QUIC: each has a stream of its own, so that no message waits for another.
 //!
-//! Both ends show certificates, and take those that one of their roots has signed for the name that all nodes
-//! share: nobody else's messages are heard.
+//! Both ends present certificates. Each accepts a certificate that one of its roots has signed for the name that all
+//! nodes share.
 
 use std::fmt;
 use std::io;
@@ -19,32 +19,32 @@ use quinn::rustls::{self, RootCertStore, version::TLS13};
 use quinn::{ClientConfig, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
 use tokio::time::timeout;
 
-use super::remote::{self, Remote, underway};
-use super::{Connection, DIAL, Outgoing, Streams, UNDERWAY, Weak, Written};
+use super::remote::{self, Remote, progress_event};
+use super::{CONNECT_TIMEOUT, Connection, Outgoing, PROGRESS_INTERVAL, PendingBytes, Streams, Weak};
 use crate::messages::{Event, MESSAGE_MAX};
 
-/// What both ends must speak, beneath TLS (RFC 7301).
+/// Application protocol under TLS (ALPN, RFC 7301).
 const PROTOCOL: &[u8] = b"pathcall-messages/1";
-/// Messages of one connection on their way at once.
-const MESSAGES: u32 = 1024;
-/// A message no longer than this is written before the next is begun.
-const SHORT: usize = 64 << 10;
-/// Of a message, so much is read at a time.
-const READ: usize = 256 << 10;
-/// A peer that says nothing at all for so long is gone; it is asked often enough that one that is there does.
-const SILENT: Duration = Duration::from_secs(10);
-const ASK: Duration = Duration::from_secs(3);
+/// Messages of one connection in flight at a time.
+const MESSAGES_IN_FLIGHT: u32 = 1024;
+/// Longest message that is written before the next one begins, bytes.
+const SEQUENTIAL_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a message that are read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Time without packets after which a peer counts as gone; keep-alives are sent more often.
+const QUIC_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 
-/// What a node proves itself by, and trusts, each in PEM.
+/// TLS credentials of a node, each in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Its certificate, then those that lead to a root.
+    /// Certificate of the node, then the chain to a root.
     pub certificates: Vec<u8>,
-    /// The certificate's private key. `Debug` does not show it.
+    /// Private key of the certificate. `Debug` does not show it.
     pub key: Vec<u8>,
-    /// Roots that certificates of peers must lead to.
+    /// Root certificates that peers' certificates must lead to.
     pub roots: Vec<u8>,
-    /// The name in the certificates of all nodes.
+    /// Name in the certificates of all nodes.
     pub name: String,
 }
 
@@ -54,13 +54,13 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// What connections by QUIC have in common.
+/// QUIC endpoint shared by all connections.
 pub(super) struct Quic {
     endpoint: Endpoint,
     name: String,
 }
 
-/// The writing side of a connection.
+/// Writing side of a connection.
 pub(super) struct Writer(quinn::Connection);
 
 impl Quic {
@@ -79,12 +79,12 @@ impl Quic {
         self.endpoint.clone()
     }
 
-    /// Makes a connection.
+    /// Connects to a peer.
     pub(super) async fn dial(&self, streams: &Streams, to: SocketAddr) -> io::Result<Writer> {
         let connecting = self.endpoint.connect(to, &self.name).map_err(io::Error::other)?;
         let connection = connecting.await?;
-        let remote = greet(&streams.hello(0), &connection).await?;
-        // It is who takes connections there, whatever it says.
+        let remote = exchange_greetings(&streams.hello(0), &connection).await?;
+        // The peer's address is where it listens, whatever its greeting contains.
         let remote = Remote { listens: to, ..remote };
         streams.spawn(read_all(streams.weak(), remote, connection.clone()));
         Ok(Writer(connection))
@@ -97,36 +97,36 @@ impl Drop for Quic {
     }
 }
 
-/// Takes connections.
+/// Accepts connections.
 pub(super) async fn accept(streams: Weak, endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
         let Some(owner) = streams.get() else { return };
-        owner.spawn(accepted(streams.clone(), owner.hello(0), incoming));
+        owner.spawn(handle_connection(streams.clone(), owner.hello(0), incoming));
     }
 }
 
-async fn accepted(streams: Weak, hello: [u8; Greeting::LEN], incoming: Incoming) {
-    let met = async {
+async fn handle_connection(streams: Weak, hello: [u8; Greeting::LEN], incoming: Incoming) {
+    let greeting = async {
         let connection = incoming.await?;
-        let remote = greet(&hello, &connection).await?;
+        let remote = exchange_greetings(&hello, &connection).await?;
         io::Result::Ok((remote, connection))
     };
-    // Whom nobody here trusts, or who says nothing, is gone.
-    let Ok(Ok((remote, connection))) = timeout(DIAL, met).await else { return };
+    // Ignore a peer without a trusted certificate or without a greeting.
+    let Ok(Ok((remote, connection))) = timeout(CONNECT_TIMEOUT, greeting).await else { return };
     if let Some(owner) = streams.get() {
-        owner.line_up(remote.listens, Outgoing::Use(Connection::Quic(Writer(connection.clone()))));
+        owner.enqueue(remote.listens, Outgoing::Connection(Connection::Quic(Writer(connection.clone()))));
     }
     read_all(streams, remote, connection).await;
 }
 
-/// Says who this is and hears who that is, each by its first stream.
-async fn greet(hello: &[u8; Greeting::LEN], connection: &quinn::Connection) -> io::Result<Remote> {
+/// Exchanges greetings: each side sends its own on its first stream.
+async fn exchange_greetings(hello: &[u8; Greeting::LEN], connection: &quinn::Connection) -> io::Result<Remote> {
     let mut stream = connection.open_uni().await?;
     stream.write_all(hello).await?;
     finish(&mut stream);
     let mut stream = connection.accept_uni().await?;
-    let heard = stream.read_to_end(Greeting::LEN).await.map_err(io::Error::other)?;
-    let remote = remote::hello(&heard).and_then(|hello| Remote::of(&hello, connection.remote_address()));
+    let received = stream.read_to_end(Greeting::LEN).await.map_err(io::Error::other)?;
+    let remote = remote::hello(&received).and_then(|hello| Remote::new(&hello, connection.remote_address()));
     remote.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -146,7 +146,7 @@ async fn read_all(streams: Weak, remote: Remote, connection: quinn::Connection) 
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     connection.close(VarInt::from_u32(1), b"not a message");
                 }
-                // The connection is over, or its peer has changed its mind.
+                // The connection has ended, or the peer has reset the stream.
                 Err(_) => {}
             }
         });
@@ -155,17 +155,17 @@ async fn read_all(streams: Weak, remote: Remote, connection: quinn::Connection) 
 
 async fn message(streams: &Weak, remote: Remote, mut stream: RecvStream) -> io::Result<Bytes> {
     let mut message: Vec<u8> = Vec::new();
-    let mut told = tokio::time::Instant::now();
-    while let Some(chunk) = stream.read_chunk(READ, true).await.map_err(io::Error::other)? {
+    let mut last_progress = tokio::time::Instant::now();
+    while let Some(chunk) = stream.read_chunk(CHUNK_BYTES, true).await.map_err(io::Error::other)? {
         if message.len() + chunk.bytes.len() > MESSAGE_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         message.extend_from_slice(&chunk.bytes);
-        if told.elapsed() >= UNDERWAY
+        if last_progress.elapsed() >= PROGRESS_INTERVAL
             && let Some(streams) = streams.get()
         {
-            told = tokio::time::Instant::now();
-            (streams.0.sink)(underway(remote, &message));
+            last_progress = tokio::time::Instant::now();
+            (streams.0.sink)(progress_event(remote, &message));
         }
     }
     if message.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok(message.into()) }
@@ -176,15 +176,15 @@ impl Writer {
         self.0.close_reason().is_none()
     }
 
-    pub(super) async fn over(&self) {
+    pub(super) async fn closed(&self) {
         self.0.closed().await;
     }
 
-    /// Writes a message: a long one beside those that follow.
-    pub(super) async fn write(&self, head: &Bytes, payload: &Bytes, written: Written) -> io::Result<()> {
+    /// Writes a message; a long one is written concurrently with those that follow.
+    pub(super) async fn write(&self, head: &Bytes, payload: &Bytes, written: PendingBytes) -> io::Result<()> {
         let stream = self.0.open_uni().await?;
         let all = [head.clone(), payload.clone()];
-        if head.len() + payload.len() <= SHORT {
+        if head.len() + payload.len() <= SEQUENTIAL_BYTES_MAX {
             return write_all(stream, all).await;
         }
         tokio::spawn(async move {
@@ -228,14 +228,14 @@ fn configs(tls: &Tls) -> Result<(ServerConfig, ClientConfig), Failure> {
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)?;
-    // Neither offers 0-RTT unless it is told to.
+    // 0-RTT is off by default on both sides.
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     let mut transport = TransportConfig::default();
-    transport.max_concurrent_uni_streams(VarInt::from_u32(MESSAGES));
+    transport.max_concurrent_uni_streams(VarInt::from_u32(MESSAGES_IN_FLIGHT));
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
-    transport.max_idle_timeout(Some(SILENT.try_into()?));
-    transport.keep_alive_interval(Some(ASK));
+    transport.max_idle_timeout(Some(QUIC_IDLE_TIMEOUT.try_into()?));
+    transport.keep_alive_interval(Some(KEEPALIVE_INTERVAL));
     let transport = Arc::new(transport);
     let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server)?));
     server.transport_config(Arc::clone(&transport));

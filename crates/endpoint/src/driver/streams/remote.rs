@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: what it says, where its packets come from.
+//! Identity of the peer of a connection: node id from its greeting, address from its packets.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use pathcall_wire::messages::{GreetingRepr, MessageFrame};
 
 use crate::messages::{Event, HEAD_MAX};
 
-/// A peer.
+/// Peer of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remote {
     pub(super) node: u64,
@@ -15,14 +15,14 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Who says this hello from there.
-    pub(super) fn of(hello: &GreetingRepr, from: SocketAddr) -> Option<Self> {
+    /// Identifies the sender of a hello that came from `from`.
+    pub(super) fn new(hello: &GreetingRepr, from: SocketAddr) -> Option<Self> {
         let port = u16::try_from(hello.key).ok()?;
         Some(Self { node: hello.node, listens: SocketAddr::new(from.ip().to_canonical(), port) })
     }
 }
 
-/// What is said first, if it is a hello.
+/// Parses a greeting; `None` if it is not a hello.
 pub(super) fn hello(bytes: &[u8]) -> Option<GreetingRepr> {
     match MessageFrame::parse(bytes) {
         Ok(MessageFrame::Hello(hello)) => Some(hello),
@@ -30,8 +30,8 @@ pub(super) fn hello(bytes: &[u8]) -> Option<GreetingRepr> {
     }
 }
 
-/// A long message gets on, of which this has come.
-pub(super) fn underway(remote: Remote, message: &[u8]) -> Event {
+/// Progress event of a long message, of which `message` has arrived.
+pub(super) fn progress_event(remote: Remote, message: &[u8]) -> Event {
     let arriving = Bytes::copy_from_slice(&message[..message.len().min(HEAD_MAX)]);
-    Event::Underway { peer: remote.listens, arriving: Some(arriving) }
+    Event::Progress { peer: remote.listens, arriving: Some(arriving) }
 }

@@ -1,4 +1,4 @@
-//! Messages by TCP: each with its length before it, 4 bytes; with a key, each piece of one with its token behind it.
+//! Messages by TCP, each after its length of 4 bytes; with a key, each piece of a message is followed by its token.
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pathcall_wire::TokenKey;
 use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::messages::Greeting;
-use pathcall_wire::messages::token::Direction;
+use pathcall_wire::messages::token::DirectionSigner;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -18,78 +18,82 @@ use tokio::sync::watch;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::keys::{Beginning, Keys, Signed};
-use super::remote::{self, Remote, underway};
-use super::{Connection, DIAL, Outgoing, Streams, UNDERWAY, Weak};
+use super::keys::{Handshake, Keys, SignedDirections};
+use super::remote::{self, Remote, progress_event};
+use super::{CONNECT_TIMEOUT, Connection, Outgoing, PROGRESS_INTERVAL, Streams, Weak};
 use crate::messages::{Event, MESSAGE_MAX};
 
-/// Of a message, so much is made room for at a time, and signed.
-const READ: usize = 256 << 10;
-/// The system has no descriptor for another connection: it may have one after this time.
-const BREATH: Duration = Duration::from_millis(50);
+/// Bytes of a message that are allocated, and signed, at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Delay before the next accept when the system has no free descriptor.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// A peer that nothing was heard of for so long is asked whether it is there, by the system; and again, if it does not
-/// say so.
-const ASK: Duration = Duration::from_secs(10);
+/// Time without packets after which the system sends keep-alive probes to the peer, and their interval.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The writing side of a connection.
+/// Writing side of a connection.
 pub(super) struct Writer {
     stream: BufWriter<OwnedWriteHalf>,
-    signs: Option<Direction>,
-    /// The peer is gone when it takes nothing for so long.
-    stuck: Duration,
-    /// Ends with the reading side.
-    over: watch::Receiver<()>,
+    signer: Option<DirectionSigner>,
+    /// Time without progress of a write after which the peer counts as gone.
+    write_timeout: Duration,
+    /// Closes with the reading side.
+    closed: watch::Receiver<()>,
 }
 
-/// The reading side of a connection.
+/// Reading side of a connection.
 struct Reader {
     stream: BufReader<OwnedReadHalf>,
     remote: Remote,
-    checks: Option<Direction>,
+    checks: Option<DirectionSigner>,
     keys: Arc<Keys>,
-    /// Is told when the key is another one.
+    /// Watches changes of the key.
     changes: watch::Receiver<Option<TokenKey>>,
-    _over: watch::Sender<()>,
+    _closed: watch::Sender<()>,
 }
 
-/// Takes connections.
+/// Accepts connections.
 pub(super) async fn accept(streams: Weak, listener: TcpListener) {
     loop {
         let Ok((stream, from)) = listener.accept().await else {
-            sleep(BREATH).await;
+            sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         let Some(owner) = streams.get() else { return };
-        let (Ok(beginning), stuck, streams) = (owner.begin(), owner.0.stuck, streams.clone()) else { continue };
+        let (Ok(handshake), write_timeout, streams) = (owner.start_handshake(), owner.0.write_timeout, streams.clone())
+        else {
+            continue;
+        };
         owner.spawn(async move {
-            // Whoever connects and says nothing, or nonsense, or can't prove itself, is gone.
-            let met = timeout(DIAL, greet(beginning, false, stuck, stream, from)).await;
-            let Ok(Ok((reader, writer))) = met else { return };
+            // Ignore a peer that sends no greeting, an invalid one, or no valid proof.
+            let greeting =
+                timeout(CONNECT_TIMEOUT, exchange_greetings(handshake, false, write_timeout, stream, from)).await;
+            let Ok(Ok((reader, writer))) = greeting else { return };
             let Some(owner) = streams.get() else { return };
-            owner.line_up(reader.remote.listens, Outgoing::Use(Connection::Tcp(writer)));
+            owner.enqueue(reader.remote.listens, Outgoing::Connection(Connection::Tcp(writer)));
             drop(owner);
             reader.run(streams).await;
         });
     }
 }
 
-/// Makes a connection.
+/// Connects to a peer.
 pub(super) async fn dial(streams: &Streams, to: SocketAddr) -> io::Result<Writer> {
     let stream = connect(streams.local_addr().ip(), to).await?;
-    let (mut reader, writer) = greet(streams.begin()?, true, streams.0.stuck, stream, to).await?;
-    // It is who takes connections there, whatever it says.
+    let (mut reader, writer) =
+        exchange_greetings(streams.start_handshake()?, true, streams.0.write_timeout, stream, to).await?;
+    // The peer's address is where it listens, whatever its greeting contains.
     reader.remote.listens = to;
     streams.spawn(reader.run(streams.weak()));
     Ok(writer)
 }
 
-/// Connects from the address that this node listens at, if it is one of the way there: the peer takes the node to be
-/// where the connection comes from, and a host may have several addresses.
+/// Connects from the address at which this node listens, if it can reach the peer: the peer identifies the node by the
+/// source address, and a host may have several.
 async fn connect(here: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let there = to.ip();
-    let on_the_way = !here.is_unspecified() && here.is_loopback() == there.is_loopback();
-    if !on_the_way || here.is_ipv4() != there.is_ipv4() {
+    let peer_ip = to.ip();
+    let can_reach = !here.is_unspecified() && here.is_loopback() == peer_ip.is_loopback();
+    if !can_reach || here.is_ipv4() != peer_ip.is_ipv4() {
         return TcpStream::connect(to).await;
     }
     let socket = if here.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -97,66 +101,68 @@ async fn connect(here: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// Says who this is and hears who that is; with a key, both prove that they know it.
-async fn greet(
-    Beginning { hello, key, changes, keys }: Beginning,
-    dials: bool,
-    stuck: Duration,
+/// Exchanges greetings; with a key, both sides prove that they know it.
+async fn exchange_greetings(
+    Handshake { hello, key, changes, keys }: Handshake,
+    connects: bool,
+    write_timeout: Duration,
     stream: TcpStream,
     from: SocketAddr,
 ) -> io::Result<(Reader, Writer)> {
     stream.set_nodelay(true)?;
-    // A host that has vanished says nothing, and nothing may be left to be written to it.
-    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(ASK).with_interval(ASK))?;
+    // A host that has vanished sends no end, and this side may have nothing to write.
+    SockRef::from(&stream)
+        .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL))?;
     let (read, mut write) = stream.into_split();
     write.write_all(&hello).await?;
-    let (mut read, mut heard) = (BufReader::with_capacity(READ / 4, read), [0; Greeting::LEN]);
-    read.read_exact(&mut heard).await?;
-    let said = remote::hello(&heard).ok_or(io::ErrorKind::InvalidData)?;
-    let remote = Remote::of(&said, from).ok_or(io::ErrorKind::InvalidData)?;
-    let (signs, checks) = match (key, said.session) {
+    let (mut read, mut received) = (BufReader::with_capacity(CHUNK_BYTES / 4, read), [0; Greeting::LEN]);
+    read.read_exact(&mut received).await?;
+    let peer_hello = remote::hello(&received).ok_or(io::ErrorKind::InvalidData)?;
+    let remote = Remote::new(&peer_hello, from).ok_or(io::ErrorKind::InvalidData)?;
+    let (signer, checks) = match (key, peer_hello.session) {
         (None, 0) => (None, None),
         (Some(key), 1..) => {
-            let Signed { mut ours, mut theirs } = Signed::of(&key, dials, &hello, &heard);
-            write.write_all(&ours.proof()).await?;
+            let SignedDirections { mut outgoing, mut incoming } =
+                SignedDirections::new(&key, connects, &hello, &received);
+            write.write_all(&outgoing.proof()).await?;
             let mut proof = [0; TOKEN_LEN];
             read.read_exact(&mut proof).await?;
-            if proof != theirs.proof() {
-                return Err(keys.refuse());
+            if proof != incoming.proof() {
+                return Err(keys.reject());
             }
-            (Some(ours), Some(theirs))
+            (Some(outgoing), Some(incoming))
         }
-        _ => return Err(keys.refuse()),
+        _ => return Err(keys.reject()),
     };
-    // Who has proven another key since has proven nothing.
+    // The key changed during the handshake: the proof is void.
     if changes.has_changed().unwrap_or(true) {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
-    let (ends, over) = watch::channel(());
-    let reader = Reader { stream: read, remote, checks, keys, changes, _over: ends };
-    Ok((reader, Writer { stream: BufWriter::new(write), signs, stuck, over }))
+    let (ends, closed) = watch::channel(());
+    let reader = Reader { stream: read, remote, checks, keys, changes, _closed: ends };
+    Ok((reader, Writer { stream: BufWriter::new(write), signer, write_timeout, closed }))
 }
 
 impl Writer {
     pub(super) fn is_open(&self) -> bool {
-        self.over.has_changed().is_ok()
+        self.closed.has_changed().is_ok()
     }
 
-    pub(super) async fn over(&self) {
-        let mut over = self.over.clone();
-        // Nothing is ever said by it, but that it ends.
-        while over.changed().await.is_ok() {}
+    pub(super) async fn closed(&self) {
+        let mut closed = self.closed.clone();
+        // The channel carries no values; it closes when the reading side ends.
+        while closed.changed().await.is_ok() {}
     }
 
-    /// Writes a message; `last`: nothing else is waiting, so it leaves now.
+    /// Writes a message; `last`: no other message waits, so it is flushed now.
     pub(super) async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool) -> io::Result<()> {
         // At most MESSAGE_MAX.
         let len = (head.len() + payload.len()) as u32;
         self.write_all(&len.to_be_bytes()).await?;
         let mut rest = [&head[..], payload];
         while rest.iter().any(|bytes| !bytes.is_empty()) {
-            let mut piece = self.signs.as_mut().map(|signs| signs.piece(len));
-            let mut room = if piece.is_some() { READ } else { MESSAGE_MAX };
+            let mut piece = self.signer.as_mut().map(|signer| signer.piece(len));
+            let mut room = if piece.is_some() { CHUNK_BYTES } else { MESSAGE_MAX };
             for bytes in &mut rest {
                 let (now, then) = bytes.split_at(bytes.len().min(room));
                 piece.iter_mut().for_each(|piece| piece.add(now));
@@ -171,15 +177,15 @@ impl Writer {
     }
 
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        let flushed = timeout(self.stuck, self.stream.flush()).await;
-        self.taken(flushed)
+        let flushed = timeout(self.write_timeout, self.stream.flush()).await;
+        self.write_result(flushed)
     }
 
-    /// Writes all of it, as long as the peer takes any.
+    /// Writes all bytes, as long as the peer makes progress.
     async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = timeout(self.stuck, self.stream.write(bytes)).await;
-            match self.taken(written)? {
+            let written = timeout(self.write_timeout, self.stream.write(bytes)).await;
+            match self.write_result(written)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => bytes = &bytes[written..],
             }
@@ -187,10 +193,10 @@ impl Writer {
         Ok(())
     }
 
-    /// What became of writing in time; the connection of a peer that took nothing ends.
-    fn taken<T>(&self, written: Result<io::Result<T>, Elapsed>) -> io::Result<T> {
+    /// Result of a timed write; on a timeout the connection is shut down.
+    fn write_result<T>(&self, written: Result<io::Result<T>, Elapsed>) -> io::Result<T> {
         written.unwrap_or_else(|late| {
-            // Its reading side ends as well: nobody else will end it. One that is not connected has ended.
+            // Ends the reading side as well, which no other code ends. The error of an ended connection is ignored.
             let _ = SockRef::from(self.stream.get_ref().as_ref()).shutdown(Shutdown::Both);
             Err(late.into())
         })
@@ -198,7 +204,7 @@ impl Writer {
 }
 
 impl Reader {
-    /// Reads messages until the connection ends, its peer writes what is none, or the key is another one.
+    /// Reads messages until the connection ends, the peer sends invalid data, or the key changes.
     async fn run(mut self, streams: Weak) {
         let mut changes = self.changes.clone();
         tokio::select! {
@@ -221,10 +227,10 @@ impl Reader {
         if !(1..=MESSAGE_MAX).contains(&len) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut message = Vec::with_capacity(len.min(READ));
-        let mut told = Instant::now();
+        let mut message = Vec::with_capacity(len.min(CHUNK_BYTES));
+        let mut last_progress = Instant::now();
         while message.len() < len {
-            let (there, rest) = (message.len(), (len - message.len()).min(READ));
+            let (written_before, rest) = (message.len(), (len - message.len()).min(CHUNK_BYTES));
             if (&mut self.stream).take(rest as u64).read_to_end(&mut message).await? < rest {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -233,16 +239,16 @@ impl Reader {
                 self.stream.read_exact(&mut token).await?;
                 // At most MESSAGE_MAX.
                 let mut piece = checks.piece(len as u32);
-                piece.add(&message[there..]);
+                piece.add(&message[written_before..]);
                 if piece.token() != token {
-                    return Err(self.keys.refuse());
+                    return Err(self.keys.reject());
                 }
             }
-            if told.elapsed() >= UNDERWAY
+            if last_progress.elapsed() >= PROGRESS_INTERVAL
                 && let Some(streams) = streams.get()
             {
-                told = Instant::now();
-                (streams.0.sink)(underway(self.remote, &message));
+                last_progress = Instant::now();
+                (streams.0.sink)(progress_event(self.remote, &message));
             }
         }
         Ok(message.into())
@@ -256,19 +262,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_side_asks_a_silent_peer_whether_it_is_there() {
+    async fn both_sides_enable_keepalive() {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(free).await.expect("a free port");
         let streams = Streams::tcp(1, free, None, Arc::new(|_| {})).await.expect("a free port");
-        let begin = || streams.begin().expect("it begins");
-        let (dialled, taken) =
+        let start_handshake = || streams.start_handshake().expect("it begins");
+        let (dialled, accepted) =
             tokio::join!(TcpStream::connect(listener.local_addr().expect("bound")), listener.accept());
-        let ((dialled, (taken, from)), stuck) =
-            ((dialled.expect("connects"), taken.expect("connects")), streams.0.stuck);
+        let ((dialled, (accepted, from)), write_timeout) =
+            ((dialled.expect("connects"), accepted.expect("connects")), streams.0.write_timeout);
         let to = dialled.peer_addr().expect("connected");
-        let (dials, takes) =
-            tokio::join!(greet(begin(), true, stuck, dialled, to), greet(begin(), false, stuck, taken, from));
-        for (_, writer) in [dials.expect("a peer"), takes.expect("a peer")] {
+        let (connects, takes) = tokio::join!(
+            exchange_greetings(start_handshake(), true, write_timeout, dialled, to),
+            exchange_greetings(start_handshake(), false, write_timeout, accepted, from)
+        );
+        for (_, writer) in [connects.expect("a peer"), takes.expect("a peer")] {
             let socket = SockRef::from(writer.stream.get_ref().as_ref());
             assert!(socket.keepalive().expect("a socket"));
         }

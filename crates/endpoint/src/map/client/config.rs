@@ -1,21 +1,21 @@
-//! What a caller is told of itself and its application, and what it counts.
+//! Configuration and counters of a caller.
 
 use std::time::Duration;
 
 use super::super::ClearPolicy;
 use super::super::lease::Era;
-use crate::flow::Timing;
+use crate::flow::FlowTiming;
 
-/// Who this caller is and how its application is laid out: what joining it gave.
+/// Configuration of a caller, from joining the application.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientConfig {
-    /// Application.
+    /// Id of the application.
     pub gaid: u32,
-    /// Epoch of its registers.
+    /// Epoch of the application's registers.
     pub epoch: u32,
-    /// This endpoint.
+    /// Id of this endpoint.
     pub endpoint: u32,
-    /// This process's incarnation.
+    /// Incarnation of this endpoint.
     pub incarnation: u32,
     /// Endpoint of the owner.
     pub server: u32,
@@ -25,49 +25,49 @@ pub struct ClientConfig {
     pub slot_base: u32,
     /// Number of flows, at least 1.
     pub flows: u32,
-    /// Whether frames go by an element.
+    /// Whether frames use an element.
     pub element: bool,
-    /// Whether that was found on the way to the server, so that frames to it are addressed there. Who
-    /// joins does not know yet: a greeting finds out.
+    /// Whether the element is on the route to the server (inline), so that its frames are addressed to the server.
+    /// False after joining; a greeting detects it.
     pub inline: bool,
-    /// Rows of the application; the server works with as many when there is no element.
+    /// Rows of the application, also without an element.
     pub rows: u32,
     /// Lanes in a row.
     pub width: u16,
-    /// Which of the threshold workers this is.
+    /// Index of this worker.
     pub worker: u16,
-    /// Whether every method counts to one threshold above one, or clears.
+    /// Whether all methods count to one threshold above 1, or clear.
     pub votes: bool,
     /// Clear policy of arrays.
     pub clear: ClearPolicy,
-    /// Chunk that this caller's first array starts at.
+    /// Start chunk of this caller's first array.
     pub start_chunk: u64,
-    /// How long the server lends locks to a caller that does not ask again.
+    /// Duration of a lock lease without renewal.
     pub lease: Duration,
-    /// Upper half of the fencing tokens of locks that the element grants.
+    /// Era of fencing tokens that the element grants.
     pub era: Era,
-    /// Timers.
-    pub timing: Timing,
+    /// Timer settings of flows.
+    pub timing: FlowTiming,
 }
 
-/// What a client has done so far.
+/// Counters of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientStats {
     /// Calls finished.
     pub calls: u64,
     /// Frames sent, retransmissions included.
     pub frames_sent: u64,
-    /// Frames that came.
+    /// Frames received.
     pub frames_received: u64,
-    /// Frames that came and meant nothing here (hostile, late, not ours).
+    /// Received frames that were ignored (hostile, late, or for another endpoint).
     pub frames_ignored: u64,
-    /// Those of them that did not carry the application's token, or one where it has none.
+    /// Ignored frames whose token was missing, wrong or not allowed.
     pub frames_unauthentic: u64,
-    /// Items sent again.
+    /// Retransmitted items.
     pub retransmits: u64,
-    /// Lanes whose effect took place in the element.
+    /// Lanes applied by the element.
     pub lanes_element: u64,
-    /// Lanes whose effect took place in the server's software path.
+    /// Lanes applied by the server's software path.
     pub lanes_software: u64,
     /// Bytes of frames sent, retransmissions included.
     pub bytes_sent: u64,

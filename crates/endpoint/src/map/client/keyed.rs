@@ -1,61 +1,61 @@
-//! Keyed calls: pairs by three roads.
+//! Keyed calls: additions, queries, counters and locks by key.
 //!
-//! A key whose register the server has told travels in its lane, to be added in the element; one
-//! that the server knows by its logical address travels as that; any other travels whole. Answers
-//! teach the place of keys ([`KeyBook`]), and lanes that overflowed come round again, whole
-//! (NetRPC §5.2.1, §5.2.2).
+//! A pair is sent in one of three encodings: in the lane of its register, for the element; with the logical address of
+//! its key, for the server; or with the whole key, for the server. Answers give the location of keys ([`KeyCache`]).
+//! Lanes that overflowed are sent again with whole keys (NetRPC §5.2.1, §5.2.2).
 
-mod book;
 mod call;
-mod kept;
+mod key_cache;
 mod lease;
-mod line;
 mod locks;
-mod moved;
+mod remap;
+mod unacked;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::pairs::{self, MAX_KEY, Status};
+use pathcall_wire::pairs::{self, MAX_KEY, PairStatus};
 use pathcall_wire::{Instant, MapFlags, MapFrame, Mutant, OpType, mutant};
 
-use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation, Output, Place};
-use book::{KeyBook, KeyPlace};
-use call::{Call, Road, Work};
-use kept::Kept;
-pub(super) use lease::Ask;
-use line::Lines;
+use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Operation, Output};
+use call::{KeyedCall, KeyedOp, PairEncoding};
+use key_cache::{KeyCache, KeyLocation};
+pub(super) use lease::LeaseRequest;
 use locks::Locks;
+use unacked::Unacked;
+use waiting::WaitingFrames;
 
-/// First and longest pause before a denied test-and-set is tried again.
+/// First and maximum pause before a denied test-and-set is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
-/// Calls that the client makes itself, to give locks back.
+/// Bit in the ids of calls that the client makes itself, such as releases of locks.
 const OWN_CALLS: u64 = 1 << 63;
 
-/// What an answer means for the frame's place in the window.
+/// Effect of an answer on its frame in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It took effect.
+pub(super) enum AnswerEffect {
+    /// The frame took effect.
     Done,
-    /// It waits for others.
+    /// The frame waits for other callers.
     Held,
-    /// It stands in line for a lock; an answer follows.
-    InLine,
+    /// The frame is in a lock queue; an answer follows.
+    Queued,
 }
 
+/// Keyed calls of a caller.
 #[derive(Default)]
 pub(super) struct KeyedCalls {
-    book: KeyBook,
-    calls: BTreeMap<CallId, Call>,
-    /// Calls with frames that were not sent yet, in turn.
+    key_cache: KeyCache,
+    calls: BTreeMap<CallId, KeyedCall>,
+    /// Calls with unsent frames, in order.
     ready: VecDeque<CallId>,
-    /// Calls that try again at a time.
+    /// Calls with the time of their next attempt.
     retries: BTreeSet<(Instant, CallId)>,
     done: VecDeque<(CallId, Result<Output, CallError>)>,
     own: u64,
-    kept: Kept,
+    unacked: Unacked,
     locks: Locks,
-    pub(super) lines: Lines,
+    pub(super) waiting_frames: WaitingFrames,
 }
 
 impl KeyedCalls {
@@ -67,38 +67,38 @@ impl KeyedCalls {
         config: &ClientConfig,
     ) -> Result<Option<Output>, CallError> {
         self.note_use();
-        let call = Call::new(operation);
+        let call = KeyedCall::new(operation);
         check(&call)?;
         if call.keys.is_empty() {
-            let output = if call.takes_locks() { call.locked(Duration::ZERO) } else { call.output() };
+            let output = if call.takes_locks() { call.locked_output(Duration::ZERO) } else { call.output() };
             return Ok(Some(output));
         }
-        self.enter(now, id, call, config);
+        self.queue_call(now, id, call, config);
         Ok(None)
     }
 
-    /// Another kind of call needs what [`MapClient::close`](super::MapClient::close) does for keyed ones.
+    /// Records that [`MapClient::close`](super::MapClient::close) must notify the server.
     pub(super) fn note_use(&mut self) {
-        self.kept.used = true;
+        self.unacked.used = true;
     }
 
-    fn enter(&mut self, now: Instant, id: CallId, mut call: Call, config: &ClientConfig) {
+    fn queue_call(&mut self, now: Instant, id: CallId, mut call: KeyedCall, config: &ClientConfig) {
         if call.takes_locks() {
-            self.locks.lease.want(now, config);
+            self.locks.lease.request_lease(now, config);
         }
         let all = call.in_key_order();
-        self.plan(&mut call, &all, config.element);
+        self.pack(&mut call, &all, config.element);
         self.ready.push_back(id);
         self.calls.insert(id, call);
     }
 
-    /// Packs pairs into frames, each by the best road known for its key.
-    fn plan(&mut self, call: &mut Call, members: &[u32], by_element: bool) {
+    /// Packs pairs into frames, each in the best encoding for its key.
+    fn pack(&mut self, call: &mut KeyedCall, members: &[u32], by_element: bool) {
         let (mut logical, mut whole) = (Vec::new(), Vec::new());
-        let adds = matches!(call.work, Work::Add { get: false });
+        let adds = matches!(call.op, KeyedOp::Add { get: false });
         for &i in members {
-            if call.work == Work::Clear
-                && let Some(held) = self.locks.give_back(&call.keys[i as usize], call.values[i as usize] as u64)
+            if call.op == KeyedOp::Clear
+                && let Some(held) = self.locks.take_released(&call.keys[i as usize], call.values[i as usize] as u64)
             {
                 if let Some((row, tag)) = held.element {
                     call.push_lock(i, row, tag);
@@ -107,49 +107,49 @@ impl KeyedCalls {
                 call.values[i as usize] = held.token as i64;
             }
             let fits = i32::try_from(call.values[i as usize]).is_ok();
-            match self.book.find(&call.keys[i as usize]) {
-                Some(KeyPlace::Mapped { lane, row }) if fits && adds && by_element => {
-                    self.book.put_in_lane(lane, i, row)
+            match self.key_cache.find(&call.keys[i as usize]) {
+                Some(KeyLocation::Mapped { lane, row }) if fits && adds && by_element => {
+                    self.key_cache.push_lane(lane, i, row)
                 }
-                Some(KeyPlace::Logical) if fits && adds => logical.push(i),
+                Some(KeyLocation::Logical) if fits && adds => logical.push(i),
                 _ => whole.push(i),
             }
         }
-        let version = self.book.version();
-        self.book.drain_lanes(|frame| call.push_mapped(frame, version));
+        let version = self.key_cache.version();
+        self.key_cache.drain_lanes(|frame| call.push_mapped(frame, version));
         call.push_logical(&logical);
-        // What is held already is claimed in no order, and waits for nobody.
+        // Locks that are held already are claimed in any order, without waiting.
         if !call.takes_locks() || call.claim || mutant::on(Mutant::LocksAtOnce) {
             call.push_whole(&whole);
         } else if !whole.is_empty() {
-            call.line.splice(..0, whole);
-            self.next_locks(call, by_element);
+            call.pending_locks.splice(..0, whole);
+            self.request_next_locks(call, by_element);
         }
     }
 
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
         let Some(call) = self.calls.get_mut(&id) else {
-            self.kept.cancel(id);
+            self.unacked.cancel(id);
             return self.release_all(now, id, config);
         };
         call.detached = true;
-        self.lines.hurry(now, |of| of == id);
-        if call.nothing_sent() && !self.kept.repeats(id) {
+        self.waiting_frames.ask_now(now, |of| of == id);
+        if call.is_unsent() && !self.unacked.is_repeating(id) {
             self.calls.remove(&id);
             self.ready.retain(|other| *other != id);
         } else {
-            self.settle(now, id, config);
+            self.finish_if_done(now, id, config);
         }
     }
 
-    /// Calls whose time to try again has come.
-    pub(super) fn wake(&mut self, now: Instant, config: &ClientConfig) {
+    /// Starts the next attempt of calls whose pause has ended.
+    pub(super) fn run_retries(&mut self, now: Instant, config: &ClientConfig) {
         while let Some((at, id)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
             self.retries.remove(&(at, id));
             if let Some(mut call) = self.calls.remove(&id) {
                 let denied = std::mem::take(&mut call.denied);
-                call.line_up(denied);
-                self.next_locks(&mut call, config.element);
+                call.requeue_locks(denied);
+                self.request_next_locks(&mut call, config.element);
                 self.ready.push_back(id);
                 self.calls.insert(id, call);
             }
@@ -159,15 +159,15 @@ impl KeyedCalls {
     pub(super) fn deadline(&self, config: &ClientConfig) -> Option<Instant> {
         let retry = self.retries.first().map(|(at, _)| *at);
         let lease = self.locks.lease.deadline(config);
-        [retry, self.kept.deadline(), lease, self.lines.deadline()].into_iter().flatten().min()
+        [retry, self.unacked.deadline(), lease, self.waiting_frames.deadline()].into_iter().flatten().min()
     }
 
     pub(super) fn peek(&self, now: Instant, config: &ClientConfig) -> Option<Item> {
-        if let Some(settled) = self.kept.peek(config, self.calls.is_empty()) {
+        if let Some(settled) = self.unacked.peek(config, self.calls.is_empty()) {
             return Some(settled);
         }
         let id = *self.ready.front()?;
-        if (self.kept.is_full() || self.locks.are_claimed()) && !self.kept.repeats(id) {
+        if (self.unacked.is_full() || self.locks.has_open_claims()) && !self.unacked.is_repeating(id) {
             return None;
         }
         let call = self.calls.get(&id)?;
@@ -177,7 +177,7 @@ impl KeyedCalls {
         Some(Item::Keyed(id, call.next_frame as u32))
     }
 
-    pub(super) fn sent(&mut self) {
+    pub(super) fn on_sent(&mut self) {
         let Some(id) = self.ready.front().copied() else { return };
         if let Some(call) = self.calls.get_mut(&id) {
             call.next_frame += 1;
@@ -191,7 +191,7 @@ impl KeyedCalls {
         &mut self,
         id: CallId,
         index: u32,
-        (now, place): (Instant, Place),
+        (now, position): (Instant, FlowPosition),
         config: &ClientConfig,
         scratch: &mut [u8],
         mut send: impl FnMut(Dest, &[u8], u64),
@@ -199,13 +199,13 @@ impl KeyedCalls {
         if let Some(call) = self.calls.get_mut(&id) {
             let session = self.locks.lease.session(now, config).unwrap_or(0);
             let (to, len, lane_bytes) =
-                call.emit(index as usize, place, config, (self.book.version(), session), scratch);
+                call.emit(index as usize, position, config, (self.key_cache.version(), session), scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
 
-    /// Takes the answer to a frame.
-    pub(super) fn answer(
+    /// Handles the answer to a frame.
+    pub(super) fn on_answer(
         &mut self,
         now: Instant,
         id: CallId,
@@ -213,54 +213,54 @@ impl KeyedCalls {
         frame: &MapFrame<&[u8]>,
         config: &ClientConfig,
         stats: &mut ClientStats,
-    ) -> Option<Verdict> {
-        self.hear_version(frame, config);
-        self.look_at_lease(now, config);
+    ) -> Option<AnswerEffect> {
+        self.observe_version(frame, config);
+        self.check_lease(now, config);
         let sent = self.calls.get(&id)?.frames.get(index as usize)?.clone();
-        let whole_answer = frame.kind() == pathcall_wire::Kind::MapPairsAck;
-        if whole_answer != (sent.road == Road::Whole) || sent.done {
+        let is_whole_answer = frame.kind() == pathcall_wire::FrameKind::MapPairsAck;
+        if is_whole_answer != (sent.encoding == PairEncoding::Whole) || sent.done {
             return None;
         }
-        if whole_answer {
+        if is_whole_answer {
             let answers: Vec<_> = pairs::answers(frame.payload()).collect();
             if answers.len() != sent.members.len() {
                 return None;
             }
-            if answers.iter().any(|a| a.status == Status::Held) && !mutant::on(Mutant::HeldIsDone) {
-                return Some(Verdict::Held);
+            if answers.iter().any(|a| a.status == PairStatus::Held) && !mutant::on(Mutant::HeldIsDone) {
+                return Some(AnswerEffect::Held);
             }
-            if answers.iter().any(|a| a.status == Status::InLine) {
-                return Some(Verdict::InLine);
+            if answers.iter().any(|a| a.status == PairStatus::Queued) {
+                return Some(AnswerEffect::Queued);
             }
             stats.lanes_software += answers.len() as u64;
-            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.book.version();
+            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.key_cache.version();
             let mut call = self.calls.remove(&id)?;
             for (at, answer) in sent.members.zip(&answers) {
                 let i = call.order[at];
                 if current {
-                    self.book.learn(&call.keys[i as usize], answer);
+                    self.key_cache.learn(&call.keys[i as usize], answer);
                 }
                 if call.takes_locks() {
-                    self.server_answered(now, (id, &mut call), (i, index as usize), answer, config);
+                    self.on_server_answer(now, (id, &mut call), (i, index as usize), answer, config);
                 } else {
-                    call.take(i, answer);
+                    call.apply_answer(i, answer);
                 }
             }
             if !call.moved.is_empty() {
-                // Those after a lock that is elsewhere were not tried.
+                // The server did not try the locks after one that is in the element.
                 let mut again = std::mem::take(&mut call.moved);
                 again.append(&mut call.denied);
-                if config.element && current { call.line_up(again) } else { call.denied = again }
-            } else if !call.denied.is_empty() && !call.is_in_line(index as usize) {
-                // The first of several is waited for in line.
+                if config.element && current { call.requeue_locks(again) } else { call.denied = again }
+            } else if !call.denied.is_empty() && !call.is_waiting(index as usize) {
+                // The call waits for the first of several locks in its queue.
                 let denied = std::mem::take(&mut call.denied);
-                call.line_up(denied);
-                call.queue = Some(0);
+                call.requeue_locks(denied);
+                call.denied_grant = Some(0);
             }
             self.calls.insert(id, call);
-        } else if sent.road == Road::Lock {
+        } else if sent.encoding == PairEncoding::Lock {
             let mut call = self.calls.remove(&id)?;
-            self.element_answered(now, (id, &mut call), index as usize, frame, config);
+            self.on_element_answer(now, (id, &mut call), index as usize, frame, config);
             self.calls.insert(id, call);
             stats.lanes_element += 1;
         } else {
@@ -273,19 +273,19 @@ impl KeyedCalls {
                     continue;
                 }
                 if frame.marked(lane) {
-                    if sent.road == Road::Logical {
-                        self.book.forget(&call.keys[i as usize]);
+                    if sent.encoding == PairEncoding::Logical {
+                        self.key_cache.forget(&call.keys[i as usize]);
                     }
                     again.push(i);
                 } else {
                     took_effect += 1;
                 }
             }
-            if sent.road == Road::Mapped {
+            if sent.encoding == PairEncoding::Mapped {
                 stats.lanes_element += took_effect;
                 let frame_state = &mut call.frames[index as usize];
                 (frame_state.generation, frame_state.left_out) = (Some(frame.base().round()), frame.bitmap(0));
-                self.kept.heard(frame.map().index());
+                self.unacked.mark_committed(frame.map().index());
             } else {
                 stats.lanes_software += took_effect;
             }
@@ -299,12 +299,12 @@ impl KeyedCalls {
         let call = self.calls.get_mut(&id)?;
         call.frames[index as usize].done = true;
         call.open -= 1;
-        self.settle(now, id, config);
-        Some(Verdict::Done)
+        self.finish_if_done(now, id, config);
+        Some(AnswerEffect::Done)
     }
 
-    /// Ends a call that has nothing open, or has it try again.
-    fn settle(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
+    /// Ends a call without open frames, or schedules its next attempt.
+    fn finish_if_done(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         if call.open > 0 {
             return;
@@ -316,59 +316,59 @@ impl KeyedCalls {
             self.retries.insert((now + pause, id));
             return;
         }
-        let goes_on = !call.line.is_empty() && (!call.detached || call.claim);
+        let continues = !call.pending_locks.is_empty() && (!call.detached || call.claim);
         let Some(mut call) = self.calls.remove(&id) else { return };
-        if goes_on {
-            self.next_locks(&mut call, config.element);
+        if continues {
+            self.request_next_locks(&mut call, config.element);
             self.ready.push_back(id);
             self.calls.insert(id, call);
             return;
         }
         self.retries.retain(|(_, other)| *other != id);
-        if call.must_wait(self.kept.committed()) {
-            call.waits = Some(id);
+        if call.awaits_commit(self.unacked.committed()) {
+            call.waiting_caller = Some(id);
         } else if !call.detached {
             let lease = self.locks.lease.until(config).map_or(Duration::ZERO, |until| until.since(now));
             let outcome = call.outcome();
-            let outcome = if call.takes_locks() { outcome.map(|_| call.locked(lease)) } else { outcome };
+            let outcome = if call.takes_locks() { outcome.map(|_| call.locked_output(lease)) } else { outcome };
             self.done.push_back((id, outcome));
         } else if call.claim {
-            self.locks.claimed(&call);
+            self.locks.on_claim_answered(&call);
         } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
-            // An acquire whose caller gave up is driven to its end and released.
-            let (keys, tokens) = call.granted.iter().map(|i| call.granted_as(*i)).unzip();
+            // The locks of a cancelled acquisition are released.
+            let (keys, tokens) = call.granted.iter().map(|i| call.grant_of(*i)).unzip();
             self.release(now, keys, tokens, config);
         }
-        self.kept.finished(now, id, call);
+        self.unacked.retain_if_uncommitted(now, id, call);
     }
 
     pub(super) fn next_done(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
-        self.done.pop_front().or_else(|| self.kept.next_acked())
+        self.done.pop_front().or_else(|| self.unacked.next_committed_call())
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.calls.is_empty() && self.kept.is_empty()
+        self.calls.is_empty() && self.unacked.is_empty()
     }
 
-    /// Whether locks are held, or asked for.
+    /// Whether locks are held or requested.
     pub(super) fn has_locks(&self) -> bool {
-        self.locks.are_held() || self.calls.values().any(Call::takes_locks)
+        self.locks.has_held() || self.calls.values().any(KeyedCall::takes_locks)
     }
 
-    /// Forgets all calls; those that somebody waits for are returned.
+    /// Removes all calls, and returns those with a waiting caller.
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.ready.clear();
         self.retries.clear();
         self.locks = Locks::default();
-        self.lines = Lines::default();
-        let kept = std::mem::take(&mut self.kept).drain();
+        self.waiting_frames = WaitingFrames::default();
+        let unacked = std::mem::take(&mut self.unacked).drain();
         let open = std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached);
-        open.map(|(id, _)| id).chain(kept).collect()
+        open.map(|(id, _)| id).chain(unacked).collect()
     }
 }
 
-/// What can't travel is refused before anything is sent.
-fn check(call: &Call) -> Result<(), CallError> {
+/// Rejects a call that cannot be encoded, before any frame is sent.
+fn check(call: &KeyedCall) -> Result<(), CallError> {
     for (position, key) in call.keys.iter().enumerate() {
         let len = key.as_bytes().len();
         if len > MAX_KEY {
@@ -383,12 +383,12 @@ fn check(call: &Call) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Flags of the primitives a call asks for.
-fn primitives(work: Work) -> u16 {
-    match work {
-        Work::Add { get: false } => MapFlags::ADD,
-        Work::Add { get: true } => MapFlags::ADD | MapFlags::GET,
-        Work::Count { .. } => MapFlags::COUNT,
-        Work::Clear => MapFlags::CLEAR,
+/// Flags of the primitives that a call requests.
+fn primitives(op: KeyedOp) -> u16 {
+    match op {
+        KeyedOp::Add { get: false } => MapFlags::ADD,
+        KeyedOp::Add { get: true } => MapFlags::ADD | MapFlags::GET,
+        KeyedOp::Count { .. } => MapFlags::COUNT,
+        KeyedOp::Clear => MapFlags::CLEAR,
     }
 }

@@ -1,103 +1,103 @@
-//! One caller of one application.
+//! State machine of a caller of an application.
 //!
-//! A call becomes numbered items of a few reliable flows (its sub-tasks, NetRPC §4): chunks of an
-//! array (`sum`) or frames of keyed pairs (`keyed`). Answers come from the element, in
-//! passing, or from the server, and are matched by sequence number or, for results that the
-//! element multicasts, by row and round.
+//! A call becomes numbered items of a few reliable flows (sub-tasks, NetRPC §4): chunks of an array (`sum`), frames of
+//! keyed pairs (`keyed`) or of ballots (`votes`). Answers come from the element or from the server. Sequence numbers
+//! match answers to items; row and round match results that the element multicasts.
 
 mod acks;
+mod auth;
 mod config;
-mod doors;
+mod control_frames;
 mod frame;
 mod keyed;
-mod reach;
+mod reachability;
 mod sum;
 mod votes;
-mod words;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, FrameKind, Instant, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::bypass::Bypass;
-use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
+use super::{CallError, Dest, EpochChange, FrameSink, Operation, Output};
 use crate::flow::{Due, Flow};
-use crate::token::Guard;
+use crate::token::FrameAuth;
 pub use config::{ClientConfig, ClientStats};
 use keyed::KeyedCalls;
-pub use reach::Reach;
-use sum::{Outcome, SumCalls};
+pub use reachability::ServerReachability;
+use sum::{ChunkOutcome, SumCalls};
 use votes::VoteCalls;
 
-/// Names a call of one client.
+/// Id of a call of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// What a flow carries: enough to write the frame again.
+/// Item of a flow, with the data to write its frame again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {
-    /// A chunk of the application's endless array of sums.
+    /// Chunk in the sequence of sums of the application.
     Chunk(u64),
-    /// A frame of a keyed call.
+    /// Frame of a keyed call.
     Keyed(CallId, u32),
-    /// A frame of a call that counts up to a threshold.
+    /// Frame of a call that counts or clears ballots.
     Vote(CallId, u32),
-    /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
+    /// Notice that all lost additions of the previous epoch are repeated; `leaving`: nothing of this caller remains in
+    /// the element.
     Settled { epoch: u32, leaving: bool },
-    /// Whether the server hears this caller, and is heard.
+    /// Greeting that tests the path to the server.
     Hello,
 }
 
-/// Where an item is: which flow, under which number.
+/// Position of an item: flow and sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FlowPosition {
     pub(crate) flow: u32,
     pub(crate) seq: u32,
 }
 
-/// The state machine of a caller. After each input: [`MapClient::poll`], then
-/// [`MapClient::next_event`] until there is none, then wait until [`MapClient::deadline`].
+/// State machine of a caller. After each input, call [`MapClient::poll`], then [`MapClient::next_event`] until it
+/// returns `None`, then wait until [`MapClient::deadline`].
 pub struct MapClient {
     config: ClientConfig,
-    guard: Guard,
+    guard: FrameAuth,
     flows: Vec<Flow<Item>>,
-    /// Flow that is asked first for room.
+    /// First flow to try for the next item.
     cursor: usize,
-    /// The server is not told again before it that the element is silent.
-    next_doubt: Instant,
-    reach: Reach,
-    /// Frames that the element should have admitted on their way here; and whether they come for long.
+    /// Earliest time of the next report that the element is silent.
+    next_silence_report: Instant,
+    reach: ServerReachability,
+    /// Frames from the server that bypass the inline element, and whether the bypass lasts.
     bypass: Bypass,
     bypassed: bool,
-    /// The server is to be asked whether it hears this caller.
-    greets: bool,
-    /// When it is to be told where this worker stands, and the pause after that.
-    standing: Option<(Instant, Duration)>,
+    /// Whether a greeting is to be sent.
+    hello_pending: bool,
+    /// Time of the next progress report (*shadow*), and the pause after it.
+    progress_report: Option<(Instant, Duration)>,
     sums: SumCalls,
     keyed: KeyedCalls,
     votes: VoteCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
-    /// Set once nothing can be done any more; every call gets it.
+    /// Error that ended this client; all calls fail with it.
     broken: Option<CallError>,
     stats: ClientStats,
     scratch: Box<[u8]>,
 }
 
 impl MapClient {
-    /// A caller with nothing to do.
+    /// Idle caller.
     #[must_use]
     pub fn new(config: ClientConfig) -> Self {
         let flows = (0..config.flows.max(1)).map(|_| Flow::new(config.timing)).collect();
         Self {
             flows,
             cursor: 0,
-            next_doubt: Instant(0),
-            reach: Reach::Unknown,
+            next_silence_report: Instant(0),
+            reach: ServerReachability::Unknown,
             bypass: Bypass::default(),
             bypassed: false,
-            greets: false,
-            standing: None,
+            hello_pending: false,
+            progress_report: None,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             votes: VoteCalls::default(),
@@ -105,12 +105,12 @@ impl MapClient {
             broken: None,
             stats: ClientStats::default(),
             scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
-            guard: Guard::default(),
+            guard: FrameAuth::default(),
             config,
         }
     }
 
-    /// Takes a call. Its outcome comes as an event.
+    /// Starts a call. An event reports its outcome.
     pub fn start(&mut self, now: Instant, id: CallId, operation: Operation) {
         let started = match (&self.broken, operation) {
             (Some(error), _) => Err(error.clone()),
@@ -128,28 +128,28 @@ impl MapClient {
         }
     }
 
-    /// The caller no longer waits. What was begun is driven to its end, so that peers are not left
-    /// with half of it (NOTES: "Fallback means the same answer"); a lock that is still granted is
-    /// given back. No event follows.
+    /// Cancels a call; no event follows. Frames already sent are completed, so that peers do not see half of a call.
+    /// Locks that are still granted to the call are released.
     pub fn cancel(&mut self, now: Instant, id: CallId) {
         if !self.sums.cancel(id) && !self.votes.cancel(now, id, &self.config) {
             self.keyed.cancel(now, id, &self.config);
         }
     }
 
-    /// In which session this caller holds locks, by its own clock: what was granted in it and not given
-    /// back is its own, and nothing else.
+    /// Session in which this caller holds locks, by its own clock. The caller holds exactly the locks that were granted
+    /// in this session and not released.
     #[must_use]
     pub fn session(&self, now: Instant) -> Option<u32> {
         self.keyed.session(now, &self.config)
     }
 
-    fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
+    fn handle_admitted(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
         let frame = MapFrame::new_checked(bytes).ok()?;
         let base = frame.base();
-        // The server's answers past the element, and its word on a round, are the same in every epoch.
+        // Answers past the element and results of rounds are valid in all epochs.
         let lasting = base.has(Flags::FROM_SERVER)
-            && (base.has(Flags::CROSS) || matches!(frame.kind(), Kind::MapResult | Kind::MapSoft | Kind::MapError));
+            && (base.has(Flags::CROSS)
+                || matches!(frame.kind(), FrameKind::MapResult | FrameKind::MapSoft | FrameKind::MapError));
         let ours = base.gaid() == self.config.gaid
             && (lasting || base.epoch() == self.config.epoch)
             && base.dst() == self.config.endpoint
@@ -159,56 +159,60 @@ impl MapClient {
         }
         let past = Flags::FROM_SERVER | Flags::NOT_ADMITTED;
         if base.flags() & (past | Flags::CROSS) == past && base.epoch() == self.config.epoch && self.config.element {
-            self.bypassed |= self.bypass.met(now, self.config.timing.silent);
+            self.bypassed |= self.bypass.observe(now, self.config.timing.silent);
         }
         let ecn = base.has(Flags::ECN);
         match frame.kind() {
-            Kind::MapResult => {
-                match self.sums.result(&frame, &mut self.stats)? {
-                    Outcome::Done(place) => drop(self.flows[place.flow as usize].ack(now, place.seq, ecn)),
-                    Outcome::Beyond(place) => self.flows[place.flow as usize].nudge(now, place.seq),
+            FrameKind::MapResult => {
+                match self.sums.on_result(&frame, &mut self.stats)? {
+                    ChunkOutcome::Done(position) => {
+                        let _ = self.flows[position.flow as usize].ack(now, position.seq, ecn);
+                    }
+                    ChunkOutcome::Saturated(position) => {
+                        self.flows[position.flow as usize].resend_now(now, position.seq)
+                    }
                 }
                 while let Some((id, sums)) = self.sums.next_done() {
                     self.finish(id, Ok(Output::Sums(sums)));
                 }
             }
-            Kind::MapSoft if frame.map().has(MapFlags::COUNT) => {
-                self.votes.decided(now, &frame, &self.config);
+            FrameKind::MapSoft if frame.map().has(MapFlags::COUNT) => {
+                self.votes.on_decision(now, &frame, &self.config);
                 self.finish_votes();
             }
-            // A counter reached its threshold: ask again now.
-            Kind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
-                let (flow, seq, _) = self.sent(&frame)?;
-                self.flows[flow].nudge(now, seq);
+            // A counter has reached its threshold: resend now to get the answer.
+            FrameKind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
+                let (flow, seq, _) = self.in_flight_item(&frame)?;
+                self.flows[flow].resend_now(now, seq);
             }
-            Kind::MapSoft => {
-                let place = self.sums.software(&frame)?;
-                self.flows[place.flow as usize].nudge(now, place.seq);
+            FrameKind::MapSoft => {
+                let position = self.sums.on_software_round(&frame)?;
+                self.flows[position.flow as usize].resend_now(now, position.seq);
             }
-            Kind::MapHeld => {
-                let (flow, seq, item) = self.sent(&frame)?;
-                let holds = self.flows[flow].held(now, seq);
+            FrameKind::MapHeld => {
+                let (flow, seq, item) = self.in_flight_item(&frame)?;
+                let holds = self.flows[flow].mark_held(now, seq);
                 if let Item::Chunk(chunk) = item
-                    && self.sums.goes_past(chunk, holds)
+                    && self.sums.divert_if_stuck(chunk, holds)
                 {
-                    self.flows[flow].nudge(now, seq);
+                    self.flows[flow].resend_now(now, seq);
                 }
             }
-            Kind::MapAck if self.has_said_where_it_stands(&frame) => {}
-            Kind::MapAck | Kind::MapPairsAck => self.acknowledged(now, &frame, ecn)?,
-            Kind::MapRefused => {
-                let (flow, seq, item) = self.sent(&frame)?;
+            FrameKind::MapAck if self.is_progress_answer(&frame) => {}
+            FrameKind::MapAck | FrameKind::MapPairsAck => self.on_ack(now, &frame, ecn)?,
+            FrameKind::MapRefused => {
+                let (flow, seq, item) = self.in_flight_item(&frame)?;
                 let Item::Keyed(id, index) = item else { return None };
-                self.keyed.refused(id, index, base.round(), &self.config)?;
+                self.keyed.on_refused(id, index, base.round(), &self.config)?;
                 self.flows[flow].remove(seq);
             }
-            Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
-            Kind::MapCommit => {
-                self.keyed.commit(base.round());
+            FrameKind::MapLent => self.keyed.on_lease_answer(now, &frame, &self.config)?,
+            FrameKind::MapCommit => {
+                self.keyed.on_commit(base.round());
                 self.finish_keyed();
             }
-            Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
-            Kind::MapError => {
+            FrameKind::MapWithdraw => self.keyed.note_withdrawal(&frame, &self.config),
+            FrameKind::MapError => {
                 let error = CallError::from_frame(&frame)?;
                 self.fail(error);
             }
@@ -217,15 +221,15 @@ impl MapClient {
         Some(())
     }
 
-    /// Sends what may be sent and what is due again.
-    fn send(&mut self, now: Instant, out: &mut impl Outbox) {
+    /// Sends new frames and due retransmissions.
+    fn send(&mut self, now: Instant, out: &mut impl FrameSink) {
         for flow in 0..self.flows.len() {
             while let Some(due) = self.flows[flow].due(now) {
                 match due {
-                    Due::Again(seq, item) => {
+                    Due::Resend(seq, item) => {
                         self.stats.retransmits += 1;
-                        self.doubt(now, flow, seq, item, out);
-                        self.emit(now, Place { flow: flow as u32, seq }, item, out);
+                        self.check_silence(now, flow, seq, item, out);
+                        self.emit(now, FlowPosition { flow: flow as u32, seq }, item, out);
                     }
                     Due::GiveUp(_) => {
                         let who = if self.config.element { "the element or the server" } else { "the server" };
@@ -237,45 +241,45 @@ impl MapClient {
             }
         }
         if std::mem::take(&mut self.bypassed) {
-            self.tell_silent(now, out);
+            self.report_silent_element(now, out);
         }
-        self.say_where_it_stands(now, out);
-        while let Some(len) = self.sums.give(&self.config, &mut self.scratch) {
-            self.hand_out(len, out);
+        self.send_progress(now, out);
+        while let Some(len) = self.sums.emit_requested_sums(&self.config, &mut self.scratch) {
+            self.send_scratch(len, out);
         }
-        self.keyed.look_at_lease(now, &self.config);
-        self.keyed.wake(now, &self.config);
-        self.votes.wake(now, &self.config);
-        self.flush(now, out);
+        self.keyed.check_lease(now, &self.config);
+        self.keyed.run_retries(now, &self.config);
+        self.votes.run_timers(now, &self.config);
+        self.send_commit_request(now, out);
         if !self.keep_lease(now, out) {
             return;
         }
         while let Some(flow) = self.free_flow() {
             let Some(item) = self.next_item(now) else { break };
             let seq = self.flows[flow].send(now, item);
-            let place = Place { flow: flow as u32, seq };
+            let position = FlowPosition { flow: flow as u32, seq };
             match item {
-                Item::Chunk(_) => self.sums.sent(place),
-                Item::Keyed(..) => self.keyed.sent(),
-                Item::Vote(..) => self.votes.sent(),
-                Item::Settled { .. } => self.keyed.settling(&self.config),
-                Item::Hello => self.greets = false,
+                Item::Chunk(_) => self.sums.on_sent(position),
+                Item::Keyed(..) => self.keyed.on_sent(),
+                Item::Vote(..) => self.votes.on_sent(),
+                Item::Settled { .. } => self.keyed.on_settled_sent(&self.config),
+                Item::Hello => self.hello_pending = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
-            self.emit(now, place, item, out);
+            self.emit(now, position, item, out);
         }
-        if self.flows.iter().all(Flow::is_over) && self.next_item(now).is_some() {
-            // It would wait for ever.
-            self.fail(CallError::Spent);
+        if self.flows.iter().all(Flow::is_exhausted) && self.next_item(now).is_some() {
+            // The item could never be sent.
+            self.fail(CallError::SequenceExhausted);
         }
     }
 
-    /// What is to be sent next.
+    /// Next item to send.
     fn next_item(&self, now: Instant) -> Option<Item> {
         let keyed = self.keyed.peek(now, &self.config);
         match keyed {
-            _ if self.greets => Some(Item::Hello),
-            // Before all else, as soon as it is true: others wait for it.
+            _ if self.hello_pending => Some(Item::Hello),
+            // First, as soon as it is true: other callers wait for it.
             Some(Item::Settled { leaving: true, .. }) if self.votes.is_idle() => keyed,
             Some(Item::Settled { leaving: false, .. }) if !self.votes.is_claiming() => keyed,
             Some(Item::Settled { .. }) => self.sums.peek().or_else(|| self.votes.peek()),
@@ -288,73 +292,72 @@ impl MapClient {
         (0..n).map(|i| (self.cursor + i) % n).find(|i| self.flows[*i].can_send())
     }
 
-    /// The epoch has changed: the element has restarted, its memory has moved, another serves, or
-    /// there is none. What only the ended epoch had is repeated; calls go on.
-    pub fn renew(&mut self, now: Instant, renewal: &Renewal) {
-        let Renewal { epoch, element, slot_base, era, .. } = *renewal;
+    /// Applies a change of epoch: the element has restarted, its memory has moved, another element serves, or there is
+    /// no element. Additions that were lost with the ended epoch are repeated; calls continue.
+    pub fn renew(&mut self, now: Instant, renewal: &EpochChange) {
+        let EpochChange { epoch, element, slot_base, era, .. } = *renewal;
         self.config = ClientConfig { epoch, element, inline: false, slot_base, era, ..self.config };
-        self.greets |= element;
-        self.standing = self.sums.stands().map(|_| (now, self.config.timing.rto_initial));
+        self.hello_pending |= element;
+        self.progress_report = self.sums.oldest_open_position().map(|_| (now, self.config.timing.rto_initial));
         (self.bypass, self.bypassed) = Default::default();
         if self.broken.is_some() || self.keyed.is_closing() && mutant::on(Mutant::RenewalsUnheardInClosing) {
             return;
         }
         self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
         self.votes.renew(&mut self.flows, &self.config);
-        for place in self.sums.renew(element) {
-            self.flows[place.flow as usize].nudge(now, place.seq);
+        for position in self.sums.renew(element) {
+            self.flows[position.flow as usize].resend_now(now, position.seq);
         }
-        self.nudge_all(now);
+        self.resend_all(now);
         self.finish_keyed();
     }
 
-    /// No further call comes: what only the element has is made the server's, and then the server is
-    /// told that this caller leaves nothing behind. Done when it [`MapClient::is_idle`].
+    /// Closes the caller: uncommitted additions are committed, then the server gets a notice that nothing of this
+    /// caller remains in the element. Complete when [`MapClient::is_idle`].
     pub fn close(&mut self, now: Instant) {
         self.keyed.close(now);
         self.votes.close(&self.config);
     }
 
-    /// When [`MapClient::poll`] is to be called next, if nothing comes before.
+    /// Next time at which [`MapClient::poll`] must be called, if no input comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let standing = self.standing.map(|(at, _)| at);
-        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline(), standing];
+        let report = self.progress_report.map(|(at, _)| at);
+        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline(), report];
         self.flows.iter().filter_map(Flow::deadline).chain(keyed.into_iter().flatten()).min()
     }
 
-    /// The next finished call.
+    /// Next finished call with its outcome.
     pub fn next_event(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
         self.events.pop_front()
     }
 
-    /// Whether nothing is in flight or waiting to be sent.
+    /// Whether no item is in flight or waiting.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.sums.is_idle() && self.keyed.is_idle() && self.votes.is_idle()
     }
 
-    /// Counters so far.
+    /// Counters of this caller.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         self.stats
     }
 
-    /// Whether a flow has used up so many of its numbers, and nothing is lost if another caller does what is to come:
-    /// locks are a caller's own.
+    /// Whether a new caller should replace this one: a flow has used `numbers` sequence numbers, and no locks are held
+    /// or requested, which a new caller would lose.
     #[must_use]
-    pub fn is_spent(&self, numbers: u32) -> bool {
-        self.flows.iter().any(|flow| flow.numbered() >= numbers) && !self.keyed.has_locks()
+    pub fn needs_successor(&self, numbers: u32) -> bool {
+        self.flows.iter().any(|flow| flow.numbers_used() >= numbers) && !self.keyed.has_locks()
     }
 
-    /// Why this client can do nothing any more, if so.
+    /// Error that ended this client, if any.
     #[must_use]
-    pub fn broken(&self) -> Option<&CallError> {
+    pub fn failure(&self) -> Option<&CallError> {
         self.broken.as_ref()
     }
 
-    /// Fails every call, now and from now on: the place in the application is lost, and only
-    /// joining it again gives a sure one.
+    /// Fails all present and future calls. The endpoint must join the application again.
     fn fail(&mut self, error: CallError) {
         for id in self.sums.drain().into_iter().chain(self.keyed.drain()).chain(self.votes.drain()) {
             self.finish(id, Err(error.clone()));

@@ -1,81 +1,83 @@
-//! SyncAgtr calls: arrays cut into chunks, each a contribution to one round of one row.
+//! SyncAgtr calls: arrays in chunks; each chunk is a contribution to one round of one row.
 //!
-//! The arrays of all calls of an application form one endless sequence of chunks, counted alike
-//! by all workers: chunk c lives in row `c % rows`, round `c / rows + 1` (NetRPC §5.2.2: circular
-//! buffers). A chunk goes by the element, narrow; or, when the element can't do it, past it to the
-//! server, in two wide parts if its values need 64 bits.
+//! The arrays of all calls of an application form one sequence of chunks, with the same numbers at all workers: chunk c
+//! uses row `c % rows` and round `c / rows + 1` (NetRPC §5.2.2: circular buffers). A chunk is sent to the element with
+//! 32-bit lanes. If the element cannot sum it, the chunk is sent past the element to the server, in two parts with
+//! 64-bit lanes if necessary.
 
 mod shadow;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, mutant};
+use pathcall_wire::{Flags, ForwardTarget, FrameKind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 
-use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Output, Place, frame};
+use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Output, frame};
 use crate::map::key::tag;
-use crate::map::lanes::{Lanes, Run, WIDE_PART, any_saturated, wide_lanes};
+use crate::map::lanes::{LaneSlice, Lanes, WIDE_PART, any_saturated, wide_lanes};
 use crate::map::{ClearPolicy, Modify};
-use shadow::Kept;
+use shadow::SumHistory;
 
-/// What a worker asks for.
-const PART: u16 = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
-/// A chunk that is held so often may be held for ever.
-const HOLDS: u32 = 3;
+/// Flags of a contribution.
+const CONTRIBUTION: u16 = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
+/// Number of `MapHeld` answers after which a chunk is sent past the element (clear policy *shadow*).
+const HOLDS_BEFORE_DIVERT: u32 = 3;
 
-struct Call {
+/// Array addition in progress.
+struct SumCall {
     id: CallId,
-    /// What it adds; a chunk that is done, and so never sent again, holds its sums.
+    /// Values to add; lanes of complete chunks are replaced by their sums.
     lanes: Lanes,
-    /// Sums of chunks of which a part is still to come.
+    /// Sums of chunks of which a part is missing.
     parts: BTreeMap<u64, Vec<i64>>,
     modify: Modify,
     threshold: u32,
-    /// First chunk.
+    /// Number of the first chunk.
     first: u64,
-    /// Chunks without a result.
+    /// Number of chunks without a result.
     left: u32,
-    /// Nobody waits for it.
+    /// Whether the call was cancelled.
     detached: bool,
 }
 
-/// A chunk in the window.
+/// State of a chunk in the window.
 #[derive(Clone, Copy)]
-struct Chunk {
-    place: Place,
-    /// Past the element: announced by the server, or too wide.
+struct ChunkState {
+    position: FlowPosition,
+    /// Whether the chunk is sent past the element.
     soft: bool,
     wide: bool,
     first_time: bool,
-    /// Parts of the result that came.
+    /// Bit mask of received parts of the result.
     got: u8,
     done: bool,
 }
 
-/// What a result is to the chunk that it is of.
-pub(super) enum Outcome {
-    /// It has its sums.
-    Done(Place),
-    /// It is to be sent again, past the element: a lane is at the end of its range.
-    Beyond(Place),
+/// Effect of a result on its chunk.
+pub(super) enum ChunkOutcome {
+    /// The chunk is complete.
+    Done(FlowPosition),
+    /// A lane is saturated: the chunk must be sent again, past the element.
+    Saturated(FlowPosition),
 }
 
+/// Array additions of a caller.
 pub(super) struct SumCalls {
     width: usize,
     rows: u64,
-    /// Chunks that may be in flight.
+    /// Maximum number of chunks in flight.
     ahead: u64,
     element: bool,
-    /// With clear policy *shadow*: what others may ask for.
-    kept: Option<Kept>,
-    calls: VecDeque<Call>,
-    /// First chunk of the next call.
+    /// Sums that other workers may need (clear policy *shadow*).
+    history: Option<SumHistory>,
+    calls: VecDeque<SumCall>,
+    /// Number of the first chunk of the next call.
     next_call: u64,
-    /// Next chunk to be sent.
+    /// Number of the next chunk to send.
     next_send: u64,
-    /// Chunk that `window[0]` stands for: the oldest without a result.
+    /// Number of the chunk in `window[0]`: the oldest without a result.
     start: u64,
-    window: VecDeque<Chunk>,
+    window: VecDeque<ChunkState>,
     done: VecDeque<(CallId, Lanes)>,
 }
 
@@ -88,7 +90,7 @@ impl SumCalls {
             rows,
             ahead: if shadow { (rows / 2).max(1) } else { rows },
             element: config.element,
-            kept: shadow.then(|| Kept::new(rows)),
+            history: shadow.then(|| SumHistory::new(rows)),
             calls: VecDeque::new(),
             next_call: config.start_chunk,
             next_send: config.start_chunk,
@@ -115,7 +117,7 @@ impl SumCalls {
             return Ok(Some(Output::Sums(lanes)));
         }
         let count = u32::try_from(lanes.len().div_ceil(self.width)).map_err(|_| CallError::KeysFull)?;
-        let call = Call {
+        let call = SumCall {
             id,
             lanes,
             parts: BTreeMap::new(),
@@ -130,7 +132,8 @@ impl SumCalls {
         Ok(None)
     }
 
-    /// Detaches a call; true if it is one of these. The last one, if nothing of it was sent, goes.
+    /// Cancels a call; false if there is no such call. The last call is removed if it is unsent; other calls continue
+    /// without a waiting caller.
     pub(super) fn cancel(&mut self, id: CallId) -> bool {
         let Some(index) = self.calls.iter().position(|call| call.id == id) else { return false };
         let unsent = self.calls[index].first >= self.next_send;
@@ -143,17 +146,17 @@ impl SumCalls {
         true
     }
 
-    /// The next chunk that may be sent: inside the window of rows, after its row's last round.
+    /// Next chunk to send, if the window of rows has room.
     pub(super) fn peek(&self) -> Option<Item> {
         (self.next_send < self.next_call && self.next_send < self.start + self.ahead)
             .then_some(Item::Chunk(self.next_send))
     }
 
-    pub(super) fn sent(&mut self, place: Place) {
+    pub(super) fn on_sent(&mut self, position: FlowPosition) {
         let wide = !self.lanes_of(self.next_send).1.is_narrow();
-        self.window.push_back(Chunk {
-            place,
-            soft: wide || !self.by_element(),
+        self.window.push_back(ChunkState {
+            position,
+            soft: wide || !self.uses_element(),
             wide,
             first_time: true,
             got: 0,
@@ -162,25 +165,25 @@ impl SumCalls {
         self.next_send += 1;
     }
 
-    /// Whether chunks go by the element. A row that has to clear itself can't when it is the only one.
-    fn by_element(&self) -> bool {
-        self.element && (self.kept.is_none() || self.rows >= 2)
+    /// Whether chunks are sent to the element. Clear policy *shadow* needs at least two rows.
+    fn uses_element(&self) -> bool {
+        self.element && (self.history.is_none() || self.rows >= 2)
     }
 
-    /// The oldest chunk without a result, if nobody but the workers can know which it is.
-    pub(super) fn stands(&self) -> Option<(u32, u32)> {
-        self.kept.as_ref().map(|_| self.at(self.start))
+    /// Row and round of the oldest chunk without a result, with clear policy *shadow*.
+    pub(super) fn oldest_open_position(&self) -> Option<(u32, u32)> {
+        self.history.as_ref().map(|_| self.row_and_round(self.start))
     }
 
     /// Row and round of a chunk.
-    fn at(&self, chunk: u64) -> (u32, u32) {
+    fn row_and_round(&self, chunk: u64) -> (u32, u32) {
         ((chunk % self.rows) as u32, (chunk / self.rows + 1) as u32)
     }
 
-    /// The call a chunk belongs to and the chunk's lanes. The chunk is one of a call.
-    fn lanes_of(&self, chunk: u64) -> (&Call, Run<'_>) {
+    /// Call of a chunk, and the chunk's lanes.
+    fn lanes_of(&self, chunk: u64) -> (&SumCall, LaneSlice<'_>) {
         let call = &self.calls[self.call_index(chunk)];
-        (call, call.lanes.run(range(call, chunk, self.width)))
+        (call, call.lanes.slice(range(call, chunk, self.width)))
     }
 
     fn call_index(&self, chunk: u64) -> usize {
@@ -190,23 +193,23 @@ impl SumCalls {
     pub(super) fn emit(
         &mut self,
         chunk: u64,
-        place: Place,
+        position: FlowPosition,
         config: &ClientConfig,
         scratch: &mut [u8],
         mut send: impl FnMut(Dest, &[u8], u64),
     ) {
         let index = (chunk - self.start) as usize;
-        let Chunk { soft, wide, first_time, .. } = self.window[index];
+        let ChunkState { soft, wide, first_time, .. } = self.window[index];
         self.window[index].first_time = false;
         let (call, lanes) = self.lanes_of(chunk);
-        let (row, round) = self.at(chunk);
+        let (row, round) = self.row_and_round(chunk);
         let (to, base_flags) =
-            if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frame::by_element(config), 0) };
-        let base = frame::base(Kind::MapData, place, base_flags, round, config);
+            if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frame::element_dest(config), 0) };
+        let base = frame::base_header(FrameKind::MapData, position, base_flags, round, config);
         let map = MapRepr {
             op: call.modify.op as u8,
-            to: Target::All as u8,
-            flags: PART | if self.kept.is_some() && !soft { MapFlags::CLEAR } else { 0 },
+            to: ForwardTarget::All as u8,
+            flags: CONTRIBUTION | if self.history.is_some() && !soft { MapFlags::CLEAR } else { 0 },
             para: call.modify.para,
             index: row,
             threshold: call.threshold,
@@ -241,13 +244,14 @@ impl SumCalls {
         }
     }
 
-    /// Writes the next sums that the server has asked for; the length of the frame.
-    pub(super) fn give(&mut self, config: &ClientConfig, scratch: &mut [u8]) -> Option<usize> {
-        let kept = self.kept.as_mut()?;
-        let chunk = kept.next_asked()?;
-        let (row, round) = self.at(chunk);
-        let (tag, lanes) = self.kept.as_ref()?.get(chunk)?;
-        let base = frame::base(Kind::MapData, Place { flow: 0, seq: 0 }, Flags::CROSS, round, config);
+    /// Writes a frame with the next sums that the server has requested, and returns its length.
+    pub(super) fn emit_requested_sums(&mut self, config: &ClientConfig, scratch: &mut [u8]) -> Option<usize> {
+        let history = self.history.as_mut()?;
+        let chunk = history.next_requested()?;
+        let (row, round) = self.row_and_round(chunk);
+        let (tag, lanes) = self.history.as_ref()?.get(chunk)?;
+        let base =
+            frame::base_header(FrameKind::MapData, FlowPosition { flow: 0, seq: 0 }, Flags::CROSS, round, config);
         let map = MapRepr {
             flags: MapFlags::GET | MapFlags::LINEAR | MapFlags::ROUND,
             lanes: (lanes.len() / 4) as u16,
@@ -261,29 +265,29 @@ impl SumCalls {
         Some(len)
     }
 
-    /// The chunk that a result or an announcement speaks of.
-    fn named(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
+    /// Number of the chunk of a result or an announcement.
+    fn chunk_of(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
         let (row, round) = (u64::from(frame.map().index()), u64::from(frame.base().round()));
         let round = if mutant::on(Mutant::ResultOfAnyRound) { self.start / self.rows + 1 } else { round };
         let chunk = round.checked_sub(1)?.checked_mul(self.rows)?.checked_add(row)?;
         (row < self.rows).then_some(chunk)
     }
 
-    /// The same, if it is in flight.
-    fn find(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
-        let chunk = self.named(frame)?;
+    /// Number of the chunk of a result or an announcement, if in flight.
+    fn open_chunk_of(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
+        let chunk = self.chunk_of(frame)?;
         let index = usize::try_from(chunk.checked_sub(self.start)?).ok()?;
         self.window.get(index).is_some_and(|c| !c.done).then_some(chunk)
     }
 
-    /// Takes a result, or a part of one; what became of the chunk, if it is whole.
-    pub(super) fn result(&mut self, frame: &MapFrame<&[u8]>, stats: &mut ClientStats) -> Option<Outcome> {
-        let chunk = self.find(frame)?;
+    /// Handles a result or a part of a result. Returns the effect on the chunk if the result is whole.
+    pub(super) fn on_result(&mut self, frame: &MapFrame<&[u8]>, stats: &mut ClientStats) -> Option<ChunkOutcome> {
+        let chunk = self.open_chunk_of(frame)?;
         let map = frame.map();
         let from_element = !frame.base().has(Flags::FROM_SERVER);
         let soft = self.window[(chunk - self.start) as usize].soft;
-        if from_element && (self.kept.is_none() || soft) {
-            // What went to the server is the server's to say: all get its result, or none does.
+        if from_element && (self.history.is_none() || soft) {
+            // The server gives the result of a chunk that was sent past the element, the same to all workers.
             return None;
         }
         let index = self.call_index(chunk);
@@ -310,15 +314,15 @@ impl SumCalls {
             }
             if from_element && any_saturated(frame.lanes()) && !mutant::on(Mutant::ShadowSaturated) {
                 state.soft = true;
-                return Some(Outcome::Beyond(state.place));
+                return Some(ChunkOutcome::Saturated(state.position));
             }
-            if let Some(kept) = self.kept.as_mut().filter(|_| from_element) {
-                kept.keep(chunk, tag_of(call, chunk), frame.lanes());
+            if let Some(history) = self.history.as_mut().filter(|_| from_element) {
+                history.store(chunk, tag_of(call, chunk), frame.lanes());
             }
-            call.lanes.take_narrow(range.clone(), frame.lanes());
+            call.lanes.copy_narrow(range.clone(), frame.lanes());
         }
         state.done = true;
-        let place = state.place;
+        let position = state.position;
         if state.soft {
             stats.lanes_software += range.len() as u64;
         } else {
@@ -335,16 +339,16 @@ impl SumCalls {
         while self.calls.front().is_some_and(|call| call.left == 0) {
             self.calls.pop_front();
         }
-        Some(Outcome::Done(place))
+        Some(ChunkOutcome::Done(position))
     }
 
-    /// The server sums this round: the place of the chunk to be sent again, past the element. If it is done here,
-    /// because the element has summed it before, the server gets that.
-    pub(super) fn software(&mut self, frame: &MapFrame<&[u8]>) -> Option<Place> {
-        let Some(chunk) = self.find(frame) else {
-            let chunk = self.named(frame)?;
+    /// Handles the announcement that the server sums a round. Returns the position of the chunk to send again, past the
+    /// element. If this worker has the sums of the element already, they are sent to the server.
+    pub(super) fn on_software_round(&mut self, frame: &MapFrame<&[u8]>) -> Option<FlowPosition> {
+        let Some(chunk) = self.open_chunk_of(frame) else {
+            let chunk = self.chunk_of(frame)?;
             if !mutant::on(Mutant::ShadowForgotten) {
-                self.kept.as_mut()?.ask(chunk);
+                self.history.as_mut()?.request(chunk);
             }
             return None;
         };
@@ -352,24 +356,26 @@ impl SumCalls {
         if std::mem::replace(&mut state.soft, true) {
             return None;
         }
-        Some(state.place)
+        Some(state.position)
     }
 
-    /// A chunk is held, so often. With clear policy *shadow* it goes past the element after a while: it may be one that
-    /// others have, and the element does not, because it has started since. True when it is to be sent again.
-    pub(super) fn goes_past(&mut self, chunk: u64, holds: u32) -> bool {
+    /// Sends a chunk past the element after several `MapHeld` answers (clear policy *shadow*): other workers may have
+    /// its sums, while the element lost them in a restart. Returns whether to send the chunk again.
+    pub(super) fn divert_if_stuck(&mut self, chunk: u64, holds: u32) -> bool {
         let index = chunk.checked_sub(self.start).and_then(|index| usize::try_from(index).ok());
         let state = index.and_then(|index| self.window.get_mut(index));
-        let Some(state) = state.filter(|_| self.kept.is_some() && holds >= HOLDS) else { return false };
+        let Some(state) = state.filter(|_| self.history.is_some() && holds >= HOLDS_BEFORE_DIVERT) else {
+            return false;
+        };
         !std::mem::replace(&mut state.soft, true)
     }
 
-    /// The epoch is another: whatever is in flight goes past the element. The places to be sent again.
-    pub(super) fn renew(&mut self, element: bool) -> impl Iterator<Item = Place> + '_ {
+    /// Applies a change of epoch: all chunks in flight are sent past the element. Returns their positions.
+    pub(super) fn renew(&mut self, element: bool) -> impl Iterator<Item = FlowPosition> + '_ {
         self.element = element;
         self.window.iter_mut().filter(|chunk| !chunk.done).map(|chunk| {
             chunk.soft = true;
-            chunk.place
+            chunk.position
         })
     }
 
@@ -381,7 +387,7 @@ impl SumCalls {
         self.calls.is_empty()
     }
 
-    /// Forgets all calls; those that somebody waits for are returned.
+    /// Removes all calls, and returns those with a waiting caller.
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.window.clear();
         (self.next_send, self.start) = (self.next_call, self.next_call);
@@ -391,13 +397,13 @@ impl SumCalls {
     }
 }
 
-/// What all parts of a chunk agree on.
-fn tag_of(call: &Call, chunk: u64) -> u32 {
+/// Tag of a chunk, equal in all contributions.
+fn tag_of(call: &SumCall, chunk: u64) -> u32 {
     tag((chunk - call.first) as u32, call.lanes.len(), call.modify)
 }
 
-/// Where a chunk's lanes are in its call.
-fn range(call: &Call, chunk: u64, width: usize) -> std::ops::Range<usize> {
+/// Range of a chunk's lanes in its call.
+fn range(call: &SumCall, chunk: u64, width: usize) -> std::ops::Range<usize> {
     let at = (chunk - call.first) as usize * width;
     at..(at + width).min(call.lanes.len())
 }

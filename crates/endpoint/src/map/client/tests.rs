@@ -1,28 +1,28 @@
-//! A caller whose frames come to the end of their numbers.
+//! Tests of a caller that uses up its sequence numbers.
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, MapRepr};
 
 use super::super::ClearPolicy;
-use super::super::lease::{Era, LEASE};
+use super::super::lease::{DEFAULT_LEASE, Era};
 use super::super::{Key, Modify};
 use super::*;
-use crate::flow::{SPENT, Timing};
+use crate::flow::{FlowTiming, RENEWAL_AT};
 
 const NOW: Instant = Instant(1);
 
 #[derive(Default)]
 struct Sent(usize);
 
-impl Outbox for Sent {
+impl FrameSink for Sent {
     fn send(&mut self, _: Dest, _: &[u8]) {
         self.0 += 1;
     }
 }
 
-/// A caller with so many numbers left in one flow.
+/// Caller with one flow and `left` sequence numbers.
 fn caller(left: u32) -> MapClient {
-    let timing = Timing::default();
+    let timing = FlowTiming::default();
     let mut client = MapClient::new(ClientConfig {
         gaid: 7,
         epoch: 1,
@@ -40,7 +40,7 @@ fn caller(left: u32) -> MapClient {
         votes: false,
         clear: ClearPolicy::Copy,
         start_chunk: 0,
-        lease: LEASE,
+        lease: DEFAULT_LEASE,
         era: Era::of_epoch(1).of_element(),
         timing,
     });
@@ -48,7 +48,7 @@ fn caller(left: u32) -> MapClient {
     client
 }
 
-/// Begins a call of so many chunks; how many frames are sent.
+/// Starts a call of this number of chunks. Returns the number of sent frames.
 fn call(client: &mut MapClient, id: u64, chunks: usize) -> usize {
     let operation = Operation::Sum { lanes: vec![1; chunks].into(), modify: Modify::default(), threshold: 2 };
     client.start(NOW, CallId(id), operation);
@@ -57,8 +57,8 @@ fn call(client: &mut MapClient, id: u64, chunks: usize) -> usize {
     sent.0
 }
 
-/// The server says the sum of a row's first round.
-fn result(client: &mut MapClient, row: u32) {
+/// Delivers the server's result of round 1 of a row.
+fn deliver_result(client: &mut MapClient, row: u32) {
     let base = BaseRepr {
         flags: Flags::FROM_SERVER,
         gaid: 7,
@@ -68,7 +68,7 @@ fn result(client: &mut MapClient, row: u32) {
         dst: 10,
         dst_incarnation: 5,
         round: 1,
-        ..BaseRepr::new(Kind::MapResult)
+        ..BaseRepr::new(FrameKind::MapResult)
     };
     let map = MapRepr { flags: MapFlags::ROUND | MapFlags::LINEAR, lanes: 1, index: row, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 1, 0)];
@@ -78,32 +78,32 @@ fn result(client: &mut MapClient, row: u32) {
 }
 
 #[test]
-fn what_there_are_numbers_for_is_done_and_what_there_are_none_for_is_told() {
+fn call_without_sequence_numbers_fails_after_earlier_calls() {
     let mut client = caller(3);
-    assert!(client.is_spent(SPENT), "another caller had better do it");
+    assert!(client.needs_successor(RENEWAL_AT), "a new caller should replace this one");
     assert_eq!(call(&mut client, 1, 3), 3);
-    (0..3).for_each(|row| result(&mut client, row));
+    (0..3).for_each(|row| deliver_result(&mut client, row));
     assert_eq!(client.next_event(), Some((CallId(1), Ok(Output::Sums(vec![2, 2, 2].into())))));
-    assert_eq!(client.broken(), None);
+    assert_eq!(client.failure(), None);
 
     assert_eq!(call(&mut client, 2, 1), 0);
-    assert_eq!(client.next_event(), Some((CallId(2), Err(CallError::Spent))));
+    assert_eq!(client.next_event(), Some((CallId(2), Err(CallError::SequenceExhausted))));
     call(&mut client, 3, 1);
-    assert_eq!(client.next_event(), Some((CallId(3), Err(CallError::Spent))));
+    assert_eq!(client.next_event(), Some((CallId(3), Err(CallError::SequenceExhausted))));
 }
 
 #[test]
-fn a_call_that_is_longer_than_the_numbers_last_ends() {
+fn call_longer_than_remaining_sequence_numbers_fails() {
     let mut client = caller(3);
     assert_eq!(call(&mut client, 1, 4), 3);
-    assert_eq!(client.next_event(), Some((CallId(1), Err(CallError::Spent))));
+    assert_eq!(client.next_event(), Some((CallId(1), Err(CallError::SequenceExhausted))));
     assert_eq!(client.deadline(), None);
 }
 
 #[test]
-fn whoever_asks_for_locks_goes_on() {
+fn caller_with_lock_request_is_not_replaced() {
     let mut client = caller(3);
-    let locks = Operation::Count { keys: vec![Key::from("a")], threshold: 1, to: pathcall_wire::Target::Src };
+    let locks = Operation::Count { keys: vec![Key::from("a")], threshold: 1, to: pathcall_wire::ForwardTarget::Src };
     client.start(NOW, CallId(1), locks);
-    assert!(!client.is_spent(SPENT), "they would be lost with it");
+    assert!(!client.needs_successor(RENEWAL_AT), "a new caller would lose the locks");
 }

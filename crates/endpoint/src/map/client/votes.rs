@@ -1,84 +1,85 @@
-//! Calls that count keys up to a threshold, or clear ballots.
+//! Ballots at a caller: calls that count keys up to a threshold, or clear them.
 //!
-//! A call's keys travel whole. Past the element several share a frame; once the server has said that
-//! the element counts, each key that a register can hold goes by it in a frame of its own, to the row
-//! of its hash. What the element has acknowledged, and the server never saw, is kept as a [`Claim`]
-//! until the epoch ends or this caller leaves. A vote on its way when the epoch ends goes on past the
-//! element under its own number: if the server has met it, it is not counted again.
+//! Keys are sent whole. Past the element, several keys share a frame. When the server has reported that the element
+//! counts, each key that fits a register is sent to the element in its own frame, to the row of its hash. Votes that
+//! only the element has counted are kept as [`Claim`]s until the epoch ends or this caller leaves. A vote in flight at
+//! the end of an epoch is sent past the element with the same sequence number, so that the server does not count it
+//! twice.
 
 mod call;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::pairs::{self, MAX_KEY, Status};
-use pathcall_wire::{Instant, Kind, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::pairs::{self, MAX_KEY, PairStatus};
+use pathcall_wire::{FrameKind, Instant, MapFlags, MapFrame, Mutant, mutant};
 
 use super::super::ballot::Claim;
 use super::super::{CallError, Dest, Key, Operation, Output};
-use super::{CallId, ClientConfig, ClientStats, Flow, Item, Place};
-use call::{Call, Work};
+use super::{CallId, ClientConfig, ClientStats, Flow, FlowPosition, Item};
+use call::{VoteCall, VoteOp};
 
-/// Calls that the client makes itself: claims.
+/// Bit in the ids of claims, which the client makes itself.
 const OWN_CALLS: u64 = 1 << 63;
 
-/// First and longest pause before a key comes again that the server could not count yet.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
+/// First and maximum pause before a key is sent again that the server could not count yet.
+const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
 
+/// Ballot calls of a caller.
 #[derive(Default)]
 pub(super) struct VoteCalls {
-    calls: BTreeMap<CallId, Call>,
-    /// Calls with frames that were not sent yet, in turn.
+    calls: BTreeMap<CallId, VoteCall>,
+    /// Calls with unsent frames, in order.
     ready: VecDeque<CallId>,
     done: VecDeque<(CallId, Result<Output, CallError>)>,
-    /// Calls that go on at a time.
+    /// Calls with the time of their next action.
     timers: BTreeSet<(Instant, CallId)>,
-    /// Rows of the element that this epoch's votes are counted in; 0: they are not, as far as known.
+    /// Number of rows for ballots in the element in this epoch; 0 if unknown or none.
     rows: u32,
-    kept: Kept,
+    unrecorded: UnrecordedVotes,
     own: u64,
     closing: bool,
 }
 
-/// Votes that the element has acknowledged. A row has one key, so there are not more than rows.
+/// Votes that the element has acknowledged and the server has not recorded. At most one key per row.
 #[derive(Default)]
-struct Kept {
+struct UnrecordedVotes {
     claims: BTreeMap<Key, Claim>,
-    /// What was counted; all calls count alike.
-    counted: Option<Work>,
+    /// Operation of the counted votes, equal for all calls.
+    counted: Option<VoteOp>,
 }
 
 impl VoteCalls {
-    /// Takes an operation that counts or clears.
+    /// Starts an operation that counts or clears.
     pub(super) fn start(
         &mut self,
         id: CallId,
         operation: Operation,
         config: &ClientConfig,
     ) -> Result<Option<Output>, CallError> {
-        let call = Call::new(operation);
+        let call = VoteCall::new(operation);
         if let Some(position) = call.keys.iter().position(|key| key.as_bytes().len() > MAX_KEY) {
             return Err(CallError::KeyLength { len: call.keys[position].as_bytes().len() - 1, position });
         }
         if call.keys.is_empty() {
             return Ok(Some(call.output()));
         }
-        self.enter(id, call, config);
+        self.queue_call(id, call, config);
         Ok(None)
     }
 
-    fn enter(&mut self, id: CallId, mut call: Call, config: &ClientConfig) {
+    fn queue_call(&mut self, id: CallId, mut call: VoteCall, config: &ClientConfig) {
         let all: Vec<u32> = (0..call.keys.len() as u32).collect();
-        call.plan(&all, if config.element { self.rows } else { 0 });
+        call.pack(&all, if config.element { self.rows } else { 0 });
         self.ready.push_back(id);
         self.calls.insert(id, call);
     }
 
-    /// The caller no longer waits; false when there is no such call.
+    /// Cancels a call; false if there is no such call.
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
         call.detached = true;
-        self.settle(now, id, config);
+        self.finish_if_done(now, id, config);
         let Some(call) = self.calls.get_mut(&id) else { return true };
         if call.next_frame == 0 {
             self.calls.remove(&id);
@@ -92,7 +93,7 @@ impl VoteCalls {
         Some(Item::Vote(id, self.calls.get(&id)?.next_frame as u32))
     }
 
-    pub(super) fn sent(&mut self) {
+    pub(super) fn on_sent(&mut self) {
         let Some(id) = self.ready.front().copied() else { return };
         if let Some(call) = self.calls.get_mut(&id) {
             call.next_frame += 1;
@@ -106,19 +107,19 @@ impl VoteCalls {
         &mut self,
         id: CallId,
         index: u32,
-        place: Place,
+        position: FlowPosition,
         config: &ClientConfig,
         scratch: &mut [u8],
         mut send: impl FnMut(Dest, &[u8], u64),
     ) {
         if let Some(call) = self.calls.get_mut(&id) {
-            let (to, len, lane_bytes) = call.emit(index as usize, place, config, scratch);
+            let (to, len, lane_bytes) = call.emit(index as usize, position, config, scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
 
-    /// Takes the answer to a frame.
-    pub(super) fn answer(
+    /// Handles the answer to a frame.
+    pub(super) fn on_answer(
         &mut self,
         now: Instant,
         id: CallId,
@@ -129,17 +130,17 @@ impl VoteCalls {
     ) -> Option<()> {
         let call = self.calls.get_mut(&id)?;
         let sent = call.frames.get(index as usize).filter(|sent| !sent.done)?;
-        let (members, asks) = (sent.members.clone(), sent.asks);
-        if frame.kind() == Kind::MapAck {
+        let (members, is_query) = (sent.members.clone(), sent.is_query);
+        if frame.kind() == FrameKind::MapAck {
             let i = *members.first().filter(|_| sent.row.is_some())?;
             stats.lanes_element += 1;
-            let (counts, waits) = (matches!(call.work, Work::Count { .. }), call.work.waits());
-            // As long as the server has not recorded the decision, the element's word is all there is.
+            let (counts, waits) = (matches!(call.op, VoteOp::Count { .. }), call.op.waits());
+            // Before the server records the decision, only the element has the vote.
             if counts && !frame.map().has(MapFlags::REACHED) {
                 let round = frame.base().round();
-                self.kept.keep(call.work, &call.keys[i as usize], round);
+                self.unrecorded.add(call.op, &call.keys[i as usize], round);
                 if waits && !mutant::on(Mutant::HeldIsDone) {
-                    call.wait(i, Some(round));
+                    call.wait_for_decision(i, Some(round));
                 }
             }
         } else {
@@ -149,7 +150,7 @@ impl VoteCalls {
             }
             for (i, answer) in members.into_iter().zip(&answers) {
                 match answer.status {
-                    Status::Moved => {
+                    PairStatus::Moved => {
                         if frame.base().epoch() == config.epoch && answer.row > 0 {
                             call.pauses = if self.rows == 0 { 0 } else { call.pauses };
                             self.rows = answer.row;
@@ -157,27 +158,27 @@ impl VoteCalls {
                         call.later.push(i);
                         continue;
                     }
-                    Status::Held if !mutant::on(Mutant::HeldIsDone) => {
-                        call.wait(i, None);
+                    PairStatus::Held if !mutant::on(Mutant::HeldIsDone) => {
+                        call.wait_for_decision(i, None);
                     }
-                    Status::Full => call.error = Some(CallError::KeysFull),
-                    _ => call.won |= call.work.wins(answer.value),
+                    PairStatus::Full => call.error = Some(CallError::KeysFull),
+                    _ => call.won |= call.op.is_deciding(answer.value),
                 }
-                let by_element = answer.status == Status::Mapped;
+                let by_element = answer.status == PairStatus::Mapped;
                 let lanes = if by_element { &mut stats.lanes_element } else { &mut stats.lanes_software };
-                *lanes += u64::from(!asks);
+                *lanes += u64::from(!is_query);
             }
         }
         let call = self.calls.get_mut(&id)?;
         call.frames[index as usize].done = true;
         call.open -= 1;
-        self.line_up(id);
-        self.settle(now, id, config);
+        self.mark_ready(id);
+        self.finish_if_done(now, id, config);
         Some(())
     }
 
-    /// Ends a call that has nothing open, or has it go on later.
-    fn settle(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
+    /// Ends a call without open frames, or schedules its next action.
+    fn finish_if_done(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let waits = !call.waiting.is_empty();
         if call.open == 0 && call.later.is_empty() && (!waits || call.detached) {
@@ -186,11 +187,11 @@ impl VoteCalls {
             if !call.detached {
                 self.done.push_back((id, call.error.take().map_or_else(|| Ok(call.output()), Err)));
             }
-            self.leave(config);
+            self.claim_if_closing(config);
             return;
         }
         if (waits || !call.later.is_empty()) && call.timer.is_none() {
-            let (first, longest) = if call.later.is_empty() { config.timing.probe } else { AGAIN };
+            let (first, longest) = if call.later.is_empty() { config.timing.probe } else { RETRY_PAUSE };
             let directly = self.rows > 0 && call.pauses == 0 && !call.later.is_empty();
             let pause = if directly { Duration::ZERO } else { first.saturating_mul(1 << call.pauses.min(10)) };
             call.pauses += 1;
@@ -200,8 +201,8 @@ impl VoteCalls {
         }
     }
 
-    /// Calls whose time to go on has come: votes again, and asks for what it waits for.
-    pub(super) fn wake(&mut self, now: Instant, config: &ClientConfig) {
+    /// Runs expired timers: votes again for keys that could not be counted, and queries awaited decisions.
+    pub(super) fn run_timers(&mut self, now: Instant, config: &ClientConfig) {
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, id));
             let rows = if config.element { self.rows } else { 0 };
@@ -209,14 +210,14 @@ impl VoteCalls {
             call.timer = None;
             call.forget_answered();
             let later = std::mem::take(&mut call.later);
-            call.plan(&later, rows);
+            call.pack(&later, rows);
             if !call.detached && !mutant::on(Mutant::HeldNeverProbed) {
-                // The element's word is lost, or an ended epoch's server knows.
+                // The announcement of the decision may be lost, or the decision may be of an ended epoch.
                 let waiting = std::mem::take(&mut call.waiting);
-                call.push_past(&waiting.into_keys().collect::<Vec<_>>(), true);
+                call.push_software(&waiting.into_keys().collect::<Vec<_>>(), true);
             }
-            self.line_up(id);
-            self.settle(now, id, config);
+            self.mark_ready(id);
+            self.finish_if_done(now, id, config);
         }
     }
 
@@ -224,27 +225,27 @@ impl VoteCalls {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Puts a call in turn that has frames to send.
-    fn line_up(&mut self, id: CallId) {
+    /// Queues a call that has unsent frames.
+    fn mark_ready(&mut self, id: CallId) {
         let unsent = self.calls.get(&id).is_some_and(|call| call.next_frame < call.frames.len());
         if unsent && !self.ready.contains(&id) {
             self.ready.push_back(id);
         }
     }
 
-    /// A ballot is decided: votes of that round are done with, and others of its key ask now.
-    pub(super) fn decided(&mut self, now: Instant, frame: &MapFrame<&[u8]>, config: &ClientConfig) {
+    /// Handles the announcement of a decision: votes of this round are complete; other votes for the key query now.
+    pub(super) fn on_decision(&mut self, now: Instant, frame: &MapFrame<&[u8]>, config: &ClientConfig) {
         let Some((key, _)) = pairs::entries(frame.payload()).next() else { return };
         let round = frame.base().round().checked_sub(1).filter(|_| frame.base().epoch() == config.epoch);
-        let waiting = self.calls.iter_mut().filter(|(_, call)| call.work.waits());
-        let heard: Vec<CallId> = waiting.filter_map(|(id, call)| call.hear(key, round).then_some(*id)).collect();
+        let waiting = self.calls.iter_mut().filter(|(_, call)| call.op.waits());
+        let heard: Vec<CallId> = waiting.filter_map(|(id, call)| call.on_decision(key, round).then_some(*id)).collect();
         for id in heard {
-            self.line_up(id);
-            self.settle(now, id, config);
+            self.mark_ready(id);
+            self.finish_if_done(now, id, config);
         }
     }
 
-    /// The epoch is another: votes go past the element, and the server hears what the ended one had.
+    /// Applies a change of epoch: votes are sent past the element, and the votes of the ended epoch are claimed.
     pub(super) fn renew(&mut self, flows: &mut [Flow<Item>], config: &ClientConfig) {
         self.rows = 0;
         self.calls.values_mut().for_each(|call| call.pauses = 0);
@@ -269,43 +270,43 @@ impl VoteCalls {
                 let members = std::mem::take(&mut frame.members);
                 frame.done = true;
                 call.open -= 1;
-                call.plan(&members, 0);
-                self.line_up(id);
+                call.pack(&members, 0);
+                self.mark_ready(id);
             }
         }
     }
 
-    /// Tells the server what the element had acknowledged. It is told once: from here on it is a call.
+    /// Starts a call that claims all votes that the element had acknowledged. Each vote is claimed once.
     fn claim(&mut self, config: &ClientConfig) {
-        let claims = std::mem::take(&mut self.kept.claims);
+        let claims = std::mem::take(&mut self.unrecorded.claims);
         let (keys, values): (Vec<_>, Vec<_>) = claims.into_iter().map(|(key, claim)| (key, claim.to_value())).unzip();
-        let Some(Work::Count { threshold, to }) = self.kept.counted else { return };
+        let Some(VoteOp::Count { threshold, to }) = self.unrecorded.counted else { return };
         if keys.is_empty() || mutant::on(Mutant::VoteForgotten) {
             return;
         }
-        let call = Call { detached: true, ..Call::of(Work::Claim { threshold, to }, keys, values) };
+        let call = VoteCall { detached: true, ..VoteCall::with_values(VoteOp::Claim { threshold, to }, keys, values) };
         self.own += 1;
-        self.enter(CallId(OWN_CALLS | self.own), call, config);
-        // Before anything else: no vote counts until all claims have come.
+        self.queue_call(CallId(OWN_CALLS | self.own), call, config);
+        // First: the server counts no vote before all claims.
         self.ready.rotate_right(1);
     }
 
-    /// No further call comes.
+    /// Starts closing.
     pub(super) fn close(&mut self, config: &ClientConfig) {
         self.closing = true;
-        self.leave(config);
+        self.claim_if_closing(config);
     }
 
-    /// Leaves nothing behind that only this caller can claim.
-    fn leave(&mut self, config: &ClientConfig) {
+    /// Claims the remaining votes if the caller is closing.
+    fn claim_if_closing(&mut self, config: &ClientConfig) {
         if self.closing && self.calls.is_empty() {
             self.claim(config);
         }
     }
 
-    /// Whether the server does not know yet what an ended epoch had.
+    /// Whether claims are open.
     pub(super) fn is_claiming(&self) -> bool {
-        self.calls.values().any(|call| matches!(call.work, Work::Claim { .. }))
+        self.calls.values().any(|call| matches!(call.op, VoteOp::Claim { .. }))
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -316,19 +317,19 @@ impl VoteCalls {
         self.done.pop_front()
     }
 
-    /// Forgets all calls; those that somebody waits for are returned.
+    /// Removes all calls, and returns those with a waiting caller.
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.ready.clear();
         self.timers.clear();
-        self.kept = Kept::default();
+        self.unrecorded = UnrecordedVotes::default();
         std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
     }
 }
 
-impl Kept {
-    /// Keeps a vote of a round. Those of an earlier one are gone with their ballot.
-    fn keep(&mut self, work: Work, key: &Key, round: u32) {
-        self.counted = Some(work);
+impl UnrecordedVotes {
+    /// Adds a vote of a round. Votes of earlier rounds are dropped, since their ballot was cleared.
+    fn add(&mut self, op: VoteOp, key: &Key, round: u32) {
+        self.counted = Some(op);
         let claim = self.claims.entry(key.clone()).or_insert(Claim { round, votes: 0 });
         if round > claim.round {
             *claim = Claim { round, votes: 0 };

@@ -1,62 +1,63 @@
-//! What an owner is told of itself and of its callers.
+//! Configuration of an owner, and data of its members.
 
 use std::time::Duration;
 
-use super::super::{ClearPolicy, Grant};
+use super::super::{ClearPolicy, RegisterGrant};
 use super::Eviction;
-use crate::flow::Timing;
+use crate::flow::FlowTiming;
 
-/// Who the owner is and what its application needs.
+/// Configuration of an owner and its application.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerConfig {
-    /// Application.
+    /// Id of the application.
     pub gaid: u32,
-    /// Epoch of its registers.
+    /// Epoch of the application's registers.
     pub epoch: u32,
-    /// This endpoint.
+    /// Id of this endpoint.
     pub endpoint: u32,
-    /// This process's incarnation.
+    /// Incarnation of this endpoint.
     pub incarnation: u32,
     /// Memory in an element, if any.
-    pub grant: Option<Grant>,
+    pub grant: Option<RegisterGrant>,
     /// SyncAgtr: number of workers. 0: the application is keyed.
     pub threshold: u32,
     /// SyncAgtr: clear policy of arrays.
     pub clear: ClearPolicy,
-    /// Keyed: whether the element may hold keys (every method only adds, or queries).
+    /// Keyed: whether the element may have registers for keys (all methods only add or query).
     pub mapping: bool,
-    /// Keyed: whether every addition waits until it is committed: what is lost with the element and a
-    /// caller together was never reported done.
+    /// Keyed: whether each addition waits for its commit, so that no completed addition is lost with element and
+    /// caller.
     pub acked: bool,
-    /// Keyed: whether the element may hold locks (every method takes or gives back).
+    /// Keyed: whether the element may hold locks (all methods acquire or release).
     pub locks: bool,
-    /// Keyed: whether every method counts to one threshold above one, or clears.
+    /// Keyed: whether all methods count to one threshold above 1, or clear.
     pub votes: bool,
-    /// Keyed: when keys give their registers to others; `None`: never.
+    /// Keyed: eviction policy; `None`: no eviction.
     pub eviction: Option<Eviction>,
-    /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`](super::KEY_MEMORY) is usual.
+    /// Keyed: limit of memory for keys in bytes; further keys are refused. The default is
+    /// [`KEY_MEMORY`](super::KEY_MEMORY).
     pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
-    /// How long locks are lent to a caller that does not ask again; [`LEASE`](crate::map::lease::LEASE) is usual.
+    /// Duration of a lock lease without renewal. The default is [`DEFAULT_LEASE`](crate::map::lease::DEFAULT_LEASE).
     pub lease: Duration,
-    /// Timers.
-    pub timing: Timing,
+    /// Timer settings.
+    pub timing: FlowTiming,
 }
 
-/// A caller that joins.
+/// Caller that joins an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Its endpoint.
+    /// Endpoint of the caller.
     pub endpoint: u32,
-    /// Its process's incarnation.
+    /// Incarnation of the caller.
     pub incarnation: u32,
-    /// Whether the element knows it.
+    /// Whether the element admits the caller.
     pub element: bool,
-    /// First of its flow slots in the element.
+    /// First flow slot of the caller in the element.
     pub slot_base: u32,
-    /// Number of its flow slots.
+    /// Number of flow slots of the caller.
     pub flows: u32,
-    /// The [`Terms::number`](super::Terms::number) that these slots are of.
+    /// [`ElementTerms::number`](super::ElementTerms::number) of these slots.
     pub terms: u64,
 }

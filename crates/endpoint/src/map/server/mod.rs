@@ -1,111 +1,109 @@
-//! The owner of an application's truth.
+//! State machine of the owner of an application.
 //!
-//! Frames that the element has worked on arrive here with their sums; frames that it could not
-//! work on arrive as they were sent, and are executed in software with 64-bit values: the same
-//! answer, slower (NetRPC §5.2.1, "Fallback"). `sum` keeps rounds and their backups (clear
-//! policy `copy`), `keyed` the keys, their base values and where the element holds them.
+//! Frames that the element has processed arrive with their sums. Other frames arrive unchanged and are executed in
+//! software with 64-bit values: the same answer, slower (NetRPC §5.2.1, "Fallback"). `sum` has rounds and their
+//! backups, `keyed` has keys with their base values and registers, `votes` has ballots, `idempotency` calls with ids.
 
-pub mod books;
+mod auth;
 mod config;
-mod doors;
+mod frames;
+pub mod idempotency;
 mod keyed;
 mod permissions;
 mod shadow;
-mod shared;
 mod sum;
 mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, FrameKind, Instant, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::bypass::Bypass;
 use super::lease::Era;
-use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
-use crate::flow::SeenSet;
-use crate::token::Guard;
-use books::Books;
+use super::{CallError, CommittedFrame, EpochChange, FrameSink, Key, RegisterGrant};
+use crate::flow::FlowRepeatFilter;
+use crate::token::FrameAuth;
 pub use config::{Member, ServerConfig};
-use keyed::KeyedTruth;
+use idempotency::IdempotencyTable;
+use keyed::KeyedStore;
 pub use keyed::{Eviction, KEY_MEMORY};
 pub use permissions::Permissions;
-use shadow::Standing;
-use sum::SumTruth;
-use votes::VoteTruth;
+use shadow::WorkerProgress;
+use sum::SumStore;
+use votes::BallotStore;
 
-/// Rows that an application without element works with.
+/// Number of rows of an application without an element.
 pub const SOFTWARE_ROWS: u32 = 1024;
 
-/// What a query gets.
-pub type Values = Result<Vec<(Key, i64)>, CallError>;
+/// Answer to a query.
+pub type QueryResult = Result<Vec<(Key, i64)>, CallError>;
 
-/// Names a query of one server.
+/// Id of a query of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
-/// What holds from now on, see [`MapServer::renew`].
+/// Epoch and element memory of an application, see [`MapServer::renew`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// Counts the changes; what a server starts with is 0.
+pub struct ElementTerms {
+    /// Number of the change; 0 at the start of a server.
     pub number: u64,
     /// Epoch of the registers.
     pub epoch: u32,
     /// Memory in an element, if any.
-    pub grant: Option<Grant>,
-    /// For those whose values are lost because their caller left before the server had them.
+    pub grant: Option<RegisterGrant>,
+    /// Reason in the error of values that are lost because their caller left before they were committed.
     pub reason: &'static str,
 }
 
-/// What an owner has to say.
+/// Event of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A query's answer.
-    Answered(QueryId, Values),
-    /// The element does not answer the owner or a caller. Until [`MapServer::renew`] nothing that
-    /// needs it goes on.
+    /// Answer to a query.
+    Answered(QueryId, QueryResult),
+    /// The element does not answer the owner or a caller. Operations that need the element wait for
+    /// [`MapServer::renew`].
     ElementSilent,
-    /// What the element holds is to be gone, there is nothing wrong with it otherwise: a caller waits for
-    /// [`MapServer::renew`] to be let in.
-    EpochOver,
+    /// The owner requests a new epoch so that a caller can join; the element works. [`MapServer::renew`] follows.
+    EpochEndRequested,
 }
 
 pub(crate) type Events = VecDeque<Event>;
 
-/// What joining gives.
+/// Result of joining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joined {
-    /// Which of the threshold workers it is.
+    /// Index of the worker.
     pub worker: u16,
-    /// Chunk that its first array starts at.
+    /// Start chunk of the caller's first array.
     pub start_chunk: u64,
     /// Rows of the application.
     pub rows: u32,
     /// Lanes of a row.
     pub width: u16,
-    /// Whether its frames go by the element: it knows the caller, and its memory is of use.
+    /// Whether the caller's frames use the element.
     pub element: bool,
-    /// Upper half of the fencing tokens of locks that the element grants.
+    /// Era of fencing tokens that the element grants.
     pub era: Era,
 }
 
-/// What a server has done so far.
+/// Counters of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerStats {
-    /// Frames that came.
+    /// Frames received.
     pub frames_received: u64,
-    /// Frames that came and meant nothing here (hostile, late, not ours).
+    /// Received frames that were ignored (hostile, late, or for another endpoint).
     pub frames_ignored: u64,
-    /// Those of them that did not carry the application's token, or one where it has none.
+    /// Ignored frames whose token was missing, wrong or not allowed.
     pub frames_unauthentic: u64,
-    /// Those of them whose caller may not do what they ask for.
+    /// Ignored frames whose caller has no permission for their operation.
     pub frames_refused: u64,
-    /// Bytes of frames that came.
+    /// Bytes of received frames.
     pub bytes_received: u64,
-    /// Bytes of lanes and pairs that came.
+    /// Bytes of received lanes and pairs.
     pub lane_bytes_received: u64,
     /// Frames sent.
     pub frames_sent: u64,
-    /// Rounds whose sums the element made.
+    /// Rounds summed by the element.
     pub rounds_element: u64,
     /// Rounds summed in software.
     pub rounds_software: u64,
@@ -113,100 +111,100 @@ pub struct ServerStats {
     pub software_adds: u64,
     /// Calls with ids that took effect.
     pub calls_applied: u64,
-    /// Calls with ids that had taken effect before.
+    /// Repeated calls with ids.
     pub calls_repeated: u64,
-    /// Keys known.
+    /// Number of keys.
     pub keys: u64,
-    /// Keys that the element holds.
+    /// Number of keys with a register.
     pub keys_mapped: u64,
-    /// Keys that have given their registers to others.
+    /// Number of evictions.
     pub keys_evicted: u64,
 }
 
+/// State of a member.
 struct MemberState {
     member: Member,
     worker: u16,
-    seen: SeenSet,
-    /// Set from a change of epoch until the caller has been told: what it is to be told.
-    ended: Option<Ended>,
+    seen: FlowRepeatFilter,
+    /// State of the ended epoch that the caller must be told, from a change of epoch until the notice.
+    ended: Option<EndedEpoch>,
     may: Permissions,
-    /// Whether it has repeated what ended epochs had of it.
+    /// Whether the caller has repeated its lost additions of ended epochs.
     settled: bool,
-    /// Whether it said that nothing of it is only in the element, and that it is leaving.
+    /// Whether the caller reported that nothing of it remains in the element and that it is leaving.
     clean: bool,
-    /// Whether it gets no further sum, and has to join anew.
+    /// Whether the caller gets no further sums and must join again.
     failed: bool,
-    /// Whether its frames are carried in a stream: it reaches no element.
+    /// Whether the caller's frames are carried through gRPC, past any element.
     carried: bool,
-    /// Whether the element is on the way to it and back, as it has found in this epoch.
+    /// Whether the element is on the route to the caller (inline), as detected in this epoch.
     inline: bool,
-    /// With clear policy *shadow*: its oldest chunk without a result, as it said since these terms
-    /// hold.
-    stands: Option<u64>,
+    /// Oldest chunk without a result, as reported in this epoch (clear policy *shadow*).
+    oldest: Option<u64>,
 }
 
-/// What a caller leaves behind in the element, as far as can be known.
+/// Data of a leaving caller that may remain in the element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// Nothing.
+enum Leftover {
+    /// No data.
     Clean,
-    /// Maybe values of generations that are not committed yet.
+    /// Possibly uncommitted values.
     Uncommitted,
-    /// Maybe values that were gone with an ended epoch, and that it has not repeated.
+    /// Possibly lost values of an ended epoch that the caller has not repeated.
     Unsettled,
 }
 
-/// How the epoch that a caller knows ended.
+/// State at the end of the epoch that a caller knows.
 #[derive(Default)]
-struct Ended {
+struct EndedEpoch {
     committed: u32,
-    applied: Vec<Applied>,
+    applied: Vec<CommittedFrame>,
 }
 
-/// What the two kinds of truth share.
-struct Shared {
+/// State shared by all parts of the owner.
+struct OwnerContext {
     config: ServerConfig,
-    /// Number of the terms that hold.
+    /// Number of the current terms.
     terms: u64,
-    /// Upper half of the fencing tokens that are granted here.
+    /// Era of fencing tokens that the server grants.
     era: Era,
     members: BTreeMap<u32, MemberState>,
     stats: ServerStats,
     scratch: Box<[u8]>,
 }
 
-/// The state machine of an owner; used as [`super::client::MapClient`] is.
+/// State machine of an owner; used in the same way as [`super::client::MapClient`].
 pub struct MapServer {
-    guard: Guard,
-    shared: Shared,
-    sums: SumTruth,
-    keyed: KeyedTruth,
-    votes: VoteTruth,
-    books: Books,
-    /// Worker places that somebody had before: their element state may be half-used.
+    guard: FrameAuth,
+    shared: OwnerContext,
+    sums: SumStore,
+    keyed: KeyedStore,
+    votes: BallotStore,
+    idempotency: IdempotencyTable,
+    /// Bit mask of worker indexes that were in use before: the element may have contributions of them.
     used_workers: u64,
-    standing: Standing,
-    /// Frames of callers that the element should have admitted.
+    progress: WorkerProgress,
+    /// Frames of callers that bypass the inline element.
     bypass: Bypass,
     events: Events,
 }
 
 impl MapServer {
-    /// An owner without callers.
+    /// Owner without callers.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
         Self {
-            guard: Guard::default(),
-            sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }, config.clear),
-            keyed: KeyedTruth::new(&config),
-            votes: VoteTruth::new(&config),
-            books: Books::default(),
+            guard: FrameAuth::default(),
+            sums: SumStore::new(if config.threshold > 0 { rows } else { 0 }, config.clear),
+            keyed: KeyedStore::new(&config),
+            votes: BallotStore::new(&config),
+            idempotency: IdempotencyTable::default(),
             used_workers: 0,
-            standing: Standing::default(),
+            progress: WorkerProgress::default(),
             bypass: Bypass::default(),
             events: VecDeque::new(),
-            shared: Shared {
+            shared: OwnerContext {
                 config,
                 terms: 0,
                 era: Era::of_epoch(config.epoch),
@@ -217,10 +215,10 @@ impl MapServer {
         }
     }
 
-    /// A caller joins. Before that, [`MapServer::lets_in`] says whether it can.
+    /// Adds a caller. [`MapServer::can_admit`] must be true before.
     ///
     /// # Errors
-    /// [`CallError::WorkersFull`] when a SyncAgtr application has its workers already.
+    /// [`CallError::WorkersFull`] if a SyncAgtr application has all its workers.
     pub fn join(&mut self, now: Instant, member: Member) -> Result<Joined, CallError> {
         let config = &self.shared.config;
         let mut worker = 0;
@@ -233,23 +231,23 @@ impl MapServer {
             }
             worker = free as u16;
             if self.used_workers >> worker & 1 == 1 {
-                // What the last holder of the place has sent must not count for this one.
-                self.sums.start_anew(now, worker, config.grant.is_some());
+                // Contributions of the previous holder of the index must not count for this worker.
+                self.sums.reset_worker(now, worker, config.grant.is_some());
             }
             self.used_workers |= 1 << worker;
         }
-        // One that was let in under terms that have changed meanwhile is told of the new ones next.
+        // If the terms have changed since the caller asked, a notice with the new ones follows.
         let current = member.terms == self.shared.terms;
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
-        let seen = SeenSet::default();
+        let seen = FlowRepeatFilter::default();
         let (ended, clean, failed, carried, inline) = (None, false, self.sums.has_failed(), false, false);
-        let (stands, may) = (Some(self.sums.first_open_chunk()), Permissions::ALL);
-        let state = MemberState { member, worker, seen, ended, may, settled, clean, failed, carried, inline, stands };
+        let (oldest, may) = (Some(self.sums.first_open_chunk()), Permissions::ALL);
+        let state = MemberState { member, worker, seen, ended, may, settled, clean, failed, carried, inline, oldest };
         self.shared.members.insert(member.endpoint, state);
-        let counted_away = settled && self.votes.is_away();
-        if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
-            // It can't reach them: they come back here.
+        let counted_in_element = settled && self.votes.is_in_element();
+        if !member.element && (counted_in_element || self.keyed.has_locks_in_element(&self.shared)) {
+            // This caller cannot reach ballots and locks in the element, so they must return to the server.
             self.events.push_back(Event::ElementSilent);
         }
         Ok(Joined {
@@ -262,47 +260,47 @@ impl MapServer {
         })
     }
 
-    /// A caller left, or died.
+    /// Removes a caller that left or died.
     pub fn leave(&mut self, now: Instant, endpoint: u32) {
         if let Some(state) = self.shared.members.remove(&endpoint) {
             self.sums.leave(state.worker);
             let left = match state {
-                MemberState { clean: true, .. } => Left::Clean,
-                MemberState { settled: false, .. } => Left::Unsettled,
-                MemberState { member: Member { element: true, .. }, .. } => Left::Uncommitted,
-                _ => Left::Clean,
+                MemberState { clean: true, .. } => Leftover::Clean,
+                MemberState { settled: false, .. } => Leftover::Unsettled,
+                MemberState { member: Member { element: true, .. }, .. } => Leftover::Uncommitted,
+                _ => Leftover::Clean,
             };
             self.votes.leave(endpoint);
             self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
-            self.look_where_all_stand();
+            self.update_worker_progress();
         }
     }
 
-    /// The element no longer lets in a caller that has left: what it held there can be freed.
-    pub fn gone(&mut self, now: Instant, endpoint: u32) {
-        self.keyed.gone(now, endpoint, &self.shared);
+    /// Records that the element does not admit a former caller any more, so that its locks in the element can be freed.
+    pub fn on_caller_expelled(&mut self, now: Instant, endpoint: u32) {
+        self.keyed.on_caller_expelled(now, endpoint, &self.shared);
     }
 
-    /// This caller's frames are carried in a stream from now on, because UDP does not get through:
-    /// not to the element either, as far as anybody can tell. False when there is no such member.
-    pub fn carry(&mut self, endpoint: u32, incarnation: u32) -> bool {
+    /// Records that a caller's frames are carried through gRPC from now on, because UDP fails, so that the caller
+    /// probably cannot reach the element either. False if there is no such member.
+    pub fn mark_carried(&mut self, endpoint: u32, incarnation: u32) -> bool {
         let member = self.shared.members.get_mut(&endpoint).filter(|state| state.member.incarnation == incarnation);
         let Some(state) = member else { return false };
         state.carried = true;
         if state.member.element && self.shared.config.grant.is_some() {
-            // What of it the element has applied, and what not, is known once its epoch has ended.
+            // The end of the epoch determines which of its frames the element has applied.
             self.events.push_back(Event::ElementSilent);
         }
         true
     }
 
-    /// The element has restarted, its memory has moved, another serves, or there is none: nothing
-    /// that comes from the ended epoch counts any more. Every caller is to be told by
-    /// [`MapServer::rejoin`] and works past the element until then.
-    pub fn renew(&mut self, now: Instant, terms: Terms) {
-        let Terms { number, epoch, grant, reason } = terms;
+    /// Starts a new epoch: the element has restarted, its memory has moved, another element serves, or there is no
+    /// element. Frames of the ended epoch are invalid. All callers use the path past the element until they have the
+    /// notice of [`MapServer::take_epoch_change`].
+    pub fn renew(&mut self, now: Instant, terms: ElementTerms) {
+        let ElementTerms { number, epoch, grant, reason } = terms;
         let rows = self.sums.rows();
-        // The circle of rows stays as it is: callers count chunks by it.
+        // The number of rows stays constant: callers compute rows of chunks with it.
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew(now, grant.is_some());
@@ -314,12 +312,12 @@ impl MapServer {
         for state in self.shared.members.values_mut() {
             (state.member.element, state.inline) = (false, false);
         }
-        self.stand_anew();
+        self.reset_worker_progress();
     }
 
-    /// What a caller is to be told, once, of new terms; `member` is what the element knows of it under
-    /// them. `None` when it is no member, or the terms have changed again.
-    pub fn rejoin(&mut self, member: Member) -> Option<Renewal> {
+    /// Notice of new terms for a caller, once; `member` has its slots under these terms. `None` if the caller is no
+    /// member or the terms have changed again.
+    pub fn take_epoch_change(&mut self, member: Member) -> Option<EpochChange> {
         if member.terms != self.shared.terms {
             return None;
         }
@@ -327,20 +325,20 @@ impl MapServer {
         let state = self.shared.members.get_mut(&member.endpoint)?;
         let element = member.element && config.grant.is_some() && !state.carried && !state.failed;
         state.member = Member { element, ..member };
-        let Ended { committed, applied } = state.ended.take().unwrap_or_default();
+        let EndedEpoch { committed, applied } = state.ended.take().unwrap_or_default();
         let era = self.shared.era.of_element();
-        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
+        Some(EpochChange { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
     }
 
-    /// Asks for the values of these keys, or of all. The answer comes as an event.
+    /// Starts a query of these keys, or of all keys. The answer is an event.
     pub fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>) {
         self.keyed.query(now, id, keys, &self.shared, &mut self.events);
     }
 
-    fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
+    fn handle_admitted(&mut self, now: Instant, bytes: &[u8], out: &mut impl FrameSink) -> Option<()> {
         let frame = MapFrame::new_checked(bytes).ok()?;
         let (base, config) = (frame.base(), self.shared.config);
-        // A frame to a predecessor of this process is not for us, whatever its names are now.
+        // Frames for an earlier incarnation of this endpoint are ignored.
         let ours = base.dst() == config.endpoint && base.dst_incarnation() == config.incarnation;
         if base.gaid() != config.gaid || !ours {
             return None;
@@ -348,72 +346,72 @@ impl MapServer {
         let Self { shared, keyed, sums, votes, bypass, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
-            if frame.kind() == Kind::MapMoved {
-                return if this_epoch { votes.moved(now, &frame) } else { None };
+            if frame.kind() == FrameKind::MapMoved {
+                return if this_epoch { votes.on_row_moved(now, &frame) } else { None };
             }
-            return this_epoch.then(|| keyed.element(now, &frame, shared, events, out))?;
+            return this_epoch.then(|| keyed.on_element_answer(now, &frame, shared, events, out))?;
         }
         let MemberState { member, may, .. } = *shared.members.get(&base.src())?;
-        // What came past the element is the same in every epoch; what it has touched is not.
+        // Frames past the element are valid in all epochs; frames from an element only in its epoch.
         let lives = base.src_incarnation() == member.incarnation || mutant::on(Mutant::ServerIncarnation);
         if !lives || !(this_epoch || base.has(Flags::CROSS)) {
             return None;
         }
         let by_element = this_epoch && member.element && config.grant.is_some();
         if by_element && !base.has(Flags::CROSS) && base.has(Flags::NOT_ADMITTED) {
-            let silent = bypass.met(now, config.timing.silent);
+            let silent = bypass.observe(now, config.timing.silent);
             events.extend(silent.then_some(Event::ElementSilent));
         }
-        if !may.admit(&frame) {
+        if !may.allows(&frame) {
             shared.stats.frames_refused += 1;
             return None;
         }
-        // What fills a greeting is nothing of a lane.
-        if frame.kind() != Kind::MapHello {
+        // The padding of a greeting has no lanes.
+        if frame.kind() != FrameKind::MapHello {
             shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         }
         match frame.kind() {
-            Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
-            Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
-            Kind::MapData => keyed.logical(&frame, shared, out),
-            Kind::MapLease => keyed.lease(now, &frame, shared, out),
-            Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
-            Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
-            Kind::MapHello => {
+            FrameKind::MapData if config.threshold > 0 => sums.on_contribution(now, &frame, shared, out),
+            FrameKind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.on_parked_release(&frame, shared, out),
+            FrameKind::MapData => keyed.on_logical(&frame, shared, out),
+            FrameKind::MapLease => keyed.on_lease_request(now, &frame, shared, out),
+            FrameKind::MapPairs if config.votes => votes.on_pairs(now, &frame, shared, out),
+            FrameKind::MapPairs if config.threshold == 0 => keyed.on_pairs(&frame, shared, out),
+            FrameKind::MapHello => {
                 let map = frame.map();
                 if map.tag() == shared.era.of_element().number()
                     && let Some(state) = shared.members.get_mut(&base.src())
                 {
-                    // A copy of an earlier greeting may come later.
-                    state.stands = state.stands.max(sums.chunk(map.index(), map.threshold()));
+                    // A copy of an earlier greeting may arrive later.
+                    state.oldest = state.oldest.max(sums.chunk(map.index(), map.threshold()));
                 }
-                shared.greeted(&frame, out);
-                self.look_where_all_stand();
+                shared.answer_hello(&frame, out);
+                self.update_worker_progress();
                 Some(())
             }
-            Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
-            Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
-            Kind::MapSilent => by_element.then(|| events.push_back(Event::ElementSilent)),
+            FrameKind::MapFlush => keyed.on_flush(now, &frame, shared, events, out),
+            FrameKind::MapSettled => keyed.on_settled(now, &frame, shared, events, out),
+            FrameKind::MapSilent => by_element.then(|| events.push_back(Event::ElementSilent)),
             _ => None,
         }
     }
 
-    /// When [`MapServer::poll`] is to be called next, if nothing comes before.
+    /// Next time at which [`MapServer::poll`] must be called, if no input comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let keyed = [self.keyed.deadline(&self.shared), self.votes.deadline()];
         keyed.into_iter().chain([self.sums.deadline()]).flatten().min()
     }
 
-    /// What there is to say next.
+    /// Next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Counters so far.
+    /// Counters of this owner.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        let [keys, keys_mapped, keys_evicted] = self.keyed.key_counts();
         let keys = keys + self.votes.len() as u64;
         ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
     }

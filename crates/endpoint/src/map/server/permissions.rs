@@ -1,61 +1,61 @@
-//! Permissions of a caller in a map, and the check of its frames.
+//! Permissions of a caller in a map, and their check on its frames.
 
-use pathcall_wire::{Kind, MapFlags, MapFrame};
+use pathcall_wire::{FrameKind, MapFlags, MapFrame};
 
 use super::MapServer;
 
-/// What a caller may do with a map, as its frames ask for it.
+/// Set of operations that a caller may use on a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Permissions(u16);
 
 impl Permissions {
-    /// Nothing.
+    /// No operation.
     pub const NONE: Self = Self(0);
-    /// Adding, also to sums of several workers.
+    /// Addition, also to sums of several workers.
     pub const ADD: Self = Self(MapFlags::ADD);
-    /// Getting values with an addition.
+    /// Read of values with an addition.
     pub const GET: Self = Self(MapFlags::GET);
-    /// Counting up to a threshold: votes and locks.
+    /// Count up to a threshold: votes and locks.
     pub const COUNT: Self = Self(MapFlags::COUNT);
-    /// Clearing values, and giving locks back.
+    /// Clear of values, and release of locks.
     pub const CLEAR: Self = Self(MapFlags::CLEAR);
-    /// All of it.
+    /// All operations.
     pub const ALL: Self = Self(MapFlags::ADD | MapFlags::GET | MapFlags::COUNT | MapFlags::CLEAR);
 
-    /// Both.
+    /// Union of two sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all that `asked` has is in it.
+    /// Whether this set contains all operations of `requested`.
     #[must_use]
-    pub const fn has(self, asked: Self) -> bool {
-        self.0 & asked.0 == asked.0
+    pub const fn contains(self, requested: Self) -> bool {
+        self.0 & requested.0 == requested.0
     }
 
-    /// Whether what a frame of a caller asks for is in it. A count that is taken back is a count still.
-    pub(super) fn admit(self, frame: &MapFrame<&[u8]>) -> bool {
-        if !matches!(frame.kind(), Kind::MapData | Kind::MapPairs) {
+    /// Whether a caller's frame requests permitted operations only. Leaving a lock queue needs the permission to count.
+    pub(super) fn allows(self, frame: &MapFrame<&[u8]>) -> bool {
+        if !matches!(frame.kind(), FrameKind::MapData | FrameKind::MapPairs) {
             return true;
         }
         let flags = frame.map().flags();
-        let asked = if flags & MapFlags::COUNT != 0 {
+        let requested = if flags & MapFlags::COUNT != 0 {
             MapFlags::COUNT
         } else if flags & MapFlags::CLEAR != 0 {
             MapFlags::CLEAR
         } else {
             flags & (MapFlags::ADD | MapFlags::GET)
         };
-        // One that asks for none of it is no caller's that has been let in for something.
-        self == Self::ALL || asked != 0 && self.has(Self(asked))
+        // A frame without an operation needs all permissions.
+        self == Self::ALL || requested != 0 && self.contains(Self(requested))
     }
 }
 
 impl MapServer {
-    /// Says what a caller may do from now on; everything, unless it is said. Frames that ask for something else are dropped
-    /// here: an element does not know it, so it must not be told of a caller that may not do everything.
-    pub fn permit(&mut self, endpoint: u32, incarnation: u32, may: Permissions) {
+    /// Sets the permissions of a caller; the default is all. The owner drops frames with other operations. The element
+    /// does not know permissions, so it must not admit a caller without all permissions.
+    pub fn set_permissions(&mut self, endpoint: u32, incarnation: u32, may: Permissions) {
         let member = self.shared.members.get_mut(&endpoint).filter(|state| state.member.incarnation == incarnation);
         if let Some(state) = member {
             state.may = may;

@@ -1,11 +1,11 @@
-//! Clear policy *shadow* at the owner (NetRPC §5.2.2): what it has to know of rounds that it never sees.
+//! Clear policy *shadow* at the owner (NetRPC §5.2.2): progress of workers in rounds that the owner does not see.
 //!
-//! A worker that joins begins with the oldest chunk that another one lacks. Only workers know which that is, and what
-//! the element holds of a worker's predecessor would count for it: so its epoch ends first, all that is in flight goes
-//! past the element, and each worker says where it stands.
+//! A joining worker starts with the oldest chunk that another worker misses. Only the workers know this chunk, and the
+//! element may hold contributions of the worker's predecessor. So the epoch ends first: all chunks in flight are sent
+//! past the element, and each worker reports its oldest open chunk.
 //!
 //! ```text
-//! a place has another holder ─▶ end of the epoch ─▶ all say where they stand ─▶ the joiner is let in
+//! a worker index has a new holder ─▶ end of the epoch ─▶ all workers report ─▶ the new worker joins
 //! ```
 
 use pathcall_wire::{MAX_WORKERS, Mutant, mutant};
@@ -13,68 +13,68 @@ use pathcall_wire::{MAX_WORKERS, Mutant, mutant};
 use super::super::ClearPolicy;
 use super::{Event, MapServer};
 
-/// Whether it is known where the workers stand.
+/// State of the workers' progress reports.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
-    /// An epoch has ended, and some worker has not said it yet.
+pub(super) struct WorkerProgress {
+    /// An epoch has ended, and a report of a worker is missing.
     unknown: bool,
-    /// The end of this epoch was asked for.
+    /// The end of this epoch is requested.
     ending: bool,
 }
 
 impl MapServer {
-    /// Whether a caller can join now. If not, it is to be asked again after whatever comes next.
-    pub fn lets_in(&mut self) -> bool {
+    /// Whether a caller can join now. If not, ask again after the next input.
+    pub fn can_admit(&mut self) -> bool {
         let config = &self.shared.config;
         if config.threshold == 0 || config.clear == ClearPolicy::Copy || mutant::on(Mutant::ShadowGuessed) {
             return true;
         }
-        if self.standing.unknown {
+        if self.progress.unknown {
             return false;
         }
         let taken = self.shared.members.values().fold(0u64, |mask, m| mask | 1 << m.worker);
         let free = taken.trailing_ones();
-        // Without a place for it there is nothing to wait for: joining says so.
+        // Without a free worker index, joining fails at once.
         let full = free >= config.threshold.min(MAX_WORKERS as u32);
         if full || self.used_workers >> free & 1 == 0 || config.grant.is_none() {
             return true;
         }
-        if !std::mem::replace(&mut self.standing.ending, true) {
-            self.events.push_back(Event::EpochOver);
+        if !std::mem::replace(&mut self.progress.ending, true) {
+            self.events.push_back(Event::EpochEndRequested);
         }
         false
     }
 
-    /// The element gives sums without the owner: not to those who get none any more.
-    pub(super) fn end_epoch_of_sums(&mut self) {
+    /// Requests the end of the epoch, so that the element gives no further sums to failed workers.
+    pub(super) fn request_epoch_end_for_sums(&mut self) {
         let by_element = self.shared.config.clear == ClearPolicy::Shadow && self.shared.config.grant.is_some();
-        if by_element && !std::mem::replace(&mut self.standing.ending, true) {
-            self.events.push_back(Event::EpochOver);
+        if by_element && !std::mem::replace(&mut self.progress.ending, true) {
+            self.events.push_back(Event::EpochEndRequested);
         }
     }
 
-    /// Another epoch has begun.
-    pub(super) fn stand_anew(&mut self) {
+    /// Resets the progress reports at the start of an epoch.
+    pub(super) fn reset_worker_progress(&mut self) {
         if self.shared.config.clear == ClearPolicy::Copy {
             return;
         }
-        self.standing = Standing { unknown: true, ending: false };
+        self.progress = WorkerProgress { unknown: true, ending: false };
         let members = &mut self.shared.members;
-        members.values_mut().for_each(|state| state.stands = None);
-        // Nothing of a place that nobody has is left anywhere. Its holder may leave before all have said where they
-        // stand, though, and have sent parts since.
+        members.values_mut().for_each(|state| state.oldest = None);
+        // Free worker indexes are clean now. A current worker may leave before all reports, after it has sent
+        // contributions.
         self.used_workers = members.values().fold(0, |mask, state| mask | 1 << state.worker);
-        self.look_where_all_stand();
+        self.update_worker_progress();
     }
 
-    /// Whether all have said it, after what has just come.
-    pub(super) fn look_where_all_stand(&mut self) {
+    /// Checks whether all workers have reported, after a new input.
+    pub(super) fn update_worker_progress(&mut self) {
         let members = &self.shared.members;
-        if !self.standing.unknown || members.values().any(|state| state.stands.is_none() && !state.failed) {
+        if !self.progress.unknown || members.values().any(|state| state.oldest.is_none() && !state.failed) {
             return;
         }
-        self.standing.unknown = false;
-        let lack = members.values().filter(|state| !state.failed);
-        self.sums.stand(lack.filter_map(|state| state.stands).min());
+        self.progress.unknown = false;
+        let active = members.values().filter(|state| !state.failed);
+        self.sums.set_floor(active.filter_map(|state| state.oldest).min());
     }
 }

@@ -1,49 +1,51 @@
-//! Rounds of SyncAgtr: sums from the element, or made here; a backup of each row's last round.
+//! SyncAgtr rounds at the owner: sums of the element or of the software path, and a backup of each row's last round.
 
+mod frames;
 mod row;
-mod say;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
+use pathcall_wire::{Flags, FrameKind, Instant, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
 use super::super::lanes::any_saturated;
-use super::super::{CallError, ClearPolicy, Dest, Outbox};
-use super::{MapServer, MemberState, Shared};
+use super::super::{CallError, ClearPolicy, Dest, FrameSink};
+use super::{MapServer, MemberState, OwnerContext};
+use frames::{announce_software_round, redirect_past_element, report_failure, send_result};
 use row::{Backup, Row};
-use say::{announce, past_the_element, report, result};
 
-/// Pause between announcements of a software round: a copy may have been lost.
+/// Pause between announcements of a software round, which may be lost.
 const ANNOUNCE: Duration = Duration::from_millis(20);
-/// Longest pause between reports that the application can't go on; the pause doubles up to it.
+/// Maximum pause between failure reports; the pause doubles up to it.
 const REPORT_MAX: Duration = Duration::from_secs(1);
-/// Announcements kept in line; a round beyond it is announced when a worker's frame asks again.
+/// Maximum number of queued announcements; further rounds are announced when a worker sends again.
 const MAX_ANNOUNCED: usize = 1 << 16;
 
-/// Why some workers get no further sum ([`MemberState::failed`]). A report of it may be lost, and a worker that missed
-/// it is held by the element for ever: it is repeated as long as there is such a one.
-struct Failed {
+/// Failure after which workers get no further sums ([`MemberState::failed`]). Its report is repeated until all these
+/// workers have joined again, since the element would hold a worker that missed the report for ever.
+struct ApplicationFailure {
     error: CallError,
-    /// Whether a worker has joined anew since: who joins before that is one of those.
-    begun_anew: bool,
+    /// Whether a worker has joined again since. A caller that joins before that is one of the failed workers.
+    has_rejoined_worker: bool,
     report_at: Instant,
     pause: Duration,
 }
 
-pub(super) struct SumTruth {
+/// Rounds of all rows.
+pub(super) struct SumStore {
     rows: Vec<Row>,
-    /// With clear policy *shadow* the server does not see the rounds that the element sums: what it has of a row may be
-    /// of any round before. Chunks before this one are done.
+    /// Clear policy *shadow*: the server does not see the element's rounds, so its backup of a row may be of any
+    /// earlier round.
     shadow: bool,
+    /// Chunks before this one are complete.
     floor: u64,
-    /// Software rounds to be announced again: (when, row, round).
+    /// Software rounds to announce: (time, row, round).
     announce: VecDeque<(Instant, u32, u32)>,
-    failed: Option<Failed>,
+    failed: Option<ApplicationFailure>,
 }
 
-impl SumTruth {
+impl SumStore {
     pub(super) fn new(rows: u32, clear: ClearPolicy) -> Self {
         Self {
             rows: (0..rows).map(|_| Row::default()).collect(),
@@ -58,7 +60,7 @@ impl SumTruth {
         self.rows.len() as u32
     }
 
-    /// The first chunk that has no result: where a caller that joins starts.
+    /// First chunk without a result: start chunk of a joining caller.
     pub(super) fn first_open_chunk(&self) -> u64 {
         let rows = self.rows.len() as u64;
         let open = self.rows.iter().enumerate().map(|(row, state)| {
@@ -68,37 +70,36 @@ impl SumTruth {
         open.min().unwrap_or(0)
     }
 
-    /// With clear policy *shadow*: no worker lacks a chunk before this one; `None`: there is no worker, so none lacks
-    /// anything.
-    pub(super) fn stand(&mut self, oldest: Option<u64>) {
+    /// Records that no worker misses a chunk before `oldest` (clear policy *shadow*); `None` if there are no workers.
+    pub(super) fn set_floor(&mut self, oldest: Option<u64>) {
         let rows = self.rows.len() as u64;
         let last = self.rows.iter().map(|state| u64::from(state.backup.round)).max().unwrap_or(0);
         self.floor = self.floor.max(oldest.unwrap_or(last * rows));
     }
 
-    /// The chunk of a row and round.
+    /// Chunk of a row and round.
     pub(super) fn chunk(&self, row: u32, round: u32) -> Option<u64> {
         let rows = self.rows.len() as u64;
         (u64::from(row) < rows && round > 0).then(|| u64::from(round - 1) * rows + u64::from(row))
     }
 
-    /// A worker's place has a new holder: every open round is summed here from nothing, whatever
-    /// the last holder left in the element or here. Workers send again when they are told.
+    /// Restarts all open rounds in software from zero when a worker index has a new holder, so that contributions of
+    /// the previous holder do not count. Workers send again after the announcement.
     ///
-    /// The new holder begins with the oldest open round, and may ask for later ones that are complete.
-    /// An element that started after those were would hold it: it takes them for open.
-    pub(super) fn start_anew(&mut self, now: Instant, worker: u16, element: bool) {
-        self.failed.iter_mut().for_each(|failed| failed.begun_anew = true);
+    /// The new holder starts with the oldest open round, and may send frames for later complete rounds. An element that
+    /// restarted since treats these rounds as open and would hold the frames, so the server announces them.
+    pub(super) fn reset_worker(&mut self, now: Instant, worker: u16, element: bool) {
+        self.failed.iter_mut().for_each(|failed| failed.has_rejoined_worker = true);
         let (first, rows) = (self.first_open_chunk(), self.rows.len() as u64);
         for (row, state) in self.rows.iter_mut().enumerate() {
             let complete = u64::from(state.backup.round).checked_sub(1).map(|before| before * rows + row as u64);
             if complete.is_some_and(|chunk| element && chunk > first) {
-                state.late |= 1 << worker;
+                state.late_workers |= 1 << worker;
                 self.announce.push_back((now, row as u32, state.backup.round));
             }
-            let begun = state.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
-            if element || state.soft.is_some() {
-                state.soft = Some(Box::default());
+            let begun = state.software.as_ref().is_some_and(|soft| soft.lanes > 0);
+            if element || state.software.is_some() {
+                state.software = Some(Box::default());
             }
             if begun {
                 self.announce.push_back((now, row as u32, state.backup.round + 1));
@@ -106,106 +107,108 @@ impl SumTruth {
         }
     }
 
-    /// Whether a worker that joins now is one of those that have to join anew.
+    /// Whether a worker that joins now must join again.
     pub(super) fn has_failed(&self) -> bool {
-        self.failed.as_ref().is_some_and(|failed| !failed.begun_anew)
+        self.failed.as_ref().is_some_and(|failed| !failed.has_rejoined_worker)
     }
 
-    /// A worker has left: nobody waits in its place for what it has missed.
+    /// Removes a worker: it needs no missed results.
     pub(super) fn leave(&mut self, worker: u16) {
-        self.rows.iter_mut().for_each(|row| row.late &= !(1 << worker));
+        self.rows.iter_mut().for_each(|row| row.late_workers &= !(1 << worker));
     }
 
-    /// The element's registers are gone, or no longer ours: every open round is summed here. Callers
-    /// send theirs again when they are told of the new epoch; but one that has not sent its part yet
-    /// may send it by an element that there was none of when the others sent theirs.
+    /// Applies a change of epoch: the server sums all open rounds. Callers resend their contributions on the notice of
+    /// the new epoch; but a caller that has not sent its contribution yet may send it to a new element, so the server
+    /// announces the rounds.
     pub(super) fn renew(&mut self, now: Instant, element: bool) {
         self.announce.clear();
         for (row, state) in self.rows.iter_mut().enumerate() {
             if self.shadow {
-                // Whoever still has its place sends again, and is announced then.
-                state.soft = Some(Box::default());
+                // Workers send again, and the round is announced then.
+                state.software = Some(Box::default());
             }
-            let begun = state.soft.get_or_insert_default().lanes > 0;
+            let begun = state.software.get_or_insert_default().lanes > 0;
             if begun && element && !mutant::on(Mutant::BegunUnannounced) {
                 self.announce.push_back((now, row as u32, state.backup.round + 1));
             }
         }
     }
 
-    /// A frame of a worker: a contribution, a whole sum from the element, or a late question.
-    pub(super) fn contribution(
+    /// Handles a frame of a worker: a contribution, a sum of the element, or a frame of a complete round.
+    pub(super) fn on_contribution(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
         let (base, map) = (frame.base(), frame.map());
         let MemberState { worker, failed, .. } = *shared.members.get(&base.src())?;
         let row = self.rows.get_mut(map.index() as usize)?;
-        // Of a row that has had its last round there is no next one.
-        let counted = (1..u32::MAX).contains(&base.round());
-        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && counted && map.worker() == worker;
+        // The last round number has no next one.
+        let is_valid_round = (1..u32::MAX).contains(&base.round());
+        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && is_valid_round && map.worker() == worker;
         if !ours || map.worker() as usize >= MAX_WORKERS {
             return None;
         }
         let round = base.round();
-        if let Some(Failed { error, .. }) = self.failed.as_ref().filter(|_| failed && round != row.backup.round) {
-            report(error, shared, out);
+        if let Some(ApplicationFailure { error, .. }) =
+            self.failed.as_ref().filter(|_| failed && round != row.backup.round)
+        {
+            report_failure(error, shared, out);
             return Some(());
         }
         if self.shadow && round > row.backup.round + 1 && !map.has(MapFlags::OLD) {
-            // The element has summed the rounds between, and whoever sends this knows that all have them.
+            // The element has summed the rounds in between, and the sender knows that all workers have them.
             *row = Row { backup: Backup { round: round - 1, ..Backup::default() }, ..Row::default() };
         }
         if round == row.backup.round {
-            return self.late_question(now, frame, shared, out);
+            return self.answer_late(now, frame, shared, out);
         }
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
         }
-        // Sums of the element: by a worker, which has looked whether they can be used, or by itself.
+        // Sums of the element: sent by a worker, which has checked them, or by the element.
         let by_worker = map.has(MapFlags::GET);
         if by_worker && !(self.shadow && base.has(Flags::CROSS)) {
             return None;
         }
-        if by_worker && row.soft.as_ref().is_some_and(|soft| soft.lanes > 0 && soft.tag != map.tag()) {
-            // Of a worker that began anew, and has no part in it.
-            return self.fail(now, CallError::Disagree { round }, shared, out);
+        if by_worker && row.software.as_ref().is_some_and(|soft| soft.lanes > 0 && soft.tag != map.tag()) {
+            // The worker has restarted and has no contribution in this round.
+            return self.fail_now(now, CallError::Disagree { round }, shared, out);
         }
-        if by_worker || map.has(MapFlags::REACHED) && row.soft.is_none() {
+        if by_worker || map.has(MapFlags::REACHED) && row.software.is_none() {
             if map.has(MapFlags::WIDE) || map.has(MapFlags::BARE) {
                 return None;
             }
             if by_worker || !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
-                row.take(frame);
+                row.store_element_sum(frame);
                 shared.stats.rounds_element += 1;
-                result(&row.backup, frame, None, shared, out);
+                send_result(&row.backup, frame, None, shared, out);
                 return Some(());
             }
         }
         if base.has(Flags::NOT_ADMITTED) && !base.has(Flags::CROSS) && !mutant::on(Mutant::BareSummed) {
-            // Were it added here, the next copy might meet the element, which would hold it for ever.
-            return past_the_element(frame, shared, out);
+            // If added here, the next copy might reach an element, which would hold it for ever.
+            return redirect_past_element(frame, shared, out);
         }
         if map.has(MapFlags::REACHED) {
-            // The element's sum can't be used; ask for the parts.
-            row.soft.get_or_insert_default();
-            announce(shared, map.index(), round, out);
+            // The element's sum is saturated; request the contributions.
+            row.software.get_or_insert_default();
+            announce_software_round(shared, map.index(), round, out);
             self.announce_again(now, map.index(), round);
             return Some(());
         }
-        self.part(now, frame, shared, out)
+        self.add_contribution(now, frame, shared, out)
     }
 
-    /// A frame of the last round that is complete: whoever sends it lacks the result.
-    fn late_question(
+    /// Handles a frame of the last complete round: the sender misses the result.
+    fn answer_late(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
         let (base, map) = (frame.base(), frame.map());
         let row = self.rows.get_mut(map.index() as usize)?;
@@ -213,53 +216,53 @@ impl SumTruth {
             return None;
         }
         if map.tag() != row.backup.tag && !mutant::on(Mutant::BackupForAnybody) {
-            // Of a worker that began anew, and has no part in what its predecessor had a part in.
-            return self.fail(now, CallError::Disagree { round: base.round() }, shared, out);
+            // The worker has restarted; only its predecessor contributed to this round.
+            return self.fail_now(now, CallError::Disagree { round: base.round() }, shared, out);
         }
         if mutant::on(Mutant::DropBackup) {
             return None;
         }
-        row.late &= !(u64::from(base.has(Flags::CROSS)) << map.worker());
+        row.late_workers &= !(u64::from(base.has(Flags::CROSS)) << map.worker());
         let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
-        result(&row.backup, frame, to, shared, out);
+        send_result(&row.backup, frame, to, shared, out);
         Some(())
     }
 
-    /// A worker's own part of the open round, which is summed here.
-    fn part(
+    /// Adds a worker's contribution to the open round in software.
+    fn add_contribution(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
         let (round, index) = (frame.base().round(), frame.map().index());
         let row = self.rows.get_mut(index as usize)?;
-        let begun = row.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
-        let soft = row.soft.get_or_insert_default();
+        let begun = row.software.as_ref().is_some_and(|soft| soft.lanes > 0);
+        let soft = row.software.get_or_insert_default();
         match soft.add(frame, shared) {
             Ok(true) => {}
             Ok(false) => return None,
             Err(error) => {
-                row.soft = None;
-                return self.fail(now, error, shared, out);
+                row.software = None;
+                return self.fail_now(now, error, shared, out);
             }
         }
         if soft.complete(shared.config.threshold) {
-            row.close(round);
+            row.store_software_sum(round);
             shared.stats.rounds_software += 1;
-            result(&row.backup, frame, None, shared, out);
+            send_result(&row.backup, frame, None, shared, out);
             return Some(());
         }
         let by_element = shared.config.grant.is_some();
         if !begun && by_element {
-            announce(shared, index, round, out);
+            announce_software_round(shared, index, round, out);
         }
-        // With clear policy *shadow* somebody may have the sums of an element that is gone.
+        // With clear policy *shadow*, a worker may have the sums of an element that is gone.
         if !begun && (by_element || self.shadow) {
             self.announce_again(now, index, round);
         }
-        let held = shared.answer(Kind::MapHeld, frame);
+        let held = shared.answer(FrameKind::MapHeld, frame);
         let repr = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
         let len = frame_len(repr.flags, 0, 0);
         emit(&held, &repr, &mut shared.scratch[..len]);
@@ -267,17 +270,24 @@ impl SumTruth {
         Some(())
     }
 
-    /// Whoever is a worker now gets no further sum.
-    fn fail(&mut self, now: Instant, error: CallError, shared: &mut Shared, out: &mut impl Outbox) -> Option<()> {
-        self.all_fail(now, error, shared);
+    /// Fails all present workers, and reports it at once.
+    fn fail_now(
+        &mut self,
+        now: Instant,
+        error: CallError,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
+    ) -> Option<()> {
+        self.fail_all_workers(now, error, shared);
         self.poll(now, shared, out);
         Some(())
     }
 
-    /// The same; they are told when it is polled next.
-    pub(super) fn all_fail(&mut self, now: Instant, error: CallError, shared: &mut Shared) {
+    /// Fails all present workers; the next poll reports it.
+    pub(super) fn fail_all_workers(&mut self, now: Instant, error: CallError, shared: &mut OwnerContext) {
         shared.members.values_mut().for_each(|state| state.failed = true);
-        self.failed = Some(Failed { error, begun_anew: false, report_at: now, pause: ANNOUNCE / 2 });
+        self.failed =
+            Some(ApplicationFailure { error, has_rejoined_worker: false, report_at: now, pause: ANNOUNCE / 2 });
     }
 
     fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
@@ -286,13 +296,13 @@ impl SumTruth {
         }
     }
 
-    pub(super) fn poll(&mut self, now: Instant, shared: &mut Shared, out: &mut impl Outbox) {
+    pub(super) fn poll(&mut self, now: Instant, shared: &mut OwnerContext, out: &mut impl FrameSink) {
         while let Some((_, row, round)) = self.announce.front().copied().filter(|(at, ..)| *at <= now) {
             self.announce.pop_front();
             let state = &self.rows[row as usize];
-            let (open, late) = (state.soft.is_some(), state.late != 0);
+            let (open, late) = (state.software.is_some(), state.late_workers != 0);
             if open && state.backup.round + 1 == round || late && state.backup.round == round {
-                announce(shared, row, round, out);
+                announce_software_round(shared, row, round, out);
                 self.announce_again(now, row, round);
             }
         }
@@ -300,7 +310,7 @@ impl SumTruth {
             self.failed = None;
         }
         if let Some(failed) = self.failed.as_mut().filter(|failed| failed.report_at <= now) {
-            report(&failed.error, shared, out);
+            report_failure(&failed.error, shared, out);
             failed.pause = (failed.pause * 2).min(REPORT_MAX);
             failed.report_at = now + failed.pause;
         }
@@ -313,13 +323,14 @@ impl SumTruth {
 }
 
 impl MapServer {
-    /// A caller gives up a sum that its values count in, or may. Whoever is a worker now gets [`CallError::GivenUp`], and no
-    /// further sum before it has joined anew: the next one of this caller would be of another step.
-    pub fn give_up(&mut self, now: Instant, endpoint: u32, incarnation: u32) {
+    /// Handles a caller that abandons a sum to which it may have contributed. All present workers get
+    /// [`CallError::SumAbandoned`], and no further sums before they have joined again, since the next sum of this
+    /// caller would belong to a different step.
+    pub fn abandon_sum(&mut self, now: Instant, endpoint: u32, incarnation: u32) {
         let lives = |state: &MemberState| state.member.incarnation == incarnation;
         if self.shared.members.get(&endpoint).is_some_and(lives) && self.shared.config.threshold > 0 {
-            self.sums.all_fail(now, CallError::GivenUp, &mut self.shared);
-            self.end_epoch_of_sums();
+            self.sums.fail_all_workers(now, CallError::SumAbandoned, &mut self.shared);
+            self.request_epoch_end_for_sums();
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Expressions, with every cast by steps that the language has (P4_16 §8.11).
+//! Expressions; each cast is a sequence of casts that P4_16 allows (§8.11).
 
-use super::{Text, names, type_name};
+use super::{P4Writer, names, type_name};
 use crate::ir::{Binary, Expr, ExprKind, SlotKind, Standard, Ty, Unary};
 
-impl Text<'_> {
+impl P4Writer<'_> {
     pub(super) fn expr(&self, expr: &Expr) -> String {
         match &expr.kind {
             ExprKind::Const(value) => constant(expr.ty, *value),
@@ -37,7 +37,7 @@ impl Text<'_> {
 
     fn binary(&self, op: Binary, left: &Expr, right: &Expr) -> String {
         let right = match (&left.kind, &right.kind) {
-            // An error is compared with an error.
+            // An error can be compared only with an error.
             (ExprKind::Slot(slot), ExprKind::Const(number))
                 if self.program.slots[slot.0 as usize].kind == SlotKind::Standard(Standard::ParserError) =>
             {
@@ -49,7 +49,7 @@ impl Text<'_> {
     }
 }
 
-/// A number of this type.
+/// Constant of this type.
 pub(super) fn constant(ty: Ty, value: u128) -> String {
     let number = |sign: char, width: u16| match value {
         0..=9 => format!("{width}{sign}{value}"),
@@ -59,13 +59,13 @@ pub(super) fn constant(ty: Ty, value: u128) -> String {
         Ty::Bool => if value == 0 { "false" } else { "true" }.to_owned(),
         Ty::Bit(width) => number('w', width),
         Ty::Float => number('w', 32),
-        // A negative number by its bits.
+        // Negative numbers are emitted by their bits.
         Ty::Int(width) if value >> (width - 1) & 1 == 1 => format!("(int<{width}>){}", number('w', width)),
         Ty::Int(width) => number('s', width),
     }
 }
 
-/// A value of one type as one of another.
+/// Cast as a sequence of allowed casts.
 fn cast_by_steps(value: String, from: Ty, to: Ty) -> String {
     let step = |ty: Ty, value: String| format!("({})({value})", type_name(ty));
     let bits = |ty: Ty| if ty == Ty::Float { Ty::Bit(32) } else { ty };
@@ -74,7 +74,7 @@ fn cast_by_steps(value: String, from: Ty, to: Ty) -> String {
         (Ty::Bool, Ty::Bit(1)) | (Ty::Bit(1), Ty::Bool) => step(to, value),
         (Ty::Bool, to) => cast_by_steps(step(Ty::Bit(1), value), Ty::Bit(1), to),
         (_, Ty::Bool) => step(Ty::Bool, format!("({value})[0:0]")),
-        // First as wide, then as signed as it shall be.
+        // The width is converted first, then the signedness.
         (Ty::Int(from), Ty::Bit(to)) if from != to => step(Ty::Bit(to), step(Ty::Int(to), value)),
         (Ty::Bit(from), Ty::Int(to)) if from != to => step(Ty::Int(to), step(Ty::Bit(to), value)),
         (_, to) => step(to, value),

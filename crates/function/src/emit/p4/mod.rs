@@ -1,11 +1,11 @@
-//! P4_16 text (v1model) from a program: what our own front end reads back as the same, and other compilers take.
+//! P4_16 emitter (v1model); the text is read back by our own front end and accepted by other compilers.
 //!
 //! ```text
 //! ir::Program ─► names (headers, metadata, actions) ─► types ─► parser ─► controls ─► deparser ─► text
 //! ```
 //!
-//! Headers, fields, tables, actions, registers and states keep their names. Variables become metadata; a body that is
-//! left in its middle (`return`) goes on under a condition, since P4 leaves only whole controls and actions.
+//! Headers, fields, tables, actions, registers and states keep their names. Variables become metadata. Statements after
+//! a `return` within a body become conditional, since P4's `return` leaves only whole controls and actions.
 
 mod control;
 mod expr;
@@ -13,30 +13,30 @@ mod names;
 mod parser;
 mod stmt;
 
-use crate::emit::walk;
+use crate::emit::visit;
 use crate::ir::{Expr, Program, SlotKind, Span, StmtKind, Ty};
 use names::Names;
 pub use names::identifier;
 
-/// A program that P4_16 has no words for.
+/// Program that cannot be expressed in P4_16.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("P4_16 has no words for {construct}: {why}")]
-pub struct Unsayable {
-    /// What.
+#[error("{construct} cannot be expressed in P4_16: {why}")]
+pub struct NotExpressibleInP4 {
+    /// Construct.
     pub construct: String,
-    /// Why not, or what helps.
+    /// Reason, or suggested change.
     pub why: &'static str,
-    /// Where it stands in the source.
+    /// Source position.
     pub at: Span,
 }
 
-/// Writes a program as P4_16.
+/// Emits a program as P4_16.
 ///
 /// # Errors
-/// [`Unsayable`] names what the language does not have.
-pub fn emit(program: &Program) -> Result<String, Unsayable> {
+/// [`NotExpressibleInP4`] names the construct that P4_16 lacks.
+pub fn emit(program: &Program) -> Result<String, NotExpressibleInP4> {
     let names = Names::of(program);
-    let mut text = Text {
+    let mut text = P4Writer {
         program,
         names,
         text: String::new(),
@@ -44,17 +44,17 @@ pub fn emit(program: &Program) -> Result<String, Unsayable> {
         flags: Vec::new(),
         left: Vec::new(),
         params: Vec::new(),
-        told: 0,
+        digest_count: 0,
     };
-    text.file()?;
+    text.write_file()?;
     Ok(text.text)
 }
 
-/// Names of a program's digests: as the text has them, and as they are.
+/// Names of a program's digests: in the P4 text and in the program.
 #[must_use]
 pub fn digest_names(program: &Program) -> Vec<(String, String)> {
     let mut names = Vec::new();
-    walk::statements(program, &mut |statement| {
+    visit::statements(program, &mut |statement| {
         if let StmtKind::Digest { name, .. } = &statement.kind {
             names.push((identifier(name), name.clone()));
         }
@@ -62,24 +62,24 @@ pub fn digest_names(program: &Program) -> Vec<(String, String)> {
     names
 }
 
-/// Writes the text, line by line.
-struct Text<'a> {
+/// Writer of the text.
+struct P4Writer<'a> {
     program: &'a Program,
     names: Names,
     text: String,
     depth: usize,
-    /// Variables that say whether a body was left, of the bodies around; `None`: `return` will do.
+    /// Flag variables of the enclosing bodies, set when a body is left; `None` where `return` suffices.
     flags: Vec<Option<String>>,
-    /// All such variables of a control or action, to be declared.
+    /// All flag variables of the control or action, to be declared.
     left: Vec<String>,
-    /// Parameters of the action around, which stand for their slots.
+    /// Parameters of the enclosing action, in place of their slots.
     params: Vec<(crate::ir::SlotId, String)>,
-    /// Digests so far: each has a variable of its own.
-    told: u32,
+    /// Number of digests so far; each has a variable of its own.
+    digest_count: u32,
 }
 
-impl Text<'_> {
-    fn line(&mut self, text: &str) {
+impl P4Writer<'_> {
+    fn write_line(&mut self, text: &str) {
         if !text.is_empty() {
             (0..self.depth).for_each(|_| self.text.push_str("    "));
         }
@@ -87,95 +87,95 @@ impl Text<'_> {
         self.text.push('\n');
     }
 
-    fn braced<T>(&mut self, head: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
-        self.line(&if head.is_empty() { "{".to_owned() } else { format!("{head} {{") });
+    fn write_braced<T>(&mut self, head: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
+        self.write_line(&if head.is_empty() { "{".to_owned() } else { format!("{head} {{") });
         self.depth += 1;
         let done = inside(self);
         self.depth -= 1;
-        self.line("}");
+        self.write_line("}");
         done
     }
 
-    fn file(&mut self) -> Result<(), Unsayable> {
+    fn write_file(&mut self) -> Result<(), NotExpressibleInP4> {
         if self.program.handler.is_some() {
             let construct = "remote_handler".to_owned();
-            return Err(Unsayable { construct, why: "split the function first", at: Span::default() });
+            return Err(NotExpressibleInP4 { construct, why: "split the function first", at: Span::default() });
         }
         let name = self.program.name.clone();
-        self.line("/* SPDX-License-Identifier: Apache-2.0 */");
-        self.line(&format!("/* Function {name}. Made by pathcall; not to be edited. */"));
-        self.line("#include <core.p4>");
-        self.line("#include <v1model.p4>");
-        self.line("");
-        self.errors();
-        self.types();
-        self.parser()?;
-        self.controls()?;
-        self.deparser();
-        self.line("V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;");
+        self.write_line("/* SPDX-License-Identifier: Apache-2.0 */");
+        self.write_line(&format!("/* Function {name}. Made by pathcall; not to be edited. */"));
+        self.write_line("#include <core.p4>");
+        self.write_line("#include <v1model.p4>");
+        self.write_line("");
+        self.write_errors();
+        self.write_types();
+        self.write_parser()?;
+        self.write_controls()?;
+        self.write_deparser();
+        self.write_line("V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;");
         Ok(())
     }
 
-    /// Errors that P4's core does not have: they are only numbered.
-    fn errors(&mut self) {
+    /// Declares error names beyond P4's core errors; the program only numbers them.
+    fn write_errors(&mut self) {
         let most = names::errors(self.program);
         if most > names::CORE_ERRORS.len() {
             let own: Vec<String> = (names::CORE_ERRORS.len()..most).map(|i| names::error(i as u16)).collect();
-            self.line(&format!("error {{ {} }}", own.join(", ")));
-            self.line("");
+            self.write_line(&format!("error {{ {} }}", own.join(", ")));
+            self.write_line("");
         }
     }
 
-    fn types(&mut self) {
+    fn write_types(&mut self) {
         for (i, header) in self.program.headers.iter().enumerate() {
             let name = self.names.header_types[i].clone();
-            // Several instances of one type.
+            // Several instances may share a type.
             if self.names.header_types[..i].contains(&name) {
                 continue;
             }
-            self.braced(&format!("header {name}"), |this| {
+            self.write_braced(&format!("header {name}"), |this| {
                 for slot in &header.fields {
                     let (ty, field) = (this.ty(*slot), this.names.field(*slot).to_owned());
-                    this.line(&format!("{ty} {field};"));
+                    this.write_line(&format!("{ty} {field};"));
                 }
                 if let Some(bits) = header.varbit_bits_max {
                     let name = this.names.varbits[i].clone();
-                    this.line(&format!("varbit<{bits}> {name};"));
+                    this.write_line(&format!("varbit<{bits}> {name};"));
                 }
             });
-            self.line("");
+            self.write_line("");
         }
-        self.braced("struct headers", |this| {
+        self.write_braced("struct headers", |this| {
             for (ty, name) in this.names.members.clone() {
-                this.line(&format!("{ty} {name};"));
+                this.write_line(&format!("{ty} {name};"));
             }
         });
-        self.line("");
-        self.braced("struct metadata", |this| {
+        self.write_line("");
+        self.write_braced("struct metadata", |this| {
             for (i, slot) in this.program.slots.iter().enumerate() {
                 if names::is_metadata(slot.kind) {
                     let slot = crate::ir::SlotId(i as u32);
                     let (ty, field) = (this.ty(slot), this.names.field(slot).to_owned());
-                    this.line(&format!("{ty} {field};"));
+                    this.write_line(&format!("{ty} {field};"));
                 }
             }
         });
-        self.line("");
+        self.write_line("");
         for (name, values) in self.digests() {
-            self.braced(&format!("struct {name}"), |this| {
+            self.write_braced(&format!("struct {name}"), |this| {
                 values
                     .iter()
                     .enumerate()
-                    .for_each(|(i, value)| this.line(&format!("{} value_{i};", type_name(value.ty))));
+                    .for_each(|(i, value)| this.write_line(&format!("{} value_{i};", type_name(value.ty))));
             });
-            self.line("");
+            self.write_line("");
         }
     }
 
-    /// Each kind of digest once, with values as its first statement has them.
+    /// Each kind of digest, with the values of its first statement.
     fn digests(&self) -> Vec<(String, Vec<Expr>)> {
         let mut found: Vec<(String, Vec<Expr>)> = Vec::new();
-        walk::statements(self.program, &mut |stmt| {
+        visit::statements(self.program, &mut |stmt| {
             if let StmtKind::Digest { name, values } = &stmt.kind {
                 let name = identifier(name);
                 if !found.iter().any(|(known, _)| *known == name) {
@@ -186,7 +186,7 @@ impl Text<'_> {
         found
     }
 
-    /// The type of a slot.
+    /// Type of a slot.
     fn ty(&self, slot: crate::ir::SlotId) -> String {
         let slot = &self.program.slots[slot.0 as usize];
         match slot.kind {
@@ -196,7 +196,7 @@ impl Text<'_> {
     }
 }
 
-/// A type; a `float` is carried as its bits.
+/// Name of a type; a `float` is carried as its bits.
 fn type_name(ty: Ty) -> String {
     match ty {
         Ty::Bool => "bool".to_owned(),

@@ -1,12 +1,12 @@
-//! Names in the text: those of the program, as far as they are words of P4 that nothing else has.
+//! Names in the P4 text: those of the program where they are valid and unused identifiers.
 
 use crate::parse::KEYWORDS;
 use std::collections::HashSet;
 
-use crate::emit::walk;
+use crate::emit::visit;
 use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, StmtKind, Transition};
 
-/// Words that mean something in some places of P4_16 (§6.4.2), and what the text itself defines.
+/// Contextual keywords of P4_16 (§6.4.2), and names that the text itself defines.
 const DEFINED: &[&str] = &[
     "actions",
     "apply",
@@ -48,7 +48,7 @@ const DEFINED: &[&str] = &[
     "lpm",
 ];
 
-/// Names that nothing else may have.
+/// Reserved names.
 fn words() -> impl Iterator<Item = &'static str> {
     KEYWORDS.iter().chain(DEFINED).copied()
 }
@@ -64,25 +64,25 @@ pub(super) const CORE_ERRORS: [&str; 7] = [
     "ParserInvalidArgument",
 ];
 
-/// What everything is called.
+/// Names of all objects of a program.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// By slot: the field's own name.
+    /// Field names, by slot.
     fields: Vec<String>,
-    /// By header: as expressions name it.
+    /// Header expressions, by header.
     pub(super) headers: Vec<String>,
-    /// By header: its type.
+    /// Header types, by header.
     pub(super) header_types: Vec<String>,
-    /// By header: its varbit field.
+    /// Varbit fields, by header.
     pub(super) varbits: Vec<String>,
-    /// Of `struct headers`: type and name.
+    /// Types and names of the members of `struct headers`.
     pub(super) members: Vec<(String, String)>,
     pub(super) actions: Vec<String>,
     pub(super) tables: Vec<String>,
     pub(super) registers: Vec<String>,
     pub(super) counters: Vec<String>,
     pub(super) states: Vec<String>,
-    /// All at the top of the file or of a control.
+    /// Names in use at the top level or in a control.
     taken: HashSet<String>,
 }
 
@@ -95,7 +95,7 @@ impl Names {
         let tables = program.tables.iter().map(|table| each(&table.name)).collect();
         let registers = program.registers.iter().map(|register| each(&register.name)).collect();
         let counters = program.counters.iter().map(|counter| each(&counter.name)).collect();
-        let state = |(i, state): (usize, &crate::ir::State)| match i {
+        let state = |(i, state): (usize, &crate::ir::ParserState)| match i {
             0 => "start".to_owned(),
             _ => each(&state.name),
         };
@@ -107,7 +107,7 @@ impl Names {
                 identifier(slot.name.strip_prefix(header.as_str()).unwrap_or(&slot.name).trim_start_matches('.'))
             }
             SlotKind::Standard(which) => standard(which).to_owned(),
-            // Metadata is reached through its parameter, whatever that was called.
+            // The prefix of the metadata parameter is dropped.
             SlotKind::Metadata => {
                 let own = slot.name.split_once('.').map_or(slot.name.as_str(), |(_, own)| own);
                 unique(&identifier(own), &mut metadata)
@@ -128,17 +128,17 @@ impl Names {
         Self { varbits, fields, headers, header_types, members, actions, tables, registers, counters, states, taken }
     }
 
-    /// The own name of a field of a header or of the metadata.
+    /// Name of a header's or the metadata's field.
     pub(super) fn field(&self, slot: SlotId) -> &str {
         &self.fields[slot.0 as usize]
     }
 
-    /// A name that nothing has.
+    /// New unique name.
     pub(super) fn fresh(&mut self, name: &str) -> String {
         unique(name, &mut self.taken)
     }
 
-    /// A slot as expressions name it.
+    /// Expression of a slot.
     pub(super) fn slot(&self, program: &Program, slot: SlotId) -> String {
         let field = self.field(slot);
         match program.slots[slot.0 as usize].kind {
@@ -149,7 +149,7 @@ impl Names {
     }
 }
 
-/// Types and names of headers, and the members of `struct headers`: instances `vlan[0]`, `vlan[1]` make one stack.
+/// Types and names of headers, and the members of `struct headers`; instances `vlan[0]`, `vlan[1]` form one stack.
 fn headers(program: &Program, taken: &mut HashSet<String>) -> (Vec<String>, Vec<String>, Vec<(String, String)>) {
     let mut types: Vec<(String, String)> = Vec::new();
     let (mut of, mut names, mut members) = (Vec::new(), Vec::new(), Vec::<(String, String, u32)>::new());
@@ -183,7 +183,7 @@ fn headers(program: &Program, taken: &mut HashSet<String>) -> (Vec<String>, Vec<
     (of, names, members.into_iter().map(member).collect())
 }
 
-/// The field of `standard_metadata_t`.
+/// Field name in `standard_metadata_t`.
 fn standard(which: Standard) -> &'static str {
     match which {
         Standard::IngressPort => "ingress_port",
@@ -199,25 +199,25 @@ fn standard(which: Standard) -> &'static str {
     }
 }
 
-/// Whether slots of this kind stand in `struct metadata`.
+/// True if slots of this kind are fields of `struct metadata`.
 pub(super) fn is_metadata(kind: SlotKind) -> bool {
     !matches!(kind, SlotKind::Field { .. } | SlotKind::Standard(_))
 }
 
-/// The name of an error.
+/// Name of an error.
 pub(super) fn error(number: u16) -> String {
     CORE_ERRORS.get(usize::from(number)).map_or_else(|| format!("Error{number}"), |name| (*name).to_owned())
 }
 
-/// How many errors the program needs.
+/// Number of errors that the program uses.
 pub(super) fn errors(program: &Program) -> usize {
     let mut most = 0;
-    walk::statements(program, &mut |stmt| {
+    visit::statements(program, &mut |stmt| {
         if let StmtKind::Require { error, .. } = stmt.kind {
             most = most.max(usize::from(error) + 1);
         }
     });
-    walk::expressions(program, &mut |expr| {
+    visit::expressions(program, &mut |expr| {
         if let ExprKind::Binary(_, left, right) = &expr.kind
             && let (ExprKind::Slot(slot), ExprKind::Const(error)) = (&left.kind, &right.kind)
             && program.slots[slot.0 as usize].kind == SlotKind::Standard(Standard::ParserError)
@@ -235,7 +235,7 @@ pub(super) fn errors(program: &Program) -> usize {
     program.parser.states.iter().map(|state| of(&state.next)).max().unwrap_or(0).max(most)
 }
 
-/// A name with only what identifiers of P4 may have: `pre.nat_out` becomes `pre_nat_out`.
+/// Name with only the characters of P4 identifiers: `pre.nat_out` becomes `pre_nat_out`.
 #[must_use]
 pub fn identifier(name: &str) -> String {
     let mut identifier: String = name
@@ -249,7 +249,7 @@ pub fn identifier(name: &str) -> String {
     identifier
 }
 
-/// The same, and no word of the language.
+/// Identifier that is not a reserved name.
 fn word(name: &str) -> String {
     let name = identifier(name);
     if words().any(|word| word == name) { format!("{name}_") } else { name }

@@ -1,46 +1,46 @@
-//! The parser and the deparser.
+//! Parser and deparser.
 
 use super::expr::constant;
-use super::{Text, Unsayable, names};
-use crate::ir::{StateId, Transition, Ty, Value};
+use super::{NotExpressibleInP4, P4Writer, names};
+use crate::ir::{Keyset, StateId, Transition, Ty};
 
-impl Text<'_> {
-    pub(super) fn parser(&mut self) -> Result<(), Unsayable> {
+impl P4Writer<'_> {
+    pub(super) fn write_parser(&mut self) -> Result<(), NotExpressibleInP4> {
         let head = "parser MyParser(packet_in packet, out headers hdr, inout metadata meta, \
                     inout standard_metadata_t standard_metadata)";
-        self.braced(head, |this| {
+        self.write_braced(head, |this| {
             let mut refusals = Vec::new();
             for (i, state) in this.program.parser.states.iter().enumerate() {
                 let name = this.names.states[i].clone();
-                this.braced(&format!("state {name}"), |this| {
+                this.write_braced(&format!("state {name}"), |this| {
                     this.flags = vec![None];
-                    this.block(&state.body)?;
-                    this.transition(&state.next, &mut refusals);
+                    this.write_block(&state.body)?;
+                    this.write_transition(&state.next, &mut refusals);
                     Ok(())
                 })?;
             }
-            // What ends with an error of its own.
+            // States that end with a specific error.
             for (error, name) in refusals {
-                this.braced(&format!("state {name}"), |this| {
-                    this.line(&format!("verify(false, error.{});", names::error(error)));
-                    this.line("transition reject;");
+                this.write_braced(&format!("state {name}"), |this| {
+                    this.write_line(&format!("verify(false, error.{});", names::error(error)));
+                    this.write_line("transition reject;");
                 });
             }
             Ok(())
         })?;
-        self.line("");
+        self.write_line("");
         Ok(())
     }
 
-    fn transition(&mut self, next: &Transition, refusals: &mut Vec<(u16, String)>) {
+    fn write_transition(&mut self, next: &Transition, refusals: &mut Vec<(u16, String)>) {
         let Transition::Select { keys, cases } = next else {
             let to = self.target(next, refusals);
-            self.line(&format!("transition {to};"));
+            self.write_line(&format!("transition {to};"));
             return;
         };
         let on: Vec<String> = keys.iter().map(|key| self.expr(key)).collect();
         let types: Vec<Ty> = keys.iter().map(|key| key.ty).collect();
-        self.braced(&format!("transition select({})", on.join(", ")), |this| {
+        self.write_braced(&format!("transition select({})", on.join(", ")), |this| {
             for (values, to) in cases {
                 let set: Vec<String> = values.iter().zip(&types).map(|(value, ty)| keyset(*value, *ty)).collect();
                 let set = match &set[..] {
@@ -48,7 +48,7 @@ impl Text<'_> {
                     all => format!("({})", all.join(", ")),
                 };
                 let to = this.target(to, refusals);
-                this.line(&format!("{set}: {to};"));
+                this.write_line(&format!("{set}: {to};"));
             }
         });
     }
@@ -66,30 +66,30 @@ impl Text<'_> {
                 name
             }
             Transition::To(StateId(state)) => self.names.states[*state as usize].clone(),
-            // A choice within a choice: the front end makes none.
+            // The front end makes no nested `select`.
             Transition::Select { .. } => "reject".to_owned(),
         }
     }
 
-    pub(super) fn deparser(&mut self) {
-        self.braced("control MyDeparser(packet_out packet, in headers hdr)", |this| {
-            this.braced("apply", |this| {
+    pub(super) fn write_deparser(&mut self) {
+        self.write_braced("control MyDeparser(packet_out packet, in headers hdr)", |this| {
+            this.write_braced("apply", |this| {
                 for header in &this.program.deparser {
                     let line = format!("packet.emit({});", this.names.headers[header.0 as usize]);
-                    this.line(&line);
+                    this.write_line(&line);
                 }
             });
         });
-        self.line("");
+        self.write_line("");
     }
 }
 
-fn keyset(value: Value, ty: Ty) -> String {
+fn keyset(value: Keyset, ty: Ty) -> String {
     let all = if ty.width() >= 128 { u128::MAX } else { (1 << ty.width()) - 1 };
     match value {
-        Value::Any => "_".to_owned(),
-        Value::Mask(value, mask) if mask & all == all => constant(ty, value),
-        Value::Mask(value, mask) => format!("{} &&& {}", constant(ty, value), constant(ty, mask & all)),
-        Value::Range(low, high) => format!("{} .. {}", constant(ty, low), constant(ty, high)),
+        Keyset::Any => "_".to_owned(),
+        Keyset::Mask(value, mask) if mask & all == all => constant(ty, value),
+        Keyset::Mask(value, mask) => format!("{} &&& {}", constant(ty, value), constant(ty, mask & all)),
+        Keyset::Range(low, high) => format!("{} .. {}", constant(ty, low), constant(ty, high)),
     }
 }

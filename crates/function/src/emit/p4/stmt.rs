@@ -1,178 +1,179 @@
 //! Statements.
 
-use super::{Text, Unsayable, names, type_name};
-use crate::emit::walk;
+use super::{NotExpressibleInP4, P4Writer, names, type_name};
+use crate::emit::visit;
 use crate::ir::{Block, HashAlgorithm, SlotId, Stmt, StmtKind, Ty};
 
-impl Text<'_> {
-    /// Statements in order; those behind one that may leave the body stand under a condition.
-    pub(super) fn block(&mut self, block: &[Stmt]) -> Result<(), Unsayable> {
+impl P4Writer<'_> {
+    /// Emits statements; those after a statement that may leave the body become conditional.
+    pub(super) fn write_block(&mut self, block: &[Stmt]) -> Result<(), NotExpressibleInP4> {
         let Some((first, rest)) = block.split_first() else { return Ok(()) };
-        self.stmt(first)?;
+        self.write_stmt(first)?;
         if matches!(first.kind, StmtKind::Return | StmtKind::Exit) {
             return Ok(());
         }
         match self.flags.last().cloned().flatten() {
             Some(flag) if may_leave(first) && !rest.is_empty() => {
-                self.braced(&format!("if (!{flag})"), |this| this.block(rest))
+                self.write_braced(&format!("if (!{flag})"), |this| this.write_block(rest))
             }
-            _ => self.block(rest),
+            _ => self.write_block(rest),
         }
     }
 
-    fn stmt(&mut self, stmt: &Stmt) -> Result<(), Unsayable> {
-        let unsayable = |construct: &str, why| Err(Unsayable { construct: construct.to_owned(), why, at: stmt.at });
+    fn write_stmt(&mut self, stmt: &Stmt) -> Result<(), NotExpressibleInP4> {
+        let refuse =
+            |construct: &str, why| Err(NotExpressibleInP4 { construct: construct.to_owned(), why, at: stmt.at });
         match &stmt.kind {
             StmtKind::Assign { to, value } => {
                 let value = self.expr(value);
-                self.assign(*to, &value);
+                self.write_assign(*to, &value);
             }
             StmtKind::SetValid { header, valid } => {
                 let set = if *valid { "setValid" } else { "setInvalid" };
                 let line = format!("{}.{set}();", self.names.headers[header.0 as usize]);
-                self.line(&line);
+                self.write_line(&line);
             }
             StmtKind::If { condition, then, otherwise } => {
                 let condition = self.expr(condition);
-                self.braced(&format!("if ({condition})"), |this| this.block(then))?;
+                self.write_braced(&format!("if ({condition})"), |this| this.write_block(then))?;
                 if !otherwise.is_empty() {
-                    self.braced("else", |this| this.block(otherwise))?;
+                    self.write_braced("else", |this| this.write_block(otherwise))?;
                 }
             }
             StmtKind::Apply { hit: Some(_), action: Some(_), .. } => {
-                return unsayable("a table's hit and action at once", "ask for one of them");
+                return refuse("a table's hit and action at once", "use only one of both");
             }
-            StmtKind::Apply { table, hit, action } => self.apply(table.0 as usize, *hit, *action),
-            StmtKind::Body(block) => self.body(block)?,
+            StmtKind::Apply { table, hit, action } => self.write_apply(table.0 as usize, *hit, *action),
+            StmtKind::Body(block) => self.write_body(block)?,
             StmtKind::Return => match self.flags.last().cloned().flatten() {
-                Some(flag) => self.line(&format!("{flag} = true;")),
-                None => self.line("return;"),
+                Some(flag) => self.write_line(&format!("{flag} = true;")),
+                None => self.write_line("return;"),
             },
-            StmtKind::Exit => self.line("exit;"),
+            StmtKind::Exit => self.write_line("exit;"),
             StmtKind::Read { register, index, to } => {
                 let (name, index) = (self.names.registers[register.0 as usize].clone(), self.index(index));
                 let to = self.place(*to);
-                self.line(&format!("{name}.read({to}, {index});"));
+                self.write_line(&format!("{name}.read({to}, {index});"));
             }
             StmtKind::Write { register, index, value } => {
                 let (name, index) = (self.names.registers[register.0 as usize].clone(), self.index(index));
                 let value = self.expr(value);
-                self.line(&format!("{name}.write({index}, {value});"));
+                self.write_line(&format!("{name}.write({index}, {value});"));
             }
             StmtKind::Update { register, index, op, operand, to } => {
                 let of = &self.program.registers[register.0 as usize];
                 let (name, ty) = (self.names.registers[register.0 as usize].clone(), type_name(of.ty));
                 let (index, operand) = (self.index(index), self.expr(operand));
                 let (cell, to) = (self.names.fresh("cell"), to.map(|to| self.place(to)));
-                self.braced("", |this| {
-                    this.line(&format!("{ty} {cell};"));
-                    this.line(&format!("{name}.read({cell}, {index});"));
-                    this.line(&format!("{cell} = {cell} {} {operand};", op.symbol()));
-                    this.line(&format!("{name}.write({index}, {cell});"));
+                self.write_braced("", |this| {
+                    this.write_line(&format!("{ty} {cell};"));
+                    this.write_line(&format!("{name}.read({cell}, {index});"));
+                    this.write_line(&format!("{cell} = {cell} {} {operand};", op.symbol()));
+                    this.write_line(&format!("{name}.write({index}, {cell});"));
                     if let Some(to) = to {
-                        this.line(&format!("{to} = {cell};"));
+                        this.write_line(&format!("{to} = {cell};"));
                     }
                 });
             }
             StmtKind::Count { counter, index } => {
                 let (name, index) = (self.names.counters[counter.0 as usize].clone(), self.index(index));
-                self.line(&format!("{name}.count({index});"));
+                self.write_line(&format!("{name}.count({index});"));
             }
             StmtKind::Hash { to, algorithm, base, inputs, max } => {
                 let (to, base, max) = (self.place(*to), self.expr(base), self.expr(max));
                 let line = format!("hash({to}, {}, {base}, {}, {max});", algorithm_name(*algorithm), self.list(inputs));
-                self.line(&line);
+                self.write_line(&line);
             }
             StmtKind::Checksum { condition, to, algorithm, inputs, payload } => {
                 let to = self.place(*to);
-                self.checksum("update_checksum", *payload, condition, inputs, &to, *algorithm);
+                self.write_checksum("update_checksum", *payload, condition, inputs, &to, *algorithm);
             }
             StmtKind::Verify { condition, expected, algorithm, inputs, payload } => {
                 let expected = self.expr(expected);
-                self.checksum("verify_checksum", *payload, condition, inputs, &expected, *algorithm);
+                self.write_checksum("verify_checksum", *payload, condition, inputs, &expected, *algorithm);
             }
             StmtKind::Extract { header, varbits } => {
                 let name = self.names.headers[header.0 as usize].clone();
                 let varbit = self.program.headers[header.0 as usize].varbit_bits_max.is_some();
                 match varbits {
                     Some(bits) => {
-                        let bits = self.wide(bits);
-                        self.line(&format!("packet.extract({name}, {bits});"));
+                        let bits = self.as_32_bits(bits);
+                        self.write_line(&format!("packet.extract({name}, {bits});"));
                     }
-                    None if varbit => self.line(&format!("packet.extract({name}, 32w0);")),
-                    None => self.line(&format!("packet.extract({name});")),
+                    None if varbit => self.write_line(&format!("packet.extract({name}, 32w0);")),
+                    None => self.write_line(&format!("packet.extract({name});")),
                 }
             }
             StmtKind::Advance(by) => {
-                let by = self.wide(by);
-                self.line(&format!("packet.advance({by});"));
+                let by = self.as_32_bits(by);
+                self.write_line(&format!("packet.advance({by});"));
             }
             StmtKind::Require { condition, error } => {
                 let line = format!("verify({}, error.{});", self.expr(condition), names::error(*error));
-                self.line(&line);
+                self.write_line(&line);
             }
             StmtKind::Digest { name, values } => {
-                self.told += 1;
-                let (told, values) = (format!("told_{}", self.told), self.list(values));
+                self.digest_count += 1;
+                let (variable, values) = (format!("told_{}", self.digest_count), self.list(values));
                 let name = names::identifier(name);
-                self.braced("", |this| {
-                    this.line(&format!("{name} {told} = {values};"));
-                    this.line(&format!("digest<{name}>(1, {told});"));
+                self.write_braced("", |this| {
+                    this.write_line(&format!("{name} {variable} = {values};"));
+                    this.write_line(&format!("digest<{name}>(1, {variable});"));
                 });
             }
             StmtKind::Clone { session } => {
-                let session = self.wide(session);
-                self.line(&format!("clone(CloneType.I2E, {session});"));
+                let session = self.as_32_bits(session);
+                self.write_line(&format!("clone(CloneType.I2E, {session});"));
             }
-            StmtKind::Recirculate => self.line("recirculate_preserving_field_list(0);"),
+            StmtKind::Recirculate => self.write_line("recirculate_preserving_field_list(0);"),
             StmtKind::Truncate(to) => {
-                let to = self.wide(to);
-                self.line(&format!("truncate({to});"));
+                let to = self.as_32_bits(to);
+                self.write_line(&format!("truncate({to});"));
             }
-            StmtKind::Steer { .. } => return unsayable("steer", "split the function first"),
-            StmtKind::Remote => return unsayable("remote_handler", "split the function first"),
+            StmtKind::Steer { .. } => return refuse("steer", "split the function first"),
+            StmtKind::Remote => return refuse("remote_handler", "split the function first"),
         }
         Ok(())
     }
 
-    /// A body that `return` leaves: under a variable, if it is left in its middle.
-    fn body(&mut self, block: &Block) -> Result<(), Unsayable> {
+    /// Emits a body; a `return` that is not at its end sets a flag variable.
+    fn write_body(&mut self, block: &Block) -> Result<(), NotExpressibleInP4> {
         let flag = block.iter().any(may_leave).then(|| self.names.fresh("left"));
         if let Some(flag) = &flag {
             self.left.push(flag.clone());
-            self.line(&format!("{flag} = false;"));
+            self.write_line(&format!("{flag} = false;"));
         }
         self.flags.push(flag);
-        let done = self.block(block);
+        let done = self.write_block(block);
         self.flags.pop();
         done
     }
 
-    fn apply(&mut self, table: usize, hit: Option<SlotId>, action: Option<SlotId>) {
+    fn write_apply(&mut self, table: usize, hit: Option<SlotId>, action: Option<SlotId>) {
         let name = self.names.tables[table].clone();
         if let Some(hit) = hit {
             let hit = self.place(hit);
-            self.braced(&format!("if ({name}.apply().hit)"), |this| this.line(&format!("{hit} = true;")));
-            self.braced("else", |this| this.line(&format!("{hit} = false;")));
+            self.write_braced(&format!("if ({name}.apply().hit)"), |this| this.write_line(&format!("{hit} = true;")));
+            self.write_braced("else", |this| this.write_line(&format!("{hit} = false;")));
             return;
         }
         let Some(action) = action else {
-            self.line(&format!("{name}.apply();"));
+            self.write_line(&format!("{name}.apply();"));
             return;
         };
         let place = self.place(action);
         let ty = self.program.slots[action.0 as usize].ty;
         let actions = super::control::actions(&self.program.tables[table]);
-        self.braced(&format!("switch ({name}.apply().action_run)"), |this| {
+        self.write_braced(&format!("switch ({name}.apply().action_run)"), |this| {
             for (i, action) in actions.iter().enumerate() {
                 let name = this.names.actions[action.0 as usize].clone();
                 let number = super::expr::constant(ty, i as u128);
-                this.line(&format!("{name}: {{ {place} = {number}; }}"));
+                this.write_line(&format!("{name}: {{ {place} = {number}; }}"));
             }
         });
     }
 
-    fn checksum(
+    fn write_checksum(
         &mut self,
         name: &str,
         payload: bool,
@@ -183,15 +184,15 @@ impl Text<'_> {
     ) {
         let (condition, inputs) = (self.expr(condition), self.list(inputs));
         let payload = if payload { "_with_payload" } else { "" };
-        self.line(&format!("{name}{payload}({condition}, {inputs}, {field}, {});", algorithm_name(algorithm)));
+        self.write_line(&format!("{name}{payload}({condition}, {inputs}, {field}, {});", algorithm_name(algorithm)));
     }
 
-    fn assign(&mut self, to: SlotId, value: &str) {
+    fn write_assign(&mut self, to: SlotId, value: &str) {
         let to = self.place(to);
-        self.line(&format!("{to} = {value};"));
+        self.write_line(&format!("{to} = {value};"));
     }
 
-    /// A slot that is written.
+    /// Assignable expression of a slot.
     fn place(&self, slot: SlotId) -> String {
         self.names.slot(self.program, slot)
     }
@@ -200,13 +201,13 @@ impl Text<'_> {
         format!("{{ {} }}", values.iter().map(|value| self.expr(value)).collect::<Vec<_>>().join(", "))
     }
 
-    /// The index of a cell: 32 bits.
+    /// Cell index, as `bit<32>`.
     fn index(&self, index: &crate::ir::Expr) -> String {
-        self.wide(index)
+        self.as_32_bits(index)
     }
 
-    /// A number as `bit<32>`.
-    fn wide(&self, of: &crate::ir::Expr) -> String {
+    /// Number as `bit<32>`.
+    fn as_32_bits(&self, of: &crate::ir::Expr) -> String {
         if of.ty == Ty::Bit(32) {
             return self.expr(of);
         }
@@ -215,12 +216,12 @@ impl Text<'_> {
     }
 }
 
-/// Whether a statement may leave the body that it stands in.
+/// True if a statement may leave the body that contains it.
 fn may_leave(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Return => true,
         StmtKind::If { then, otherwise, .. } => then.iter().chain(otherwise).any(may_leave),
-        // Its returns are its own.
+        // A nested body ends its own returns.
         _ => false,
     }
 }
@@ -243,10 +244,10 @@ pub(super) struct Uses {
     pub(super) tables: Vec<u32>,
 }
 
-/// What a block and the actions of its tables use.
+/// Collects the uses of a block and of the actions of its tables.
 pub(super) fn uses(program: &crate::ir::Program, block: &Block, found: &mut Uses) {
     let mut tables = Vec::new();
-    walk::block(block, &mut |stmt| match &stmt.kind {
+    visit::block(block, &mut |stmt| match &stmt.kind {
         StmtKind::Read { register, .. } | StmtKind::Write { register, .. } | StmtKind::Update { register, .. } => {
             found.registers.push(register.0);
         }

@@ -1,8 +1,8 @@
-//! Fields of headers as loads and stores of whole bytes: network order in the packet, host order in C.
+//! Header fields as loads and stores of whole bytes: network order in the packet, host order in C.
 
 use std::fmt::Write;
 
-/// The type in C that holds so many bits.
+/// C type that stores a value of this width.
 pub(super) fn holder(width: u16) -> &'static str {
     match width {
         0..=8 => "__u8",
@@ -13,12 +13,12 @@ pub(super) fn holder(width: u16) -> &'static str {
     }
 }
 
-/// The type in C that expressions of this width are worked out in.
+/// C type in which expressions of this width are computed.
 pub(super) fn computed(width: u16) -> &'static str {
     if width <= 64 { "u64" } else { "u128" }
 }
 
-/// A number in C, of the type that it is worked out in.
+/// C literal of the type in which this width is computed.
 pub(super) fn number(value: u128, width: u16) -> String {
     match (width, value) {
         (0..=64, 0..=9) => format!("{value}ULL"),
@@ -28,7 +28,7 @@ pub(super) fn number(value: u128, width: u16) -> String {
     }
 }
 
-/// `value` with only its lowest bits left; of a type of exactly that width it is as it is.
+/// `value` masked to its width; unchanged if its type has exactly this width.
 pub(super) fn masked(value: &str, width: u16) -> String {
     match width {
         64 | 128 => value.to_owned(),
@@ -36,7 +36,7 @@ pub(super) fn masked(value: &str, width: u16) -> String {
     }
 }
 
-/// The field of `width` bits that begins `first` bits behind the byte that `base` points to.
+/// Load of the field of `width` bits at bit offset `first` from `base`.
 pub(super) fn load(base: &str, first: u32, width: u16) -> String {
     let (from, to) = ((first / 8) as usize, (first + u32::from(width)).div_ceil(8) as usize);
     let spare = to as u32 * 8 - first - u32::from(width);
@@ -44,7 +44,7 @@ pub(super) fn load(base: &str, first: u32, width: u16) -> String {
     if spare == 0 && first.is_multiple_of(8) && matches!(whole, 1 | 2 | 4 | 8) {
         return part(base, from, whole);
     }
-    // More than 16 bytes: the last one has only the lowest bits.
+    // More than 16 bytes: the last byte is loaded separately.
     let last = (whole > 16).then(|| format!("({} >> {spare})", part(base, to - 1, 1)));
     let end = if last.is_some() { to - 1 } else { to };
     let wide = end - from > 8;
@@ -70,7 +70,7 @@ pub(super) fn load(base: &str, first: u32, width: u16) -> String {
     if exact { value } else { masked(&value, width) }
 }
 
-/// So many bytes from `at` on, as a number.
+/// Load of `bytes` bytes at byte offset `at`, as a number.
 fn part(base: &str, at: usize, bytes: usize) -> String {
     let at = if at == 0 { base.to_owned() } else { format!("{base} + {at}") };
     match bytes {
@@ -81,7 +81,7 @@ fn part(base: &str, at: usize, bytes: usize) -> String {
     }
 }
 
-/// Statements that write a field; `value` is a name, of the type that `computed` says.
+/// Statements that store a field; `value` is a variable of type [`computed`].
 pub(super) fn store(base: &str, first: u32, width: u16, value: &str) -> Vec<String> {
     let end = first + u32::from(width);
     let (mut at, mut lines) = (first, Vec::new());
@@ -101,7 +101,7 @@ pub(super) fn store(base: &str, first: u32, width: u16, value: &str) -> Vec<Stri
             });
             at += bits;
         } else {
-            // A part of a byte: the rest of it stays.
+            // The remaining bits of a partial byte are preserved.
             let bits = (8 - at % 8).min(left);
             let (down, up) = (left - bits, 8 - at % 8 - bits);
             let own = ((1_u32 << bits) - 1) << up;
@@ -120,13 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_words_are_one_load() {
+    fn aligned_field_is_one_load() {
         assert_eq!(load("at", 32, 32), "(u64)bpf_ntohl(*(__be32 *)(at + 4))");
         assert_eq!(load("at", 0, 4), "((((u64)*(__u8 *)(at)) >> 4) & 0xfULL)");
     }
 
     #[test]
-    fn parts_of_bytes_leave_the_rest() {
+    fn store_of_partial_byte_preserves_other_bits() {
         assert_eq!(store("at", 4, 4, "x"), ["*(__u8 *)(at) = (*(__u8 *)(at) & 0xf0) | (x & 0xf);"]);
         assert_eq!(
             store("at", 3, 13, "x"),

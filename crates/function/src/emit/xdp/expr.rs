@@ -1,11 +1,11 @@
-//! Expressions in C: worked out in 64 bits, or in 128 where they are wider, always with nothing above their width.
+//! Expressions in C, computed in 64 bits, or in 128 for wider ones. Bits above the width are always 0.
 
 use super::bits::{computed, load, masked, number};
 use super::plan::Plan;
 use crate::ir::{Binary, Expr, ExprKind, Ty, Unary};
 
 impl Plan<'_> {
-    /// An expression in C, of type `u64` or `u128` by its width.
+    /// C expression of type `u64` or `u128`, by its width.
     pub(super) fn value(&self, expr: &Expr) -> String {
         let width = expr.ty.width();
         match &expr.kind {
@@ -49,7 +49,7 @@ impl Plan<'_> {
         let width = ty.width();
         let (l, r) = (self.value(left), self.value(right));
         let plain = |op: &str| format!("({l} {op} {r})");
-        // Operators that saturate, and sums of two that wrap, are functions of prelude.h by type.
+        // Saturating operators and sums with wrap-around are functions of prelude.h, by type.
         let saturating = |name: &str| {
             let (kind, wide) = (if ty.signed() { "s" } else { "u" }, if width > 64 { "128" } else { "" });
             format!("{kind}{name}{wide}({l}, {r}, {width})")
@@ -79,12 +79,12 @@ impl Plan<'_> {
         }
     }
 
-    /// Shifts: by the width or more, nothing is left but the sign.
+    /// Shift; a shift by the width or more leaves only the sign.
     fn shift(&self, ty: Ty, op: Binary, left: &Expr, right: &Expr) -> String {
         let width = ty.width();
         let (l, r) = (self.value(left), self.value(right));
         let wide = if width > 64 { "128" } else { "" };
-        // How far, in 64 bits: more than that is as far as one likes.
+        // Shift amount in 64 bits; the upper bits of a wider amount only saturate it.
         let by = match right.ty.width() {
             0..=64 => r,
             _ => format!("({r} > 255 ? 255ULL : (u64){r})"),
@@ -100,12 +100,12 @@ impl Plan<'_> {
     }
 }
 
-/// A sum, difference or product, of more than 64 bits by a function of prelude.h.
+/// Sum, difference or product; above 64 bits, a function of prelude.h.
 fn arithmetic(op: &str, wide: &str, width: u16, left: &str, right: &str) -> String {
     if width > 64 { format!("{wide}({left}, {right})") } else { format!("({left} {op} {right})") }
 }
 
-/// A value of a width as one of another: the types that they are worked out in may differ.
+/// Conversion between widths, whose types of computation may differ.
 fn converted(value: &str, from: u16, to: u16) -> String {
     match (computed(from), computed(to)) {
         (from, to) if from == to => value.to_owned(),
@@ -113,12 +113,12 @@ fn converted(value: &str, from: u16, to: u16) -> String {
     }
 }
 
-/// The value with its sign in all higher bits of the type that `to` is worked out in.
+/// Sign extension to the type in which `to` bits are computed.
 fn signed(value: &str, from: u16, to: u16) -> String {
     if to > 64 { format!("sext128({value}, {from})") } else { format!("sext({value}, {from})") }
 }
 
-/// A comparison; signed numbers are compared as unsigned ones with the sign turned over.
+/// Comparison; signed numbers are compared as unsigned ones with the sign bit inverted.
 fn ordered(ty: Ty, left: &str, op: &str, right: &str) -> String {
     if !ty.signed() {
         return format!("(u64)({left} {op} {right})");

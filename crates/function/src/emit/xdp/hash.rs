@@ -1,4 +1,5 @@
-//! Hashes and checksums in C: the inputs one after another, the highest bit first, and zero bits to whole bytes.
+//! Hashes and checksums in C. Inputs are concatenated, most significant bit first, and padded with zero bits to whole
+//! bytes.
 
 use std::fmt::Write;
 
@@ -6,10 +7,10 @@ use super::bits::{computed, masked};
 use super::{Emitter, Unsupported};
 use crate::ir::{Expr, HashAlgorithm, SlotId, Stmt, StmtKind};
 
-/// Bytes that a CRC takes at once.
+/// Number of bytes that one CRC step takes.
 const STEP: u32 = 8;
 
-/// An input: its name in C, its width, and how many bits are before it.
+/// Hash input: C name, width and bit offset.
 struct Input {
     name: String,
     width: u16,
@@ -17,26 +18,26 @@ struct Input {
 }
 
 impl Emitter<'_> {
-    /// `to = base + hash % max`.
-    pub(super) fn hash(&mut self, to: SlotId, algorithm: HashAlgorithm, base: &Expr, inputs: &[Expr], max: &Expr) {
-        self.braced("", |this| {
-            let inputs = this.inputs(inputs);
-            this.mix(algorithm, &inputs, false);
+    /// Emits `to = base + hash % max`.
+    pub(super) fn emit_hash(&mut self, to: SlotId, algorithm: HashAlgorithm, base: &Expr, inputs: &[Expr], max: &Expr) {
+        self.write_braced("", |this| {
+            let inputs = this.declare_inputs(inputs);
+            this.emit_mix(algorithm, &inputs, false);
             let width = this.plan.program.width(to);
-            this.variable("base", base);
-            this.variable("max", max);
+            this.emit_variable("base", base);
+            this.emit_variable("max", max);
             let within = if max.ty.width() > 64 {
                 "(!max || max >> 64 ? (max ? hash : 0) : hash % (u64)max)"
             } else {
                 "(max ? hash % max : 0)"
             };
             let sum = format!("(({})base + {within})", computed(width));
-            this.assign(to, &masked(&sum, width));
+            this.emit_assign(to, &masked(&sum, width));
         });
     }
 
-    /// Makes `hash` the checksum of the inputs, and of the payload if said.
-    pub(super) fn digest_of(
+    /// Computes `hash`, the checksum of the inputs and, if requested, the payload.
+    pub(super) fn emit_checksum(
         &mut self,
         algorithm: HashAlgorithm,
         inputs: &[Expr],
@@ -47,84 +48,84 @@ impl Emitter<'_> {
             let construct = format!("{algorithm:?} over a payload");
             return Err(Unsupported { construct, why: "only csum16 goes over payloads", at: stmt.at });
         }
-        let inputs = self.inputs(inputs);
-        self.mix(algorithm, &inputs, payload);
+        let inputs = self.declare_inputs(inputs);
+        self.emit_mix(algorithm, &inputs, payload);
         Ok(())
     }
 
-    fn inputs(&mut self, exprs: &[Expr]) -> Vec<Input> {
+    fn declare_inputs(&mut self, exprs: &[Expr]) -> Vec<Input> {
         let mut first = 0;
         let mut inputs = Vec::new();
         for (i, expr) in exprs.iter().enumerate() {
             let (name, width) = (format!("in_{i}"), expr.ty.width());
-            self.variable(&name, expr);
+            self.emit_variable(&name, expr);
             inputs.push(Input { name, width, first });
             first += u32::from(width);
         }
         inputs
     }
 
-    fn mix(&mut self, algorithm: HashAlgorithm, inputs: &[Input], payload: bool) {
+    fn emit_mix(&mut self, algorithm: HashAlgorithm, inputs: &[Input], payload: bool) {
         let bits = inputs.iter().map(|input| u32::from(input.width)).sum::<u32>();
         let bytes = bits.div_ceil(8);
         match algorithm {
             HashAlgorithm::Csum16 => {
-                self.line("u64 hash = 0;");
-                self.line("");
-                // Modulo 2^16 - 1 it is the same where in a longer word a word of 16 bits stands.
+                self.write_line("u64 hash = 0;");
+                self.write_line("");
+                // Modulo 2^16 - 1 the position of a 16-bit word within a longer word makes no difference.
                 for (piece, up) in pieces(inputs, bytes.next_multiple_of(2) * 8) {
-                    self.line(&format!("hash += {piece} << {up};"));
+                    self.write_line(&format!("hash += {piece} << {up};"));
                 }
                 if payload {
                     let odd = bytes % 2;
-                    let cur = self.plan.held("cur");
-                    self.line(&format!("hash += payload_sum(xdp, {cur}, {odd});"));
+                    let cur = self.plan.packet_variable("cur");
+                    self.write_line(&format!("hash += payload_sum(xdp, {cur}, {odd});"));
                 }
-                self.line("hash = ~fold(hash) & 0xffff;");
+                self.write_line("hash = ~fold(hash) & 0xffff;");
             }
             HashAlgorithm::Xor16 => {
-                self.line("u64 hash = 0;");
-                self.line("");
+                self.write_line("u64 hash = 0;");
+                self.write_line("");
                 for (piece, up) in pieces(inputs, bytes.next_multiple_of(2) * 8) {
-                    self.line(&format!("hash ^= {piece} << {up};"));
+                    self.write_line(&format!("hash ^= {piece} << {up};"));
                 }
-                self.line("hash = (hash ^ hash >> 16 ^ hash >> 32) & 0xffff;");
+                self.write_line("hash = (hash ^ hash >> 16 ^ hash >> 32) & 0xffff;");
             }
             HashAlgorithm::Identity => {
                 let mut value = String::from("0ULL");
                 for i in 0..bytes.min(8) {
                     value = format!("({value} << 8 | {})", byte(inputs, i));
                 }
-                self.line(&format!("u64 hash = {value};"));
+                self.write_line(&format!("u64 hash = {value};"));
             }
             HashAlgorithm::Crc32 | HashAlgorithm::Crc16 => {
                 let (holder, start) = match algorithm {
                     HashAlgorithm::Crc32 => ("__u32", "0xffffffff"),
                     _ => ("__u16", "0"),
                 };
-                self.line(&format!("{holder} crc = {start};"));
-                self.line("");
+                self.write_line(&format!("{holder} crc = {start};"));
+                self.write_line("");
                 if algorithm == HashAlgorithm::Crc32 {
-                    self.crc32(inputs, bytes);
+                    self.emit_crc32(inputs, bytes);
                 } else {
                     for i in 0..bytes {
-                        self.line(&format!("crc = crc16[LOW_BYTE(crc ^ {})] ^ crc >> 8;", byte(inputs, i)));
+                        self.write_line(&format!("crc = crc16[LOW_BYTE(crc ^ {})] ^ crc >> 8;", byte(inputs, i)));
                     }
                 }
                 let turned = if algorithm == HashAlgorithm::Crc32 { "(__u32)~crc" } else { "crc" };
-                self.line(&format!("u64 hash = {turned};"));
+                self.write_line(&format!("u64 hash = {turned};"));
             }
         }
     }
 
-    /// Up to eight bytes at a time: their look-ups do not wait for one another.
-    fn crc32(&mut self, inputs: &[Input], bytes: u32) {
-        self.line("const __u32 *sums = held(&crc32_8[0][0]);");
-        self.line("");
+    /// Up to eight bytes at a time, with independent table lookups.
+    fn emit_crc32(&mut self, inputs: &[Input], bytes: u32) {
+        self.write_line("const __u32 *sums = held(&crc32_8[0][0]);");
+        self.write_line("");
         for first in (0..bytes).step_by(STEP as usize) {
             let count = STEP.min(bytes - first);
             let four: Vec<_> = (0..count.min(4)).map(|i| format!("{} << {}", byte(inputs, first + i), i * 8)).collect();
-            self.line(&format!("crc ^= {};", four.join(" | ")));
+            self.write_line(&format!("crc ^= {};", four.join(" | ")));
             let mut parts: Vec<String> = (0..count)
                 .map(|i| {
                     let of = match i {
@@ -135,18 +136,18 @@ impl Emitter<'_> {
                     format!("sums[{} + LOW_BYTE({of})]", (count - 1 - i) * 256)
                 })
                 .collect();
-            // What fewer bytes have not reached.
+            // Bytes of the state that a step shorter than four bytes leaves.
             if count < 4 {
                 parts.push(format!("crc >> {}", count * 8));
             }
-            self.line(&format!("crc = {};", parts.join(" ^ ")));
+            self.write_line(&format!("crc = {};", parts.join(" ^ ")));
         }
     }
 
-    /// Tables and functions of the algorithms that the program uses.
-    pub(super) fn hash_tables(&mut self) {
+    /// Emits the tables and functions of the algorithms that the program uses.
+    pub(super) fn emit_hash_tables(&mut self) {
         let (mut used, mut payloads) = (Vec::new(), false);
-        crate::emit::walk::statements(self.plan.program, &mut |stmt| match &stmt.kind {
+        crate::emit::visit::statements(self.plan.program, &mut |stmt| match &stmt.kind {
             StmtKind::Hash { algorithm, .. } => used.push(*algorithm),
             StmtKind::Checksum { algorithm, payload, .. } | StmtKind::Verify { algorithm, payload, .. } => {
                 used.push(*algorithm);
@@ -156,52 +157,52 @@ impl Emitter<'_> {
         });
         if used.contains(&HashAlgorithm::Crc32) {
             let table = crc_table(0xedb8_8320);
-            self.line("/* What a byte adds, and what it adds that one, two, ... more come behind. */");
-            self.line("static const __u32 crc32_8[8][256] = {{");
+            self.write_line("/* What a byte adds, and what it adds that one, two, ... more come behind. */");
+            self.write_line("static const __u32 crc32_8[8][256] = {{");
             let mut longer = table;
             for i in 0..STEP {
-                self.numbers_within(&longer);
+                self.emit_numbers(&longer);
                 longer = longer.map(|crc| crc >> 8 ^ table[(crc & 0xff) as usize]);
-                self.line(if i + 1 < STEP { "}, {" } else { "}};" });
+                self.write_line(if i + 1 < STEP { "}, {" } else { "}};" });
             }
-            self.line("");
+            self.write_line("");
         }
         if used.contains(&HashAlgorithm::Crc16) {
-            self.line("static const __u16 crc16[256] = {");
-            self.numbers(&crc_table(0xa001));
+            self.write_line("static const __u16 crc16[256] = {");
+            self.emit_number_table(&crc_table(0xa001));
         }
         if payloads {
             for line in include_str!("payload.h").lines() {
-                self.line(line);
+                self.write_line(line);
             }
-            self.line("");
+            self.write_line("");
         }
     }
 
-    fn numbers(&mut self, numbers: &[u32; 256]) {
-        self.numbers_within(numbers);
-        self.line("};");
-        self.line("");
+    fn emit_number_table(&mut self, numbers: &[u32; 256]) {
+        self.emit_numbers(numbers);
+        self.write_line("};");
+        self.write_line("");
     }
 
-    fn numbers_within(&mut self, numbers: &[u32; 256]) {
+    fn emit_numbers(&mut self, numbers: &[u32; 256]) {
         for row in numbers.chunks(8) {
             let mut line = String::from("\t");
             for number in row {
                 let _ = write!(line, "{number:#x}, ");
             }
-            self.line(line.trim_end());
+            self.write_line(line.trim_end());
         }
     }
 }
 
-/// What each byte adds to a sum of this polynomial, its bits the other way round.
+/// Lookup table of a reflected CRC polynomial.
 fn crc_table(polynomial: u32) -> [u32; 256] {
     std::array::from_fn(|byte| (0..8).fold(byte as u32, |crc, _| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 }))
 }
 
-/// All inputs in pieces of at most 32 bits, each with how far left its lowest bit is within its word of 16 bits, when
-/// zero bits fill them to `end`.
+/// Splits the inputs into pieces of at most 32 bits, each with the left shift of its lowest bit within a 16-bit word,
+/// when zero bits pad the inputs to `end`.
 fn pieces(inputs: &[Input], end: u32) -> Vec<(String, u32)> {
     let mut pieces = Vec::new();
     for Input { name, width, first } in inputs {

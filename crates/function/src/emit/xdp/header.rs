@@ -1,8 +1,9 @@
-//! Headers in C: where each begins, and its fields.
+//! Headers in C: offsets and fields.
 //!
-//! A header that only the packet can bring stays there: its fields are read and written in place, each behind a look at
-//! the packet's end, which is also the look at whether it is valid: an invalid one begins behind every end. The compiler
-//! keeps what it has looked at. Fields of a header that the program may add are held apart, and written at the end.
+//! A header that only the parser can make valid stays in the packet. Its fields are read and written in place, each
+//! after a check against the packet's end. The same check tests the validity, because an invalid header has an offset
+//! beyond any end; the C compiler removes repeated checks. Fields of a header that the program may add are held in
+//! variables and written at the end.
 
 use super::Emitter;
 use super::bits::{computed, load, store};
@@ -10,12 +11,12 @@ use super::plan::Plan;
 use crate::ir::{HeaderId, SlotId};
 
 impl Plan<'_> {
-    /// Whether a header is valid.
+    /// Validity of a header.
     pub(super) fn valid(&self, header: HeaderId) -> String {
-        format!("({} != NOWHERE)", self.off(header))
+        format!("({} != NOWHERE)", self.header_offset(header))
     }
 
-    /// The value of a slot; of a field of a header that is not valid it is 0.
+    /// Value of a slot; 0 for a field of an invalid header.
     pub(super) fn read(&self, slot: SlotId) -> String {
         let width = self.program.width(slot);
         let kind = computed(width);
@@ -25,87 +26,90 @@ impl Plan<'_> {
             return format!("({} ? ({kind}){} : 0)", self.valid(header), self.slot(slot));
         }
         let value = load("f", self.firsts[slot.0 as usize], width);
-        let (off, bytes) = (self.off(header), plan.bytes);
+        let (off, bytes) = (self.header_offset(header), plan.bytes);
         format!("({{ void *f = PLACE({off}); f + {bytes} > end ? 0 : ({kind}){value}; }})")
     }
 
-    /// The length of a header's `varbit` field, bytes.
-    pub(super) fn var(&self, header: HeaderId) -> String {
-        self.of_header(&format!("var_{}", self.headers[header.0 as usize].name))
+    /// Length of a header's `varbit` field, bytes.
+    pub(super) fn varbit_bytes(&self, header: HeaderId) -> String {
+        self.header_variable(&format!("var_{}", self.headers[header.0 as usize].name))
     }
 
-    /// The bit of `dirty` that a header has: its fields are not what is in the packet. Of more than 64 headers some have
-    /// one bit.
-    pub(super) fn dirt(header: HeaderId) -> String {
+    /// Bit of a header in `dirty`, which is set if the fields differ from the packet. With more than 64 headers, some
+    /// share a bit.
+    pub(super) fn dirty_bit(header: HeaderId) -> String {
         format!("{:#x}ULL", 1_u64 << (header.0 % 64))
     }
 
-    /// Whether no two headers have one bit of `dirty`: only then may it be cleared for one of them.
-    pub(super) fn tells_dirt(&self) -> bool {
+    /// True if no two headers share a bit of `dirty`; only then may a single header's bit be cleared.
+    pub(super) fn has_unique_dirty_bits(&self) -> bool {
         self.headers.len() <= 64
     }
 }
 
 impl Emitter<'_> {
-    /// Writes a slot; a field only if its header is valid.
-    pub(super) fn assign(&mut self, to: SlotId, value: &str) {
+    /// Emits a write of a slot; a field is written only if its header is valid.
+    pub(super) fn emit_assign(&mut self, to: SlotId, value: &str) {
         let Some(header) = self.plan.header_of(to) else {
             let line = format!("{} = {value};", self.plan.slot(to));
-            self.line(&line);
+            self.write_line(&line);
             return;
         };
         let plan = &self.plan.headers[header.0 as usize];
         let (settable, bytes) = (plan.settable, plan.bytes);
         if settable {
-            let [slot, dirty] = [self.plan.slot(to), self.plan.held("dirty")];
+            let [slot, dirty] = [self.plan.slot(to), self.plan.packet_variable("dirty")];
             let head = format!("if {}", self.plan.valid(header));
-            self.braced(&head, |this| {
-                this.line(&format!("{slot} = {value};"));
-                this.line(&format!("{dirty} |= {};", Plan::dirt(header)));
+            self.write_braced(&head, |this| {
+                this.write_line(&format!("{slot} = {value};"));
+                this.write_line(&format!("{dirty} |= {};", Plan::dirty_bit(header)));
             });
             return;
         }
-        let (off, first, width) = (self.plan.off(header), self.plan.firsts[to.0 as usize], self.plan.program.width(to));
-        self.braced("", |this| {
-            this.line(&format!("{} field = {value};", computed(width)));
-            this.line(&format!("void *f = PLACE({off});"));
-            this.line("");
-            this.braced(&format!("if (f + {bytes} <= end)"), |this| this.all(&store("f", first, width, "field")));
+        let (off, first, width) =
+            (self.plan.header_offset(header), self.plan.firsts[to.0 as usize], self.plan.program.width(to));
+        self.write_braced("", |this| {
+            this.write_line(&format!("{} field = {value};", computed(width)));
+            this.write_line(&format!("void *f = PLACE({off});"));
+            this.write_line("");
+            this.write_braced(&format!("if (f + {bytes} <= end)"), |this| {
+                this.write_lines(&store("f", first, width, "field"))
+            });
         });
     }
 
-    pub(super) fn set_valid(&mut self, header: HeaderId) {
-        let off = self.plan.off(header);
-        let fields = self.zeroed(header);
+    pub(super) fn emit_set_valid(&mut self, header: HeaderId) {
+        let off = self.plan.header_offset(header);
+        let fields = self.zero_statements(header);
         let ordered = self.plan.ordered;
-        self.braced(&format!("if ({off} == NOWHERE)"), |this| {
-            this.line(&format!("{off} = FRESH;"));
+        self.write_braced(&format!("if ({off} == NOWHERE)"), |this| {
+            this.write_line(&format!("{off} = FRESH;"));
             if this.has_varbit(header) {
-                let line = format!("{} = 0;", this.plan.var(header));
-                this.line(&line);
+                let line = format!("{} = 0;", this.plan.varbit_bytes(header));
+                this.write_line(&line);
             }
-            this.all(&fields);
+            this.write_lines(&fields);
             if ordered {
-                let line = format!("{} = 1;", this.plan.held("moved"));
-                this.line(&line);
+                let line = format!("{} = 1;", this.plan.packet_variable("moved"));
+                this.write_line(&line);
             }
         });
     }
 
-    pub(super) fn set_invalid(&mut self, header: HeaderId) {
+    pub(super) fn emit_set_invalid(&mut self, header: HeaderId) {
         if self.parsing && self.plan.idle.contains(&(self.state, header)) {
             return;
         }
-        let off = self.plan.off(header);
+        let off = self.plan.header_offset(header);
         if self.plan.ordered {
-            let moved = self.plan.held("moved");
-            self.line(&format!("{moved} |= {off} != NOWHERE;"));
+            let moved = self.plan.packet_variable("moved");
+            self.write_line(&format!("{moved} |= {off} != NOWHERE;"));
         }
-        self.line(&format!("{off} = NOWHERE;"));
+        self.write_line(&format!("{off} = NOWHERE;"));
     }
 
-    /// A header that was not there has zeros.
-    fn zeroed(&self, header: HeaderId) -> Vec<String> {
+    /// Statements that zero the fields of a new header.
+    fn zero_statements(&self, header: HeaderId) -> Vec<String> {
         let apart = &self.plan.headers[header.0 as usize].apart;
         apart.iter().map(|(slot, _)| format!("{} = 0;", self.plan.slot(*slot))).collect()
     }

@@ -1,116 +1,116 @@
-//! Where the maps of an emitted program hold what: the emitter writes structures by it, the loader keys and values.
+//! Memory layout of an emitted program's maps, for the emitter's C structures and the loader's keys and values.
 //!
-//! Fields stand by size, the largest first, so that each is aligned and nothing lies between them; numbers are in the
-//! machine's byte order but for what a trie matches.
+//! Fields are ordered by size, largest first, so that each is aligned without padding. Numbers are in host byte order,
+//! except for the keys of a trie.
 
 use crate::ir::{ActionId, Match, MatchKind, Program, StmtKind, Table, Ty};
 
-/// Where all maps hold what.
+/// Layout of all maps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Layout {
-    /// By [`crate::ir::TableId`].
-    pub tables: Vec<TableLayout>,
-    /// By [`crate::ir::RegisterId`].
-    pub registers: Vec<RegisterLayout>,
-    /// By [`crate::ir::CounterId`]: the names of their maps.
+pub struct MapLayouts {
+    /// Tables, by [`crate::ir::TableId`].
+    pub tables: Vec<TableMapLayout>,
+    /// Registers, by [`crate::ir::RegisterId`].
+    pub registers: Vec<RegisterMapLayout>,
+    /// Map names of counters, by [`crate::ir::CounterId`].
     pub counters: Vec<String>,
-    /// Kinds of digests, as records number them.
+    /// Kinds of digests, by their number in records.
     pub digests: Vec<DigestLayout>,
 }
 
-/// Bytes of something in a structure.
+/// Byte range of a field in a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The first one.
+pub struct FieldPlace {
+    /// Offset.
     pub at: usize,
-    /// How many: 1, 2, 4, 8 or 16.
+    /// Size: 1, 2, 4, 8 or 16.
     pub bytes: usize,
 }
 
-/// The map of a table.
+/// Map of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableLayout {
-    /// Its name.
+pub struct TableMapLayout {
+    /// Name of the map.
     pub map: String,
-    /// What it is looked up by; `None` for a table without keys, which has no map.
-    pub key: Option<KeyLayout>,
-    /// Of a value: the action's place in the table's list (32 bits), then its arguments.
+    /// Key; `None` for a table without keys, which has no map.
+    pub key: Option<MapKeyLayout>,
+    /// Size of a value: the action's index in the table's list (32 bits), then its arguments.
     pub value_bytes: usize,
-    /// By place in the table's list: the action, and where its arguments are.
-    pub actions: Vec<(ActionId, Vec<Place>)>,
+    /// Actions in the order of the table's list, with the places of their arguments.
+    pub actions: Vec<(ActionId, Vec<FieldPlace>)>,
 }
 
-/// The key of a map.
+/// Key of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyLayout {
-    /// Of a hash table.
+pub enum MapKeyLayout {
+    /// Key of a hash table.
     Exact {
-        /// Of all of it; what no field has is 0.
+        /// Size of the key; bytes outside of the fields are 0.
         bytes: usize,
-        /// By key of the table.
-        fields: Vec<Place>,
+        /// Fields, by key of the table.
+        fields: Vec<FieldPlace>,
     },
-    /// Of a trie: how many bits count (32 bits), then the keys, highest bits first, the one with a prefix last.
+    /// Key of a trie: prefix length (32 bits), then the table's keys, highest bits first, the prefix key last.
     Lpm {
-        /// Of what is matched.
+        /// Size of the matched bytes.
         bytes: usize,
-        /// By key of the table: where, in bytes behind the length, and its width in bits.
+        /// Offset behind the prefix length in bytes, and width in bits, by key of the table.
         fields: Vec<(usize, u16)>,
-        /// Which one has a prefix.
+        /// Index of the prefix key.
         lpm: usize,
     },
 }
 
-/// The map of a register array.
+/// Map of a register array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegisterLayout {
-    /// Its name.
+pub struct RegisterMapLayout {
+    /// Name of the map.
     pub map: String,
-    /// Of a cell: 4, 8 or 16; bits above the width mean nothing.
+    /// Size of a cell: 4, 8 or 16 bytes; bits above the width are undefined.
     pub bytes: usize,
-    /// Of a value, bits.
+    /// Width of a value, bits.
     pub width: u16,
 }
 
-/// A kind of digest: its number (32 bits), 4 bytes of nothing, then its values.
+/// Digest record: number of the kind (32 bits), 4 bytes of padding, then the values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DigestLayout {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Of the record.
+    /// Size of the record.
     pub bytes: usize,
-    /// Of its values.
-    pub values: Vec<Place>,
+    /// Places of the values.
+    pub values: Vec<FieldPlace>,
 }
 
-/// Bytes that hold a value of this width.
+/// Storage size for a value of this width.
 pub(super) fn bytes_of(width: u16) -> usize {
     usize::from(width.div_ceil(8)).next_power_of_two()
 }
 
-/// Places for values of these widths, from `at` on, which is a multiple of 8; and the byte behind them.
-fn places(at: usize, widths: &[u16]) -> (Vec<Place>, usize) {
+/// Places of values of these widths from offset `at`, a multiple of 8; and the end offset.
+fn places(at: usize, widths: &[u16]) -> (Vec<FieldPlace>, usize) {
     let mut order: Vec<usize> = (0..widths.len()).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(bytes_of(widths[*i])), *i));
-    let (mut places, mut at) = (vec![Place { at: 0, bytes: 0 }; widths.len()], at);
+    let (mut places, mut at) = (vec![FieldPlace { at: 0, bytes: 0 }; widths.len()], at);
     for i in order {
         let bytes = bytes_of(widths[i]);
-        places[i] = Place { at, bytes };
+        places[i] = FieldPlace { at, bytes };
         at += bytes;
     }
     (places, at)
 }
 
-impl TableLayout {
+impl TableMapLayout {
     pub(super) fn of(program: &Program, table: &Table, map: String) -> Self {
         let widths: Vec<u16> = table.keys.iter().map(|key| key.expr.ty.width()).collect();
         let key = match table.keys.iter().position(|key| key.kind == MatchKind::Lpm) {
             _ if table.keys.is_empty() => None,
             None => {
                 let (fields, end) = places(0, &widths);
-                // In whole words: the kernel's hash function is faster so.
+                // Whole words, since the kernel's hash function is faster on them.
                 let word = if fields.iter().any(|field| field.bytes >= 8) { 8 } else { 4 };
-                Some(KeyLayout::Exact { bytes: end.next_multiple_of(word), fields })
+                Some(MapKeyLayout::Exact { bytes: end.next_multiple_of(word), fields })
             }
             Some(lpm) => {
                 let (mut at, mut fields) = (0, vec![(0, 0); widths.len()]);
@@ -118,7 +118,7 @@ impl TableLayout {
                     fields[i] = (at, widths[i]);
                     at += usize::from(widths[i].div_ceil(8));
                 }
-                Some(KeyLayout::Lpm { bytes: at, fields, lpm })
+                Some(MapKeyLayout::Lpm { bytes: at, fields, lpm })
             }
         };
         let args = |id: &ActionId| {
@@ -127,30 +127,30 @@ impl TableLayout {
             let (places, end) = places(8, &widths);
             ((*id, places), end)
         };
-        // What runs on a miss may be in no entry.
+        // The default action need not be in the table's list.
         let default = (!table.actions.contains(&table.default.0)).then_some(&table.default.0);
         let (actions, ends): (Vec<_>, Vec<_>) = table.actions.iter().chain(default).map(args).unzip();
         let value_bytes = ends.into_iter().max().unwrap_or(8).max(16).next_multiple_of(8);
         Self { map, key, value_bytes, actions }
     }
 
-    /// What the map is updated by for an entry with these keys; `None` for a table without keys.
+    /// Map key of an entry; `None` for a table without keys.
     #[must_use]
     pub fn key(&self, keys: &[Match]) -> Option<Vec<u8>> {
         match self.key.as_ref()? {
-            KeyLayout::Exact { bytes, fields } => {
+            MapKeyLayout::Exact { bytes, fields } => {
                 let mut key = vec![0; *bytes];
                 fields.iter().zip(keys).for_each(|(place, of)| put(&mut key, *place, of.value));
                 Some(key)
             }
-            KeyLayout::Lpm { bytes, fields, lpm } => {
+            MapKeyLayout::Lpm { bytes, fields, lpm } => {
                 let mut key = vec![0; 4 + bytes];
                 let before = (bytes - usize::from(fields[*lpm].1.div_ceil(8))) * 8;
                 let length = before as u32 + u32::from(keys.get(*lpm)?.prefix_bits);
                 key[..4].copy_from_slice(&length.to_ne_bytes());
                 for (i, (&(at, width), of)) in fields.iter().zip(keys).enumerate() {
                     let bytes = usize::from(width.div_ceil(8));
-                    // The prefix begins at the highest bit of a byte; others end with the lowest of one.
+                    // The prefix key begins at the high bit of a byte, other keys end at the low bit of one.
                     let spare = if i == *lpm { bytes as u16 * 8 - width } else { 0 };
                     let value = (of.value << spare).to_be_bytes();
                     key[4 + at..4 + at + bytes].copy_from_slice(&value[16 - bytes..]);
@@ -160,7 +160,7 @@ impl TableLayout {
         }
     }
 
-    /// The value of an entry that does this; `None` if the table does not list the action.
+    /// Map value of an entry; `None` if the table does not list the action.
     #[must_use]
     pub fn value(&self, action: ActionId, args: &[u128]) -> Option<Vec<u8>> {
         let index = self.actions.iter().position(|(id, _)| *id == action)?;
@@ -171,38 +171,39 @@ impl TableLayout {
     }
 }
 
-impl RegisterLayout {
+impl RegisterMapLayout {
     pub(super) fn of(map: String, ty: Ty) -> Self {
         Self { map, bytes: bytes_of(ty.width()).max(4), width: ty.width() }
     }
 
-    /// A cell that holds this value.
+    /// Cell with this value.
     #[must_use]
     pub fn cell(&self, value: u128) -> Vec<u8> {
         let mut cell = vec![0; self.bytes];
-        put(&mut cell, Place { at: 0, bytes: self.bytes }, value & mask(self.width));
+        put(&mut cell, FieldPlace { at: 0, bytes: self.bytes }, value & mask(self.width));
         cell
     }
 
-    /// The value in a cell.
+    /// Value of a cell.
     #[must_use]
     pub fn value(&self, cell: &[u8]) -> Option<u128> {
-        Some(get(cell, Place { at: 0, bytes: self.bytes })? & mask(self.width))
+        Some(get(cell, FieldPlace { at: 0, bytes: self.bytes })? & mask(self.width))
     }
 }
 
 impl DigestLayout {
-    /// The values of a record; `None` if it is too short.
+    /// Values of a record; `None` if the record is too short.
     #[must_use]
     pub fn values(&self, record: &[u8]) -> Option<Vec<u128>> {
         self.values.iter().map(|place| get(record, *place)).collect()
     }
 }
 
-/// Kinds of digests of a program, in the order of their first statement; two of one name and other values are two.
+/// Digest kinds of a program, in the order of their first statement. Digests of one name with different values are
+/// different kinds.
 pub(super) fn digests(program: &Program) -> Vec<DigestLayout> {
     let mut found: Vec<DigestLayout> = Vec::new();
-    crate::emit::walk::statements(program, &mut |stmt| {
+    crate::emit::visit::statements(program, &mut |stmt| {
         if let StmtKind::Digest { name, values } = &stmt.kind {
             let layout = DigestLayout::of(name, &values.iter().map(|value| value.ty.width()).collect::<Vec<_>>());
             if !found.contains(&layout) {
@@ -220,12 +221,12 @@ impl DigestLayout {
     }
 }
 
-/// The lowest bits set, so many.
+/// Mask of the lowest bits.
 pub(super) fn mask(width: u16) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-fn put(bytes: &mut [u8], place: Place, value: u128) {
+fn put(bytes: &mut [u8], place: FieldPlace, value: u128) {
     let of = &mut bytes[place.at..place.at + place.bytes];
     match place.bytes {
         1 => of.copy_from_slice(&(value as u8).to_ne_bytes()),
@@ -236,7 +237,7 @@ fn put(bytes: &mut [u8], place: Place, value: u128) {
     }
 }
 
-fn get(bytes: &[u8], place: Place) -> Option<u128> {
+fn get(bytes: &[u8], place: FieldPlace) -> Option<u128> {
     let of = bytes.get(place.at..place.at + place.bytes)?;
     Some(match place.bytes {
         1 => u128::from(of[0]),
@@ -252,10 +253,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trie_matches_the_highest_bits_first() {
-        let layout = TableLayout {
+    fn trie_key_has_high_bits_first() {
+        let layout = TableMapLayout {
             map: "t".into(),
-            key: Some(KeyLayout::Lpm { bytes: 5, fields: vec![(2, 20), (0, 12)], lpm: 0 }),
+            key: Some(MapKeyLayout::Lpm { bytes: 5, fields: vec![(2, 20), (0, 12)], lpm: 0 }),
             value_bytes: 8,
             actions: Vec::new(),
         };
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_aligned_and_without_gaps() {
+    fn map_fields_are_aligned_without_gaps() {
         let (places, end) = places(8, &[1, 48, 9, 32, 128]);
         assert_eq!(places.iter().map(|place| place.at).collect::<Vec<_>>(), [38, 24, 36, 32, 8]);
         assert_eq!(end, 39);

@@ -1,16 +1,16 @@
-//! C for the kernel: a program as one function that XDP runs on each packet.
+//! XDP emitter: a program as one C function that the kernel runs on each packet.
 //!
 //! ```text
-//! ir::Program ─► plan (names, fields that matter, whether headers move) ─► parser ─► statements ─► deparser ─► C
-//!                  └─► layout: what the maps hold, for the loader                              └─► which line is what
+//! ir::Program ─► plan (names, fields in use, fixed headers) ─► parser ─► statements ─► deparser ─► C
+//!                  └─► layout: contents of the maps, for the loader              └─► origins of the lines
 //! ```
 //!
-//! States of the parser are labels, slots are variables, tables are maps. Fields are read and written where they lie in the
-//! packet (`header`); only if headers' places change are they all written anew. What XDP can't do
-//! is refused by its name ([`unsupported`]): then the whole program runs in user space. Handing over single packets would
-//! not be right: its tables and registers are in one place, and packets would overtake each other.
+//! States of the parser become labels, slots variables, and tables maps. Fields are read and written in place in the
+//! packet (`header`); headers are rewritten only if their offsets change. Constructs that XDP lacks are refused by
+//! name ([`unsupported`]), and the whole program then runs in user space. Single packets cannot be handed over to user
+//! space: tables and registers exist only once, and packets would be reordered.
 //!
-//! For `clang -O2 -g -target bpf -mcpu=v3`.
+//! Compiler command: `clang -O2 -g -target bpf -mcpu=v3`.
 
 mod bits;
 mod deparser;
@@ -28,7 +28,7 @@ mod table;
 mod unsupported;
 mod values;
 
-pub use layout::{DigestLayout, KeyLayout, Layout, Place, RegisterLayout, TableLayout};
+pub use layout::{DigestLayout, FieldPlace, MapKeyLayout, MapLayouts, RegisterMapLayout, TableMapLayout};
 pub(crate) use order::idle;
 pub use unsupported::{Unsupported, unsupported};
 
@@ -37,82 +37,83 @@ use std::fmt::Write;
 use crate::ir::{Program, Span, Standard, StmtKind};
 use plan::Plan;
 
-/// Where a packet's values are held.
+/// Storage of a packet's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Storage {
-    /// In variables: the compiler puts them in registers and on a stack of 512 bytes.
+    /// Variables, in registers and on the stack of 512 bytes.
     #[default]
     Locals,
-    /// Where headers begin, and the fields of those that the program may add, in a map, one of each processor; all else in
+    /// Header offsets and fields of headers that the program may add in a per-processor map, all other values in
     /// variables.
     Headers,
-    /// All in the map: for programs with more values than the stack takes, or more ways than the verifier goes.
+    /// All values in the map: for programs with more values than the stack holds, or more paths than the verifier
+    /// explores.
     Scratch,
 }
 
 impl Storage {
-    /// What suits a program: variables, if they are so few that they are likely to fit, and so few ways lead through it
-    /// that the verifier can go each by itself. It sees what a variable holds, not what a map does. Where that is in
-    /// doubt, only the kernel knows whether [`Storage::Headers`] will do.
+    /// Initial choice for a program: variables if they are likely to fit, and if the verifier can explore each path
+    /// separately. The verifier tracks the values of variables, but not those of maps. In doubtful cases only a load
+    /// into the kernel shows whether [`Storage::Headers`] suffices.
     #[must_use]
     pub fn of(program: &Program) -> Self {
-        /// Of 64, with room for keys.
+        /// Number of 8-byte words, of 64, that leaves room for keys.
         const WORDS: usize = 40;
         const BRANCHES: usize = 8;
         let words = program.slots.len() + 3 * program.headers.len();
         let mut branches = 0;
-        crate::emit::walk::statements(program, &mut |stmt| {
+        crate::emit::visit::statements(program, &mut |stmt| {
             let branch = matches!(
                 stmt.kind,
                 StmtKind::If { .. } | StmtKind::Apply { .. } | StmtKind::SetValid { .. } | StmtKind::Verify { .. }
             );
             branches += usize::from(branch);
         });
-        // Of a loop the verifier sees an end if nothing changes in it that it follows.
+        // The verifier accepts a loop if no tracked value changes in it.
         if plan::loops(program) {
             return Self::Scratch;
         }
         if words <= WORDS && branches <= BRANCHES { Self::Locals } else { Self::Headers }
     }
 
-    /// What to try next if compiler or verifier refuse it.
+    /// Next choice if the compiler or the verifier refuses the program.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         (self != Self::Scratch).then_some(Self::Scratch)
     }
 }
 
-/// How a program is emitted.
+/// Options of the emitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
-    /// Where values are held.
+pub struct EmitOptions {
+    /// Storage of a packet's values.
     pub storage: Storage,
 }
 
-/// A program in C.
+/// Program in C.
 #[derive(Debug, Clone)]
 pub struct Emitted {
-    /// The file.
+    /// C source.
     pub text: String,
-    /// What its maps hold.
-    pub layout: Layout,
-    /// What its lines are, by their first one.
+    /// Layout of the maps.
+    pub layout: MapLayouts,
+    /// Source constructs of the lines, by their first line.
     pub origins: Vec<Origin>,
 }
 
-/// What a part of the text was made from.
+/// Source construct of a part of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Its first line, counted from 1.
+    /// First line, from 1.
     pub line: u32,
-    /// The construct: `table pre.nat_out`, `state parse_ipv4`.
+    /// Construct: `table pre.nat_out`, `state parse_ipv4`.
     pub what: String,
-    /// Where it stands in the source.
+    /// Source position.
     pub at: Span,
 }
 
 impl Emitted {
-    /// What a line of the text was made from.
+    /// Source construct of a line.
     #[must_use]
     pub fn origin(&self, line: u32) -> Option<&Origin> {
         let after = self.origins.partition_point(|origin| origin.line <= line);
@@ -120,11 +121,11 @@ impl Emitted {
     }
 }
 
-/// Writes a program in C.
+/// Emits a program in C.
 ///
 /// # Errors
-/// The first of what [`unsupported`] lists.
-pub fn emit(program: &Program, options: Options) -> Result<Emitted, Unsupported> {
+/// The first construct that [`unsupported`] lists.
+pub fn emit(program: &Program, options: EmitOptions) -> Result<Emitted, Unsupported> {
     if let Some(first) = unsupported(program).into_iter().next() {
         return Err(first);
     }
@@ -143,38 +144,38 @@ pub fn emit(program: &Program, options: Options) -> Result<Emitted, Unsupported>
         actions: Vec::new(),
         origins: Vec::new(),
     };
-    emitter.file()?;
+    emitter.emit_file()?;
     Ok(Emitted { text: emitter.text, layout: emitter.plan.layout, origins: emitter.origins })
 }
 
-/// Writes the file, line by line.
+/// Writer of the C text.
 struct Emitter<'a> {
     plan: Plan<'a>,
     text: String,
     lines: u32,
     depth: usize,
-    /// The parser's state that is being written.
+    /// Current parser state.
     state: u32,
-    /// Whether it is one.
+    /// True within a parser state.
     parsing: bool,
-    /// Cells that are looked up once for two statements.
-    shared: Vec<memory::Shared>,
-    /// Labels so far: they are numbered.
+    /// Cells with a single lookup for two statements.
+    shared: Vec<memory::SharedCell>,
+    /// Number of labels so far.
     labels: u32,
-    /// Where `return` goes, of the bodies around: label, and whether anything goes there.
+    /// Targets of `return` in the enclosing bodies: label, and whether it is used.
     returns: Vec<(u32, bool)>,
-    /// Where `exit` goes.
+    /// Target of `exit`.
     exit: &'static str,
-    /// Actions around, by number.
+    /// Numbers of the enclosing actions.
     actions: Vec<u32>,
     origins: Vec<Origin>,
 }
 
 impl Emitter<'_> {
-    /// Adds a line, indented.
-    fn line(&mut self, text: &str) {
+    /// Adds an indented line.
+    fn write_line(&mut self, text: &str) {
         if !text.is_empty() {
-            // A label stands further out.
+            // Labels are indented less.
             let depth =
                 if text.ends_with(':') || text.ends_with(":;") { self.depth.saturating_sub(1) } else { self.depth };
             (0..depth).for_each(|_| self.text.push('\t'));
@@ -184,81 +185,81 @@ impl Emitter<'_> {
         self.lines += 1;
     }
 
-    fn all(&mut self, lines: &[String]) {
-        lines.iter().for_each(|line| self.line(line));
+    fn write_lines(&mut self, lines: &[String]) {
+        lines.iter().for_each(|line| self.write_line(line));
     }
 
-    /// `head {` … `}`.
-    fn braced<T>(&mut self, head: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
-        self.line(&if head.is_empty() { "{".to_owned() } else { format!("{head} {{") });
+    /// Emits `head {` … `}`.
+    fn write_braced<T>(&mut self, head: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
+        self.write_line(&if head.is_empty() { "{".to_owned() } else { format!("{head} {{") });
         self.depth += 1;
         let done = inside(self);
         self.depth -= 1;
-        self.line("}");
+        self.write_line("}");
         done
     }
 
-    /// What follows is made from this.
-    fn construct(&mut self, what: impl Into<String>, at: Span) {
+    /// Begins the text of a source construct.
+    fn begin_construct(&mut self, what: impl Into<String>, at: Span) {
         self.origins.push(Origin { line: self.lines + 1, what: what.into(), at });
     }
 
-    fn file(&mut self) -> Result<(), Unsupported> {
+    fn emit_file(&mut self) -> Result<(), Unsupported> {
         let name = self.plan.program.name.clone();
-        self.line("// SPDX-License-Identifier: Apache-2.0");
-        self.line(&format!("/* Function {name}, for XDP. Made by pathcall; not to be edited. */"));
+        self.write_line("// SPDX-License-Identifier: Apache-2.0");
+        self.write_line(&format!("/* Function {name}, for XDP. Made by pathcall; not to be edited. */"));
         if self.plan.options.storage == Storage::Scratch {
-            self.line("#define KEEP_NO_PLACE");
+            self.write_line("#define KEEP_NO_PLACE");
         }
         for line in include_str!("prelude.h").lines() {
-            self.line(line);
+            self.write_line(line);
         }
-        if self.plan.loops() {
-            include_str!("loops.h").lines().for_each(|line| self.line(line));
+        if self.plan.has_parser_cycle() {
+            include_str!("loops.h").lines().for_each(|line| self.write_line(line));
         }
-        self.line("");
-        self.hash_tables();
-        self.maps();
-        self.line("SEC(\"xdp\")");
-        self.line("int function(struct xdp_md *xdp)");
-        self.braced("", Self::function)?;
-        self.line("");
-        self.line("char LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";");
+        self.write_line("");
+        self.emit_hash_tables();
+        self.emit_maps();
+        self.write_line("SEC(\"xdp\")");
+        self.write_line("int function(struct xdp_md *xdp)");
+        self.write_braced("", Self::emit_function)?;
+        self.write_line("");
+        self.write_line("char LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";");
         Ok(())
     }
 
-    fn function(&mut self) -> Result<(), Unsupported> {
-        self.construct("the program's beginning", Span::default());
-        self.variables();
-        self.begin();
-        self.parser()?;
+    fn emit_function(&mut self) -> Result<(), Unsupported> {
+        self.begin_construct("the program's beginning", Span::default());
+        self.emit_variables();
+        self.emit_initial_values();
+        self.emit_parser()?;
         let program = self.plan.program;
         self.exit = "verified";
-        self.construct("verify", Span::default());
-        self.block(&program.verify)?;
-        self.line("verified:;");
+        self.begin_construct("verify", Span::default());
+        self.emit_block(&program.verify)?;
+        self.write_line("verified:;");
         self.exit = "ingress_done";
-        self.construct("ingress", Span::default());
-        self.block(&program.ingress)?;
-        self.line("ingress_done:;");
-        self.enter_egress();
+        self.begin_construct("ingress", Span::default());
+        self.emit_block(&program.ingress)?;
+        self.write_line("ingress_done:;");
+        self.emit_enter_egress();
         self.exit = "egress_done";
-        self.construct("egress", Span::default());
-        self.block(&program.egress)?;
-        self.line("egress_done:;");
-        self.dropped();
+        self.begin_construct("egress", Span::default());
+        self.emit_block(&program.egress)?;
+        self.write_line("egress_done:;");
+        self.emit_drop();
         self.exit = "computed";
-        self.construct("compute", Span::default());
-        self.block(&program.compute)?;
-        self.line("computed:;");
-        self.deparser();
+        self.begin_construct("compute", Span::default());
+        self.emit_block(&program.compute)?;
+        self.write_line("computed:;");
+        self.emit_deparser();
         Ok(())
     }
 
-    /// What is known of the packet before it is looked at.
-    fn begin(&mut self) {
-        self.line("if (came == NO_PORT)");
-        self.line("\treturn lose(NO_WAY_IN);");
+    /// Emits the initial values of a packet.
+    fn emit_initial_values(&mut self) {
+        self.write_line("if (came == NO_PORT)");
+        self.write_line("\treturn lose(NO_WAY_IN);");
         let standard = [
             (Standard::IngressPort, "came & 0x1ff"),
             (Standard::PacketLength, "length"),
@@ -266,51 +267,51 @@ impl Emitter<'_> {
             (Standard::InstanceType, "turn ? 4 : 0"),
         ];
         for (which, value) in standard {
-            // Nothing else makes a packet anything but itself here.
+            // `instance_type` is constant unless the program recirculates.
             if which == Standard::InstanceType && !self.plan.recirculates {
                 continue;
             }
             if let Some(slot) = self.plan.standard(which).filter(|slot| self.plan.is_read(*slot)) {
                 let slot = self.plan.slot(slot);
-                self.line(&format!("{slot} = {value};"));
+                self.write_line(&format!("{slot} = {value};"));
             }
         }
     }
 
-    /// Between the ingress and the egress.
-    fn enter_egress(&mut self) {
-        self.dropped();
+    /// Emits the transition from ingress to egress.
+    fn emit_enter_egress(&mut self) {
+        self.emit_drop();
         let spec = self.plan.standard(Standard::EgressSpec).map(|slot| self.plan.slot(slot));
         if let Some(port) = self.plan.standard(Standard::EgressPort) {
             let line = format!("{} = {};", self.plan.slot(port), spec.as_deref().unwrap_or("0"));
-            self.line(&line);
+            self.write_line(&line);
         }
-        let out = format!("{} = {};", self.plan.held("out"), spec.as_deref().unwrap_or("0"));
-        self.line(&out);
+        let out = format!("{} = {};", self.plan.packet_variable("out"), spec.as_deref().unwrap_or("0"));
+        self.write_line(&out);
     }
 
-    /// Ends a packet that the program has marked.
-    fn dropped(&mut self) {
+    /// Emits the drop of a marked packet.
+    fn emit_drop(&mut self) {
         if let Some(spec) = self.plan.standard(Standard::EgressSpec) {
             let line = format!("if ({} == {})", self.plan.slot(spec), crate::ir::DROP_PORT);
-            self.line(&line);
-            self.line("\treturn lose(DROPPED);");
+            self.write_line(&line);
+            self.write_line("\treturn lose(DROPPED);");
         }
     }
 
-    /// A number for a label.
-    fn label(&mut self) -> u32 {
+    /// New label number.
+    fn new_label(&mut self) -> u32 {
         self.labels += 1;
         self.labels
     }
 
-    /// The statement for an error in a parser: it is over.
-    fn fail(&mut self, condition: &str, error: u16) {
+    /// Emits a parser error under a condition.
+    fn emit_parser_error(&mut self, condition: &str, error: u16) {
         let mut line = String::new();
         let _ = write!(line, "if ({condition}) {{");
-        self.line(&line);
-        self.line(&format!("\terror = {error};"));
-        self.line("\tgoto parsed;");
-        self.line("}");
+        self.write_line(&line);
+        self.write_line(&format!("\terror = {error};"));
+        self.write_line("\tgoto parsed;");
+        self.write_line("}");
     }
 }

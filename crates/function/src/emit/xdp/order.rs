@@ -1,12 +1,13 @@
-//! In which order parsers take headers, and which of them can be valid where.
+//! Order in which parsers extract headers, and the headers that can be valid in each state.
 
 use std::collections::HashSet;
 
 use super::plan::targets;
-use crate::emit::walk;
+use crate::emit::visit;
 use crate::ir::{HeaderId, Program, StateId, StmtKind};
 
-/// Where a parser makes a header invalid that no way to there has taken or made valid: nothing happens.
+/// (state, header) pairs where a parser invalidates a header that cannot be valid there; these statements have no
+/// effect.
 pub(crate) fn idle(program: &Program) -> HashSet<(u32, HeaderId)> {
     let states = &program.parser.states;
     let mut before = vec![HashSet::<HeaderId>::new(); states.len()];
@@ -28,7 +29,7 @@ pub(crate) fn idle(program: &Program) -> HashSet<(u32, HeaderId)> {
     }
     let mut idle = HashSet::new();
     for (at, state) in states.iter().enumerate() {
-        walk::block(&state.body, &mut |stmt| {
+        visit::block(&state.body, &mut |stmt| {
             let StmtKind::SetValid { header, valid: false } = stmt.kind else { return };
             if !before[at].contains(&header) && !made[at].contains(&header) {
                 idle.insert((at as u32, header));
@@ -41,7 +42,7 @@ pub(crate) fn idle(program: &Program) -> HashSet<(u32, HeaderId)> {
 /// Headers that a state's statements may make valid.
 fn made(body: &crate::ir::Block) -> HashSet<HeaderId> {
     let mut made = HashSet::new();
-    walk::block(body, &mut |stmt| {
+    visit::block(body, &mut |stmt| {
         if let StmtKind::Extract { header, .. } | StmtKind::SetValid { header, valid: true } = stmt.kind {
             made.insert(header);
         }
@@ -49,12 +50,12 @@ fn made(body: &crate::ir::Block) -> HashSet<HeaderId> {
     made
 }
 
-/// Whether each way through a parser that does not go round takes headers in the order in which they leave, with nothing
-/// between them, and nothing there makes them valid or not.
+/// True if each acyclic path through the parser extracts the headers in the deparser's order and contiguously, and
+/// makes none valid or invalid otherwise.
 pub(super) fn keeps(program: &Program, idle: &HashSet<(u32, HeaderId)>) -> bool {
     let mut moves = false;
     for (at, state) in program.parser.states.iter().enumerate() {
-        walk::block(&state.body, &mut |stmt| {
+        visit::block(&state.body, &mut |stmt| {
             moves |= match stmt.kind {
                 StmtKind::SetValid { header, .. } => !idle.contains(&(at as u32, header)),
                 StmtKind::Advance(_) => true,
@@ -65,18 +66,18 @@ pub(super) fn keeps(program: &Program, idle: &HashSet<(u32, HeaderId)>) -> bool 
     !moves && (program.parser.states.is_empty() || in_order(program, StateId(0), 0, &mut HashSet::new()))
 }
 
-/// From a state on, where the next header may be at `least` in the deparser's list.
+/// Checks the paths from a state on; `least` is the lowest index of the next header in the deparser's list.
 fn in_order(program: &Program, state: StateId, least: usize, seen: &mut HashSet<(u32, usize)>) -> bool {
     if !seen.insert((state.0, least)) {
         return true;
     }
     let of = &program.parser.states[state.0 as usize];
     let (mut least, mut holds) = (least, true);
-    walk::block(&of.body, &mut |stmt| {
+    visit::block(&of.body, &mut |stmt| {
         let StmtKind::Extract { header, .. } = stmt.kind else { return };
         let deparser = &program.deparser;
         match deparser.iter().skip(least).position(|id| *id == header) {
-            // Twice in the list: it would leave twice.
+            // A header that is listed twice is emitted twice.
             Some(at) if deparser.iter().filter(|id| **id == header).count() == 1 => least += at + 1,
             _ => holds = false,
         }

@@ -1,14 +1,14 @@
-//! What the emitter finds out about a program before it writes a line: names in C, which fields have to be looked at,
-//! which may change, and whether headers leave as they came.
+//! Analysis of a program before emission: C names, fields in use, fields that may change, and whether headers keep
+//! their offsets.
 
 use std::collections::HashSet;
 
-use super::layout::{self, Layout, RegisterLayout, TableLayout};
-use super::{Options, Storage, order};
-use crate::emit::walk;
+use super::layout::{self, MapLayouts, RegisterMapLayout, TableMapLayout};
+use super::{EmitOptions, Storage, order};
+use crate::emit::visit;
 use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, StateId, StmtKind, Transition};
 
-/// Words that no slot may be called by: C's, and those of the emitted program itself.
+/// C keywords, and names of the emitted program.
 const TAKEN: &[&str] = &[
     "asm", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
     "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
@@ -20,65 +20,67 @@ const TAKEN: &[&str] = &[
     "crc32_8", "sums", "f", "turn", "dirty", "moved", "nought", "none",
 ];
 
-/// What is known of a header.
+/// Properties of a header.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeaderPlan {
-    /// Its name in C.
+    /// Name in C.
     pub(super) name: String,
-    /// Of its fields of fixed width.
+    /// Size of the fixed-width fields.
     pub(super) bytes: usize,
-    /// Of its `varbit` field, at most.
+    /// Largest size of the `varbit` field.
     pub(super) varbytes_max: usize,
-    /// Whether the program may make it valid: it may leave without having come. Then its fields are held apart from the
-    /// packet; those of others are read and written where they lie in it.
+    /// True if the program may make the header valid, without an extraction. Its fields are then held in variables;
+    /// those of other headers are accessed in place in the packet.
     pub(super) settable: bool,
-    /// Fields that are held apart, with their first bit: all, if it is settable, or none.
+    /// Fields held in variables, with their bit offset: all of a settable header, else none.
     pub(super) apart: Vec<(SlotId, u32)>,
-    /// Whether the parser may take it from the packet.
+    /// True if the parser may extract the header.
     pub(super) extracted: bool,
 }
 
-/// A program and what is known of it.
+/// Program with its properties.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) program: &'a Program,
-    pub(super) options: Options,
-    pub(super) layout: Layout,
-    /// Names of slots in C.
+    pub(super) options: EmitOptions,
+    pub(super) layout: MapLayouts,
+    /// C names of slots.
     names: Vec<String>,
     pub(super) headers: Vec<HeaderPlan>,
-    /// The first bit, within its header, of each slot that is a field.
+    /// Bit offset within its header of each slot that is a field.
     pub(super) firsts: Vec<u32>,
-    /// Whether its parser may come to a state again.
+    /// True if the parser has a cycle.
     looping: bool,
-    /// Statements of the parser, by state and header, that make a header invalid which can't be valid there.
+    /// (state, header) pairs where the parser invalidates a header that cannot be valid.
     pub(super) idle: HashSet<(u32, HeaderId)>,
-    /// Whether headers stand as they leave when the parser is done, whatever the packet is.
+    /// True if headers are contiguous and in the deparser's order after the parser, for every packet.
     pub(super) ordered: bool,
-    /// Whether what leaves is what came, with other values at the same places, whatever the packet is.
+    /// True if the outgoing packet has the headers of the incoming one at the same offsets, for every packet.
     pub(super) fixed: bool,
-    /// Whether packets may come in once more.
+    /// True if the program recirculates packets.
     pub(super) recirculates: bool,
-    /// Whether packets may be cut.
+    /// True if the program truncates packets.
     pub(super) truncates: bool,
-    /// Slots that anything reads.
+    /// Slots that are read.
     read: Vec<bool>,
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn of(program: &'a Program, options: Options) -> Self {
+    pub(super) fn of(program: &'a Program, options: EmitOptions) -> Self {
         let mut taken: HashSet<String> = TAKEN.iter().map(|word| (*word).to_owned()).collect();
         let names = program.slots.iter().map(|slot| identifier(&slot.name, &mut taken)).collect();
-        let layout = Layout {
+        let layout = MapLayouts {
             tables: program
                 .tables
                 .iter()
-                .map(|table| TableLayout::of(program, table, identifier(&format!("table_{}", table.name), &mut taken)))
+                .map(|table| {
+                    TableMapLayout::of(program, table, identifier(&format!("table_{}", table.name), &mut taken))
+                })
                 .collect(),
             registers: program
                 .registers
                 .iter()
-                .map(|one| RegisterLayout::of(identifier(&format!("register_{}", one.name), &mut taken), one.ty))
+                .map(|one| RegisterMapLayout::of(identifier(&format!("register_{}", one.name), &mut taken), one.ty))
                 .collect(),
             counters: program
                 .counters
@@ -98,7 +100,7 @@ impl<'a> Plan<'a> {
             .collect();
         let (looping, fixed, read) = (loops(program), false, Vec::new());
         let (mut recirculates, mut truncates) = (false, false);
-        walk::statements(program, &mut |stmt| {
+        visit::statements(program, &mut |stmt| {
             recirculates |= matches!(stmt.kind, StmtKind::Recirculate);
             truncates |= matches!(stmt.kind, StmtKind::Truncate(_));
         });
@@ -124,64 +126,64 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// A slot as C reads and writes it; no field of a header that lies in the packet.
+    /// C expression of a slot, for reads and writes; not for fields that stay in the packet.
     pub(super) fn slot(&self, slot: SlotId) -> String {
         let name = &self.names[slot.0 as usize];
-        if self.header_of(slot).is_some() { self.of_header(name) } else { self.held(name) }
+        if self.header_of(slot).is_some() { self.header_variable(name) } else { self.packet_variable(name) }
     }
 
-    /// Something of the packet's own time, wherever that is held.
-    pub(super) fn held(&self, name: &str) -> String {
+    /// C expression of a per-packet variable.
+    pub(super) fn packet_variable(&self, name: &str) -> String {
         match self.options.storage {
             Storage::Locals | Storage::Headers => name.to_owned(),
             Storage::Scratch => format!("v->{name}"),
         }
     }
 
-    /// The same for what is known of a header.
-    pub(super) fn of_header(&self, name: &str) -> String {
+    /// C expression of a per-packet variable of a header.
+    pub(super) fn header_variable(&self, name: &str) -> String {
         match self.options.storage {
             Storage::Locals => name.to_owned(),
             Storage::Headers | Storage::Scratch => format!("v->{name}"),
         }
     }
 
-    /// Where a header begins in the packet; `NOWHERE`: it is not valid, `FRESH`: it did not come with the packet.
-    pub(super) fn off(&self, header: HeaderId) -> String {
-        self.of_header(&format!("off_{}", self.headers[header.0 as usize].name))
+    /// Offset of a header in the packet; `NOWHERE` if invalid, `FRESH` if not from the packet.
+    pub(super) fn header_offset(&self, header: HeaderId) -> String {
+        self.header_variable(&format!("off_{}", self.headers[header.0 as usize].name))
     }
 
-    /// 0, of which the verifier does not know that it is: what begins with it is unknown on all ways, and those that meet
-    /// again go on as one.
-    pub(super) fn nought(&self) -> &'static str {
+    /// Zero that is opaque to the verifier: values derived from it are unknown on all paths, so that paths can be
+    /// merged.
+    pub(super) fn opaque_zero(&self) -> &'static str {
         match self.options.storage {
             Storage::Locals => "0",
             Storage::Headers | Storage::Scratch => "v->nought",
         }
     }
 
-    /// The name of a slot in C, wherever it is held.
+    /// C name of a slot, without its storage.
     pub(super) fn name(&self, slot: SlotId) -> &str {
         &self.names[slot.0 as usize]
     }
 
-    /// Whether anything reads the slot.
+    /// True if the slot is read.
     pub(super) fn is_read(&self, slot: SlotId) -> bool {
         self.read[slot.0 as usize]
     }
 
-    /// Whether its parser may come to a state again.
-    pub(super) fn loops(&self) -> bool {
+    /// True if the parser has a cycle.
+    pub(super) fn has_parser_cycle(&self) -> bool {
         self.looping
     }
 
-    /// The slot of a standard field, if the program has it.
+    /// Slot of a standard field, if the program has it.
     pub(super) fn standard(&self, which: Standard) -> Option<SlotId> {
         let at = self.program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(which))?;
         Some(SlotId(at as u32))
     }
 
-    /// The header that a slot is a field of.
+    /// Header of a slot that is a field.
     pub(super) fn header_of(&self, slot: SlotId) -> Option<HeaderId> {
         match self.program.slots[slot.0 as usize].kind {
             SlotKind::Field { header, .. } => Some(header),
@@ -192,13 +194,13 @@ impl<'a> Plan<'a> {
     fn find_fields(&mut self) {
         let program = self.program;
         let mut read = vec![false; program.slots.len()];
-        walk::expressions(program, &mut |expr| {
+        visit::expressions(program, &mut |expr| {
             if let ExprKind::Slot(slot) = expr.kind {
                 read[slot.0 as usize] = true;
             }
         });
         self.read = read;
-        walk::statements(program, &mut |stmt| match &stmt.kind {
+        visit::statements(program, &mut |stmt| match &stmt.kind {
             StmtKind::SetValid { header, valid: true } => self.headers[header.0 as usize].settable = true,
             StmtKind::Extract { header, .. } => self.headers[header.0 as usize].extracted = true,
             _ => {}
@@ -216,20 +218,20 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether anything behind the parser makes headers valid or not.
+    /// True if anything after the parser changes the validity of a header.
     fn sets_validity(&self) -> bool {
         let mut sets = false;
         let program = self.program;
         let blocks = [&program.verify, &program.ingress, &program.egress, &program.compute];
         let bodies = program.actions.iter().map(|action| &action.body);
         for block in blocks.into_iter().chain(bodies) {
-            walk::block(block, &mut |stmt| sets |= matches!(stmt.kind, StmtKind::SetValid { .. }));
+            visit::block(block, &mut |stmt| sets |= matches!(stmt.kind, StmtKind::SetValid { .. }));
         }
         sets
     }
 }
 
-/// Whether a program's parser may come to a state again.
+/// True if the program's parser has a cycle.
 pub(super) fn loops(program: &Program) -> bool {
     fn from(program: &Program, state: StateId, visits: &mut [Visit]) -> bool {
         let at = state.0 as usize;
@@ -255,7 +257,7 @@ enum Visit {
     Before,
 }
 
-/// The states that a transition may go to.
+/// Collects the target states of a transition.
 pub(super) fn targets(next: &Transition, to: &mut Vec<StateId>) {
     match next {
         Transition::To(state) => to.push(*state),
@@ -264,7 +266,7 @@ pub(super) fn targets(next: &Transition, to: &mut Vec<StateId>) {
     }
 }
 
-/// A name as C takes it, unlike all before: `hdr.vlan[1].vid` becomes `hdr_vlan_1_vid`.
+/// Unique C identifier: `hdr.vlan[1].vid` becomes `hdr_vlan_1_vid`.
 pub(super) fn identifier(name: &str, taken: &mut HashSet<String>) -> String {
     let mut clean = String::new();
     for c in name.chars() {

@@ -1,26 +1,26 @@
-//! What a program has that the kernel's element can't do.
+//! Constructs that the kernel's element does not support.
 
-use crate::emit::walk;
+use crate::emit::visit;
 use crate::ir::{Binary, ExprKind, HashAlgorithm, Program, SlotKind, Span, Standard, Stmt, StmtKind};
 
-/// A construct that can't run in the kernel.
+/// Construct that cannot run in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{construct} can't run in the kernel's element: {why}")]
+#[error("{construct} is not supported by the XDP element: {why}")]
 pub struct Unsupported {
-    /// What.
+    /// Construct.
     pub construct: String,
-    /// Why not, or what helps.
+    /// Reason, or suggested change.
     pub why: &'static str,
-    /// Where it stands in the source.
+    /// Source position.
     pub at: Span,
 }
 
-/// All constructs of a program that the kernel's element never does, in the order of the program; with any of them, the
-/// program runs in user space.
+/// All constructs of a program that the kernel's element does not support, in program order. A program with any of them
+/// runs in user space.
 #[must_use]
 pub fn unsupported(program: &Program) -> Vec<Unsupported> {
     let mut found = Vec::new();
-    walk::statements(program, &mut |stmt| {
+    visit::statements(program, &mut |stmt| {
         if let Some((construct, why)) = refused(program, stmt) {
             found.push(Unsupported { construct, why, at: stmt.at });
         }
@@ -29,7 +29,7 @@ pub fn unsupported(program: &Program) -> Vec<Unsupported> {
 }
 
 fn refused(program: &Program, stmt: &Stmt) -> Option<(String, &'static str)> {
-    let copies = "XDP passes one packet on for each that came";
+    let copies = "XDP cannot copy packets";
     if multicasts(program, stmt) {
         return Some(("standard_metadata.mcast_grp".to_owned(), copies));
     }
@@ -40,11 +40,11 @@ fn refused(program: &Program, stmt: &Stmt) -> Option<(String, &'static str)> {
         StmtKind::Update { op, register, .. } => {
             let name = &program.registers[register.0 as usize].name;
             if !matches!(op, Binary::Add | Binary::Sub | Binary::And | Binary::Or | Binary::Xor) {
-                ("an update of a register", "it adds, subtracts, or works bit by bit")
+                ("an update of a register", "use Add, Sub, And, Or or Xor")
             } else if program.registers[register.0 as usize].ty.width() > 64 {
                 return Some((
                     format!("an update of register {name}"),
-                    "only cells of up to 64 bits change in one step",
+                    "only cells of up to 64 bits can be updated atomically",
                 ));
             } else {
                 return None;
@@ -53,17 +53,17 @@ fn refused(program: &Program, stmt: &Stmt) -> Option<(String, &'static str)> {
         StmtKind::Checksum { algorithm, payload: true, .. } | StmtKind::Verify { algorithm, payload: true, .. }
             if *algorithm != HashAlgorithm::Csum16 =>
         {
-            return Some((format!("{algorithm:?} over a payload"), "only csum16 goes over payloads"));
+            return Some((format!("{algorithm:?} over a payload"), "only csum16 can cover a payload"));
         }
         _ => return None,
     };
     Some((construct.to_owned(), why))
 }
 
-/// Whether the statement may give the packet a multicast group.
+/// True if the statement may set the packet's multicast group.
 fn multicasts(program: &Program, stmt: &Stmt) -> bool {
     let to = match &stmt.kind {
-        // It is 0 anyway.
+        // 0 is the initial value.
         StmtKind::Assign { value, .. } if value.kind == ExprKind::Const(0) => None,
         StmtKind::Assign { to, .. }
         | StmtKind::Read { to, .. }

@@ -1,89 +1,88 @@
-//! Longest prefixes of addresses up to 32 bits: nodes of 256 cells behind a wide first level (DIR-24-8, and kin).
+//! Longest-prefix match of addresses up to 32 bits: a wide first level and nodes of 256 cells (DIR-24-8 and variants).
 //!
 //! ```text
 //! top (2^24 cells, 2^16, or one a group) ─► node of 256 cells ─► … ─► a cell that is a leaf: the entry's number
 //! ```
 //!
-//! Every cell holds what its addresses match at last ("leaf pushing"), so that a look-up reads one cell a level and
-//! compares nothing. There is one writer. Readers in other threads never wait: a node is filled before its cell points
-//! to it, and a reader that was led into a node that went meanwhile sees that the cell has changed, and starts again.
+//! Every cell holds the final match of its addresses ("leaf pushing"), so that a lookup reads one cell per level and
+//! compares nothing. There is one writer. Readers in other threads never wait: a node is filled before a cell points to
+//! it, and a reader that followed a pointer to a freed node sees that the cell has changed, and starts again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::Full;
+use super::TableFull;
 
 /// Cells of a node.
 const CELLS: usize = 256;
 /// Nodes of one allocation, 1 MiB.
 const CHUNK: usize = 1024;
 type Chunk = [AtomicU32; CHUNK * CELLS];
-/// Cells of the first level that are asked for before one is looked at: a processor waits for so many at once.
+/// First-level cells that are prefetched before one is read: a processor can wait for about as many at once.
 const AHEAD: usize = 16;
-/// A cell with this bit points to a node: 9 bits say how often that was given anew, 22 which it is.
+/// Bit of a cell that points to a node; below it are 9 bits of the node's reuse count and 22 bits of its number.
 const NODE: u32 = 1 << 31;
 const NODE_BITS: u32 = 22;
-/// More nodes than a cell can name.
+/// Most nodes that cells can address.
 pub const NODES_MAX: usize = 1 << NODE_BITS;
 
-/// What readers see.
+/// Data shared with the readers.
 #[derive(Debug)]
-struct Shared {
-    /// Address bits that choose a cell of `top`.
+struct SharedNodes {
+    /// Number of address bits that select a cell of `top`.
     top_bits: u8,
     top: Box<[AtomicU32]>,
-    /// What matches where nothing else does, for all of `top` (`top_bits > 0`).
+    /// Entry that matches where no other does, for all of `top` (`top_bits > 0`).
     default: AtomicU32,
     chunks: Box<[OnceLock<Box<Chunk>>]>,
 }
 
-/// The table, by its one writer.
+/// Prefix table, owned by its one writer.
 #[derive(Debug)]
 pub struct Dir {
-    shared: Arc<Shared>,
-    /// By node: prefixes that end in it or beneath, and how often it was given.
+    shared: Arc<SharedNodes>,
+    /// For each node, the number of prefixes that end in or beneath it, and its reuse count.
     nodes: Vec<(u32, u16)>,
     free: Vec<u32>,
     nodes_max: usize,
-    /// By entry: the length of its prefix.
+    /// Prefix length of each entry.
     lengths: Vec<u8>,
 }
 
-/// Looks up, in any thread, while the writer writes.
+/// Reader for any thread, concurrent with the writer.
 #[derive(Debug, Clone)]
-pub struct Reader(Arc<Shared>);
+pub struct DirReader(Arc<SharedNodes>);
 
-/// A prefix in the table: of group `group`, `address` being its highest `len` bits, at the top of a word.
+/// Prefix in the table: the highest `len` bits of `address`, in group `group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
-    /// Which group (0 where there is but one).
+pub struct DirPrefix {
+    /// Group; 0 in a table with one group.
     pub group: u32,
-    /// Left-aligned.
+    /// Address, left-aligned.
     pub address: u32,
-    /// Its length.
+    /// Prefix length, bits.
     pub len: u8,
 }
 
-/// Looks up in one group, many addresses one after another: nobody writes meanwhile.
+/// Read access to one group for many lookups, while nothing is written.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    shared: &'a Shared,
-    /// The group's part of the first level, and which of an address's bits choose a cell of it.
+pub struct GroupView<'a> {
+    shared: &'a SharedNodes,
+    /// First-level cells of the group; `shift` selects a cell by the address.
     top: &'a [AtomicU32],
     shift: u32,
     default: u32,
 }
 
-impl View<'_> {
-    /// The entry with the longest prefix of `address` (left-aligned).
+impl GroupView<'_> {
+    /// Entry with the longest prefix of `address` (left-aligned).
     #[must_use]
     #[inline]
     pub fn lookup(&self, address: u32) -> Option<u32> {
         self.below(self.cell(address), address)
     }
 
-    /// The same for each of many addresses, as [`Self::lookup`] says it: the first level's cells of several are on their way
-    /// at once.
+    /// [`Self::lookup`] of many addresses, with the first-level cells of several prefetched together.
     ///
     /// # Panics
     /// If `found` is shorter than `addresses`.
@@ -111,14 +110,15 @@ impl View<'_> {
 }
 
 impl Dir {
-    /// One table whose first level takes `top_bits` (8, 16, 24) of the address, with at most `nodes_max` nodes behind.
+    /// Table with one group, whose first level takes `top_bits` (8, 16, 24) of the address, and at most `nodes_max`
+    /// nodes.
     #[must_use]
     pub fn single(top_bits: u8, nodes_max: usize) -> Self {
         assert!(matches!(top_bits, 8 | 16 | 24), "levels are whole bytes");
         Self::new(top_bits, 1 << top_bits, nodes_max)
     }
 
-    /// `groups` tables, small each.
+    /// Table with `groups` small groups.
     #[must_use]
     pub fn groups(groups: usize, nodes_max: usize) -> Self {
         Self::new(0, groups, nodes_max)
@@ -126,7 +126,7 @@ impl Dir {
 
     fn new(top_bits: u8, top: usize, nodes_max: usize) -> Self {
         let nodes_max = nodes_max.min(NODES_MAX);
-        let shared = Shared {
+        let shared = SharedNodes {
             top_bits,
             top: zeroed(top),
             default: AtomicU32::new(0),
@@ -135,13 +135,13 @@ impl Dir {
         Self { shared: Arc::new(shared), nodes: Vec::new(), free: Vec::new(), nodes_max, lengths: Vec::new() }
     }
 
-    /// A reader for another thread.
+    /// Reader for another thread.
     #[must_use]
-    pub fn reader(&self) -> Reader {
-        Reader(Arc::clone(&self.shared))
+    pub fn reader(&self) -> DirReader {
+        DirReader(Arc::clone(&self.shared))
     }
 
-    /// The entry with the longest prefix of `address` (left-aligned) in `group`. Nobody writes meanwhile.
+    /// Entry with the longest prefix of `address` (left-aligned) in `group`, while nothing is written.
     #[must_use]
     #[inline]
     pub fn lookup(&self, group: u32, address: u32) -> Option<u32> {
@@ -150,19 +150,19 @@ impl Dir {
         shared.leaf(if cell & NODE == 0 { cell } else { shared.descend(cell, address) })
     }
 
-    /// One group, to look up many addresses in it.
+    /// Read access to one group for many lookups.
     #[must_use]
-    pub fn view(&self, group: u32) -> View<'_> {
+    pub fn view(&self, group: u32) -> GroupView<'_> {
         let shared = &*self.shared;
         let first = group as usize;
         let top = if shared.top_bits == 0 { &shared.top[first..=first] } else { &shared.top[..] };
         let default = shared.default.load(Ordering::Relaxed);
-        View { shared, top, shift: 32 - u32::from(shared.top_bits), default }
+        GroupView { shared, top, shift: 32 - u32::from(shared.top_bits), default }
     }
 
-    /// Lets the addresses of `at` that no longer prefix takes match entry `id`. The prefix is new, or has another entry
-    /// so far.
-    pub fn insert(&mut self, at: At, id: u32, is_new: bool) -> Result<(), Full> {
+    /// Inserts the prefix `at` for entry `id`: its addresses match `id` unless a longer prefix matches them. `is_new`:
+    /// the prefix was not in the table.
+    pub fn insert(&mut self, at: DirPrefix, id: u32, is_new: bool) -> Result<(), TableFull> {
         if self.lengths.len() <= id as usize {
             self.lengths.resize(id as usize + 1, 0);
         }
@@ -171,25 +171,25 @@ impl Dir {
             self.shared.default.store(id + 1, Ordering::Release);
             return Ok(());
         }
-        let missing = self.missing(at);
+        let missing = self.missing_nodes(at);
         if self.free.len() + self.nodes_max.saturating_sub(self.nodes.len()) < missing {
-            return Err(Full);
+            return Err(TableFull);
         }
         let shared = Arc::clone(&self.shared);
         let (mut cells, mut depth) = (&shared.top[shared.top_range(at, shared.top_bits)], shared.top_bits);
         while at.len > depth {
             let cell = cells[0].load(Ordering::Relaxed);
-            let node = if cell & NODE != 0 { cell } else { self.grow(&cells[0], cell) };
+            let node = if cell & NODE != 0 { cell } else { self.split_leaf(&cells[0], cell) };
             self.nodes[index(node)].0 += u32::from(is_new);
             cells = &shared.node(node)[node_range(at, depth)];
             depth += 8;
         }
-        self.set(cells, id);
+        self.set_cells(cells, id);
         Ok(())
     }
 
-    /// Takes the prefix of entry `id` out: its addresses match `covering` again, the entry with the next shorter prefix.
-    pub fn remove(&mut self, at: At, id: u32, covering: Option<u32>) {
+    /// Removes the prefix of entry `id`; its addresses match `covering`, the entry with the next shorter prefix.
+    pub fn remove(&mut self, at: DirPrefix, id: u32, covering: Option<u32>) {
         let instead = covering.map_or(0, |id| id + 1);
         if at.len == 0 && self.shared.top_bits > 0 {
             self.shared.default.store(0, Ordering::Release);
@@ -209,18 +209,18 @@ impl Dir {
             cells = &shared.node(cell)[node_range(at, depth)];
             depth += 8;
         }
-        // A default that stands apart is not pushed into leaves.
+        // A separate default is not pushed into leaves.
         let instead =
             if shared.top_bits > 0 && covering.is_some_and(|id| self.lengths[id as usize] == 0) { 0 } else { instead };
         replace(&shared, cells, id + 1, instead);
-        // Nothing ends in that node any more, so all its cells are one leaf.
+        // No prefix ends in the node any more, so all its cells are equal, and the node becomes one leaf.
         if let Some((cell, node)) = empty {
             let leaf = self.prune(&shared, node);
             cell.store(leaf, Ordering::Release);
         }
     }
 
-    /// Takes all prefixes of a group out (tables of [`Self::groups`]).
+    /// Removes all prefixes of a group (in tables of [`Self::groups`]).
     pub fn clear(&mut self, group: u32) {
         let shared = Arc::clone(&self.shared);
         let cell = shared.top[group as usize].swap(0, Ordering::AcqRel);
@@ -229,14 +229,14 @@ impl Dir {
         }
     }
 
-    /// Nodes in use.
+    /// Number of nodes in use.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// Nodes that `at` needs and that are not there.
-    fn missing(&self, at: At) -> usize {
+    /// Number of nodes that have to be added for `at`.
+    fn missing_nodes(&self, at: DirPrefix) -> usize {
         let shared = &*self.shared;
         let mut depth = shared.top_bits;
         let mut cell = shared.top[shared.top_index(at.group, at.address)].load(Ordering::Relaxed);
@@ -247,8 +247,8 @@ impl Dir {
         usize::from(at.len.saturating_sub(depth)).div_ceil(8)
     }
 
-    /// A node in the place of a leaf, whose value all its cells get.
-    fn grow(&mut self, cell: &AtomicU32, leaf: u32) -> u32 {
+    /// Replaces a leaf by a node whose cells all have the leaf's value.
+    fn split_leaf(&mut self, cell: &AtomicU32, leaf: u32) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.nodes.push((0, 0));
             (self.nodes.len() - 1) as u32
@@ -260,27 +260,28 @@ impl Dir {
         self.shared.chunks[number as usize / CHUNK]
             .get_or_init(|| zeroed(CHUNK * CELLS).try_into().expect("of that size"));
         for cell in self.shared.node(node) {
-            // Release: who reads this also sees that the node's former cell has changed.
+            // Release: a reader that sees this value also sees that the cell that pointed to the node before has
+            // changed.
             cell.store(leaf, Ordering::Release);
         }
         cell.store(node, Ordering::Release);
         node
     }
 
-    /// Lets cells match entry `id`, but for those that match a longer prefix.
-    fn set(&self, cells: &[AtomicU32], id: u32) {
+    /// Sets cells to entry `id`, except those that match a longer prefix.
+    fn set_cells(&self, cells: &[AtomicU32], id: u32) {
         let len = self.lengths[id as usize];
         for cell in cells {
             match cell.load(Ordering::Relaxed) {
-                node if node & NODE != 0 => self.set(self.shared.node(node), id),
+                node if node & NODE != 0 => self.set_cells(self.shared.node(node), id),
                 leaf if leaf == 0 || self.lengths[leaf as usize - 1] <= len => cell.store(id + 1, Ordering::Release),
                 _ => {}
             }
         }
     }
 
-    /// Gives back a node in which nothing ends, and those beneath; its leaf.
-    fn prune(&mut self, shared: &Shared, node: u32) -> u32 {
+    /// Frees a node in which no prefix ends, and the nodes beneath it; returns its leaf.
+    fn prune(&mut self, shared: &SharedNodes, node: u32) -> u32 {
         let mut leaf = 0;
         for cell in shared.node(node) {
             leaf = match cell.load(Ordering::Relaxed) {
@@ -293,8 +294,8 @@ impl Dir {
     }
 }
 
-impl Reader {
-    /// As [`Dir::lookup`], while the writer writes: an answer that was right at some moment of this call.
+impl DirReader {
+    /// [`Dir::lookup`], concurrent with the writer: the result was correct at some moment during this call.
     #[must_use]
     #[inline]
     pub fn lookup(&self, group: u32, address: u32) -> Option<u32> {
@@ -305,32 +306,32 @@ impl Reader {
     }
 }
 
-impl Shared {
+impl SharedNodes {
     #[inline]
     fn top_index(&self, group: u32, address: u32) -> usize {
-        // A group for all addresses, or all of `top` for the one group, which is 0.
+        // The first level has one cell per group, or 2^`top_bits` cells for group 0.
         (group as u64 + (u64::from(address) >> (32 - self.top_bits))) as usize
     }
 
-    /// Cells of the first level that `at` covers; one if it is longer than that level.
-    fn top_range(&self, at: At, top_bits: u8) -> std::ops::Range<usize> {
+    /// First-level cells that `at` covers; one cell if `at` is longer than that level.
+    fn top_range(&self, at: DirPrefix, top_bits: u8) -> std::ops::Range<usize> {
         let first = self.top_index(at.group, at.address);
         first..first + (1 << top_bits.saturating_sub(at.len))
     }
 
-    /// The leaf beneath a node of the second level. Not in line: most look-ups end before, and are many at a time.
+    /// Leaf beneath a node of the second level. Not inlined: most lookups end before.
     #[inline(never)]
     fn descend(&self, mut cell: u32, address: u32) -> u32 {
         let mut depth = self.top_bits;
         while cell & NODE != 0 {
-            let (chunk, place) = self.place(cell, byte(address, depth));
+            let (chunk, place) = self.locate_cell(cell, byte(address, depth));
             cell = chunk[place].load(Ordering::Relaxed);
             depth += 8;
         }
         cell
     }
 
-    /// The same, while the writer writes.
+    /// Leaf beneath a node, concurrent with the writer.
     #[inline(never)]
     fn descend_shared(&self, top: &AtomicU32, address: u32) -> u32 {
         'again: loop {
@@ -351,13 +352,13 @@ impl Shared {
 
     #[inline]
     fn node(&self, cell: u32) -> &[AtomicU32] {
-        let (chunk, place) = self.place(cell, 0);
+        let (chunk, place) = self.locate_cell(cell, 0);
         &chunk[place..place + CELLS]
     }
 
-    /// Where one cell of a node lies.
+    /// Chunk of a node, and index of one of its cells there.
     #[inline]
-    fn place(&self, node: u32, byte: usize) -> (&Chunk, usize) {
+    fn locate_cell(&self, node: u32, byte: usize) -> (&Chunk, usize) {
         let number = index(node);
         let chunk = self.chunks[number / CHUNK].get().expect("a node that a cell points to is there");
         (chunk, number % CHUNK * CELLS + byte)
@@ -369,7 +370,7 @@ impl Shared {
     }
 }
 
-fn replace(shared: &Shared, cells: &[AtomicU32], from: u32, to: u32) {
+fn replace(shared: &SharedNodes, cells: &[AtomicU32], from: u32, to: u32) {
     for cell in cells {
         match cell.load(Ordering::Relaxed) {
             node if node & NODE != 0 => replace(shared, shared.node(node), from, to),
@@ -379,8 +380,8 @@ fn replace(shared: &Shared, cells: &[AtomicU32], from: u32, to: u32) {
     }
 }
 
-/// Cells of a node at this depth that `at` covers; one if it is longer.
-fn node_range(at: At, depth: u8) -> std::ops::Range<usize> {
+/// Cells of a node at this depth that `at` covers; one cell if `at` is longer.
+fn node_range(at: DirPrefix, depth: u8) -> std::ops::Range<usize> {
     let first = byte(at.address, depth);
     first..first + (1 << (depth + 8).saturating_sub(at.len))
 }
@@ -397,7 +398,7 @@ fn index(cell: u32) -> usize {
 
 fn zeroed(cells: usize) -> Box<[AtomicU32]> {
     let mut zeroed = Vec::with_capacity(cells);
-    // A first level of 64 MiB has 16,384 small pages: far more than a processor knows the places of.
+    // A first level of 64 MiB has 16,384 small pages, far more than the entries of a TLB.
     pathcall_sandbox::large_pages(&mut zeroed);
     zeroed.extend((0..cells).map(|_| AtomicU32::new(0)));
     zeroed.into_boxed_slice()

@@ -1,20 +1,20 @@
-//! Mirrored tables in the element: their entries carry a number and a mode.
+//! Mirrored tables in the element: entries carry a number and a mode.
 
 use std::collections::HashMap;
 
-use super::make::{action, number, var};
-use super::{Acting, Mirrored, NUMBERLESS, Sizes};
+use super::constructors::{action, number, var};
+use super::{MirroredAction, NUMBERLESS, PlacedTable, Sizes};
 use crate::ir::{Action, ActionId, Block, Expr, ExprKind, Program, RegisterId, SlotId, StmtKind, TableId, Ty};
 
-/// Has the entries of a table carry number and mode, and its actions only say what they found: whether a hit counts
-/// is known after it.
+/// Adds number and mode to the entries of a table. Its actions only record the entry found, because the decision
+/// whether a hit is used comes after the lookup.
 pub(super) fn mirror(
     program: &mut Program,
     id: TableId,
     sizes: &Sizes,
     first_number: u32,
     mirrored: &[RegisterId],
-) -> Mirrored {
+) -> PlacedTable {
     let at = id.0 as usize;
     let name = program.tables[at].name.clone();
     let number_of = var(program, &format!("{name}.number"), Ty::Bit(32));
@@ -31,7 +31,7 @@ pub(super) fn mirror(
         let called = format!("{name}.{}", original.name);
         let body = vec![tag.set(number(8, place as u128))];
         let of_element = action(program, &called, params, body);
-        actions.push(Acting { of_server, of_element, index_arg });
+        actions.push(MirroredAction { of_server, of_element, index_arg });
     }
     let miss = action(program, &format!("{name}.miss"), Vec::new(), Vec::new());
     let table = &mut program.tables[at];
@@ -49,7 +49,7 @@ pub(super) fn mirror(
     let capacity = capacity - table.entries.len() as u32;
     let handed = actions.iter().any(|acting| acting.index_arg.is_some());
     let numbers = capacity.saturating_mul(2);
-    Mirrored {
+    PlacedTable {
         table: id,
         capacity,
         first_number,
@@ -63,7 +63,8 @@ pub(super) fn mirror(
     }
 }
 
-/// Of actions whose entries name cells of mirrored registers: the parameter that is the cells' index.
+/// Index parameters: for each action whose entries name cells of mirrored registers, the parameter with the cell's
+/// index.
 pub(crate) fn index_args(program: &Program) -> HashMap<ActionId, usize> {
     let mirrored = (0..program.registers.len()).filter(|at| program.registers[*at].mirrored);
     let mirrored: Vec<RegisterId> = mirrored.map(|at| RegisterId(at as u32)).collect();
@@ -72,7 +73,7 @@ pub(crate) fn index_args(program: &Program) -> HashMap<ActionId, usize> {
     program.actions.iter().enumerate().filter_map(found).collect()
 }
 
-/// Slots that are indices of mirrored registers somewhere in the program.
+/// Slots that index mirrored registers in the program.
 fn index_slots(program: &Program, mirrored: &[RegisterId]) -> Vec<SlotId> {
     fn walk(block: &Block, mirrored: &[RegisterId], found: &mut Vec<SlotId>) {
         for statement in block {
@@ -101,7 +102,7 @@ fn index_slots(program: &Program, mirrored: &[RegisterId]) -> Vec<SlotId> {
     found
 }
 
-/// What a cast is of.
+/// Operand of nested casts.
 fn plain(expr: &Expr) -> &ExprKind {
     match &expr.kind {
         ExprKind::Cast(of) => plain(of),
@@ -109,7 +110,7 @@ fn plain(expr: &Expr) -> &ExprKind {
     }
 }
 
-/// The parameter that becomes an index: itself, or by an assignment.
+/// Parameter that becomes an index, directly or by an assignment.
 fn index_arg(action: &Action, indices: &[SlotId]) -> Option<usize> {
     let assigned = action.body.iter().filter_map(|statement| match &statement.kind {
         StmtKind::Assign { to, value } if indices.contains(to) => match plain(value) {

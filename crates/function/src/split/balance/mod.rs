@@ -1,90 +1,92 @@
-//! What the split puts around a function for placement and scaling, in plain IR (CLIP §V).
+//! Generated code for placement and scaling around a function, in plain IR (CLIP §V).
 //!
 //! ```text
-//! original ─► pre, each mirrored table's apply replaced by `lookup`:
-//!               count the flow ─► report it, once a window ─► is a packet of it at a server? ─► hit, or as if missed
-//!             flight: `depart`: one more is at a server ─► values of registers go with it ─► which server
-//! response ─► `arrive`: one less ─► the server's values come back, when it was the last ─► post
+//! original ─► part before the call, with each mirrored table's apply replaced by `lookup`:
+//!               count the flow ─► report it once per window ─► packet of it at a server? ─► use the hit, or miss
+//!             flight: `depart`: increment outstanding ─► hand over registers ─► select the server
+//! response ─► `arrive`: decrement outstanding ─► take the registers back with the last one ─► part after the call
 //! ```
 //!
-//! **Order.** A hit counts only while no packet of its *cell* (65,536 of them, by the hash of the table's key) is at a
-//! server: who follows a packet to a server can't overtake it. A cell counts requests less responses, in the
-//! period in which they left; what is not back after two periods was lost, so a loss heals by itself, also while packets
-//! go on coming. Two arrays take turns.
+//! **Order.** Packets of a flow map to a *cell* (65,536 of them, by the hash of the table's key). A hit is used only
+//! while no packet of the cell is at a server, so no packet can overtake an earlier one that went to a server. A cell
+//! counts requests minus responses per period of departure. A packet that is not back after two periods is assumed
+//! lost, so the count recovers from losses under continuous traffic. Two arrays are used in alternation.
 //!
-//! **Registers.** A mirrored register's cell goes with the entry that names it: element's and server's copy are never both
-//! in use. With the values goes a *turn*: the server counts the packets that it worked on, and each response carries its
-//! values and that count. The element takes them, as its own, with the last response under way; the next packet that
-//! departs carries them away again with the turn that they are of, and all that follow repeat it. The server takes
-//! what comes if the turn is still its own. So neither a loss nor who came first can lose a value, or write an older one
-//! over a newer. In the element the cells are those of the entries' numbers, whatever index servers gave: two servers may
-//! give the same.
+//! **Registers.** The cell of a mirrored register moves with the entry that names it: the copies of element and server
+//! are never in use at the same time. The values have a version, the *turn*. The server counts the packets that it
+//! handled, and each response carries its values and that count. The element takes the values over with the last
+//! outstanding response. The next packet that departs carries them, with their turn, and all later packets repeat them.
+//! The server accepts the values if the turn is still its own. Therefore neither loss nor reordering can lose a value,
+//! or overwrite a newer value with an older one. In the element, cells are indexed by the number of the entry rather
+//! than by the server's index, since two servers may use the same index.
 //!
-//! **Repeats.** Each request has a number of its own, which its response repeats. The element remembers the last 16,384
-//! that came back, by their low bits, and a server those that it worked on ([`crate::serve::Repeats`]): what a link repeats
-//! is worked on once and leaves once. Links may let packets overtake each other, too: values come back with the newest turn
-//! that was seen, whichever response is the last.
+//! **Repeats.** Each request has a unique number, which its response repeats. The element records the last 16,384
+//! response numbers, by their low bits, and a server the request numbers ([`crate::serve::RequestRepeatFilter`]), so
+//! that a duplicated frame is handled once and leaves once. Links may also reorder packets: the element stores the
+//! values of the newest turn, whichever response comes last.
 //!
-//! **Servers.** A flow goes to the server of its bucket in the newest group; if its flow came while the group before was the
-//! newest, in that one (two Bloom filters with the version in each place, so nothing needs to be cleared between).
+//! **Servers.** A flow goes to the server of its bucket in the newest group. A flow that began while the previous group
+//! was the newest stays with that group. Two Bloom filters record the flows; each cell holds a version, so the filters
+//! need no clearing.
 //!
-//! **On a pipeline.** Tables and arrays are touched in this one order, each array once for a packet; but what `lookup`
-//! reads of a cell and of an entry's state, `depart` writes: whether a packet flies is known only behind the part that the
-//! user wrote. Where an array can be touched once, a packet that departs goes through once more between. Counters of a cell
-//! are `Update`s because processors share them: a lost addition would let a packet overtake. Elsewhere a read and a write
-//! do: sketch, marks and filters may miss one of two packets that come at one time on two processors.
+//! **Pipelines.** Tables and arrays are accessed in this order, and each array once per packet. There is one exception:
+//! `depart` writes the cell and the entry state that `lookup` reads, because the user's code in between decides whether
+//! the packet departs. On a target with one access per array, a departing packet makes a second pass in between.
+//! Counters of a cell are `Update`s, since processors share them and a lost addition would allow reordering. Elsewhere
+//! a read and a write suffice: sketch, marks and filters may miss one of two packets that arrive on two processors at
+//! the same time.
 
-mod arrive;
-mod depart;
+mod constructors;
 mod lookup;
-mod make;
 mod mirror;
+mod request;
+mod response;
 mod sizes;
 
 use crate::ir::{ActionId, Block, Expr, MatchKind, Program, RegisterId, SlotId, Standard, StmtKind, TableId, Ty};
-pub use make::Var;
+pub use constructors::Var;
 pub(crate) use mirror::index_args;
 use mirror::mirror;
 pub use sizes::Sizes;
 
-use make::{action, number, register, standard, stmt, table, var};
+use constructors::{action, number, register, standard, stmt, table, var};
 
-/// The digest that reports a flow: table, hash, keys.
+/// Digest that reports a flow: table, hash, keys.
 pub const HEAVY: &str = "pc.heavy";
-/// The number of an entry that has none: the program's own.
+/// Number for entries without one: those declared in the program.
 pub const NUMBERLESS: u32 = u32::MAX;
 
-/// Slots that the generated parts share among them.
+/// Slots of the generated code.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Vars {
-    /// Hash of the first mirrored key: the flow, in the element.
+pub struct BalanceSlots {
+    /// Hash of the first mirrored key, the flow's identity in the element.
     flow: Var,
-    keyed: Var,
-    /// The flow's cell of the guard; goes in the header's fixed part and comes back.
+    is_hashed: Var,
+    /// Cell of the order guard; carried in the header's fixed part and returned.
     pub guard: Var,
-    /// In which period a request left; travels.
+    /// Period in which the request departed; travels.
     pub period: Var,
-    /// Which of the element's requests it is; travels.
+    /// Number of the request; travels.
     pub number: Var,
-    came: Var,
-    /// Number of the packet's entry, plus 1; 0: none. Travels; the server says it where the element did not know.
+    last_response: Var,
+    /// Number of the packet's entry plus 1, or 0 for none; travels. The server sets it if the element had no entry.
     pub entry: Var,
-    /// Bits 15..2: the turn that the values are of; bit 1, in responses: what the element has of the entry is no longer so;
-    /// bit 0: values are there. Travels.
+    /// Entry state; travels. Bits 15..2: turn of the values. Bit 1, in responses: the element's entry is out of date.
+    /// Bit 0: values are present.
     pub turn: Var,
-    /// The version of the server group that the flow goes to; travels.
+    /// Version of the flow's server group; travels.
     pub version: Var,
-    /// Of each mirrored register: the value of the entry's cell. Travel.
+    /// Value of the entry's cell of each mirrored register; travel.
     pub values: Vec<(RegisterId, Var)>,
     even: Var,
     odd: Var,
-    away: Var,
-    counted: Var,
+    outstanding: Var,
+    is_counted: Var,
     last: Var,
     now: Var,
     window: Var,
     rows: [Var; 2],
-    met: Var,
+    flow_record: Var,
     report: Var,
     threshold: Var,
     hit: Var,
@@ -97,115 +99,117 @@ pub struct Vars {
     partition: Var,
     block: Var,
     found: Var,
-    known: Var,
-    stays: Var,
+    in_previous_group: Var,
+    joins_newest: Var,
     groups: Var,
     server_hash: Var,
-    /// The flow's bucket in its group: a server knows by it which of its flows are old. Travels.
+    /// Bucket of the flow in its group, by which a server recognises older flows; travels.
     pub bucket: Var,
     ways: [Var; 2],
-    /// The server's address, for the Ethernet header of the request.
+    /// Address of the server, for the Ethernet header of the request.
     pub server_mac: Var,
     timestamp: Var,
     spec: Var,
 }
 
-/// Register arrays that the generated parts have, as a controller needs them.
+/// Register arrays of the generated code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrays {
-    flying: [RegisterId; 2],
-    /// Rows of the sketch: the even windows' columns, then the odd ones'. A cell: the window's low 8 bits, a count of 24.
+pub struct BalanceArrays {
+    outstanding_counts: [RegisterId; 2],
+    /// Rows of the sketch: columns of the even windows, then of the odd ones. A cell holds the window's low 8 bits and
+    /// a count of 24 bits.
     pub rows: [RegisterId; 2],
-    met: RegisterId,
-    /// `[0]`: packets that were counted, ever; `[1]`: places of the record that were marked first in their window, ever.
+    flow_record: RegisterId,
+    /// `[0]`: total of counted packets; `[1]`: total of flows that were recorded first in their window.
     pub totals: RegisterId,
-    /// `[0]`: packets in a window from which on a flow is reported; 0: never.
+    /// `[0]`: number of packets in a window from which a flow is reported; 0 for never.
     pub threshold: RegisterId,
-    /// Of each entry, by its number, as `turn`: of its values in the element, and bit 0: they are the element's now.
+    /// Turn of the values in the element, by entry number, as in `turn`; bit 0: the element owns the values.
     pub state: RegisterId,
-    /// Of each entry: 1 if the server has changed it since it was leased.
+    /// 1 if the server has changed the entry since it was leased, by entry number.
     pub gone: RegisterId,
-    /// Of each entry: 1 if its registers' values shall be taken although packets are at a server.
+    /// 1 if the register values are to be taken although packets are at a server, by entry number.
     pub force: RegisterId,
-    /// Of each entry: packets that it was used for, ever.
+    /// Total of packets that used the entry, by entry number.
     pub used: RegisterId,
-    /// `[0]`: the number of the last request.
+    /// `[0]`: number of the last request.
     pub numbers: RegisterId,
-    /// By a response's number: the last that came.
-    came: RegisterId,
-    /// `[0]`: the group before, if flows still need it, else 0 (8 bits), then the newest (8 bits).
+    /// Last response number, by its low bits.
+    last_response: RegisterId,
+    /// `[0]`: version of the previous group if flows still use it, else 0 (8 bits); then version of the newest group (8
+    /// bits).
     pub groups: RegisterId,
     filters: [[RegisterId; 2]; 2],
 }
 
-/// A mirrored table in the element.
+/// Mirrored table in the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirrored {
-    /// Which; the same number as in the function.
+pub struct PlacedTable {
+    /// Table, with the same number as in the function.
     pub table: TableId,
-    /// Entries that the element has room for.
+    /// Capacity of the element, entries.
     pub capacity: u32,
-    /// Where its entries' numbers begin.
+    /// First entry number.
     pub first_number: u32,
-    /// Numbers: twice the capacity.
+    /// Number of entry numbers: twice the capacity.
     pub numbers: u32,
-    /// Whether entries name cells of mirrored registers.
+    /// True if entries name cells of mirrored registers.
     pub handed: bool,
-    /// For each action that entries may have.
-    pub actions: Vec<Acting>,
+    /// Actions of entries.
+    pub actions: Vec<MirroredAction>,
     number: Var,
     mode: Var,
     tag: Var,
-    /// The action on a miss, with its arguments, and its place in the table's list.
+    /// Default action with its arguments, and its index in the table's list.
     default: (ActionId, Vec<u128>, u32),
 }
 
-/// An action of a mirrored table.
+/// Action of a mirrored table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Acting {
-    /// As entries of servers name it.
+pub struct MirroredAction {
+    /// Action in a server's entries.
     pub of_server: ActionId,
-    /// As entries of the element do: with two arguments more, the entry's number and its mode.
+    /// Action in the element's entries, with two more arguments: number and mode of the entry.
     pub of_element: ActionId,
-    /// Which argument is the index of mirrored registers' cells: in the element, the entry's number.
+    /// Index of the argument that names the cell of mirrored registers; in the element its value is the entry's number.
     pub index_arg: Option<usize>,
 }
 
-/// A partition in the element.
+/// Partition in the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Steered {
-    /// Its name.
+pub struct SteeredPartition {
+    /// Name.
     pub name: String,
-    /// Its first and last value.
+    /// First and last value.
     pub values: (u128, u128),
-    /// Low bits that make no difference to the block.
+    /// Number of low bits that do not affect the block.
     pub shift: u16,
 }
 
-/// The generated parts of a program.
+/// Generated code and objects of a program.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Balance {
-    /// How large they are.
+pub struct BalanceObjects {
+    /// Sizes.
     pub sizes: Sizes,
-    /// Their slots.
-    pub vars: Vars,
-    /// Their arrays.
-    pub arrays: Arrays,
-    /// The function's mirrored tables.
-    pub tables: Vec<Mirrored>,
-    /// Its partitions.
-    pub partitions: Vec<Steered>,
-    /// (version, bucket) → server.
+    /// Slots.
+    pub vars: BalanceSlots,
+    /// Register arrays.
+    pub arrays: BalanceArrays,
+    /// Mirrored tables of the function.
+    pub tables: Vec<PlacedTable>,
+    /// Partitions of the function.
+    pub partitions: Vec<SteeredPartition>,
+    /// Table from (version, bucket) to server.
     pub group: TableId,
-    /// (partition, block) → server.
+    /// Table from (partition, block) to server.
     pub owner: TableId,
-    /// The action of both: port, address, whether a flow of the group before becomes one of the newest.
+    /// Action of both tables: port, address, and whether a flow of the previous group joins the newest one.
     pub to_server: ActionId,
 }
 
-impl Balance {
-    /// Declares what the parts need, and has the mirrored tables' entries carry number and mode. Each size is cut to what
-    /// the hashes have bits for.
+impl BalanceObjects {
+    /// Declares the objects, and adds number and mode to the entries of mirrored tables. Sizes are limited to the
+    /// available bits of the hashes.
     #[must_use]
     pub fn new(program: &mut Program, sizes: &Sizes) -> Self {
         let mut sizes = sizes.clone();
@@ -225,32 +229,32 @@ impl Balance {
                 tables.push(made);
             }
         }
-        // In the element a mirrored array has a cell for each number of an entry.
+        // In the element, a mirrored array has one cell per entry number.
         mirrored.iter().for_each(|register| program.registers[register.0 as usize].size = first_number.max(1));
-        let vars = Vars::new(program, &mirrored);
-        let arrays = Arrays::new(program, &sizes, first_number.max(1));
-        let partition = |partition: &crate::ir::Partition| Steered {
+        let vars = BalanceSlots::new(program, &mirrored);
+        let arrays = BalanceArrays::new(program, &sizes, first_number.max(1));
+        let partition = |partition: &crate::ir::Partition| SteeredPartition {
             name: partition.name.clone(),
             values: (partition.first, partition.last),
             shift: crate::scale::block_shift(partition.first, partition.last),
         };
-        let partitions: Vec<Steered> = program.partitions.iter().map(partition).collect();
+        let partitions: Vec<SteeredPartition> = program.partitions.iter().map(partition).collect();
         let port = var(program, "to.port", vars.spec.ty);
         let mac = var(program, "to.mac", Ty::Bit(48));
         let stays = var(program, "to.stays", Ty::Bit(1));
-        let body = vec![vars.spec.set(port.get()), vars.server_mac.set(mac.get()), vars.stays.set(stays.get())];
+        let body = vec![vars.spec.set(port.get()), vars.server_mac.set(mac.get()), vars.joins_newest.set(stays.get())];
         let to_server = action(program, "to_server", vec![port.slot, mac.slot, stays.slot], body);
         let nowhere = action(program, "nowhere", Vec::new(), Vec::new());
         let acts = (to_server, nowhere);
-        // Three versions: one comes before another goes.
+        // Three versions: a new one is installed before an old one is removed.
         let group = table(program, "group", &[vars.version, vars.bucket], acts, 3 << sizes.buckets_log2);
         let blocks = crate::scale::BLOCKS_MAX * partitions.len().max(1) as u32;
         let owner = table(program, "owner", &[vars.partition, vars.block], acts, blocks);
         Self { sizes, vars, arrays, tables, partitions, group, owner, to_server }
     }
 
-    /// What has to be in a request beside the fixed part of its header, and comes back with the response, changed by the
-    /// server where it is to be: period, number, entry, turn, version, bucket, values of registers.
+    /// Slots that travel in a request besides the fixed part of the header, and return in the response with the
+    /// server's changes: period, number, entry, turn, version, bucket, register values.
     #[must_use]
     pub fn travelling(&self) -> Vec<SlotId> {
         let vars = &self.vars;
@@ -258,8 +262,8 @@ impl Balance {
         fixed.into_iter().chain(vars.values.iter().map(|(_, var)| var.slot)).collect()
     }
 
-    /// In place of `steer(partition, value)`: this packet's server is the owner of the value. An unknown name steers
-    /// nowhere.
+    /// Replacement of `steer(partition, value)`: selects the owner of the value as the packet's server. No effect for
+    /// an unknown partition.
     #[must_use]
     pub fn steer(&self, partition: &str, value: &Expr) -> Block {
         let Some(index) = self.partitions.iter().position(|steered| steered.name == partition) else {
@@ -267,16 +271,16 @@ impl Balance {
         };
         let (vars, shift) = (&self.vars, self.partitions[index].shift);
         let width = value.ty.width();
-        let block = if shift < width { make::bits(value.clone(), width - 1, shift) } else { number(16, 0) };
+        let block = if shift < width { constructors::bits(value.clone(), width - 1, shift) } else { number(16, 0) };
         vec![
-            vars.steered.set(make::truth(true)),
+            vars.steered.set(constructors::truth(true)),
             vars.partition.set(number(8, index as u128)),
-            vars.block.set(make::cast(16, block)),
+            vars.block.set(constructors::cast(16, block)),
         ]
     }
 }
 
-impl Vars {
+impl BalanceSlots {
     fn new(program: &mut Program, mirrored: &[RegisterId]) -> Self {
         let values = (mirrored.iter().enumerate()).map(|(at, register)| {
             let ty = program.registers[register.0 as usize].ty;
@@ -290,7 +294,7 @@ impl Vars {
             guard: bits("guard", 16),
             period: bits("period", 16),
             number: bits("number", 32),
-            came: bits("came_now", 32),
+            last_response: bits("came_now", 32),
             entry: bits("entry", 32),
             turn: bits("turn", 16),
             version: bits("version", 8),
@@ -299,7 +303,7 @@ impl Vars {
             now: bits("now", 16),
             window: bits("window", 16),
             rows: [bits("row0", 32), bits("row1", 32)],
-            met: bits("met", 16),
+            flow_record: bits("met", 16),
             threshold: bits("threshold_now", 32),
             state: bits("state_now", 16),
             gone: bits("gone_now", 1),
@@ -311,9 +315,9 @@ impl Vars {
             bucket: bits("bucket", 16),
             ways: [bits("way0", 8), bits("way1", 8)],
             server_mac: bits("server_mac", 48),
-            keyed: var(program, "keyed", Ty::Bool),
-            away: var(program, "away", Ty::Bool),
-            counted: var(program, "counted", Ty::Bool),
+            is_hashed: var(program, "keyed", Ty::Bool),
+            outstanding: var(program, "away", Ty::Bool),
+            is_counted: var(program, "counted", Ty::Bool),
             last: var(program, "last", Ty::Bool),
             report: var(program, "report", Ty::Bool),
             hit: var(program, "hit", Ty::Bool),
@@ -321,23 +325,23 @@ impl Vars {
             handed: var(program, "handed", Ty::Bool),
             steered: var(program, "steered", Ty::Bool),
             found: var(program, "found", Ty::Bool),
-            known: var(program, "known", Ty::Bool),
-            stays: var(program, "stays", Ty::Bit(1)),
+            in_previous_group: var(program, "known", Ty::Bool),
+            joins_newest: var(program, "stays", Ty::Bit(1)),
             timestamp: standard(program, Standard::IngressTimestamp, "ingress_global_timestamp", 48),
             spec: standard(program, Standard::EgressSpec, "egress_spec", 9),
         }
     }
 }
 
-impl Arrays {
+impl BalanceArrays {
     fn new(program: &mut Program, sizes: &Sizes, numbers: u32) -> Self {
         let mut array = |name: &str, width, size| register(program, name, width, size);
         let (cells, columns) = (1 << sizes.cells_log2, 2 << sizes.sketch_log2);
         let filter = 1 << sizes.filter_log2;
         Self {
-            flying: [array("flying0", 32, cells), array("flying1", 32, cells)],
+            outstanding_counts: [array("flying0", 32, cells), array("flying1", 32, cells)],
             rows: [array("sketch0", 32, columns), array("sketch1", 32, columns)],
-            met: array("met", 16, 1 << sizes.flows_log2),
+            flow_record: array("met", 16, 1 << sizes.flows_log2),
             totals: array("totals", 32, 2),
             threshold: array("threshold", 32, 1),
             state: array("state", 16, numbers),
@@ -345,7 +349,7 @@ impl Arrays {
             force: array("force", 1, numbers),
             used: array("used", 32, numbers),
             numbers: array("numbers", 32, 1),
-            came: array("came", 32, 1 << sizes.repeats_log2),
+            last_response: array("came", 32, 1 << sizes.repeats_log2),
             groups: array("groups", 16, 1),
             filters: [
                 [array("filter0a", 8, filter), array("filter0b", 8, filter)],
@@ -355,13 +359,13 @@ impl Arrays {
     }
 }
 
-/// Widths and kinds of a table's keys.
+/// Widths and match kinds of a table's keys.
 #[must_use]
 pub fn key_shape(program: &Program, table: TableId) -> Vec<(u16, MatchKind)> {
     program.tables[table.0 as usize].keys.iter().map(|key| (key.expr.ty.width(), key.kind)).collect()
 }
 
-/// `to = crc32(inputs)`, all 32 bits of it.
+/// Statement `to = crc32(inputs)`, all 32 bits.
 fn hash(to: Var, inputs: Vec<Expr>) -> crate::ir::Stmt {
     let algorithm = crate::ir::HashAlgorithm::Crc32;
     stmt(StmtKind::Hash { to: to.slot, algorithm, base: number(32, 0), inputs, max: number(64, 1 << 32) })

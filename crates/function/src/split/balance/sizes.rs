@@ -1,26 +1,26 @@
-//! How large the parts around a function are.
+//! Sizes of the generated parts.
 
-/// How large the generated parts are. Logarithms are to the base 2.
+/// Sizes of the generated parts. Logarithms have base 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
-    /// Entries of each mirrored table at most.
+    /// Largest number of entries of each mirrored table.
     pub entries: u32,
-    /// Cells of the order guard, logarithm; 16 at most.
+    /// Cells of the order guard, logarithm; at most 16.
     pub cells_log2: u16,
-    /// Microseconds of a period of the guard, logarithm: longer than any packet is at a server.
+    /// Period of the guard in µs, logarithm; longer than any packet stays at a server.
     pub period_log2: u16,
-    /// Columns of the sketch's two rows, logarithm; 16 at most (the paper: 1024 columns, §VII-D).
+    /// Columns of the sketch's two rows, logarithm; at most 16 (the paper has 1024 columns, §VII-D).
     pub sketch_log2: u16,
-    /// Microseconds of a window, logarithm.
+    /// Window in µs, logarithm.
     pub window_log2: u16,
-    /// Places of the record of a window's flows, logarithm; 16 at most.
+    /// Cells of the record of a window's flows, logarithm; at most 16.
     pub flows_log2: u16,
-    /// Places of each of a Bloom filter's two ways, logarithm; 16 at most.
+    /// Cells of each way of a Bloom filter, logarithm; at most 16.
     pub filter_log2: u16,
-    /// Buckets of a group, logarithm; 16 at most.
+    /// Buckets of a group, logarithm; at most 16.
     pub buckets_log2: u16,
-    /// Responses that are remembered, logarithm; 16 at most: one that comes again behind more than so many others is taken
-    /// for another.
+    /// Number of recorded responses, logarithm; at most 16. A repeat that arrives after more responses than that is not
+    /// recognised.
     pub repeats_log2: u16,
 }
 

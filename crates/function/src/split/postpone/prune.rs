@@ -1,35 +1,41 @@
-//! Takes out of a block what nobody needs any more.
+//! Removal of unneeded statements from a block.
 
 use crate::ir::{Block, Program, Stmt, StmtKind};
-use crate::split::flow::{Live, Places};
+use crate::split::liveness::{Liveness, PlaceSet};
 
-/// A block from which something is taken out.
+/// Block after the removal.
 #[derive(Debug)]
 pub struct Pruned {
-    /// What is left.
+    /// Remaining statements.
     pub block: Block,
-    /// What that needs before it.
-    pub needs: Places,
-    /// Values whose making is taken out, although something behind it that is left reads them.
-    pub missed: Places,
+    /// Live places before the block.
+    pub needs: PlaceSet,
+    /// Values in `gone` that remaining statements still read.
+    pub missed: PlaceSet,
 }
 
-/// Takes out assignments and hashes to `gone`, and those that nothing reads; `after`, `exit` as in
-/// [`crate::split::flow::live_before`].
-pub fn prune(program: &Program, block: &Block, after: Places, exit: &Places, gone: &Places) -> Pruned {
-    let mut pruner = Pruner { live: Live::new(program), gone, missed: Places::none(program) };
+/// Removes assignments and hashes to `gone`, and those that are never read; `after` and `exit` as in
+/// [`crate::split::liveness::live_before`].
+pub fn prune(program: &Program, block: &Block, after: PlaceSet, exit: &PlaceSet, gone: &PlaceSet) -> Pruned {
+    let mut pruner = Pruner { live: Liveness::new(program), gone, missed: PlaceSet::none(program) };
     let (block, needs) = pruner.block(block, after, exit, exit);
     Pruned { block, needs, missed: pruner.missed }
 }
 
 struct Pruner<'a> {
-    live: Live<'a>,
-    gone: &'a Places,
-    missed: Places,
+    live: Liveness<'a>,
+    gone: &'a PlaceSet,
+    missed: PlaceSet,
 }
 
 impl Pruner<'_> {
-    fn block(&mut self, block: &Block, mut live: Places, at_return: &Places, at_exit: &Places) -> (Block, Places) {
+    fn block(
+        &mut self,
+        block: &Block,
+        mut live: PlaceSet,
+        at_return: &PlaceSet,
+        at_exit: &PlaceSet,
+    ) -> (Block, PlaceSet) {
         let mut kept = Vec::new();
         for stmt in block.iter().rev() {
             let (stmt, before) = self.stmt(stmt, live, at_return, at_exit);
@@ -40,7 +46,13 @@ impl Pruner<'_> {
         (kept, live)
     }
 
-    fn stmt(&mut self, stmt: &Stmt, live: Places, at_return: &Places, at_exit: &Places) -> (Option<Stmt>, Places) {
+    fn stmt(
+        &mut self,
+        stmt: &Stmt,
+        live: PlaceSet,
+        at_return: &PlaceSet,
+        at_exit: &PlaceSet,
+    ) -> (Option<Stmt>, PlaceSet) {
         let with = |kind| Some(Stmt { kind, at: stmt.at });
         match &stmt.kind {
             StmtKind::If { condition, then, otherwise } => {
@@ -50,7 +62,7 @@ impl Pruner<'_> {
                     return (None, live);
                 }
                 before.join(&other);
-                crate::split::flow::read(condition, &mut before);
+                crate::split::liveness::add_read_places(condition, &mut before);
                 (with(StmtKind::If { condition: condition.clone(), then, otherwise }), before)
             }
             StmtKind::Body(inner) => {

@@ -1,11 +1,11 @@
-//! A slice beside what it was taken from: what both write, it holds in variables of its own.
+//! Renaming of the variables that a slice shares with the block that it was taken from.
 
 use crate::ir::{Block, Expr, ExprKind, Program, Slot, SlotId, SlotKind, Stmt, StmtKind, Ty};
-use crate::split::flow::{self, Places};
+use crate::split::liveness::{self, PlaceSet};
 
-/// The block with variables of its own in the place of those that `written` has and it writes too, but for `kept`.
-pub fn renamed(program: &mut Program, block: Block, written: &Places, kept: &Places) -> Block {
-    let mut own = flow::written(program, &block);
+/// Block in which slots that it writes and `written` contains are replaced by new variables, except for `kept`.
+pub fn renamed(program: &mut Program, block: Block, written: &PlaceSet, kept: &PlaceSet) -> Block {
+    let mut own = liveness::written_places(program, &block);
     own.keep(written);
     own.subtract(kept);
     let names: Vec<(SlotId, SlotId)> = own
@@ -50,7 +50,7 @@ impl Renamer<'_> {
             StmtKind::Body(block) => return Stmt { kind: StmtKind::Body(self.block(block)), at },
             kind => return Stmt { kind, at },
         };
-        // A field of a header that is not there stays 0.
+        // A field of an invalid header stays 0.
         match self.program.slots[to.0 as usize].kind {
             SlotKind::Field { header, .. } if self.name(to) != to => {
                 let condition = Expr { ty: Ty::Bool, kind: ExprKind::Valid(header) };

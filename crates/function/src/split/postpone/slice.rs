@@ -1,24 +1,24 @@
-//! The statements that a value is made of, and nothing else: they can run once more, elsewhere, and give the same.
+//! Program slice of a value: side-effect-free statements that can run again elsewhere with the same result.
 
 use crate::ir::{Block, Program, Stmt, StmtKind};
-use crate::split::flow::{self, Places};
+use crate::split::liveness::{self, PlaceSet};
 
-/// A part of a block: only assignments and hashes, under the conditions that they stand under.
+/// Slice of a block: assignments and hashes only, under their original conditions.
 #[derive(Debug)]
 pub struct Slice {
-    /// The statements, with their places in the source.
+    /// Statements, with their source positions.
     pub block: Block,
-    /// What has to be there before it.
-    pub needs: Places,
+    /// Live places before the slice.
+    pub needs: PlaceSet,
 }
 
-/// What makes the values of `wanted` in these blocks, one behind the other. None: a table, a register or the coming and
-/// going of a header has a part in it. It holds for packets that come to the end of the blocks: what `exit` keeps from
-/// that is left out.
-pub fn slice(program: &Program, blocks: &[&Block], wanted: &Places) -> Option<Slice> {
-    let mut moving = Places::none(program);
+/// Slice that computes `wanted` in consecutive blocks; `None` if a table, a register or a change of a header's validity
+/// is involved. The slice is valid for packets that reach the end of the blocks: statements that depend on an `exit`
+/// are left out.
+pub fn slice(program: &Program, blocks: &[&Block], wanted: &PlaceSet) -> Option<Slice> {
+    let mut moving = PlaceSet::none(program);
     for block in blocks {
-        flow::walk(program, block, &mut |stmt| {
+        liveness::visit_statements(program, block, &mut |stmt| {
             if let StmtKind::SetValid { header, .. } = stmt.kind {
                 moving.add_valid(header);
                 program.headers[header.0 as usize].fields.iter().for_each(|field| moving.add(*field));
@@ -36,27 +36,35 @@ pub fn slice(program: &Program, blocks: &[&Block], wanted: &Places) -> Option<Sl
     (!slicer.impure && !touches(program, &kept, &moving)).then_some(Slice { block: kept, needs })
 }
 
-/// Whether a slice reads or writes any of these places.
-fn touches(program: &Program, block: &Block, places: &Places) -> bool {
-    let mut used = flow::written(program, block);
-    flow::walk(program, block, &mut |stmt| flow::exprs(program, stmt, &mut |expr| flow::read(expr, &mut used)));
-    used.meets(places)
+/// True if a slice reads or writes any of these places.
+fn touches(program: &Program, block: &Block, places: &PlaceSet) -> bool {
+    let mut used = liveness::written_places(program, block);
+    liveness::visit_statements(program, block, &mut |stmt| {
+        liveness::visit_exprs(program, stmt, &mut |expr| liveness::add_read_places(expr, &mut used))
+    });
+    used.intersects(places)
 }
 
 struct Slicer<'a> {
     program: &'a Program,
-    /// Something else than an assignment makes a value that is needed.
+    /// True if a needed value is not computed by assignments alone.
     impure: bool,
 }
 
 impl Slicer<'_> {
-    /// Backwards. `at_return`: what is needed behind the body around, if there is one; `more`: whether anything of the
-    /// slice stands behind this block, so that a `return` matters.
-    fn block(&mut self, block: &Block, mut live: Places, at_return: Option<&Places>, more: bool) -> (Block, Places) {
+    /// Slices a block backwards. `at_return` is live behind the enclosing body, if there is one. `more` says that the
+    /// slice has statements behind this block, so that a `return` matters.
+    fn block(
+        &mut self,
+        block: &Block,
+        mut live: PlaceSet,
+        at_return: Option<&PlaceSet>,
+        more: bool,
+    ) -> (Block, PlaceSet) {
         let mut kept = Vec::new();
         for stmt in block.iter().rev() {
-            let behind = more || !kept.is_empty();
-            let (stmt, before) = self.stmt(stmt, live, at_return, behind);
+            let after = more || !kept.is_empty();
+            let (stmt, before) = self.stmt(stmt, live, at_return, after);
             kept.extend(stmt);
             live = before;
         }
@@ -67,10 +75,10 @@ impl Slicer<'_> {
     fn stmt(
         &mut self,
         stmt: &Stmt,
-        mut live: Places,
-        at_return: Option<&Places>,
+        mut live: PlaceSet,
+        at_return: Option<&PlaceSet>,
         more: bool,
-    ) -> (Option<Stmt>, Places) {
+    ) -> (Option<Stmt>, PlaceSet) {
         let program = self.program;
         let with = |kind| Some(Stmt { kind, at: stmt.at });
         match &stmt.kind {
@@ -78,34 +86,34 @@ impl Slicer<'_> {
                 let (then, mut before) = self.block(then, live.clone(), at_return, more);
                 let (otherwise, other) = self.block(otherwise, live.clone(), at_return, more);
                 before.join(&other);
-                // Nothing stands here, but a `return` may leave what an `exit` behind it would not.
+                // An empty conditional matters only if a `return` in it skips an `exit` behind it.
                 if then.is_empty() && otherwise.is_empty() {
                     return (None, before);
                 }
-                flow::read(condition, &mut before);
+                liveness::add_read_places(condition, &mut before);
                 (with(StmtKind::If { condition: condition.clone(), then, otherwise }), before)
             }
             StmtKind::Body(inner) => {
-                let behind = live.clone();
-                let (inner, before) = self.block(inner, live, Some(&behind), false);
-                if inner.is_empty() { (None, behind) } else { (with(StmtKind::Body(inner)), before) }
+                let after = live.clone();
+                let (inner, before) = self.block(inner, live, Some(&after), false);
+                if inner.is_empty() { (None, after) } else { (with(StmtKind::Body(inner)), before) }
             }
             StmtKind::Return => match at_return {
                 Some(needed) => (more.then(|| stmt.clone()), needed.clone()),
-                // The ingress ends: such a packet does not come to the end of the blocks.
-                None => (None, Places::none(program)),
+                // The ingress ends here, so such a packet does not reach the end of the blocks.
+                None => (None, PlaceSet::none(program)),
             },
-            StmtKind::Exit => (None, Places::none(program)),
+            StmtKind::Exit => (None, PlaceSet::none(program)),
             StmtKind::Assign { to, .. } | StmtKind::Hash { to, .. } => {
                 if !live.has(*to) {
                     return (None, live);
                 }
                 live.remove(*to);
-                flow::exprs(program, stmt, &mut |expr| flow::read(expr, &mut live));
+                liveness::visit_exprs(program, stmt, &mut |expr| liveness::add_read_places(expr, &mut live));
                 (Some(stmt.clone()), live)
             }
             _ => {
-                self.impure |= flow::written(program, std::slice::from_ref(stmt)).meets(&live);
+                self.impure |= liveness::written_places(program, std::slice::from_ref(stmt)).intersects(&live);
                 (None, live)
             }
         }

@@ -1,4 +1,4 @@
-//! Devices of CUDA. Compiled everywhere; where its libraries are not installed, [`list`] says so.
+//! CUDA devices. Compiled on every machine; without the CUDA libraries [`list`] returns an error.
 
 mod raw;
 
@@ -9,34 +9,34 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::{CudaContext, DriverError};
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 
-use super::functions::Functions;
+use super::functions::FunctionTable;
 use super::{
-    Code, Completion, Device, DeviceError, FunctionId, Info, Items, Job, JobError, Kernel, Kind, Length, Refused,
-    RefusedReason, Region, bounded,
+    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, Job, JobError,
+    JobRefusal, Kernel, RefusedJob, Region, TaskCode, WorkItemCount, bounded,
 };
 use raw::{CudaRegion, Loaded, Streams};
 
-/// Jobs that one device has at the same time at most.
+/// Limit on the jobs of one device.
 const JOBS_MAX: usize = 1 << 10;
-/// Jobs whose stages overlap: one's memory goes up, one is worked on, one's comes down.
+/// Number of jobs whose stages overlap: copy to the device, kernel, copy back.
 const SLOTS_PIPELINED: usize = 3;
 
-/// A device that is there, not opened yet.
+/// CUDA device that was found.
 #[derive(Debug, Clone)]
-pub struct Found {
-    /// Its number, from 0.
+pub struct CudaDeviceInfo {
+    /// Index, from 0.
     pub number: usize,
-    /// What it calls itself.
+    /// Name that the driver reports.
     pub name: String,
-    /// Bytes of its memory.
+    /// Memory in bytes.
     pub memory: usize,
 }
 
-/// All devices of CUDA.
+/// Lists all CUDA devices.
 ///
 /// # Errors
-/// [`DeviceError::Absent`], with the reason and what to do.
-pub fn list() -> Result<Vec<Found>, DeviceError> {
+/// [`DeviceError::Absent`], with the reason and the remedy.
+pub fn list() -> Result<Vec<CudaDeviceInfo>, DeviceError> {
     let absent = |reason: String| DeviceError::Absent { device: "cuda".into(), reason };
     if !raw::has_driver() {
         return Err(absent("no driver (libcuda.so): install NVIDIA's driver".into()));
@@ -44,11 +44,11 @@ pub fn list() -> Result<Vec<Found>, DeviceError> {
     if !raw::has_compiler() {
         return Err(absent("no compiler of kernels (libnvrtc.so): install CUDA's runtime compiler".into()));
     }
-    let devices = || -> Result<Vec<Found>, DriverError> {
+    let devices = || -> Result<Vec<CudaDeviceInfo>, DriverError> {
         let count = usize::try_from(CudaContext::device_count()?).unwrap_or(0);
         let found = |number| {
             let context = CudaContext::new(number)?;
-            Ok(Found { number, name: context.name()?, memory: context.total_mem()? })
+            Ok(CudaDeviceInfo { number, name: context.name()?, memory: context.total_mem()? })
         };
         (0..count).map(found).collect()
     };
@@ -58,33 +58,34 @@ pub fn list() -> Result<Vec<Found>, DeviceError> {
     }
 }
 
-/// A device in use.
+/// Open CUDA device.
 pub struct Cuda {
-    info: Info,
+    info: DeviceInfo,
     streams: Streams,
-    functions: Functions<Function>,
-    /// Jobs that it has now.
+    functions: FunctionTable<Function>,
+    /// Number of jobs in the device.
     jobs: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct Function {
     loaded: Loaded,
-    items: Items,
-    length: Length,
+    items: WorkItemCount,
+    length: AnswerLength,
 }
 
 impl Cuda {
-    /// Opens a device that was found.
+    /// Opens a device.
     ///
     /// # Errors
-    /// [`DeviceError::Failed`]: it has no room for streams.
-    pub fn open(found: &Found) -> Result<Self, DeviceError> {
+    /// [`DeviceError::Failed`]: the device has no memory for streams.
+    pub fn open(found: &CudaDeviceInfo) -> Result<Self, DeviceError> {
         let name = format!("cuda:{} ({})", found.number, found.name);
         let streams = Streams::open(found.number)
             .map_err(|error| DeviceError::Failed { device: name.clone(), reason: error.to_string() })?;
-        let info = Info { kind: Kind::Cuda, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
-        Ok(Self { info, streams, functions: Functions::new(), jobs: Arc::default() })
+        let info =
+            DeviceInfo { kind: DeviceKind::Cuda, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
+        Ok(Self { info, streams, functions: FunctionTable::new(), jobs: Arc::default() })
     }
 
     fn failed(&self, error: DriverError) -> DeviceError {
@@ -116,7 +117,7 @@ impl Cuda {
         });
         let tables = Mutex::new(tables.collect::<Result<_, _>>()?);
         let group = u32::try_from(kernel.group.max(1)).unwrap_or(u32::MAX);
-        Ok(Loaded { function, tables, group, tells: kernel.length == Length::Any })
+        Ok(Loaded { function, tables, group, reports_length: kernel.length == AnswerLength::Any })
     }
 }
 
@@ -126,13 +127,13 @@ impl fmt::Debug for Cuda {
     }
 }
 
-impl Device for Cuda {
-    fn info(&self) -> &Info {
+impl ComputeDevice for Cuda {
+    fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
-        let Code::Cuda(kernel) = code else {
+    fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError> {
+        let TaskCode::Cuda(kernel) = code else {
             let (device, got) = (self.info.name.clone(), code.language());
             return Err(DeviceError::Code { device, name: name.into(), got, expected: "CUDA C++" });
         };
@@ -150,37 +151,37 @@ impl Device for Cuda {
         Ok(Region::registered(Box::new(region), input_max, output_max))
     }
 
-    fn submit(&self, job: Job) -> Result<(), Refused> {
-        let refuse = |job, reason| Err(Refused { job: Some(Box::new(job)), reason });
+    fn submit(&self, job: Job) -> Result<(), RefusedJob> {
+        let refuse = |job, reason| Err(RefusedJob { job: Some(Box::new(job)), reason });
         let Some(function) = self.functions.get(job.function) else {
-            let reason = RefusedReason::Function(job.function);
+            let reason = JobRefusal::Function(job.function);
             return refuse(job, reason);
         };
         let (max, got) = (job.region.input_max, job.input.len());
         if got > max {
-            return refuse(job, RefusedReason::TooLong { max, got });
+            return refuse(job, JobRefusal::TooLong { max, got });
         }
         let Job { tag, function: id, input, region, done } = job;
         let (input_max, output_max) = (region.input_max, region.output_max);
         let back = |region| Job { tag, function: id, input: input.clone(), region, done: done.clone() };
         let region = match region.into_registered::<CudaRegion>() {
-            Ok(region) if self.streams.is_home_of(&region) => region,
-            Ok(other) => return refuse(back(Region::registered(other, input_max, output_max)), RefusedReason::Memory),
-            Err(other) => return refuse(back(other), RefusedReason::Memory),
+            Ok(region) if self.streams.has_registered(&region) => region,
+            Ok(other) => return refuse(back(Region::registered(other, input_max, output_max)), JobRefusal::Memory),
+            Err(other) => return refuse(back(other), JobRefusal::Memory),
         };
         if self.jobs.fetch_add(1, Ordering::AcqRel) >= JOBS_MAX {
             self.jobs.fetch_sub(1, Ordering::AcqRel);
-            return refuse(back(Region::registered(region, input_max, output_max)), RefusedReason::Full(JOBS_MAX));
+            return refuse(back(Region::registered(region, input_max, output_max)), JobRefusal::Full(JOBS_MAX));
         }
         let (count, length) = (Arc::clone(&self.jobs), function.length);
         let group = function.loaded.group as usize;
         let items = u32::try_from(function.items.count(got, group)).unwrap_or(u32::MAX);
         let answer = length.known(got).unwrap_or(output_max);
-        let landed = move |region: Box<CudaRegion>, told: Option<u32>| {
+        let on_completion = move |region: Box<CudaRegion>, length_out: Option<u32>| {
             count.fetch_sub(1, Ordering::AcqRel);
-            let result = match (length.known(got), told) {
+            let result = match (length.known(got), length_out) {
                 (Some(bytes), _) => Ok(bytes),
-                (None, Some(told)) => Ok(told as usize),
+                (None, Some(length_out)) => Ok(length_out as usize),
                 (None, None) => Err(JobError::Device("the kernel did not say how long its answer is".into())),
             };
             let result = result.and_then(|bytes| {
@@ -188,13 +189,13 @@ impl Device for Cuda {
             });
             let region = Region::registered(region, input_max, output_max);
             if let Err(unsent) = done.try_send(Completion::now(tag, Some(region), result)) {
-                // The driver may not be called here, as freeing its memory would.
+                // This is a callback of the driver, where freeing the device's memory is not allowed.
                 std::mem::forget(unsent);
             }
         };
-        self.streams.begin(&function.loaded, region, &input, (items, answer), landed).map_err(|error| {
+        self.streams.begin(&function.loaded, region, &input, (items, answer), on_completion).map_err(|error| {
             self.jobs.fetch_sub(1, Ordering::AcqRel);
-            Refused { job: None, reason: RefusedReason::Device(error.to_string()) }
+            RefusedJob { job: None, reason: JobRefusal::Device(error.to_string()) }
         })
     }
 

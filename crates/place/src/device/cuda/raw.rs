@@ -1,10 +1,9 @@
-//! CUDA's own calls: all that is unsafe about it is here. Compiled without CUDA; its libraries are looked for when they
-//! are asked for.
+//! Calls of the CUDA driver, with all unsafe code for it. Compiled without CUDA; the libraries are loaded on demand.
 //!
 //! ```text
 //! a job:  up: pinned memory to device ──▶ compute: kernel ──▶ down: answer to pinned memory ──▶ callback
 //! ```
-#![expect(unsafe_code, reason = "CUDA is an interface of C: each use says why it is right")]
+#![expect(unsafe_code, reason = "CUDA is a C interface: a comment justifies each use")]
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -18,22 +17,22 @@ use cudarc::driver::{
 
 use crate::device::Registered;
 
-/// What a kernel's answer has as long as it did not say its length.
-const UNSAID: u32 = u32::MAX;
+/// Value of the answer length as long as the kernel has not written it.
+const LENGTH_UNSET: u32 = u32::MAX;
 
-/// Whether the driver's library is there; calls of one that is not panic.
+/// Whether the driver's library is present; calls of a missing library panic.
 pub(super) fn has_driver() -> bool {
-    // SAFETY: it opens a library, whose own initialisation is the driver's.
+    // SAFETY: opens a library, which initialises itself.
     unsafe { cudarc::driver::sys::is_culib_present() }
 }
 
-/// Whether the compiler's library is there.
+/// Whether the compiler's library is present.
 pub(super) fn has_compiler() -> bool {
     // SAFETY: as above.
     unsafe { cudarc::nvrtc::sys::is_culib_present() }
 }
 
-/// A device's streams.
+/// Streams of a device.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) context: Arc<CudaContext>,
@@ -42,14 +41,14 @@ pub(super) struct Streams {
     down: Arc<CudaStream>,
 }
 
-/// A kernel with what stays on the device for it.
+/// Kernel with its tables on the device.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) function: CudaFunction,
     pub(super) tables: Mutex<Vec<CudaSlice<u8>>>,
     pub(super) group: u32,
-    /// It says how long its answers are.
-    pub(super) tells: bool,
+    /// Whether the kernel writes the length of its answers.
+    pub(super) reports_length: bool,
 }
 
 impl Streams {
@@ -59,14 +58,14 @@ impl Streams {
         Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context })
     }
 
-    /// Memory that stays on the device.
+    /// Allocates a table on the device.
     pub(super) fn table(&self, bytes: &[u8]) -> Result<CudaSlice<u8>, DriverError> {
         let table = self.compute.clone_htod(bytes)?;
         self.compute.synchronize()?;
         Ok(table)
     }
 
-    /// Changes such memory, in the order of kernels; false: there is no such table, or it is shorter.
+    /// Changes a table, ordered with the kernels; false if the table does not exist or is shorter.
     pub(super) fn write_table(
         &self,
         loaded: &Loaded,
@@ -74,7 +73,7 @@ impl Streams {
         at: usize,
         bytes: &[u8],
     ) -> Result<bool, DriverError> {
-        // From memory that is not pinned the driver may wait for the kernels before it copies: with the lock.
+        // Copying from memory that is not pinned may wait for the kernels while the lock is held.
         let mut here = self.pinned(bytes.len())?;
         here.as_mut_slice()?[..bytes.len()].copy_from_slice(bytes);
         {
@@ -86,42 +85,43 @@ impl Streams {
                 self.compute.memcpy_htod(&here, &mut part)?;
             }
         }
-        // Without it: who submits a job meanwhile does not wait.
+        // Wait without the lock, so that a submitting thread is not blocked.
         self.compute.synchronize().map(|()| true)
     }
 
     fn pinned(&self, bytes: usize) -> Result<PinnedHostSlice<u8>, DriverError> {
-        // SAFETY: it is written before anybody reads it, below. Not write-combined: the host reads answers.
+        // SAFETY: every byte is written before it is read, below. Not write-combined, because the host reads answers.
         let mut memory = unsafe { self.context.alloc_pinned_with_flags::<u8>(bytes.max(1), 0) }?;
         memory.as_mut_slice()?.fill(0);
         Ok(memory)
     }
 
-    /// Registers memory for one job: pinned here, and its double there.
+    /// Registers memory for one job: pinned on the host, and its counterpart on the device.
     pub(super) fn region(&self, input_max: usize, output_max: usize) -> Result<CudaRegion, DriverError> {
         let there = |bytes: usize| self.up.alloc_zeros::<u8>(bytes.max(1));
-        let told = self.pinned(size_of::<u32>())?;
+        let length_out = self.pinned(size_of::<u32>())?;
         Ok(CudaRegion {
             input: self.pinned(input_max)?,
             output: self.pinned(output_max)?,
-            told_at: Address(told.as_ptr()?),
-            told,
+            length_at: Address(length_out.as_ptr()?),
+            length_out,
             input_there: there(input_max)?,
             output_there: there(output_max)?,
-            told_there: there(size_of::<u32>())?,
+            length_there: there(size_of::<u32>())?,
             home: Arc::clone(&self.context),
         })
     }
 
-    /// Whether the memory was registered here.
-    pub(super) fn is_home_of(&self, region: &CudaRegion) -> bool {
+    /// Whether the memory was registered with this device.
+    pub(super) fn has_registered(&self, region: &CudaRegion) -> bool {
         Arc::ptr_eq(&region.home, &self.context)
     }
 
-    /// Begins a job: `done` is called by a thread of the driver when its answer is there. `answer`: bytes that come back.
+    /// Starts a job. A thread of the driver calls `done` when the answer is there. `answer`: number of bytes copied
+    /// back.
     ///
     /// # Errors
-    /// The driver's; then the job's memory is lost.
+    /// An error of the driver; the job's memory is then lost.
     pub(super) fn begin(
         &self,
         loaded: &Loaded,
@@ -131,23 +131,23 @@ impl Streams {
         done: impl FnOnce(Box<CudaRegion>, Option<u32>) + Send + 'static,
     ) -> Result<(), DriverError> {
         if let Err(error) = self.enqueue(loaded, &mut region, input, items, answer) {
-            self.settle(region);
+            self.free_or_leak(region);
             return Err(error);
         }
         let done: Landed = Box::new(done);
-        let flight = Box::new(Flight { region, tells: loaded.tells, done });
+        let flight = Box::new(Flight { region, reports_length: loaded.reports_length, done });
         let data = Box::into_raw(flight).cast::<c_void>();
-        // SAFETY: the stream lives as long as `self`; `landed` gets the box that it expects, once.
-        let begun = unsafe { launch_host_function(self.down.cu_stream(), landed, data) };
+        // SAFETY: the stream lives as long as `self`; `on_completion` receives the box that it expects, once.
+        let begun = unsafe { launch_host_function(self.down.cu_stream(), on_completion, data) };
         if begun.is_err() {
-            // SAFETY: the driver refused it, so nobody else has the box.
-            self.settle(unsafe { Box::from_raw(data.cast::<Flight>()) }.region);
+            // SAFETY: the driver refused the callback, so this is the only owner of the box.
+            self.free_or_leak(unsafe { Box::from_raw(data.cast::<Flight>()) }.region);
         }
         begun
     }
 
-    /// Gives memory up when the device is done with it; if it can't say when, never.
-    fn settle(&self, region: Box<CudaRegion>) {
+    /// Frees memory once the device no longer uses it; leaks it if the state of the device is unknown.
+    fn free_or_leak(&self, region: Box<CudaRegion>) {
         if self.context.synchronize().is_err() {
             Box::leak(region);
         }
@@ -161,36 +161,37 @@ impl Streams {
         items: u32,
         answer: usize,
     ) -> Result<(), DriverError> {
-        let CudaRegion { input: here, output, told, input_there, output_there, told_there, .. } = region;
+        let CudaRegion { input: here, output, length_out, input_there, output_there, length_there, .. } = region;
         here.as_mut_slice()?[..input.len()].copy_from_slice(input);
         if !input.is_empty() {
             self.up.memcpy_htod(&here.as_slice()?[..input.len()], &mut input_there.slice_mut(..input.len()))?;
         }
-        if loaded.tells {
-            told.as_mut_slice()?.copy_from_slice(&UNSAID.to_ne_bytes());
-            self.up.memcpy_htod(told.as_slice()?, told_there)?;
+        if loaded.reports_length {
+            length_out.as_mut_slice()?.copy_from_slice(&LENGTH_UNSET.to_ne_bytes());
+            self.up.memcpy_htod(length_out.as_slice()?, length_there)?;
         }
         let (input_bytes, output_max) = (input.len() as u32, output.len() as u32);
         let mut tables = loaded.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut launch = self.compute.launch_builder(&loaded.function);
         launch.arg(&*input_there).arg(&input_bytes).arg(&mut *output_there).arg(&output_max);
-        if loaded.tells {
-            launch.arg(&mut *told_there);
+        if loaded.reports_length {
+            launch.arg(&mut *length_there);
         }
         for table in tables.iter_mut() {
             launch.arg(table);
         }
         let blocks = items.div_ceil(loaded.group).max(1);
         let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (loaded.group, 1, 1), shared_mem_bytes: 0 };
-        // SAFETY: the arguments are those that `device::Kernel` says a kernel has; its memory lives until it is done.
+        // SAFETY: the arguments are those that `device::Kernel` documents; the memory lives until the kernel has
+        // ended.
         unsafe { launch.launch(config) }?;
         drop(tables);
         let answer = answer.min(output.len());
         if answer > 0 {
             self.down.memcpy_dtoh(&output_there.slice(..answer), &mut output.as_mut_slice()?[..answer])?;
         }
-        if loaded.tells {
-            self.down.memcpy_dtoh(&*told_there, told.as_mut_slice()?)?;
+        if loaded.reports_length {
+            self.down.memcpy_dtoh(&*length_there, length_out.as_mut_slice()?)?;
         }
         Ok(())
     }
@@ -198,38 +199,39 @@ impl Streams {
 
 type Landed = Box<dyn FnOnce(Box<CudaRegion>, Option<u32>) + Send>;
 
-/// A job that the device has.
+/// Job in the device.
 struct Flight {
     region: Box<CudaRegion>,
-    tells: bool,
+    reports_length: bool,
     done: Landed,
 }
 
-/// A job is done: the driver calls this once, from a thread of its own. It may not call the driver: so nothing is dropped.
-unsafe extern "C" fn landed(data: *mut c_void) {
-    // SAFETY: `begin` gave the box for this one call.
-    let Flight { region, tells, done } = *unsafe { Box::from_raw(data.cast::<Flight>()) };
-    // SAFETY: the region has this memory, four bytes at the start of a page, and the copy to it is done.
-    let told = tells.then(|| unsafe { region.told_at.0.cast::<u32>().read() });
-    done(region, told.filter(|told| *told != UNSAID));
+/// Completion callback: the driver calls it once, on a thread of its own. It must not call the driver, so nothing is
+/// dropped.
+unsafe extern "C" fn on_completion(data: *mut c_void) {
+    // SAFETY: `begin` passed the box to this one call.
+    let Flight { region, reports_length, done } = *unsafe { Box::from_raw(data.cast::<Flight>()) };
+    // SAFETY: the region owns this memory, four bytes at the start of a page, and the copy to it has ended.
+    let length_out = reports_length.then(|| unsafe { region.length_at.0.cast::<u32>().read() });
+    done(region, length_out.filter(|length_out| *length_out != LENGTH_UNSET));
 }
 
 /// Memory of one job.
 pub(super) struct CudaRegion {
     input: PinnedHostSlice<u8>,
     output: PinnedHostSlice<u8>,
-    told: PinnedHostSlice<u8>,
-    told_at: Address,
+    length_out: PinnedHostSlice<u8>,
+    length_at: Address,
     input_there: CudaSlice<u8>,
     output_there: CudaSlice<u8>,
-    told_there: CudaSlice<u8>,
+    length_there: CudaSlice<u8>,
     home: Arc<CudaContext>,
 }
 
-/// Where a region has what its kernel says; looked at where the driver may not be called.
+/// Address of the answer length in a region, for use where the driver must not be called.
 struct Address(*const u8);
 
-// SAFETY: it goes where its region goes, which owns the memory.
+// SAFETY: the address moves with its region, which owns the memory.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}

@@ -1,11 +1,11 @@
-//! A device that gives right answers as late as a given model says: for experiments, and for faults.
+//! Emulated device: right answers, delayed according to a model; for experiments and fault injection.
 //!
 //! ```text
 //! submit ─▶ queue ─▶ a thread: answer by the host's function, due time by Timeline ─▶ heap ─▶ Completion when due
 //! ```
 //!
-//! It waits for its times by sleeping, so that all that it costs is what the functions cost that give the answers. A real
-//! device does not wait for a processor of the host: `punctual` has the kernel run its thread when that is due.
+//! The device sleeps until an answer is due, so its only cost is that of the host's functions. A real device does not
+//! wait for a processor of the host; `punctual` therefore asks the kernel to run the thread as soon as it is due.
 
 mod punctual;
 pub mod timeline;
@@ -21,73 +21,73 @@ use std::time::{Duration, Instant as Clock};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use pathcall_wire::Instant;
 
-use super::functions::Functions;
-use super::pool::{JOBS_MAX, Loaded, host, refused, run};
+use super::functions::FunctionTable;
+use super::pool::{JOBS_MAX, LoadedHostFunction, host, refused, run};
 use super::{
-    Code, Completion, Device, DeviceError, FunctionId, Info, Job, JobError, Kind, Refused, RefusedReason, Region,
-    register_heap,
+    Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, Job, JobError, JobRefusal, RefusedJob,
+    Region, TaskCode, register_heap,
 };
 pub use timeline::{Rate, Timeline};
 
-/// What a device may do wrong.
+/// Fault of an emulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// It takes jobs, and nothing comes back.
+pub enum EmulatedFault {
+    /// Jobs are accepted, but never completed.
     Disappears,
-    /// It says that it is gone.
+    /// Jobs fail because the device is gone.
     Gone,
-    /// It says that it failed.
+    /// Jobs fail.
     Fails,
-    /// It says a wrong length of its answer: by so many bytes too long, or too short.
+    /// Answers have a wrong length: too long by this many bytes, or too short.
     Length(isize),
-    /// It takes so many times as long.
+    /// Jobs take this many times longer.
     Slow(u32),
 }
 
-/// A fault for jobs `from..from + count`, counted from 0.
+/// Fault for the jobs `from..from + count`, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Planted {
-    /// The first such job.
+pub struct PlantedFault {
+    /// First affected job.
     pub from: u64,
-    /// How many.
+    /// Number of affected jobs.
     pub count: u64,
-    /// What happens to them.
-    pub fault: Fault,
+    /// Kind of the fault.
+    pub fault: EmulatedFault,
 }
 
-impl Planted {
-    /// From that job on, for ever.
+impl PlantedFault {
+    /// Fault of all jobs from this one on.
     #[must_use]
-    pub const fn forever(from: u64, fault: Fault) -> Self {
+    pub const fn forever(from: u64, fault: EmulatedFault) -> Self {
         Self { from, count: u64::MAX, fault }
     }
 }
 
-/// A function, and what each of its jobs takes.
-type Timed = (Loaded, Duration);
+/// Function, and the time of each of its jobs.
+type Timed = (LoadedHostFunction, Duration);
 
-/// The device.
+/// Emulated device.
 pub struct Emulated {
-    info: Info,
+    info: DeviceInfo,
     rate: Rate,
-    functions: Arc<Functions<Timed>>,
+    functions: Arc<FunctionTable<Timed>>,
     jobs: Sender<Job>,
 }
 
 impl Emulated {
-    /// Starts its thread.
+    /// Starts the device's thread.
     ///
     /// # Errors
-    /// What the system says when it does not start.
-    pub fn start(name: &str, rate: Rate, faults: Vec<Planted>) -> io::Result<Self> {
-        let info = Info {
-            kind: Kind::Emulated,
+    /// An error of the system if the thread does not start.
+    pub fn start(name: &str, rate: Rate, faults: Vec<PlantedFault>) -> io::Result<Self> {
+        let info = DeviceInfo {
+            kind: DeviceKind::Emulated,
             name: format!("emulated ({name})"),
             slots: rate.slots.max(1),
             jobs_max: JOBS_MAX,
             in_order: rate.slots <= 1,
         };
-        let functions = Arc::new(Functions::new());
+        let functions = Arc::new(FunctionTable::new());
         let (jobs, queue) = bounded(JOBS_MAX);
         let timer = Timer {
             functions: Arc::clone(&functions),
@@ -108,12 +108,12 @@ impl fmt::Debug for Emulated {
     }
 }
 
-impl Device for Emulated {
-    fn info(&self) -> &Info {
+impl ComputeDevice for Emulated {
+    fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
+    fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError> {
         self.functions.add(&self.info, (host(&self.info, name, code)?, self.rate.job(name)))
     }
 
@@ -121,63 +121,63 @@ impl Device for Emulated {
         register_heap(&self.info, input_max, output_max)
     }
 
-    fn submit(&self, job: Job) -> Result<(), Refused> {
+    fn submit(&self, job: Job) -> Result<(), RefusedJob> {
         if self.functions.get(job.function).is_none() {
-            let reason = RefusedReason::Function(job.function);
-            return Err(Refused { job: Some(Box::new(job)), reason });
+            let reason = JobRefusal::Function(job.function);
+            return Err(RefusedJob { job: Some(Box::new(job)), reason });
         }
         self.jobs.try_send(job).map_err(|error| refused(error, self.info.jobs_max))
     }
 }
 
-/// A completion that is due.
-struct Due {
+/// Completion with its due time.
+struct DueCompletion {
     at: Instant,
-    /// Of jobs that are due at the same time the earlier one is first.
+    /// Sequence number; orders jobs that are due at the same time.
     number: u64,
     completion: Completion,
     done: Sender<Completion>,
 }
 
-impl PartialEq for Due {
+impl PartialEq for DueCompletion {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Due {}
+impl Eq for DueCompletion {}
 
-impl PartialOrd for Due {
+impl PartialOrd for DueCompletion {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for DueCompletion {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
 }
 
-/// Its thread.
+/// Thread of the device.
 struct Timer {
-    functions: Arc<Functions<Timed>>,
+    functions: Arc<FunctionTable<Timed>>,
     timeline: Timeline,
-    faults: Vec<Planted>,
+    faults: Vec<PlantedFault>,
     origin: Clock,
-    /// Jobs taken so far.
+    /// Number of jobs taken so far.
     taken: u64,
-    due: BinaryHeap<Reverse<Due>>,
+    due: BinaryHeap<Reverse<DueCompletion>>,
 }
 
 impl Timer {
-    /// Until nobody can submit any more and all is done.
+    /// Runs until all senders are gone and all jobs are completed.
     fn run(mut self, queue: &Receiver<Job>) {
-        punctual::be_punctual();
+        punctual::request_punctual_scheduling();
         loop {
             let now = self.now();
             while self.due.peek().is_some_and(|Reverse(due)| due.at <= now) {
-                let Reverse(due) = self.due.pop().expect("there is one");
+                let Reverse(due) = self.due.pop().expect("a device exists");
                 due.completion.send(&due.done);
             }
             let next = self.due.peek().map(|Reverse(due)| due.at);
@@ -201,7 +201,7 @@ impl Timer {
         self.taken += 1;
         let planted = self.faults.iter().find(|p| number.checked_sub(p.from).is_some_and(|n| n < p.count));
         let fault = planted.map(|planted| planted.fault);
-        if fault == Some(Fault::Disappears) {
+        if fault == Some(EmulatedFault::Disappears) {
             return;
         }
         let loaded = self.functions.get(job.function);
@@ -210,9 +210,9 @@ impl Timer {
             None => Err(JobError::Device(format!("no function {}", job.function.0))),
         };
         match (fault, &mut result, loaded) {
-            (Some(Fault::Gone), ..) => result = Err(JobError::Device("the device is gone".into())),
-            (Some(Fault::Fails), ..) => result = Err(JobError::Device("planted: it failed".into())),
-            (Some(Fault::Length(by)), Ok(bytes), Some(((_, length), _))) => {
+            (Some(EmulatedFault::Gone), ..) => result = Err(JobError::Device("the device is gone".into())),
+            (Some(EmulatedFault::Fails), ..) => result = Err(JobError::Device("planted: it failed".into())),
+            (Some(EmulatedFault::Length(by)), Ok(bytes), Some(((_, length), _))) => {
                 let got = bytes.saturating_add_signed(by);
                 if got > job.region.output_max || !length.allows(job.input.len(), got) {
                     result = Err(JobError::length(*length, job.input.len(), job.region.output_max, got));
@@ -222,11 +222,11 @@ impl Timer {
             }
             _ => {}
         }
-        let times = if let Some(Fault::Slow(times)) = fault { times } else { 1 };
+        let times = if let Some(EmulatedFault::Slow(times)) = fault { times } else { 1 };
         let takes = loaded.map_or(Duration::ZERO, |(_, takes)| *takes);
         let at = self.timeline.admit(now, takes, job.input.len(), times);
         let completion = Completion::now(job.tag, Some(job.region), result);
-        self.due.push(Reverse(Due { at, number, completion, done: job.done }));
+        self.due.push(Reverse(DueCompletion { at, number, completion, done: job.done }));
     }
 
     fn now(&self) -> Instant {

@@ -1,25 +1,25 @@
-//! When an emulated device is done with what it is given: its model alone, without clock or thread.
+//! Performance model of an emulated device, without clock and thread.
 
 use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-/// What an emulated device can do.
+/// Speed of an emulated device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
-    /// Jobs that it works on at the same time, at least one.
+    /// Number of slots, which work in parallel; at least one.
     pub slots: usize,
-    /// Time that each job takes of a slot.
+    /// Slot time of each job.
     pub per_job: Duration,
-    /// The same of jobs of some functions, by the names under which they were loaded.
+    /// Slot time of the jobs of some functions, by the names under which they were loaded.
     pub per_task: Vec<(String, Duration)>,
-    /// Bytes of requests that a slot works on in a second; 0: any number.
+    /// Bytes that a slot processes per second; 0: unlimited.
     pub bytes_per_second: u64,
-    /// Time that passes besides, while the slot is free for others: wires, mostly.
+    /// Additional delay, during which the slot is free for other jobs; mostly transmission.
     pub latency: Duration,
 }
 
-/// One slot, and no time for anything.
+/// One slot without delays.
 impl Default for Rate {
     fn default() -> Self {
         let (per_job, latency) = (Duration::ZERO, Duration::ZERO);
@@ -28,14 +28,14 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// Time that each job of a function takes of a slot, before its bytes are counted.
+    /// Slot time of a function's jobs, without their bytes.
     #[must_use]
     pub fn job(&self, function: &str) -> Duration {
         let of = self.per_task.iter().find(|(name, _)| name == function);
         of.map_or(self.per_job, |(_, time)| *time)
     }
 
-    /// Time that a job of so many bytes takes of a slot, `job` of it whatever its length.
+    /// Slot time of a job with this many bytes; `job` is its fixed part.
     #[must_use]
     pub fn busy(&self, job: Duration, bytes: usize) -> Duration {
         let nanos = match self.bytes_per_second {
@@ -46,7 +46,7 @@ impl Rate {
     }
 }
 
-/// Slots, and when each is free: first come, first served.
+/// Slots with the times at which they are free: first come, first served.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     rate: Rate,
@@ -54,13 +54,14 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// All slots are free.
+    /// Creates a timeline with free slots.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         Self { free: vec![Instant(0); rate.slots.max(1)], rate }
     }
 
-    /// Takes a job of so many bytes, `times` as slow as usual: when it is done. `job`: what [`Rate::job`] says of it.
+    /// Adds a job and returns its completion time. `job` is the fixed slot time of [`Rate::job`]; `times` is a
+    /// slow-down factor.
     pub fn admit(&mut self, now: Instant, job: Duration, bytes: usize, times: u32) -> Instant {
         let slot = self.free.iter_mut().min().expect("at least one slot");
         *slot = (*slot).max(now) + self.rate.busy(job, bytes).saturating_mul(times);
@@ -79,17 +80,17 @@ mod tests {
     }
 
     #[test]
-    fn jobs_take_slots_in_turn_and_latency_keeps_none() {
+    fn latency_occupies_no_slot() {
         let rate = Rate { slots: 2, latency: 5 * US, ..Rate::default() };
         let mut timeline = Timeline::new(rate);
         let done: Vec<_> = (0..5).map(|_| timeline.admit(at(100), 10 * US, 0, 1)).collect();
         assert_eq!(done, [at(115), at(115), at(125), at(125), at(135)]);
-        // A slot that was free for long does not begin in the past.
+        // A job never begins in the past, even on a slot that was idle for long.
         assert_eq!(timeline.admit(at(1000), 10 * US, 0, 1), at(1015));
     }
 
     #[test]
-    fn bytes_and_slowness_count() {
+    fn job_time_includes_bytes_and_slowness() {
         let rate = Rate { bytes_per_second: 1_000_000, ..Rate::default() };
         let mut timeline = Timeline::new(rate.clone());
         assert_eq!(timeline.admit(at(0), US, 9, 1), at(10));
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_may_have_times_of_their_own() {
+    fn function_may_have_its_own_job_time() {
         let rate = Rate { per_job: 9 * US, per_task: vec![("pack".into(), 3 * US)], ..Rate::default() };
         assert_eq!([rate.job("pack"), rate.job("unpack")], [3 * US, 9 * US]);
     }

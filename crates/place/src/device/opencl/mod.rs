@@ -1,4 +1,4 @@
-//! Devices that OpenCL knows. The library is looked for when it is asked for the first time, not before.
+//! OpenCL devices. The library is loaded on first use.
 
 mod raw;
 
@@ -10,42 +10,42 @@ use opencl3::device::CL_DEVICE_TYPE_ALL;
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::get_platforms;
 
-use super::functions::Functions;
+use super::functions::FunctionTable;
 use super::{
-    Code, Completion, Device, DeviceError, FunctionId, Info, Items, Job, JobError, Kernel, Kind, Length, Refused,
-    RefusedReason, Region, bounded,
+    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, Job, JobError,
+    JobRefusal, Kernel, RefusedJob, Region, TaskCode, WorkItemCount, bounded,
 };
 use raw::{ClRegion, DeviceId, Loaded, Queues, WithTables};
 
-/// Jobs that one device has at the same time at most.
+/// Limit on the jobs of one device.
 const JOBS_MAX: usize = 1 << 10;
-/// Jobs whose stages overlap: one's memory goes up, one is worked on, one's comes down.
+/// Number of jobs whose stages overlap: transfer to the device, kernel, transfer back.
 const SLOTS_PIPELINED: usize = 3;
 
-/// PoCL 3.1 gives devices that it is still setting up to whoever asks at the same time for the first time.
+/// Serialises the first listing: PoCL 3.1 returns devices that another thread is still initialising.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A device that is there, not opened yet.
+/// OpenCL device that was found.
 #[derive(Debug, Clone)]
-pub struct Found {
-    /// Its number, from 0, over all platforms.
+pub struct OpenClDeviceInfo {
+    /// Index, from 0, over all platforms.
     pub number: usize,
-    /// What it calls itself.
+    /// Name that the driver reports.
     pub name: String,
-    /// Its platform and the driver's version.
+    /// Platform, and version of its driver.
     pub platform: String,
-    /// What works at the same time in it.
+    /// Number of compute units.
     pub compute_units: u32,
-    /// Whether it has the host's memory.
+    /// Whether it shares the host's memory.
     pub shares_memory: bool,
     id: DeviceId,
 }
 
-/// All devices that OpenCL knows here.
+/// Lists all OpenCL devices of this machine.
 ///
 /// # Errors
-/// [`DeviceError::Absent`], with the reason and what to do.
-pub fn list() -> Result<Vec<Found>, DeviceError> {
+/// [`DeviceError::Absent`], with the reason and the remedy.
+pub fn list() -> Result<Vec<OpenClDeviceInfo>, DeviceError> {
     let absent = |reason: String| DeviceError::Absent { device: "opencl".into(), reason };
     let none = "install the driver of a device, or one for the CPU: pocl-opencl-icd";
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ pub fn list() -> Result<Vec<Found>, DeviceError> {
         for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
             let id = DeviceId::new(id);
             let device = id.device();
-            found.push(Found {
+            found.push(OpenClDeviceInfo {
                 number: found.len(),
                 name: device.name().unwrap_or_default().trim().to_owned(),
                 platform: named.clone(),
@@ -72,33 +72,34 @@ pub fn list() -> Result<Vec<Found>, DeviceError> {
     if found.is_empty() { Err(absent(format!("no device: {none}"))) } else { Ok(found) }
 }
 
-/// A device in use.
+/// Open OpenCL device.
 pub struct OpenCl {
-    info: Info,
+    info: DeviceInfo,
     queues: Queues,
-    functions: Functions<Function>,
-    /// Jobs that it has now.
+    functions: FunctionTable<Function>,
+    /// Number of jobs in the device.
     jobs: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct Function {
     loaded: Loaded,
-    items: Items,
-    length: Length,
+    items: WorkItemCount,
+    length: AnswerLength,
 }
 
 impl OpenCl {
-    /// Opens a device that was found.
+    /// Opens a device.
     ///
     /// # Errors
-    /// [`DeviceError::Failed`]: it has no room for a context and its queues.
-    pub fn open(found: &Found) -> Result<Self, DeviceError> {
+    /// [`DeviceError::Failed`]: the device has no memory for a context and its queues.
+    pub fn open(found: &OpenClDeviceInfo) -> Result<Self, DeviceError> {
         let name = format!("opencl:{} ({})", found.number, found.name);
         let queues = Queues::open(found.id)
             .map_err(|error| DeviceError::Failed { device: name.clone(), reason: error.to_string() })?;
-        let info = Info { kind: Kind::OpenCl, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
-        Ok(Self { info, queues, functions: Functions::new(), jobs: Arc::default() })
+        let info =
+            DeviceInfo { kind: DeviceKind::OpenCl, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
+        Ok(Self { info, queues, functions: FunctionTable::new(), jobs: Arc::default() })
     }
 
     fn failed(&self, error: ClError) -> DeviceError {
@@ -116,14 +117,14 @@ impl fmt::Debug for OpenCl {
     }
 }
 
-impl Device for OpenCl {
-    fn info(&self) -> &Info {
+impl ComputeDevice for OpenCl {
+    fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
+    fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError> {
         let device = || self.info.name.clone();
-        let Code::OpenCl(kernel) = code else {
+        let TaskCode::OpenCl(kernel) = code else {
             let (got, expected) = (code.language(), "OpenCL C");
             return Err(DeviceError::Code { device: device(), name: name.into(), got, expected });
         };
@@ -142,7 +143,7 @@ impl Device for OpenCl {
         let loaded = Loaded {
             kernel: Mutex::new(WithTables { kernel: compiled, tables }),
             group: kernel.group.max(1),
-            tells: kernel.length == Length::Any,
+            reports_length: kernel.length == AnswerLength::Any,
         };
         self.functions.add(&self.info, Function { loaded, items: kernel.items, length: kernel.length })
     }
@@ -154,40 +155,40 @@ impl Device for OpenCl {
         Ok(Region::registered(Box::new(region), input_max, output_max))
     }
 
-    fn submit(&self, job: Job) -> Result<(), Refused> {
-        let refuse = |job, reason| Err(Refused { job: Some(Box::new(job)), reason });
+    fn submit(&self, job: Job) -> Result<(), RefusedJob> {
+        let refuse = |job, reason| Err(RefusedJob { job: Some(Box::new(job)), reason });
         let Some(function) = self.functions.get(job.function) else {
-            let reason = RefusedReason::Function(job.function);
+            let reason = JobRefusal::Function(job.function);
             return refuse(job, reason);
         };
         let (max, got) = (job.region.input_max, job.input.len());
         if got > max {
-            return refuse(job, RefusedReason::TooLong { max, got });
+            return refuse(job, JobRefusal::TooLong { max, got });
         }
         let Job { tag, function: id, input, region, done } = job;
         let (input_max, output_max) = (region.input_max, region.output_max);
         let back = |region| Job { tag, function: id, input: input.clone(), region, done: done.clone() };
         let region = match region.into_registered::<ClRegion>() {
-            Ok(region) if self.queues.is_home_of(&region) => region,
-            Ok(other) => return refuse(back(Region::registered(other, input_max, output_max)), RefusedReason::Memory),
-            Err(other) => return refuse(back(other), RefusedReason::Memory),
+            Ok(region) if self.queues.has_registered(&region) => region,
+            Ok(other) => return refuse(back(Region::registered(other, input_max, output_max)), JobRefusal::Memory),
+            Err(other) => return refuse(back(other), JobRefusal::Memory),
         };
         let jobs = self.jobs.fetch_add(1, Ordering::AcqRel);
         if jobs >= JOBS_MAX {
             self.jobs.fetch_sub(1, Ordering::AcqRel);
-            return refuse(back(Region::registered(region, input_max, output_max)), RefusedReason::Full(JOBS_MAX));
+            return refuse(back(Region::registered(region, input_max, output_max)), JobRefusal::Full(JOBS_MAX));
         }
         let (count, length) = (Arc::clone(&self.jobs), function.length);
         let items = function.items.count(got, function.loaded.group);
-        let landed = move |region: Box<ClRegion>, told: Option<u32>, status: i32| {
+        let on_completion = move |region: Box<ClRegion>, length_out: Option<u32>, status: i32| {
             count.fetch_sub(1, Ordering::AcqRel);
-            let result = answer(length, got, output_max, told, status);
+            let result = answer(length, got, output_max, length_out, status);
             let region = Region::registered(region, input_max, output_max);
             Completion::now(tag, Some(region), result).send(&done);
         };
-        self.queues.begin(&function.loaded, region, &input, items, landed).map_err(|error| {
+        self.queues.begin(&function.loaded, region, &input, items, on_completion).map_err(|error| {
             self.jobs.fetch_sub(1, Ordering::AcqRel);
-            Refused { job: None, reason: RefusedReason::Device(error.to_string()) }
+            RefusedJob { job: None, reason: JobRefusal::Device(error.to_string()) }
         })
     }
 
@@ -205,14 +206,20 @@ impl Device for OpenCl {
     }
 }
 
-/// What a job came to.
-fn answer(length: Length, input: usize, max: usize, told: Option<u32>, status: i32) -> Result<usize, JobError> {
+/// Result of a job.
+fn answer(
+    length: AnswerLength,
+    input: usize,
+    max: usize,
+    length_out: Option<u32>,
+    status: i32,
+) -> Result<usize, JobError> {
     if status < 0 {
         return Err(JobError::Device(ClError(status).to_string()));
     }
-    let got = match (length.known(input), told) {
+    let got = match (length.known(input), length_out) {
         (Some(bytes), _) => bytes,
-        (None, Some(told)) => told as usize,
+        (None, Some(length_out)) => length_out as usize,
         (None, None) => return Err(JobError::Device("the kernel did not say how long its answer is".into())),
     };
     if got > max { Err(JobError::length(length, input, max, got)) } else { Ok(got) }

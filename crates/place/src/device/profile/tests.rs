@@ -2,32 +2,32 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::device::emulated::{Emulated, Rate};
-use crate::device::pool::{Pool, PoolConfig};
-use crate::device::{Info, Refused, register_heap};
+use crate::device::pool::{CpuPool, PoolConfig};
+use crate::device::{DeviceInfo, RefusedJob, register_heap};
 use crate::model::Hardware;
 
 const SOON: Duration = Duration::from_millis(20);
 
-/// A machine that stands still is later, never earlier: times are at least those of the device.
+/// Pauses of the machine make times longer, never shorter: they are at least those of the device.
 #[test]
-fn an_emulated_device_is_measured_as_it_was_told_to_be() {
+fn profile_of_emulated_device_matches_its_rate() {
     let (per_job, latency) = (Duration::from_millis(1), Duration::from_millis(2));
     let rate = Rate { per_job, latency, ..Rate::default() };
     let device = Emulated::start("test", rate, Vec::new()).expect("a thread");
-    let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
+    let function = device.load("f", &TaskCode::host(|_, _| Ok(0))).expect("loaded");
     let request = Bytes::from_static(b"x");
     let measured = compute(&device, function, &request, 8, Duration::from_millis(100)).expect("measured");
     println!("{measured:?}");
     assert!(measured.latency_ns >= 3_000_000 && measured.busy_ns >= 1_000_000, "{measured:?}");
-    assert_eq!(measured.job_ns, measured.busy_ns.min(measured.latency_ns), "one at a time");
+    assert_eq!(measured.job_ns, measured.busy_ns.min(measured.latency_ns), "jobs run one at a time");
 }
 
 #[test]
-fn of_a_device_with_slots_a_job_is_measured_and_how_many_it_does() {
+fn profile_of_device_with_slots_has_job_and_busy_time() {
     let (per_job, latency) = (Duration::from_millis(2), Duration::from_millis(1));
     let device = Emulated::start("test", Rate { slots: 4, per_job, latency, ..Rate::default() }, Vec::new());
     let device = device.expect("a thread");
-    let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
+    let function = device.load("f", &TaskCode::host(|_, _| Ok(0))).expect("loaded");
     let measured = compute(&device, function, &Bytes::new(), 8, Duration::from_millis(100)).expect("measured");
     println!("{measured:?}");
     assert!(measured.busy_ns >= 490_000, "{measured:?}");
@@ -35,16 +35,16 @@ fn of_a_device_with_slots_a_job_is_measured_and_how_many_it_does() {
     assert_eq!(measured.job_ns, (4 * measured.busy_ns).min(measured.latency_ns));
 }
 
-/// Keeps what it is given until it has had twice as many jobs as it has slots.
+/// Device that completes its jobs only when it has twice as many as slots.
 #[derive(Debug)]
-struct Full(Info, Mutex<(usize, Vec<Job>)>);
+struct Full(DeviceInfo, Mutex<(usize, Vec<Job>)>);
 
-impl Device for Full {
-    fn info(&self) -> &Info {
+impl ComputeDevice for Full {
+    fn info(&self) -> &DeviceInfo {
         &self.0
     }
 
-    fn load(&self, _: &str, _: &Code) -> Result<FunctionId, DeviceError> {
+    fn load(&self, _: &str, _: &TaskCode) -> Result<FunctionId, DeviceError> {
         Ok(FunctionId(0))
     }
 
@@ -52,7 +52,7 @@ impl Device for Full {
         register_heap(&self.0, input_max, output_max)
     }
 
-    fn submit(&self, job: Job) -> Result<(), Refused> {
+    fn submit(&self, job: Job) -> Result<(), RefusedJob> {
         let (taken, held) = &mut *self.1.lock().expect("no panic");
         *taken += 1;
         held.push(job);
@@ -63,12 +63,12 @@ impl Device for Full {
     }
 }
 
-/// Where fewer jobs were in flight nothing would ever come.
+/// With fewer jobs in flight no job would be completed.
 #[test]
-fn a_busy_device_has_twice_as_many_jobs_as_slots() {
+fn busy_measurement_keeps_two_jobs_per_slot_in_flight() {
     for slots in [8, 9, 100] {
         let (jobs_max, in_order) = (1024, false);
-        let info = Info { kind: Kind::Emulated, name: "full".into(), slots, jobs_max, in_order };
+        let info = DeviceInfo { kind: DeviceKind::Emulated, name: "full".into(), slots, jobs_max, in_order };
         let device = Full(info, Mutex::default());
         let mut run = Run::new(&device, FunctionId(0), Bytes::new(), 8).expect("memory");
         assert!(run.busy(Duration::ZERO).is_ok_and(|busy_ns| busy_ns > 0));
@@ -76,32 +76,32 @@ fn a_busy_device_has_twice_as_many_jobs_as_slots() {
 }
 
 #[test]
-fn what_is_measured_is_a_model() {
-    let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
+fn measured_machine_parses_as_model() {
+    let pool = CpuPool::start(&PoolConfig::new(1)).expect("threads");
     let measured = measure(Some(&pool), SOON).expect("measured");
     let links = model(&measured);
     assert_eq!(links.len(), 2);
-    let alone = model(&Measured { acc: None, ..measured });
+    let alone = model(&MeasuredMachine { acc: None, ..measured });
     assert_eq!(alone, links[..1]);
 }
 
-/// A machine that stood still for seconds, while it measured any of them, has a model all the same.
+/// A pause of the machine during any measurement still gives a valid model.
 #[test]
-fn whatever_was_measured_is_a_model() {
+fn any_measurement_parses_as_model() {
     const TIMES_NS: [u64; 4] = [0, 1, 30_000, 20_000_000_000];
     for (alone, short, long) in TIMES_NS.into_iter().flat_map(|alone| {
         TIMES_NS.into_iter().flat_map(move |short| TIMES_NS.into_iter().map(move |long| (alone, short, long)))
     }) {
-        let nic = LinkProfile::of_rounds(alone, short, long, 20_000);
-        model(&Measured { name: "still".into(), threads: 2, nic, acc: Some(("a".into(), 1, nic)) });
+        let nic = TransferProfile::from_round_times(alone, short, long, 20_000);
+        model(&MeasuredMachine { name: "still".into(), threads: 2, nic, acc: Some(("a".into(), 1, nic)) });
     }
 }
 
-/// Its links as the model's file has them, which are those that were measured.
-fn model(measured: &Measured) -> Vec<LinkProfile> {
+/// Links of the model's file, which must equal the measured ones.
+fn model(measured: &MeasuredMachine) -> Vec<TransferProfile> {
     let text = measured.to_string();
     let hardware = Hardware::parse("measured.yaml", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
-    let links = hardware.links.iter().map(|link| LinkProfile {
+    let links = hardware.links.iter().map(|link| TransferProfile {
         bytes_per_second: link.bytes_per_second,
         messages_per_second: link.messages_per_second,
         latency_ns: link.latency_ns,
@@ -113,9 +113,10 @@ fn model(measured: &Measured) -> Vec<LinkProfile> {
 }
 
 #[test]
-fn a_function_that_fails_is_told() {
-    let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
-    let function = pool.load("f", &Code::host(|_, _| Err(crate::device::AppError("never".into())))).expect("loaded");
-    let said = compute(&pool, function, &Bytes::new(), 8, SOON).expect_err("it fails").to_string();
-    assert_eq!(said, "cpu: never");
+fn profile_of_failing_function_is_error() {
+    let pool = CpuPool::start(&PoolConfig::new(1)).expect("threads");
+    let function =
+        pool.load("f", &TaskCode::host(|_, _| Err(crate::device::AppError("never".into())))).expect("loaded");
+    let message = compute(&pool, function, &Bytes::new(), 8, SOON).expect_err("expected an error").to_string();
+    assert_eq!(message, "cpu: never");
 }

@@ -1,4 +1,4 @@
-//! The program beside a model of it: two idle bits become two servers, and one answer of each call passes.
+//! Model test of calls: idle states decide the servers, and one answer of each call passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use super::*;
 
 const SERVERS: u32 = 4;
 
-/// What happens.
+/// Step of a test.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A caller asks: group, table, whether it may be cloned, and to the shorter queue.
+    /// Request with its group and table, whether it may be cloned, and whether it goes to the shorter queue.
     Ask { grp: u32, idx: u8, clone: bool, shortest: bool },
-    /// Of the calls on their way, one is answered by a server that has it, so busy.
+    /// Answer to one of the open calls by a server that has it, with the server's state.
     Answer { call: usize, by: usize, state: u16 },
 }
 
@@ -27,13 +27,13 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn the_program_does_what_its_model_does(steps in proptest::collection::vec(step(), 1..300)) {
+    fn program_matches_clone_model(steps in proptest::collection::vec(step(), 1..300)) {
         let many = CloneSize { slots: 1 << 12, ..TABLES };
-        let mut program = Program::with_clones(SIZE, many, Profile::FullSequence);
+        let mut program = SwitchProgram::with_clones(SIZE, many, RepeatFilterProfile::FullSequence);
         install(&mut program, 1, (0..SERVERS).map(|sid| FIRST + sid).collect());
         (0..SERVERS).map(|sid| FIRST + sid).chain([CALLER]).for_each(|endpoint| admit(&mut program, endpoint, GAID));
         let mut states = [0; SERVERS as usize];
-        // By call: who has it and has not answered.
+        // For each call, the servers that have it and have not answered.
         let (mut calls, mut answered) = (Vec::new(), BTreeSet::new());
         let mut passed = BTreeMap::<usize, usize>::new();
         for step in steps {
@@ -52,11 +52,11 @@ proptest! {
                     let (action, mut bytes) = run(&mut program, request(CloneRepr { grp, idx, flags, ..head() }));
                     let mut got = Vec::new();
                     match action {
-                        Action::Forward(endpoint) => got.push(endpoint),
-                        Action::Clone(endpoint) => {
+                        FrameAction::Forward(endpoint) => got.push(endpoint),
+                        FrameAction::Clone(endpoint) => {
                             got.push(endpoint);
                             let again = program.recirculate(&mut bytes).action;
-                            prop_assert!(matches!(again, Action::Forward(_)));
+                            prop_assert!(matches!(again, FrameAction::Forward(_)));
                             got.push(dst(&bytes).0);
                         }
                         other => prop_assert!(false, "{other:?}"),
@@ -66,15 +66,15 @@ proptest! {
                 }
                 Step::Answer { call, by, state } if !calls.is_empty() => {
                     let call = call % calls.len();
-                    let (asked, has) = &mut calls[call];
+                    let (request, has) = &mut calls[call];
                     if has.is_empty() {
                         continue;
                     }
                     let sid = has.remove(by % has.len());
                     states[usize::from(sid)] = state;
-                    let (action, _) = run(&mut program, answer(asked, sid, state));
+                    let (action, _) = run(&mut program, answer(request, sid, state));
                     let first = answered.insert(call);
-                    prop_assert_eq!(action == Action::Forward(CALLER), first, "{:?}", action);
+                    prop_assert_eq!(action == FrameAction::Forward(CALLER), first, "{:?}", action);
                     *passed.entry(call).or_default() += usize::from(first);
                 }
                 Step::Answer { .. } => {}

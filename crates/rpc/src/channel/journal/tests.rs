@@ -1,12 +1,12 @@
 use super::*;
 
 #[test]
-fn a_record_that_could_not_be_written_in_whole_hides_none_behind_it() {
+fn record_after_torn_record_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     let journal = Journal::open(&path).unwrap();
-    journal.opened("A", Book { number: 7, server: 9 }).unwrap();
-    // The disk is full in the middle of a record.
+    journal.opened("A", IdLog { number: 7, server: 9 }).unwrap();
+    // The disk becomes full in the middle of a record.
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let file = std::mem::replace(&mut journal.lock().file, full);
     assert!(matches!(journal.begin("A", b"torn", 7), Err(JournalError::Io { .. })));
@@ -16,108 +16,114 @@ fn a_record_that_could_not_be_written_in_whole_hides_none_behind_it() {
     journal.done("A", b"later").unwrap();
     drop(journal);
     let journal = Journal::open(&path).unwrap();
-    assert_eq!((journal.take("A", b"later"), journal.take("A", b"torn")), (Stands::Done, Stands::New));
+    assert_eq!((journal.claim("A", b"later"), journal.claim("A", b"torn")), (CallStatus::Done, CallStatus::New));
 }
 
 #[test]
-fn what_the_server_may_not_have_heard_is_told_again() {
+fn ids_of_failed_attempt_are_sent_again() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(&folder.path().join("journal")).unwrap();
-    journal.opened("A", Book { number: 7, server: 9 }).unwrap();
+    journal.opened("A", IdLog { number: 7, server: 9 }).unwrap();
     for id in [b"one", b"two"] {
         journal.begin("A", id, 7).unwrap();
     }
     journal.applied("A", b"one").unwrap();
     journal.done("A", b"two").unwrap();
     let unheard = journal.send("A", 7);
-    assert_eq!(unheard.telling, [b"one", b"two"]);
+    assert_eq!(unheard.forgettable, [b"one", b"two"]);
     journal.done("A", b"one").unwrap();
-    assert!(journal.send("A", 7).telling.is_empty(), "once is enough");
+    assert!(journal.send("A", 7).forgettable.is_empty(), "each id is sent once");
     drop(unheard);
-    assert!(journal.send("A", 6).telling.is_empty(), "another book knows nothing of them");
+    assert!(journal.send("A", 6).forgettable.is_empty(), "other log: no ids");
     let mut heard = journal.send("A", 7);
-    assert_eq!(heard.telling, [b"one", b"two"]);
-    let told = std::mem::take(&mut heard.telling);
+    assert_eq!(heard.forgettable, [b"one", b"two"]);
+    let told = std::mem::take(&mut heard.forgettable);
     drop(heard);
-    assert!(journal.send("A", 7).telling.is_empty());
+    assert!(journal.send("A", 7).forgettable.is_empty());
     let mut unheard = journal.send("A", 7);
-    unheard.telling = told;
-    journal.opened("A", Book { number: 8, server: 9 }).unwrap();
+    unheard.forgettable = told;
+    journal.opened("A", IdLog { number: 8, server: 9 }).unwrap();
     drop(unheard);
-    assert!(journal.send("A", 8).telling.is_empty(), "the new book has nothing of them");
+    assert!(journal.send("A", 8).forgettable.is_empty(), "the new log has no ids");
 }
 
 #[test]
-fn a_try_says_which_ones_are_under_way_and_what_they_are_not_of_is_forgotten() {
+fn attempt_lists_stragglers_and_forgettable_ids() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     let journal = Journal::open(&path).unwrap();
-    journal.opened("A", Book { number: 7, server: 9 }).unwrap();
+    journal.opened("A", IdLog { number: 7, server: 9 }).unwrap();
     journal.begin("A", b"one", 7).unwrap();
     journal.begin("A", b"two", 7).unwrap();
-    // One hangs; the other is done.
+    // One attempt hangs; the other ends.
     let one = journal.send("A", 7);
     let two = journal.send("A", 7);
-    assert_eq!((two.nth.number, two.nth.under_way_from), (one.nth.number + 1, one.nth.number + 1));
-    assert_eq!((&one.nth.stragglers[..], &two.nth.stragglers[..]), (&[][..], &[one.nth.number][..]));
+    assert_eq!((two.attempt.number, two.attempt.under_way_from), (one.attempt.number + 1, one.attempt.number + 1));
+    assert_eq!((&one.attempt.stragglers[..], &two.attempt.stragglers[..]), (&[][..], &[one.attempt.number][..]));
     drop(two);
     journal.done("A", b"two").unwrap();
     let mut next = journal.send("A", 7);
-    assert_eq!((&next.telling[..], &next.nth.stragglers[..]), (&[b"two".to_vec()][..], &[one.nth.number][..]));
-    next.telling.clear();
+    assert_eq!(
+        (&next.forgettable[..], &next.attempt.stragglers[..]),
+        (&[b"two".to_vec()][..], &[one.attempt.number][..])
+    );
+    next.forgettable.clear();
     drop(next);
 
-    // As many as are not named one by one: what is done is told when it is below those.
+    // The maximum of attempts that are listed one by one: completed ids are sent once their number is below those.
     let many: Vec<_> = (0..STRAGGLERS_MAX).map(|_| journal.send("A", 7)).collect();
     journal.begin("A", b"three", 7).unwrap();
     let three = journal.send("A", 7);
-    assert_eq!(three.nth.stragglers.len(), STRAGGLERS_MAX);
-    assert_eq!(three.nth.under_way_from, many[STRAGGLERS_MAX - 1].nth.number);
+    assert_eq!(three.attempt.stragglers.len(), STRAGGLERS_MAX);
+    assert_eq!(three.attempt.under_way_from, many[STRAGGLERS_MAX - 1].attempt.number);
     drop(three);
     journal.done("A", b"three").unwrap();
-    assert!(journal.send("A", 7).telling.is_empty());
+    assert!(journal.send("A", 7).forgettable.is_empty());
     drop(many);
     let last = journal.send("A", 7);
-    assert_eq!((&last.telling[..], &last.nth.stragglers[..]), (&[b"three".to_vec()][..], &[one.nth.number][..]));
-    let before = last.nth.number;
+    assert_eq!(
+        (&last.forgettable[..], &last.attempt.stragglers[..]),
+        (&[b"three".to_vec()][..], &[one.attempt.number][..])
+    );
+    let before = last.attempt.number;
     drop((one, last));
     drop(journal);
 
-    // Whatever a process before has left on its way is late; also if nothing of it is known.
+    // Attempts of an earlier process are late, even if the journal is lost.
     for gone_back in [false, true] {
         if gone_back {
             std::fs::remove_file(&path).unwrap();
         }
         let journal = Journal::open(&path).unwrap();
-        let first = journal.send("A", 7).nth.clone();
+        let first = journal.send("A", 7).attempt.clone();
         assert!(first.number > before && first.under_way_from == first.number && first.stragglers.is_empty());
     }
 }
 
 #[test]
-fn no_more_is_told_at_once_than_the_server_takes() {
+fn one_attempt_sends_at_most_ids_max_ids() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(&folder.path().join("journal")).unwrap();
-    journal.opened("A", Book { number: 7, server: 9 }).unwrap();
+    journal.opened("A", IdLog { number: 7, server: 9 }).unwrap();
     let done = |i: usize| {
         let id = i.to_string().into_bytes();
         journal.begin("A", &id, 7).unwrap();
         journal.done("A", &id).unwrap();
     };
-    (0..IDS_MAX).for_each(done);
+    (0..CALL_IDS_MAX).for_each(done);
     let unheard = journal.send("A", 7);
-    assert_eq!(unheard.telling.len(), IDS_MAX);
-    done(IDS_MAX);
+    assert_eq!(unheard.forgettable.len(), CALL_IDS_MAX);
+    done(CALL_IDS_MAX);
     drop(unheard);
     let mut told = journal.send("A", 7);
-    assert_eq!(told.telling.len(), IDS_MAX);
-    told.telling.clear();
+    assert_eq!(told.forgettable.len(), CALL_IDS_MAX);
+    told.forgettable.clear();
     drop(told);
-    assert_eq!(journal.send("A", 7).telling.len(), 1);
+    assert_eq!(journal.send("A", 7).forgettable.len(), 1);
 }
 
 #[test]
-fn a_handler_that_has_not_answered_is_known_again() {
+fn applied_call_without_handler_answer_survives_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     let journal = Journal::open(&path).unwrap();
@@ -125,26 +131,26 @@ fn a_handler_that_has_not_answered_is_known_again() {
     journal.applied("A", b"one").unwrap();
     drop(journal);
     let journal = Journal::open(&path).unwrap();
-    assert_eq!(journal.take("A", b"one"), Stands::Applied);
+    assert_eq!(journal.claim("A", b"one"), CallStatus::Applied);
     journal.done("A", b"one").unwrap();
-    journal.give_back("A", b"one");
+    journal.release_id("A", b"one");
     drop(journal);
-    assert_eq!(Journal::open(&path).unwrap().take("A", b"one"), Stands::Done);
+    assert_eq!(Journal::open(&path).unwrap().claim("A", b"one"), CallStatus::Done);
 }
 
 #[test]
-fn what_was_written_is_known_again_and_a_torn_end_is_cut_off() {
+fn journal_replays_records_and_cuts_off_torn_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
-    let book = Book { number: 7, server: 9 };
+    let log = IdLog { number: 7, server: 9 };
     let journal = Journal::open(&path).unwrap();
     assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })));
-    journal.opened("A", book).unwrap();
+    journal.opened("A", log).unwrap();
     for id in [b"one", b"two"] {
-        assert_eq!(journal.take("A", id), Stands::New);
+        assert_eq!(journal.claim("A", id), CallStatus::New);
         journal.begin("A", id, 7).unwrap();
     }
-    assert_eq!(journal.take("A", b"one"), Stands::UnderWay);
+    assert_eq!(journal.claim("A", b"one"), CallStatus::InProgress);
     journal.done("A", b"one").unwrap();
     drop(journal);
 
@@ -152,21 +158,21 @@ fn what_was_written_is_known_again_and_a_torn_end_is_cut_off() {
     for cut in 0..whole.len() {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let journal = Journal::open(&path).unwrap();
-        let one = journal.take("A", b"one");
-        assert!(matches!(one, Stands::New | Stands::Begun(7)), "{one:?} of the first {cut} bytes");
-        // It goes on where the whole records end.
+        let one = journal.claim("A", b"one");
+        assert!(matches!(one, CallStatus::New | CallStatus::Begun(7)), "{one:?} of the first {cut} bytes");
+        // The next record follows the complete ones.
         journal.begin("A", b"three", 7).unwrap();
         drop(journal);
-        assert_eq!(Journal::open(&path).unwrap().take("A", b"three"), Stands::Begun(7));
+        assert_eq!(Journal::open(&path).unwrap().claim("A", b"three"), CallStatus::Begun(7));
     }
     std::fs::write(&path, &whole).unwrap();
     let journal = Journal::open(&path).unwrap();
-    assert_eq!((journal.book("A"), journal.book("B")), (Some(book), None));
-    assert_eq!((journal.take("A", b"one"), journal.take("A", b"two")), (Stands::Done, Stands::Begun(7)));
-    assert_eq!(journal.take("B", b"one"), Stands::New);
+    assert_eq!((journal.id_log("A"), journal.id_log("B")), (Some(log), None));
+    assert_eq!((journal.claim("A", b"one"), journal.claim("A", b"two")), (CallStatus::Done, CallStatus::Begun(7)));
+    assert_eq!(journal.claim("B", b"one"), CallStatus::New);
     let told = journal.send("A", 7);
-    assert_eq!(told.telling, [b"one"]);
-    assert!(journal.send("A", 7).telling.is_empty());
+    assert_eq!(told.forgettable, [b"one"]);
+    assert!(journal.send("A", 7).forgettable.is_empty());
     drop(told);
     drop(journal);
 

@@ -1,8 +1,8 @@
-//! Follows a server of the pool, whichever is there, and keeps the channel's caller up to date.
+//! Follower of a pool: it follows one of the pool's servers at a time and updates the channel's caller.
 //!
 //! ```text
-//! live: bind ─► anybody lets it follow ─► views ─► the caller
-//!                  its stream ends ─► somebody else       it is cut off from the controller ─► a better one
+//! run_session: bind ─► follow_any: a server that permits it ─► views ─► the caller
+//!                        its stream ends ─► another server       the server has lost the controller ─► a better one
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,136 +10,137 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats};
-use pathcall_endpoint::driver::clone::{CallerHandle, Table};
-use pathcall_endpoint::driver::link::{Link, Sharing};
+use pathcall_endpoint::clone::{CloneCallerConfig, CloneCallerStats, HedgeBudgetConfig};
+use pathcall_endpoint::driver::clone::{CloneCallerHandle, PoolAddresses};
+use pathcall_endpoint::driver::link::{Link, SharingRole};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolTable, PoolView};
 use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
 use super::super::transport::Transport;
-use super::{Credentials, Session, State, Terms, lock, sum};
-use crate::awake::{self, Patience};
+use super::{FollowCredentials, PoolOptions, PoolSession, PoolState, lock, sum};
 use crate::cloned::table;
+use crate::process_timeout::{self, TimeBudget};
 
-/// A server that has not answered after this time is not followed.
+/// Time limit for a server's first view.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause between requests of the server that is followed: how long an idle caller holds up one that is to end.
-const LIVES_PAUSE: Duration = Duration::from_secs(5);
-/// Pauses between attempts to follow one: the first, and the longest.
+/// Interval of requests that test the followed server: for how long an idle caller delays a server that shuts down.
+const TEST_INTERVAL: Duration = Duration::from_secs(5);
+/// Pauses between attempts to follow: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Pause before a server that does not speak Pathcall, or that no frames reach, is tried again.
+/// Pause before a server without Pathcall, or without answers to frames, is tried again.
 const PLAIN_PAUSE: Duration = Duration::from_secs(10);
-/// When no server of the pool is reached for so long, calls by frames fail.
-const ALONE_MAX: Duration = Duration::from_secs(10);
+/// Time without any reachable server after which calls by frames fail.
+const NO_SERVER_MAX: Duration = Duration::from_secs(10);
 
-/// Extra requests of a method at one time, and in a second, that no calls have paid for: when a server dies, those
-/// that it had are to be sent again at once.
+/// Hedge budget of a method at the start, in requests, and its growth per second without calls: when a server fails,
+/// its calls have to be sent again at once.
 const BURST: f64 = 500.0;
 const PER_SECOND: f64 = 100.0;
 
-/// Why a session has ended.
-enum Ended {
-    /// The pool, or this caller in it, is another one.
-    Anew,
-    /// Frames do not get through.
-    Silent,
-    /// No server is reached.
-    Alone,
+/// Reason for the end of a session.
+enum SessionEnd {
+    /// The pool, or this caller's membership, has been replaced.
+    Replaced,
+    /// Frames are not delivered.
+    NoFrames,
+    /// No server is reachable.
+    NoServer,
 }
 
-/// What comes of a server that is followed.
-enum Heard {
+/// Event of the followed server.
+enum FollowEvent {
     View(Result<Option<PoolView>, Status>),
-    /// It is cut off from the controller, and another one may know the pool better.
+    /// The server has lost the controller; another one may have a later view of the pool.
     Outdated,
-    Nothing,
+    Timer,
 }
 
-/// Follows a server of the pool, whichever is there.
+/// Follower of a pool.
 pub(super) struct Follower {
-    pub(super) terms: Terms,
-    /// The server that is followed, or was.
+    pub(super) terms: PoolOptions,
+    /// Server that is followed, or was last.
     pub(super) transport: Transport,
-    /// Those that the user named.
-    pub(super) named: Vec<Transport>,
-    /// All that are known, those first.
+    /// Servers that the user gave.
+    pub(super) given: Vec<Transport>,
+    /// All known servers, those of the user first.
     pub(super) known: Vec<Transport>,
     pub(super) servers: Arc<Mutex<Vec<Transport>>>,
-    pub(super) past: Arc<Mutex<CallerStats>>,
-    pub(super) credentials: Arc<Credentials>,
-    pub(super) tell: watch::Sender<State>,
-    /// Servers that were asked whether they know the pool better.
+    pub(super) past: Arc<Mutex<CloneCallerStats>>,
+    pub(super) credentials: Arc<FollowCredentials>,
+    pub(super) state_sender: watch::Sender<PoolState>,
+    /// Number of servers that were asked for a later view.
     pub(super) asked: usize,
 }
 
-/// Where a caller's frames come from.
+/// Source port of a caller's frames, and its incarnation.
 #[derive(Debug, Clone, Copy)]
-struct Me {
+struct CallerAddress {
     port: u16,
     incarnation: u32,
 }
 
 impl Follower {
-    /// Never returns; it ends with the channel.
+    /// Runs until the channel is dropped.
     pub(super) async fn run(mut self) {
         let mut pause = PAUSE_MIN;
         loop {
-            pause = match self.live().await {
-                // At once, and calls wait for it.
-                Ok(Ended::Anew) => continue,
-                Ok(Ended::Alone) => PAUSE_MIN,
-                Ok(Ended::Silent) => PLAIN_PAUSE,
+            pause = match self.run_session().await {
+                // Immediately; calls wait for the new session.
+                Ok(SessionEnd::Replaced) => continue,
+                Ok(SessionEnd::NoServer) => PAUSE_MIN,
+                Ok(SessionEnd::NoFrames) => PLAIN_PAUSE,
                 Err(error) if error.code() == Code::Unimplemented => PLAIN_PAUSE,
                 Err(_) => (pause * 2).min(PAUSE_MAX),
             };
-            self.tell.send_replace(State::Plain);
+            self.state_sender.send_replace(PoolState::Plain);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Another call may be one that servers let follow.
+                // Servers may accept the metadata of another call.
                 () = self.credentials.came.notified() => pause = PAUSE_MIN,
             }
         }
     }
 
-    /// From binding a socket until the caller is another one.
-    async fn live(&mut self) -> Result<Ended, Status> {
-        let (link, me) = self.bind().await?;
-        let (view, mut stream) = self.anybody(me).await?;
+    /// Runs one session: from binding a socket until the caller is replaced.
+    async fn run_session(&mut self) -> Result<SessionEnd, Status> {
+        let (link, address) = self.bind().await?;
+        let (view, mut stream) = self.follow_any(address).await?;
         let pool = read(&view)?;
         let (gaid, mut version, endpoint) = (pool.pool.gaid, pool.pool.version, view.endpoint);
         let (mut outdated, mut seek) = (view.outdated, PAUSE_MIN);
-        let budget = |share: &f64| Budget { share: *share, burst: BURST, per_second: PER_SECOND };
+        let budget = |share: &f64| HedgeBudgetConfig { share: *share, burst: BURST, per_second: PER_SECOND };
         let budgets = self.terms.methods.iter().map(|method| budget(&method.budget)).collect();
-        let config = CallerConfig::new(endpoint, me.incarnation, pool.pool.clone(), rand::random());
+        let config = CloneCallerConfig::new(endpoint, address.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(table::key);
-        let caller = CallerHandle::spawn(CallerConfig { budgets, ..config }, pool, key, link);
+        let caller = CloneCallerHandle::spawn(CloneCallerConfig { budgets, ..config }, pool, key, link);
         let caller = caller.busy_poll(self.terms.options.busy_poll);
-        let session = Arc::new(Session { caller, heard: AtomicBool::new(false), over: watch::Sender::new(false) });
-        self.learn(view.pool.as_ref());
-        self.tell.send_replace(State::Frames(Arc::clone(&session)));
+        let session =
+            Arc::new(PoolSession { caller, answered: AtomicBool::new(false), over: watch::Sender::new(false) });
+        self.update_servers(view.pool.as_ref());
+        self.state_sender.send_replace(PoolState::Frames(Arc::clone(&session)));
         let mut over = session.over.subscribe();
-        let mut another = Box::pin(self.transport.another());
+        let mut another = Box::pin(self.transport.new_connection());
         let ended = loop {
-            let heard = tokio::select! {
-                view = stream.message() => Heard::View(view),
-                // The server is to end, and waits for its streams.
-                () = &mut another => Heard::View(Ok(None)),
-                () = tokio::time::sleep(LIVES_PAUSE) => Heard::Nothing,
-                _ = over.wait_for(|over| *over) => break Ended::Silent,
-                () = tokio::time::sleep(seek), if outdated => Heard::Outdated,
+            let event = tokio::select! {
+                view = stream.message() => FollowEvent::View(view),
+                // The server is shutting down, and waits for the end of its streams.
+                () = &mut another => FollowEvent::View(Ok(None)),
+                () = tokio::time::sleep(TEST_INTERVAL) => FollowEvent::Timer,
+                _ = over.wait_for(|over| *over) => break SessionEnd::NoFrames,
+                () = tokio::time::sleep(seek), if outdated => FollowEvent::Outdated,
             };
-            // It takes a request to notice that the server is to end, or hangs.
-            if matches!(heard, Heard::Nothing) && self.transport.answers(&self.credentials.headers()).await {
+            // Only a request shows that the server is shutting down or hangs.
+            if matches!(event, FollowEvent::Timer) && self.transport.answers(&self.credentials.headers()).await {
                 continue;
             }
-            let view = match heard {
-                Heard::View(Ok(Some(view))) => view,
-                Heard::Outdated => match self.better(me, version).await {
+            let view = match event {
+                FollowEvent::View(Ok(Some(view))) => view,
+                FollowEvent::Outdated => match self.follow_better(address, version).await {
                     Some((view, again)) => {
-                        (stream, another) = (again, Box::pin(self.transport.another()));
+                        (stream, another) = (again, Box::pin(self.transport.new_connection()));
                         view
                     }
                     None => {
@@ -147,40 +148,44 @@ impl Follower {
                         continue;
                     }
                 },
-                // The server is gone, or is to end: another one knows how the pool is.
-                Heard::View(Ok(None) | Err(_)) | Heard::Nothing => {
+                // The server has failed or is shutting down: another one has the view of the pool.
+                FollowEvent::View(Ok(None) | Err(_)) | FollowEvent::Timer => {
                     drop(stream);
-                    match self.somebody(me).await {
+                    match self.follow_until_found(address).await {
                         Some((view, again)) => {
-                            (stream, another) = (again, Box::pin(self.transport.another()));
+                            (stream, another) = (again, Box::pin(self.transport.new_connection()));
                             view
                         }
-                        None => break Ended::Alone,
+                        None => break SessionEnd::NoServer,
                     }
                 }
             };
             let pool = match read(&view) {
                 Ok(pool) if (pool.pool.gaid, view.endpoint) == (gaid, endpoint) => pool,
-                Ok(_) | Err(_) => break Ended::Anew,
+                Ok(_) | Err(_) => break SessionEnd::Replaced,
             };
             (outdated, seek) = (view.outdated, PAUSE_MIN);
-            // Who has just been gone to may have yet to hear what another one has said.
+            // The new server may not have received a view that another one has sent.
             if pool.pool.version >= version {
                 version = pool.pool.version;
                 session.caller.renew(pool);
-                self.learn(view.pool.as_ref());
+                self.update_servers(view.pool.as_ref());
             }
         };
         let stats = session.caller.stats();
         let mut past = lock(&self.past);
         *past = sum(*past, stats);
         drop(past);
-        self.tell.send_replace(if matches!(ended, Ended::Anew) { State::Asking } else { State::Plain });
-        session.give_up();
+        self.state_sender.send_replace(if matches!(ended, SessionEnd::Replaced) {
+            PoolState::Unknown
+        } else {
+            PoolState::Plain
+        });
+        session.end();
         Ok(ended)
     }
 
-    async fn bind(&self) -> Result<(Link, Me), Status> {
+    async fn bind(&self) -> Result<(Link, CallerAddress), Status> {
         let unavailable = |error: std::io::Error| Status::unavailable(error.to_string());
         let ip: IpAddr = match self.terms.options.local_address {
             Some(ip) => ip,
@@ -188,88 +193,89 @@ impl Follower {
         };
         let mut link = Link::bind(SocketAddr::new(ip, 0)).map_err(unavailable)?;
         if self.terms.options.shared_memory {
-            // A system without it has UDP.
-            let _ = link.share_memory(Sharing::Seek);
+            // On a system without shared memory, frames go by UDP.
+            let _ = link.share_memory(SharingRole::Request);
         }
-        let me = Me { port: link.local_addr().port(), incarnation: rand::random_range(1..=u32::MAX) };
-        Ok((link, me))
+        let address = CallerAddress { port: link.local_addr().port(), incarnation: rand::random_range(1..=u32::MAX) };
+        Ok((link, address))
     }
 
-    /// Follows the first that lets it, trying for as long as any of them lives; `None`: none does for long.
-    async fn somebody(&mut self, me: Me) -> Option<(PoolView, Streaming<PoolView>)> {
+    /// Follows the first server that permits it; keeps trying as long as one of them is alive. `None` if none is, for a
+    /// long time.
+    async fn follow_until_found(&mut self, address: CallerAddress) -> Option<(PoolView, Streaming<PoolView>)> {
         let mut pause = PAUSE_MIN;
-        let mut alone = Patience::new(ALONE_MAX);
+        let mut timer = TimeBudget::new(NO_SERVER_MAX);
         loop {
-            match alone.wait(self.anybody(me)).await.ok()? {
+            match timer.wait(self.follow_any(address)).await.ok()? {
                 Ok(following) => return Some(following),
-                Err(error) if lives(&error) => alone = Patience::new(ALONE_MAX),
+                Err(error) if is_from_server(&error) => timer = TimeBudget::new(NO_SERVER_MAX),
                 Err(_) => {}
             }
-            alone.wait(tokio::time::sleep(pause)).await.ok()?;
+            timer.wait(tokio::time::sleep(pause)).await.ok()?;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// Follows the first that lets it: those that were not followed last before the one that was. If none does,
-    /// gRPC calls go to one that lives, and what that says is the error.
-    async fn anybody(&mut self, me: Me) -> Result<(PoolView, Streaming<PoolView>), Status> {
+    /// Follows the first server that permits it; the server followed last is tried last. If none does, gRPC calls go to
+    /// a server that answers, and its status is the error.
+    async fn follow_any(&mut self, address: CallerAddress) -> Result<(PoolView, Streaming<PoolView>), Status> {
         let mut candidates: Vec<Transport> = self.known.clone();
         let was = self.transport.uri().clone();
-        let fresh = matches!(*self.tell.borrow(), State::Asking);
+        let fresh = matches!(*self.state_sender.borrow(), PoolState::Unknown);
         candidates.sort_by_key(|one| (one.uri() == &was) != fresh);
-        let mut said = Status::unavailable("no server of the pool is known");
+        let mut failure = Status::unavailable("no server of the pool is known");
         for transport in candidates {
-            match self.follow(&transport, me).await {
+            match self.follow(&transport, address).await {
                 Ok(following) => {
                     if *transport.uri() != was {
                         tracing::info!(server = %transport.uri(), "following the pool by another server");
                     }
                     self.transport = transport.clone();
-                    self.prefer(transport);
+                    self.put_first(transport);
                     return Ok(following);
                 }
                 Err(error) => {
-                    if lives(&error) && !lives(&said) {
-                        self.prefer(transport.clone());
+                    if is_from_server(&error) && !is_from_server(&failure) {
+                        self.put_first(transport.clone());
                     }
-                    if lives(&error) || !lives(&said) {
-                        said = error;
+                    if is_from_server(&error) || !is_from_server(&failure) {
+                        failure = error;
                     }
                 }
             }
         }
-        Err(said)
+        Err(failure)
     }
 
-    /// Follows the next of the others that hears from the controller, or knows of a later version. One at a time, so
-    /// that what is followed is not left alone for long.
-    async fn better(&mut self, me: Me, version: u32) -> Option<(PoolView, Streaming<PoolView>)> {
+    /// Follows the next server that has the controller or a later view. Tries one server per call, so that the current
+    /// stream does not wait for long.
+    async fn follow_better(&mut self, address: CallerAddress, version: u32) -> Option<(PoolView, Streaming<PoolView>)> {
         let followed = self.transport.uri().clone();
         let mut others = self.known.iter().filter(|known| *known.uri() != followed);
         let next = others.nth(self.asked % others.clone().count().max(1))?.clone();
         self.asked = self.asked.wrapping_add(1);
-        let (view, stream) = self.follow(&next, me).await.ok()?;
+        let (view, stream) = self.follow(&next, address).await.ok()?;
         let newer = view.pool.as_ref().is_some_and(|pool| pool.version > version);
         if view.outdated && !newer {
             return None;
         }
-        tracing::info!(server = %next.uri(), "following the pool by a server that hears from the controller");
+        tracing::info!(server = %next.uri(), "following the pool by a server that is connected to the controller");
         self.transport = next.clone();
-        self.prefer(next);
+        self.put_first(next);
         Some((view, stream))
     }
 
-    /// Has gRPC calls go there first.
-    fn prefer(&self, first: Transport) {
+    /// Makes this the first server for gRPC calls.
+    fn put_first(&self, first: Transport) {
         let others = self.known.iter().filter(|known| known.uri() != first.uri()).cloned().collect::<Vec<_>>();
         *lock(&self.servers) = [&[first][..], &others].concat();
     }
 
-    /// Notes where else the pool can be followed.
-    fn learn(&mut self, table: Option<&PoolTable>) {
+    /// Updates the known servers from the pool's table.
+    fn update_servers(&mut self, table: Option<&PoolTable>) {
         let servers = table.into_iter().flat_map(|table| &table.servers);
-        let others = servers.filter_map(|server| self.terms.dial.found(&server.service_address));
-        let mut known = self.named.clone();
+        let others = servers.filter_map(|server| self.terms.dial.pool_target(&server.service_address));
+        let mut known = self.given.clone();
         for endpoint in others {
             let again = self.known.iter().chain([&self.transport]).find(|known| known.uri() == endpoint.uri()).cloned();
             if known.iter().all(|known| known.uri() != endpoint.uri()) {
@@ -277,13 +283,18 @@ impl Follower {
             }
         }
         self.known = known;
-        self.prefer(self.transport.clone());
+        self.put_first(self.transport.clone());
     }
 
-    /// Asks a server to be followed.
-    async fn follow(&self, transport: &Transport, me: Me) -> Result<(PoolView, Streaming<PoolView>), Status> {
+    /// Requests to follow the pool at this server.
+    async fn follow(
+        &self,
+        transport: &Transport,
+        address: CallerAddress,
+    ) -> Result<(PoolView, Streaming<PoolView>), Status> {
         let first = self.terms.methods.first().map_or("", |method| method.path);
-        let request = FollowPoolRequest { udp_port: me.port.into(), incarnation: me.incarnation, ..Default::default() };
+        let request =
+            FollowPoolRequest { udp_port: address.port.into(), incarnation: address.incarnation, ..Default::default() };
         let request = self.credentials.request(first, request);
         let mut client = PeerClient::new(transport.channel());
         let following = async {
@@ -291,25 +302,25 @@ impl Follower {
             let view = stream.message().await?;
             view.map(|view| (view, stream)).ok_or_else(|| Status::unavailable("the server ended the stream"))
         };
-        let answer = awake::timeout(FOLLOW_TIMEOUT, following).await;
+        let answer = process_timeout::timeout(FOLLOW_TIMEOUT, following).await;
         let answer = answer.map_err(|_| Status::unavailable(format!("no answer in {} s", FOLLOW_TIMEOUT.as_secs())))?;
-        if answer.as_ref().is_err_and(refuses) {
+        if answer.as_ref().is_err_and(is_refusal) {
             self.credentials.wanted.store(true, Ordering::Relaxed);
         }
         answer
     }
 }
 
-/// Whether a server's checks do not let this channel in.
-fn refuses(status: &Status) -> bool {
+/// Whether the status is a refusal by the server's checks.
+fn is_refusal(status: &Status) -> bool {
     matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
 }
 
-/// Whether it is a server that says so: what is not reached is unavailable.
-fn lives(error: &Status) -> bool {
+/// Whether a server sent this status: an unreachable server gives UNAVAILABLE or the like.
+fn is_from_server(error: &Status) -> bool {
     !matches!(error.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded)
 }
 
-fn read(view: &PoolView) -> Result<Table, Status> {
-    table::read(view.pool.as_ref().ok_or_else(|| Status::internal("a view of no pool"))?)
+fn read(view: &PoolView) -> Result<PoolAddresses, Status> {
+    table::read(view.pool.as_ref().ok_or_else(|| Status::internal("the server sent a view without a pool"))?)
 }

@@ -1,4 +1,4 @@
-//! One attempt to join an application: by UDP, or else with frames carried over HTTP/2.
+//! Attempt to join an application: with UDP, or else with frames carried over HTTP/2.
 
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_endpoint::driver::client::{MapHandle, Teller};
-use pathcall_endpoint::driver::link::{Link, Sharing};
-use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::client::{ClientConfig, Reach};
+use pathcall_endpoint::driver::client::{MapHandle, RenewalSender};
+use pathcall_endpoint::driver::link::{Link, SharingRole};
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::client::{ClientConfig, ServerReachability};
 use pathcall_endpoint::map::lease::Era;
-use pathcall_endpoint::map::{Applied, Renewal};
+use pathcall_endpoint::map::{CommittedFrame, EpochChange};
 use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
@@ -19,39 +19,38 @@ use pathcall_wire::TokenKey;
 use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
-use super::super::builder::Options;
-use super::super::carry::Carry;
+use super::super::builder::ChannelOptions;
+use super::super::carried_frames::FrameCarrier;
 use super::super::transport::Transport;
-use super::Session;
-use super::admitted::Admissions;
+use super::MapSession;
+use super::admissions::Admissions;
 use crate::application::Application;
-use crate::awake;
 use crate::headers;
-use crate::names::Known;
+use crate::key_numbers::KnownKeyNumbers;
+use crate::process_timeout;
 
-/// A server that has not answered a join after this time is taken for unavailable.
+/// Time limit for the server's answer to a join.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that has not answered by UDP after this time can't be reached by it, or can't reach us:
-/// the first time, and when it was so the last time.
+/// Time limits for the server's first answer by UDP: normally, and if UDP was blocked at the last attempt.
 const UDP_TIMEOUT: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(250)];
 
-/// One attempt to join.
-pub(super) struct Join<'a> {
+/// Attempt to join.
+pub(super) struct JoinAttempt<'a> {
     pub(super) application: &'a Application,
-    pub(super) options: &'a Options,
-    /// The call that needs it.
+    pub(super) options: &'a ChannelOptions,
+    /// Call that needs the membership.
     pub(super) method: &'a Method,
-    /// Its metadata.
+    /// Metadata of the call.
     pub(super) headers: &'a HeaderMap,
     pub(super) transport: &'a Transport,
 }
 
-impl Join<'_> {
-    pub(super) async fn run(self) -> Result<Session, Status> {
+impl JoinAttempt<'_> {
+    pub(super) async fn run(self) -> Result<MapSession, Status> {
         let mut ip = match self.options.local_address {
             Some(ip) => ip,
             None => self.transport.any_address().await.map_err(|error| {
-                Status::unavailable(format!("{}: the server's name: {error}", self.transport.uri()))
+                Status::unavailable(format!("{}: cannot resolve the server's name: {error}", self.transport.uri()))
             })?,
         };
         let mut udp = true;
@@ -62,9 +61,10 @@ impl Join<'_> {
             let asked = Instant::now();
             let (grant, stream) = self.request(port, incarnation).await?;
             let Some(server) = self.transport.peer() else {
-                return Err(Status::internal(format!("{}: no connection to join over", self.transport.uri())));
+                let what = format!("{}: the connection to the server broke before the join", self.transport.uri());
+                return Err(Status::internal(what));
             };
-            // A name with addresses in both families: the connection is in the other one.
+            // The server's name has addresses of both families, and the connection uses the other one.
             if self.options.local_address.is_none() && ip.is_ipv4() != server.is_ipv4() {
                 ip = self.transport.any_address().await.map_err(|error| Status::unavailable(error.to_string()))?;
                 continue;
@@ -75,7 +75,7 @@ impl Join<'_> {
                 self.transport.note_udp(blocked);
                 if blocked {
                     udp = false;
-                    session.end("UDP does not get through".into());
+                    session.end("UDP is blocked".into());
                     continue;
                 }
             }
@@ -84,11 +84,11 @@ impl Join<'_> {
     }
 
     /// Whether the server answers by UDP.
-    async fn answers(&self, session: &Session) -> bool {
-        let mut reach = session.handle.reach();
-        let answers = reach.wait_for(|reach| *reach == Reach::Answers);
+    async fn answers(&self, session: &MapSession) -> bool {
+        let mut reach = session.handle.reachability();
+        let answers = reach.wait_for(|reach| *reach == ServerReachability::Answers);
         let limit = UDP_TIMEOUT[usize::from(self.transport.udp_blocked())];
-        awake::timeout(limit, answers).await.is_ok_and(|answers| answers.is_ok())
+        process_timeout::timeout(limit, answers).await.is_ok_and(|answers| answers.is_ok())
     }
 
     async fn request(&self, udp_port: u16, incarnation: u32) -> Result<(JoinGrant, Streaming<JoinGrant>), Status> {
@@ -102,11 +102,11 @@ impl Join<'_> {
         };
         let mut client = PeerClient::new(self.transport.channel());
         let first = async {
-            let mut stream = client.join(headers::with(self.headers, request)).await?.into_inner();
+            let mut stream = client.join(headers::request_with(self.headers, request)).await?.into_inner();
             let grant = stream.message().await?;
             grant.map(|grant| (grant, stream)).ok_or_else(|| Status::unavailable("the server ended the join"))
         };
-        match awake::timeout(JOIN_TIMEOUT, first).await {
+        match process_timeout::timeout(JOIN_TIMEOUT, first).await {
             Ok(outcome) => outcome.map_err(|error| self.refused(&error)),
             Err(_) => Err(Status::unavailable(format!(
                 "{} did not answer the join of {} in {} s",
@@ -119,12 +119,13 @@ impl Join<'_> {
 
     fn refused(&self, error: &Status) -> Status {
         let (path, name, uri) = (self.method.path, self.application.name, self.transport.uri());
-        let error = self.transport.why(error.clone());
+        let error = self.transport.explain(error.clone());
         match error.code() {
             Code::Unimplemented => Status::failed_precondition(format!(
-                "{path} has the filter {name} but the server at {uri} does not speak Pathcall: add pathcall::Server's layer there"
+                "{path} has the filter {name} but the server at {uri} does not speak Pathcall: add \
+                 pathcall::Layer there"
             )),
-            // With all that the service's own checks say.
+            // With the details and metadata that the service's checks return.
             code => Status::with_details_and_metadata(
                 code,
                 format!("{path}: joining {name} at {uri}: {}", error.message()),
@@ -142,15 +143,15 @@ impl Join<'_> {
         grant: &JoinGrant,
         stream: Streaming<JoinGrant>,
         (asked, carried): (Instant, bool),
-    ) -> Result<Session, Status> {
-        let nonsense = |what| {
+    ) -> Result<MapSession, Status> {
+        let invalid_grant = |what| {
             let (name, uri) = (self.application.name, self.transport.uri());
             Status::internal(format!("{uri} granted the join of {name} with {what}"))
         };
-        let udp_port = u16::try_from(grant.server_udp_port).map_err(|_| nonsense("a port that is none"))?;
+        let udp_port = u16::try_from(grant.server_udp_port).map_err(|_| invalid_grant("an invalid UDP port"))?;
         let element: Option<SocketAddr> = match grant.element_address.as_str() {
             "" => None,
-            address => Some(address.parse().map_err(|_| nonsense("an element address that is none"))?),
+            address => Some(address.parse().map_err(|_| invalid_grant("an invalid element address"))?),
         };
         let config = ClientConfig {
             gaid: grant.gaid,
@@ -161,44 +162,44 @@ impl Join<'_> {
             server_incarnation: grant.server_incarnation,
             slot_base: grant.slot_base,
             flows: grant.flows.max(1),
-            // Without a slot in its repeat filter the element can't take this caller's frames.
+            // Without a slot in its repeat filter the element cannot process this caller's frames.
             element: element.is_some() && grant.flows > 0,
             inline: false,
             rows: grant.rows,
-            width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
-            worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
+            width: u16::try_from(grant.width).map_err(|_| invalid_grant("an invalid row width"))?,
+            worker: u16::try_from(grant.worker).map_err(|_| invalid_grant("an invalid worker number"))?,
             votes: self.application.votes,
             clear: self.application.clear,
             start_chunk: grant.start_chunk,
             lease: Duration::from_millis(grant.lease_ms),
             era: Era::from_number(grant.era),
-            timing: Timing::default(),
+            timing: FlowTiming::default(),
         };
         let key = grant.token_key.map(|key| TokenKey::new(key.into()));
         let over = watch::Sender::new(None);
         let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
             .busy_poll(self.options.busy_poll)
             .spent_after(self.options.flow_frames);
-        let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
-        let carry = Carry {
+        let (renewals, ended, over_too) = (handle.renewal_sender(), handle.ended(), over.clone());
+        let carry = FrameCarrier {
             channel: self.transport.channel(),
             application: self.application.name,
             endpoint: grant.endpoint,
             incarnation,
             session: grant.session.clone(),
-            map: handle.feed(),
+            map: handle.carrier_port(),
         };
-        let carrying = carry.keep(handle.reach(), carried);
+        let carrying = carry.run_carrier(handle.reachability(), carried);
         let uri = self.transport.uri().to_string();
         let watcher = tokio::spawn(async move {
-            let roads = async {
+            let carrying_or_pending = async {
                 carrying.await;
                 pending::<()>().await;
             };
             tokio::select! {
-                () = follow(stream, teller, over_too, uri) => {}
-                () = roads => {}
-                // What only the element had is the server's by now: the stream may end.
+                () = read_grants(stream, renewals, over_too, uri) => {}
+                () = carrying_or_pending => {}
+                // The server has all values that only the element had: the stream may end.
                 _ = ended => {}
             }
         });
@@ -206,28 +207,43 @@ impl Join<'_> {
         let (endpoint, server) = (grant.endpoint, grant.server_incarnation);
         let (hold, paths) = (Duration::from_millis(grant.admitted_ms), grant.admitted.clone());
         let admissions = Arc::new(Admissions::new(grant.session.clone(), hold, asked, self.headers, paths));
-        Ok(Session { handle, endpoint, incarnation, admissions, server, known: Known::default(), over, watcher })
+        Ok(MapSession {
+            handle,
+            endpoint,
+            incarnation,
+            admissions,
+            server,
+            known: KnownKeyNumbers::default(),
+            over,
+            watcher,
+        })
     }
 }
 
-/// Reads the join's stream to its end, which is the session's, and tells the map of new epochs.
-async fn follow(mut stream: Streaming<JoinGrant>, map: Teller, over: watch::Sender<Option<Arc<str>>>, uri: String) {
+/// Reads the join's stream to its end, which is the session's, and passes new epochs to the map.
+async fn read_grants(
+    mut stream: Streaming<JoinGrant>,
+    map: RenewalSender,
+    over: watch::Sender<Option<Arc<str>>>,
+    uri: String,
+) {
     let reason = loop {
         match stream.message().await {
             Ok(Some(grant)) => {
                 let element: Option<SocketAddr> = grant.element_address.parse().ok();
-                map.renew(renewal(&grant, element.is_some()), element);
+                map.renew(epoch_change(&grant, element.is_some()), element);
             }
-            Ok(None) => break format!("the server at {uri} has left"),
+            Ok(None) => break format!("the server at {uri} has ended the join"),
             Err(status) => break format!("the connection to the server at {uri} is lost: {}", status.message()),
         }
     };
     over.send_replace(Some(reason.into()));
 }
 
-fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
-    let applied = grant.applied.iter().map(|&AppliedFrame { flow, seq, left_out }| Applied { flow, seq, left_out });
-    Renewal {
+fn epoch_change(grant: &JoinGrant, element: bool) -> EpochChange {
+    let applied =
+        grant.applied.iter().map(|&AppliedFrame { flow, seq, left_out }| CommittedFrame { flow, seq, left_out });
+    EpochChange {
         epoch: grant.epoch,
         element,
         slot_base: grant.slot_base,
@@ -239,10 +255,10 @@ fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
 
 fn bind(ip: IpAddr, shared_memory: bool) -> Result<Link, Status> {
     let mut link = Link::bind(SocketAddr::new(ip, 0))
-        .map_err(|error| Status::unavailable(format!("can't send map frames from {ip}: {error}")))?;
+        .map_err(|error| Status::unavailable(format!("cannot send map frames from {ip}: {error}")))?;
     if shared_memory {
-        // A system without it has UDP.
-        let _ = link.share_memory(Sharing::Seek);
+        // On a system without shared memory, frames go by UDP.
+        let _ = link.share_memory(SharingRole::Request);
     }
     Ok(link)
 }

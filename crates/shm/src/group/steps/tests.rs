@@ -1,47 +1,47 @@
-//! Steps by one thread, and under a model checker.
+//! Tests of steps in one thread, and under a model checker.
 
 use super::*;
 
 #[derive(Debug)]
-struct Plain(Vec<AtomicU32>);
+struct PlainNumber(Vec<AtomicU32>);
 
-impl Cells for Plain {
-    type Cell = AtomicU32;
+impl StepMemory for PlainNumber {
+    type StepWord = AtomicU32;
     fn cells(&self) -> &[AtomicU32] {
         &self.0
     }
 }
 
-fn all(ranks: usize) -> Vec<Steps<Plain>> {
-    let memory = Arc::new(Plain((0..words_for(ranks)).map(|_| AtomicU32::new(0)).collect()));
+fn all(ranks: usize) -> Vec<Steps<PlainNumber>> {
+    let memory = Arc::new(PlainNumber((0..words_for(ranks)).map(|_| AtomicU32::new(0)).collect()));
     (0..ranks).map(|rank| Steps::new(Arc::clone(&memory), rank)).collect()
 }
 
 #[test]
-fn steps_count_around() {
+fn step_counts_wrap() {
     let [one, other] = all(2).try_into().unwrap();
     for step in [0, 1, i32::MAX as u32, u32::MAX, u32::MAX.wrapping_add(1), 7] {
         one.publish(step);
-        assert!(other.reached(0, step) && other.reached(0, step.wrapping_sub(1)), "{step}");
-        assert!(!other.reached(0, step.wrapping_add(1)), "{step}");
+        assert!(other.has_reached(0, step) && other.has_reached(0, step.wrapping_sub(1)), "{step}");
+        assert!(!other.has_reached(0, step.wrapping_add(1)), "{step}");
     }
-    assert!(other.reached(1, 0) && !other.reached(1, 1));
+    assert!(other.has_reached(1, 0) && !other.has_reached(1, 1));
 }
 
 #[test]
-fn the_first_failure_stays() {
+fn first_failure_is_kept() {
     let [one, other] = all(2).try_into().unwrap();
     assert_eq!(one.failure(), None);
-    assert_eq!(one.fail(2, 1, How::Died), (1, How::Died));
-    assert_eq!(other.fail(2, 0, How::Late), (1, How::Died));
-    assert_eq!(other.failure(), Some((1, How::Died)));
+    assert_eq!(one.fail(2, 1, RankLossReason::Died), (1, RankLossReason::Died));
+    assert_eq!(other.fail(2, 0, RankLossReason::Late), (1, RankLossReason::Died));
+    assert_eq!(other.failure(), Some((1, RankLossReason::Died)));
     assert!(!one.has_left(1));
     other.leave();
     assert!(one.has_left(1) && !one.has_left(0));
 }
 
 #[test]
-fn what_ranks_say_of_themselves_is_theirs() {
+fn tasks_and_claims_are_per_rank() {
     let [one, other, third] = all(3).try_into().unwrap();
     one.set_task(4, [1, 2, 3, 4]);
     one.set_task(5, [5, 6, 7, 8]);
@@ -57,7 +57,7 @@ fn what_ranks_say_of_themselves_is_theirs() {
 }
 
 #[test]
-fn processors_are_counted_once() {
+fn shared_processors_count_once() {
     let three = all(3);
     let may = [[0, 1, 1000], [0, 1, 0], [1, 1, 1]];
     for (steps, cpus) in three.iter().zip(may) {
@@ -68,7 +68,7 @@ fn processors_are_counted_once() {
     assert!(!three[0].cpus_suffice(3));
 }
 
-/// All orders in which the steps of threads can fall, within what the memory model allows.
+/// Model checks: all interleavings of threads that the memory model allows.
 mod model {
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::fence;
@@ -77,16 +77,16 @@ mod model {
 
     use super::*;
 
-    /// A word that is used here, and what the kernel keeps for those who sleep on it; the checker's are not free.
+    /// Word with the kernel's sleep queue; only the used words exist, because the checker's are expensive.
     struct Word(Option<(loom::sync::atomic::AtomicU32, Mutex<()>, Condvar)>);
 
     impl Word {
         fn value(&self) -> &loom::sync::atomic::AtomicU32 {
-            &self.0.as_ref().expect("a word that is used").0
+            &self.0.as_ref().expect("a used word").0
         }
     }
 
-    impl Cell for Word {
+    impl StepWord for Word {
         fn load(&self, order: Ordering) -> u32 {
             self.value().load(order)
         }
@@ -107,9 +107,9 @@ mod model {
             fence(order);
         }
 
-        /// For ever: a wake-up that is lost is a deadlock, which the checker reports.
+        /// Sleeps without a timeout: a lost wake-up is a deadlock, which the checker reports.
         fn sleep_while(&self, value: u32, _: Duration) {
-            let (word, sleepers, bell) = self.0.as_ref().expect("a word that is used");
+            let (word, sleepers, bell) = self.0.as_ref().expect("a used word");
             let sleeper = sleepers.lock().unwrap();
             if word.load(Ordering::Relaxed) == value {
                 drop(bell.wait(sleeper).unwrap());
@@ -117,7 +117,7 @@ mod model {
         }
 
         fn wake(&self) {
-            let (_, sleepers, bell) = self.0.as_ref().expect("a word that is used");
+            let (_, sleepers, bell) = self.0.as_ref().expect("a used word");
             drop(sleepers.lock().unwrap());
             bell.notify_all();
         }
@@ -125,14 +125,14 @@ mod model {
 
     struct Small(Vec<Word>);
 
-    impl Cells for Small {
-        type Cell = Word;
+    impl StepMemory for Small {
+        type StepWord = Word;
         fn cells(&self) -> &[Word] {
             &self.0
         }
     }
 
-    fn two() -> [Steps<Small>; 2] {
+    fn two_ranks() -> [Steps<Small>; 2] {
         let word = |i: usize| {
             let used = i >= LINE && [PROGRESS, ASLEEP].contains(&((i - LINE) % SLOT));
             let word = || (loom::sync::atomic::AtomicU32::new(0), Mutex::new(()), Condvar::new());
@@ -143,33 +143,33 @@ mod model {
     }
 
     fn wait(steps: &Steps<Small>, rank: usize, step: u32) {
-        while !steps.reached(rank, step) {
+        while !steps.has_reached(rank, step) {
             steps.sleep(rank, step, Duration::MAX);
         }
     }
 
-    /// A value of each rank, which its owner writes and the other reads, between two steps each.
-    struct Rows([UnsafeCell<u32>; 2]);
+    /// A value of each rank, which its owner writes and the other rank reads, between two steps each.
+    struct ModelRows([UnsafeCell<u32>; 2]);
 
-    #[allow(unsafe_code, reason = "the checker finds out whether this is so")]
-    // SAFETY: nobody reads a value while somebody writes it, or the checker says so.
-    unsafe impl Sync for Rows {}
+    #[allow(unsafe_code, reason = "the checker verifies exclusive access")]
+    // SAFETY: the checker reports a read during a write.
+    unsafe impl Sync for ModelRows {}
 
-    impl Rows {
+    impl ModelRows {
         #[allow(unsafe_code, reason = "the checker hands out pointers")]
         fn write(&self, rank: usize, to: u32) {
-            // SAFETY: the checker has found that nobody else has it.
+            // SAFETY: the checker verifies exclusive access.
             self.0[rank].with_mut(|value| unsafe { *value = to });
         }
 
         #[allow(unsafe_code, reason = "the checker hands out pointers")]
         fn read(&self, rank: usize) -> u32 {
-            // SAFETY: the checker has found that nobody writes it.
+            // SAFETY: the checker verifies that no thread writes.
             self.0[rank].with(|value| unsafe { *value })
         }
     }
 
-    fn run(own: usize, turns: u32, steps: &Steps<Small>, rows: &Rows) {
+    fn run(own: usize, turns: u32, steps: &Steps<Small>, rows: &ModelRows) {
         for turn in 0..turns {
             rows.write(own, turn + 1);
             steps.publish(2 * turn + 1);
@@ -184,8 +184,8 @@ mod model {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = switches;
         model.check(move || {
-            let [one, other] = two();
-            let rows = Arc::new(Rows([UnsafeCell::new(0), UnsafeCell::new(0)]));
+            let [one, other] = two_ranks();
+            let rows = Arc::new(ModelRows([UnsafeCell::new(0), UnsafeCell::new(0)]));
             let same = Arc::clone(&rows);
             let thread = thread::spawn(move || run(1, turns, &other, &same));
             run(0, turns, &one, &rows);
@@ -194,7 +194,7 @@ mod model {
     }
 
     #[test]
-    fn no_wake_up_is_lost_and_what_was_written_is_seen() {
+    fn wake_ups_and_writes_are_not_lost() {
         check(1, Some(2));
         check(2, Some(1));
     }

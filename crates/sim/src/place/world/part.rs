@@ -1,36 +1,36 @@
-//! The run beside others: step by step, with requests that others make.
+//! Place as a part of a combined run: single steps, and requests that other parts make.
 
 use pathcall_place::PathId;
 use pathcall_wire::Instant;
 
-use super::{EVENTS_MAX, Event, World};
-use crate::part::Part;
-use crate::place::judge::Wrong;
+use super::{EVENTS_MAX, Event, PlaceWorld};
+use crate::place::checker::PlaceViolation;
+use crate::stepping::SteppedRun;
 
-impl Part for World<'_> {
-    type Wrong = Wrong;
+impl SteppedRun for PlaceWorld<'_> {
+    type Violation = PlaceViolation;
 
     fn next(&self) -> Option<Instant> {
         self.queue.next_at()
     }
 
-    fn step(&mut self) -> Result<(), Wrong> {
+    fn step(&mut self) -> Result<(), PlaceViolation> {
         let Some((at, event)) = self.queue.pop() else { return Ok(()) };
         self.now = at;
         self.events += 1;
         assert!(self.events < EVENTS_MAX, "no end after {} events", self.events);
         match event {
-            Event::Ask(request) => self.asks(request)?,
-            Event::Step(flight) => self.moves(flight)?,
-            Event::Works(flight) => self.works(flight)?,
-            Event::Back(flight) => self.back(flight)?,
-            Event::Overdue(flight) => self.overdue(flight)?,
-            Event::Heard(flight) => self.heard(flight)?,
-            Event::Fails(flight) => self.fails(flight)?,
-            Event::Resorted(request) => self.resorted(request)?,
+            Event::Request(request) => self.make_request(request)?,
+            Event::Step(flight) => self.advance(flight)?,
+            Event::Executed(flight) => self.execute_request(flight)?,
+            Event::Answer(flight) => self.handle_answer(flight)?,
+            Event::Timeout(flight) => self.handle_overdue(flight)?,
+            Event::LossDetected(flight) => self.handle_detected_loss(flight)?,
+            Event::Failure(flight) => self.handle_failure(flight)?,
+            Event::ProcessorDone(request) => self.run_on_processor(request)?,
             Event::Abandon(request) => self.abandon(request)?,
         }
-        self.judge.always(&self.selector, &self.really)
+        self.checker.always(&self.selector, &self.in_flight)
     }
 
     fn host(&self) -> Option<usize> {
@@ -41,28 +41,28 @@ impl Part for World<'_> {
         self.queue.postpone(until);
     }
 
-    fn over(&mut self) -> Result<(), Wrong> {
-        self.tally.virtual_time += self.now.since(Instant(0));
+    fn check_end(&mut self) -> Result<(), PlaceViolation> {
+        self.counts.virtual_time += self.now.since(Instant(0));
         for path in (0..self.paths.paths.len() as u16).map(PathId) {
             let state = self.selector.state(path);
-            self.tally.probes += state.probes;
-            self.tally.left += state.lefts;
+            self.counts.probes += state.probes;
+            self.counts.left += state.times_left;
         }
-        self.judge.over(&self.selector)
+        self.checker.check_end(&self.selector)
     }
 }
 
-impl World<'_> {
-    /// Has the next request made now; `None`: the plan has no more.
-    pub(crate) fn ask(&mut self, now: Instant) -> Result<Option<usize>, Wrong> {
-        if self.asked == self.plan.asks.len() {
+impl PlaceWorld<'_> {
+    /// Makes the next request now; `None`: the plan has no more.
+    pub(crate) fn ask(&mut self, now: Instant) -> Result<Option<usize>, PlaceViolation> {
+        if self.requests_made == self.plan.requests.len() {
             return Ok(None);
         }
-        let request = self.asked;
-        self.asked += 1;
+        let request = self.requests_made;
+        self.requests_made += 1;
         self.now = now;
-        self.asks(request)?;
-        self.judge.always(&self.selector, &self.really)?;
+        self.make_request(request)?;
+        self.checker.always(&self.selector, &self.in_flight)?;
         Ok(Some(request))
     }
 }

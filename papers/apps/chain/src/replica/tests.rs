@@ -19,9 +19,9 @@ fn chain() -> [Replica; 3] {
     })
 }
 
-fn passed(next: Result<Next, Refusal>) -> PassRequest {
+fn passed(next: Result<NextStep, Refusal>) -> PassRequest {
     match next {
-        Ok(Next::Pass(_, request)) => request,
+        Ok(NextStep::Pass(_, request)) => request,
         other => panic!("{other:?}"),
     }
 }
@@ -31,26 +31,26 @@ fn read(replica: &Replica) -> Result<Option<String>, Refusal> {
 }
 
 #[test]
-fn a_write_goes_down_and_is_read_at_the_tail() {
+fn write_propagates_to_tail_and_is_readable() {
     let [mut head, mut middle, mut tail] = chain();
     let request = passed(head.write(append(7, 1, "a")));
     let request = passed(middle.pass(request));
-    assert_eq!(read(&tail), Ok(None), "nobody reads what the tail lacks");
-    assert_eq!(tail.pass(request), Ok(Next::Reply("a".to_owned())));
+    assert_eq!(read(&tail), Ok(None), "an update that the tail lacks is invisible");
+    assert_eq!(tail.pass(request), Ok(NextStep::Reply("a".to_owned())));
     assert_eq!(read(&tail), Ok(Some("a".to_owned())));
-    assert_eq!(tail.read(LATER, "k"), Err(Refusal::NotTail(2)), "its lease is over");
+    assert_eq!(tail.read(LATER, "k"), Err(Refusal::NotTail(2)), "the lease of the tail is over");
     assert_eq!(read(&middle), Err(Refusal::NotTail(1)));
     assert_eq!(middle.write(append(7, 2, "b")), Err(Refusal::NotHead(1)));
     assert_eq!(Replica::new(9).write(append(7, 2, "b")), Err(Refusal::NotMember(9)));
 }
 
 #[test]
-fn a_repeat_goes_all_the_way_and_does_nothing() {
+fn repeated_write_propagates_without_effect() {
     let [mut head, mut middle, mut tail] = chain();
     for _ in 0..3 {
         let request = passed(head.write(append(7, 1, "a")));
         let request = passed(middle.pass(request));
-        assert_eq!(tail.pass(request), Ok(Next::Reply("a".to_owned())));
+        assert_eq!(tail.pass(request), Ok(NextStep::Reply("a".to_owned())));
     }
     passed(head.write(append(7, 2, "b")));
     assert_eq!(head.write(append(7, 1, "a")), Err(Refusal::Superseded { client: 7, seq: 1 }));
@@ -58,30 +58,30 @@ fn a_repeat_goes_all_the_way_and_does_nothing() {
 }
 
 #[test]
-fn a_repeat_that_is_another_write_does_what_the_first_did() {
+fn repeat_with_other_content_returns_first_result() {
     let [mut head, mut middle, mut tail] = chain();
     passed(head.write(append(7, 1, "a")));
     let request = passed(head.write(append(7, 1, "other")));
-    assert_eq!(middle.pass(request.clone()), Ok(Next::Missing { from: 0, after: 0 }));
+    assert_eq!(middle.pass(request.clone()), Ok(NextStep::Missing { from: 0, after: 0 }));
     middle.learn(1, head.history(1, 0).unwrap()).unwrap();
     let request = passed(middle.pass(request));
     tail.learn(1, middle.history(1, 0).unwrap()).unwrap();
-    assert_eq!(tail.pass(request), Ok(Next::Reply("a".to_owned())));
+    assert_eq!(tail.pass(request), Ok(NextStep::Reply("a".to_owned())));
 }
 
 #[test]
-fn what_comes_too_early_waits_for_what_was_before() {
+fn early_update_waits_for_missing_updates() {
     let [mut head, mut middle, _] = chain();
     passed(head.write(append(1, 1, "a")));
     let second = passed(head.write(append(2, 1, "b")));
-    assert_eq!(middle.pass(second.clone()), Ok(Next::Missing { from: 0, after: 0 }));
+    assert_eq!(middle.pass(second.clone()), Ok(NextStep::Missing { from: 0, after: 0 }));
     middle.learn(1, head.history(1, 0).unwrap()).unwrap();
     assert_eq!(middle.applied(), 2);
     passed(middle.pass(second));
 }
 
 #[test]
-fn a_successor_that_lacks_much_gets_the_whole_state() {
+fn successor_far_behind_receives_whole_state() {
     let [mut head, mut middle, mut tail] = chain();
     for seq in 1..=LOG_MAX as u64 + 5 {
         passed(head.write(append(1, seq, "x")));
@@ -91,32 +91,32 @@ fn a_successor_that_lacks_much_gets_the_whole_state() {
     middle.learn(1, history).unwrap();
     assert_eq!((&middle.values, &middle.done, &middle.by_number), (&head.values, &head.done, &head.by_number));
     assert_eq!(middle.applied(), head.applied());
-    // It can give that on, and go on from there.
+    // The successor can pass the state on, and process further updates.
     tail.learn(1, middle.history(1, 0).unwrap()).unwrap();
     let request = passed(middle.pass(passed(head.write(append(2, 1, "y")))));
-    assert!(matches!(tail.pass(request), Ok(Next::Reply(value)) if value.ends_with("xy")));
+    assert!(matches!(tail.pass(request), Ok(NextStep::Reply(value)) if value.ends_with("xy")));
     let kept = head.history(1, 10).unwrap();
     assert_eq!((kept.state, kept.entries.len()), (None, LOG_MAX + 5 + 1 - 10));
 }
 
 #[test]
-fn an_update_of_another_view_is_refused() {
+fn update_of_another_view_is_rejected() {
     let [mut head, mut middle, mut tail] = chain();
     let request = passed(head.write(append(1, 1, "a")));
     middle.adopt(view(2, &[1, 2]), LATER);
     let refusal = Refusal::View { node: 1, ours: 2, theirs: 1 };
     assert_eq!(middle.pass(request.clone()), Err(refusal));
     assert_eq!(middle.history(1, 0), Err(refusal));
-    // The new head goes on from what it has, and an old view does not come back.
+    // The new head continues from its state, and rejects an old view.
     middle.adopt(view(1, &[0, 1, 2]), LATER);
     tail.adopt(view(2, &[1, 2]), LATER);
     let other = passed(middle.write(append(2, 1, "b")));
-    assert_eq!(tail.pass(other), Ok(Next::Reply("b".to_owned())));
+    assert_eq!(tail.pass(other), Ok(NextStep::Reply("b".to_owned())));
     assert!(tail.pass(request).is_err());
 }
 
 #[test]
-fn a_client_that_many_others_came_after_is_forgotten() {
+fn oldest_client_is_forgotten_beyond_limit() {
     let mut only = Replica::new(0);
     only.adopt(view(1, &[0]), LATER);
     for client in 0..=CLIENTS_MAX as u64 {
@@ -127,12 +127,12 @@ fn a_client_that_many_others_came_after_is_forgotten() {
 }
 
 #[test]
-fn requests_that_lack_a_part_are_refused() {
+fn incomplete_requests_are_rejected() {
     let [mut head, mut middle, _] = chain();
-    assert_eq!(middle.pass(PassRequest { view: 1, ..PassRequest::default() }), Err(Refusal::Lacks("an entry")));
+    assert_eq!(middle.pass(PassRequest { view: 1, ..PassRequest::default() }), Err(Refusal::MissingField("entry")));
     let entry = Some(Entry { number: 1, update: None });
     let request = PassRequest { view: 1, entry, ..PassRequest::default() };
-    assert_eq!(middle.pass(request), Err(Refusal::Lacks("an update")));
+    assert_eq!(middle.pass(request), Err(Refusal::MissingField("update")));
     let update = Update { effect: None, ..append(1, 1, "") };
-    assert_eq!(head.write(update), Err(Refusal::Lacks("an effect")));
+    assert_eq!(head.write(update), Err(Refusal::MissingField("effect")));
 }

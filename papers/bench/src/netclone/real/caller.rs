@@ -1,4 +1,4 @@
-//! Open-loop load by one [`Caller`]: calls at their times, measured from those times on.
+//! Open-loop load by one caller: calls start at scheduled times, and latencies count from these times.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -7,35 +7,35 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use apps_load::{Latencies, Random};
 use bytes::Bytes;
-use pathcall_endpoint::clone::{Ask, Caller, CallerConfig, CallerStats, Event, Options};
+use pathcall_endpoint::clone::{CloneCall, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneOptions, Event};
 use pathcall_wire::{Instant, MAX_FRAME};
 
-use super::{Load, Party, Roads};
+use super::{PartyAddresses, RackLoad, RackParty};
 
-/// Bytes of a request: a key.
+/// Request bytes: a key.
 const REQUEST: [u8; 16] = [7; 16];
 
-/// What calls came to.
+/// Results of calls.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
-    /// Of calls that count.
+pub(crate) struct CallAnswers {
+    /// Latencies of measured calls.
     pub(crate) latencies: Latencies,
-    /// Of them, those that failed, and those that there was no room for.
+    /// Measured calls that failed, or had no room in the caller.
     pub(crate) failed: u64,
-    /// Why the first of them did.
+    /// Reason of the first failure.
     why: Option<String>,
-    /// For how long calls were made that count.
+    /// Length of the measured time.
     pub(crate) time: Duration,
-    pub(crate) stats: CallerStats,
-    /// When each was answered, from the beginning of that time.
+    pub(crate) stats: CloneCallerStats,
+    /// Time of each answer, from the start of the measured time.
     ended: Vec<Duration>,
 }
 
-impl Answers {
-    /// That no call has failed.
+impl CallAnswers {
+    /// Checks that no call has failed.
     ///
     /// # Errors
-    /// How many have, and why the first did.
+    /// Returns the number of failed calls and the reason of the first failure.
     pub(crate) fn all(&self) -> Result<()> {
         ensure!(self.failed == 0, "{} calls failed: {}", self.failed, self.why.as_deref().unwrap_or_default());
         Ok(())
@@ -48,12 +48,12 @@ impl Answers {
         }
     }
 
-    /// Calls answered in a second, while calls were made.
+    /// Calls answered per second of the measured time.
     pub(crate) fn rate(&self) -> f64 {
         self.ended.iter().filter(|at| **at < self.time).count() as f64 / self.time.as_secs_f64()
     }
 
-    /// Calls answered in each step of that time.
+    /// Calls answered in each step of the measured time.
     pub(crate) fn timeline(&self, step: Duration) -> Vec<u64> {
         let mut counts = vec![0; (self.time.as_nanos() / step.as_nanos()) as usize];
         for at in &self.ended {
@@ -65,12 +65,17 @@ impl Answers {
     }
 }
 
-/// Makes calls as planned.
-pub(super) fn call(party: &Party, roads: &Roads, config: CallerConfig, load: &Load) -> Result<Answers> {
-    let (Party { socket, .. }, Load { scheme, plan, deadline, waits, .. }) = (party, *load);
-    let options = Options { deadline, ..scheme.options() };
-    let mut caller = Caller::new(socket.now(), config);
-    let (mut random, mut answers, mut made) = (Random::new(plan.seed), Answers::default(), HashMap::new());
+/// Makes the planned calls.
+pub(super) fn call(
+    party: &RackParty,
+    addresses: &PartyAddresses,
+    config: CloneCallerConfig,
+    load: &RackLoad,
+) -> Result<CallAnswers> {
+    let (RackParty { socket, .. }, RackLoad { scheme, plan, deadline, waits, .. }) = (party, *load);
+    let options = CloneOptions { deadline, ..scheme.options() };
+    let mut caller = CloneCaller::new(socket.now(), config);
+    let (mut random, mut answers, mut made) = (Random::new(plan.seed), CallAnswers::default(), HashMap::new());
     let between = Duration::from_secs_f64(1.0 / plan.rate);
     let began = socket.now();
     let (counts_from, end) = (began + plan.warm, began + plan.warm + plan.measured);
@@ -84,7 +89,7 @@ pub(super) fn call(party: &Party, roads: &Roads, config: CallerConfig, load: &Lo
         }
         let now = socket.now();
         caller.poll(now);
-        while let Some(event) = caller.event() {
+        while let Some(event) = caller.next_event() {
             let (Event::Answered(id, _) | Event::Failed(id, _)) = event;
             let meant: Option<Instant> = made.remove(&id);
             let Some(meant) = meant.filter(|meant| *meant >= counts_from) else { continue };
@@ -97,16 +102,16 @@ pub(super) fn call(party: &Party, roads: &Roads, config: CallerConfig, load: &Lo
             }
         }
         while next < end && next <= now {
-            let ask = Ask { request: Bytes::from_static(&REQUEST), options };
+            let ask = CloneCall { request: Bytes::from_static(&REQUEST), options };
             if made.len() >= plan.in_flight_max {
                 answers.fail(u64::from(next >= counts_from), &"more are under way than may be");
             } else {
-                made.insert(caller.ask(now, ask)?, next);
+                made.insert(caller.start_call(now, ask)?, next);
             }
             next = next + random.exponential(between);
         }
         while let Some((to, len)) = caller.transmit(socket.now(), &mut frame) {
-            roads.send(socket, to, &frame[..len]);
+            addresses.send(socket, to, &frame[..len]);
         }
     }
     answers.time = plan.measured;

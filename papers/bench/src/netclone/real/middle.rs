@@ -1,73 +1,72 @@
-//! What stands between callers and servers: the switch program, or LÆDGE's coordinator, each behind the same loop.
+//! Middle between callers and servers: the switch program, or LÆDGE's coordinator, in the same loop.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use anyhow::Result;
-use pathcall_endpoint::clone::{Pool, To};
+use pathcall_endpoint::clone::{CloneDestination, Pool};
 use pathcall_models::clone::{Coordinator, CoordinatorConfig, Scheme};
-use pathcall_program::{Action, Endpoint, Program, Size};
+use pathcall_program::{Endpoint, FrameAction, Size, SwitchProgram};
 use pathcall_wire::{Instant, MAX_FRAME};
 
-use super::{CALLER, INCARNATION, Party, Roads};
+use super::{CALLER, INCARNATION, PartyAddresses, RackParty};
 use crate::net::thread_cpu;
 
-/// The program takes these registers for maps, which nobody uses here.
+/// Minimum size of the program's map registers, which are unused here.
 const SMALL: Size = Size { rows: 1, lanes: 1, slots: 1 };
 const SWITCH: NonZeroU16 = NonZeroU16::MIN;
-/// Calls that may wait at the coordinator.
+/// Maximum number of calls queued at the coordinator.
 const QUEUE_MAX: usize = 1 << 16;
-/// An answer that has not come for so long won't.
+/// Time after which a missing answer counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
 
 enum Middle {
-    Element(Box<Program>),
+    Element(Box<SwitchProgram>),
     Coordinator(Box<Coordinator>),
 }
 
-/// Steers until it is told to end, but for the time of an outage, after which it knows nothing of before. The time of
-/// a processor that it took.
-pub(super) fn steer(
-    party: &Party,
-    roads: &Roads,
+/// Runs the middle until it is stopped; an outage drops all frames and resets its state. Returns its processor time.
+pub(super) fn run_middle(
+    party: &RackParty,
+    addresses: &PartyAddresses,
     (pool, scheme, workers): (Pool, Scheme, usize),
     outage: Option<(Duration, Duration)>,
 ) -> Result<Duration> {
-    let Party { socket, .. } = party;
+    let RackParty { socket, .. } = party;
     let mut middle = Middle::new(pool.clone(), scheme, workers)?;
     let mut outage = outage.map(|(from, until)| (Instant(0) + from, Instant(0) + until));
     let mut frame = [0; MAX_FRAME];
-    // Looked at after all that has come was taken: what wakes for the end may be among it.
-    while !party.ends() {
+    // Checked after all frames are received, because the frame that wakes for the stop may be among them.
+    while !party.should_stop() {
         let fails = outage.map(|(from, _)| from);
         socket.wait(middle.deadline().into_iter().chain(fails).min())?;
         if let Some((_, until)) = outage.filter(|(from, _)| *from <= socket.now()) {
-            if !lose(party, until)? {
+            if !run_outage(party, until)? {
                 return Ok(thread_cpu());
             }
             (middle, outage) = (Middle::new(pool.clone(), scheme, workers)?, None);
         }
         while let Some(len) = socket.receive(&mut frame)? {
-            middle.take(party, roads, &mut frame[..len]);
+            middle.process_frame(party, addresses, &mut frame[..len]);
         }
         if let Middle::Coordinator(coordinator) = &mut middle {
             coordinator.poll(socket.now());
             while let Some((to, len)) = coordinator.transmit(socket.now(), &mut frame) {
-                roads.send(socket, to, &frame[..len]);
+                addresses.send(socket, to, &frame[..len]);
             }
         }
     }
     Ok(thread_cpu())
 }
 
-/// Loses what comes until then; whether it goes on.
-fn lose(party: &Party, until: Instant) -> Result<bool> {
-    let Party { socket, .. } = party;
+/// Drops all frames until `until`; false if the party is to stop.
+fn run_outage(party: &RackParty, until: Instant) -> Result<bool> {
+    let RackParty { socket, .. } = party;
     let mut frame = [0; MAX_FRAME];
     while socket.now() < until {
         socket.wait(Some(until))?;
         while socket.receive(&mut frame)?.is_some() {}
-        if party.ends() {
+        if party.should_stop() {
             return Ok(false);
         }
     }
@@ -86,12 +85,12 @@ impl Middle {
                 seed: 1,
             }))));
         }
-        let mut program = Program::new(SMALL);
+        let mut program = SwitchProgram::new(SMALL);
         program.set_switch_id(SWITCH);
         let Pool { gaid, version, servers } = pool;
         let endpoints = servers.iter().copied().chain([CALLER]);
         let tables = program.tables_mut();
-        tables.install_pool(pathcall_program::Pool { gaid, version, servers: servers.clone() })?;
+        tables.install_pool(pathcall_program::AdmittedPool { gaid, version, servers: servers.clone() })?;
         for endpoint in endpoints {
             tables.set_endpoint(Endpoint { endpoint, incarnation: INCARNATION, gaid, slot_base: 0, slots: 0 })?;
         }
@@ -105,17 +104,17 @@ impl Middle {
         }
     }
 
-    fn take(&mut self, Party { socket, .. }: &Party, roads: &Roads, frame: &mut [u8]) {
+    fn process_frame(&mut self, RackParty { socket, .. }: &RackParty, addresses: &PartyAddresses, frame: &mut [u8]) {
         match self {
             Self::Coordinator(coordinator) => coordinator.receive(socket.now(), frame),
             Self::Element(program) => {
                 let mut action = program.process(socket.now(), frame, false).action;
-                if let Action::Clone(to) = action {
-                    roads.send(socket, To::Endpoint(to), frame);
+                if let FrameAction::Clone(to) = action {
+                    addresses.send(socket, CloneDestination::Endpoint(to), frame);
                     action = program.recirculate(frame).action;
                 }
-                if let Action::Forward(to) = action {
-                    roads.send(socket, To::Endpoint(to), frame);
+                if let FrameAction::Forward(to) = action {
+                    addresses.send(socket, CloneDestination::Endpoint(to), frame);
                 }
             }
         }

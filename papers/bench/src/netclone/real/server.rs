@@ -1,4 +1,4 @@
-//! A server: a thread with the queue of [`Worker`], whose workers wait instead of working.
+//! Server: a thread with the queue of [`CloneWorker`], whose workers sleep instead of working.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,30 +6,36 @@ use std::collections::BinaryHeap;
 use anyhow::Result;
 use apps_load::{Jitter, Random, Service};
 use bytes::Bytes;
-use pathcall_endpoint::clone::{WorkId, Worker, WorkerConfig};
+use pathcall_endpoint::clone::{CloneWorker, CloneWorkerConfig, PoolRequestId};
 use pathcall_wire::{Instant, MAX_FRAME};
 
 use super::socket::Socket;
-use super::{Party, Roads};
+use super::{PartyAddresses, RackParty};
 
-/// Bytes of an answer: a value.
+/// Answer bytes: a value.
 const ANSWER: [u8; 64] = [7; 64];
 
-/// How long calls take at a server.
+/// Distribution of service times.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waits {
+pub(crate) struct WaitDistribution {
     pub(crate) service: Service,
     pub(crate) jitter: Jitter,
 }
 
-/// Serves until it is told to end.
-pub(super) fn serve(party: &Party, roads: &Roads, config: WorkerConfig, waits: Waits, seed: u64) -> Result<()> {
-    let Party { socket, .. } = party;
-    let (mut worker, mut random) = (Worker::new(config), Random::new(seed));
-    let mut due: BinaryHeap<Reverse<(Instant, WorkId)>> = BinaryHeap::new();
+/// Runs a server until it is stopped.
+pub(super) fn serve(
+    party: &RackParty,
+    addresses: &PartyAddresses,
+    config: CloneWorkerConfig,
+    waits: WaitDistribution,
+    seed: u64,
+) -> Result<()> {
+    let RackParty { socket, .. } = party;
+    let (mut worker, mut random) = (CloneWorker::new(config), Random::new(seed));
+    let mut due: BinaryHeap<Reverse<(Instant, PoolRequestId)>> = BinaryHeap::new();
     let mut frame = [0; MAX_FRAME];
-    // Looked at after all that has come was taken: what wakes for the end may be among it.
-    while !party.ends() {
+    // Checked after all frames are received, because the frame that wakes for the stop may be among them.
+    while !party.should_stop() {
         let next = due.peek().map(|Reverse((at, _))| *at);
         socket.wait(next.into_iter().chain(worker.deadline()).min())?;
         while let Some(len) = socket.receive(&mut frame)? {
@@ -46,7 +52,7 @@ pub(super) fn serve(party: &Party, roads: &Roads, config: WorkerConfig, waits: W
             begin(socket, &mut worker, &mut due, waits, &mut random);
         }
         while let Some((to, len)) = worker.transmit(now, &mut frame) {
-            roads.send(socket, to, &frame[..len]);
+            addresses.send(socket, to, &frame[..len]);
         }
     }
     Ok(())
@@ -54,12 +60,12 @@ pub(super) fn serve(party: &Party, roads: &Roads, config: WorkerConfig, waits: W
 
 fn begin(
     socket: &Socket,
-    worker: &mut Worker,
-    due: &mut BinaryHeap<Reverse<(Instant, WorkId)>>,
-    Waits { service, jitter }: Waits,
+    worker: &mut CloneWorker,
+    due: &mut BinaryHeap<Reverse<(Instant, PoolRequestId)>>,
+    WaitDistribution { service, jitter }: WaitDistribution,
     random: &mut Random,
 ) {
-    while let Some(work) = worker.begin(socket.now()) {
+    while let Some(work) = worker.begin_next(socket.now()) {
         let time = service.draw(random);
         due.push(Reverse((socket.now() + jitter.draw(time, random), work.id)));
     }

@@ -1,4 +1,4 @@
-//! A UDP socket that waits until a frame comes, or a time.
+//! UDP socket with waits for a frame or a deadline.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant as Clock};
@@ -7,7 +7,7 @@ use anyhow::Result;
 use pathcall_wire::{Instant, MAX_FRAME};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Room for a frame.
+/// Buffer of a frame.
 pub(super) type Frame = [u8; MAX_FRAME];
 
 pub(super) struct Socket {
@@ -16,7 +16,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Times are counted from `began`.
+    /// Creates a socket; its clock starts at `began`.
     pub(super) fn new(socket: UdpSocket, began: Clock) -> Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { socket, began })
@@ -30,7 +30,7 @@ impl Socket {
         Instant(self.began.elapsed().as_nanos() as u64)
     }
 
-    /// Until something has come, or at the latest until then.
+    /// Waits for a frame, at most until `until`.
     pub(super) fn wait(&self, until: Option<Instant>) -> Result<()> {
         let left = until.map(|until| until.since(self.now()));
         let timeout =
@@ -41,7 +41,7 @@ impl Socket {
         }
     }
 
-    /// The next datagram, if there is one.
+    /// Next datagram, if any.
     pub(super) fn receive(&self, frame: &mut Frame) -> Result<Option<usize>> {
         match self.socket.recv(frame) {
             Ok(len) => Ok(Some(len)),
@@ -50,7 +50,7 @@ impl Socket {
         }
     }
 
-    /// Sends one; what finds no room is lost, as on any link.
+    /// Sends a frame; it is lost if the send buffer is full, as on any link.
     pub(super) fn send(&self, to: SocketAddr, frame: &[u8]) {
         let _ = self.socket.send_to(frame, to);
     }

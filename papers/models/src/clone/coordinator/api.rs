@@ -1,41 +1,41 @@
-//! What a coordinator is told, and what it says of itself.
+//! Configuration and counters of the coordinator.
 
 use std::time::Duration;
 
 use pathcall_endpoint::clone::Pool;
 
-/// Who coordinates.
+/// Configuration of a coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatorConfig {
-    /// The servers.
+    /// Servers of the pool.
     pub pool: Pool,
-    /// What frames say that they came by: not 0.
+    /// Switch id in the frames that the coordinator sends; not 0.
     pub switch_id: u16,
-    /// Requests that a server works on at one time.
+    /// Requests that a server processes at the same time.
     pub workers: usize,
-    /// Requests that wait at most; others are dropped, and asked again by their callers.
+    /// Maximum queue length. The coordinator drops further requests, and their callers send them again.
     pub queue_max: usize,
-    /// A request that was not answered for so long is taken for lost.
+    /// Time after which an unanswered request counts as lost.
     pub lost_after: Duration,
-    /// Servers are drawn from it.
+    /// Seed of the random choice of servers.
     pub seed: u64,
 }
 
-/// What a coordinator has done.
+/// Counters of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoordinatorStats {
-    /// Requests that came.
+    /// Requests received.
     pub requests: u64,
-    /// Requests that went to two servers.
+    /// Requests sent to two servers.
     pub cloned: u64,
-    /// Requests that had to wait.
+    /// Requests that waited in the queue.
     pub queued: u64,
-    /// Requests that there was no room for.
+    /// Requests dropped because the queue was full.
     pub overflowed: u64,
-    /// Second answers: they went no further.
+    /// Second answers, which are not forwarded.
     pub redundant: u64,
-    /// Requests that were taken for lost.
+    /// Requests counted as lost.
     pub lost: u64,
-    /// Frames of no meaning here.
+    /// Frames ignored because of their kind or content.
     pub ignored: u64,
 }

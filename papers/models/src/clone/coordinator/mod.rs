@@ -1,13 +1,13 @@
-//! LÆDGE's coordinator: what clones calls where there is no element that can (NetClone §2.2).
+//! Coordinator of LÆDGE: a host that clones calls instead of an element (NetClone §2.2).
 //!
 //! ```text
-//! request ─▶ two servers idle ─▶ both      one ─▶ that one      none ─▶ queue
-//! answer  ─▶ the first one to the caller; its server is idle: the next in the queue goes there
+//! request ─▶ two idle servers: both      one: that server      none: queue
+//! answer  ─▶ first answer to the caller; the server is idle and receives the next request of the queue
 //! ```
 //!
-//! A server is idle that works on fewer requests of ours than it has workers, so nothing waits at servers. Every
-//! answer has to come by, the second of two as well: they say who is idle. What is lost counts as answered after a
-//! while.
+//! A server is idle if it works on fewer of the coordinator's requests than it has workers, so requests do not wait at
+//! servers. Every answer passes the coordinator, the second one of a clone as well, and frees its server. A lost
+//! request counts as answered after a while.
 
 mod api;
 mod flight;
@@ -16,38 +16,38 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
-use pathcall_endpoint::clone::{Pool, To};
+use pathcall_endpoint::clone::{CloneDestination, Pool};
 use pathcall_sim::random::Random;
-use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, clone};
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, clone};
 
 pub use api::{CoordinatorConfig, CoordinatorStats};
-use flight::{Asked, Flight, Key};
+use flight::{AssignedServer, CallKey, Flight};
 
-/// The coordinator of one pool.
+/// Coordinator of one pool.
 #[derive(Debug)]
 pub struct Coordinator {
     config: CoordinatorConfig,
-    /// Requests that each server works on, in the order of SIDs.
+    /// Requests in progress at each server, in the order of server ids (SIDs).
     load: Vec<usize>,
-    flights: HashMap<Key, Flight>,
-    /// Those that wait; some are gone.
-    queue: VecDeque<Key>,
+    flights: HashMap<CallKey, Flight>,
+    /// Queue of waiting calls; some may have ended meanwhile.
+    queue: VecDeque<CallKey>,
     waiting: usize,
-    /// All flights by the time at which they began.
-    order: VecDeque<(Instant, Key)>,
+    /// All flights in the order of their start times.
+    by_start: VecDeque<(Instant, CallKey)>,
     outgoing: VecDeque<(u32, Vec<u8>)>,
-    /// Room for frames, used again and again.
-    spare: Vec<Vec<u8>>,
+    /// Free buffers for frames.
+    buffers: Vec<Vec<u8>>,
     numbered: u64,
     random: Random,
     stats: CoordinatorStats,
 }
 
-/// Buffers that are kept for later frames.
-const SPARE_MAX: usize = 1024;
+/// Maximum number of free buffers.
+const BUFFERS_MAX: usize = 1024;
 
 impl Coordinator {
-    /// A coordinator that nobody has asked yet.
+    /// Creates a coordinator without calls.
     #[must_use]
     pub fn new(config: CoordinatorConfig) -> Self {
         Self {
@@ -55,9 +55,9 @@ impl Coordinator {
             flights: HashMap::new(),
             queue: VecDeque::new(),
             waiting: 0,
-            order: VecDeque::new(),
+            by_start: VecDeque::new(),
             outgoing: VecDeque::new(),
-            spare: Vec::new(),
+            buffers: Vec::new(),
             numbered: 0,
             random: Random::new(config.seed),
             stats: CoordinatorStats::default(),
@@ -65,7 +65,7 @@ impl Coordinator {
         }
     }
 
-    /// The pool is another one; servers that stay keep their load.
+    /// Replaces the pool. Servers in both pools keep their load.
     pub fn pool(&mut self, pool: Pool) {
         let load = |server: &u32| self.sid(*server).map_or(0, |sid| self.load[sid]);
         self.load = pool.servers.iter().map(load).collect();
@@ -73,7 +73,7 @@ impl Coordinator {
         self.dispatch();
     }
 
-    /// Takes a frame.
+    /// Processes a received frame.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.expire(now);
         let Ok(frame) = CloneFrame::new_checked(bytes) else {
@@ -85,47 +85,47 @@ impl Coordinator {
         let ours = base.gaid() == self.config.pool.gaid && base.has(Flags::FROM_SERVER) == from_server;
         match frame.kind() {
             _ if !ours => self.stats.ignored += 1,
-            Kind::CloneRequest if !from_server => self.request(now, &frame),
-            Kind::CloneCancel if !from_server => self.cancel(&frame),
-            Kind::CloneReply if from_server => self.reply(&frame),
-            Kind::CloneWorking if from_server => self.send(base.dst(), bytes),
+            FrameKind::CloneRequest if !from_server => self.request(now, &frame),
+            FrameKind::CloneCancel if !from_server => self.cancel(&frame),
+            FrameKind::CloneReply if from_server => self.reply(&frame),
+            FrameKind::CloneWorking if from_server => self.send(base.dst(), bytes),
             _ => self.stats.ignored += 1,
         }
     }
 
-    /// Does what is due at `now`.
+    /// Processes the timers that are due at `now`.
     pub fn poll(&mut self, now: Instant) {
         self.expire(now);
     }
 
-    /// Writes the next frame; `None`: there is none for now. All go to endpoints.
-    pub fn transmit(&mut self, _now: Instant, out: &mut [u8]) -> Option<(To, usize)> {
+    /// Writes the next outgoing frame to `out`; `None` if there is none. Each frame goes to an endpoint.
+    pub fn transmit(&mut self, _now: Instant, out: &mut [u8]) -> Option<(CloneDestination, usize)> {
         let (to, frame) = self.outgoing.pop_front()?;
         out[..frame.len()].copy_from_slice(&frame);
         let len = frame.len();
         self.recycle(frame);
-        Some((To::Endpoint(to), len))
+        Some((CloneDestination::Endpoint(to), len))
     }
 
-    /// When to poll next; it may be early.
+    /// Time of the next poll; may be too early.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.order.front().map(|(since, _)| *since + self.config.lost_after)
+        self.by_start.front().map(|(since, _)| *since + self.config.lost_after)
     }
 
-    /// What was done so far.
+    /// Counters.
     #[must_use]
     pub const fn stats(&self) -> CoordinatorStats {
         self.stats
     }
 
-    /// Requests that wait.
+    /// Number of queued requests.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Whether no request is here.
+    /// True if no request is in progress.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.flights.is_empty() && self.outgoing.is_empty()
@@ -143,11 +143,11 @@ impl Coordinator {
                 None => self.stats.ignored += 1,
             };
         }
-        let key = Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
+        let key = CallKey { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
         match self.flights.get(&key).map(|flight| (flight.attempt, flight.cancelled)) {
             None => {
                 self.stats.requests += 1;
-                if !self.begin(now, key, head.attempt()) {
+                if !self.start_flight(now, key, head.attempt()) {
                     return;
                 }
             }
@@ -156,7 +156,7 @@ impl Coordinator {
                 return;
             }
             Some((newest, _)) if newest < head.attempt() => {
-                self.again(key, head.attempt(), head.flags() & CloneFlags::CLONE != 0);
+                self.repeat(key, head.attempt(), head.flags() & CloneFlags::CLONE != 0);
             }
             Some(_) => {}
         }
@@ -170,19 +170,19 @@ impl Coordinator {
         if flight.queued { self.dispatch() } else { self.send_waiting(key) }
     }
 
-    /// A call that is not known; false: there is no room for it.
-    fn begin(&mut self, now: Instant, key: Key, attempt: u8) -> bool {
+    /// Starts a flight; false if the coordinator has too many.
+    fn start_flight(&mut self, now: Instant, key: CallKey, attempt: u8) -> bool {
         if self.waiting >= self.config.queue_max {
             self.stats.overflowed += 1;
             return false;
         }
         self.flights.insert(key, Flight::new(now, attempt));
-        self.order.push_back((now, key));
+        self.by_start.push_back((now, key));
         self.enqueue(key);
         true
     }
 
-    fn enqueue(&mut self, key: Key) {
+    fn enqueue(&mut self, key: CallKey) {
         if let Some(flight) = self.flights.get_mut(&key) {
             flight.queued = true;
             self.queue.push_back(key);
@@ -191,26 +191,27 @@ impl Coordinator {
         }
     }
 
-    /// A known call is sent again. It goes to servers that do not work on it, if any is idle: who does may have gone, or
-    /// its answer been lost. If none is, it goes to those who do, once more, and does not wait.
-    fn again(&mut self, key: Key, attempt: u8, may_clone: bool) {
+    /// Handles a repeated attempt of a known call. Idle servers that do not work on the call come first, because the
+    /// first server may be down or its answer lost. Without an idle server, the servers of the call receive the frame
+    /// again, and the attempt does not wait.
+    fn repeat(&mut self, key: CallKey, attempt: u8, may_clone: bool) {
         let Some(flight) = self.flights.get_mut(&key) else { return };
-        let stale = flight.renew(attempt);
-        let (queued, at_work) = (flight.queued, flight.at_work().next().is_some());
+        let stale = flight.start_attempt(attempt);
+        let (queued, outstanding) = (flight.queued, flight.outstanding().next().is_some());
         stale.into_iter().for_each(|frame| self.recycle(frame));
         if queued {
             return;
         }
-        if !at_work {
+        if !outstanding {
             self.enqueue(key);
-        } else if self.ask_idle(key, may_clone) == 0
+        } else if self.assign_idle(key, may_clone) == 0
             && let Some(flight) = self.flights.get_mut(&key)
         {
-            flight.ask_again(may_clone);
+            flight.reassign(may_clone);
         }
     }
 
-    /// Sends those that wait to idle servers.
+    /// Sends queued calls to idle servers.
     fn dispatch(&mut self) {
         while let Some(&key) = self.queue.front() {
             let waits = self.flights.get(&key).filter(|flight| flight.queued);
@@ -218,7 +219,7 @@ impl Coordinator {
                 self.queue.pop_front();
                 continue;
             };
-            if self.ask_idle(key, may_clone) == 0 {
+            if self.assign_idle(key, may_clone) == 0 {
                 return;
             }
             self.queue.pop_front();
@@ -230,17 +231,18 @@ impl Coordinator {
         }
     }
 
-    /// Lets idle servers work on a call that do not yet: two if it may be cloned. How many there are.
-    fn ask_idle(&mut self, key: Key, may_clone: bool) -> usize {
+    /// Assigns a call to idle servers: to two if the call may be cloned. Returns the number of servers assigned.
+    fn assign_idle(&mut self, key: CallKey, may_clone: bool) -> usize {
         let mut count = 0;
         while count < 1 + usize::from(may_clone)
-            && let Some(asked) = self.flights.get(&key).filter(|flight| flight.has_place()).map(|flight| flight.asked)
-            && let Some(sid) = self.idle(&asked)
+            && let Some(assigned) =
+                self.flights.get(&key).filter(|flight| flight.has_room()).map(|flight| flight.assigned)
+            && let Some(sid) = self.idle(&assigned)
         {
             self.load[sid] += 1;
             let server = self.config.pool.servers[sid];
             if let Some(flight) = self.flights.get_mut(&key) {
-                flight.ask(server);
+                flight.assign(server);
             }
             count += 1;
         }
@@ -248,27 +250,27 @@ impl Coordinator {
         count
     }
 
-    /// An idle server, at random, but none of those.
-    fn idle(&mut self, but: &[Option<Asked>]) -> Option<usize> {
+    /// Random idle server that is not in `but`.
+    fn idle(&mut self, but: &[Option<AssignedServer>]) -> Option<usize> {
         let Self { load, config, random, .. } = self;
         let servers = &config.pool.servers;
         let idle = |sid: &usize| {
-            load[*sid] < config.workers && !but.iter().flatten().any(|asked| asked.server == servers[*sid])
+            load[*sid] < config.workers && !but.iter().flatten().any(|assigned| assigned.server == servers[*sid])
         };
         let count = (0..load.len()).filter(idle).count();
         let nth = random.below(count.max(1) as u64) as usize;
         (0..load.len()).filter(idle).nth(nth)
     }
 
-    /// Sends the frames of a call's newest attempt to its servers.
-    fn send_waiting(&mut self, key: Key) {
+    /// Sends the waiting frames of the newest attempt to the servers of the call.
+    fn send_waiting(&mut self, key: CallKey) {
         let Some(flight) = self.flights.get_mut(&key) else { return };
-        let (frames, asked) = (std::mem::take(&mut flight.waiting), flight.asked_now());
-        // None of them is a copy that may be dropped: the answers of all are counted on.
-        let clo = if asked.iter().flatten().count() > 1 { clone::ORIGINAL } else { 0 };
+        let (frames, assigned) = (std::mem::take(&mut flight.waiting), flight.newest_assigned());
+        // No copy is marked as a droppable clone: the coordinator counts on all answers.
+        let clo = if assigned.iter().flatten().count() > 1 { clone::ORIGINAL } else { 0 };
         self.numbered += 1;
         for frame in frames {
-            for Asked { server, .. } in asked.into_iter().flatten() {
+            for AssignedServer { server, .. } in assigned.into_iter().flatten() {
                 self.send_stamped(server, &frame, clo, self.numbered);
             }
             self.recycle(frame);
@@ -277,17 +279,17 @@ impl Coordinator {
 
     fn reply(&mut self, frame: &CloneFrame<&[u8]>) {
         let (base, head) = (frame.base(), frame.head());
-        let key = Key { caller: base.dst(), incarnation: base.dst_incarnation(), seq: base.seq() };
+        let key = CallKey { caller: base.dst(), incarnation: base.dst_incarnation(), seq: base.seq() };
         let server = base.src();
         let Some(flight) = self.flights.get_mut(&key) else {
-            // Asked directly, or taken for lost.
+            // The caller asked the server directly, or the request counts as lost.
             return self.send(base.dst(), frame.as_bytes());
         };
-        let freed = flight.answers(server) && !flight.cancelled;
-        // A failure wins nothing: another's answer may be better.
+        let freed = flight.record_answer(server) && !flight.cancelled;
+        // A failure does not win: the other server may succeed.
         let failed = head.flags() & CloneFlags::FAILED != 0;
         let first = failed || *flight.winner.get_or_insert(server) == server;
-        let over = !flight.queued && flight.at_work().next().is_none() && head.parts() == 1;
+        let over = !flight.queued && flight.outstanding().next().is_none() && head.parts() == 1;
         if freed {
             self.free(server);
         }
@@ -302,60 +304,60 @@ impl Coordinator {
         self.dispatch();
     }
 
-    /// Nobody wants a call any more. The servers that have not answered are told, and not counted on: what is not begun
-    /// is never answered, and what is may be broken off. Answers that come go nowhere.
+    /// Cancels a call. The outstanding servers receive the cancellation and are free again: they drop a request that
+    /// they have not started, and may abort one that they have. Their answers are dropped.
     fn cancel(&mut self, frame: &CloneFrame<&[u8]>) {
         let base = frame.base();
-        let key = Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
+        let key = CallKey { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
         if self.flights.get(&key).is_none_or(|flight| flight.cancelled) {
             return;
         }
         let Some(mut flight) = self.flights.remove(&key) else { return };
-        self.let_go(&mut flight);
+        self.free_outstanding(&mut flight);
         flight.cancel();
-        for server in flight.at_work() {
+        for server in flight.outstanding() {
             self.send_stamped(server, frame.as_bytes(), 0, 0);
         }
-        // Also if all have begun to answer: parts of what lost are still to come.
-        if flight.asked.iter().flatten().next().is_some() {
+        // Also if all servers have started to answer: parts of the losing answer may still arrive.
+        if flight.assigned.iter().flatten().next().is_some() {
             self.flights.insert(key, flight);
         }
         self.dispatch();
     }
 
-    /// Nothing is counted on for a flight any more.
-    fn let_go(&mut self, flight: &mut Flight) {
+    /// Frees all outstanding servers of a flight.
+    fn free_outstanding(&mut self, flight: &mut Flight) {
         self.waiting -= usize::from(flight.queued);
         flight.waiting.drain(..).for_each(|frame| self.recycle(frame));
-        flight.at_work().for_each(|server| self.free(server));
+        flight.outstanding().for_each(|server| self.free(server));
     }
 
-    /// A server works on one request less.
+    /// Reduces the load of `server` by one request.
     fn free(&mut self, server: u32) {
         if let Some(sid) = self.sid(server) {
             self.load[sid] = self.load[sid].saturating_sub(1);
         }
     }
 
-    /// What was not answered for long is not counted on any more.
+    /// Ends the flights that count as lost.
     fn expire(&mut self, now: Instant) {
-        while let Some(&(since, key)) = self.order.front()
+        while let Some(&(since, key)) = self.by_start.front()
             && (since + self.config.lost_after <= now || !self.flights.contains_key(&key))
         {
-            self.order.pop_front();
+            self.by_start.pop_front();
             if self.flights.get(&key).is_none_or(|flight| flight.since != since) {
                 continue;
             }
             let Some(mut flight) = self.flights.remove(&key) else { continue };
             if !flight.cancelled {
-                self.stats.lost += u64::from(flight.queued || flight.at_work().next().is_some());
-                self.let_go(&mut flight);
+                self.stats.lost += u64::from(flight.queued || flight.outstanding().next().is_some());
+                self.free_outstanding(&mut flight);
             }
         }
         self.dispatch();
     }
 
-    /// Sends a request as an element would: numbered, addressed, with its mark.
+    /// Sends a request as an element does: with number, destination and clone mark.
     fn send_stamped(&mut self, to: u32, bytes: &[u8], clo: u8, number: u64) {
         let mut copy = self.copy(bytes);
         if let Ok(mut frame) = CloneFrame::new_checked(copy.as_mut_slice()) {
@@ -377,15 +379,15 @@ impl Coordinator {
     }
 
     fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut copy = self.spare.pop().unwrap_or_default();
+        let mut copy = self.buffers.pop().unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(bytes);
         copy
     }
 
     fn recycle(&mut self, frame: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(frame);
+        if self.buffers.len() < BUFFERS_MAX {
+            self.buffers.push(frame);
         }
     }
 }

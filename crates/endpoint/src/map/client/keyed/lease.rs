@@ -1,50 +1,50 @@
-//! This caller's lease: without one it takes no locks, and with the lease it loses those that it has.
+//! Lock lease of a caller. A caller acquires locks only with a lease, and loses its locks when the lease ends.
 //!
-//! As long as it holds locks or waits for some it asks the server again and again; the lease counts
-//! from when an answered request was sent. A caller that was stopped for longer finds on its first look
-//! at the clock that everything it held is lost.
+//! The caller renews the lease while it holds locks or waits for locks. The lease starts at the transmission of an
+//! answered request. A caller that was stopped for longer detects the loss of its locks before any other action.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::super::lease::held_for;
+use super::super::super::lease::holder_lease;
 use super::super::ClientConfig;
 
-/// Requests whose answer is waited for; older ones are of no use.
+/// Maximum number of unanswered requests; older ones are dropped.
 const SENT_MAX: usize = 8;
 
+/// State of the lock lease.
 #[derive(Default)]
-pub(super) struct Lease {
-    /// Requests so far: the server heeds none that is older than the last it heard.
+pub(super) struct CallerLease {
+    /// Number of requests. The server ignores requests older than the last one received.
     requests: u32,
-    /// Sessions that have ended: what locks are lent under is the one after them.
+    /// Number of ended sessions; the current session is the next one.
     ended: u32,
-    /// When the lease was last asked for and given.
+    /// Start of the current lease.
     from: Option<Instant>,
     sent: VecDeque<(u32, Instant)>,
-    /// When it is asked for again, and the pause after that.
+    /// Time of the next request, and the pause after it.
     next: Option<(Instant, Duration)>,
-    /// Since when nobody has answered.
+    /// Time of the first unanswered request.
     unheard: Option<Instant>,
-    /// It has said that it needs none.
+    /// Whether the caller has given up its lease.
     resigned: bool,
 }
 
-/// What the server is to be told.
+/// Request for a lease, or notice that none is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Ask {
+pub(in super::super) struct LeaseRequest {
     /// Number of the request.
     pub(in super::super) request: u32,
-    /// The session that it is for.
+    /// Session of the request.
     pub(in super::super) session: u32,
-    /// It holds nothing, and wants nothing.
+    /// Whether the caller gives up its lease.
     pub(in super::super) resigns: bool,
 }
 
-impl Lease {
-    /// The session, as long as it lives.
+impl CallerLease {
+    /// Current session, if its lease is valid.
     pub(super) fn session(&self, now: Instant, config: &ClientConfig) -> Option<u32> {
         self.until(config).filter(|until| now < *until).map(|_| self.number())
     }
@@ -53,20 +53,20 @@ impl Lease {
         self.ended.wrapping_add(1).max(1)
     }
 
-    /// The session is over: the next one is another.
+    /// Ends the session; the next one has another number.
     fn end(&mut self) {
         (self.ended, self.from) = (self.number(), None);
         self.sent.clear();
     }
 
-    /// Until when locks are the caller's.
+    /// End of the lease.
     pub(super) fn until(&self, config: &ClientConfig) -> Option<Instant> {
         let from = self.from?;
-        Some(if mutant::on(Mutant::LeaseNotChecked) { Instant(u64::MAX) } else { from + part(config) })
+        Some(if mutant::on(Mutant::LeaseNotChecked) { Instant(u64::MAX) } else { from + holder_part(config) })
     }
 
-    /// Whether it has run out since the last look; it is none any more, then.
-    pub(super) fn runs_out(&mut self, now: Instant, config: &ClientConfig) -> bool {
+    /// Ends the session if its lease has expired; returns whether it has.
+    pub(super) fn end_if_expired(&mut self, now: Instant, config: &ClientConfig) -> bool {
         if self.until(config).is_none_or(|until| now < until) {
             return false;
         }
@@ -74,7 +74,7 @@ impl Lease {
         true
     }
 
-    /// When something is to be done about it.
+    /// Time of the next action.
     pub(super) fn deadline(&self, config: &ClientConfig) -> Option<Instant> {
         [self.next.map(|(at, _)| at), self.until(config).filter(|until| until.0 != u64::MAX)]
             .into_iter()
@@ -82,30 +82,30 @@ impl Lease {
             .min()
     }
 
-    /// It is wanted from now on.
-    pub(super) fn want(&mut self, now: Instant, config: &ClientConfig) {
+    /// Requests a lease from now on.
+    pub(super) fn request_lease(&mut self, now: Instant, config: &ClientConfig) {
         if self.next.is_none() || self.resigned {
             (self.next, self.unheard) = (Some((now, config.timing.rto_initial)), None);
         }
         self.resigned = false;
     }
 
-    /// Whether it is time to ask.
+    /// Whether a request is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next.is_some_and(|(at, _)| at <= now)
     }
 
-    /// Since when nobody answers.
-    pub(super) fn unheard(&self, now: Instant) -> Duration {
+    /// Time since the first unanswered request.
+    pub(super) fn silence(&self, now: Instant) -> Duration {
         self.unheard.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// Asks; `wanted`: there are locks to be held.
-    pub(super) fn ask(&mut self, now: Instant, wanted: bool, config: &ClientConfig) -> Option<Ask> {
+    /// Next request; `wanted`: locks are held or requested.
+    pub(super) fn next_request(&mut self, now: Instant, wanted: bool, config: &ClientConfig) -> Option<LeaseRequest> {
         let (_, pause) = self.next?;
         if !wanted && !self.resigned {
-            // Who comes back soon finds the lease as it was.
-            let later = self.from.map(|from| from + part(config) / 2).filter(|later| now < *later);
+            // Keep the lease for a while, for a caller that needs locks again soon.
+            let later = self.from.map(|from| from + holder_part(config) / 2).filter(|later| now < *later);
             if self.from.is_none() || later.is_some() {
                 (self.next, self.unheard) = (later.map(|later| (later, pause)), None);
                 return None;
@@ -122,13 +122,13 @@ impl Lease {
             self.end();
         }
         self.unheard.get_or_insert(now);
-        let longest = (part(config) / 8).min(config.timing.rto_max);
+        let longest = (holder_part(config) / 8).min(config.timing.rto_max);
         self.next = Some((now + pause, (pause * 2).min(longest)));
-        Some(Ask { request: self.requests, session, resigns: !wanted })
+        Some(LeaseRequest { request: self.requests, session, resigns: !wanted })
     }
 
-    /// The server says that the session is over; false when it means another.
-    pub(super) fn is_ended(&mut self, request: u32) -> bool {
+    /// Handles the notice that the session has ended. Returns false if the notice is for another session.
+    pub(super) fn on_session_ended(&mut self, request: u32) -> bool {
         let current = !self.resigned && self.sent.iter().any(|(number, _)| *number == request);
         if current {
             self.unheard = None;
@@ -137,8 +137,8 @@ impl Lease {
         current
     }
 
-    /// The server has answered; false when that means nothing.
-    pub(super) fn lent(&mut self, now: Instant, request: u32, session: u32, config: &ClientConfig) -> bool {
+    /// Handles the answer to a request. Returns false if the answer has no effect.
+    pub(super) fn on_lease_answer(&mut self, now: Instant, request: u32, session: u32, config: &ClientConfig) -> bool {
         if self.resigned {
             let done = request == self.requests;
             if done {
@@ -148,26 +148,26 @@ impl Lease {
         }
         let Some(at) = self.sent.iter().find(|(number, _)| *number == request).map(|(_, at)| *at) else { return false };
         self.unheard = None;
-        if session != self.number() || now.since(at) >= part(config) {
+        if session != self.number() || now.since(at) >= holder_part(config) {
             return session == 0;
         }
         self.from = self.from.max(Some(at));
         self.sent.retain(|(number, _)| *number > request);
-        self.next = Some((at.max(now) + part(config) / 4, config.timing.rto_initial));
+        self.next = Some((at.max(now) + holder_part(config) / 4, config.timing.rto_initial));
         true
     }
 }
 
-fn part(config: &ClientConfig) -> Duration {
-    if mutant::on(Mutant::LeaseWithoutDrift) { config.lease } else { held_for(config.lease) }
+fn holder_part(config: &ClientConfig) -> Duration {
+    if mutant::on(Mutant::LeaseWithoutDrift) { config.lease } else { holder_lease(config.lease) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::super::ClearPolicy;
-    use super::super::super::super::lease::{Era, LEASE};
+    use super::super::super::super::lease::{DEFAULT_LEASE, Era};
     use super::*;
-    use crate::flow::Timing;
+    use crate::flow::FlowTiming;
 
     fn config() -> ClientConfig {
         ClientConfig {
@@ -187,9 +187,9 @@ mod tests {
             votes: false,
             clear: ClearPolicy::Copy,
             start_chunk: 0,
-            lease: LEASE,
+            lease: DEFAULT_LEASE,
             era: Era::of_epoch(1),
-            timing: Timing::default(),
+            timing: FlowTiming::default(),
         }
     }
 
@@ -197,35 +197,35 @@ mod tests {
         Instant(ms * 1_000_000)
     }
 
-    /// A lease that is asked for at that time; the request's number.
-    fn asked(lease: &mut Lease, now: Instant) -> u32 {
-        lease.want(now, &config());
-        lease.ask(now, true, &config()).expect("it is wanted").request
+    /// Requests a lease at this time, and returns the number of the request.
+    fn send_request(lease: &mut CallerLease, now: Instant) -> u32 {
+        lease.request_lease(now, &config());
+        lease.next_request(now, true, &config()).expect("a request is due").request
     }
 
     #[test]
-    fn lease_counts_from_its_request_however_late_the_answer_is() {
-        let (mut lease, config) = (Lease::default(), config());
-        let first = asked(&mut lease, ms(100));
-        assert!(lease.lent(ms(700), first, 1, &config));
-        // The server has counted since it had the request.
-        let end = ms(100) + held_for(LEASE);
+    fn lease_starts_at_request_despite_late_answer() {
+        let (mut lease, config) = (CallerLease::default(), config());
+        let first = send_request(&mut lease, ms(100));
+        assert!(lease.on_lease_answer(ms(700), first, 1, &config));
+        // The server measures from the receipt of the request.
+        let end = ms(100) + holder_lease(DEFAULT_LEASE);
         assert_eq!(lease.until(&config), Some(end));
         assert_eq!((lease.session(Instant(end.0 - 1), &config), lease.session(end, &config)), (Some(1), None));
-        let (second, third) = (asked(&mut lease, ms(1_000)), asked(&mut lease, ms(1_100)));
-        assert!(lease.lent(ms(1_900), third, 1, &config));
-        assert!(!lease.lent(ms(1_950), second, 1, &config), "an older request says nothing new");
-        assert_eq!(lease.until(&config), Some(ms(1_100) + held_for(LEASE)));
+        let (second, third) = (send_request(&mut lease, ms(1_000)), send_request(&mut lease, ms(1_100)));
+        assert!(lease.on_lease_answer(ms(1_900), third, 1, &config));
+        assert!(!lease.on_lease_answer(ms(1_950), second, 1, &config), "the answer to an older request has no effect");
+        assert_eq!(lease.until(&config), Some(ms(1_100) + holder_lease(DEFAULT_LEASE)));
     }
 
     #[test]
-    fn answer_that_comes_after_its_lease_is_over_lends_nothing() {
-        let (mut lease, config) = (Lease::default(), config());
-        let request = asked(&mut lease, ms(100));
-        assert!(!lease.lent(ms(100) + held_for(LEASE), request, 1, &config));
+    fn answer_after_end_of_lease_has_no_effect() {
+        let (mut lease, config) = (CallerLease::default(), config());
+        let request = send_request(&mut lease, ms(100));
+        assert!(!lease.on_lease_answer(ms(100) + holder_lease(DEFAULT_LEASE), request, 1, &config));
         assert_eq!(lease.until(&config), None);
-        let request = asked(&mut lease, ms(9_000));
-        assert!(!lease.lent(ms(9_001), request, 2, &config), "the server names another session");
+        let request = send_request(&mut lease, ms(9_000));
+        assert!(!lease.on_lease_answer(ms(9_001), request, 2, &config), "answer for another session");
         assert_eq!(lease.until(&config), None);
     }
 }

@@ -1,54 +1,56 @@
-//! Clear policy *shadow* at a worker (NetRPC §5.2.2): the element says the sums, and the server never sees them.
+//! Clear policy *shadow* at a worker (NetRPC §5.2.2): the element sends the sums to the workers, not to the server.
 //!
 //! ```text
 //! chunks  │ start - ahead …   │ start …            │
-//!         │ others may lack   │ in flight, or done │   ahead: half of the rows
+//!         │ others may miss   │ in flight or done  │   ahead: half of the rows
 //! ```
 //!
-//! Who sends chunk c has all results before c - ahead, so everybody has those before c - 2 ahead: its row, which is
-//! that of chunk c - 2 ahead, may be cleared. When an epoch ends, what one worker has and another lacks is nowhere else:
-//! each worker keeps the last sums of each row that came from the element, and hands them to the server when it asks.
+//! A worker that sends chunk c has all results before c - ahead, so all workers have the results before c - 2 ahead. So
+//! the row of chunk c, which is that of chunk c - 2 ahead, may be cleared. When an epoch ends, only workers have the
+//! sums that other workers miss. So each worker keeps the last sums of each row from the element, and sends them to the
+//! server on request.
 
 use std::collections::VecDeque;
 
-/// The last sums of each row that came from the element.
-pub(super) struct Kept {
-    rows: Vec<Sums>,
-    /// Chunks that the server has asked for.
-    asked: VecDeque<u64>,
+/// Last sums of each row from the element.
+pub(super) struct SumHistory {
+    rows: Vec<RowSums>,
+    /// Chunks that the server has requested.
+    requested: VecDeque<u64>,
 }
 
+/// Last sums of a row.
 #[derive(Clone, Default)]
-struct Sums {
+struct RowSums {
     chunk: u64,
     tag: u32,
-    /// As they came; empty: none yet.
+    /// Encoded sums; empty if there are none.
     lanes: Vec<u8>,
 }
 
-impl Kept {
+impl SumHistory {
     pub(super) fn new(rows: u64) -> Self {
-        Self { rows: vec![Sums::default(); rows as usize], asked: VecDeque::new() }
+        Self { rows: vec![RowSums::default(); rows as usize], requested: VecDeque::new() }
     }
 
-    pub(super) fn keep(&mut self, chunk: u64, tag: u32, lanes: &[u8]) {
+    pub(super) fn store(&mut self, chunk: u64, tag: u32, lanes: &[u8]) {
         let sums = self.row(chunk);
         (sums.chunk, sums.tag) = (chunk, tag);
         sums.lanes.clear();
         sums.lanes.extend_from_slice(lanes);
     }
 
-    /// The server wants a chunk's sums.
-    pub(super) fn ask(&mut self, chunk: u64) {
+    /// Records a request of the server for a chunk's sums.
+    pub(super) fn request(&mut self, chunk: u64) {
         let has = self.get(chunk).is_some();
-        if has && self.asked.len() < self.rows.len() && !self.asked.contains(&chunk) {
-            self.asked.push_back(chunk);
+        if has && self.requested.len() < self.rows.len() && !self.requested.contains(&chunk) {
+            self.requested.push_back(chunk);
         }
     }
 
-    /// A chunk that the server wants.
-    pub(super) fn next_asked(&mut self) -> Option<u64> {
-        self.asked.pop_front()
+    /// Next requested chunk.
+    pub(super) fn next_requested(&mut self) -> Option<u64> {
+        self.requested.pop_front()
     }
 
     /// Tag and lanes of a chunk's sums.
@@ -57,7 +59,7 @@ impl Kept {
         (sums.chunk == chunk && !sums.lanes.is_empty()).then_some((sums.tag, &sums.lanes))
     }
 
-    fn row(&mut self, chunk: u64) -> &mut Sums {
+    fn row(&mut self, chunk: u64) -> &mut RowSums {
         let rows = self.rows.len() as u64;
         &mut self.rows[(chunk % rows) as usize]
     }

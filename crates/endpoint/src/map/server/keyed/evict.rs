@@ -1,68 +1,68 @@
-//! Which keys live in the element: registers of keys that are used little go to keys that are used more.
+//! Eviction: registers of keys with little use are given to keys with more use.
 //!
 //! ```text
-//! commit ─► a window is over? choose: coldest registers, hottest keys ─► callers are told what is withdrawn
-//!        ─► close g, from now on version v + 1 ─► read ─► commit g by the old mapping, then change it
+//! commit ─► end of a window: choose coldest registers, hottest keys ─► announce withdrawn registers to callers
+//!        ─► close g, then version v + 1 ─► read ─► commit g with the old mapping, then change the mapping
 //! ```
 //!
-//! NetRPC §5.2.2, "Cache replacement policies": uses are counted in windows, and in the next one the
-//! less used keys are evicted. Here nobody reports them: a use in software is counted as it comes, the
-//! uses of a register are what it held divided by what its key's pairs usually hold.
+//! NetRPC §5.2.2, "Cache replacement policies": uses are counted per window, and less used keys are evicted in the next
+//! window. Callers do not report uses: the server counts a software use directly, and estimates the uses of a register
+//! as its value divided by the usual value of the key's pairs.
 //!
-//! It takes three things to change the mapping without counting anything for the wrong key. The element
-//! takes another version at the close of a generation, so each generation is added by one mapping only;
-//! what it then meets of the old version, it refuses for ever. What the generation held is counted by the
-//! old mapping before the new one holds. And nobody is answered by the new one before the element has it.
+//! Three rules prevent additions to a wrong key. The element changes the version at the close of a generation, so each
+//! generation has one mapping, and the element refuses later frames of the old version for ever. The server commits the
+//! generation with the old mapping before it uses the new one. The server sends no answers with the new mapping before
+//! the element has it.
 
 use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapRepr, Mutant, mutant};
+use pathcall_wire::{Flags, FrameKind, Instant, MapFlags, MapRepr, Mutant, mutant};
 
-use super::super::super::Outbox;
-use super::super::Shared;
+use super::super::super::FrameSink;
+use super::super::OwnerContext;
 use super::table::{KeyState, KeyTable};
 
-/// Registers of one change at most: so many that a frame tells of them all.
+/// Maximum number of registers in one change, such that one frame announces all.
 const REGISTERS_MAX: usize = 256;
-/// Keys that are noted as hot in one window; those that come later wait for the next.
+/// Maximum number of hot keys recorded per window.
 const HOT_MAX: usize = 4 * REGISTERS_MAX;
-/// The longest that a key which came back keeps its register whatever it is used, as a power of windows.
-const PATIENCE_MAX: u32 = 10;
+/// Binary logarithm of the maximum number of windows for which a returned key keeps its register regardless of use.
+const KEEP_LOG2_MAX: u32 = 10;
 
-/// When keys give their registers to others (NetRPC §5.2.2).
+/// Eviction policy (NetRPC §5.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eviction {
-    /// Time in which uses are counted.
+    /// Duration of a window.
     pub window: Duration,
-    /// Uses in a window from which on a key may be given a register.
+    /// Minimum uses in a window for a key to get a register.
     pub uses_min: u32,
-    /// By how much it must be used more often than the register's key.
+    /// Factor by which the key's uses must exceed those of the register's key.
     pub margin: u32,
 }
 
 impl Default for Eviction {
-    /// Keys that are used alike stay where they are. Of two keys that are each used five times a
-    /// window, the one is counted sixteen times and the other not even four once in 100,000 windows.
+    /// Equally used keys rarely replace each other. For two keys with five uses per window on average, 16 uses of one
+    /// and fewer than 4 of the other occur once in 100,000 windows.
     fn default() -> Self {
         Self { window: Duration::from_secs(1), uses_min: 16, margin: 4 }
     }
 }
 
-/// How a key is used.
+/// Use statistics of a key.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Usage {
-    /// The window in which `uses` were counted.
+pub(super) struct KeyUsage {
+    /// Window of `uses`.
     window: u32,
     uses: u32,
-    /// What a pair of it held last; not 0 once there was one.
+    /// Magnitude of the last pair of the key, at least 1; 0 before the first pair.
     typical: u32,
-    /// How often it was given a register in place of another key, and in which window last.
+    /// Number of times the key got the register of another key, and window of the last time.
     given: u32,
     given_in: u32,
 }
 
-impl Usage {
+impl KeyUsage {
     fn count(&mut self, window: u32, uses: u32) -> u32 {
         if self.window != window {
             (self.window, self.uses) = (window, 0);
@@ -75,30 +75,30 @@ impl Usage {
         if self.window == window { self.uses } else { 0 }
     }
 
-    /// Whether it may lose its register. Each time that it came back, it keeps it twice as long: so a
-    /// wrong guess about its use is not made again and again.
+    /// Whether the key may lose its register. Each time the key returns, it keeps the register twice as long, so that a
+    /// wrong estimate of its use is not repeated often.
     fn may_lose(&self, window: u32) -> bool {
-        self.given == 0 || window.wrapping_sub(self.given_in) > 1 << (self.given - 1).min(PATIENCE_MAX)
+        self.given == 0 || window.wrapping_sub(self.given_in) > 1 << (self.given - 1).min(KEEP_LOG2_MAX)
     }
 }
 
-/// Another mapping, as of `version`.
-pub(super) struct Change {
+/// Change of the mapping, valid from `version` on.
+pub(super) struct MappingChange {
     version: u32,
-    /// Registers, as numbers, and the keys that get them.
+    /// Register numbers, and the keys that get them.
     registers: Vec<(u32, u32)>,
 }
 
-/// Counts uses, and decides on changes.
+/// Use counters and decisions on mapping changes.
 pub(super) struct Evictions {
     policy: Option<Eviction>,
     window: u32,
     ends: Instant,
-    /// Keys without a register that are used often in this window.
+    /// Often used keys without a register in this window.
     hot: Vec<u32>,
-    /// To be had at the next close of a generation.
-    change: Option<Change>,
-    /// Keys that have lost their registers so far.
+    /// Change for the next close of a generation.
+    change: Option<MappingChange>,
+    /// Number of evictions so far.
     done: u64,
 }
 
@@ -107,13 +107,13 @@ impl Evictions {
         Self { policy, window: 1, ends: Instant(0), hot: Vec::new(), change: None, done: 0 }
     }
 
-    /// Keys that have lost their registers so far.
+    /// Number of evictions so far.
     pub(super) fn done(&self) -> u64 {
         self.done
     }
 
-    /// Notes that a pair with this value was added in software.
-    pub(super) fn used(&mut self, key: &mut KeyState, value: i64) {
+    /// Records a software addition of this value to a key.
+    pub(super) fn note_use(&mut self, key: &mut KeyState, value: i64) {
         let Some(policy) = self.policy else { return };
         key.usage.typical = u32::try_from(value.unsigned_abs()).unwrap_or(u32::MAX).max(1);
         let uses = key.usage.count(self.window, 1);
@@ -122,15 +122,15 @@ impl Evictions {
         }
     }
 
-    /// Notes what a key's register held of a generation.
-    pub(super) fn held(&self, key: &mut KeyState, register: i32) {
+    /// Records the value of a key's register in a harvested generation.
+    pub(super) fn note_register_use(&self, key: &mut KeyState, register: i32) {
         if self.policy.is_some() && register != 0 {
             let uses = register.unsigned_abs() / key.usage.typical.max(1);
             key.usage.count(self.window, uses.max(1));
         }
     }
 
-    /// When a harvest is wanted, for a change or to know what may be changed.
+    /// Time of the next harvest for a change, or for a decision on a change.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.change {
             Some(_) => Some(Instant(0)),
@@ -138,8 +138,8 @@ impl Evictions {
         }
     }
 
-    /// Begins the next window if this one is over and had no hot keys.
-    pub(super) fn pass(&mut self, now: Instant) {
+    /// Starts the next window if this window has ended without hot keys.
+    pub(super) fn end_idle_window(&mut self, now: Instant) {
         if self.policy.is_some() && self.hot.is_empty() && now >= self.ends {
             self.begin_window(now);
         }
@@ -150,9 +150,8 @@ impl Evictions {
         self.ends = now + self.policy.map_or(Duration::ZERO, |policy| policy.window);
     }
 
-    /// A generation is committed: decides on the next change, if the window is over. `version`: of the
-    /// mapping that holds now.
-    pub(super) fn choose(&mut self, now: Instant, version: u32, table: &KeyTable) {
+    /// Decides on the next change after a commit, if the window has ended. `version` is the current mapping version.
+    pub(super) fn choose_change(&mut self, now: Instant, version: u32, table: &KeyTable) {
         let over = self.change.is_none() && self.due().is_some_and(|due| due <= now);
         let Some(policy) = self.policy.filter(|_| over) else { return };
         let window = self.window;
@@ -172,52 +171,52 @@ impl Evictions {
         let better = |(id, (cold, _)): &(u32, (u32, u32))| uses(*id) > cold.saturating_mul(policy.margin);
         let registers: Vec<_> =
             hot.into_iter().zip(cold).take_while(better).map(|(id, (_, register))| (register, id)).collect();
-        // Versions only grow; one change a second could go on for 136 years.
+        // Versions only rise; with one change per second they last for 136 years.
         if let (false, Some(next)) = (registers.is_empty(), version.checked_add(1)) {
             let version = if mutant::on(Mutant::EvictUnversioned) { version } else { next };
-            self.change = Some(Change { version, registers });
+            self.change = Some(MappingChange { version, registers });
         }
         self.begin_window(now);
     }
 
-    /// Version of the mapping from the next close on, and the registers that it withdraws.
+    /// Mapping version after the next close, and the registers that it withdraws.
     pub(super) fn next(&self, version: u32) -> (u32, Vec<u32>) {
         let Some(change) = &self.change else { return (version, Vec::new()) };
         (change.version, change.registers.iter().map(|(register, _)| *register).collect())
     }
 
-    /// A generation that was closed with `version` is the server's: the change holds, if there is one.
+    /// Applies the change of `version`, if any, after the commit of the generation that was closed with it.
     pub(super) fn apply(&mut self, version: u32, table: &mut KeyTable) {
         let Some(change) = self.change.take_if(|change| change.version == version) else { return };
         for (register, id) in change.registers {
             if !table.state(id).may_be_mapped() {
-                // It has been given a free one since.
+                // The key has got a free register since.
                 continue;
             }
             self.done += 1;
-            let usage = &mut table.give(register, id).usage;
+            let usage = &mut table.reassign(register, id).usage;
             (usage.given, usage.given_in) = (usage.given.saturating_add(1), self.window);
         }
     }
 
-    /// No key has a register any more.
-    pub(super) fn start_anew(&mut self) {
+    /// Resets after a change of epoch: no key has a register.
+    pub(super) fn reset(&mut self) {
         self.hot.clear();
         self.change = None;
     }
 }
 
-/// Tells callers which registers are withdrawn as of `version`. A hint: a caller that misses it is
-/// refused by the element, and forgets where all keys are.
-pub(super) fn announce(version: u32, registers: &[u32], shared: &mut Shared, out: &mut impl Outbox) {
-    let mut base = shared.base(Kind::MapWithdraw, Flags::MCAST);
+/// Announces the registers that `version` withdraws. Only a hint: the element refuses frames of a caller that missed
+/// it, and the caller then clears its cache.
+pub(super) fn announce(version: u32, registers: &[u32], shared: &mut OwnerContext, out: &mut impl FrameSink) {
+    let mut base = shared.base(FrameKind::MapWithdraw, Flags::MCAST);
     base.round = version;
     let payload = registers.len() * 4;
     let map = MapRepr { flags: MapFlags::BARE, payload_len: payload as u16, ..MapRepr::default() };
     let len = frame_len(map.flags, 0, payload);
     let mut frame = emit(&base, &map, &mut shared.scratch[..len]);
-    let places = frame.payload_mut().chunks_exact_mut(4);
-    places.zip(registers).for_each(|(place, register)| place.copy_from_slice(&register.to_be_bytes()));
+    let entries = frame.payload_mut().chunks_exact_mut(4);
+    entries.zip(registers).for_each(|(entry, register)| entry.copy_from_slice(&register.to_be_bytes()));
     shared.send_by_element(None, len, out);
 }
 
@@ -226,12 +225,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_that_came_back_keeps_its_register_twice_as_long_each_time() {
-        assert!(Usage::default().may_lose(1), "it was given its register in place of nobody");
+    fn returned_key_keeps_register_twice_as_long_each_time() {
+        assert!(KeyUsage::default().may_lose(1), "its register was free before");
         for (given, windows) in [(1, 1), (2, 2), (3, 4), (7, 64), (11, 1 << 10), (40, 1 << 10)] {
-            // Windows are counted around.
+            // Window numbers wrap.
             for given_in in [5, u32::MAX - 1] {
-                let usage = Usage { given, given_in, ..Usage::default() };
+                let usage = KeyUsage { given, given_in, ..KeyUsage::default() };
                 assert!(!usage.may_lose(given_in.wrapping_add(windows)), "{given} times, in window {given_in}");
                 assert!(usage.may_lose(given_in.wrapping_add(windows + 1)), "{given} times, in window {given_in}");
             }

@@ -1,33 +1,33 @@
-//! Who may hold locks: sessions of callers, and their ends.
+//! Lock leases at the owner: sessions of callers, and their ends.
 //!
-//! A caller that wants locks asks for a lease and goes on asking. Whoever is silent for a lease's time
-//! has lost all that it held: here at once, in the element when that has been asked lock by lock
-//! ([`super::free`]). Until then the caller gets no new session, so that nothing of the new one can be
-//! freed for the old one's.
+//! A caller that needs locks requests a lease and renews it. A caller that is silent for the duration of a lease loses
+//! all its locks: at the server at once, in the element by a reclaim, lock by lock ([`super::reclaim`]). The caller
+//! gets no new session before the reclaim ends, so that the reclaim never frees a lock of the new session.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
-use super::super::super::{Dest, Outbox};
-use super::super::Shared;
-use super::KeyedTruth;
+use super::super::super::{Dest, FrameSink};
+use super::super::OwnerContext;
+use super::KeyedStore;
 
 /// Sessions by endpoint.
 pub(super) struct Leases {
     sessions: BTreeMap<u32, Session>,
     lease: Duration,
-    /// Not later than the first end of one.
+    /// Next time to check, at or before the first end of a session.
     wake: Option<Instant>,
 }
 
+/// Lock session of a caller.
 struct Session {
-    /// The last request that was heard.
+    /// Number of the last request.
     request: u32,
     number: u32,
-    /// When it ends; of one that has ended, when the element is asked again.
+    /// End of the session; after that, time of the next reclaim in the element.
     until: Instant,
     live: bool,
 }
@@ -51,20 +51,20 @@ impl Leases {
         self.sessions.get(&endpoint).is_some_and(|session| session.live)
     }
 
-    /// The endpoint has left.
-    pub(super) fn forget(&mut self, endpoint: u32) {
+    /// Removes the session of an endpoint that has left.
+    pub(super) fn remove(&mut self, endpoint: u32) {
         self.sessions.remove(&endpoint);
     }
 }
 
-impl KeyedTruth {
-    /// A caller asks for locks to be lent to it, or says that it needs none.
-    pub(in super::super) fn lease(
+impl KeyedStore {
+    /// Handles a lease request, or the notice that a caller needs no lease.
+    pub(in super::super) fn on_lease_request(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
         let (base, asked) = (frame.base(), frame.map().tag());
         let endpoint = base.src();
@@ -78,20 +78,20 @@ impl KeyedTruth {
         let resigns = frame.map().has(MapFlags::CLEAR);
         let ended = !resigns && !session.live && session.number == asked;
         let number = if resigns {
-            // It holds none, and nothing of it is on its way.
+            // The caller holds no locks, and no frame of it is in flight.
             session.live = false;
             session.until = Instant(u64::MAX);
             0
         } else if ended {
-            // Its answer may have been lost: so may be all that it held.
+            // The session has ended, and the caller may have missed the notice.
             0
         } else {
             if session.live && session.number != asked {
-                self.lapse(now, endpoint, shared);
+                self.end_session(now, endpoint, shared);
             }
-            self.lend(now, endpoint, asked, settled)
+            self.renew_session(now, endpoint, asked, settled)
         };
-        let base = BaseRepr { flags: Flags::FROM_SERVER | Flags::CROSS, ..shared.answer(Kind::MapLent, frame) };
+        let base = BaseRepr { flags: Flags::FROM_SERVER | Flags::CROSS, ..shared.answer(FrameKind::MapLent, frame) };
         let flags = MapFlags::BARE | if ended { MapFlags::CLEAR } else { 0 };
         let map = MapRepr { flags, tag: number, ..MapRepr::default() };
         let len = frame_len(map.flags, 0, 0);
@@ -100,9 +100,9 @@ impl KeyedTruth {
         Some(())
     }
 
-    /// Lends locks in this session; 0 as long as that can't be.
-    fn lend(&mut self, now: Instant, endpoint: u32, number: u32, settled: bool) -> u32 {
-        let freeing = self.freeing.is_about(endpoint);
+    /// Starts or renews the lease of this session. Returns its number, or 0 if no lease is possible yet.
+    fn renew_session(&mut self, now: Instant, endpoint: u32, number: u32, settled: bool) -> u32 {
+        let freeing = self.reclaim.is_reclaiming(endpoint);
         let Leases { sessions, lease, wake } = &mut self.leases;
         let Some(session) = sessions.get_mut(&endpoint) else { return 0 };
         if !session.live && (freeing || !settled) {
@@ -114,21 +114,21 @@ impl KeyedTruth {
         session.number
     }
 
-    /// A session is over: what was held in it is free.
-    fn lapse(&mut self, now: Instant, endpoint: u32, shared: &Shared) {
+    /// Ends a session and frees its locks.
+    fn end_session(&mut self, now: Instant, endpoint: u32, shared: &OwnerContext) {
         if let Some(session) = self.leases.sessions.get_mut(&endpoint) {
             session.live = false;
             session.until = now + self.leases.lease;
             self.leases.wake = Some(self.leases.wake.map_or(session.until, |wake| wake.min(session.until)));
         }
         self.release_all(endpoint);
-        self.free_away(now, endpoint, shared);
-        self.reopen = true;
+        self.reclaim_from_element(now, endpoint, shared);
+        self.recheck_locks = true;
     }
 
-    /// Ends the sessions of callers that were silent for too long. What comes late to the element of
-    /// one that has ended is freed in the next round.
-    pub(super) fn poll_leases(&mut self, now: Instant, shared: &Shared) {
+    /// Ends expired sessions. Locks that late frames of an ended session take in the element are freed by the next
+    /// reclaim.
+    pub(super) fn poll_leases(&mut self, now: Instant, shared: &OwnerContext) {
         if self.leases.wake.is_none_or(|wake| now < wake) {
             return;
         }
@@ -139,7 +139,7 @@ impl KeyedTruth {
         let over = self.leases.sessions.iter().filter(|(_, session)| session.until <= now);
         let over: Vec<u32> = over.map(|(endpoint, _)| *endpoint).collect();
         for endpoint in over {
-            self.lapse(now, endpoint, shared);
+            self.end_session(now, endpoint, shared);
         }
         let ends = self.leases.sessions.values().map(|session| session.until);
         self.leases.wake = ends.filter(|until| until.0 != u64::MAX).min();

@@ -1,133 +1,133 @@
-//! Queries, and the harvests that make their answers exact.
+//! Queries, and the harvests that their answers need.
 //!
-//! A query is answered from the bases alone, at the commit of a generation that was closed after it
-//! came: so it sees whatever was acknowledged before. After a change of epoch it also waits for the
-//! callers to repeat what only the element had.
+//! The answer to a query consists of the bases at the commit of a generation that was closed after the query arrived.
+//! So it contains all additions acknowledged before. After a change of epoch, a query also waits until all callers have
+//! repeated their lost additions.
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, mutant};
+use pathcall_wire::{Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
-use super::super::super::{CallError, Dest, Key, Outbox};
-use super::super::{Ended, Event, Events, Left, QueryId, ServerConfig, Shared, Values};
+use super::super::super::{CallError, Dest, FrameSink, Key};
+use super::super::{EndedEpoch, Event, Events, Leftover, OwnerContext, QueryId, QueryResult, ServerConfig};
 use super::harvest::{Harvest, Progress};
-use super::{KeyedTruth, meet, room};
+use super::{KeyedStore, classify, register_capacity};
 
-impl KeyedTruth {
+impl KeyedStore {
     pub(in super::super) fn query(
         &mut self,
         now: Instant,
         id: QueryId,
         keys: Option<Vec<Key>>,
-        shared: &Shared,
+        shared: &OwnerContext,
         events: &mut Events,
     ) {
         let queue = if mutant::on(Mutant::QueryFromOlderReading) && self.harvest.is_some() {
-            &mut self.reading
+            &mut self.harvest_queries
         } else {
-            &mut self.waiting
+            &mut self.waiting_queries
         };
         queue.push((id, keys));
-        self.proceed(now, shared, events);
+        self.advance(now, shared, events);
     }
 
-    /// A caller is gone: what it held is free again.
+    /// Removes a caller and frees its locks.
     pub(in super::super) fn leave(
         &mut self,
         now: Instant,
         endpoint: u32,
-        left: Left,
-        shared: &Shared,
+        left: Leftover,
+        shared: &OwnerContext,
         events: &mut Events,
     ) {
         self.refused.retain(|(owner, ..), _| *owner != endpoint);
-        self.leases.forget(endpoint);
+        self.leases.remove(endpoint);
         self.release_all(endpoint);
-        self.reopen = true;
-        self.left.1 |= left == Left::Uncommitted;
-        self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
-        if left == Left::Unsettled && shared.config.mapping && !shared.config.acked {
-            self.lost = Some("a caller left before it could repeat what the element had held of it");
+        self.recheck_locks = true;
+        self.departed.1 |= left == Leftover::Uncommitted;
+        self.harvest_complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.remove_caller(now, endpoint));
+        if left == Leftover::Unsettled && shared.config.mapping && !shared.config.acked {
+            self.loss_reason = Some("a caller left before it could repeat its uncommitted additions");
         }
-        self.proceed(now, shared, events);
+        self.advance(now, shared, events);
     }
 
-    /// The element, its memory or the epoch is another, or there is none; `config` is what holds now.
+    /// Applies a change of epoch; `config` is the new configuration.
     pub(in super::super) fn renew(
         &mut self,
         now: Instant,
         reason: &'static str,
         config: &ServerConfig,
-        shared: &mut Shared,
+        shared: &mut OwnerContext,
         events: &mut Events,
     ) {
         let mapping = shared.config.mapping && !shared.config.acked;
-        if mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
-            self.lost = Some(reason);
+        if mapping && self.table.mapped() > 0 && (self.departed.0 || self.departed.1) {
+            self.loss_reason = Some(reason);
         }
         for (endpoint, state) in shared.members.iter_mut().filter(|(_, state)| state.ended.is_none()) {
             let known = |_: &_| !mutant::on(Mutant::RecordIgnored);
             let applied = self.record.remove(endpoint).filter(known).unwrap_or_default();
             let committed = if mutant::on(Mutant::CommitsForgotten) { 0 } else { self.committed };
-            state.ended = Some(Ended { committed, applied });
+            state.ended = Some(EndedEpoch { committed, applied });
             state.settled &= !state.member.element || state.clean;
         }
-        self.table.map_anew(room(config));
-        self.evictions.start_anew();
-        self.forget_freeing();
-        self.lines.renew();
-        self.reopen = true;
+        self.table.reset_mapping(register_capacity(config));
+        self.evictions.reset();
+        self.abort_reclaim();
+        self.lock_queues.renew();
+        self.recheck_locks = true;
         self.record.clear();
-        (self.harvest, self.complete) = (None, false);
-        self.waiting.splice(..0, self.reading.drain(..));
-        (self.version, self.committed, self.wanted, self.left) = (0, 0, 0, (false, false));
-        self.proceed(now, shared, events);
+        (self.harvest, self.harvest_complete) = (None, false);
+        self.waiting_queries.splice(..0, self.harvest_queries.drain(..));
+        (self.version, self.committed, self.commit_requested, self.departed) = (0, 0, 0, (false, false));
+        self.advance(now, shared, events);
     }
 
-    /// Answers what can be answered now, and has the next generation harvested if that is wanted.
-    pub(in super::super) fn proceed(&mut self, now: Instant, shared: &Shared, events: &mut Events) {
-        let held_by_element = self.is_away(shared);
+    /// Answers possible queries, and starts the next harvest if necessary.
+    pub(in super::super) fn advance(&mut self, now: Instant, shared: &OwnerContext, events: &mut Events) {
+        let held_by_element = self.is_partly_in_element(shared);
         let settled = shared.members.values().all(|state| state.settled || mutant::on(Mutant::QueryUnsettled));
-        if settled && (self.lost.is_some() || !held_by_element) {
-            for (id, keys) in std::mem::take(&mut self.waiting) {
+        if settled && (self.loss_reason.is_some() || !held_by_element) {
+            for (id, keys) in std::mem::take(&mut self.waiting_queries) {
                 events.push_back(Event::Answered(id, self.collect(keys)));
             }
         }
-        let asked = settled && !self.waiting.is_empty();
+        let asked = settled && !self.waiting_queries.is_empty();
         let change = self.change_due(shared).is_some_and(|due| due <= now);
-        let wanted = asked || change || self.wanted > self.committed || self.left.1;
+        let wanted = asked || change || self.commit_requested > self.committed || self.departed.1;
         if self.harvest.is_some() || !held_by_element || !wanted {
             return;
         }
         if asked {
-            self.reading = std::mem::take(&mut self.waiting);
+            self.harvest_queries = std::mem::take(&mut self.waiting_queries);
         }
-        self.left = (self.left.0 || self.left.1, false);
-        self.harvests += 1;
+        self.departed = (self.departed.0 || self.departed.1, false);
+        self.harvest_count += 1;
         let mapping = self.evictions.next(self.version);
-        self.harvest = Some(Harvest::new(self.committed + 1, mapping, self.harvests, now, self.timing));
+        self.harvest = Some(Harvest::new(self.committed + 1, mapping, self.harvest_count, now, self.timing));
     }
 
-    /// Whether the element may hold a part of what is true.
-    fn is_away(&self, shared: &Shared) -> bool {
+    /// Whether the element may hold a part of the values.
+    fn is_partly_in_element(&self, shared: &OwnerContext) -> bool {
         shared.config.mapping && shared.config.grant.is_some() && self.table.mapped() > 0
     }
 
-    /// When a harvest is wanted so that keys can be given other registers.
-    fn change_due(&self, shared: &Shared) -> Option<Instant> {
-        self.evictions.due().filter(|_| self.is_away(shared))
+    /// Time of the next harvest for a mapping change.
+    fn change_due(&self, shared: &OwnerContext) -> Option<Instant> {
+        self.evictions.due().filter(|_| self.is_partly_in_element(shared))
     }
 
-    /// Takes an answer of the element.
-    pub(in super::super) fn element(
+    /// Handles an answer of the element.
+    pub(in super::super) fn on_element_answer(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
+        shared: &mut OwnerContext,
         events: &mut Events,
-        out: &mut impl Outbox,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
-        if frame.kind() == Kind::MapFreed {
-            return self.freed(now, frame, shared, out);
+        if frame.kind() == FrameKind::MapFreed {
+            return self.on_freed(now, frame, shared, out);
         }
         let harvest = self.harvest.as_mut()?;
         match harvest.take(now, frame, self.table.mapped(), shared)? {
@@ -135,14 +135,14 @@ impl KeyedTruth {
             Progress::Read => self.commit(now, shared, events, out),
             Progress::Wiped => {
                 self.harvest = None;
-                self.proceed(now, shared, events);
+                self.advance(now, shared, events);
             }
         }
         Some(())
     }
 
-    /// Registers and record are there: makes both the server's in one step, and says so.
-    fn commit(&mut self, now: Instant, shared: &mut Shared, events: &mut Events, out: &mut impl Outbox) {
+    /// Commits registers and record in one step, and announces the commit.
+    fn commit(&mut self, now: Instant, shared: &mut OwnerContext, events: &mut Events, out: &mut impl FrameSink) {
         let Some(harvest) = self.harvest.as_mut() else { return };
         let version = harvest.version();
         let (registers, record) = harvest.commit(now);
@@ -152,24 +152,24 @@ impl KeyedTruth {
         self.table.commit(&registers, &self.evictions);
         self.evictions.apply(version, &mut self.table);
         self.version = version;
-        self.evictions.choose(now, version, &self.table);
+        self.evictions.choose_change(now, version, &self.table);
         self.record = record;
         self.committed += 1;
-        self.left.0 = false;
-        for (id, keys) in std::mem::take(&mut self.reading) {
+        self.departed.0 = false;
+        for (id, keys) in std::mem::take(&mut self.harvest_queries) {
             events.push_back(Event::Answered(id, self.collect(keys)));
         }
         self.announce(None, shared, out);
     }
 
-    /// A caller wants its generations committed.
-    pub(in super::super) fn flush(
+    /// Handles a commit request of a caller.
+    pub(in super::super) fn on_flush(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
+        shared: &mut OwnerContext,
         events: &mut Events,
-        out: &mut impl Outbox,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
         if frame.base().epoch() != shared.config.epoch {
             return None;
@@ -178,38 +178,38 @@ impl KeyedTruth {
         if generation <= self.committed {
             self.announce(Some(frame.base().src()), shared, out);
         } else {
-            // The element is at most two ahead: one open, one being wiped.
-            self.wanted = self.wanted.max(generation.min(self.committed + 2));
-            self.proceed(now, shared, events);
+            // The element is at most two generations ahead: one open, one being cleared.
+            self.commit_requested = self.commit_requested.max(generation.min(self.committed + 2));
+            self.advance(now, shared, events);
         }
         Some(())
     }
 
-    /// A caller has repeated all that an ended epoch had of it. That it leaves nothing behind holds whatever
-    /// epoch it knows of: in a later one it has done nothing.
-    pub(in super::super) fn settled(
+    /// Handles the notice that a caller has repeated its lost additions. The notice that nothing of the caller remains
+    /// is valid for any epoch, since the caller has sent nothing in a later one.
+    pub(in super::super) fn on_settled(
         &mut self,
         now: Instant,
         frame: &MapFrame<&[u8]>,
-        shared: &mut Shared,
+        shared: &mut OwnerContext,
         events: &mut Events,
-        out: &mut impl Outbox,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
-        let (name, _) = meet(frame, shared)?;
+        let (frame_id, _) = classify(frame, shared)?;
         let (epoch, leaves) = (shared.config.epoch, frame.map().has(MapFlags::CLEAR));
-        if let Some(state) = shared.members.get_mut(&name.endpoint) {
+        if let Some(state) = shared.members.get_mut(&frame_id.endpoint) {
             state.clean |= leaves;
             state.settled |= leaves || state.ended.is_none() && frame.base().epoch() == epoch;
-            self.reopen = true;
+            self.recheck_locks = true;
         }
         shared.acknowledge(frame, out)?;
-        self.proceed(now, shared, events);
+        self.advance(now, shared, events);
         Some(())
     }
 
-    /// Says up to where generations are committed: to one caller, or to all that the element knows.
-    fn announce(&self, to: Option<u32>, shared: &mut Shared, out: &mut impl Outbox) {
-        let mut base = shared.base(Kind::MapCommit, if to.is_none() { Flags::MCAST } else { 0 });
+    /// Announces the last committed generation, to one caller or to all that the element admits.
+    fn announce(&self, to: Option<u32>, shared: &mut OwnerContext, out: &mut impl FrameSink) {
+        let mut base = shared.base(FrameKind::MapCommit, if to.is_none() { Flags::MCAST } else { 0 });
         base.round = self.committed + u32::from(mutant::on(Mutant::CommitTooSoon));
         if let Some(state) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
             (base.dst, base.dst_incarnation) = (state.member.endpoint, state.member.incarnation);
@@ -226,44 +226,43 @@ impl KeyedTruth {
     pub(in super::super) fn poll(
         &mut self,
         now: Instant,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
         events: &mut Events,
     ) {
         self.poll_leases(now, shared);
-        self.poll_freeing(now, shared, out, events);
-        self.poll_lines(now, shared, out, events);
-        if std::mem::take(&mut self.complete) {
+        self.poll_reclaim(now, shared, out, events);
+        self.poll_lock_queues(now, shared, out, events);
+        if std::mem::take(&mut self.harvest_complete) {
             self.commit(now, shared, events, out);
         }
-        self.evictions.pass(now);
+        self.evictions.end_idle_window(now);
         if self.change_due(shared).is_some_and(|due| due <= now) {
-            self.proceed(now, shared, events);
+            self.advance(now, shared, events);
         }
         let Some(harvest) = self.harvest.as_mut() else { return };
         if harvest.poll(now, shared, out) {
             return;
         }
-        // What the element holds is not lost as long as its callers are there: without it they
-        // repeat it.
+        // The callers repeat uncommitted values, so nothing is lost.
         self.harvest = None;
-        self.waiting.splice(..0, self.reading.drain(..));
+        self.waiting_queries.splice(..0, self.harvest_queries.drain(..));
         events.push_back(Event::ElementSilent);
     }
 
-    pub(in super::super) fn deadline(&self, shared: &Shared) -> Option<Instant> {
+    pub(in super::super) fn deadline(&self, shared: &OwnerContext) -> Option<Instant> {
         let deadlines = [
             self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared)),
-            self.freeing.deadline(),
+            self.reclaim.deadline(),
             self.leases.deadline(),
-            self.lines.deadline(),
+            self.lock_queues.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
 
-    /// The values of these keys, or of all that were ever added to.
-    fn collect(&self, keys: Option<Vec<Key>>) -> Values {
-        if let Some(reason) = self.lost {
+    /// Values of these keys, or of all keys.
+    fn collect(&self, keys: Option<Vec<Key>>) -> QueryResult {
+        if let Some(reason) = self.loss_reason {
             return Err(CallError::DataLoss { reason });
         }
         let overflow = |position| CallError::Overflow { position };

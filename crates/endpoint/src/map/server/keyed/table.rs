@@ -1,72 +1,79 @@
-//! The table of keys.
+//! Key table of the owner, with a memory limit.
 
-use pathcall_wire::KEYED_LANES;
-use pathcall_wire::pairs::Status;
+use pathcall_wire::pairs::PairStatus;
+use pathcall_wire::{KEYED_LANES, W_MAX};
 
 use super::super::super::{Key, logical_address};
-use super::evict::{Evictions, Usage};
+use super::evict::{Evictions, KeyUsage};
 use super::lock::LockState;
-use crate::tables::ByName;
+use crate::tables::SeededHashMap;
 
-/// Keys of one application, whatever memory there is: their numbers have 32 bits.
+/// Maximum number of keys of one application: key numbers have 32 bits.
 const MAX_KEYS: usize = 1 << 31;
-/// Bytes that the keys of an application may take unless its owner says otherwise; further keys are
-/// refused by name.
+/// Default limit of memory for the keys of an application in bytes; further keys are refused.
 pub const KEY_MEMORY: usize = 2 << 30;
-/// What a key takes at most besides its own bytes, twice. A vector that grows has the old and twice the
-/// old; a hash map the same, an eighth of it empty and a byte more for each entry.
+/// Maximum memory of a key besides twice its own bytes. A growing vector has the old and the doubled allocation; a
+/// growing hash map too, with one eighth empty and one more byte per entry.
 const KEY_OVERHEAD: usize =
     3 * size_of::<(Key, KeyState)>() + 4 * (size_of::<(Key, u32)>() + size_of::<(u32, u32)>() + 2) + 2 * ALLOCATION;
-/// What an allocator adds to a key's bytes.
+/// Overhead of an allocation in bytes.
 const ALLOCATION: usize = 16;
-/// Callers that wait for one counter and are told when it reaches its threshold; further ones ask.
+/// Maximum number of callers notified when a counter reaches its threshold; further callers poll.
 const MAX_WAITERS: usize = 1024;
 
-/// Names a frame for ever.
+/// Unique id of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FrameName {
+pub(super) struct FrameId {
     pub(super) endpoint: u32,
     pub(super) flow: u32,
     pub(super) seq: u32,
 }
 
+impl FrameId {
+    /// Position of the frame in the repeat filter.
+    pub(super) fn position(self) -> (u32, u32, u32) {
+        (self.endpoint, self.flow, self.seq % W_MAX)
+    }
+}
+
+/// State of a key.
 pub(super) struct KeyState {
-    /// Its number in the table.
+    /// Number of the key in the table.
     pub(super) id: u32,
-    pub(super) usage: Usage,
-    /// The value, but for what the element holds of generations that are not committed.
+    pub(super) usage: KeyUsage,
+    /// Value without the uncommitted additions in the element.
     pub(super) base: i64,
-    /// A committed register did not fit into the base.
+    /// Whether the addition of a committed register exceeded 64 bits.
     overflowed: bool,
-    /// Number among the mapped keys: lane `n % 32`, row `n / 32`, so that frames pack densely.
+    /// Number of the key's register: lane `n % 32`, row `n / 32`, so that frames are dense.
     mapped: Option<u32>,
-    /// Whether the key owns its logical address.
+    /// Whether the logical address belongs to this key.
     logical: bool,
-    /// `CntFwd`.
+    /// Counter of `CntFwd`.
     pub(super) counter: i64,
-    pub(super) reached_by: Option<FrameName>,
-    pub(super) waiters: Vec<FrameName>,
-    /// Test-and-set, once it was asked for.
+    pub(super) reached_by: Option<FrameId>,
+    pub(super) waiters: Vec<FrameId>,
+    /// Lock state, after the first test-and-set.
     pub(super) lock: Option<Box<LockState>>,
 }
 
 impl KeyState {
-    /// Adds to the base; false, and nothing changed, when it would leave 64 bits.
+    /// Adds to the base. Returns false without a change if the sum would exceed 64 bits.
     pub(super) fn add(&mut self, value: i64) -> bool {
         self.base.checked_add(value).map(|sum| self.base = sum).is_some()
     }
 
-    /// The lock of this name.
+    /// Lock of this key.
     pub(super) fn lock(&mut self) -> &mut LockState {
         self.lock.get_or_insert_default()
     }
 
-    /// Row of the lock in the element, if it is there.
+    /// Row of the lock in the element, if any.
     pub(super) fn lock_row(&self) -> Option<u32> {
         self.mapped
     }
 
-    /// Sets the key back; a lock, if it is this grant of it that is given back.
+    /// Resets value and counter, and releases the lock if `token` is its grant.
     pub(super) fn clear(&mut self, endpoint: u32, token: u64) {
         if let Some(lock) = &mut self.lock {
             lock.release(endpoint, token);
@@ -74,64 +81,66 @@ impl KeyState {
         (self.base, self.overflowed, self.counter, self.reached_by) = (0, false, 0, None);
     }
 
-    /// Puts a frame in line for the threshold.
-    pub(super) fn wait(&mut self, frame: FrameName) {
+    /// Adds a frame that waits for the threshold.
+    pub(super) fn add_waiter(&mut self, frame: FrameId) {
         if self.waiters.len() < MAX_WAITERS {
             self.waiters.push(frame);
         }
     }
 
-    /// Whether it has no register and may be given one: the rest travel whole (NetRPC §5.2.2, collisions).
+    /// Whether the key has no register and may get one. Keys without a logical address are always sent whole (NetRPC
+    /// §5.2.2, collisions).
     pub(super) fn may_be_mapped(&self) -> bool {
         self.mapped.is_none() && self.logical
     }
 
-    /// Whether the element holds it.
+    /// Whether the key has a register.
     pub(super) fn is_mapped(&self) -> bool {
         self.mapped.is_some()
     }
 
-    pub(super) fn place_status(&self) -> Status {
+    pub(super) fn position_status(&self) -> PairStatus {
         match (self.mapped, self.logical) {
-            (Some(_), _) => Status::Mapped,
-            (None, true) => Status::Logical,
-            (None, false) => Status::Whole,
+            (Some(_), _) => PairStatus::Mapped,
+            (None, true) => PairStatus::Logical,
+            (None, false) => PairStatus::Whole,
         }
     }
 
-    /// Lane and row in the element.
-    pub(super) fn place(&self) -> (u8, u32) {
+    /// Lane and row of the register.
+    pub(super) fn position(&self) -> (u8, u32) {
         let n = self.mapped.unwrap_or(0);
         ((n % KEYED_LANES as u32) as u8, n / KEYED_LANES as u32)
     }
 
-    /// The value; `None` when it has left 64 bits.
+    /// Value of the key; `None` if it exceeded 64 bits.
     pub(super) fn value(&self) -> Option<i64> {
         (!self.overflowed).then_some(self.base)
     }
 }
 
+/// Table of all keys.
 pub(super) struct KeyTable {
-    ids: ByName<Key, u32>,
+    ids: SeededHashMap<Key, u32>,
     keys: Vec<(Key, KeyState)>,
-    logical: ByName<u32, u32>,
-    /// Which key has which register.
+    logical: SeededHashMap<u32, u32>,
+    /// Key of each register.
     owners: Vec<u32>,
-    /// Registers that may be given to keys, first come, first served.
-    room: usize,
-    /// Bytes that further keys may take.
-    left: usize,
+    /// Number of registers for keys, first come, first served.
+    registers_max: usize,
+    /// Remaining memory for keys in bytes.
+    memory_left: usize,
 }
 
 impl KeyTable {
-    pub(super) fn new(room: usize, memory: usize) -> Self {
+    pub(super) fn new(registers_max: usize, memory: usize) -> Self {
         Self {
-            ids: ByName::default(),
+            ids: SeededHashMap::default(),
             keys: Vec::new(),
-            logical: ByName::default(),
+            logical: SeededHashMap::default(),
             owners: Vec::new(),
-            room,
-            left: memory,
+            registers_max,
+            memory_left: memory,
         }
     }
 
@@ -143,18 +152,18 @@ impl KeyTable {
         self.owners.len()
     }
 
-    /// The keys that have a register, by register.
+    /// Keys by register.
     pub(super) fn owners(&self) -> &[u32] {
         &self.owners
     }
 
-    /// The state of the key with this number.
+    /// State of the key with this number.
     pub(super) fn state(&self, id: u32) -> &KeyState {
         &self.keys[id as usize].1
     }
 
-    /// Gives a register that a key has to another one.
-    pub(super) fn give(&mut self, register: u32, id: u32) -> &mut KeyState {
+    /// Gives the register of a key to another key.
+    pub(super) fn reassign(&mut self, register: u32, id: u32) -> &mut KeyState {
         let before = std::mem::replace(&mut self.owners[register as usize], id);
         self.keys[before as usize].1.mapped = None;
         let state = &mut self.keys[id as usize].1;
@@ -162,28 +171,28 @@ impl KeyTable {
         state
     }
 
-    /// Forgets where keys are in the element; `room` registers may be given to keys from now on.
-    pub(super) fn map_anew(&mut self, room: usize) {
+    /// Removes all registers from keys; `registers_max` registers are available from now on.
+    pub(super) fn reset_mapping(&mut self, registers_max: usize) {
         for (_, state) in &mut self.keys {
             state.mapped = None;
-            state.lock.iter_mut().for_each(|lock| lock.come_back());
+            state.lock.iter_mut().for_each(|lock| lock.reset_from_element());
         }
         self.owners.clear();
-        self.room = room;
+        self.registers_max = registers_max;
     }
 
-    /// Adds the registers of a generation to the values of their keys.
+    /// Adds the registers of a generation to the bases of their keys.
     pub(super) fn commit(&mut self, registers: &[i32], evictions: &Evictions) {
         for (owner, register) in self.owners.iter().zip(registers).filter(|(_, register)| **register != 0) {
             let state = &mut self.keys[*owner as usize].1;
-            evictions.held(state, *register);
+            evictions.note_register_use(state, *register);
             if !state.add(i64::from(*register)) {
                 state.overflowed = true;
             }
         }
     }
 
-    /// All keys, in the order they were met.
+    /// All keys, in the order of their first use.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &KeyState)> {
         self.keys.iter().map(|(key, state)| (key, state))
     }
@@ -196,30 +205,30 @@ impl KeyTable {
         self.logical.get(&address).map(|id| &mut self.keys[*id as usize].1)
     }
 
-    /// The key's state, made if it is new; `None` when there is no room, or it is no key.
+    /// State of a key, created if new; `None` if the memory limit is reached or the bytes are no valid key.
     pub(super) fn find_or_insert(&mut self, bytes: &[u8]) -> Option<&mut KeyState> {
         if let Some(id) = self.ids.get(bytes).copied() {
             let state = &mut self.keys[id as usize].1;
-            if state.may_be_mapped() && self.owners.len() < self.room {
+            if state.may_be_mapped() && self.owners.len() < self.registers_max {
                 state.mapped = Some(self.owners.len() as u32);
                 self.owners.push(id);
             }
             return Some(state);
         }
-        let left = self.left.checked_sub(KEY_OVERHEAD + 2 * bytes.len());
-        let left = left.filter(|_| self.keys.len() < MAX_KEYS)?;
+        let memory_left = self.memory_left.checked_sub(KEY_OVERHEAD + 2 * bytes.len());
+        let memory_left = memory_left.filter(|_| self.keys.len() < MAX_KEYS)?;
         let key = Key::from_bytes(bytes)?;
-        self.left = left;
+        self.memory_left = memory_left;
         let id = self.keys.len() as u32;
-        // The first key that hashes to an address owns it, and only an owner may be mapped: the
-        // rest travel whole (NetRPC §5.2.2, collisions).
+        // The first key with an address owns it. Only owners may have a register; other keys are always sent whole
+        // (NetRPC §5.2.2, collisions).
         let logical = *self.logical.entry(logical_address(bytes)).or_insert(id) == id;
-        let mapped = (logical && self.owners.len() < self.room).then_some(self.owners.len() as u32);
+        let mapped = (logical && self.owners.len() < self.registers_max).then_some(self.owners.len() as u32);
         self.owners.extend(mapped.map(|_| id));
         self.ids.insert(key.clone(), id);
         let state = KeyState {
             id,
-            usage: Usage::default(),
+            usage: KeyUsage::default(),
             base: 0,
             overflowed: false,
             mapped,
@@ -233,40 +242,40 @@ impl KeyTable {
         self.keys.last_mut().map(|(_, state)| state)
     }
 
-    /// Gives a lock that nobody holds or waits for a place in the element, if one of the `room` is left.
-    pub(super) fn map_lock(&mut self, bytes: &[u8], room: usize) {
+    /// Moves a lock without holder and waiters to the element, if fewer than `rows_max` rows are used.
+    pub(super) fn map_lock(&mut self, bytes: &[u8], rows_max: usize) {
         let Some(id) = self.ids.get(bytes).copied() else { return };
         let state = &mut self.keys[id as usize].1;
         let idle = state.lock.as_ref().is_none_or(|lock| lock.holder.is_none() && !lock.is_wanted());
-        if state.mapped.is_none() && idle && self.owners.len() < room {
+        if state.mapped.is_none() && idle && self.owners.len() < rows_max {
             state.mapped = Some(self.owners.len() as u32);
-            state.lock().move_away();
+            state.lock().move_to_element();
             self.owners.push(id);
         }
     }
 
-    /// The number of a key that is known.
+    /// Number of a known key.
     pub(super) fn id(&self, bytes: &[u8]) -> Option<u32> {
         self.ids.get(bytes).copied()
     }
 
-    /// The lock with this number, and its row in the element.
+    /// Lock of the key with this number, and its row in the element.
     pub(super) fn lock_by_id(&mut self, id: u32) -> Option<(&mut LockState, Option<u32>)> {
         let state = &mut self.keys.get_mut(id as usize)?.1;
         let row = state.mapped;
         state.lock.as_deref_mut().map(|lock| (lock, row))
     }
 
-    /// The number of the lock in this row.
-    pub(super) fn lock_in(&self, row: u32) -> Option<u32> {
+    /// Number of the lock in this row.
+    pub(super) fn lock_in_row(&self, row: u32) -> Option<u32> {
         self.owners.get(row as usize).copied()
     }
 
-    /// Frees what an endpoint holds and has it wait for nothing; the numbers of these locks.
+    /// Releases all locks of an endpoint and removes it from all queues. Returns the numbers of the changed locks.
     pub(super) fn release_all(&mut self, endpoint: u32) -> Vec<u32> {
         let mut changed = Vec::new();
         for (id, (_, state)) in (0..).zip(&mut self.keys) {
-            if state.lock.as_mut().is_some_and(|lock| lock.forget(endpoint)) {
+            if state.lock.as_mut().is_some_and(|lock| lock.remove_endpoint(endpoint)) {
                 changed.push(id);
             }
             state.waiters.retain(|frame| frame.endpoint != endpoint);
@@ -274,7 +283,7 @@ impl KeyTable {
         changed
     }
 
-    /// The numbers of all locks that somebody waits for.
+    /// Numbers of all locks with waiters.
     pub(super) fn wanted_locks(&self) -> impl Iterator<Item = u32> {
         let wanted = |state: &KeyState| state.lock.as_ref().is_some_and(|lock| lock.is_wanted());
         (0..).zip(&self.keys).filter(move |(_, (_, state))| wanted(state)).map(|(id, _)| id)

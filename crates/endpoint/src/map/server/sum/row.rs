@@ -1,65 +1,64 @@
-//! A row's rounds at the server: the last that is complete, and the open one where it is summed here.
+//! Rounds of a row at the server: backup of the last complete round, and the open round in software.
 
 use pathcall_wire::{MapFlags, MapFrame, Mutant, mutant};
 
 use super::super::super::CallError;
 use super::super::super::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
-use super::Shared;
+use super::OwnerContext;
 
-/// The last complete round of a row: what a late worker is answered from.
+/// Last complete round of a row, for answers to late workers.
 #[derive(Default)]
 pub(super) struct Backup {
     pub(super) round: u32,
-    /// What its parts agreed on.
+    /// Tag of the contributions.
     pub(super) tag: u32,
     pub(super) wide: bool,
-    /// As they travel.
+    /// Encoded sums.
     pub(super) bytes: Vec<u8>,
 }
 
-/// A round that is summed here.
+/// Round summed in software.
 #[derive(Default)]
-pub(super) struct SoftRound {
+pub(super) struct SoftwareRound {
     sums: Vec<i64>,
     pub(super) tag: u32,
-    /// Lanes in the row; 0 until somebody contributed.
+    /// Number of lanes; 0 before the first contribution.
     pub(super) lanes: usize,
-    /// Workers that contributed, by part of the row.
+    /// Bit masks of the contributing workers, by part of the row.
     workers: [u64; 2],
 }
 
+/// Rounds of a row.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) backup: Backup,
-    pub(super) soft: Option<Box<SoftRound>>,
-    /// Workers that may not have the result of the last complete round, though they have its part from
-    /// their predecessors: bits as in a round.
-    pub(super) late: u64,
+    pub(super) software: Option<Box<SoftwareRound>>,
+    /// Bit mask of workers that joined after the last complete round and may need its result.
+    pub(super) late_workers: u64,
 }
 
 impl Row {
-    /// A sum of the element is the next round's.
-    pub(super) fn take(&mut self, frame: &MapFrame<&[u8]>) {
-        (self.soft, self.late) = (None, 0);
+    /// Stores a sum of the element as the result of the next round.
+    pub(super) fn store_element_sum(&mut self, frame: &MapFrame<&[u8]>) {
+        (self.software, self.late_workers) = (None, 0);
         let Backup { round, tag, wide, bytes } = &mut self.backup;
         (*round, *tag, *wide) = (frame.base().round(), frame.map().tag(), false);
         bytes.clear();
         bytes.extend_from_slice(frame.lanes());
     }
 
-    /// The round that is summed here is complete.
-    pub(super) fn close(&mut self, round: u32) {
-        if let Some(soft) = self.soft.take() {
+    /// Stores the sum of the software round as the result.
+    pub(super) fn store_software_sum(&mut self, round: u32) {
+        if let Some(soft) = self.software.take() {
             soft.store(round, &mut self.backup);
-            self.late = 0;
+            self.late_workers = 0;
         }
     }
 }
 
-impl SoftRound {
-    /// Adds a contribution; false when the frame makes no sense. What was added before is not
-    /// added again.
-    pub(super) fn add(&mut self, frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Result<bool, CallError> {
+impl SoftwareRound {
+    /// Adds a contribution, once per worker and part. Returns false if the frame is invalid.
+    pub(super) fn add(&mut self, frame: &MapFrame<&[u8]>, shared: &mut OwnerContext) -> Result<bool, CallError> {
         let map = frame.map();
         let wide = map.has(MapFlags::WIDE);
         let lanes = match (wide, frame.payload().first_chunk()) {
@@ -93,19 +92,19 @@ impl SoftRound {
             self.workers[part] |= bit;
             let sums = &mut self.sums[at..lanes.min(at + WIDE_PART)];
             shared.stats.software_adds += sums.len() as u64;
-            let fine = if wide {
+            let overflow = if wide {
                 add_all(sums, wide_lanes(frame.lanes()))
             } else {
                 add_all(sums, narrow_lanes(&frame.lanes()[at * 4..]).map(|v| i64::from(op.apply(v, para))))
             };
-            if let Some(position) = fine {
+            if let Some(position) = overflow {
                 return Err(CallError::Overflow { position: at + position });
             }
         }
         Ok(true)
     }
 
-    /// Whether so many workers have contributed all of it.
+    /// Whether `threshold` workers have contributed all parts.
     pub(super) fn complete(&self, threshold: u32) -> bool {
         let parts = self.lanes.div_ceil(WIDE_PART);
         parts > 0 && self.workers[..parts].iter().all(|workers| workers.count_ones() >= threshold)
@@ -120,7 +119,7 @@ impl SoftRound {
     }
 }
 
-/// Adds lane by lane; the position of the first that would leave 64 bits, if any.
+/// Adds lane by lane. Returns the position of the first sum that would exceed 64 bits, if any.
 fn add_all(sums: &mut [i64], values: impl Iterator<Item = i64>) -> Option<usize> {
     for (position, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
         match sum.checked_add(value) {

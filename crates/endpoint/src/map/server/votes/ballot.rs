@@ -1,28 +1,29 @@
-//! One ballot as the server knows it.
+//! State of one ballot at the server.
 
 use pathcall_wire::{Mutant, mutant};
 
 use super::super::super::ballot::Claim;
 
+/// Ballot at the server.
 #[derive(Debug, Default)]
 pub(super) struct Ballot {
-    /// Votes counted here, or claimed.
+    /// Number of votes counted by the server or claimed.
     pub(super) count: i64,
     decided: bool,
-    /// How often the element has cleared it in this epoch, as far as heard of.
+    /// Number of clears by the element in this epoch, as far as known.
     pub(super) round: u32,
-    standing: Standing,
+    departed: DepartedVotes,
 }
 
-/// Votes in the element whose callers have left, of the last round that there were any in.
+/// Votes in the element of callers that have left, of the last such round.
 #[derive(Debug, Default)]
-struct Standing {
+struct DepartedVotes {
     round: u32,
     votes: u32,
 }
 
 impl Ballot {
-    /// Counts a vote here; whether it is the one that decides.
+    /// Counts a vote. Returns whether it decides the ballot.
     pub(super) fn vote(&mut self, threshold: u32) -> bool {
         self.count += 1;
         let decides = self.count == i64::from(threshold) && !self.decided;
@@ -30,7 +31,7 @@ impl Ballot {
         decides
     }
 
-    /// Records that the threshold is reached.
+    /// Records a decision by the element.
     pub(super) fn decide(&mut self, threshold: u32) {
         self.count = self.count.max(threshold.into());
         self.decided = true;
@@ -40,53 +41,53 @@ impl Ballot {
         self.decided
     }
 
-    /// Whether those who wait for this threshold may go on: methods may name different ones.
+    /// Whether the count has reached this threshold; methods may have different thresholds.
     pub(super) fn has_reached(&self, threshold: u32) -> bool {
         self.count >= i64::from(threshold)
     }
 
-    /// Whether votes for it are here that the element would not count.
+    /// Whether the ballot is undecided and has votes at the server.
     pub(super) fn is_open(&self) -> bool {
         self.count > 0 && !self.decided
     }
 
-    /// Counts from zero again. Who waits goes on waiting: its vote is gone with the ballot.
+    /// Clears the ballot. Waiting callers continue to wait; their votes are dropped.
     pub(super) fn clear(&mut self) {
         (self.count, self.decided) = (0, false);
     }
 
-    /// Counts votes that the element had, unless their round was cleared.
+    /// Adds claimed votes of the element, unless their round was cleared.
     ///
-    /// Of an undecided ballot no claims reach the threshold: a vote that did was not acknowledged
-    /// before it was recorded here.
+    /// The claims of an undecided ballot never reach the threshold: the element does not acknowledge a deciding vote
+    /// before the server has recorded it.
     pub(super) fn claim(&mut self, claim: Claim) {
-        self.observe(claim.round);
+        self.observe_round(claim.round);
         if self.round == claim.round || mutant::on(Mutant::ClaimOfCleared) {
             self.count += i64::from(claim.votes);
         }
     }
 
-    /// Keeps votes that the element has until the epoch ends.
-    pub(super) fn stand(&mut self, Claim { round, votes }: Claim) {
-        let standing = &mut self.standing;
-        if round > standing.round {
-            *standing = Standing { round, votes: 0 };
+    /// Stores claimed votes of a leaving caller, which the element counts until the epoch ends.
+    pub(super) fn add_departed(&mut self, Claim { round, votes }: Claim) {
+        let departed = &mut self.departed;
+        if round > departed.round {
+            *departed = DepartedVotes { round, votes: 0 };
         }
-        if round == standing.round || mutant::on(Mutant::ClaimOfCleared) {
-            standing.votes = standing.votes.saturating_add(votes);
+        if round == departed.round || mutant::on(Mutant::ClaimOfCleared) {
+            departed.votes = departed.votes.saturating_add(votes);
         }
     }
 
-    /// The epoch has ended: the element's votes are no more.
-    pub(super) fn count_standing(&mut self) {
-        let Standing { round, votes } = std::mem::take(&mut self.standing);
+    /// Adds the stored votes at the end of an epoch.
+    pub(super) fn count_departed(&mut self) {
+        let DepartedVotes { round, votes } = std::mem::take(&mut self.departed);
         if votes > 0 {
             self.claim(Claim { round, votes });
         }
     }
 
-    /// Hears of a round in the element: every further one is a clearing.
-    pub(super) fn observe(&mut self, round: u32) {
+    /// Records a round in the element; a higher round clears the ballot.
+    pub(super) fn observe_round(&mut self, round: u32) {
         if round > self.round {
             self.round = round;
             self.clear();
@@ -99,18 +100,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn votes_that_stand_are_counted_once_unless_their_round_was_cleared() {
-        let stand = |ballot: &mut Ballot, claims: &[(u32, u32)]| {
-            claims.iter().for_each(|&(round, votes)| ballot.stand(Claim { round, votes }));
+    fn votes_of_departed_callers_count_once_unless_cleared() {
+        let add = |ballot: &mut Ballot, claims: &[(u32, u32)]| {
+            claims.iter().for_each(|&(round, votes)| ballot.add_departed(Claim { round, votes }));
         };
         let mut ballot = Ballot::default();
-        stand(&mut ballot, &[(0, 4), (1, 2), (0, 8), (1, 1)]);
-        assert_eq!((ballot.round, ballot.count), (0, 0), "the element has them");
-        (0..2).for_each(|_| ballot.count_standing());
+        add(&mut ballot, &[(0, 4), (1, 2), (0, 8), (1, 1)]);
+        assert_eq!((ballot.round, ballot.count), (0, 0), "the element counts these votes");
+        (0..2).for_each(|_| ballot.count_departed());
         assert_eq!((ballot.round, ballot.count), (1, 3));
-        stand(&mut ballot, &[(1, 5)]);
-        ballot.observe(2);
-        ballot.count_standing();
+        add(&mut ballot, &[(1, 5)]);
+        ballot.observe_round(2);
+        ballot.count_departed();
         assert_eq!((ballot.round, ballot.count), (2, 0));
     }
 }

@@ -1,51 +1,51 @@
-//! Claims: votes that the element had acknowledged and the server never saw.
+//! Claims of votes that only the element has counted.
 //!
-//! When an epoch ends, its callers claim them; a caller that leaves does before, in case the epoch
-//! ends later. Either way each vote is claimed once: a caller forgets what it has claimed.
+//! Callers claim these votes at the end of an epoch. A leaving caller claims them before, in case the epoch ends later.
+//! Each vote is claimed once, since callers drop claimed votes.
 
-use pathcall_wire::pairs::{self, Status};
+use pathcall_wire::pairs::{self, PairStatus};
 use pathcall_wire::{MapFrame, Mutant, mutant};
 
-use super::super::super::Outbox;
+use super::super::super::FrameSink;
 use super::super::super::ballot::Claim;
-use super::super::Shared;
+use super::super::OwnerContext;
 use super::ballot::Ballot;
-use super::{Answers, FrameName, Request, VoteTruth};
-use crate::flow::Seen;
+use super::{BallotStore, FrameId, VoteAnswers, VoteRequest};
+use crate::flow::SeqClass;
 
-impl VoteTruth {
-    /// Takes claims of a caller.
+impl BallotStore {
+    /// Handles claims of a caller.
     pub(super) fn claim(
         &mut self,
         frame: &MapFrame<&[u8]>,
-        name: FrameName,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
+        frame_id: FrameId,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
-        let new = Request::of(frame, name, shared)?.seen == Seen::New || mutant::on(Mutant::ClaimTwice);
-        // It has settled: what it claims is of this epoch.
-        let stands = shared.members.get(&name.endpoint)?.settled;
-        let mut answers = Answers::default();
+        let new = VoteRequest::parse(frame, frame_id, shared)?.seen == SeqClass::New || mutant::on(Mutant::ClaimTwice);
+        // A settled caller claims votes of the current epoch.
+        let is_current = shared.members.get(&frame_id.endpoint)?.settled;
+        let mut answers = VoteAnswers::default();
         for (key, value) in pairs::entries(frame.payload()) {
             let claim = Claim::from_value(value);
             let Some(ballot) = self.ballot(key) else {
-                // Room never comes back, so it is decided by nobody: there is nothing to lose.
-                answers.push((Status::Full, 0, 0))?;
+                // Memory is never freed, so this ballot can never be decided.
+                answers.push((PairStatus::Full, 0, 0))?;
                 continue;
             };
-            match (new, stands) {
-                (true, true) => ballot.stand(claim),
+            match (new, is_current) {
+                (true, true) => ballot.add_departed(claim),
                 (true, false) => ballot.claim(claim),
                 (false, _) => {}
             }
-            answers.push((Status::Whole, 0, 0))?;
+            answers.push((PairStatus::Whole, 0, 0))?;
         }
         answers.send(frame, None, shared, out)
     }
 
-    /// The epoch has ended.
+    /// Applies a change of epoch.
     pub(in super::super) fn renew(&mut self) {
-        self.come_back();
-        self.ballots.values_mut().for_each(Ballot::count_standing);
+        self.return_to_software();
+        self.ballots.values_mut().for_each(Ballot::count_departed);
     }
 }

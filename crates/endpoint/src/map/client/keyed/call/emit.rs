@@ -1,27 +1,27 @@
-//! Frames of a keyed call, written.
+//! Writer of the frames of a keyed call.
 
 use std::ops::Range;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, Mutant, Target, mutant, pairs};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, MapFlags, MapRepr, Mutant, mutant, pairs};
 
 use super::super::super::super::{Dest, logical_address};
-use super::super::super::{ClientConfig, Place, frame};
+use super::super::super::{ClientConfig, FlowPosition, frame};
 use super::super::primitives;
-use super::{Call, Frame, LOGICAL_PAIRS, NONE, Road, Work};
+use super::{Frame, KeyedCall, KeyedOp, LOGICAL_PAIRS, NONE, PairEncoding};
 
-impl Call {
-    /// Writes frame `index`; where it goes, its length, and its bytes of lanes. `version`: of the
-    /// mapping that holds now, which a frame that was packed before does not name.
+impl KeyedCall {
+    /// Writes frame `index`. Returns destination, length, and bytes of lanes on the first transmission. `version` is
+    /// the current mapping version; a frame contains the version with which it was packed.
     pub(in super::super) fn emit(
         &mut self,
         index: usize,
-        place: Place,
+        position: FlowPosition,
         config: &ClientConfig,
         (version, session): (u32, u32),
         out: &mut [u8],
     ) -> (Dest, usize, u64) {
-        let Frame { road, members, emitted, tag, waits, version: packed, .. } = self.frames[index].clone();
+        let Frame { encoding, members, emitted, tag, waits, version: packed, .. } = self.frames[index].clone();
         let version = if mutant::on(Mutant::MappingRestamped) { version } else { packed };
         if !emitted {
             (self.frames[index].emitted, self.frames[index].session) = (true, session);
@@ -30,39 +30,40 @@ impl Call {
         let in_line = match (waits, self.detached) {
             (None, _) => 0,
             (Some(_), false) => MapFlags::WAIT,
-            // Who gave up waits no longer.
+            // A cancelled call leaves the queue.
             (Some(_), true) => MapFlags::WAIT | MapFlags::CLEAR,
         };
-        let (threshold, target) = match self.work {
-            Work::Count { threshold, to } => (threshold, to),
-            _ => (0, Target::Src),
+        let (threshold, target) = match self.op {
+            KeyedOp::Count { threshold, to } => (threshold, to),
+            _ => (0, ForwardTarget::Src),
         };
-        let (kind, base_flags, form) = match road {
-            Road::Mapped | Road::Lock => (Kind::MapData, 0, 0),
-            Road::Logical => (Kind::MapData, Flags::CROSS, MapFlags::LOGICAL),
-            Road::Whole => (Kind::MapPairs, Flags::CROSS, MapFlags::BARE),
+        let (kind, base_flags, form) = match encoding {
+            PairEncoding::Mapped | PairEncoding::Lock => (FrameKind::MapData, 0, 0),
+            PairEncoding::Logical => (FrameKind::MapData, Flags::CROSS, MapFlags::LOGICAL),
+            PairEncoding::Whole => (FrameKind::MapPairs, Flags::CROSS, MapFlags::BARE),
         };
-        let base = frame::base(kind, place, base_flags, version, config);
+        let base = frame::base_header(kind, position, base_flags, version, config);
         let map = MapRepr {
             op: self.modify.op as u8,
             to: target as u8,
-            flags: primitives(self.work) | form | in_line | if self.claim { MapFlags::CLAIM } else { 0 },
+            flags: primitives(self.op) | form | in_line | if self.claim { MapFlags::CLAIM } else { 0 },
             para: self.modify.para,
             threshold,
             tag: if self.takes_locks() { session } else { 0 },
             ..MapRepr::default()
         };
-        if road == Road::Lock {
+        if encoding == PairEncoding::Lock {
             let map = MapRepr { index: self.rows[members.start], tag, ..map };
             let len = frame_len(map.flags, 0, 0);
             emit(&base, &map, &mut out[..len]);
-            return (frame::by_element(config), len, 0);
+            return (frame::element_dest(config), len, 0);
         }
-        let to = if road == Road::Mapped { frame::by_element(config) } else { Dest::Endpoint(config.server) };
-        let (len, lane_bytes) = if road == Road::Whole {
+        let to =
+            if encoding == PairEncoding::Mapped { frame::element_dest(config) } else { Dest::Endpoint(config.server) };
+        let (len, lane_bytes) = if encoding == PairEncoding::Whole {
             self.emit_whole(&base, &map, (members, waits), out)
         } else {
-            self.emit_lanes(&base, &map, road, members, out)
+            self.emit_lanes(&base, &map, encoding, members, out)
         };
         (to, len, if emitted { 0 } else { lane_bytes })
     }
@@ -83,7 +84,7 @@ impl Call {
         for &i in members {
             let i = i as usize;
             let value = waits.map_or(self.values[i], i64::from);
-            rest = pairs::put(rest, self.keys[i].as_bytes(), value).expect("counted above");
+            rest = pairs::put(rest, self.keys[i].as_bytes(), value).expect("length computed above");
         }
         (len, payload as u64)
     }
@@ -92,7 +93,7 @@ impl Call {
         &self,
         base: &BaseRepr,
         map: &MapRepr,
-        road: Road,
+        encoding: PairEncoding,
         members: Range<usize>,
         out: &mut [u8],
     ) -> (usize, u64) {
@@ -107,7 +108,7 @@ impl Call {
                 continue;
             }
             let i = i as usize;
-            let address = if road == Road::Mapped { row } else { logical_address(self.keys[i].as_bytes()) };
+            let address = if encoding == PairEncoding::Mapped { row } else { logical_address(self.keys[i].as_bytes()) };
             frame.set_keyed(lane, address, self.values[i] as i32);
             words[lane / 32] |= 1 << (lane % 32);
         }

@@ -1,0 +1,71 @@
+//! Tests of the choice of servers, at the first send and for hedges.
+
+use super::*;
+
+#[test]
+fn c_clone_asks_two_servers_and_cancels_one() {
+    let mut caller = caller();
+    start_call(&mut caller, ms(0), CloneOptions { cancel: true, ..sent_to_two() });
+    let requests = sent(&mut caller);
+    let (one, other) = (requests[0].base.dst, requests[1].base.dst);
+    assert!(requests.len() == 2 && one != other, "{one} {other}");
+    caller.receive(ms(1), &answer(&requests[0], one, CloneRepr::default(), b""));
+    let cancel = sent(&mut caller).remove(0);
+    assert_eq!((cancel.base.kind, cancel.to), (FrameKind::CloneCancel as u8, CloneDestination::Endpoint(other)));
+}
+
+#[test]
+fn cloned_call_is_cancelled_through_the_element() {
+    let mut caller = caller();
+    start_call(&mut caller, ms(0), CloneOptions { cancel: true, ..CloneOptions::default() });
+    let request = sent(&mut caller).remove(0);
+    let head = CloneRepr { clo: ORIGINAL, sid: 2, grp: request.head.grp, ..by_element() };
+    caller.receive(ms(1), &answer(&request, 13, head, b""));
+    let cancel = sent(&mut caller).remove(0);
+    assert_eq!((cancel.to, cancel.head.sid, cancel.head.grp), (CloneDestination::Element, 2, request.head.grp));
+    assert_eq!(sent(&mut caller).len(), 0);
+}
+
+#[test]
+fn slow_hedged_call_goes_to_another_server() {
+    let mut caller = caller();
+    let hedge = Hedge { delay: Duration::from_millis(3), max_attempts: 2 };
+    start_call(&mut caller, ms(0), CloneOptions { hedge: Some(hedge), ..random() });
+    let first = sent(&mut caller).remove(0).base.dst;
+    caller.poll(ms(2));
+    assert!(sent(&mut caller).is_empty());
+    caller.poll(ms(3));
+    let second = sent(&mut caller).remove(0).base.dst;
+    assert!(first != second, "{first}");
+    caller.poll(ms(6));
+    assert!(sent(&mut caller).is_empty() && caller.stats().hedged == 1);
+}
+
+#[test]
+fn hedges_without_delay_wait_for_budget() {
+    let budget = HedgeBudgetConfig { share: 0.0, burst: 1.0, per_second: 100.0 };
+    let mut caller =
+        CloneCaller::new(Instant(0), CloneCallerConfig { budgets: vec![budget], retry_min: ms_of(2), ..config() });
+    let hedge = Hedge { delay: Duration::ZERO, max_attempts: 4 };
+    start_call(&mut caller, ms(0), CloneOptions { hedge: Some(hedge), ..random() });
+    let mut after = |now: u64| {
+        caller.poll(ms(now));
+        sent(&mut caller).len()
+    };
+    assert_eq!([after(0), after(1)], [2, 0], "the call, and one hedge from the budget");
+    assert_eq!((2..=30).map(after).sum::<usize>(), 2, "time adds to the budget");
+}
+
+#[test]
+fn round_robin_asks_all_servers_in_turn() {
+    let mut caller = caller();
+    let mut asked = Vec::new();
+    for _ in 0..6 {
+        start_call(&mut caller, ms(0), in_turn());
+        asked.push(sent(&mut caller).remove(0).base.dst);
+    }
+    assert_eq!(asked[..3], asked[3..]);
+    asked.truncate(3);
+    asked.sort_unstable();
+    assert_eq!(asked, SERVERS);
+}

@@ -1,0 +1,111 @@
+//! Writer of the owner's frames: headers, answers, unicast and multicast.
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, MapFlags, MapFrame, MapRepr};
+
+use super::super::{Dest, FrameSink};
+use super::{Member, OwnerContext};
+
+impl OwnerContext {
+    /// Base header of a frame of the owner.
+    pub(super) fn base(&self, kind: FrameKind, flags: u16) -> BaseRepr {
+        BaseRepr {
+            flags: flags | Flags::FROM_SERVER,
+            gaid: self.config.gaid,
+            epoch: self.config.epoch,
+            src: self.config.endpoint,
+            src_incarnation: self.config.incarnation,
+            ..BaseRepr::new(kind)
+        }
+    }
+
+    /// Base header of an answer to the sender of `frame`.
+    pub(super) fn answer(&self, kind: FrameKind, frame: &MapFrame<&[u8]>) -> BaseRepr {
+        let base = frame.base();
+        BaseRepr {
+            dst: base.src(),
+            dst_incarnation: base.src_incarnation(),
+            slot: base.slot(),
+            seq: base.seq(),
+            round: base.round(),
+            flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
+            ..self.base(kind, 0)
+        }
+    }
+
+    /// Acknowledges a frame.
+    pub(super) fn acknowledge(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl FrameSink) -> Option<()> {
+        self.send_bare(&self.answer(FrameKind::MapAck, frame), out)
+    }
+
+    fn send_bare(&mut self, base: &BaseRepr, out: &mut impl FrameSink) -> Option<()> {
+        self.send_filled(base, 0, 0, out)
+    }
+
+    /// Sends a bare frame with a tag and `fill` zero bytes of payload.
+    fn send_filled(&mut self, base: &BaseRepr, tag: u32, fill: u16, out: &mut impl FrameSink) -> Option<()> {
+        let map = MapRepr { flags: MapFlags::BARE, tag, payload_len: fill, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, fill.into());
+        emit(base, &map, self.scratch.get_mut(..len)?).payload_mut().fill(0);
+        self.send(Dest::Endpoint(base.dst), len, out);
+        Some(())
+    }
+
+    /// Answers a greeting. `round` of the answer is 1 if an element admitted the greeting; an element that admits the
+    /// answer clears its flag `NOT_ADMITTED`. A greeting with `round` 1 says that both are true. The answer is as long
+    /// as the greeting: an element on the route cannot process fragmented packets.
+    pub(super) fn answer_hello(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl FrameSink) -> Option<()> {
+        let base = frame.base();
+        let met = !base.has(Flags::NOT_ADMITTED) && base.epoch() == self.config.epoch && self.config.grant.is_some();
+        let state = self.members.get_mut(&base.src())?;
+        state.inline |= met && base.round() == 1 && state.member.element;
+        let answer = self.answer(FrameKind::MapAck, frame);
+        let base = BaseRepr { flags: answer.flags | Flags::NOT_ADMITTED, round: met.into(), ..answer };
+        self.send_filled(&base, frame.map().tag(), frame.map().payload_len(), out)
+    }
+
+    pub(super) fn send(&mut self, to: Dest, len: usize, out: &mut impl FrameSink) {
+        self.stats.frames_sent += 1;
+        out.send(to, &self.scratch[..len]);
+    }
+
+    /// Sends the frame in `scratch[..len]` to the element, for one member or for all members that the element admits.
+    /// If the element is inline, the frame is addressed to a member; if the element is gone, only this member gets the
+    /// frame, and detects this by the flag `NOT_ADMITTED`.
+    pub(super) fn send_by_element(&mut self, to: Option<u32>, len: usize, out: &mut impl FrameSink) {
+        let inline_member = match to {
+            Some(endpoint) => self.members.get(&endpoint).filter(|state| state.inline),
+            None => self.members.values().find(|state| state.inline),
+        };
+        let Some(Member { endpoint, incarnation, .. }) = inline_member.map(|state| state.member) else {
+            return self.send(Dest::Element, len, out);
+        };
+        if let Ok(mut base) = Base::new_checked(&mut self.scratch[..len]) {
+            base.set_dst(endpoint);
+            base.set_dst_incarnation(incarnation);
+            let flags = base.flags() | Flags::NOT_ADMITTED;
+            base.set_flags(flags);
+        }
+        self.send(Dest::Inline(endpoint), len, out);
+    }
+
+    /// Sends the frame in `scratch[..len]` to all members: one multicast for the members that the element admits, and
+    /// one copy for each other member.
+    pub(super) fn send_to_all(&mut self, len: usize, out: &mut impl FrameSink) {
+        let by_element = self.config.grant.is_some();
+        if by_element && self.members.values().any(|m| m.member.element) {
+            self.send_by_element(None, len, out);
+        }
+        let Self { members, scratch, stats, .. } = self;
+        for state in members.values().filter(|m| !(by_element && m.member.element)) {
+            let Ok(mut base) = Base::new_checked(&mut scratch[..len]) else { return };
+            base.set_dst(state.member.endpoint);
+            base.set_dst_incarnation(state.member.incarnation);
+            // An element on the route forwards this frame unchanged.
+            let flags = base.flags() & !(Flags::MCAST | Flags::NOT_ADMITTED) | Flags::CROSS;
+            base.set_flags(flags);
+            stats.frames_sent += 1;
+            out.send(Dest::Endpoint(state.member.endpoint), &scratch[..len]);
+        }
+    }
+}

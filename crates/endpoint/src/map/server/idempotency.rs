@@ -1,0 +1,173 @@
+//! Idempotency table: calls with ids, each applied whole and exactly once, even if sent several times.
+//!
+//! ```text
+//! open ─► a journal record, with a number that only its caller knows
+//! apply(journal, attempt, id, pairs) ─► late, or a known id: nothing │ else: all pairs, or none and an error
+//! ```
+//!
+//! A caller keeps a journal of started calls, so it can repeat them after it was killed. Such calls are sent past the
+//! element. The server keeps a record per journal with the ids that the caller has not reported as done. A record that
+//! is unused for [`JOURNAL_RETENTION`] is deleted; later calls of this journal fail, since their effect is unknown.
+//!
+//! A message of a killed process or a broken connection may arrive after its id was repeated, completed and deleted. So
+//! each attempt has a number and lists the earlier attempts that are under way; other earlier attempts are late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pathcall_wire::Instant;
+
+use super::super::{CallError, Key, Modify};
+use super::MapServer;
+
+/// Maximum number of journals of one application.
+const JOURNALS_MAX: usize = 4096;
+/// Maximum number of ids of one journal.
+pub const CALL_IDS_MAX: usize = 4096;
+/// Maximum number of ids of all journals of one application.
+const APPLICATION_IDS_MAX: usize = 1 << 18;
+/// Time for which the record of an unused journal is kept.
+pub const JOURNAL_RETENTION: Duration = Duration::from_secs(3600);
+/// Maximum length of an id in bytes.
+pub const CALL_ID_BYTES_MAX: usize = 128;
+/// Maximum number of listed attempts under way, besides all from a number on.
+pub const STRAGGLERS_MAX: usize = 64;
+
+/// Call with an id.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Number of the caller's journal.
+    pub journal: u64,
+    /// Attempt of the call.
+    pub attempt: &'a Attempt,
+    /// Id of the call, at most [`CALL_ID_BYTES_MAX`] bytes.
+    pub id: &'a [u8],
+    /// Ids that are complete: the caller does not send them again, and no attempt with them is under way.
+    pub completed: &'a [Vec<u8>],
+}
+
+/// Attempt of a call, with the other attempts of its caller that are under way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attempt {
+    /// Number of the attempt; it rises with time. 0: the caller does not number attempts, and none is late.
+    pub number: u64,
+    /// First number from which on all attempts may be under way.
+    pub under_way_from: u64,
+    /// Earlier attempts that are under way, at most [`STRAGGLERS_MAX`].
+    pub stragglers: Vec<u64>,
+}
+
+impl Attempt {
+    /// Whether this attempt says that attempt `number` is not under way any more.
+    fn has_abandoned(&self, number: u64) -> bool {
+        number > 0 && number < self.under_way_from && !self.stragglers.contains(&number)
+    }
+}
+
+/// Outcome of a call with an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyOutcome {
+    /// The call took effect now.
+    Applied,
+    /// The call had taken effect before.
+    AlreadyApplied,
+}
+
+/// Journal records of an application.
+#[derive(Default)]
+pub(super) struct IdempotencyTable {
+    journals: BTreeMap<u64, JournalRecord>,
+    /// Number of ids in all journals.
+    ids: usize,
+}
+
+/// Known call ids of one journal.
+struct JournalRecord {
+    ids: BTreeSet<Box<[u8]>>,
+    heard: Instant,
+    /// Latest attempt; its list of attempts under way is valid.
+    latest: Attempt,
+}
+
+impl IdempotencyTable {
+    fn open(&mut self, now: Instant, number: u64) -> Result<(), CallError> {
+        let ids = &mut self.ids;
+        self.journals.retain(|_, journal| {
+            let keep = now.since(journal.heard) < JOURNAL_RETENTION;
+            *ids -= if keep { 0 } else { journal.ids.len() };
+            keep
+        });
+        if self.journals.len() >= JOURNALS_MAX {
+            return Err(CallError::IdempotencyFull);
+        }
+        self.journals.entry(number).or_insert(JournalRecord {
+            ids: BTreeSet::new(),
+            heard: now,
+            latest: Attempt::default(),
+        });
+        Ok(())
+    }
+
+    /// Deletes completed ids, and returns whether the id is known.
+    fn check(&mut self, now: Instant, entry: &Entry<'_>) -> Result<bool, CallError> {
+        let journal =
+            self.journals.get_mut(&entry.journal).filter(|journal| now.since(journal.heard) < JOURNAL_RETENTION);
+        let journal = journal.ok_or(CallError::JournalForgotten)?;
+        if journal.latest.has_abandoned(entry.attempt.number) {
+            return Err(CallError::AbandonedAttempt);
+        }
+        if entry.attempt.number > journal.latest.number {
+            journal.latest.clone_from(entry.attempt);
+        }
+        journal.heard = now;
+        for id in entry.completed {
+            self.ids -= usize::from(journal.ids.remove(&id[..]));
+        }
+        let met = journal.ids.contains(entry.id);
+        if !met && (journal.ids.len() >= CALL_IDS_MAX || self.ids >= APPLICATION_IDS_MAX) {
+            return Err(CallError::IdempotencyFull);
+        }
+        Ok(met)
+    }
+
+    fn record(&mut self, entry: &Entry<'_>) {
+        if let Some(journal) = self.journals.get_mut(&entry.journal) {
+            self.ids += usize::from(journal.ids.insert(entry.id.into()));
+        }
+    }
+}
+
+impl MapServer {
+    /// Opens a journal record for a caller's calls with ids. The number should be random: any caller that knows it may
+    /// use the journal.
+    ///
+    /// # Errors
+    /// [`CallError::IdempotencyFull`].
+    pub fn open_journal(&mut self, now: Instant, number: u64) -> Result<(), CallError> {
+        self.idempotency.open(now, number)
+    }
+
+    /// Adds all values to their keys, or none, unless the call took effect before.
+    ///
+    /// # Errors
+    /// Nothing is added: [`CallError::JournalForgotten`], [`CallError::AbandonedAttempt`],
+    /// [`CallError::IdempotencyFull`], [`CallError::KeysFull`], [`CallError::Overflow`], [`CallError::Range`],
+    /// [`CallError::KeyLength`].
+    pub fn apply(
+        &mut self,
+        now: Instant,
+        entry: &Entry<'_>,
+        pairs: &[(Key, i64)],
+        modify: Modify,
+    ) -> Result<ApplyOutcome, CallError> {
+        if self.idempotency.check(now, entry)? {
+            self.shared.stats.calls_repeated += 1;
+            return Ok(ApplyOutcome::AlreadyApplied);
+        }
+        self.keyed.add_all_or_nothing(pairs, modify)?;
+        self.idempotency.record(entry);
+        self.shared.stats.calls_applied += 1;
+        self.shared.stats.software_adds += pairs.len() as u64;
+        Ok(ApplyOutcome::Applied)
+    }
+}

@@ -1,0 +1,41 @@
+//! Atomic addition: all pairs of a call are applied, or none.
+
+use pathcall_wire::OpType;
+use pathcall_wire::pairs::MAX_KEY;
+
+use super::super::super::{CallError, Key, Modify};
+use super::KeyedStore;
+
+impl KeyedStore {
+    /// Adds all values to the bases of their keys, or none.
+    pub(in super::super) fn add_all_or_nothing(
+        &mut self,
+        pairs: &[(Key, i64)],
+        modify: Modify,
+    ) -> Result<(), CallError> {
+        let mut values = Vec::with_capacity(pairs.len());
+        for (position, (key, value)) in pairs.iter().enumerate() {
+            if key.as_bytes().len() > MAX_KEY {
+                return Err(CallError::KeyLength { len: key.as_bytes().len() - 1, position });
+            }
+            let added = modified(*value, modify).ok_or(CallError::Range { value: *value, position, bits: 32 })?;
+            let state = self.table.find_or_insert(key.as_bytes()).ok_or(CallError::KeysFull)?;
+            state.base.checked_add(added).ok_or(CallError::Overflow { position })?;
+            values.push(added);
+        }
+        for ((key, _), value) in pairs.iter().zip(values) {
+            // Each key occurs once, and its sum was checked above.
+            self.table.find_or_insert(key.as_bytes()).map(|state| state.add(value));
+        }
+        Ok(())
+    }
+}
+
+/// Value to add after `Stream.modify`; `None` if it does not fit the 32 bits of operators.
+pub(super) fn modified(value: i64, modify: Modify) -> Option<i64> {
+    match (modify.op, i32::try_from(value)) {
+        (OpType::Nop, _) => Some(value),
+        (op, Ok(value)) => Some(i64::from(op.apply(value, modify.para))),
+        (_, Err(_)) => None,
+    }
+}

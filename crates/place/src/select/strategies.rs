@@ -1,0 +1,284 @@
+//! Strategies: each assigns a cost to each path, and the least is selected.
+
+use pathcall_wire::{Instant, Mutant, mutant};
+
+use super::backlog::Backlog;
+use super::path_state::{PathInternals, PathState, QueueAhead};
+use super::predictor::Predictor;
+use super::{Config, SelectionReason, SelectionStrategy};
+use crate::model::DeviceRole;
+use crate::path::{KindId, Path, PathId, Paths};
+
+/// Index for "no path".
+const NONE: u16 = u16::MAX;
+/// Number of messages whose times make up the reference of the migration strategy.
+const PROFILE: u32 = 16;
+
+/// Paths of all request types, with their state.
+#[derive(Debug)]
+pub(super) struct PathChooser {
+    strategy: SelectionStrategy,
+    config: Config,
+    lanes: Vec<PathInternals>,
+    kinds: Vec<KindState>,
+    /// Path indexes of each type, relative to its first, in the order of `T`.
+    ranked: Vec<u16>,
+    /// Properties of each path: its type, its class if it keeps order, and its number of accelerators.
+    marks: Vec<Mark>,
+    /// Per class, the time before which sent messages may be lost, in nanoseconds.
+    lossless_from: Vec<u64>,
+    backlog: Backlog,
+    predictor: Option<Predictor>,
+}
+
+/// Fixed properties of a path.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    kind: KindId,
+    class: Option<u16>,
+    accelerators: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct KindState {
+    first: u16,
+    count: u16,
+    /// Next path in turn.
+    turn: u16,
+    migration: Migration,
+}
+
+/// iPipe as emulated in LEO §V-A: the time with all work on the accelerator, and whether the last message took
+/// longer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Migration {
+    profiled: u32,
+    sum_ns: u64,
+    away: bool,
+}
+
+impl PathChooser {
+    pub(super) fn new(paths: &Paths, strategy: SelectionStrategy, config: Config) -> Self {
+        let kinds = paths.kinds.iter();
+        let marks = paths.paths.iter().enumerate().map(|(at, path)| Mark {
+            kind: path.kind,
+            class: class(&paths.paths, at),
+            accelerators: accelerators(path),
+        });
+        Self {
+            strategy,
+            config,
+            lanes: paths.paths.iter().map(|path| PathInternals::new(path, &config)).collect(),
+            kinds: kinds
+                .map(|kind| KindState {
+                    first: kind.first.0,
+                    count: kind.count,
+                    turn: 0,
+                    migration: Migration::default(),
+                })
+                .collect(),
+            ranked: paths.kinds.iter().flat_map(|kind| priority_list(paths, kind)).collect(),
+            marks: marks.collect(),
+            lossless_from: vec![0; paths.paths.len()],
+            backlog: Backlog::new(paths),
+            predictor: match strategy {
+                SelectionStrategy::Horizon { depth } => Some(Predictor::new(paths, depth)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Selects the path of a request.
+    pub(super) fn choose(&mut self, now: Instant, kind: KindId) -> (PathId, SelectionReason) {
+        let &KindState { first, count, .. } = &self.kinds[usize::from(kind.0)];
+        if count == 1 {
+            return (PathId(first), SelectionReason::Only);
+        }
+        let chosen = match self.strategy {
+            SelectionStrategy::Leo => self.leo(now, first, count),
+            _ => self.other(now, kind),
+        };
+        chosen.unwrap_or_else(|| {
+            let due = (first..first + count).min_by_key(|at| self.lanes[usize::from(*at)].probe_at());
+            (PathId(due.unwrap_or(first)), SelectionReason::LeastBad)
+        })
+    }
+
+    /// Leo's selection; `None` if all paths were left.
+    fn leo(&mut self, now: Instant, first: u16, count: u16) -> Option<(PathId, SelectionReason)> {
+        let mut best = None;
+        let mut least = f64::INFINITY;
+        for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
+            let path = first + at;
+            let lane = &mut self.lanes[usize::from(path)];
+            if lane.needs_check(now) {
+                let usable = lane.usable(now);
+                if lane.probe_due(now, true) {
+                    lane.probes(now, &self.config);
+                    return Some((PathId(path), SelectionReason::Probe));
+                }
+                if !usable {
+                    continue;
+                }
+            }
+            // A queue cannot lower the cost.
+            if lane.least_cost() >= least {
+                continue;
+            }
+            let cost = lane.cost(self.backlog.of(now, usize::from(path)));
+            if cost < least {
+                (best, least) = (Some((PathId(path), SelectionReason::Best)), cost);
+            }
+        }
+        best
+    }
+
+    /// Selection of the other strategies; `None` if all paths were left.
+    fn other(&mut self, now: Instant, kind: KindId) -> Option<(PathId, SelectionReason)> {
+        let KindState { first, count, turn, migration } = self.kinds[usize::from(kind.0)];
+        let planned = self.predictor.as_mut().map(|predictor| predictor.plan(now, kind));
+        let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
+        let marks = &self.marks[usize::from(first)..usize::from(first + count)];
+        let heals = matches!(self.strategy, SelectionStrategy::ShortestQueue | SelectionStrategy::Horizon { .. });
+        let (mut best, mut least) = (NONE, u64::MAX);
+        for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
+            let lane = &mut lanes[usize::from(at)];
+            let usable = lane.usable(now);
+            if lane.is_left_or_slow() && lane.probe_due(now, heals) {
+                lane.probes(now, &self.config);
+                return Some((PathId(first + at), SelectionReason::Probe));
+            }
+            if !usable {
+                continue;
+            }
+            let accelerators = marks[usize::from(at)].accelerators;
+            let cost = match self.strategy {
+                SelectionStrategy::Leo | SelectionStrategy::LeoAsPrinted => lane.cost_as_printed(),
+                SelectionStrategy::ShortestQueue => lane.cost_of_queue(),
+                SelectionStrategy::GreedyE2e => lane.last_total_ns(),
+                SelectionStrategy::GreedyIntra => lane.last_intra_ns(),
+                SelectionStrategy::RoundRobin => u64::from((at + count - turn) % count),
+                SelectionStrategy::AllCpu => role_cost(accelerators, lane),
+                SelectionStrategy::AllAcc => role_cost(2 - accelerators, lane),
+                SelectionStrategy::Migration if migration.away => role_cost(accelerators, lane),
+                SelectionStrategy::Migration => role_cost(2 - accelerators, lane),
+                SelectionStrategy::Horizon { .. } if planned == Some(PathId(first + at)) => 0,
+                SelectionStrategy::Horizon { .. } => lane.cost_of_queue().max(1),
+            };
+            if cost < least || best == NONE {
+                (best, least) = (at, cost);
+            }
+        }
+        if best == NONE {
+            return None;
+        }
+        self.kinds[usize::from(kind.0)].turn = (best + 1) % count;
+        Some((PathId(first + best), SelectionReason::Best))
+    }
+
+    /// Path of a request type in a class, if it was not left and no path of the class has failed since `sent`. The
+    /// cause of a failure may also have lost messages whose failure is not reported yet.
+    pub(super) fn in_class(&self, kind: KindId, class: u16, sent: Instant) -> Option<PathId> {
+        if sent.0 < self.lossless_from[usize::from(class)] && !mutant::on(Mutant::PlaceFollowsBroken) {
+            return None;
+        }
+        let KindState { first, count, .. } = self.kinds[usize::from(kind.0)];
+        let mut paths = first..first + count;
+        let at = paths.find(|at| self.marks[usize::from(*at)].class == Some(class))?;
+        (!self.lanes[usize::from(at)].is_left()).then_some(PathId(at))
+    }
+
+    /// Class of a path: paths of one class have the same resources and keep order. `None` for a path that does not.
+    pub(super) fn class(&self, path: PathId) -> Option<u16> {
+        self.marks[usize::from(path.0)].class
+    }
+
+    /// Records that a message is sent; returns the queue ahead of it.
+    pub(super) fn sent(&mut self, now: Instant, path: PathId) -> QueueAhead {
+        if let Some(predictor) = &mut self.predictor {
+            predictor.sent(now, self.marks[usize::from(path.0)].kind, path);
+        }
+        let queue_ns = self.backlog.add(now, usize::from(path.0));
+        QueueAhead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns, sent: now }
+    }
+
+    pub(super) fn done(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        ahead: &QueueAhead,
+        intra_ns: Option<u64>,
+        total_ns: u64,
+    ) {
+        self.backlog.remove(usize::from(path.0));
+        self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
+        if self.strategy == SelectionStrategy::Migration {
+            self.kinds[usize::from(self.marks[usize::from(path.0)].kind.0)].migration.done(total_ns);
+        }
+    }
+
+    pub(super) fn failed(&mut self, now: Instant, path: PathId) {
+        self.backlog.remove(usize::from(path.0));
+        if let Some(class) = self.class(path) {
+            self.lossless_from[usize::from(class)] = now.0.saturating_add(1);
+        }
+        self.lanes[usize::from(path.0)].fails(now);
+    }
+
+    pub(super) fn abandoned(&mut self, path: PathId) {
+        self.backlog.remove(usize::from(path.0));
+        self.lanes[usize::from(path.0)].abandoned();
+    }
+
+    pub(super) fn state(&self, path: PathId) -> PathState {
+        self.lanes[usize::from(path.0)].state()
+    }
+
+    pub(super) fn queue_ns(&self, now: Instant, path: PathId) -> u64 {
+        self.backlog.of(now, usize::from(path.0)) as u64
+    }
+
+    pub(super) fn foresee(&mut self, upcoming: &[(u64, KindId)]) {
+        if let Some(predictor) = &mut self.predictor {
+            predictor.foresee(upcoming);
+        }
+    }
+}
+
+impl Migration {
+    fn done(&mut self, total_ns: u64) {
+        if self.profiled < PROFILE {
+            self.profiled += 1;
+            self.sum_ns = self.sum_ns.saturating_add(total_ns);
+        } else {
+            self.away = total_ns > self.sum_ns / u64::from(PROFILE);
+        }
+    }
+}
+
+/// Cost by number of unwanted roles; ties are broken by `T`.
+fn role_cost(unwanted: u8, lane: &PathInternals) -> u64 {
+    (u64::from(unwanted) << 56) | lane.traverse_ns
+}
+
+/// Priority list of a request type (LEO §III-B2).
+fn priority_list(paths: &Paths, kind: &crate::path::RequestKind) -> Vec<u16> {
+    let mut ranked: Vec<u16> = (0..kind.count).collect();
+    ranked.sort_by_key(|at| paths.path(PathId(kind.first.0 + at)).traverse_ns);
+    ranked
+}
+
+/// Number of ends of a path that are on accelerators.
+fn accelerators(path: &Path) -> u8 {
+    [path.role, path.requester_role].into_iter().filter(|role| *role == DeviceRole::Acc).count() as u8
+}
+
+/// First path over the same resources in the same order.
+fn class(paths: &[Path], at: usize) -> Option<u16> {
+    let path = &paths[at];
+    let keeps = |path: &Path| path.fifo || mutant::on(Mutant::PlaceFollowsAnywhere);
+    let same = |other: &Path| {
+        keeps(other) && other.hops.iter().map(|hop| hop.resource).eq(path.hops.iter().map(|hop| hop.resource))
+    };
+    keeps(path).then(|| paths.iter().position(same).map(|first| first as u16))?
+}

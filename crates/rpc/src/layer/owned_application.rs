@@ -1,0 +1,380 @@
+//! Application that this server owns.
+//!
+//! It starts with its first caller and with the controller's latest grant at that time. A later grant, or an element
+//! that does not answer, changes its terms: the map continues under a new epoch or without the element, and every
+//! caller is notified.
+
+mod silent_elements;
+mod standalone;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::server::{EpochInvalidated, EpochInvalidations, ServerHandle};
+use pathcall_endpoint::flow::FlowTiming;
+use pathcall_endpoint::map::RegisterGrant;
+use pathcall_endpoint::map::server::{ElementTerms, Eviction, ServerConfig};
+use pathcall_proto::IDS_END;
+use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant};
+use pathcall_wire::TokenKey;
+use tokio::sync::{Notify, watch};
+
+use super::ApplicationStats;
+use super::sessions::CallerSessions;
+use crate::application::Application;
+use crate::key_numbers::KeyNumbers;
+use silent_elements::SilentElements;
+use standalone::{DelayedHandle, StandaloneEpoch};
+
+/// Maximum number of members of one application.
+pub(super) const MEMBERS_MAX: usize = 4096;
+
+/// Application with its map.
+#[derive(Debug)]
+pub(super) struct OwnedApplication {
+    this: Weak<Self>,
+    pub(super) application: Application,
+    /// Incarnation of this server's endpoint.
+    pub(super) incarnation: u32,
+    /// Lease of locks of a silent caller.
+    pub(super) lease: Duration,
+    /// Local address of map frames.
+    pub(super) local_addr: SocketAddr,
+    /// Key of map frames if they carry tokens and no controller has granted a key.
+    own_key: Option<TokenKey>,
+    /// Epoch until a controller has granted one.
+    standalone_epoch: StandaloneEpoch,
+    phase: Mutex<Phase>,
+    members: AtomicUsize,
+    pub(super) sessions: CallerSessions,
+    next_id: AtomicU32,
+    /// Number of members that could not be registered at the controller. Once the controller is back, they have to use
+    /// the element, too.
+    unregistered_members: AtomicUsize,
+    /// Numbers of keys that are too long for a frame.
+    pub(super) key_numbers: KeyNumbers,
+    /// Number of register rows to request; 0 if they would not be used.
+    pub(super) rows: u32,
+    /// Elements whose registers are not used for a while.
+    silent: Mutex<SilentElements>,
+    /// Maximum memory of keys, bytes.
+    key_memory: usize,
+    /// Notified when a member leaves: there may be room for a worker.
+    pub(super) left: Notify,
+    /// Number of the current terms; members follow it.
+    pub(super) terms: watch::Sender<u64>,
+    /// Notified when the controller has to be asked again.
+    pub(super) ask_anew: Notify,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Link and latest grant. The link is `None` only while the application starts.
+    Waiting(Option<Link>, Option<ApplicationGrant>),
+    Active(ActiveApplication),
+}
+
+/// Application that has had a caller.
+#[derive(Debug, Clone)]
+pub(super) struct ActiveApplication {
+    pub(super) handle: DelayedHandle,
+    pub(super) gaid: u32,
+    pub(super) epoch: u32,
+    /// Id of the server's own endpoint.
+    pub(super) endpoint: u32,
+    /// Key of map frames, if they carry tokens.
+    pub(super) key: Option<TokenKey>,
+    /// Element memory, if granted.
+    pub(super) memory: Option<ElementMemory>,
+    /// Number of these terms.
+    pub(super) terms: u64,
+}
+
+/// Grant of an element's memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ElementMemory {
+    pub(super) element: SocketAddr,
+    grant: MemoryGrant,
+}
+
+impl ElementMemory {
+    /// Usable part of the grant.
+    fn new(grant: &ApplicationGrant) -> Option<Self> {
+        let grant = grant.memory.clone()?;
+        match grant.data_address.parse() {
+            Ok(element) if grant.rows > 0 => Some(Self { element, grant }),
+            Ok(_) => None,
+            Err(_) => {
+                tracing::warn!(address = grant.data_address, "the controller grants an element without an address");
+                None
+            }
+        }
+    }
+
+    fn registers(&self) -> Option<RegisterGrant> {
+        Some(RegisterGrant { rows: self.grant.rows, width: u16::try_from(self.grant.width).ok()? })
+    }
+}
+
+impl OwnedApplication {
+    /// `own_key`: set if map frames carry tokens; used unless the controller grants another key. `rows`: register rows
+    /// to request.
+    pub(super) fn new(
+        application: Application,
+        link: Link,
+        lease: Duration,
+        own_key: Option<TokenKey>,
+        rows: u32,
+        key_memory: usize,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            rows: if application.can_use_element() { rows } else { 0 },
+            application,
+            incarnation: rand::random_range(1..=u32::MAX),
+            lease,
+            local_addr: link.local_addr(),
+            own_key,
+            standalone_epoch: StandaloneEpoch::new(SystemTime::now()),
+            phase: Mutex::new(Phase::Waiting(Some(link), None)),
+            members: AtomicUsize::new(0),
+            sessions: CallerSessions::default(),
+            next_id: AtomicU32::new(rand::random_range(1..IDS_END)),
+            unregistered_members: AtomicUsize::new(0),
+            silent: Mutex::default(),
+            key_numbers: KeyNumbers::default(),
+            key_memory,
+            left: Notify::new(),
+            terms: watch::Sender::new(0),
+            ask_anew: Notify::new(),
+        })
+    }
+
+    /// Applies a grant of the controller; false if callers know the application by other ids, those with which it has
+    /// started.
+    pub(super) fn granted(&self, grant: ApplicationGrant) -> bool {
+        match &mut *self.phase() {
+            Phase::Waiting(_, latest) => *latest = Some(grant),
+            Phase::Active(active) => {
+                if (active.gaid, active.endpoint) != (grant.gaid, grant.endpoint) {
+                    return false;
+                }
+                let memory = self.usable_memory(&grant, active.key);
+                // An epoch in which the element was silent is never used again: the element's state is not known.
+                if active.epoch != grant.epoch && (active.memory.is_some() || memory.is_some()) {
+                    active.epoch = grant.epoch;
+                    self.change(active, memory, "the element failed or its memory was withdrawn");
+                }
+            }
+        }
+        true
+    }
+
+    /// Handles the return of the controller, or the late registration of a member. If there are unregistered members,
+    /// all members continue under another epoch.
+    pub(super) fn on_controller_reached(&self) {
+        if self.unregistered_members.load(Ordering::Relaxed) > 0
+            && let Phase::Active(active) = &mut *self.phase()
+            && active.memory.is_some()
+        {
+            self.change(active, None, "callers joined that the controller does not know");
+            self.ask_anew.notify_one();
+        }
+    }
+
+    /// Counts a member that could not be registered, until the returned value is dropped.
+    pub(super) fn unregistered(self: &Arc<Self>) -> UnregisteredMember {
+        self.unregistered_members.fetch_add(1, Ordering::Relaxed);
+        UnregisteredMember(Arc::clone(self))
+    }
+
+    /// Continues without the element until the controller grants memory under a new epoch. If the element did not
+    /// answer, the new memory must be on another element or another start of it.
+    fn on_epoch_invalidated(&self, invalidation: EpochInvalidated) {
+        if let Phase::Active(active) = &mut *self.phase()
+            && active.terms == invalidation.terms
+            && let Some(memory) = &active.memory
+        {
+            if invalidation.silent {
+                self.silent().note(Instant::now(), memory.grant.boot_id);
+            }
+            let reason = if invalidation.silent { "the element did not answer" } else { "a worker is replaced" };
+            self.change(active, None, reason);
+            self.ask_anew.notify_one();
+        }
+    }
+
+    fn change(&self, active: &mut ActiveApplication, memory: Option<ElementMemory>, reason: &'static str) {
+        let name = self.application.name;
+        match &memory {
+            Some(memory) => tracing::info!(application = name, element = %memory.element, "working with an element"),
+            None => tracing::warn!(application = name, "working in software: {reason}"),
+        }
+        let grant = memory.as_ref().and_then(ElementMemory::registers);
+        active.terms += 1;
+        active.memory = memory;
+        let element = active.memory.as_ref().map(|memory| memory.element);
+        active.handle.renew(ElementTerms { number: active.terms, epoch: active.epoch, grant, reason }, element);
+        self.terms.send_replace(active.terms);
+    }
+
+    /// Whether map frames carry tokens.
+    pub(super) fn authenticates(&self) -> bool {
+        self.own_key.is_some()
+    }
+
+    /// Ids under which callers know the application, for a controller that does not know it.
+    pub(super) fn held(&self) -> Option<HeldGrant> {
+        let ActiveApplication { gaid, epoch, endpoint, key, memory, .. } = self.active()?;
+        let token_key = key.map(|key| key.words().into());
+        Some(HeldGrant { gaid, epoch, endpoint, token_key, in_software: memory.is_none() })
+    }
+
+    /// Boot ids of elements that did not answer and are not used for a while.
+    pub(super) fn silent_starts(&self) -> Vec<u64> {
+        self.silent().starts(Instant::now())
+    }
+
+    /// Time at which the next of them may be used again.
+    pub(super) fn silent_until(&self) -> Option<Instant> {
+        self.silent().until(Instant::now())
+    }
+
+    /// Held briefly, by code that does not panic.
+    fn silent(&self) -> MutexGuard<'_, SilentElements> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The application, if it has had a caller.
+    pub(super) fn active(&self) -> Option<ActiveApplication> {
+        match &*self.phase() {
+            Phase::Active(active) => Some(active.clone()),
+            Phase::Waiting(..) => None,
+        }
+    }
+
+    /// The active application; the first call starts it.
+    pub(super) fn ensure_active(&self) -> ActiveApplication {
+        let mut phase = self.phase();
+        let active = match &mut *phase {
+            Phase::Active(active) => return active.clone(),
+            Phase::Waiting(link, grant) => {
+                let Some(link) = link.take() else {
+                    unreachable!("the link is taken here only, and the phase changes below under the same lock");
+                };
+                self.start(link, grant.as_ref())
+            }
+        };
+        *phase = Phase::Active(active.clone());
+        active
+    }
+
+    /// Id for an endpoint without a controller's id. Ids count up from a random number, so that a controller that
+    /// returns can most likely let all endpoints keep theirs.
+    pub(super) fn own_id(&self) -> u32 {
+        // Ids repeat after 2^31 callers; those callers are long gone.
+        self.next_id.fetch_add(1, Ordering::Relaxed) % (IDS_END - 1) + 1
+    }
+
+    /// Adds a member; false if there are too many.
+    pub(super) fn enter(&self) -> bool {
+        let enter = |members| (members < MEMBERS_MAX).then_some(members + 1);
+        self.members.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_ok()
+    }
+
+    /// Removes a member.
+    pub(super) fn leave(&self) {
+        self.members.fetch_sub(1, Ordering::Relaxed);
+        self.left.notify_waiters();
+    }
+
+    pub(super) fn stats(&self) -> ApplicationStats {
+        let (element, map, carried) = match self.active() {
+            None => Default::default(),
+            Some(ActiveApplication { memory, handle, .. }) => {
+                (memory.is_some(), handle.stats(), handle.carried_stats())
+            }
+        };
+        let members = self.members.load(Ordering::Relaxed);
+        ApplicationStats { name: self.application.name, members, element, map, carried }
+    }
+
+    fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {
+        let key = grant.and_then(key_of).or(self.own_key);
+        let memory = grant.and_then(|grant| self.usable_memory(grant, key));
+        let registers = memory.as_ref().and_then(ElementMemory::registers);
+        if grant.is_some_and(|grant| grant.memory.is_none()) && self.rows > 0 {
+            let application = self.application.name;
+            tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
+        }
+        let standalone = || (rand::random_range(1..IDS_END), self.standalone_epoch.number, self.own_id());
+        let (gaid, epoch, endpoint) = grant.map_or_else(standalone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
+        let opens = (grant.is_none() && self.application.takes_locks).then_some(self.standalone_epoch.ends_at);
+        let config = ServerConfig {
+            gaid,
+            epoch,
+            endpoint,
+            incarnation: self.incarnation,
+            grant: registers,
+            threshold: self.application.threshold,
+            clear: self.application.clear,
+            mapping: self.application.mapping,
+            acked: self.application.acked,
+            locks: self.application.locks,
+            votes: self.application.votes,
+            eviction: Some(Eviction::default()),
+            key_memory: self.key_memory,
+            width: self.application.width(),
+            lease: self.lease,
+            timing: FlowTiming::default(),
+        };
+        let driver = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
+        let handle = DelayedHandle::new(driver, opens);
+        tokio::spawn(watch_element(self.this.clone(), handle.epoch_invalidations()));
+        ActiveApplication { handle, gaid, epoch, endpoint, key, memory, terms: 0 }
+    }
+
+    /// The granted memory, if its element has the key of the application's frames: an element with another key, or
+    /// none, would drop them all.
+    fn usable_memory(&self, grant: &ApplicationGrant, key: Option<TokenKey>) -> Option<ElementMemory> {
+        let memory = ElementMemory::new(grant)?;
+        if key_of(grant) != key {
+            let application = self.application.name;
+            tracing::warn!(application, "the controller grants an element without the key that signs map frames");
+            return None;
+        }
+        Some(memory)
+    }
+
+    /// Held briefly, by code that does not panic.
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Count of a member that could not be registered.
+#[derive(Debug)]
+pub(super) struct UnregisteredMember(Arc<OwnedApplication>);
+
+impl Drop for UnregisteredMember {
+    fn drop(&mut self) {
+        self.0.unregistered_members.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn key_of(grant: &ApplicationGrant) -> Option<TokenKey> {
+    grant.token_key.map(|key| TokenKey::new(key.into()))
+}
+
+/// Continues without the element whenever its state is invalid, as long as the application exists.
+async fn watch_element(owned: Weak<OwnedApplication>, mut invalidations: EpochInvalidations) {
+    let mut known = None;
+    while let Some(invalidation) = invalidations.next(known).await {
+        known = Some(invalidation);
+        let Some(owned) = owned.upgrade() else { return };
+        owned.on_epoch_invalidated(invalidation);
+    }
+}

@@ -1,0 +1,351 @@
+//! Invariant checks of clone: each call has one whole answer, or fails at its deadline; only permitted clones; load
+//! within the hedge budget; bounded queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pathcall_endpoint::clone::{CloneAnswer, Event};
+use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, clone};
+
+use super::payload::PayloadTag;
+use super::plan::{ClonePlan, HEDGE_BUDGETS};
+
+/// Violation of an invariant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloneViolation {
+    /// A call ended twice, or ended without having been made.
+    #[error("call {0} ended twice")]
+    EndedTwice(usize),
+    /// The answer of a call was not sent by a server.
+    #[error("call {call} was answered with {bytes} bytes that no server sent")]
+    MadeUp {
+        /// Index of the call.
+        call: usize,
+        /// Length of the answer in bytes.
+        bytes: usize,
+    },
+    /// A call failed before its deadline, or was answered after it.
+    #[error("call {call} ended after {after:?}, its deadline was {deadline:?}")]
+    Deadline {
+        /// Index of the call.
+        call: usize,
+        /// Time from its start to its end.
+        after: Duration,
+        /// Deadline, from its start.
+        deadline: Duration,
+    },
+    /// A call failed although servers were reachable.
+    #[error("call {0} failed although servers were reachable")]
+    Unanswered(usize),
+    /// A call has not ended.
+    #[error("call {0} has not ended")]
+    Hangs(usize),
+    /// A call that is not idempotent was executed twice.
+    #[error("call {0} is not idempotent but was executed twice")]
+    Twice(usize),
+    /// A request was cloned that must not be.
+    #[error("call {0} was cloned although it must not be")]
+    Cloned(usize),
+    /// A server received a request that no caller sent.
+    #[error("server {0} received a request that no caller sent")]
+    Request(usize),
+    /// A caller exceeded its hedge budget.
+    #[error("caller {caller} sent {extra} extra requests, but its hedge budget allows {budget:.1}")]
+    Budget {
+        /// Index of the caller.
+        caller: usize,
+        /// Number of extra requests.
+        extra: u64,
+        /// Number of extra requests that the budget allows, rounded up.
+        budget: u64,
+    },
+    /// A caller reported a failure although it could have sent the request to another server.
+    #[error("call {0} was answered with a failure although another server could be asked")]
+    GaveUp(usize),
+    /// A caller reported a failure although another server had completed the request.
+    #[error("call {0} was answered with a failure although another server had completed it")]
+    Worse(usize),
+    /// A server queued a clone although its queue was not empty.
+    #[error("server {0} queued a clone although its queue was not empty")]
+    QueuedBusy(usize),
+    /// A server's queue or memory exceeds its limit.
+    #[error("server {server} exceeds its limits: {waiting} queued requests, {memory} bytes")]
+    Bounds {
+        /// Index of the server.
+        server: usize,
+        /// Number of queued requests.
+        waiting: usize,
+        /// Memory of requests, in bytes.
+        memory: usize,
+    },
+    /// The element's load table and its shadow copy differ.
+    #[error("the element's loads {loads:?} differ from their shadow copy {shadows:?}")]
+    Shadow {
+        /// Loads by SID.
+        loads: Vec<u16>,
+        /// Shadow copy of the loads.
+        shadows: Vec<u16>,
+    },
+    /// Callers received slower answers although no fault was injected.
+    #[error("callers received {0} slower answers although no fault was injected")]
+    Redundant(u64),
+    /// The element dropped a request of the current group version.
+    #[error("the element dropped request {0} because of its group version")]
+    Dropped(u32),
+    /// The element forwarded a cancellation of an old group version.
+    #[error("the element forwarded the cancellation of request {0} with an old group version")]
+    StaleCancel(u32),
+    /// The element cloned a request although it knew that a server was busy.
+    #[error("the element cloned request {0} to a server that it knew to be busy")]
+    ClonedBusy(u32),
+    /// The element sent a request to another server than the addressed one.
+    #[error("the element sent request {0} to another server than it was addressed to")]
+    Steered(u32),
+    /// The element chose the longer of two queues.
+    #[error("the element sent request {0} to the longer of two queues")]
+    Longer(u32),
+    /// A caller bypasses an element that responds.
+    #[error("caller {0} bypasses an element that responds")]
+    Past(usize),
+    /// A host keeps state of calls that have ended.
+    #[error("{0} keeps state of calls that have ended")]
+    Left(String),
+    /// The run does not end.
+    #[error("the run did not end within {0} events")]
+    Endless(u64),
+    /// The code under test panicked.
+    #[error("{0}")]
+    Panic(String),
+}
+
+/// Record of a call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CallRecord {
+    pub(super) made: Option<Instant>,
+    pub(super) ended: bool,
+    /// Executions, by endpoint and incarnation of their servers; the first has number 1.
+    executions: Vec<(u32, u32)>,
+    /// Executions that failed.
+    failed: BTreeSet<u32>,
+    /// Time of the first successful execution.
+    done: Option<Instant>,
+    /// Number of the last attempt that was sent.
+    attempt: u8,
+}
+
+/// Requests that one caller sent under one hedge budget.
+#[derive(Debug, Clone, Default)]
+struct SentRequests {
+    calls: u64,
+    requests: u64,
+    /// Arrivals at the element, by call number and attempt. Repeats by the network do not count against the caller.
+    came: BTreeMap<(u32, u8), u32>,
+    /// Requests that arrived once and were cloned.
+    cloned: BTreeSet<(u32, u8)>,
+}
+
+/// Checker of a run.
+#[derive(Debug)]
+pub(super) struct CloneChecker<'a> {
+    plan: &'a ClonePlan,
+    /// Total time of all pauses of machines.
+    total_pause: Duration,
+    pub(super) calls: Vec<CallRecord>,
+    /// By caller and hedge budget.
+    sent: Vec<[SentRequests; HEDGE_BUDGETS]>,
+}
+
+/// Time within which a call must be answered after the end of the faults.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_000);
+
+impl<'a> CloneChecker<'a> {
+    pub(super) fn new(plan: &'a ClonePlan, total_pause: Duration) -> Self {
+        Self {
+            plan,
+            total_pause,
+            calls: vec![CallRecord::default(); plan.calls.len()],
+            sent: vec![Default::default(); plan.callers.len()],
+        }
+    }
+
+    pub(super) fn made(&mut self, now: Instant, call: usize) {
+        self.calls[call].made = Some(now);
+        self.sent(call).calls += 1;
+    }
+
+    /// Records a frame that a caller sends.
+    pub(super) fn record_sent_frame(
+        &mut self,
+        now: Instant,
+        call: usize,
+        frame: &CloneFrame<&[u8]>,
+    ) -> Result<(), CloneViolation> {
+        if frame.kind() == FrameKind::CloneRequest && frame.head().part() == 0 {
+            self.sent(call).requests += 1;
+            self.calls[call].attempt = frame.head().attempt();
+        }
+        self.within_budget(now, call)
+    }
+
+    /// Records the arrival of a request at the element.
+    pub(super) fn record_at_element(&mut self, call: usize, frame: &CloneFrame<&[u8]>) {
+        if frame.kind() == FrameKind::CloneRequest && frame.head().part() == 0 {
+            let name = (frame.base().seq(), frame.head().attempt());
+            let sent = self.sent(call);
+            let came = sent.came.entry(name).or_default();
+            *came += 1;
+            if *came > 1 {
+                // The answer may be that of the repeated copy, which was not cloned.
+                sent.cloned.remove(&name);
+            }
+        }
+    }
+
+    /// Records a clone.
+    pub(super) fn cloned(
+        &mut self,
+        now: Instant,
+        call: usize,
+        frame: &CloneFrame<&[u8]>,
+    ) -> Result<(), CloneViolation> {
+        let (name, sent) = ((frame.base().seq(), frame.head().attempt()), self.sent(call));
+        if sent.came.get(&name) == Some(&1) {
+            sent.cloned.insert(name);
+        }
+        self.within_budget(now, call)
+    }
+
+    /// Requests under the hedge budget of a call.
+    fn sent(&mut self, call: usize) -> &mut SentRequests {
+        let plan = &self.plan.calls[call];
+        &mut self.sent[plan.caller][usize::from(plan.options.budget)]
+    }
+
+    /// Checks that a caller has not exceeded the hedge budget of a call.
+    fn within_budget(&self, now: Instant, call: usize) -> Result<(), CloneViolation> {
+        let (caller, hedge_budget) = (self.plan.calls[call].caller, usize::from(self.plan.calls[call].options.budget));
+        let (sent, budget) = (&self.sent[caller][hedge_budget], self.plan.callers[caller].budgets[hedge_budget]);
+        let extra = (sent.requests + sent.cloned.len() as u64).saturating_sub(sent.calls);
+        let time = now.since(Instant(0)).as_secs_f64();
+        let allowed = budget.share * sent.calls as f64 + budget.burst.max(1.0) + budget.per_second * time;
+        if extra as f64 > allowed + 1e-6 {
+            return Err(CloneViolation::Budget { caller, extra, budget: allowed.ceil() as u64 });
+        }
+        Ok(())
+    }
+
+    /// Checks a request that arrives at a server.
+    pub(super) fn check_arrival(&self, call: Option<usize>, frame: &CloneFrame<&[u8]>) -> Result<(), CloneViolation> {
+        let (Some(call), FrameKind::CloneRequest) = (call, frame.kind()) else { return Ok(()) };
+        let (options, head) = (self.plan.calls[call].options, frame.head());
+        let asked = head.flags() & CloneFlags::CLONE != 0;
+        if head.clo() != 0 && !(asked && options.clone && options.idempotent) {
+            return Err(CloneViolation::Cloned(call));
+        }
+        Ok(())
+    }
+
+    /// Records the start of an execution; returns the tag with its number.
+    pub(super) fn begins(
+        &mut self,
+        server: usize,
+        by: (u32, u32),
+        request: &[u8],
+    ) -> Result<PayloadTag, CloneViolation> {
+        let tag = PayloadTag::of(request).filter(|tag| tag.execution == 0).ok_or(CloneViolation::Request(server))?;
+        let call = tag.call as usize;
+        let known = self.calls.get_mut(call).ok_or(CloneViolation::Request(server))?;
+        // A restarted process cannot know the requests of its predecessor.
+        let again = known.executions.iter().any(|before| before.0 != by.0 || before.1 == by.1);
+        known.executions.push(by);
+        if !self.plan.calls[call].options.idempotent && again {
+            return Err(CloneViolation::Twice(call));
+        }
+        Ok(PayloadTag { call: tag.call, execution: known.executions.len() as u32 })
+    }
+
+    /// Records the end of an execution.
+    pub(super) fn done(&mut self, now: Instant, tag: PayloadTag, fails: bool) {
+        let known = &mut self.calls[tag.call as usize];
+        if fails {
+            known.failed.insert(tag.execution);
+        } else {
+            known.done.get_or_insert(now);
+        }
+    }
+
+    /// Checks that a call may end with a server's failure: no other server can be asked, and none has completed it.
+    fn failure(&self, now: Instant, call: usize) -> Result<(), CloneViolation> {
+        let (known, plan) = (&self.calls[call], &self.plan.calls[call]);
+        let others = plan.options.hedge.is_some_and(|hedge| known.attempt + 1 < hedge.max_attempts);
+        if others && plan.options.idempotent && self.is_generous(plan.caller) {
+            return Err(CloneViolation::GaveUp(call));
+        }
+        let arrives = known.done.map(|done| done + self.plan.delay.1 * 3);
+        match arrives.is_some_and(|at| at < now) && self.plan.is_calm() {
+            true => Err(CloneViolation::Worse(call)),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks the end of a call.
+    pub(super) fn ends(&mut self, now: Instant, call: usize, event: &Event) -> Result<(), CloneViolation> {
+        let deadline = self.plan.calls[call].options.deadline;
+        let known = &mut self.calls[call];
+        let after = now.since(known.made.unwrap_or(now));
+        if std::mem::replace(&mut known.ended, true) {
+            return Err(CloneViolation::EndedTwice(call));
+        }
+        match event {
+            Event::Answered(_, CloneAnswer { reply, server, .. }) => {
+                let tag = PayloadTag::of(reply).filter(|tag| tag.call as usize == call && tag.execution > 0);
+                let by = tag.and_then(|tag| known.executions.get(tag.execution as usize - 1));
+                if by.map(|by| by.0) != Some(*server) {
+                    return Err(CloneViolation::MadeUp { call, bytes: reply.len() });
+                }
+                if after > deadline + self.total_pause {
+                    return Err(CloneViolation::Deadline { call, after, deadline });
+                }
+                if tag.is_some_and(|tag| known.failed.contains(&tag.execution)) {
+                    return self.failure(now, call);
+                }
+            }
+            Event::Failed(..) => {
+                if after < deadline || after > deadline + self.total_pause {
+                    return Err(CloneViolation::Deadline { call, after, deadline });
+                }
+                if self.must_be_answered(call) {
+                    return Err(CloneViolation::Unanswered(call));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the caller's hedge budgets are large. A caller with a small budget may fail after a loss.
+    pub(super) fn is_generous(&self, caller: usize) -> bool {
+        self.plan.callers[caller].budgets.iter().all(|budget| budget.burst >= 10.0)
+    }
+
+    /// Whether servers were reachable long enough before the deadline for an answer.
+    fn must_be_answered(&self, call: usize) -> bool {
+        let plan = &self.plan.calls[call];
+        let made = self.calls[call].made.unwrap_or_default();
+        let generous = self.is_generous(plan.caller);
+        let calm_for = (made + plan.options.deadline).since(self.plan.faults_until.max(made));
+        (plan.options.idempotent || self.plan.is_calm()) && generous && calm_for >= ANSWER_TIMEOUT
+    }
+
+    /// Checks at the end of the run.
+    pub(super) fn check_end(&self) -> Result<(), CloneViolation> {
+        match self.calls.iter().position(|known| known.made.is_some() && !known.ended) {
+            Some(call) => Err(CloneViolation::Hangs(call)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a frame is a droppable clone with one part.
+pub(super) fn is_clone(frame: &CloneFrame<&[u8]>) -> bool {
+    frame.kind() == FrameKind::CloneRequest && frame.head().clo() == clone::CLONE
+}
