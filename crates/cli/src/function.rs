@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pathcall_function::handler::{self, CompilerMessage, GuestBuildError, HandlerStartError, SandboxKind};
-use pathcall_function::ir::Program;
-use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{SplitFunction, SplitTarget};
-use pathcall_function::{Diagnostic, DiagnosticReport, Sources, compile};
+use pathcall_netfn::handler::{self, CompilerMessage, GuestBuildError, HandlerStartError, SandboxKind};
+use pathcall_p4::ir::Program;
+use pathcall_p4::split::balance::Sizes;
+use pathcall_p4::split::{SplitFunction, SplitTarget};
+use pathcall_p4::{Diagnostic, DiagnosticReport, Sources, compile};
 
 use crate::failure::Failure;
 use pathcall_console::print;
@@ -156,8 +156,8 @@ impl ParsedFunction {
             phv_bits: reading.phv.map(|bytes| bytes.saturating_mul(8)),
         };
         let split = match program.handler {
-            None => pathcall_function::split::fits(&program, &target).map(|()| None),
-            Some(_) => pathcall_function::split::split(&program, &target).map(Some),
+            None => pathcall_p4::split::fits(&program, &target).map(|()| None),
+            Some(_) => pathcall_p4::split::split(&program, &target).map(Some),
         };
         let split = match split {
             Ok(split) => split,
@@ -203,12 +203,12 @@ impl ParsedFunction {
     }
 
     /// File, line and column of a span, for the C compiler.
-    fn place(&self, at: pathcall_function::ir::Span) -> Option<(String, usize, usize)> {
+    fn place(&self, at: pathcall_p4::ir::Span) -> Option<(String, usize, usize)> {
         place(&self.sources, at)
     }
 }
 
-fn place(sources: &Sources, at: pathcall_function::ir::Span) -> Option<(String, usize, usize)> {
+fn place(sources: &Sources, at: pathcall_p4::ir::Span) -> Option<(String, usize, usize)> {
     let (line, column) = sources.position(at);
     Some((sources.name(at.file).to_owned(), line, column)).filter(|(name, _, _)| !name.is_empty())
 }

@@ -8,7 +8,7 @@
 //!             ├─ check ─▶ pathcall_build
 //!             ├─ status ─▶ a running controller
 //!             ├─ program ─▶ pathcall_program, and a running controller
-//!             ├─ function ─▶ pathcall_function, pathcall_live
+//!             ├─ function ─▶ pathcall_p4, pathcall_netfn, pathcall_live
 //!             ├─ place ─▶ pathcall_place
 //!             └─ NAME ─▶ a separate program, pathcall-NAME: demo, sim, testbed
 //! ```

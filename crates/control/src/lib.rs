@@ -27,6 +27,8 @@ mod serve;
 mod service;
 pub mod state;
 pub mod store;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

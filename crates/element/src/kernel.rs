@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use pathcall_endpoint::driver::link::Link;
+use pathcall_driver::link::Link;
 use pathcall_program::{
     AdmittedApplication, AdmittedPool, ApplicationCounters, Counters, Endpoint, PoolCounters, Size,
 };

@@ -27,6 +27,8 @@ mod polling;
 mod register;
 mod routes;
 mod switch;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

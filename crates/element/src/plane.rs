@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Instant;
 
-use pathcall_endpoint::driver::link::{Link, LinkStats, PollMode, SharingRole};
+use pathcall_driver::link::{Link, LinkStats, PollMode, SharingRole};
 use pathcall_proto::v1::CountersReply;
 use pathcall_wire::clone::switch_id;
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
 use std::time::{self, Duration};
 
-use pathcall_endpoint::driver::link::LinkOutbox;
+use pathcall_driver::link::LinkOutbox;
 use pathcall_program::{
     AdmissionError, AdmittedApplication, AdmittedPool, Endpoint, FrameAction, FrameDropReason, FrameVerdict,
     PoolCounters, Size, SwitchProgram,

@@ -8,7 +8,8 @@
 //! fixtures:    small functions built by hand, with handlers in Rust
 //! ```
 //!
-//! Used by the tests of `pathcall-function` and `pathcall-xdp`; depends only on the public API of `pathcall-function`.
+//! Used by the tests of this crate, `pathcall-xdp` and `pathcall-conformance`; depends only on the public API of `pathcall-p4` and
+//! `pathcall-netfn`.
 
 #![warn(missing_docs)]
 

@@ -1,7 +1,7 @@
 //! Fuzz target of network functions: compiling text returns a program or diagnostics that can be rendered, without
 //! panic. Text after `b` becomes the body of a complete function, with names and types to use.
 
-use pathcall_function::{Sources, compile};
+use pathcall_p4::{Sources, compile};
 
 const FRAME: [&str; 2] = [
     "#include <inet.p4>

@@ -3,11 +3,11 @@
 
 use std::cell::RefCell;
 
-use pathcall_function::handler::{CHandler, Config, cache_dir};
-use pathcall_function::place::ServerId;
-use pathcall_function::serve::{FrameAnswer, HandlerServer};
-use pathcall_function::source::Sources;
-use pathcall_function::split::{SplitTarget, split};
+use pathcall_netfn::handler::{CHandler, Config, cache_dir};
+use pathcall_netfn::place::ServerId;
+use pathcall_netfn::serve::{FrameAnswer, HandlerServer};
+use pathcall_p4::source::Sources;
+use pathcall_p4::split::{SplitTarget, split};
 
 const SNAT: &str = include_str!("../../../functions/snat.p4c");
 /// Length of the Ethernet header and the fixed part of the function's header.
@@ -20,7 +20,7 @@ struct ServedHandler {
 
 fn start_handler() -> Option<ServedHandler> {
     let mut sources = Sources::new(Vec::new());
-    let program = pathcall_function::compile(&mut sources, ("snat.p4c", SNAT)).expect("program compiles");
+    let program = pathcall_p4::compile(&mut sources, ("snat.p4c", SNAT)).expect("program compiles");
     let split = split(&program, &SplitTarget::default()).expect("function can be split");
     let handler = match CHandler::start(&program, &|_| None, &Config::default(), &cache_dir(), 0) {
         Ok(handler) => handler,

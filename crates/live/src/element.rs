@@ -21,11 +21,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pathcall_auth::Security;
-use pathcall_function::exec::Execution;
-use pathcall_function::ir::{Program, TableEntry, TableId};
-use pathcall_function::live::{self, Controller};
-use pathcall_function::scale::Topology;
-use pathcall_function::split::SplitFunction;
+use pathcall_netfn::live::{self, Controller};
+use pathcall_netfn::scale::Topology;
+use pathcall_p4::exec::Execution;
+use pathcall_p4::ir::{Program, TableEntry, TableId};
+use pathcall_p4::split::SplitFunction;
 use pathcall_proto::v1::function_server::FunctionServer;
 use pathcall_wire::function::{ETHERNET, RESPONSE};
 use pathcall_xdp::AttachMode;

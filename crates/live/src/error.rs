@@ -38,10 +38,10 @@ pub enum Error {
     Kernel(#[from] pathcall_xdp::function::Error),
     /// The element refused an entry that the servers need.
     #[error("the element refused an entry: {0}")]
-    Table(#[from] pathcall_function::exec::TableError),
+    Table(#[from] pathcall_p4::exec::TableError),
     /// The handler cannot be started.
     #[error("{0}")]
-    Handler(#[from] pathcall_function::handler::HandlerStartError),
+    Handler(#[from] pathcall_netfn::handler::HandlerStartError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Bind {

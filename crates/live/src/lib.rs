@@ -9,7 +9,7 @@
 //!             └──────────────────────────────────┘              └────────────────────────────────┘
 //! ```
 //!
-//! The state machines are in [`pathcall_function::live`]; this crate has threads, sockets and message encoding.
+//! The state machines are in [`pathcall_netfn::live`]; this crate has threads, sockets and message encoding.
 //! `element` loads the function, attaches it, and runs its controller on a thread; `service` is the gRPC service of
 //! that thread. [`server`] is one server; `packet_socket` receives and sends its frames in batches. `messages` encodes
 //! the control messages.
@@ -33,7 +33,7 @@ mod waker;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use pathcall_function::ir::Program;
+use pathcall_p4::ir::Program;
 
 pub use error::Error;
 

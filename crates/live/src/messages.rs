@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
-use pathcall_function::live::{ServerCommand, ServerMessage};
-use pathcall_function::place::EntryValues;
-use pathcall_function::scale::Version;
+use pathcall_netfn::live::{ServerCommand, ServerMessage};
+use pathcall_netfn::place::EntryValues;
+use pathcall_netfn::scale::Version;
+use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
 use pathcall_proto::v1::{
     BlockName, DrainTask, FunctionEntry, FunctionMatch, GiveTask, GroupBefore, GroupTask, LeaseTask, LeasedWord,
     LoadWord, RangesTask, ReturnTask, ServerTask, ServerWord, ValueRange, server_task, server_word,
@@ -154,7 +154,7 @@ fn decode_entry(program: &Program, entry: &FunctionEntry) -> Result<TableEntry, 
     let keys = keys.collect::<Result<Vec<_>, MessageError>>()?;
     let args = entry.args.iter().map(|bytes| decode_number(bytes)).collect::<Result<Vec<_>, _>>()?;
     let action = ActionId(entry.action);
-    let fits = |table: &pathcall_function::ir::Table| {
+    let fits = |table: &pathcall_p4::ir::Table| {
         let widths: Vec<u16> = table.keys.iter().map(|key| key.expr.ty.width()).collect();
         let key_fits = |(key, width): (&Match, u16)| key.prefix_bits <= width && within(key.value, width);
         let params = program.actions.get(action.0 as usize).map(|action| action.params.len());
@@ -170,7 +170,7 @@ fn decode_entry(program: &Program, entry: &FunctionEntry) -> Result<TableEntry, 
     Ok(TableEntry { keys, action, args })
 }
 
-fn mirrored_table(program: &Program, table: u32) -> Result<&pathcall_function::ir::Table, MessageError> {
+fn mirrored_table(program: &Program, table: u32) -> Result<&pathcall_p4::ir::Table, MessageError> {
     program.tables.get(table as usize).filter(|table| table.mirrored).ok_or(MessageError("a table"))
 }
 
@@ -212,7 +212,7 @@ fn decode_number(bytes: &[u8]) -> Result<u128, MessageError> {
 
 #[cfg(test)]
 mod tests {
-    use pathcall_function::{Input, Sources, compile};
+    use pathcall_p4::{Input, Sources, compile};
 
     use super::*;
 

@@ -16,11 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pathcall_auth::{ConnectTarget, ExpectedPeer, PartyRole, Security};
-use pathcall_function::handler::{self, CHandler, HandlerStartError};
-use pathcall_function::ir::{Program, Span};
-use pathcall_function::live::{GroupServer, ServerCommand};
-use pathcall_function::serve::{FrameAnswer, HandlerServer, Stats};
-use pathcall_function::split::SplitFunction;
+use pathcall_netfn::handler::{self, CHandler, HandlerStartError};
+use pathcall_netfn::live::{GroupServer, ServerCommand};
+use pathcall_netfn::serve::{FrameAnswer, HandlerServer, Stats};
+use pathcall_p4::ir::{Program, Span};
+use pathcall_p4::split::SplitFunction;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::{ServerHello, ServerTask, ServerWord, server_word};
 use pathcall_wire::function::REQUEST;

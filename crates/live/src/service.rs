@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use pathcall_auth::caller;
-use pathcall_function::ir::Program;
-use pathcall_function::live::ServerMessage;
-use pathcall_function::place::ServerId;
+use pathcall_netfn::live::ServerMessage;
+use pathcall_netfn::place::ServerId;
+use pathcall_p4::ir::Program;
 use pathcall_proto::v1::function_server::Function;
 use pathcall_proto::v1::{
     ChangeGroupReply, ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest, ServerHello, ServerTask,

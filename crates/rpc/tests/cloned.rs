@@ -4,9 +4,9 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use pathcall_control::StoreLocation;
+use pathcall_driver::clone::{CloneCallerHandle, PoolAddresses};
+use pathcall_driver::link::Link;
 use pathcall_endpoint::clone::{CloneCall, CloneCallerConfig, CloneOptions};
-use pathcall_endpoint::driver::clone::{CloneCallerHandle, PoolAddresses};
-use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::manifest::{Cloned, Manifest};
 use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;

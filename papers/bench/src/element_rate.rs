@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use pathcall_element::Config;
-use pathcall_endpoint::driver::link::{Link, PollMode};
+use pathcall_driver::link::{Link, PollMode};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
 use tokio::runtime::Runtime;

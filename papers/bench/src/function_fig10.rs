@@ -2,7 +2,7 @@
 //! and queues of servers as for [`table1`](crate::function_table1).
 
 use anyhow::Result;
-use pathcall_function::place::PlacementStrategy;
+use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::PacketCosts;
 
 use crate::function::placed;

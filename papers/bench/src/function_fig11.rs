@@ -27,7 +27,7 @@ mod measured {
     use std::cell::RefCell;
 
     use anyhow::Result;
-    use pathcall_function::place::PlacementStrategy;
+    use pathcall_netfn::place::PlacementStrategy;
     use pathcall_models::function::MatchKind;
 
     use crate::function::frames::{MIXES, Mix};

@@ -11,9 +11,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use pathcall_function::exec::Output;
-use pathcall_function::place::{self, PlacementStrategy};
-use pathcall_function::run::{Config, System};
+use pathcall_p4::exec::Output;
+use pathcall_netfn::place::{self, PlacementStrategy};
+use pathcall_netfn::run::{Config, System};
 
 use crate::function::frames::{Flow, has_correct_checksums, udp};
 use crate::function::parts::{CompiledFunction, PORT_IN};
@@ -64,7 +64,7 @@ impl Departures {
 fn run(bench: &mut Bench) -> Result<()> {
     let rate = bench.size(RATE, RATE_QUICK);
     let function = CompiledFunction::read("snat", 1024)?;
-    let element = pathcall_function::interp::Interpreter::new(&function.split.element)?;
+    let element = pathcall_p4::interp::Interpreter::new(&function.split.element)?;
     let handlers = vec![function.handler()?, function.handler()?];
     let place = place::Config { strategy: PlacementStrategy::None, ..place::Config::default() };
     let config = Config { place, ..Config::default() };

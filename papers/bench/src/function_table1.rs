@@ -2,7 +2,7 @@
 //! queues of servers with the paper's latency if all packets go there.
 
 use anyhow::Result;
-use pathcall_function::place::PlacementStrategy;
+use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts};
 
 use crate::function::placed;

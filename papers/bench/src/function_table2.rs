@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use pathcall_function::ir::Match;
-use pathcall_function::mirror::lpm::Lpm;
+use pathcall_p4::ir::Match;
+use pathcall_netfn::mirror::lpm::Lpm;
 use pathcall_sandbox::{Guest, GuestSource, Host, LIMIT, SandboxKind, build};
 use prefix_trie::PrefixMap;
 
@@ -188,7 +188,7 @@ fn timed(chosen: &[(Prefix, u32)], mut change: impl FnMut(Prefix, u32, bool) -> 
 
 /// Rows of handler calls: a nearly empty call, and a call with one host call; each sandbox compared with a bare call.
 fn call_rows(bench: &mut Bench) -> Result<()> {
-    let cache = pathcall_function::handler::cache_dir();
+    let cache = pathcall_netfn::handler::cache_dir();
     let open =
         |kind| -> Result<Guest> { Ok(Guest::open(&build(kind, GuestSource { text: GUEST }, &cache)?, 64, LIMIT)?) };
     for (entry, what) in [(0, "a call"), (1, "a call that asks its host")] {

@@ -2,7 +2,7 @@
 //! placement, and queues of servers with the latency of the paper's software if all packets go there.
 
 use anyhow::Result;
-use pathcall_function::place::PlacementStrategy;
+use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts};
 
 use crate::function::placed;

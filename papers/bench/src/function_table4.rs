@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use pathcall_function::emit::{p4, xdp};
-use pathcall_function::ir::Program;
+use pathcall_p4::emit::{p4, xdp};
+use pathcall_p4::ir::Program;
 
 use crate::function::parts::CompiledFunction;
 use crate::harness::{Bench, Better, Figure, Metric};

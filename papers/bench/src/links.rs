@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use pathcall_element::Config;
-use pathcall_endpoint::driver::link::{Link, PollMode, SharingRole};
+use pathcall_driver::link::{Link, PollMode, SharingRole};
 use pathcall_shm::{Consumer, Producer, RingMap, RingSide, ring_pair};
 use tokio::runtime::Runtime;
 

@@ -1,6 +1,6 @@
 //! Comparison of the placement model with the paper's figures.
 
-use pathcall_function::place::PlacementStrategy;
+use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts, PlacementRun, run as place};
 
 /// Targets from CLIP §VII-B: hits within 5 % of the optimal choice, and far fewer reports than a heap needs.

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pathcall_function::emit::{p4, xdp};
-use pathcall_function::handler::CInterface;
-use pathcall_function::source::Lines;
-use pathcall_function::split::SplitFunction;
-use pathcall_function::split::layout::HeaderField;
+use pathcall_netfn::handler::CInterface;
+use pathcall_p4::emit::{p4, xdp};
+use pathcall_p4::source::Lines;
+use pathcall_p4::split::SplitFunction;
+use pathcall_p4::split::layout::HeaderField;
 use serde_json::{Value, json};
 
 use super::{ParsedFunction, Source};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, Args};
-use pathcall_function::place::PlacementStrategy;
 use pathcall_live::LISTEN_DEFAULT;
+use pathcall_netfn::place::PlacementStrategy;
 
 use super::SourceOptions;
 
@@ -49,10 +49,11 @@ mod with_xdp {
     use std::path::PathBuf;
 
     use pathcall_auth::Security;
-    use pathcall_function::scale::Topology;
-    use pathcall_function::{ir, live, place};
     use pathcall_live::digest;
     use pathcall_live::element::{self, Handle, Setup};
+    use pathcall_netfn::scale::Topology;
+    use pathcall_netfn::{live, place};
+    use pathcall_p4::ir;
 
     use super::ElementFunctionArgs;
     use crate::failure::Failure;

@@ -10,7 +10,7 @@
 
 use std::net::Ipv4Addr;
 
-use pathcall_function::ir::{ActionId, Match, MatchKind, Program, TableEntry, TableId};
+use pathcall_p4::ir::{ActionId, Match, MatchKind, Program, TableEntry, TableId};
 
 /// Table entry with its line number, from 1.
 pub(super) struct GivenEntry {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use pathcall_function::emit::xdp::unsupported;
-use pathcall_function::ir::Program;
-use pathcall_function::split::report::StatementPlace;
+use pathcall_p4::emit::xdp::unsupported;
+use pathcall_p4::ir::Program;
+use pathcall_p4::split::report::StatementPlace;
 
 use super::ParsedFunction;
 use crate::failure::Failure;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use pathcall_function::exec::Execution;
-use pathcall_function::handler::{self, CHandler, SandboxKind};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::place::{self, PlacementStrategy};
-use pathcall_function::run::{Config, System};
-use pathcall_function::split::SplitFunction;
+use pathcall_netfn::handler::{self, CHandler, SandboxKind};
+use pathcall_netfn::place::{self, PlacementStrategy};
+use pathcall_netfn::run::{Config, System};
+use pathcall_p4::exec::Execution;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::split::SplitFunction;
 
 use super::entries::{self, GivenEntry};
 use super::{ParsedFunction, Source};

@@ -1,8 +1,8 @@
 //! Command `pathcall function serve`: runs one server of a function until it is stopped.
 
 use clap::Args;
-use pathcall_function::handler;
 use pathcall_live::server::{self, ServeReport, Setup};
+use pathcall_netfn::handler;
 
 use super::group::ControllerAddress;
 use super::{ParsedFunction, Source, place};

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use pathcall_function::handler::SandboxKind;
+use pathcall_netfn::handler::SandboxKind;
 use pcap_file::pcap::{PcapReader, PcapWriter, RawPcapPacket};
 
 /// True if handlers can be compiled and sandboxed here; prints a note if not.

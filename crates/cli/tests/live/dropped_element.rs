@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use pathcall_auth::{ConnectTarget as Called, ExpectedPeer, PartyRole};
-use pathcall_function::scale::Topology;
-use pathcall_function::split::{SplitTarget, split};
-use pathcall_function::{Sources, compile, live};
 use pathcall_live::element::{self, Setup};
+use pathcall_netfn::live;
+use pathcall_netfn::scale::Topology;
+use pathcall_p4::split::{SplitTarget, split};
+use pathcall_p4::{Sources, compile};
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::{ServerHello, ServerWord, server_word};
 use tokio::sync::mpsc;

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use pathcall_function::exec::{Execution, Output};
-use pathcall_function::handler::{self, CHandler, SandboxKind};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::CounterId;
-use pathcall_function::place::{self, PlacementStrategy};
-use pathcall_function::run::{Config, System};
-use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{ElementEvent, SplitTarget, split};
-use pathcall_function::{DiagnosticReport, Sources, compile};
+use pathcall_netfn::handler::{self, CHandler, SandboxKind};
+use pathcall_netfn::place::{self, PlacementStrategy};
+use pathcall_netfn::run::{Config, System};
+use pathcall_p4::exec::{Execution, Output};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::CounterId;
+use pathcall_p4::split::balance::Sizes;
+use pathcall_p4::split::{ElementEvent, SplitTarget, split};
+use pathcall_p4::{DiagnosticReport, Sources, compile};
 
 use super::segments::Segment;
 

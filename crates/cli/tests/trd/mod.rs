@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use classes::Class;
 use function::Kind;
-use pathcall_function::Sources;
+use pathcall_p4::Sources;
 use segments::{Segment, segments};
 use tshark::Verdict;
 

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_function::exec::{Execution, TableError};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
+use pathcall_p4::exec::{Execution, TableError};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
 use pathcall_program::AdmissionTables;
 use pathcall_wire::clone::{groups, pair};
 

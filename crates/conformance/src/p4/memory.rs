@@ -1,8 +1,8 @@
 //! Registers and counters through the control interface: reset for a new owner, and read.
 
-use pathcall_function::exec::Execution;
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{CounterId, Program, RegisterId};
+use pathcall_p4::exec::Execution;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{CounterId, Program, RegisterId};
 use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
 use pathcall_program::{AdmittedApplication, ApplicationCounters, CloneSize, Counters, PoolCounters};

@@ -18,8 +18,8 @@ mod processor;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
-use pathcall_function::exec::{Execution as _, Output};
-use pathcall_function::interp::Interpreter;
+use pathcall_p4::exec::{Execution as _, Output};
+use pathcall_p4::interp::Interpreter;
 use pathcall_program::{
     AdmissionError, AdmittedApplication, AdmittedPool, CloneSize, Endpoint, FrameDropReason, Size, SwitchProgram,
 };
@@ -76,10 +76,10 @@ pub enum PipelineError {
     Unnamed(#[from] NameError),
     /// Error of the interpreter's compiler.
     #[error(transparent)]
-    Compile(#[from] pathcall_function::interp::CompileError),
+    Compile(#[from] pathcall_p4::interp::CompileError),
     /// Refused entry.
     #[error(transparent)]
-    Entry(#[from] pathcall_function::exec::TableError),
+    Entry(#[from] pathcall_p4::exec::TableError),
 }
 
 impl Pipeline {
@@ -89,7 +89,7 @@ impl Pipeline {
     /// # Errors
     /// If the program does not fit.
     pub fn new(
-        program: &pathcall_function::ir::Program,
+        program: &pathcall_p4::ir::Program,
         size: Size,
         clones: CloneSize,
         inlined: bool,
@@ -113,7 +113,7 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    fn sync(&mut self) -> Result<(), pathcall_function::exec::TableError> {
+    fn sync(&mut self) -> Result<(), pathcall_p4::exec::TableError> {
         self.tables.sync(&mut self.machine, self.installed.tables(), &self.applications, &self.pools)
     }
 

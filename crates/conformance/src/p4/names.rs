@@ -1,8 +1,8 @@
 //! Lookup of the program's tables, registers and counters by name.
 
-use pathcall_function::exec::Execution;
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, CounterId, Program, RegisterId, TableId};
+use pathcall_p4::exec::Execution;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, CounterId, Program, RegisterId, TableId};
 
 /// Name that the program lacks, or has more than once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

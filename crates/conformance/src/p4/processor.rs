@@ -1,7 +1,7 @@
 //! Software path of the switch: reads the record of a slot's places, 64 registers of each array, and answers frames
 //! that a pipeline cannot process.
 
-use pathcall_function::interp::Interpreter;
+use pathcall_p4::interp::Interpreter;
 use pathcall_program::AdmissionTables;
 use pathcall_wire::{FrameKind, KEYED_WIDTH, MapFrame, RECORD_PLACES, W_MAX};
 

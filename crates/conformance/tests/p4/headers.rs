@@ -1,12 +1,12 @@
 //! Tests of the P4 program's header layouts against the wire format.
 
-use pathcall_function::ir::{Program, SlotKind};
+use pathcall_p4::ir::{Program, SlotKind};
 use pathcall_wire::{Base, CloneHeader, FieldSpec, MapHeader};
 
 /// Names, offsets and lengths of a header's fields, bytes.
 fn fields(program: &Program, header: &str) -> Vec<(String, usize, usize)> {
     let header = program.headers.iter().find(|h| h.name == header).unwrap_or_else(|| panic!("no {header}"));
-    let field = |slot: &pathcall_function::ir::SlotId| {
+    let field = |slot: &pathcall_p4::ir::SlotId| {
         let slot = &program.slots[slot.0 as usize];
         let SlotKind::Field { offset_bits, .. } = slot.kind else { panic!("{}: no field", slot.name) };
         let name = slot.name.rsplit('.').next().expect("a name").to_owned();

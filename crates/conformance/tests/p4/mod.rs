@@ -14,7 +14,7 @@ use pathcall_conformance::corpus::{Case, CorpusLine};
 use pathcall_conformance::generate::{CLONES, GeneratorOptions, SIZE};
 use pathcall_conformance::p4::Pipeline;
 use pathcall_conformance::{Difference, HardwareExecution, ProgramExecution, ProgramStep, campaign, differ};
-use pathcall_function::{DiagnosticReport, Sources, ir};
+use pathcall_p4::{DiagnosticReport, Sources, ir};
 use pathcall_program::{RepeatFilterProfile, Size, SwitchProgram};
 
 /// Default number of random frames.
@@ -41,8 +41,7 @@ fn compiled(folder: &Path, defined: &[&str]) -> Result<ir::Program, String> {
     let defined = defined.iter().map(|name| format!("#define {name}\n"));
     let text = sizes.chain(defined).collect::<String>() + "#include \"switch.p4\"\n";
     let (name, mut sources) = (folder.join("sized.p4").to_string_lossy().into_owned(), Sources::new(Vec::new()));
-    pathcall_function::compile(&mut sources, (name, text))
-        .map_err(|wrong| DiagnosticReport(&wrong, &sources).to_string())
+    pathcall_p4::compile(&mut sources, (name, text)).map_err(|wrong| DiagnosticReport(&wrong, &sources).to_string())
 }
 
 fn program() -> ir::Program {
@@ -166,9 +165,9 @@ fn pipeline_refuses_application_beyond_profile() {
 
 #[test]
 fn p4_program_emitted_again_matches_reference() {
-    let text = pathcall_function::emit::p4::emit(&program()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let text = pathcall_p4::emit::p4::emit(&program()).unwrap_or_else(|wrong| panic!("{wrong}"));
     let mut sources = Sources::new(Vec::new());
-    let again = pathcall_function::compile(&mut sources, ("switch.p4", text.as_str()));
+    let again = pathcall_p4::compile(&mut sources, ("switch.p4", text.as_str()));
     let again = again.unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)));
     let (mut theirs, mut ours) = (reference(SIZE), pipeline(&again, SIZE, false));
     agree(campaign(&mut theirs, &mut ours, 300, frames() / 4, options()));

@@ -2,9 +2,9 @@
 
 use etherparse::PacketBuilder;
 use pathcall_conformance::SplitMix64;
-use pathcall_function::exec::{DropReason, Execution, Output};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{Match, TableEntry};
+use pathcall_p4::exec::{DropReason, Execution, Output};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{Match, TableEntry};
 
 /// Port of the switch's processor (`PC_CPU_PORT`).
 const CPU_PORT: u16 = 510;
@@ -24,7 +24,7 @@ fn router() -> Interpreter {
         action: hops.next().expect("its action"),
         args: vec![ROUTE.0.into(), station(ROUTE.1), station(ROUTE.2)],
     };
-    router.insert(pathcall_function::ir::TableId(at as u32), &entry).unwrap_or_else(|wrong| panic!("{wrong}"));
+    router.insert(pathcall_p4::ir::TableId(at as u32), &entry).unwrap_or_else(|wrong| panic!("{wrong}"));
     router
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_function::ir::{Block, Expr, Program, RegisterId, Stmt, StmtKind, TableId};
+use pathcall_p4::ir::{Block, Expr, Program, RegisterId, Stmt, StmtKind, TableId};
 use pathcall_program::layout::ARRAYS as ARRAYS_OF_THE_REFERENCE;
 
 /// Accesses that may have happened on the paths to a statement.

@@ -10,11 +10,11 @@ use super::ContextId;
 
 /// Map by contexts that this node has numbered. The hash takes a few instructions, and does not resist chosen keys. Its
 /// order is not used.
-pub(crate) type ContextMap<V> = HashMap<ContextId, V, BuildHasherDefault<ContextHasher>>;
+pub type ContextMap<V> = HashMap<ContextId, V, BuildHasherDefault<ContextHasher>>;
 
 /// Hashes a context by its number alone: numbers of one node differ.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ContextHasher(u64);
+pub struct ContextHasher(u64);
 
 impl Hasher for ContextHasher {
     fn write(&mut self, context: &[u8]) {

@@ -17,7 +17,7 @@
 //! keep the order, and may lose messages; one that certainly was not delivered is returned by `undelivered`.
 
 pub mod caller;
-pub(crate) mod context_map;
+pub mod context_map;
 mod number_set;
 pub mod worker;
 
@@ -95,7 +95,9 @@ fn status_text(message: &str) -> Bytes {
 
 /// Earlier of two times. It is computed after every message: an iterator over both, with the search for each inlined,
 /// took a thousand instructions more.
-pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+#[inline]
+#[must_use]
+pub fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::OutputItem;
 use super::plan_run::PlanRun;
-use pathcall_function::exec::{DropReason, Execution};
-use pathcall_function::ir::CounterId;
-use pathcall_function::place::ServerId;
-use pathcall_function::split::ElementEvent;
+use pathcall_netfn::place::ServerId;
+use pathcall_p4::exec::{DropReason, Execution};
+use pathcall_p4::ir::CounterId;
+use pathcall_p4::split::ElementEvent;
 
 /// Expected output.
 pub struct ExpectedOutput {

@@ -36,11 +36,11 @@ mod unsplit;
 use std::fmt;
 use std::path::Path;
 
-use pathcall_function::handler::{CHandler, Config};
-use pathcall_function::ir::Program;
-use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{SplitFunction, SplitTarget, split};
-use pathcall_function::{DiagnosticReport, Sources, compile};
+use pathcall_netfn::handler::{CHandler, Config};
+use pathcall_p4::ir::Program;
+use pathcall_p4::split::balance::Sizes;
+use pathcall_p4::split::{SplitFunction, SplitTarget, split};
+use pathcall_p4::{DiagnosticReport, Sources, compile};
 
 pub use flows::PlannedPacket;
 pub use plan::{FunctionKind, PlanStep, RunFaults, RunPlan};

@@ -4,7 +4,7 @@ use super::corruption::{Corruption, garbage, ipv6};
 use super::flows::{FlowEnds, FlowGenerator, PlannedPacket};
 use super::frame::{self, TCP, UDP};
 use super::random_choices::RandomChoices;
-use pathcall_function::place::{PlacementStrategy, ServerId};
+use pathcall_netfn::place::{PlacementStrategy, ServerId};
 
 /// Functions that come with Pathcall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,13 +14,13 @@ use super::random_choices::RandomChoices;
 use super::routes::{self, RouteChange};
 use super::unsplit::{FlowOutput, OutputCollector, UnsplitFunction};
 use super::{Function, flow_keys, frame};
-use pathcall_function::exec::Execution;
-use pathcall_function::handler::CHandler;
-use pathcall_function::ir::Program;
-use pathcall_function::place::{self, ServerId};
-use pathcall_function::run::{Config, System};
-use pathcall_function::scale;
-use pathcall_function::split::ElementEvent;
+use pathcall_netfn::handler::CHandler;
+use pathcall_netfn::place::{self, ServerId};
+use pathcall_netfn::run::{Config, System};
+use pathcall_netfn::scale;
+use pathcall_p4::exec::Execution;
+use pathcall_p4::ir::Program;
+use pathcall_p4::split::ElementEvent;
 
 /// Time until a change of routes has reached all servers.
 const SETTLED_US: u64 = 150_000;

@@ -1,10 +1,10 @@
 //! Execution of emitted P4 that was read back by our own front end, addressed by the original program's ids.
 
-use pathcall_function::emit::p4::{digest_names, emit, identifier};
-use pathcall_function::exec::{CounterValue, DropReason, Execution, Output, TableError};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, CounterId, Match, Program, RegisterId, TableEntry, TableId};
-use pathcall_function::{DiagnosticReport, Input, Sources, compile};
+use pathcall_p4::emit::p4::{digest_names, emit, identifier};
+use pathcall_p4::exec::{CounterValue, DropReason, Execution, Output, TableError};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, CounterId, Match, Program, RegisterId, TableEntry, TableId};
+use pathcall_p4::{DiagnosticReport, Input, Sources, compile};
 
 /// Execution of the program that was read back, addressed by the ids of the original.
 #[derive(Debug)]

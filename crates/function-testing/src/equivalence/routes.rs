@@ -1,7 +1,7 @@
 //! Routes of fib.p4c and their changes: nested prefixes of several tenants.
 
-use pathcall_function::exec::Execution;
-use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
+use pathcall_p4::exec::Execution;
+use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
 
 /// Change of the routes.
 #[derive(Debug, Clone)]

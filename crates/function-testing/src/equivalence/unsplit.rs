@@ -7,10 +7,10 @@ use super::flow_keys;
 use super::plan::FunctionKind;
 use super::routes;
 use super::{Function, OutputItem, routes::RouteChange};
-use pathcall_function::exec::Output;
-use pathcall_function::handler::CHandler;
-use pathcall_function::run::Oracle;
-use pathcall_function::serve::FunctionHandler as _;
+use pathcall_netfn::handler::CHandler;
+use pathcall_netfn::run::Oracle;
+use pathcall_netfn::serve::FunctionHandler as _;
+use pathcall_p4::exec::Output;
 
 /// Output with its flow.
 pub type FlowOutput = (Vec<u8>, OutputItem);

@@ -1,7 +1,7 @@
 //! Random expressions of a given type.
 
 use super::Choices;
-use pathcall_function::ir::{Binary, Expr, ExprKind, HeaderId, SlotId, Ty, Unary};
+use pathcall_p4::ir::{Binary, Expr, ExprKind, HeaderId, SlotId, Ty, Unary};
 
 /// Storage that expressions may use.
 pub(super) struct ExprScope<'a> {

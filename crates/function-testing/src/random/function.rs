@@ -3,7 +3,7 @@
 use super::Choices;
 use super::expr::{cast, ty};
 use super::program::{BLOCK_DEPTH, ProgramGenerator, ProgramLimits, StatementPosition, stmt};
-use pathcall_function::ir::{Block, Expr, HandlerDecl, Program, SlotId, SlotKind, StmtKind, Ty};
+use pathcall_p4::ir::{Block, Expr, HandlerDecl, Program, SlotId, SlotKind, StmtKind, Ty};
 
 /// Random function that can be split.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use super::Choices;
 use super::expr::{ExprScope, ty};
-use pathcall_function::ir::{
+use pathcall_p4::ir::{
     Action, ActionId, Binary, Counter, Expr, ExprKind, Header, HeaderId, Keyset, Match, MatchKind, Parser, ParserState,
     Program, Register, Slot, SlotId, SlotKind, Span, Standard, StateId, Stmt, StmtKind, Table, TableEntry, TableKey,
     Transition, Ty,

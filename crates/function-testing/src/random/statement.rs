@@ -3,7 +3,7 @@
 use super::Choices;
 use super::expr::{cast, ty};
 use super::program::{PORTS, ProgramGenerator, StatementPosition, stmt};
-use pathcall_function::ir::{
+use pathcall_p4::ir::{
     Binary, Block, CounterId, Expr, HashAlgorithm, HeaderId, RegisterId, SlotId, SlotKind, Standard, Stmt, StmtKind,
     TableId, Ty,
 };

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::Choices;
 use super::program::exact;
-use pathcall_function::exec::{DropReason, Execution, Output};
-use pathcall_function::ir::{ActionId, Match, MatchKind, Program, RegisterId, Table, TableEntry, TableId};
+use pathcall_p4::exec::{DropReason, Execution, Output};
+use pathcall_p4::ir::{ActionId, Match, MatchKind, Program, RegisterId, Table, TableEntry, TableId};
 
 /// Number of ingress ports.
 const PORTS: usize = 4;
@@ -126,7 +126,7 @@ pub(super) fn call(program: &Program, choices: &mut Choices<'_>, table: &Table) 
 }
 
 pub(super) fn entry(program: &Program, choices: &mut Choices<'_>, table: &Table) -> TableEntry {
-    let key = |key: &pathcall_function::ir::TableKey| {
+    let key = |key: &pathcall_p4::ir::TableKey| {
         let width = key.expr.ty.width();
         let value = choices.number(width);
         match key.kind {
@@ -211,7 +211,7 @@ fn memory(program: &Program, reference: &dyn Execution, other: &dyn Execution) -
     }
     for (id, counter) in program.counters.iter().enumerate() {
         for index in (0..=counter.size).take(CELLS_MAX) {
-            let of = |execution: &dyn Execution| execution.counter(pathcall_function::ir::CounterId(id as u32), index);
+            let of = |execution: &dyn Execution| execution.counter(pathcall_p4::ir::CounterId(id as u32), index);
             let (expected, got) = (of(reference), of(other));
             if expected != got {
                 return Some(format!("{}[{index}]: expected {expected:?}, got {got:?}", counter.name));

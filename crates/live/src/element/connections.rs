@@ -6,7 +6,7 @@
 //!
 //! Messages of an earlier connection of the server, and its end, are ignored.
 
-use pathcall_function::place::ServerId;
+use pathcall_netfn::place::ServerId;
 use pathcall_proto::v1::ServerTask;
 use tokio::sync::mpsc;
 use tonic::Status;

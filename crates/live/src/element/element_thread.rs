@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use pathcall_function::exec::{Execution, Output};
-use pathcall_function::ir::CounterId;
-use pathcall_function::live::{self, Controller};
-use pathcall_function::place::ServerId;
-use pathcall_function::scale::Event as ScaleEvent;
-use pathcall_function::split::ElementEvent;
+use pathcall_netfn::live::{self, Controller};
+use pathcall_netfn::place::ServerId;
+use pathcall_netfn::scale::Event as ScaleEvent;
+use pathcall_p4::exec::{Execution, Output};
+use pathcall_p4::ir::CounterId;
+use pathcall_p4::split::ElementEvent;
 use pathcall_proto::v1::{ChangeGroupReply, ChangeGroupRequest, FunctionServer, FunctionStatusReply, ServerHello};
 use pathcall_xdp::function::{LossReason, Root, XdpFunction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -201,7 +201,7 @@ impl ElementThread {
     fn status(&self) -> FunctionStatusReply {
         let scaler = self.controller.scaler();
         let (group, wanted) = (scaler.group(), scaler.wanted().collect::<Vec<_>>());
-        let server = |(id, device): (usize, &pathcall_function::scale::TopologyDevice)| {
+        let server = |(id, device): (usize, &pathcall_netfn::scale::TopologyDevice)| {
             let id = id as ServerId;
             let flows = scaler.flows(id);
             FunctionServer {

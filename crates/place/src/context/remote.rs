@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pathcall_driver::node::{Node, NodeCall, NodeConfig, NodeReply, NodeRequest, NodeRequests};
 use pathcall_endpoint::delegate::Status;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
-use pathcall_endpoint::driver::node::{Node, NodeCall, NodeConfig, NodeReply, NodeRequest, NodeRequests};
 use pathcall_wire::place::HostTime;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_auth::{ConnectTarget, Credentials, innermost};
+use pathcall_driver::node::Node;
 use pathcall_endpoint::clone;
 use pathcall_endpoint::delegate::caller::CallOptions;
-use pathcall_endpoint::driver::node::Node;
 use pathcall_endpoint::flow::RENEWAL_AT;
 use pathcall_proto::manifest::Manifest;
 use tonic::codegen::BoxFuture;

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Carrier};
-use pathcall_endpoint::driver::client::ClientCarrierPort;
+use pathcall_driver::carrier::{BATCHES_WAITING, Carrier};
+use pathcall_driver::client::ClientCarrierPort;
 use pathcall_endpoint::map::client::ServerReachability;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{CarryReply, CarryRequest};

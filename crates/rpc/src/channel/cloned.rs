@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use pathcall_driver::clone::CloneCallError;
 use pathcall_endpoint::clone::{CloneCall, CloneOptions, Hedge, MESSAGE_MAX, StartError};
-use pathcall_endpoint::driver::clone::CloneCallError;
 use pathcall_proto::manifest::Cloned;
 use tonic::Status;
 use tonic::body::Body;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
+use pathcall_driver::node::{Node, NodeConfig, NodeReply, Transport as Carrier};
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
-use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeReply, Transport as Carrier};
 use pathcall_proto::v1::node_reply::Transport as NodeTransport;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{NodeReply as NodeInfo, NodeRequest};

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
+use pathcall_driver::clone::{CloneCallError, CloneCallerHandle};
 use pathcall_endpoint::clone::{CloneAnswer, CloneCall, CloneCallerStats};
-use pathcall_endpoint::driver::clone::{CloneCallError, CloneCallerHandle};
 use pathcall_proto::manifest::Cloned;
 use pathcall_proto::v1::FollowPoolRequest;
 use tokio::sync::{Notify, watch};

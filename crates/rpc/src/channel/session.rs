@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use http::HeaderMap;
-use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::client::ClientStats;
 use pathcall_endpoint::map::{CallError, Operation, Output};
 use pathcall_proto::manifest::{Kind, Method};

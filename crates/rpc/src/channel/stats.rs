@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use pathcall_driver::carrier::CarriedStats;
 pub use pathcall_endpoint::clone::CloneCallerStats;
-pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::client::ClientStats;
 
 /// Counters of a channel and its clones.

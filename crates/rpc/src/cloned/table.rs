@@ -1,7 +1,7 @@
 //! Conversion of a controller's pool table for endpoints.
 
+use pathcall_driver::clone::PoolAddresses;
 use pathcall_endpoint::clone::Pool;
-use pathcall_endpoint::driver::clone::PoolAddresses;
 use pathcall_proto::v1::PoolTable;
 use pathcall_wire::TokenKey;
 use pathcall_wire::clone::{MAX_SERVERS, switch_id};

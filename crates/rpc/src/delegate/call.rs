@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use pathcall_driver::node::{self, NodeRequest};
 use pathcall_endpoint::delegate;
 use pathcall_endpoint::delegate::worker::ExecutionError;
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
-use pathcall_endpoint::driver::node::{self, NodeRequest};
 use pathcall_proto::delegate::Method;
 use prost::Message;
 use tonic::metadata::MetadataMap;

@@ -16,8 +16,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use pathcall_driver::node::Node;
 use pathcall_endpoint::delegate::caller::CallOptions;
-use pathcall_endpoint::driver::node::Node;
 use pathcall_proto::delegate::Method;
 use prost::Message;
 use tokio_stream::{Stream, StreamExt};

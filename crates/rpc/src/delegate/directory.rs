@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pathcall_auth::{ConnectTargetError, Security};
-use pathcall_endpoint::driver::node::Node;
+use pathcall_driver::node::Node;
 use pathcall_wire::link::LinkSecret;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use pathcall_auth::{ConnectTargetError, Security};
+use pathcall_driver::node::{Node, NodeConfig, NodeRequest, NodeStats, RecordHistory, Transport};
 use pathcall_endpoint::delegate::{self, ContextId, RequestId};
-use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeRequest, NodeStats, RecordHistory, Transport};
 use pathcall_proto::delegate::Method;
 use pathcall_wire::TokenKey;
 use prost::Message;

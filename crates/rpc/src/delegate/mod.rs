@@ -39,14 +39,14 @@ pub use client::{CallBuilder, Client, Replies};
 pub use directory::{Directory, NodeTarget};
 pub use handlers::{Handlers, HandlersError, RunningHandlers};
 pub use ongoing_call::RETRY_TIMEOUT;
+pub use pathcall_driver::node::{Node, NodeConfig, NodeStats, RecordHistory, Transport};
+#[cfg(feature = "quic")]
+pub use pathcall_driver::streams::quic::Tls;
 pub use pathcall_endpoint::delegate::caller::CallOptions;
 pub use pathcall_endpoint::delegate::caller::trace::{CallSpan, CallTree};
 pub use pathcall_endpoint::delegate::worker::RequestOrder;
 pub use pathcall_endpoint::delegate::worker::record::{InvalidRecord, RequestRecord};
 pub use pathcall_endpoint::delegate::{ContextId, RequestId};
-pub use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeStats, RecordHistory, Transport};
-#[cfg(feature = "quic")]
-pub use pathcall_endpoint::driver::streams::quic::Tls;
 pub use pathcall_proto::delegate::Method;
 pub use pathcall_wire::TokenKey;
 pub use trace::{CallTrace, PendingTrace, TraceSink};

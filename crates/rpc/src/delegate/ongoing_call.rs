@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use pathcall_driver::node::{NodeCall, NodeReply};
 use pathcall_endpoint::delegate;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
-use pathcall_endpoint::driver::node::{NodeCall, NodeReply};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::{Code, Status};
@@ -176,7 +176,7 @@ fn status(outcome: &CallOutcome) -> Status {
 mod tests {
     use std::future::poll_fn;
 
-    use pathcall_endpoint::driver::node::{Node, NodeConfig};
+    use pathcall_driver::node::{Node, NodeConfig};
     use tokio::sync::oneshot;
 
     use super::*;

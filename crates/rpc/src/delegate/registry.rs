@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pathcall_auth::{ConnectTarget, ConnectTargetError, ExpectedPeer, PartyRole, Security};
-use pathcall_endpoint::driver::node::{Node, WeakNode};
+use pathcall_driver::node::{Node, WeakNode};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{NodeEntry, NodesReply, NodesRequest};
 use pathcall_wire::TokenKey;

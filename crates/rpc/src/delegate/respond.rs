@@ -9,8 +9,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
+use pathcall_driver::node::Node;
 use pathcall_endpoint::delegate::caller::CallOptions;
-use pathcall_endpoint::driver::node::Node;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -124,7 +124,7 @@ impl http_body::Body for ReplyBody {
 mod tests {
     use std::time::Duration;
 
-    use pathcall_endpoint::driver::node::NodeConfig;
+    use pathcall_driver::node::NodeConfig;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_auth::{ConnectTargetError, Security};
-use pathcall_endpoint::driver::link::{Link, SharingRole};
+use pathcall_driver::link::{Link, SharingRole};
 pub use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::Manifest;

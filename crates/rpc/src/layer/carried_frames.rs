@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pathcall_auth::caller;
-use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Carrier};
-use pathcall_endpoint::driver::server::MemberCarrierPort;
+use pathcall_driver::carrier::{BATCHES_WAITING, Carrier};
+use pathcall_driver::server::MemberCarrierPort;
 use pathcall_proto::v1::{CarryReply, CarryRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

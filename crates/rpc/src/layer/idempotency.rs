@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathcall_endpoint::driver::server::IdempotentApply;
+use pathcall_driver::server::IdempotentApply;
 use pathcall_endpoint::map::server::idempotency::{
     ApplyOutcome, Attempt, CALL_ID_BYTES_MAX, CALL_IDS_MAX, STRAGGLERS_MAX,
 };

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub(crate) use self::admission::{Admission, CallerCredentials};
 use pathcall_auth::{AccessGuard, Security};
-pub use pathcall_endpoint::driver::carrier::CarriedStats;
+pub use pathcall_driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::server::ServerStats;
 use pathcall_proto::manifest::Manifest;
 use tokio::sync::watch;

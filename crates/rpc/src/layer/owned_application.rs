@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use pathcall_endpoint::driver::link::Link;
-use pathcall_endpoint::driver::server::{EpochInvalidated, EpochInvalidations, ServerHandle};
+use pathcall_driver::link::Link;
+use pathcall_driver::server::{EpochInvalidated, EpochInvalidations, ServerHandle};
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::RegisterGrant;
 use pathcall_endpoint::map::server::{ElementTerms, Eviction, ServerConfig};

@@ -1,8 +1,8 @@
 //! Control channel between controller, element and servers: reliable and in order.
 
-use pathcall_function::place::{self, LeaseOutput};
-use pathcall_function::scale;
-use pathcall_function::serve::Groups;
+use pathcall_netfn::place::{self, LeaseOutput};
+use pathcall_netfn::scale;
+use pathcall_netfn::serve::Groups;
 use pathcall_wire::Instant;
 
 use super::server::values;

@@ -1,9 +1,9 @@
 //! Incidents of the function simulation: faults, and commands of the operator.
 
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Match, TableEntry};
-use pathcall_function::place;
-use pathcall_function::scale;
+use pathcall_netfn::place;
+use pathcall_netfn::scale;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, Match, TableEntry};
 
 use super::plan::Incident;
 use super::program::PacketKind;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use pathcall_function::place::{self, PlacementStrategy};
-use pathcall_function::scale;
-use pathcall_function::split::balance::Sizes;
+use pathcall_netfn::place::{self, PlacementStrategy};
+use pathcall_netfn::scale;
+use pathcall_p4::split::balance::Sizes;
 use pathcall_wire::Instant;
 
 use super::program::PacketKind;

@@ -9,12 +9,12 @@
 //! route   a = next hop of `key`                                prefix
 //! ```
 
-use pathcall_function::ir::{
+use pathcall_p4::ir::{
     Action, ActionId, Binary, Block, Expr, Header, HeaderId, Keyset, MatchKind, Parser, ParserState, Partition,
     Program, Register, RegisterId, Slot, SlotId, SlotKind, Standard, StateId, Stmt, StmtKind, Table, TableId, TableKey,
     Transition, Ty,
 };
-use pathcall_function::split::balance::{BalanceObjects, Sizes};
+use pathcall_p4::split::balance::{BalanceObjects, Sizes};
 
 /// Length of a packet in bytes.
 pub(super) const PACKET: usize = 17;
@@ -294,7 +294,7 @@ fn assemble(program: &mut Program, balance: &BalanceObjects, own: &FunctionSlots
     let ty = |slot: SlotId| program.slots[slot.0 as usize].ty;
     let mut response: Block =
         travelling.iter().zip(&fields[3..]).map(|(var, field)| set(var.slot, Expr::slot(var.ty, *field))).collect();
-    let drop = set(own.spec, number(9, pathcall_function::ir::DROP_PORT));
+    let drop = set(own.spec, number(9, pathcall_p4::ir::DROP_PORT));
     let (noted, repeated) = balance.detect_repeat();
     response.extend(noted);
     let mut first = balance.arrive();

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pathcall_function::ir::{ActionId, Match, TableEntry, TableId};
-use pathcall_function::place::{EntryNumber, EntryValues, LeasableTables, LeaseHolder};
-use pathcall_function::scale::{Block, Load, Ranges, Version};
-use pathcall_function::serve::{Groups, RequestRepeatFilter};
+use pathcall_netfn::place::{EntryNumber, EntryValues, LeasableTables, LeaseHolder};
+use pathcall_netfn::scale::{Load, Ranges, ValueBlock, Version};
+use pathcall_netfn::serve::{Groups, RequestRepeatFilter};
+use pathcall_p4::ir::{ActionId, Match, TableEntry, TableId};
 use pathcall_wire::Instant;
 
 use super::plan::ENTRY_IDLE;
@@ -21,8 +21,8 @@ pub(super) struct SimulatedServer {
     /// Register cells, by the index that this server assigned.
     before: BTreeMap<u32, u32>,
     next_index: u32,
-    blocks: BTreeMap<Block, (u32, u32)>,
-    taken: BTreeSet<Block>,
+    blocks: BTreeMap<ValueBlock, (u32, u32)>,
+    taken: BTreeSet<ValueBlock>,
     next_value: u32,
     groups: Groups,
     repeats: RequestRepeatFilter,
@@ -338,22 +338,22 @@ impl SimulatedServer {
         }
     }
 
-    pub(super) fn give(&mut self, block: Block, (first, last): (u128, u128)) {
+    pub(super) fn give(&mut self, block: ValueBlock, (first, last): (u128, u128)) {
         self.taken.remove(&block);
         self.blocks.insert(block, (first as u32, last as u32));
     }
 
-    pub(super) fn take(&mut self, block: Block) {
+    pub(super) fn take(&mut self, block: ValueBlock) {
         self.taken.insert(block);
     }
 
     /// Returns blocks that were taken back and have no used value any more.
-    pub(super) fn returned(&mut self) -> Vec<Block> {
-        let empty = |block: &Block| match self.blocks.get(block) {
+    pub(super) fn returned(&mut self) -> Vec<ValueBlock> {
+        let empty = |block: &ValueBlock| match self.blocks.get(block) {
             Some((first, last)) => self.tables.backs.range(*first..=*last).next().is_none(),
             None => true,
         };
-        let done: Vec<Block> = self.taken.iter().copied().filter(empty).collect();
+        let done: Vec<ValueBlock> = self.taken.iter().copied().filter(empty).collect();
         for block in &done {
             self.taken.remove(block);
             self.blocks.remove(block);
@@ -380,6 +380,6 @@ impl SimulatedServer {
 }
 
 /// Range of the values of a block.
-pub(super) fn values(ranges: &Ranges, block: Block) -> (u128, u128) {
+pub(super) fn values(ranges: &Ranges, block: ValueBlock) -> (u128, u128) {
     ranges.values(block)
 }

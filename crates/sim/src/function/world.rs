@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use pathcall_function::exec::{Execution, Output};
-use pathcall_function::installer::{BatchOutcome as Installed, Installer};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::Program;
-use pathcall_function::place::{self, Placer};
-use pathcall_function::scale::{self, Scaler, TopologyDevice};
+use pathcall_netfn::installer::{BatchOutcome as Installed, Installer};
+use pathcall_netfn::place::{self, Placer};
+use pathcall_netfn::scale::{self, Scaler, TopologyDevice};
+use pathcall_p4::exec::{Execution, Output};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::Program;
 use pathcall_wire::Instant;
 
 use super::FunctionCounts;

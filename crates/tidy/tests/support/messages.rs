@@ -5,9 +5,9 @@
 use super::tree::{read, tracked};
 
 /// Crates whose errors users can get.
-const USER_CRATES: [&str; 19] = [
-    "auth", "build", "cli", "console", "control", "demo", "element", "endpoint", "function", "live", "pathcall",
-    "place", "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
+const USER_CRATES: [&str; 21] = [
+    "auth", "build", "cli", "console", "control", "demo", "driver", "element", "endpoint", "live", "netfn", "p4",
+    "pathcall", "place", "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
 ];
 
 /// Message on the page, with its code if present.

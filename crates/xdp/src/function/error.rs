@@ -2,8 +2,8 @@
 
 use std::io;
 
-use pathcall_function::emit::xdp::{Origin, Unsupported};
-use pathcall_function::exec::TableError;
+use pathcall_p4::emit::xdp::{Origin, Unsupported};
+use pathcall_p4::exec::TableError;
 
 /// Error of a function in the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum Error {
     Unsupported(#[from] Unsupported),
     /// The program is invalid for every execution.
     #[error(transparent)]
-    Program(#[from] pathcall_function::interp::CompileError),
+    Program(#[from] pathcall_p4::interp::CompileError),
     /// No compiler was found.
     #[error("no clang found (tried {tried}): install it (Debian: clang-19), or name it in CLANG")]
     NoCompiler {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
-use pathcall_function::exec::{CounterValue, DropReason, Execution, Output, TableError};
-use pathcall_function::ir::{ActionId, CounterId, Match, RegisterId, TableEntry, TableId};
+use pathcall_p4::exec::{CounterValue, DropReason, Execution, Output, TableError};
+use pathcall_p4::ir::{ActionId, CounterId, Match, RegisterId, TableEntry, TableId};
 
 use super::load::{LossReason, PACKET_MAX};
 use super::{Error, XdpFunction};

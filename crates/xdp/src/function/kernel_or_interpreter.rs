@@ -1,9 +1,9 @@
 //! Execution of a program in the kernel, or as a whole in user space if the kernel lacks something that it needs.
 
-use pathcall_function::emit::xdp::{Unsupported, unsupported};
-use pathcall_function::exec::{CounterValue, DropReason, Execution, Output, TableError};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, CounterId, Match, Program, RegisterId, TableEntry, TableId};
+use pathcall_p4::emit::xdp::{Unsupported, unsupported};
+use pathcall_p4::exec::{CounterValue, DropReason, Execution, Output, TableError};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, CounterId, Match, Program, RegisterId, TableEntry, TableId};
 
 use super::{Config, Error, XdpFunction};
 

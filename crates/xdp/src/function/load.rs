@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut, RingBuffer, RingBufferBuilder};
-use pathcall_function::emit::xdp::{EmitOptions, Emitted, MapLayouts, Storage, emit};
-use pathcall_function::interp::table::MatchTable;
-use pathcall_function::ir::{Program, TableId};
+use pathcall_p4::emit::xdp::{EmitOptions, Emitted, MapLayouts, Storage, emit};
+use pathcall_p4::interp::table::MatchTable;
+use pathcall_p4::ir::{Program, TableId};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::grace_period::GracePeriod;
@@ -28,7 +28,7 @@ const NO_PORT: u32 = u32::MAX;
 /// Settings of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Whether packets come from [`process`](pathcall_function::exec::Execution::process) instead of from interfaces.
+    /// Whether packets come from [`process`](pathcall_p4::exec::Execution::process) instead of from interfaces.
     pub testing: bool,
     /// Port that stands for this machine: its packets go to the kernel's stack.
     pub local_port: Option<u16>,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use libbpf_rs::PrintLevel;
 
 use super::error::VerifierError;
-use pathcall_function::emit::xdp::Emitted;
+use pathcall_p4::emit::xdp::Emitted;
 
 thread_local! {
     static LOG: RefCell<String> = const { RefCell::new(String::new()) };
@@ -44,7 +44,7 @@ pub(super) fn refusal(emitted: &Emitted, text: &str) -> Option<VerifierError> {
 
 #[cfg(test)]
 mod tests {
-    use pathcall_function::emit::xdp::{MapLayouts, Origin};
+    use pathcall_p4::emit::xdp::{MapLayouts, Origin};
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Network functions in the kernel: compiles the output of [`pathcall_function::emit::xdp`], loads it, attaches it, and
+//! Network functions in the kernel: compiles the output of [`pathcall_p4::emit::xdp`], loads it, attaches it, and
 //! gives a controller access to its tables, registers and counters.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!                                                   └► refused construct                └─ tables, registers, digests
 //! ```
 //!
-//! A function in the kernel is an [`Execution`](pathcall_function::exec::Execution), and is compared with the
+//! A function in the kernel is an [`Execution`](pathcall_p4::exec::Execution), and is compared with the
 //! interpreter packet by packet. A program with constructs that XDP does not support runs as a whole in user space
 //! ([`KernelOrInterpreter`]).
 

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use pathcall_function::exec::{DropReason, Execution, Output};
-use pathcall_function::handler::{self, CHandler};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
-use pathcall_function::place;
-use pathcall_function::run::{Config, System};
-use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{ElementEvent, SplitTarget, split};
-use pathcall_function::{DiagnosticReport, Sources, compile};
+use pathcall_netfn::handler::{self, CHandler};
+use pathcall_netfn::place;
+use pathcall_netfn::run::{Config, System};
+use pathcall_p4::exec::{DropReason, Execution, Output};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
+use pathcall_p4::split::balance::Sizes;
+use pathcall_p4::split::{ElementEvent, SplitTarget, split};
+use pathcall_p4::{DiagnosticReport, Sources, compile};
 
 use super::routes::{Hops, Prefix};
 

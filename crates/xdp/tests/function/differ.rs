@@ -1,10 +1,10 @@
 //! Differential tests of random programs, in the kernel and in the interpreter.
 
-use pathcall_function::emit::xdp::Storage;
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{ActionId, Match, Program, TableEntry, TableId};
-use pathcall_function::{Input, Sources, compile};
 use pathcall_function_testing::random::{Choices, FunctionStep, ProgramLimits, first_difference, program, steps};
+use pathcall_p4::emit::xdp::Storage;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
+use pathcall_p4::{Input, Sources, compile};
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, FileFailurePersistence, TestCaseError, TestRunner};

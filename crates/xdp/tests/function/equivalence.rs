@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use pathcall_function::ir::Program;
 use pathcall_function_testing::equivalence::{Function, FunctionKind, RunFaults, RunPlan, play};
+use pathcall_p4::ir::Program;
 use pathcall_xdp::function::{Config, XdpFunction};
 
 const TESTING: Config = Config { testing: true, local_port: None, storage: None };

@@ -1,9 +1,9 @@
 //! Tests of the fallback to user space: programs that copy packets run there, other programs in the kernel.
 
-use pathcall_function::emit::xdp::unsupported;
-use pathcall_function::exec::Execution;
-use pathcall_function::interp::Interpreter;
 use pathcall_function_testing::random::{Choices, ProgramLimits, first_difference, program, steps};
+use pathcall_p4::emit::xdp::unsupported;
+use pathcall_p4::exec::Execution;
+use pathcall_p4::interp::Interpreter;
 use pathcall_xdp::function::{Config, KernelOrInterpreter};
 
 #[test]

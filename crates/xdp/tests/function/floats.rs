@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use pathcall_function::exec::Output;
-use pathcall_function::handler::{CHandler, Config as Settings};
-use pathcall_function::run::{Config as Running, System};
-use pathcall_function::split::{SplitTarget, split};
-use pathcall_function::{DiagnosticReport, Sources, compile};
+use pathcall_netfn::handler::{CHandler, Config as Settings};
+use pathcall_netfn::run::{Config as Running, System};
+use pathcall_p4::exec::Output;
+use pathcall_p4::split::{SplitTarget, split};
+use pathcall_p4::{DiagnosticReport, Sources, compile};
 use pathcall_xdp::function::{Config, XdpFunction};
 
-#[path = "../../../function/tests/floats/bits.rs"]
+#[path = "../../../function-testing/tests/floats/bits.rs"]
 mod bits;
 
 use bits::{BITS, check, packet};

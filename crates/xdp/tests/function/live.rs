@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::process::{self, Command};
 use std::time::Duration;
 
-use pathcall_function::exec::Execution;
-use pathcall_function::ir::{CounterId, Program};
-use pathcall_function::{Input, Sources, compile};
+use pathcall_p4::exec::Execution;
+use pathcall_p4::ir::{CounterId, Program};
+use pathcall_p4::{Input, Sources, compile};
 use pathcall_xdp::AttachMode;
 use pathcall_xdp::function::{Config, Error, LossReason, XdpFunction};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};

@@ -1,7 +1,7 @@
 //! Tests of parser loops that are bounded by the packet's length, and of one that would not end.
 
-use pathcall_function::{Input, Sources, compile};
 use pathcall_function_testing::random::FunctionStep;
+use pathcall_p4::{Input, Sources, compile};
 
 /// Parser that reads pairs of bytes while the first is 1, and that does not end after a 2.
 const TEXT: &str = "#include <core.p4>\n#include <v1model.p4>
@@ -35,7 +35,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 fn parser_loops_end_with_packet() {
     let mut sources = Sources::default();
     let program = compile(&mut sources, Input::Text { name: "round.p4".into(), text: TEXT.into() })
-        .unwrap_or_else(|wrong| panic!("{}", pathcall_function::DiagnosticReport(&wrong, &sources)));
+        .unwrap_or_else(|wrong| panic!("{}", pathcall_p4::DiagnosticReport(&wrong, &sources)));
     let packet = |pairs: usize, last: [u8; 2]| {
         let mut bytes = vec![7; 14];
         bytes.extend([1, 5].repeat(pairs));

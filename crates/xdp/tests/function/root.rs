@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use pathcall_conformance::frame::bare;
 use pathcall_conformance::generate::CLONES;
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::Program;
-use pathcall_function::{Input, Sources, compile};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::Program;
+use pathcall_p4::{Input, Sources, compile};
 use pathcall_program::{AdmittedApplication, Endpoint, Size};
 use pathcall_wire::{Base, BaseRepr, FrameKind, MapFlags, MapRepr};
 use pathcall_xdp::function::{Config, Error, PacketRule, Root, XdpFunction};
@@ -119,8 +119,8 @@ fn element_dispatches_to_map_and_functions() {
     // The interpreter does the same as the reflector alone.
     let mut reference = Interpreter::new(&reflector(3)).expect("a program");
     let mut expected = Vec::new();
-    pathcall_function::exec::Execution::process(&mut reference, 0, 0, &packet, &mut |output| {
-        if let pathcall_function::exec::Output::Packet { bytes, .. } = output {
+    pathcall_p4::exec::Execution::process(&mut reference, 0, 0, &packet, &mut |output| {
+        if let pathcall_p4::exec::Output::Packet { bytes, .. } = output {
             expected = bytes.to_vec();
         }
     });

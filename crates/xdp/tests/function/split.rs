@@ -9,12 +9,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use pathcall_conformance::SplitMix64;
-use pathcall_function::emit::xdp::Storage;
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::Program;
-use pathcall_function::split::{SplitTarget, split};
-use pathcall_function::{DiagnosticReport, Sources, compile};
 use pathcall_function_testing::random::{Choices, first_difference, steps};
+use pathcall_p4::emit::xdp::Storage;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::Program;
+use pathcall_p4::split::{SplitTarget, split};
+use pathcall_p4::{DiagnosticReport, Sources, compile};
 use pathcall_xdp::cost::COMPILER;
 use pathcall_xdp::function::{Config, XdpFunction};
 

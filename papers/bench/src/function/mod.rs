@@ -16,7 +16,7 @@ pub(crate) mod routes;
 
 use std::time::Duration;
 
-use pathcall_function::place::PlacementStrategy;
+use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts, PlacementResults, PlacementRun, run};
 use rustix::time::{ClockId, clock_gettime};
 

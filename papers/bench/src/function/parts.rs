@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use pathcall_function::exec::{Execution, Output};
-use pathcall_function::handler::{self, CHandler};
-use pathcall_function::installer::Installer;
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{Match, Program, TableEntry, TableId};
-use pathcall_function::place::{self, EntryNumber};
-use pathcall_function::run::{Oracle, SERVER_PORT};
-use pathcall_function::scale::{self, TopologyDevice};
-use pathcall_function::serve::{FrameAnswer, FunctionHandler as _, HandlerServer};
-use pathcall_function::split::balance::Sizes;
-use pathcall_function::split::{SplitFunction, SplitTarget, split};
-use pathcall_function::{DiagnosticReport, Input, Sources, compile};
+use pathcall_p4::exec::{Execution, Output};
+use pathcall_netfn::handler::{self, CHandler};
+use pathcall_netfn::installer::Installer;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{Match, Program, TableEntry, TableId};
+use pathcall_netfn::place::{self, EntryNumber};
+use pathcall_netfn::run::{Oracle, SERVER_PORT};
+use pathcall_netfn::scale::{self, TopologyDevice};
+use pathcall_netfn::serve::{FrameAnswer, FunctionHandler as _, HandlerServer};
+use pathcall_p4::split::balance::Sizes;
+use pathcall_p4::split::{SplitFunction, SplitTarget, split};
+use pathcall_p4::{DiagnosticReport, Input, Sources, compile};
 use pathcall_wire::function::FunctionFrame;
 
 /// Ports at which packets arrive and leave.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::{ClearPolicy, Key, Operation};
 use pathcall_wire::ForwardTarget;
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
-use pathcall_endpoint::driver::client::MapHandle;
-use pathcall_endpoint::driver::link::Link;
-use pathcall_endpoint::driver::server::ServerHandle;
+use pathcall_driver::client::MapHandle;
+use pathcall_driver::link::Link;
+use pathcall_driver::server::ServerHandle;
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::ClientConfig;
 use pathcall_endpoint::map::lease::DEFAULT_LEASE;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Lanes, Modify, Operation, Output};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES};
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::{ClearPolicy, Lanes, Modify, Operation, Output};
 use pathcall_wire::LINEAR_LANES;
 

@@ -14,7 +14,7 @@ mod table;
 
 use std::time::Duration;
 
-use pathcall_function::place::PlacementStrategy;
+use pathcall_netfn::place::PlacementStrategy;
 
 pub use queue::{PacketCosts, PacketLatency};
 pub use table::{PlacementResults, run};

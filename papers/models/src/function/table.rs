@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_function::ir::TableId;
-use pathcall_function::place::{
+use pathcall_p4::ir::TableId;
+use pathcall_netfn::place::{
     self, Command, Config, EntryNumber, FlowReport, Input, LeaseHolder, LeaseOutput, Output, PlacementStrategy, Placer,
     SketchWindow, TableFacts,
 };
@@ -194,7 +194,7 @@ impl ElementModel {
     }
 
     fn command(&mut self, command: &Command) {
-        let at = |keys: &[pathcall_function::ir::Match]| (keys[0].prefix_bits, keys[0].value as u32);
+        let at = |keys: &[pathcall_p4::ir::Match]| (keys[0].prefix_bits, keys[0].value as u32);
         match command {
             place::Command::Insert { entry, number, .. } => {
                 self.lengths.insert(entry.keys[0].prefix_bits);

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathcall_function::run::SERVER_PORT;
+use pathcall_netfn::run::SERVER_PORT;
 use pcap_file::pcap::{PcapReader, RawPcapPacket};
 use pcap_file::{DataLink, PcapError, TsResolution};
 

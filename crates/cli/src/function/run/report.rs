@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use pathcall_function::exec::Execution;
-use pathcall_function::handler::{CHandler, TrapReason};
-use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{CounterId, Program};
-use pathcall_function::run::System;
-use pathcall_function::split::ElementEvent;
+use pathcall_netfn::handler::{CHandler, TrapReason};
+use pathcall_netfn::run::System;
+use pathcall_p4::exec::Execution;
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{CounterId, Program};
+use pathcall_p4::split::ElementEvent;
 
 use super::{FunctionRun, Sink};
 

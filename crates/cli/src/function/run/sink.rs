@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathcall_function::exec::{DropReason, Output};
+use pathcall_p4::exec::{DropReason, Output};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use serde_json::{Value, json};
 

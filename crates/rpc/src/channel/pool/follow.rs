@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pathcall_driver::clone::{CloneCallerHandle, PoolAddresses};
+use pathcall_driver::link::{Link, SharingRole};
 use pathcall_endpoint::clone::{CloneCallerConfig, CloneCallerStats, HedgeBudgetConfig};
-use pathcall_endpoint::driver::clone::{CloneCallerHandle, PoolAddresses};
-use pathcall_endpoint::driver::link::{Link, SharingRole};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolTable, PoolView};
 use tokio::sync::watch;

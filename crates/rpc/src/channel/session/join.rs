@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_endpoint::driver::client::{MapHandle, RenewalSender};
-use pathcall_endpoint::driver::link::{Link, SharingRole};
+use pathcall_driver::client::{MapHandle, RenewalSender};
+use pathcall_driver::link::{Link, SharingRole};
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{ClientConfig, ServerReachability};
 use pathcall_endpoint::map::lease::Era;

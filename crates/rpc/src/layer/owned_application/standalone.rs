@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pathcall_endpoint::driver::server::ServerHandle;
+use pathcall_driver::server::ServerHandle;
 use pathcall_endpoint::map::CallError;
 use pathcall_endpoint::map::server::{Joined, Member, Permissions};
 use tokio::time::sleep_until;

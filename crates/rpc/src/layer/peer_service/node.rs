@@ -1,6 +1,6 @@
 //! Address of the server's node for delegated calls, and the key of its messages.
 
-use pathcall_endpoint::driver::node::Transport;
+use pathcall_driver::node::Transport;
 use pathcall_proto::v1::node_reply::Transport as NodeTransport;
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tonic::{Request, Status};

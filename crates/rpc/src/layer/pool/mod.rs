@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pathcall_driver::clone::{CloneWorkerEvents, CloneWorkerHandle};
+use pathcall_driver::link::Link;
 use pathcall_endpoint::clone::{CloneWorkerConfig, MESSAGE_MAX};
-use pathcall_endpoint::driver::clone::{CloneWorkerEvents, CloneWorkerHandle};
-use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::v1::{JoinPoolRequest, PoolGrant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -323,7 +323,7 @@ impl PoolMemberState {
 }
 
 /// Table of the pool, and this server's SID, if it has one.
-fn table_and_sid(grant: &PoolGrant) -> Option<(pathcall_endpoint::driver::clone::PoolAddresses, Option<u16>)> {
+fn table_and_sid(grant: &PoolGrant) -> Option<(pathcall_driver::clone::PoolAddresses, Option<u16>)> {
     let table = table::read(grant.pool.as_ref()?).ok()?;
     let sid = table.pool.servers.iter().position(|server| *server == grant.endpoint);
     Some((table, sid.and_then(|sid| u16::try_from(sid).ok())))

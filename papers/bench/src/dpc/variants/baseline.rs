@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use pathcall_endpoint::driver::event_channel::event_channel;
+use pathcall_driver::event_channel::event_channel;
 
 use super::CallVariant;
 use super::baseline_node::BaselineNode;

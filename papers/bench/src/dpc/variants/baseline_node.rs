@@ -1,4 +1,4 @@
-//! Node of plain remote calls: the baseline of [`Node`](pathcall_endpoint::driver::node::Node), with the same sessions
+//! Node of plain remote calls: the baseline of [`Node`](pathcall_driver::node::Node), with the same sessions
 //! over UDP, lock, task and queues, but without delegation.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,9 +11,9 @@ use std::time::Instant as Clock;
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, is_for_caller};
-use pathcall_endpoint::driver::event_channel::EventSender;
-use pathcall_endpoint::driver::link::{Link, PollMode, Readiness};
-use pathcall_endpoint::driver::task_waker::{TaskWaker, WakeState};
+use pathcall_driver::event_channel::EventSender;
+use pathcall_driver::link::{Link, PollMode, Readiness};
+use pathcall_driver::task_waker::{TaskWaker, WakeState};
 use pathcall_endpoint::messages::{self, Event, Messages};
 use pathcall_models::delegate::baseline::{BaselineCaller, serve};
 use pathcall_wire::Instant;

@@ -1,0 +1,366 @@
+//! Driver of a map caller: [`MapHandle::call`] from any thread, frames by one socket.
+
+mod eager_poll;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use pathcall_wire::{Instant, TokenKey};
+use tokio::sync::{oneshot, watch};
+
+use super::StateMachine;
+use super::carrier::{CarriedStats, Carrier, frames};
+use super::endpoint_driver::{DriverHandle, EndpointDriver};
+use super::link::Link;
+use eager_poll::EagerPoll;
+use pathcall_endpoint::flow::RENEWAL_AT;
+use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient, ServerReachability};
+use pathcall_endpoint::map::{CallError, Dest, EpochChange, FrameSink, Operation, Output};
+use pathcall_endpoint::tables::FixedHashMap;
+
+type Reply = oneshot::Sender<Result<Output, CallError>>;
+
+enum Command {
+    Start(CallId, Operation, Reply),
+    Cancel(CallId),
+    Renew(EpochChange, Option<SocketAddr>),
+    Carry(Carrier),
+    Batch(Vec<u8>),
+}
+
+/// Handle to one caller of one application. When the last clone is dropped, the calls in progress are completed and
+/// the endpoint stops.
+#[derive(Debug, Clone)]
+pub struct MapHandle {
+    caller: Arc<HandleShared>,
+    busy_poll: Duration,
+    reachability: watch::Receiver<ServerReachability>,
+    /// Set when the task ends: true if all calls were completed.
+    ended: watch::Receiver<Option<bool>>,
+    is_spent: Arc<AtomicBool>,
+}
+
+/// State shared by all clones of a [`MapHandle`].
+#[derive(Debug)]
+struct HandleShared {
+    shared: DriverHandle<Caller>,
+    next: AtomicU64,
+    eager: EagerPoll,
+}
+
+impl MapHandle {
+    /// Starts the caller on the current tokio runtime. `key` signs the application's frames, if they carry tokens;
+    /// `element` and `server` are the addresses of the element and the server.
+    #[must_use]
+    pub fn spawn(
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        link: Link,
+        element: Option<SocketAddr>,
+        server: SocketAddr,
+    ) -> Self {
+        let mut client = MapClient::new(config).authenticate(key);
+        client.greet();
+        let (reachability_sender, reachability) = watch::channel(ServerReachability::Unknown);
+        let is_spent = Arc::<AtomicBool>::default();
+        let caller = Caller {
+            client,
+            element: element.unwrap_or(server),
+            server,
+            carrier: None,
+            carried: CarriedStats::default(),
+            waiting: FixedHashMap::default(),
+            reachability: reachability_sender,
+            spent_after: RENEWAL_AT,
+            is_spent: Arc::clone(&is_spent),
+        };
+        let shared = EndpointDriver::new(caller, link);
+        let (end, ended) = watch::channel(None);
+        let task = Arc::clone(&shared).run();
+        tokio::spawn(async move {
+            let idle = task.await;
+            end.send_replace(Some(idle));
+        });
+        Self {
+            caller: Arc::new(HandleShared {
+                shared: DriverHandle(shared),
+                next: AtomicU64::new(0),
+                eager: EagerPoll::default(),
+            }),
+            busy_poll: Duration::ZERO,
+            reachability,
+            ended,
+            is_spent,
+        }
+    }
+
+    /// Sets how long each call polls the socket for its answer before it waits. Ready tasks run before each poll.
+    #[must_use]
+    pub fn busy_poll(self, busy_poll: Duration) -> Self {
+        Self { busy_poll, ..self }
+    }
+
+    /// Sets how many sequence numbers of a flow may be used before the caller is spent; [`RENEWAL_AT`] by default.
+    #[must_use]
+    pub fn spent_after(self, numbers: u32) -> Self {
+        self.caller.shared.lock().machine.spent_after = numbers;
+        self
+    }
+
+    /// Returns whether new calls should use another caller, because the sequence numbers of this one run out. Once they
+    /// have run out, calls fail with [`CallError::SequenceExhausted`].
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.is_spent.load(Ordering::Relaxed)
+    }
+
+    /// Returns a sender of epoch renewals, which does not keep the caller running.
+    #[must_use]
+    pub fn renewal_sender(&self) -> RenewalSender {
+        RenewalSender(Arc::downgrade(&self.caller.shared.0))
+    }
+
+    /// Watches the reachability of the server.
+    #[must_use]
+    pub fn reachability(&self) -> watch::Receiver<ServerReachability> {
+        self.reachability.clone()
+    }
+
+    /// Returns a port for frames carried in a stream, which does not keep the caller running.
+    #[must_use]
+    pub fn carrier_port(&self) -> ClientCarrierPort {
+        ClientCarrierPort(Arc::clone(&self.caller.shared.0))
+    }
+
+    /// Resolves when the task has ended, some time after the last handle was dropped: true if the server has received
+    /// all values that only the element had, false if it did not confirm that in time.
+    pub fn ended(&self) -> impl Future<Output = bool> + Send + 'static {
+        let mut ended = self.ended.clone();
+        async move { ended.wait_for(Option::is_some).await.is_ok_and(|idle| *idle == Some(true)) }
+    }
+
+    /// Makes one call. Dropping the future cancels the call: no further frames of it are begun, but those already sent
+    /// take effect.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(&self, operation: Operation) -> Result<Output, CallError> {
+        let HandleShared { shared, next, eager } = &*self.caller;
+        let id = CallId(next.fetch_add(1, Ordering::Relaxed));
+        let (reply, outcome) = oneshot::channel();
+        let mut guard = CancelOnDrop { id, caller: Some(shared) };
+        shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
+        if self.busy_poll.is_zero() {
+            if eager.should_poll() {
+                // The poll disarms the wake-up that the task asked for; the end of the poll arms it again.
+                shared.busy_poll().receive();
+                eager.record_result(!outcome.is_empty());
+            }
+        } else {
+            shared.busy_poll_until(&outcome, self.busy_poll).await;
+        }
+        let outcome = outcome.await.unwrap_or(Err(CallError::Closed));
+        guard.caller = None;
+        outcome
+    }
+
+    /// Counters of this caller.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.caller.shared.lock().machine.client.stats()
+    }
+
+    /// Counters of the frames carried in streams.
+    #[must_use]
+    pub fn carried_stats(&self) -> CarriedStats {
+        self.caller.shared.lock().machine.carried
+    }
+}
+
+/// Sender of epoch renewals to a caller. Works while the caller closes, because the caller then repeats what the old
+/// epoch's end interrupted.
+#[derive(Clone)]
+pub struct RenewalSender(Weak<EndpointDriver<Caller>>);
+
+impl RenewalSender {
+    /// Announces a new epoch, see [`MapClient::renew`]; `element` is the element's address.
+    pub fn renew(&self, renewal: EpochChange, element: Option<SocketAddr>) {
+        if let Some(caller) = self.0.upgrade() {
+            // A caller that has ended has nothing to repeat, or has abandoned it: the server then answers DATA_LOSS.
+            let _ = caller.command(Command::Renew(renewal, element));
+        }
+    }
+}
+
+impl fmt::Debug for RenewalSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RenewalSender").finish_non_exhaustive()
+    }
+}
+
+/// Port of a caller for frames carried in a stream, in both directions. Works while the caller closes.
+#[derive(Clone)]
+pub struct ClientCarrierPort(Arc<EndpointDriver<Caller>>);
+
+impl ClientCarrierPort {
+    /// Carries frames to the server from now on, as long as the carrier's stream lasts.
+    pub fn carry(&self, carrier: Carrier) {
+        // A caller that has ended sends nothing.
+        let _ = self.0.command(Command::Carry(carrier));
+    }
+
+    /// Passes a received batch to the caller; false if the caller has ended.
+    pub fn receive(&self, batch: Vec<u8>) -> bool {
+        self.0.command(Command::Batch(batch)).is_ok()
+    }
+}
+
+impl fmt::Debug for ClientCarrierPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCarrierPort").finish_non_exhaustive()
+    }
+}
+
+struct CancelOnDrop<'a> {
+    id: CallId,
+    caller: Option<&'a EndpointDriver<Caller>>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(caller) = self.caller {
+            // A task that has ended has nothing to cancel.
+            let _ = caller.command(Command::Cancel(self.id));
+        }
+    }
+}
+
+struct Caller {
+    client: MapClient,
+    element: SocketAddr,
+    server: SocketAddr,
+    /// Replaces UDP for frames to the server, as long as its stream lasts.
+    carrier: Option<Carrier>,
+    carried: CarriedStats,
+    waiting: FixedHashMap<CallId, Reply>,
+    reachability: watch::Sender<ServerReachability>,
+    spent_after: u32,
+    is_spent: Arc<AtomicBool>,
+}
+
+/// Router of outgoing frames: to an address, or to the carrier.
+struct FrameRouter<'a, F> {
+    element: SocketAddr,
+    server: SocketAddr,
+    carrier: Option<&'a mut Carrier>,
+    carried: &'a mut CarriedStats,
+    send: F,
+}
+
+impl<F: FnMut(SocketAddr, &[u8])> FrameSink for FrameRouter<'_, F> {
+    fn send(&mut self, to: Dest, frame: &[u8]) {
+        match (to, &mut self.carrier) {
+            (Dest::Element, _) => (self.send)(self.element, frame),
+            (Dest::Inline(_), _) => (self.send)(self.server, frame),
+            (Dest::Endpoint(_), None) => (self.send)(self.server, frame),
+            (Dest::Endpoint(_), Some(carrier)) => self.carried.queue(carrier, frame),
+        }
+    }
+}
+
+impl Caller {
+    fn split<F>(&mut self, send: F) -> (&mut MapClient, FrameRouter<'_, F>) {
+        let Self { client, element, server, carrier, carried, .. } = self;
+        (client, FrameRouter { element: *element, server: *server, carrier: carrier.as_mut(), carried, send })
+    }
+}
+
+impl StateMachine for Caller {
+    type Command = Command;
+
+    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
+        match command {
+            Command::Start(id, operation, reply) => {
+                self.waiting.insert(id, reply);
+                self.client.start(now, id, operation);
+            }
+            Command::Cancel(id) => {
+                // A completed call may have been granted locks that its caller has not learnt of.
+                self.waiting.remove(&id);
+                self.client.cancel(now, id);
+            }
+            Command::Renew(renewal, element) => {
+                self.element = element.unwrap_or(self.server);
+                self.client.renew(now, &renewal);
+            }
+            Command::Carry(carrier) => {
+                self.carrier = Some(carrier);
+                self.client.reroute(now);
+                self.client.greet();
+            }
+            Command::Batch(batch) => {
+                let (client, mut router) = self.split(send);
+                for frame in frames(&batch) {
+                    router.carried.frames_in += 1;
+                    client.handle(now, frame, &mut router);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
+        let (client, mut router) = self.split(send);
+        match ce {
+            true => client.handle_marked(now, frame, &mut router),
+            false => client.handle(now, frame, &mut router),
+        }
+    }
+
+    fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
+        self.carrier.take_if(|carrier| carrier.is_over());
+        let (client, mut router) = self.split(send);
+        client.poll(now, &mut router);
+    }
+
+    fn deliver_events(&mut self) {
+        // Before the outcomes are delivered.
+        self.is_spent.store(self.client.needs_successor(self.spent_after), Ordering::Relaxed);
+        while let Some((id, outcome)) = self.client.next_event() {
+            if let Some(reply) = self.waiting.remove(&id) {
+                // The receiver is gone if the call was dropped concurrently.
+                let _ = reply.send(outcome);
+            }
+        }
+        self.carried.open = u64::from(self.carrier.is_some());
+        if let Some(carrier) = &mut self.carrier {
+            carrier.flush();
+        }
+        let reachability = self.client.reach();
+        if *self.reachability.borrow() != reachability {
+            self.reachability.send_replace(reachability);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.client.deadline()
+    }
+
+    fn element(&self) -> Option<SocketAddr> {
+        (self.element != self.server).then_some(self.element)
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.client.close(now);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.client.is_idle()
+    }
+
+    fn on_driver_dropped(&mut self) {
+        self.waiting.clear();
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the drivers with sockets, shared memory and threads.
+
+mod clone_driver;
+mod link;
+mod node;
+mod node_key;
+mod rings;
+#[cfg(target_os = "linux")]
+mod rings_leaks;
+mod streams;
