@@ -48,6 +48,8 @@ test: build
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(WHOLE) --all-targets -- -D warnings
+	cd papers && $(CARGO) fmt --all --check
+	cd papers && $(CARGO) clippy $(PAPERS) --all-targets -- -D warnings
 
 # The documentation of all crates; a link that leads nowhere, or a block that is no Rust, fails.
 doc:
@@ -105,15 +107,17 @@ package:
 # The papers' applications, models and figures: a workspace of its own (papers/Cargo.toml).
 PAPERS = --workspace --features pathcall-models/mutants$(shell bpf/lacking && echo ,pathcall-bench/xdp)
 papers:
-	cd papers && $(CARGO) clippy $(PAPERS) --all-targets -- -D warnings
 	cd papers && $(CARGO) test $(PAPERS)
 
 # Figures beside their peers: all of them, or FIGURE=name (`--list` names them). Those on testbeds take root;
-# XDP=1 adds the rows of the element in the kernel. OpenCL on the processor (PoCL) gets one of its cores.
+# XDP=1 adds the rows of the element in the kernel; RECORD=1 keeps the rows in bench/, of which docs/figures.md is made.
+# OpenCL on the processor (PoCL) gets one of its cores.
 FIGURE ?=
 XDP ?=
+RECORD ?=
 bench:
-	cd papers && POCL_MAX_PTHREAD_COUNT=1 $(CARGO) run --release -p pathcall-bench $(if $(XDP),--features xdp) -- $(FIGURE)
+	cd papers && POCL_MAX_PTHREAD_COUNT=1 $(CARGO) run --release -p pathcall-bench $(if $(XDP),--features xdp) -- \
+	  $(if $(RECORD),--record ../bench) $(FIGURE)
 
 # Network lines of code of the applications, beside the paper's Table 4.
 loc:

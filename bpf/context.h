@@ -90,9 +90,9 @@ struct context {
 		struct pool pool;
 	};
 
-	/* Results of stages for later stages: enum met, enum part, and whether the threshold is reached. In memory, not in
-	 * registers, so that the verifier does not follow each value separately. */
-	__u32 met;
+	/* Results of stages for later stages: enum repeat_status, enum part, and whether the threshold is reached. In
+	 * memory, not in registers, so that the verifier does not follow each value separately. */
+	__u32 repeat_status;
 	__u32 part;
 	__u32 reached;
 	/* Bitmaps of keyed pairs: pairs that the element processes, and pairs that would have overflowed or that name no

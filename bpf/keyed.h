@@ -44,29 +44,29 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 	open = first->open;
 	committed = first->committed;
 	version = first->version;
-	c->met = meet(place, c->seq, open, c->round == version);
+	c->repeat_status = classify(place, c->seq, open, c->round == version);
 	c->reached = 1;
 	forget();
-	if (c->met == MET_NEW || c->met == MET_REPEAT) {
+	if (c->repeat_status == STATUS_NEW || c->repeat_status == STATUS_REPEAT) {
 		if (counting && counted)
-			c->reached = count_pairs(counted, c, c->met == MET_NEW);
+			c->reached = count_pairs(counted, c, c->repeat_status == STATUS_NEW);
 		forget();
 		pairs_work(&frame, c, bank_of(PLANTED(HARVEST_UNFROZEN) ? committed + 1 : open));
 		forget();
-		if (c->met == MET_NEW)
+		if (c->repeat_status == STATUS_NEW)
 			place->overflow = c->overflow;
 	}
 	applied_in = place->last;
 	overflow = place->overflow;
 	row_unlock(first);
-	new = c->met == MET_NEW;
+	new = c->repeat_status == STATUS_NEW;
 
-	if (c->met == MET_REFUSED) {
+	if (c->repeat_status == STATUS_REFUSED) {
 		counters->refused++;
 		frame.base->round = bpf_htonl(version);
 		return reflect(&frame, c, PC_KIND_MAP_REFUSED, 1);
 	}
-	if (c->met == MET_STALE) {
+	if (c->repeat_status == STATUS_STALE) {
 		counters->stale++;
 		return DROP_STALE;
 	}
@@ -105,7 +105,7 @@ __noinline int lock(struct xdp_md *xdp, struct context *c)
 	struct place *place;
 	__u32 grants = 0;
 	struct row *row;
-	enum met met;
+	enum repeat_status status;
 	int denied;
 
 	if (!c || !frame.base || c->index >= c->app.rows || c->tag & ~PC_LOCK_TAG)
@@ -117,9 +117,9 @@ __noinline int lock(struct xdp_md *xdp, struct context *c)
 		return DROP_MALFORMED;
 
 	row_lock(row);
-	met = meet(place, c->seq, 0, 1);
-	if (met != MET_STALE) {
-		int new = met == MET_NEW;
+	status = classify(place, c->seq, 0, 1);
+	if (status != STATUS_STALE) {
+		int new = status == STATUS_NEW;
 
 		outcome = c->map_flags & PC_MAP_COUNT ? lock_take(row, c, new) : lock_give_back(row, c, new);
 		if (outcome == LOCK_GRANTED && row->grants != ~0U)
@@ -128,13 +128,13 @@ __noinline int lock(struct xdp_md *xdp, struct context *c)
 	}
 	row_unlock(row);
 
-	if (met == MET_STALE) {
+	if (status == STATUS_STALE) {
 		counters->stale++;
 		return DROP_STALE;
 	}
 	denied = outcome == LOCK_BUSY || outcome == LOCK_FREE;
-	counters->applied += met == MET_NEW;
-	counters->repeats += met != MET_NEW;
+	counters->applied += status == STATUS_NEW;
+	counters->repeats += status != STATUS_NEW;
 	counters->denied += denied;
 	frame.base->round = bpf_htonl(grants);
 	if (outcome == LOCK_IS_PARKED)
@@ -179,7 +179,7 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	struct place *place;
 	__u32 mark = 0;
 	struct row *row;
-	enum met met;
+	enum repeat_status status;
 	int clears;
 
 	if (!c || !frame.base || c->index >= c->app.rows || !ballot_key(&frame, c, &key))
@@ -192,9 +192,9 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	clears = !!(c->map_flags & PC_MAP_CLEAR);
 
 	row_lock(row);
-	met = meet(place, c->seq, 0, 1);
-	if (met != MET_STALE) {
-		int new = met == MET_NEW;
+	status = classify(place, c->seq, 0, 1);
+	if (status != STATUS_STALE) {
+		int new = status == STATUS_NEW;
 
 		standing = ballot_enter(row, c, &key, new);
 		if (new) {
@@ -207,12 +207,12 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	}
 	row_unlock(row);
 
-	if (met == MET_STALE) {
+	if (status == STATUS_STALE) {
 		counters->stale++;
 		return DROP_STALE;
 	}
-	counters->applied += met == MET_NEW && standing.ours;
-	counters->repeats += met != MET_NEW;
+	counters->applied += status == STATUS_NEW && standing.ours;
+	counters->repeats += status != STATUS_NEW;
 	counters->diverted += way == WAY_DIVERT;
 	counters->reached += way == WAY_REACHED;
 	/* An answer, and a clear, name the round in which the frame took effect. */

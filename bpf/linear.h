@@ -51,8 +51,8 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 		return DROP_MALFORMED;
 
 	row_lock(row);
-	c->met = meet(place, c->seq, 0, 1);
-	c->part = c->met == MET_STALE ? PART_NONE : round_enter(row, c, c->met == MET_NEW);
+	c->repeat_status = classify(place, c->seq, 0, 1);
+	c->part = c->repeat_status == STATUS_STALE ? PART_NONE : round_enter(row, c, c->repeat_status == STATUS_NEW);
 	c->reached = 0;
 	forget();
 	if (c->part == PART_FIRST || c->part == PART_OPENING || c->part == PART_AGAIN)

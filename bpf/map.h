@@ -104,7 +104,7 @@ static __always_inline void pairs_work(struct frame *frame, struct context *c, _
 
 	c->overflow = 0;
 	c->added = 0;
-	c->adds = (c->met == MET_NEW || PLANTED(PAIRS_REPEATS)) && c->map_flags & PC_MAP_ADD;
+	c->adds = (c->repeat_status == STATUS_NEW || PLANTED(PAIRS_REPEATS)) && c->map_flags & PC_MAP_ADD;
 
 	if (c->map_flags & (PC_MAP_LINEAR | PC_MAP_BARE) || !c->lanes || (void *)(bits + 1) > frame->end)
 		return;

@@ -5,14 +5,14 @@
 #include "context.h"
 
 /* Relation of a frame to its repeat-filter entry. */
-enum met {
-	MET_NEW = 1,
+enum repeat_status {
+	STATUS_NEW = 1,
 	/* Repeat of a frame that was applied in the generation of the entry. */
-	MET_REPEAT,
+	STATUS_REPEAT,
 	/* New sequence number of a frame that is refused; the entry is unchanged. */
-	MET_REFUSED,
+	STATUS_REFUSED,
 	/* Acknowledged long ago. */
-	MET_STALE,
+	STATUS_STALE,
 };
 
 /* Index of the entry of a frame whose slot was admitted. */
@@ -22,20 +22,20 @@ static __always_inline struct place *place_of(struct context *c)
 }
 
 /* Classifies a frame, and records a new one as applied in `generation`, if it is `admissible`. */
-static __always_inline enum met meet(struct place *place, __u32 seq, __u32 generation, int admissible)
+static __always_inline enum repeat_status classify(struct place *place, __u32 seq, __u32 generation, int admissible)
 {
 	__u64 last = *(volatile __u64 *)&place->last;
 	__u32 last_seq = last >> 32;
 
 	if (seq < last_seq && !PLANTED(ELEMENT_LATE_REPEATS))
-		return MET_STALE;
+		return STATUS_STALE;
 	if (seq == last_seq && !PLANTED(ELEMENT_REPEATS))
-		return MET_REPEAT;
+		return STATUS_REPEAT;
 	if (!admissible && !PLANTED(REFUSED_APPLIED))
-		return MET_REFUSED;
+		return STATUS_REFUSED;
 	/* Two numbers of one entry at the same time, under the locks of two rows: a sender within its window never does
 	 * that. One of them is dropped. */
 	if (__sync_val_compare_and_swap(&place->last, last, (__u64)seq << 32 | generation) != last)
-		return MET_STALE;
-	return MET_NEW;
+		return STATUS_STALE;
+	return STATUS_NEW;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Planted mistakes of the program, one at a time, each of which the comparison with the reference has to find
- * (crates/xdp, planted.rs, in the same order). Only builds with -DPLANTED have them; in all other builds they compile
- * to nothing. */
+/* Mutants of the program: planted mistakes, one at a time. The comparison with the reference has to find each of them
+ * (crates/xdp, planted.rs, in the same order). Only builds with -DPLANTED contain them. */
 #pragma once
 
 #ifdef PLANTED

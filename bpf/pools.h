@@ -10,7 +10,8 @@
 
 #include "tables.h"
 
-/* Most servers of a pool whose clones are made here: each has an interface of its own, and each pair a table. */
+/* Maximum number of servers of a pool whose clones this program makes: each server has an interface of its own, and
+ * each pair a table. */
 #define PAIRED_MAX 16
 
 /* Pools by id. */

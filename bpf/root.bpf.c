@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Root program: runs first at an interface of an element with both the switch program and functions, and calls the
- * program that a packet is for.
+/* Root program of an element with both the switch program and functions: it runs first at an interface, and calls the
+ * program that processes the packet.
  *
  *	packet ─► frame for the switch program? ─► it
  *	      └─► function for its UDP port, EtherType, or for all others ─► it
@@ -26,8 +26,8 @@ struct rule {
 	__u32 value;
 };
 
-/* Frames of the switch program: the address and port they are sent to (port 0: no switch program), and whether inline
- * mode is on. */
+/* Frames of the switch program: their destination address and port (port 0: no switch program), and whether inline mode
+ * is on. */
 struct switch_frames {
 	__be16 data_port;
 	__be16 slow_port;

@@ -14,9 +14,9 @@
 #include "planted.h"
 
 #define APPLICATIONS_MAX 1024
-/* Most members of a group whose multicasts are copied here. */
+/* Maximum number of members of a group whose multicast frames this program copies. */
 #define GROUP_MAX 64
-/* Most pools of servers. */
+/* Maximum number of pools of servers. */
 #define POOLS_MAX 64
 
 /* Constants set by the loader before verification: sizes of the register arrays, the UDP port of frames and that of
@@ -184,7 +184,7 @@ struct {
 	__type(value, __u32);
 } group_members SEC(".maps");
 
-/* Whether an application's multicasts are copied here. */
+/* Whether this program copies an application's multicast frames. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, APPLICATIONS_MAX);

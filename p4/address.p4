@@ -20,7 +20,7 @@ control Address(inout headers hdr, inout metadata md) {
     apply {
         md.fate = FATE_ADDRESSED;
         if (md.way == WAY_CLONE) {
-            /* For the other server of the request's pair (lines 11 to 13). */
+            /* The clone goes to the other server of the pair (lines 11 to 13). */
             sid = hdr.call.sid;
             hdr.call.clo = PC_CLO_CLONE;
         } else if (md.decision == TO_SECOND) {

@@ -49,11 +49,11 @@ control Ballot(inout headers hdr, inout metadata md) {
     bool clears = false;
 
     apply {
-        votes_now = md.way == WAY_VOTE && (md.met == MET_NEW || md.met == MET_REPEAT);
+        votes_now = md.way == WAY_VOTE && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT);
         if (votes_now || md.way == WAY_DECIDED || md.way == WAY_MOVE) {
             key_len = (bit<9>) hdr.entry.key_len;
             holders.read(holder, md.row);
-            md.taken = votes_now && md.met == MET_NEW && holder == 0;
+            md.taken = votes_now && md.repeat_status == STATUS_NEW && holder == 0;
             if (md.way == WAY_MOVE) {
                 holders.write(md.row, holder | BALLOT_MOVED);
             } else if (md.taken) {
@@ -90,7 +90,7 @@ control Ballot(inout headers hdr, inout metadata md) {
                 if ((holder & ~BALLOT_MOVED) != 0 && (bit<32>) round == hdr.base.round) {
                     decided = 1;
                 }
-            } else if (md.ours && md.met == MET_NEW) {
+            } else if (md.ours && md.repeat_status == STATUS_NEW) {
                 if (clears) {
                     votes = 0;
                     decided = 0;

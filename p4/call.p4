@@ -60,7 +60,7 @@ control CallStages(inout headers hdr, inout metadata md) {
             hdr.call.clo = 0;
             hdr.call.sid = 0;
             if ((hdr.call.flags & PC_CLONE_DIRECT) != 0) {
-                /* For the server that the request is addressed to. */
+                /* The request goes to the server that it is addressed to. */
                 md.counted_call.direct = true;
                 md.fate = md.addressee_server != 0 ? FATE_FORWARD : FATE_UNKNOWN_ENDPOINT;
             }

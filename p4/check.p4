@@ -10,7 +10,7 @@ control Check(inout headers hdr, inout metadata md, in standard_metadata_t sm) {
     bit<32> lanes = 0;
     bit<32> lanes_len = 0;
 
-    /* Addresses of the element: packets to them are frames. */
+    /* Addresses of the element; packets to these addresses are frames. */
     table own {
         key = { hdr.ipv4.dst: exact; hdr.udp.dst: exact; }
         actions = { NoAction; }

@@ -109,11 +109,11 @@ const bit<8> FATE_FILTERED = 23;
 const bit<8> FATE_UNROUTED = 24;
 
 /* Relation of a frame to its repeat-filter entry. */
-const bit<8> MET_NONE = 0;
-const bit<8> MET_NEW = 1;
-const bit<8> MET_REPEAT = 2;
-const bit<8> MET_REFUSED = 3;
-const bit<8> MET_STALE = 4;
+const bit<8> STATUS_NONE = 0;
+const bit<8> STATUS_NEW = 1;
+const bit<8> STATUS_REPEAT = 2;
+const bit<8> STATUS_REFUSED = 3;
+const bit<8> STATUS_STALE = 4;
 
 /* Relation of a worker's frame to its round. */
 const bit<8> PART_NONE = 0;

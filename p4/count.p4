@@ -10,12 +10,12 @@ control Count(inout headers hdr, inout metadata md) {
 
     apply {
         of_part = md.way == WAY_PART && (md.part == PART_FIRST || md.part == PART_AGAIN);
-        if (md.way == WAY_PAIRS && (md.met == MET_NEW || md.met == MET_REPEAT)
+        if (md.way == WAY_PAIRS && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT)
             && (md.map_flags & PC_MAP_COUNT) != 0 && hdr.map.threshold != 0) {
             md.countless = hdr.map.index >= md.rows;
             of_pairs = !md.countless;
         }
-        adds = of_pairs ? md.met == MET_NEW : md.part == PART_FIRST;
+        adds = of_pairs ? md.repeat_status == STATUS_NEW : md.part == PART_FIRST;
         if (md.cleared) {
             counts.write(md.row, 0);
         } else if (of_part || of_pairs) {

@@ -19,16 +19,16 @@ control Emit(inout headers hdr, inout metadata md) {
     }
 
     apply {
-        is_new = md.met == MET_NEW;
+        is_new = md.repeat_status == STATUS_NEW;
         if (hdr.map.lanes < 32) {
             all_lanes = (32w1 << (bit<8>) hdr.map.lanes) - 1;
         } else {
             all_lanes = 0xffffffff;
         }
-        if (md.met == MET_STALE) {
+        if (md.repeat_status == STATUS_STALE) {
             md.counted.stale = true;
             md.fate = FATE_STALE;
-        } else if (md.met == MET_REFUSED) {
+        } else if (md.repeat_status == STATUS_REFUSED) {
             md.counted.refused = true;
             hdr.base.round = md.version;
             answer(PC_KIND_MAP_REFUSED, true);

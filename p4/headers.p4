@@ -156,7 +156,7 @@ struct metadata {
     /* Bytes of base header, token, map header and bitmap. */
     bit<16> lanes_at;
 
-    /* Table entries. Of the application, or the pool: */
+    /* Table entry of the application, or of the pool. */
     bool installed;
     bit<32> index;
     bit<32> epoch;
@@ -165,13 +165,13 @@ struct metadata {
     bit<32> rows;
     bit<32> width;
     bit<32> groups;
-    /* Of the sender: its SID in its pool, counted from 1; 0: not a server. */
+    /* Table entry of the sender. `sender_server`: its SID, counted from 1; 0 if it is not a server. */
     bool sender_known;
     bit<32> incarnation;
     bit<32> slot_base;
     bit<32> slots;
     bit<32> sender_server;
-    /* Of the addressee. */
+    /* Table entry of the addressee. `addressee_server`: as `sender_server`. */
     bool known;
     bit<32> addressee_server;
 
@@ -183,7 +183,7 @@ struct metadata {
     bit<32> version;
     /* Repeat filter: index of the frame's entry, its relation to the frame, and the generation of its application. */
     bit<32> place;
-    bit<8> met;
+    bit<8> repeat_status;
     bit<32> applied_in;
     /* Rounds, and CntFwd. */
     bit<8> part;

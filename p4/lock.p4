@@ -12,11 +12,12 @@ control Lock(inout headers hdr, inout metadata md) {
     bool exactly = false;
 
     apply {
-        if (md.way == WAY_FREE || (md.way == WAY_LOCK && (md.met == MET_NEW || md.met == MET_REPEAT))) {
+        if (md.way == WAY_FREE
+            || (md.way == WAY_LOCK && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT))) {
             locks.read(held, md.row);
             owner = held[63:32];
             tag = held[31:0];
-            fresh = md.met == MET_NEW;
+            fresh = md.repeat_status == STATUS_NEW;
             if (md.way == WAY_FREE) {
                 exactly = owner == hdr.map.threshold && (tag & ~PC_LOCK_WANTED) == hdr.map.tag;
                 /* The answer contains the former owner. */

@@ -41,9 +41,9 @@ control Map(inout headers hdr, inout metadata md) {
             md.work = WORK_ROW;
             md.gets = true;
             md.bank = (bit<32>) (hdr.map.first_lane >> 5);
-        } else if (md.way == WAY_PAIRS && (md.met == MET_NEW || md.met == MET_REPEAT)) {
+        } else if (md.way == WAY_PAIRS && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT)) {
             md.work = WORK_PAIRS;
-            md.adds = md.met == MET_NEW && (md.map_flags & PC_MAP_ADD) != 0;
+            md.adds = md.repeat_status == STATUS_NEW && (md.map_flags & PC_MAP_ADD) != 0;
             md.gets = (md.map_flags & PC_MAP_GET) != 0;
         }
         if (md.work != WORK_NONE) {
@@ -92,8 +92,9 @@ control Overflow(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_PLACES) marks;
 
     apply {
-        if ((md.way == WAY_PAIRS || md.way == WAY_VOTE) && (md.met == MET_NEW || md.met == MET_REPEAT)) {
-            if (md.met == MET_REPEAT) {
+        if ((md.way == WAY_PAIRS || md.way == WAY_VOTE)
+            && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT)) {
+            if (md.repeat_status == STATUS_REPEAT) {
                 marks.read(md.mark, md.place);
             } else {
                 md.mark = md.way == WAY_PAIRS ? md.overflow : md.ballot_round ++ (bit<1>) md.decides;

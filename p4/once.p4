@@ -30,30 +30,30 @@ control Once(inout headers hdr, inout metadata md) {
             flips.read(clear_flip, md.place);
             flip = (hdr.base.seq - 1)[8:8];
             if (flip != clear_flip) {
-                md.met = MET_REPEAT;
+                md.repeat_status = STATUS_REPEAT;
             } else if (!admissible) {
-                md.met = MET_REFUSED;
+                md.repeat_status = STATUS_REFUSED;
             } else {
-                md.met = MET_NEW;
+                md.repeat_status = STATUS_NEW;
                 flips.write(md.place, ~clear_flip);
             }
-            if (md.met == MET_NEW) {
+            if (md.repeat_status == STATUS_NEW) {
                 seqs.write(md.place, hdr.base.seq);
             }
 #else
             seqs.read(last, md.place);
             if (hdr.base.seq < last) {
-                md.met = MET_STALE;
+                md.repeat_status = STATUS_STALE;
             } else if (hdr.base.seq == last) {
-                md.met = MET_REPEAT;
+                md.repeat_status = STATUS_REPEAT;
             } else if (!admissible) {
-                md.met = MET_REFUSED;
+                md.repeat_status = STATUS_REFUSED;
             } else {
-                md.met = MET_NEW;
+                md.repeat_status = STATUS_NEW;
                 seqs.write(md.place, hdr.base.seq);
             }
 #endif
-            if (md.met == MET_NEW) {
+            if (md.repeat_status == STATUS_NEW) {
                 md.applied_in = generation;
                 generations.write(md.place, generation);
             } else {

@@ -92,7 +92,7 @@ parser SwitchParser(packet_in packet, out headers hdr, inout metadata md, inout 
         }
     }
 
-    /* Of a ballot: CLEAR or COUNT. */
+    /* Frame of a ballot: CLEAR or COUNT. */
     state payload {
         transition select(hdr.base.kind, hdr.map.flags[2:1]) {
             (PC_KIND_MAP_PAIRS, 1 .. 3): entry;

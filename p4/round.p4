@@ -18,7 +18,7 @@ control Round(inout headers hdr, inout metadata md) {
     bool enters = false;
 
     apply {
-        if ((md.way == WAY_PART && (md.met == MET_NEW || md.met == MET_REPEAT))
+        if ((md.way == WAY_PART && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT))
             || (md.way == WAY_RESULT
                 && (md.map_flags & (PC_MAP_CLEAR | PC_MAP_ROUND)) == (PC_MAP_CLEAR | PC_MAP_ROUND))) {
             numbers.read(open, md.row);
@@ -34,7 +34,7 @@ control Round(inout headers hdr, inout metadata md) {
             } else if (hdr.base.round > open) {
                 /* Policy shadow (NetRPC 5.2.2): a worker that sends the next round has the result of the round in the
                  * row, and so have all others. */
-                md.opens = md.met == MET_NEW && (md.map_flags & PC_MAP_CLEAR) != 0;
+                md.opens = md.repeat_status == STATUS_NEW && (md.map_flags & PC_MAP_CLEAR) != 0;
                 enters = md.opens;
                 if (md.opens) {
                     numbers.write(md.row, hdr.base.round);
@@ -56,7 +56,7 @@ control Round(inout headers hdr, inout metadata md) {
                     enters = false;
                 } else if ((workers & worker) != 0) {
                     md.part = PART_AGAIN;
-                } else if (md.met == MET_NEW) {
+                } else if (md.repeat_status == STATUS_NEW) {
                     md.part = PART_FIRST;
                     workers = workers | worker;
                 } else {

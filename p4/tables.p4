@@ -3,7 +3,7 @@
  * unchanged: nothing is known. */
 
 control Tables(inout headers hdr, inout metadata md) {
-    /* `index`: of its counters and its group. */
+    /* `index`: index of the application's counters and group. */
     action application(bit<32> index, bit<32> epoch, bit<32> owner, bit<32> row_base, bit<32> rows, bit<32> width) {
         md.installed = true;
         md.index = index;
@@ -21,7 +21,7 @@ control Tables(inout headers hdr, inout metadata md) {
         size = PC_APPLICATIONS;
     }
 
-    /* `index`: of its loads and counters. `groups`: number of ordered pairs of servers. */
+    /* `index`: index of the pool's loads and counters. `groups`: number of ordered pairs of servers. */
     action pool(bit<32> index, bit<32> version, bit<32> groups) {
         md.installed = true;
         md.index = index;
@@ -51,7 +51,8 @@ control Tables(inout headers hdr, inout metadata md) {
         size = PC_ENDPOINTS;
     }
 
-    /* `ip`, `port`: destination of inline frames to it; 0: none. */
+    /* `server`: SID, counted from 1; 0 if it is not a server. `ip`, `port`: address of the endpoint, for inline frames;
+     * 0 if unknown. */
     action addressee(bit<32> server, bit<32> ip, bit<16> port) {
         md.known = true;
         md.addressee_server = server;

@@ -13,7 +13,7 @@ use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::function_server::{Function, FunctionServer};
 use pathcall_proto::v1::{
-    ChangeGroupReply, ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest, ServerTask, ServerWord,
+    ChangeGroupReply, ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest, ServerReport, ServerTask,
     StatusRequest,
 };
 use pathcall_test_support::HANG;
@@ -43,7 +43,7 @@ struct Echo {
 impl Function for Echo {
     type ServeStream = Empty<Result<ServerTask, Status>>;
 
-    async fn serve(&self, _: Request<Streaming<ServerWord>>) -> Result<Response<Self::ServeStream>, Status> {
+    async fn serve(&self, _: Request<Streaming<ServerReport>>) -> Result<Response<Self::ServeStream>, Status> {
         Err(Status::unimplemented("not here"))
     }
 

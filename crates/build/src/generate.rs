@@ -2,12 +2,10 @@
 
 use std::fmt::Write;
 
-use pathcall_proto::manifest::{Kind, Modify};
-
 use crate::cloned::ClonedMethod;
 use crate::delegated::DelegatedMethod;
 use crate::placed::PlacedMethod;
-use crate::resolve::{ResolvedField, ResolvedMethod};
+use crate::resolve::ResolvedMethod;
 use crate::stubs::MessageTypePaths;
 
 /// Text of `<package>.pathcall.rs`: `PATHCALL`, a `Manifest` of the runtime crate at `root`, whose descriptor is the
@@ -48,20 +46,7 @@ fn write(
     writeln!(out, "    Manifest {{")?;
     writeln!(out, "        methods: &[")?;
     for method in *methods {
-        writeln!(out, "            Method {{")?;
-        writeln!(out, "                path: {:?},", method.path)?;
-        writeln!(out, "                app: {:?},", method.app)?;
-        writeln!(out, "                digest: {:#018x},", method.digest)?;
-        writeln!(out, "                precision: {},", method.precision)?;
-        writeln!(out, "                kind: {},", kind(method.kind))?;
-        let Modify { op, para } = method.modify;
-        writeln!(out, "                modify: Modify {{ op: OpType::{op:?}, para: {para} }},")?;
-        writeln!(out, "                request: {},", field(method.request.as_ref()))?;
-        writeln!(out, "                reply: {},", field(method.reply.as_ref()))?;
-        writeln!(out, "                untyped_request: {},", method.untyped_request)?;
-        writeln!(out, "                to: ForwardTarget::{:?},", method.to)?;
-        writeln!(out, "                ack: Ack::{:?},", method.ack)?;
-        writeln!(out, "            }},")?;
+        method.write_constant(out)?;
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        delegated: &[")?;
@@ -133,26 +118,4 @@ fn write_delegated(
 /// Path of a type, as seen from a module within its package.
 fn within(name: &str) -> String {
     if name.starts_with("::") || name.starts_with("()") { name.to_owned() } else { format!("super::{name}") }
-}
-
-// Variants are printed without the name of their type.
-
-fn kind(kind: Kind) -> String {
-    match kind {
-        Kind::Add { get, to } => format!("Kind::Add {{ get: {get}, to: ForwardTarget::{to:?} }}"),
-        Kind::Count { threshold, to } => format!("Kind::Count {{ threshold: {threshold}, to: ForwardTarget::{to:?} }}"),
-        Kind::Sum { threshold, clear } => {
-            format!("Kind::Sum {{ threshold: {threshold}, clear: ClearPolicy::{clear:?} }}")
-        }
-        Kind::Query | Kind::Clear => format!("Kind::{kind:?}"),
-    }
-}
-
-fn field(field: Option<&ResolvedField>) -> String {
-    field.map_or_else(
-        || "None".to_owned(),
-        |ResolvedField { path, name, shape }| {
-            format!("Some(Field {{ path: &{path:?}, name: {name:?}, shape: Shape::{shape:?} }})")
-        },
-    )
 }

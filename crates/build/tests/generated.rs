@@ -20,22 +20,27 @@ fn read(directory: &Path, name: &str) -> String {
     std::fs::read_to_string(directory.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The generated text equals the stored text, so that users' code changes only on purpose. `PATHCALL_GOLDEN=write`
-/// accepts a change.
-#[test]
-fn manifests_match_stored_text() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    for (proto, name) in [("training.proto", "training"), ("lock.proto", "lock"), ("docs.proto", "docs")] {
-        let name = format!("{name}.pathcall.rs");
-        let generated = read(generate(proto).path(), &name);
-        if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
-            std::fs::write(golden.join(&name), &generated).expect("golden");
-        }
-        assert_eq!(generated, read(&golden, &name), "{name}");
+/// Checks that the generated text equals the stored text. `PATHCALL_GOLDEN=write` accepts a change.
+#[track_caller]
+fn matches_stored(generated: &str, directory: &str, name: &str) {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
+        std::fs::write(stored.join(name), generated).expect("stored");
     }
+    assert!(generated == read(&stored, name), "{name} differs: run with PATHCALL_GOLDEN=write, and see the difference");
 }
 
-/// The stored text compiles, as a constant. The descriptor file is not beside it.
+/// Users' code changes only on purpose. The manifests of both packages with filters are in one file.
+#[test]
+fn manifests_match_stored_text() {
+    let [training, lock, docs] = ["training", "lock", "docs"]
+        .map(|name| read(generate(&format!("{name}.proto")).path(), &format!("{name}.pathcall.rs")));
+    let filters = format!("pub mod training {{\n{training}}}\npub mod lock {{\n{lock}}}\n");
+    matches_stored(&filters, "tests/golden", "filters.rs");
+    matches_stored(&docs, "tests/golden", "docs.pathcall.rs");
+}
+
+/// The stored text compiles, as constants. The descriptor files are not beside it.
 #[expect(unreachable_pub, reason = "generated")]
 mod golden {
     macro_rules! include_bytes {
@@ -43,11 +48,7 @@ mod golden {
             $file.as_bytes()
         };
     }
-    include!("golden/training.pathcall.rs");
-
-    pub(super) mod lock {
-        include!("golden/lock.pathcall.rs");
-    }
+    include!("golden/filters.rs");
 }
 
 /// The stored text compiles with messages as prost generates them.
@@ -97,12 +98,12 @@ fn extern_types_are_used_by_delegated_methods() {
 }
 
 #[test]
-fn manifests_are_constants() {
-    let update = golden::PATHCALL.method("/training.Training/Update").expect("Update");
+fn generated_manifests_have_expected_content() {
+    let update = golden::training::PATHCALL.method("/training.Training/Update").expect("Update");
     assert_eq!(update.kind, Kind::Sum { threshold: 2, clear: ClearPolicy::Copy });
     let tensor = update.request.expect("a field");
     assert_eq!((tensor.path, tensor.name, tensor.shape), (&[1][..], "NewGrad.tensor", Shape::FpArray));
-    assert_eq!(golden::PATHCALL.descriptor, b"training.pathcall.bin");
+    assert_eq!(golden::training::PATHCALL.descriptor, b"training.pathcall.bin");
     let lock = golden::lock::PATHCALL.method("/lock.Lock/GetLock").expect("GetLock");
     assert_eq!(lock.kind, Kind::Count { threshold: 1, to: ForwardTarget::Src });
     assert!(golden::lock::PATHCALL.method("/lock.Lock/Release").is_some(), "sorted by path");
@@ -153,12 +154,7 @@ fn every_typed_field_has_rust_type() {
     std::fs::write(directory.path().join("every.proto"), proto).expect("a file");
     let build = configure().runtime("::pathcall_proto").out_dir(directory.path());
     build.compile(&[directory.path().join("every.proto")], &[directory.path()]).expect("compiles");
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let generated = read(directory.path(), "every.rs");
-    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
-        std::fs::write(golden.join("every.rs"), &generated).expect("golden");
-    }
-    assert_eq!(generated, read(&golden, "every.rs"));
+    matches_stored(&read(directory.path(), "every.rs"), "tests/golden", "every.rs");
     assert!(
         read(directory.path(), "every.pathcall.rs").contains("methods: &[\n        ],"),
         "no method, but a manifest"
@@ -223,8 +219,7 @@ fn build_script_prints_positions() {
     assert_eq!(format!("{error:?}"), format!("\n{expected}"));
 }
 
-/// The control contracts are stored as Rust code, so that dependents need no generator. `PATHCALL_GOLDEN=write` accepts
-/// a change.
+/// The control contracts are stored as Rust code, so that dependents need no generator.
 #[test]
 fn control_contracts_match_stored_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
@@ -234,10 +229,5 @@ fn control_contracts_match_stored_code() {
     // Requests and grants are logged; keys must not be.
     let build = tonic_prost_build::configure().skip_debug([".pathcall.v1.TokenKey"]).out_dir(out.path());
     build.compile_fds(set).expect("generated");
-    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/src/generated");
-    let generated = read(out.path(), "pathcall.v1.rs");
-    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|requested| requested == "write") {
-        std::fs::write(stored.join("pathcall.v1.rs"), &generated).expect("stored");
-    }
-    assert!(generated == read(&stored, "pathcall.v1.rs"), "run with PATHCALL_GOLDEN=write");
+    matches_stored(&read(out.path(), "pathcall.v1.rs"), "../proto/src/generated", "pathcall.v1.rs");
 }

@@ -35,11 +35,10 @@ fn invalid_json_is_reported() {
 
 #[test]
 fn unknown_and_repeated_fields_are_reported() {
-    says(
-        "{\n  \"AppName\": \"a\",\n  \"Addto\": \"M.f\"\n}",
-        "<filter>:3:3: error: Addto: unknown field: expected `AppName`, `Precision`, `get`, `addTo`, `clear`, \
-         `modify`, `CntFwd` or `ack`\n  hint: did you mean \"addTo\"?",
-    );
+    let unknown = diagnostics("{\n  \"AppName\": \"a\",\n  \"Addto\": \"M.f\"\n}").join("\n");
+    let start = "<filter>:3:3: error: Addto: unknown field: expected `AppName`, `Precision`, `get`, `addTo`, ";
+    assert!(unknown.starts_with(start), "{unknown}");
+    assert!(unknown.ends_with("\n  hint: did you mean \"addTo\"?"), "{unknown}");
     says(
         "{\n  \"AppName\": \"a\",\n  \"CntFwd\": {\"limit\": 2}\n}",
         "<filter>:3:14: error: CntFwd.limit: unknown field: expected `to`, `threshold` or `key`",

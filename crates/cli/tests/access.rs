@@ -13,12 +13,12 @@ use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{
-    AdmitRequest, ApplyRequest, CarryRequest, ChangeGroupRequest, CountersRequest, FollowPoolRequest,
-    FunctionStatusRequest, GiveUpRequest, InstallPoolRequest, InstallRequest, JoinPoolRequest, JoinRequest,
-    LastSeenRequest, LookupRequest, NameRequest, NodeEntry, NodeRequest, NodesRequest, OpenBookRequest,
-    ReadRegistersRequest, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest,
-    ReleaseEndpointRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest, ServerHello, ServerWord,
-    SetEndpointsRequest, SetGroupRequest, StatusRequest, server_word,
+    AdmitRequest, ApplyCallRequest, CancelSumRequest, CarryFramesRequest, ChangeGroupRequest, CountersRequest,
+    FollowNodesRequest, FollowPoolRequest, FunctionStatusRequest, InstallApplicationRequest, InstallPoolRequest,
+    JoinPoolRequest, JoinRequest, LastSeenRequest, LookupNodeRequest, LookupRequest, NodeEntry, NumberKeysRequest,
+    OpenJournalRequest, ReadRegistersRequest, RegisterApplicationRequest, RegisterElementRequest,
+    RegisterEndpointRequest, ReleaseEndpointRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest,
+    ServerHello, ServerReport, SetEndpointsRequest, SetMulticastGroupRequest, StatusRequest, server_report,
 };
 use pathcall_rpc::Layer;
 use pathcall_test_support::HANG;
@@ -45,7 +45,7 @@ const POOL: &str = "shelves";
 const WITHOUT_APPLICATION: &[&str] = &[
     "Controller/RegisterElement",
     "Controller/Status",
-    "Peer/Node",
+    "Peer/LookupNode",
     "Function/ChangeGroup",
     "Function/FunctionStatus",
 ];
@@ -89,7 +89,7 @@ pub(crate) async fn call_all_rpcs(authority: &Authority, service: &str, url: &st
                 let about = is_of_an_application(rpc).then_some(if name == NAME { application } else { POOL });
                 let allowed = access().allows(&Identity::new(role, name), rpc, about);
                 // A caller that may list nodes is not registered as one.
-                let allowed = allowed && (rpc != "Controller/Nodes" || role == PartyRole::Server);
+                let allowed = allowed && (rpc != "Controller/FollowNodes" || role == PartyRole::Server);
                 let needed = AccessTable::default().allows(&Identity::new(role, name), rpc, None);
                 assert!(
                     !allowed || needed && (application == RIGHT || !is_of_an_application(rpc)),
@@ -123,16 +123,18 @@ async fn call(rpc: &str, channel: Channel, application: &str, gaid: u32) -> Resu
         "Controller/RegisterElement" => controller.register_element(RegisterElementRequest::default()).await.map(drop),
         "Controller/Lookup" => controller.lookup(LookupRequest { name }).await.map(drop),
         "Controller/Status" => controller.status(StatusRequest {}).await.map(drop),
-        "Controller/Nodes" => {
+        "Controller/FollowNodes" => {
             let node = Some(NodeEntry { name, address: "127.0.0.1:1".into() });
-            controller.nodes(NodesRequest { node, authenticate: false }).await.map(drop)
+            controller.follow_nodes(FollowNodesRequest { node, authenticate: false }).await.map(drop)
         }
         "Controller/JoinPool" => controller.join_pool(JoinPoolRequest { name, ..Default::default() }).await.map(drop),
-        "Element/Install" => element.install(InstallRequest::default()).await.map(drop),
+        "Element/InstallApplication" => {
+            element.install_application(InstallApplicationRequest::default()).await.map(drop)
+        }
         "Element/Remove" => element.remove(RemoveRequest::default()).await.map(drop),
         "Element/SetEndpoints" => element.set_endpoints(SetEndpointsRequest::default()).await.map(drop),
         "Element/RemoveEndpoints" => element.remove_endpoints(RemoveEndpointsRequest::default()).await.map(drop),
-        "Element/SetGroup" => element.set_group(SetGroupRequest::default()).await.map(drop),
+        "Element/SetMulticastGroup" => element.set_multicast_group(SetMulticastGroupRequest::default()).await.map(drop),
         "Element/InstallPool" => element.install_pool(InstallPoolRequest::default()).await.map(drop),
         "Element/ReadRegisters" => element.read_registers(ReadRegistersRequest::default()).await.map(drop),
         "Element/ResetRegisters" => element.reset_registers(ResetRegistersRequest::default()).await.map(drop),
@@ -140,16 +142,20 @@ async fn call(rpc: &str, channel: Channel, application: &str, gaid: u32) -> Resu
         "Element/LastSeen" => element.last_seen(LastSeenRequest {}).await.map(drop),
         "Peer/Join" => peer.join(JoinRequest { application, ..Default::default() }).await.map(drop),
         "Peer/Admit" => peer.admit(AdmitRequest { application, ..Default::default() }).await.map(drop),
-        "Peer/GiveUp" => peer.give_up(GiveUpRequest { application, ..Default::default() }).await.map(drop),
-        "Peer/Name" => peer.name(NameRequest { application, ..Default::default() }).await.map(drop),
-        "Peer/Carry" => peer.carry(iter([CarryRequest { application, ..Default::default() }])).await.map(drop),
-        "Peer/OpenBook" => peer.open_book(OpenBookRequest { application, ..Default::default() }).await.map(drop),
-        "Peer/Apply" => peer.apply(ApplyRequest { application, ..Default::default() }).await.map(drop),
-        "Peer/Node" => peer.node(NodeRequest::default()).await.map(drop),
+        "Peer/CancelSum" => peer.cancel_sum(CancelSumRequest { application, ..Default::default() }).await.map(drop),
+        "Peer/NumberKeys" => peer.number_keys(NumberKeysRequest { application, ..Default::default() }).await.map(drop),
+        "Peer/CarryFrames" => {
+            peer.carry_frames(iter([CarryFramesRequest { application, ..Default::default() }])).await.map(drop)
+        }
+        "Peer/OpenJournal" => {
+            peer.open_journal(OpenJournalRequest { application, ..Default::default() }).await.map(drop)
+        }
+        "Peer/ApplyCall" => peer.apply_call(ApplyCallRequest { application, ..Default::default() }).await.map(drop),
+        "Peer/LookupNode" => peer.lookup_node(LookupNodeRequest::default()).await.map(drop),
         "Peer/FollowPool" => peer.follow_pool(FollowPoolRequest::default()).await.map(drop),
         "Function/Serve" => {
-            let word = Some(server_word::Word::Hello(ServerHello { name, ..Default::default() }));
-            function.serve(iter([ServerWord { word }])).await.map(drop)
+            let report = Some(server_report::Report::Hello(ServerHello { name, ..Default::default() }));
+            function.serve(iter([ServerReport { report }])).await.map(drop)
         }
         "Function/ChangeGroup" => function.change_group(ChangeGroupRequest::default()).await.map(drop),
         "Function/FunctionStatus" => function.function_status(FunctionStatusRequest {}).await.map(drop),
@@ -222,7 +228,7 @@ async fn role_can_call_exactly_its_granted_rpcs() {
             ExpectedPeer::new(PartyRole::Controller),
         );
         let mut looking = ControllerClient::new(target.unwrap().connect_lazy());
-        looking.nodes(NodesRequest::default()).await.expect("the nodes can be listed");
+        looking.follow_nodes(FollowNodesRequest::default()).await.expect("the nodes can be listed");
     }
     element.shutdown().await;
     timeout(HANG + Duration::from_secs(1), controller.shutdown()).await.expect("shutdown in time");

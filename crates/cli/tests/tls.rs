@@ -8,7 +8,7 @@ use std::process::Stdio;
 use pathcall_auth::{AccessTable, Credentials, ExpectedPeer, PartyRole, Security, TlsIncoming};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{FollowPoolRequest, NodeRequest, PoolView, StatusRequest, TokenKey};
+use pathcall_proto::v1::{FollowPoolRequest, LookupNodeRequest, PoolView, StatusRequest, TokenKey};
 use pathcall_rpc::delegate::{DelegatedCall, Handlers};
 use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::HANG;
@@ -131,7 +131,8 @@ impl System {
         let joined = peer.join(join("/rpctest.Words/Reduce")).await.unwrap().into_inner().message().await.unwrap();
         let follow = FollowPoolRequest { udp_port: 9, incarnation: 5, method: "/rpctest.Store/Get".into() };
         let view: Option<PoolView> = peer.follow_pool(follow).await.unwrap().into_inner().message().await.unwrap();
-        let node = peer.node(NodeRequest { method: "/rpctest.Docs/Lookup".into() }).await.unwrap().into_inner();
+        let node =
+            peer.lookup_node(LookupNodeRequest { method: "/rpctest.Docs/Lookup".into() }).await.unwrap().into_inner();
         let keys = [joined.unwrap().token_key, view.unwrap().pool.unwrap().token_key, node.token_key];
         keys.into_iter().map(|key| key.expect("frames carry tokens")).collect()
     }

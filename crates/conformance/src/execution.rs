@@ -6,7 +6,7 @@
 //!                     state ─► ExecutionState: registers and counters
 //! ```
 
-use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint, FrameDropReason};
+use pathcall_program::{Endpoint, FrameDropReason, InstalledApplication, InstalledPool, TableChangeError};
 use pathcall_wire::{Instant, TokenKey};
 
 use crate::ExecutionState;
@@ -20,7 +20,7 @@ pub trait ProgramExecution {
     ///
     /// # Errors
     /// [`ExecutionFailure::Refused`] if its memory does not fit or is in use.
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure>;
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure>;
 
     /// Removes an application or a pool with its endpoints. With the last pool, the registers of calls are cleared,
     /// except for the last number.
@@ -71,7 +71,7 @@ pub trait ProgramExecution {
     ///
     /// # Errors
     /// [`ExecutionFailure::Refused`] if the pool is invalid, or its id is an application's.
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure>;
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure>;
 
     /// Sets the last request number of calls; initially 0.
     ///
@@ -126,7 +126,7 @@ impl ProgramOutcome {
 pub enum ExecutionFailure {
     /// Change refused because it contradicts the tables; nothing was changed.
     #[error(transparent)]
-    Refused(#[from] AdmissionError),
+    Refused(#[from] TableChangeError),
     /// Failure of the kernel, the switch or the connection to it.
     #[error("the execution failed: {0}")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),

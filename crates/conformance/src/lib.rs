@@ -29,7 +29,7 @@ pub use decode::Decoded;
 pub use differ::{Difference, DifferenceKind, campaign, differ};
 pub use execution::{ExecutionFailure, ProgramExecution, ProgramOutcome};
 pub use profile::HardwareExecution;
-pub use random::SplitMix64;
+pub use random::RandomChoice;
 pub use reference::program;
 pub use state::{ApplicationState, CallState, ExecutionState, PlaceState, PoolRegisters, RowState};
 pub use step::{ProgramStep, StepEffect};

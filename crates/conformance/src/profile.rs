@@ -9,7 +9,7 @@
 //! at most 32 lanes. Not supported are frames that would access an array twice: reads across banks, and results of
 //! rounds in an application of keys, whose rows have two banks to clear.
 
-use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint};
+use pathcall_program::{Endpoint, InstalledApplication, InstalledPool, TableChangeError};
 use pathcall_wire::{FrameKind, Instant, KEYED_LANES, KEYED_WIDTH, MapFlags, MapFrame, TokenKey};
 use std::collections::BTreeMap;
 
@@ -59,11 +59,11 @@ impl<E: ProgramExecution> HardwareExecution<E> {
 }
 
 impl<E: ProgramExecution> ProgramExecution for HardwareExecution<E> {
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
-        let AdmittedApplication { gaid, width, .. } = application;
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
+        let InstalledApplication { gaid, width, .. } = application;
         if !takes(width) {
             let (first, end, size) = (0, width.into(), KEYED_LANES as u64);
-            return Err(ExecutionFailure::Refused(AdmissionError::Range {
+            return Err(ExecutionFailure::Refused(TableChangeError::Range {
                 what: "lanes of a frame",
                 first,
                 end,
@@ -101,7 +101,7 @@ impl<E: ProgramExecution> ProgramExecution for HardwareExecution<E> {
         self.inner.set_group(gaid, endpoints)
     }
 
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
         self.inner.install_pool(pool)
     }
 

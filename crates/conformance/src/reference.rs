@@ -2,7 +2,7 @@
 
 use pathcall_program::registers::Generation;
 use pathcall_program::{
-    AdmittedApplication, AdmittedPool, Endpoint, FrameAction, RepeatFilterProfile, Size, SwitchProgram,
+    Endpoint, FrameAction, InstalledApplication, InstalledPool, RepeatFilterProfile, Size, SwitchProgram,
 };
 use pathcall_wire::{Instant, TokenKey, W_MAX};
 
@@ -11,7 +11,7 @@ use crate::state::{ApplicationState, CallState, PlaceState, PoolRegisters, RowSt
 use crate::{ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome};
 
 impl ProgramExecution for SwitchProgram {
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().install(application)?)
     }
 
@@ -40,7 +40,7 @@ impl ProgramExecution for SwitchProgram {
         Ok(self.tables_mut().set_group(gaid, endpoints)?)
     }
 
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
         Ok(self.tables_mut().install_pool(pool.clone())?)
     }
 
@@ -108,7 +108,7 @@ fn calls_of(program: &SwitchProgram) -> CallState {
     }
 }
 
-fn registers_of(program: &SwitchProgram, application: &AdmittedApplication) -> ApplicationState {
+fn registers_of(program: &SwitchProgram, application: &InstalledApplication) -> ApplicationState {
     let registers = program.tables().registers();
     let (first, count) = (application.row_base as usize, application.rows as usize);
     let row = |at| RowState {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint};
+use pathcall_program::{Endpoint, InstalledApplication, InstalledPool, TableChangeError};
 use pathcall_wire::{Instant, TokenKey};
 
 use crate::decode::Decoded;
@@ -12,7 +12,7 @@ use crate::{ExecutionFailure, ProgramExecution, ProgramOutcome};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramStep {
     /// [`ProgramExecution::install`].
-    Install(AdmittedApplication),
+    Install(InstalledApplication),
     /// [`ProgramExecution::authenticate`].
     Authenticate(u32, Option<TokenKey>),
     /// [`ProgramExecution::remove`].
@@ -26,7 +26,7 @@ pub enum ProgramStep {
     /// [`ProgramExecution::set_group`].
     SetGroup(u32, Vec<u32>),
     /// [`ProgramExecution::install_pool`].
-    InstallPool(AdmittedPool),
+    InstallPool(InstalledPool),
     /// [`ProgramExecution::set_last_number`].
     NumberAfter(u64),
     /// [`ProgramExecution::process`].
@@ -44,7 +44,7 @@ pub enum StepEffect {
     /// Tables changed.
     Changed,
     /// Change refused, with its reason if known.
-    Refused(Option<AdmissionError>),
+    Refused(Option<TableChangeError>),
     /// Outcome of a frame.
     Frame(ProgramOutcome),
 }

@@ -5,7 +5,7 @@ use pathcall_conformance::{
     Difference, DifferenceKind, ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome, ProgramStep,
     campaign, differ,
 };
-use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, FrameDropReason, SwitchProgram};
+use pathcall_program::{Endpoint, FrameDropReason, InstalledApplication, InstalledPool, SwitchProgram};
 use pathcall_wire::{Base, Flags, FrameKind, Instant, MapFlags, MapFrame, TokenKey};
 
 /// Number of frames within which a planted mistake must be found.
@@ -63,7 +63,7 @@ impl FaultyReference {
 }
 
 impl ProgramExecution for FaultyReference {
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
         match self.program.install(application) {
             Err(_) if self.makes(Mistake::Install) => Ok(()),
             other => other,
@@ -97,7 +97,7 @@ impl ProgramExecution for FaultyReference {
         self.program.set_group(gaid, endpoints)
     }
 
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
         self.program.install_pool(pool)
     }
 

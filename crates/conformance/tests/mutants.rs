@@ -2,7 +2,7 @@
 
 use pathcall_conformance::generate::{GeneratorOptions, SIZE};
 use pathcall_conformance::{ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome, campaign};
-use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, SwitchProgram};
+use pathcall_program::{Endpoint, InstalledApplication, InstalledPool, SwitchProgram};
 use pathcall_wire::{Instant, Mutant, TokenKey, mutant};
 
 /// Number of frames within which a mutant must be found.
@@ -53,7 +53,7 @@ const OF_THE_PROGRAM: [Mutant; 38] = [
 struct MutantProgram(SwitchProgram, Mutant);
 
 impl ProgramExecution for MutantProgram {
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
         self.0.install(application)
     }
 
@@ -81,7 +81,7 @@ impl ProgramExecution for MutantProgram {
         self.0.set_group(gaid, endpoints)
     }
 
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
         self.0.install_pool(pool)
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use pathcall_auth::{ConnectTargetError, ExpectedPeer, PartyRole, Security};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    CountersRequest, InstallPoolRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest,
-    SetGroupRequest,
+    CountersRequest, InstallApplicationRequest, InstallPoolRequest, RemoveEndpointsRequest, RemoveRequest,
+    SetEndpointsRequest, SetMulticastGroupRequest,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -116,7 +116,7 @@ impl PushTask {
             Push::Retain(keep) => return self.retain(&keep).await,
             Push::Install(application) => {
                 let application = Some(application);
-                client.install(InstallRequest { boot_id, application }).await?;
+                client.install_application(InstallApplicationRequest { boot_id, application }).await?;
             }
             Push::Remove(gaid) => drop(client.remove(RemoveRequest { boot_id, gaid }).await?),
             Push::SetEndpoints(endpoints) => {
@@ -129,7 +129,7 @@ impl PushTask {
                 client.remove_endpoints(RemoveEndpointsRequest { boot_id, endpoints }).await?;
             }
             Push::SetGroup { gaid, endpoints } => {
-                client.set_group(SetGroupRequest { boot_id, gaid, endpoints }).await?;
+                client.set_multicast_group(SetMulticastGroupRequest { boot_id, gaid, endpoints }).await?;
             }
         }
         Ok(())

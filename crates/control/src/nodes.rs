@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use pathcall_proto::v1::{NodeEntry, NodesReply, TokenKey};
+use pathcall_proto::v1::{NodeEntry, NodeList, TokenKey};
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
@@ -170,12 +170,12 @@ pub(crate) struct DirectoryStream {
 }
 
 impl Stream for DirectoryStream {
-    type Item = Result<NodesReply, Status>;
+    type Item = Result<NodeList, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let (boot_id, token_key) = (self.boot_id, self.key);
         let table = Pin::new(&mut self.table).poll_next(cx);
-        table.map(|table| table.map(|table| Ok(NodesReply { boot_id, nodes: table.list(), token_key })))
+        table.map(|table| table.map(|table| Ok(NodeList { boot_id, nodes: table.list(), token_key })))
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     async fn names(listing: &mut DirectoryStream) -> String {
-        let NodesReply { nodes, .. } = listing.next().await.expect("open").expect("no error");
+        let NodeList { nodes, .. } = listing.next().await.expect("open").expect("no error");
         nodes.into_iter().map(|node| format!("{}@{} ", node.name, node.address)).collect()
     }
 

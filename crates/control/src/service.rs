@@ -9,7 +9,7 @@ use std::time::Duration;
 use pathcall_auth::{PartyRole, caller};
 use pathcall_proto::v1::controller_server::Controller;
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, LookupRequest, NodesRequest,
+    ApplicationGrant, ElementGrant, EndpointGrant, FollowNodesRequest, JoinPoolRequest, LookupReply, LookupRequest,
     PoolGrant, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
@@ -93,7 +93,7 @@ impl Service {
 impl Controller for Service {
     type RegisterApplicationStream = Grants<ApplicationGrant>;
     type RegisterElementStream = Grants<ElementGrant>;
-    type NodesStream = DirectoryStream;
+    type FollowNodesStream = DirectoryStream;
     type JoinPoolStream = Grants<PoolGrant>;
 
     async fn register_application(
@@ -145,9 +145,9 @@ impl Controller for Service {
         Ok(Response::new(StatusReply { nodes, ..status }))
     }
 
-    async fn nodes(&self, request: Request<NodesRequest>) -> Reply<DirectoryStream> {
+    async fn follow_nodes(&self, request: Request<FollowNodesRequest>) -> Reply<DirectoryStream> {
         let nodes = self.nodes.upgrade().ok_or_else(stopped)?;
-        let NodesRequest { node, authenticate } = request.get_ref();
+        let FollowNodesRequest { node, authenticate } = request.get_ref();
         if let Some(node) = node {
             check_role(request.extensions(), &[PartyRole::Server])?;
             caller::check(request.extensions(), &node.name)?;
@@ -155,7 +155,7 @@ impl Controller for Service {
             // A party with the key can send requests.
             check_role(request.extensions(), &[PartyRole::Server, PartyRole::Caller])?;
         }
-        let NodesRequest { node, authenticate } = request.into_inner();
+        let FollowNodesRequest { node, authenticate } = request.into_inner();
         nodes.join(node, authenticate).map(Response::new)
     }
 }

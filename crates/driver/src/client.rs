@@ -1,35 +1,28 @@
 //! Driver of a map caller: [`MapHandle::call`] from any thread, frames by one socket.
 
-mod eager_poll;
-
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
-use super::StateMachine;
 use super::carrier::{CarriedStats, Carrier, frames};
-use super::endpoint_driver::{DriverHandle, EndpointDriver};
+use super::endpoint_driver::{DriverHandle, EndpointDriver, StateMachine};
 use super::link::Link;
-use eager_poll::EagerPoll;
 use pathcall_endpoint::flow::RENEWAL_AT;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient, ServerReachability};
 use pathcall_endpoint::map::{CallError, Dest, EpochChange, FrameSink, Operation, Output};
 use pathcall_endpoint::tables::FixedHashMap;
 
-type Reply = oneshot::Sender<Result<Output, CallError>>;
+/// Calls without a poll after [`FAILED_POLLS_MAX`] failed polls.
+const PAUSE_CALLS: u32 = 63;
+/// Consecutive failed polls before a pause.
+const FAILED_POLLS_MAX: u32 = 4;
 
-enum Command {
-    Start(CallId, Operation, Reply),
-    Cancel(CallId),
-    Renew(EpochChange, Option<SocketAddr>),
-    Carry(Carrier),
-    Batch(Vec<u8>),
-}
+type Reply = oneshot::Sender<Result<Output, CallError>>;
 
 /// Handle to one caller of one application. When the last clone is dropped, the calls in progress are completed and
 /// the endpoint stops.
@@ -117,22 +110,16 @@ impl MapHandle {
         self.is_spent.load(Ordering::Relaxed)
     }
 
-    /// Returns a sender of epoch renewals, which does not keep the caller running.
-    #[must_use]
-    pub fn renewal_sender(&self) -> RenewalSender {
-        RenewalSender(Arc::downgrade(&self.caller.shared.0))
-    }
-
     /// Watches the reachability of the server.
     #[must_use]
     pub fn reachability(&self) -> watch::Receiver<ServerReachability> {
         self.reachability.clone()
     }
 
-    /// Returns a port for frames carried in a stream, which does not keep the caller running.
+    /// Returns a port for the caller's gRPC streams.
     #[must_use]
-    pub fn carrier_port(&self) -> ClientCarrierPort {
-        ClientCarrierPort(Arc::clone(&self.caller.shared.0))
+    pub fn port(&self) -> CallerPort {
+        CallerPort(Arc::clone(&self.caller.shared.0))
     }
 
     /// Resolves when the task has ended, some time after the last handle was dropped: true if the server has received
@@ -152,7 +139,11 @@ impl MapHandle {
         let id = CallId(next.fetch_add(1, Ordering::Relaxed));
         let (reply, outcome) = oneshot::channel();
         let mut guard = CancelOnDrop { id, caller: Some(shared) };
-        shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
+        let start = |caller: &mut Caller, now, _: &mut Link| {
+            caller.waiting.insert(id, reply);
+            caller.client.start(now, id, operation);
+        };
+        shared.command(start).map_err(|_| CallError::Closed)?;
         if self.busy_poll.is_zero() {
             if eager.should_poll() {
                 // The poll disarms the wake-up that the task asked for; the end of the poll arms it again.
@@ -180,47 +171,79 @@ impl MapHandle {
     }
 }
 
-/// Sender of epoch renewals to a caller. Works while the caller closes, because the caller then repeats what the old
-/// epoch's end interrupted.
+/// Port of a caller for its gRPC streams: new epochs, and carried frames in both directions. It does not keep the
+/// caller running, and works while the caller closes: the caller then repeats what the old epoch's end interrupted.
 #[derive(Clone)]
-pub struct RenewalSender(Weak<EndpointDriver<Caller>>);
+pub struct CallerPort(Arc<EndpointDriver<Caller>>);
 
-impl RenewalSender {
+impl CallerPort {
     /// Announces a new epoch, see [`MapClient::renew`]; `element` is the element's address.
-    pub fn renew(&self, renewal: EpochChange, element: Option<SocketAddr>) {
-        if let Some(caller) = self.0.upgrade() {
-            // A caller that has ended has nothing to repeat, or has abandoned it: the server then answers DATA_LOSS.
-            let _ = caller.command(Command::Renew(renewal, element));
-        }
+    pub fn renew(&self, renewal: &EpochChange, element: Option<SocketAddr>) {
+        // A caller that has ended has nothing to repeat, or has abandoned it: the server then answers DATA_LOSS.
+        let _ = self.0.command(|caller, now, _| {
+            caller.element = element.unwrap_or(caller.server);
+            caller.client.renew(now, renewal);
+        });
     }
-}
 
-impl fmt::Debug for RenewalSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RenewalSender").finish_non_exhaustive()
-    }
-}
-
-/// Port of a caller for frames carried in a stream, in both directions. Works while the caller closes.
-#[derive(Clone)]
-pub struct ClientCarrierPort(Arc<EndpointDriver<Caller>>);
-
-impl ClientCarrierPort {
     /// Carries frames to the server from now on, as long as the carrier's stream lasts.
     pub fn carry(&self, carrier: Carrier) {
         // A caller that has ended sends nothing.
-        let _ = self.0.command(Command::Carry(carrier));
+        let _ = self.0.command(|caller, now, _| {
+            caller.carrier = Some(carrier);
+            caller.client.reroute(now);
+            caller.client.greet();
+        });
     }
 
     /// Passes a received batch to the caller; false if the caller has ended.
-    pub fn receive(&self, batch: Vec<u8>) -> bool {
-        self.0.command(Command::Batch(batch)).is_ok()
+    pub fn receive(&self, batch: &[u8]) -> bool {
+        let received = self.0.command(|caller, now, _| {
+            for frame in frames(batch) {
+                caller.carried.frames_in += 1;
+                caller.client.handle(now, frame);
+            }
+        });
+        received.is_ok()
     }
 }
 
-impl fmt::Debug for ClientCarrierPort {
+impl fmt::Debug for CallerPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientCarrierPort").finish_non_exhaustive()
+        f.debug_struct("CallerPort").finish_non_exhaustive()
+    }
+}
+
+/// Adaptive polling: decides whether a call polls the socket once before it waits; shared by all calls of a caller.
+///
+/// An element in the kernel of the same machine answers within the system call that sends the frame: then one poll
+/// finds the answer. Elsewhere a poll costs a system call for nothing. So calls poll as long as polls succeed, and
+/// occasionally afterwards, to detect that they succeed again. A race between calls costs at most one poll too many.
+#[derive(Debug, Default)]
+struct EagerPoll {
+    /// Failed polls since the last successful one.
+    failed_polls: AtomicU32,
+    /// Remaining calls that do not poll.
+    skipped_calls: AtomicU32,
+}
+
+impl EagerPoll {
+    /// Returns whether this call polls.
+    fn should_poll(&self) -> bool {
+        let skipped_calls = self.skipped_calls.load(Ordering::Relaxed);
+        if skipped_calls > 0 {
+            self.skipped_calls.store(skipped_calls - 1, Ordering::Relaxed);
+        }
+        skipped_calls == 0
+    }
+
+    /// Records whether the poll found the answer.
+    fn record_result(&self, found: bool) {
+        let failed_polls = if found { 0 } else { self.failed_polls.load(Ordering::Relaxed).saturating_add(1) };
+        self.failed_polls.store(failed_polls, Ordering::Relaxed);
+        if failed_polls >= FAILED_POLLS_MAX {
+            self.skipped_calls.store(PAUSE_CALLS, Ordering::Relaxed);
+        }
     }
 }
 
@@ -232,8 +255,13 @@ struct CancelOnDrop<'a> {
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(caller) = self.caller {
+            let id = self.id;
             // A task that has ended has nothing to cancel.
-            let _ = caller.command(Command::Cancel(self.id));
+            let _ = caller.command(|caller, now, _| {
+                // A completed call may have been granted locks that its caller has not learnt of.
+                caller.waiting.remove(&id);
+                caller.client.cancel(now, id);
+            });
         }
     }
 }
@@ -271,58 +299,19 @@ impl<F: FnMut(SocketAddr, &[u8])> FrameSink for FrameRouter<'_, F> {
     }
 }
 
-impl Caller {
-    fn split<F>(&mut self, send: F) -> (&mut MapClient, FrameRouter<'_, F>) {
-        let Self { client, element, server, carrier, carried, .. } = self;
-        (client, FrameRouter { element: *element, server: *server, carrier: carrier.as_mut(), carried, send })
-    }
-}
-
 impl StateMachine for Caller {
-    type Command = Command;
-
-    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
-        match command {
-            Command::Start(id, operation, reply) => {
-                self.waiting.insert(id, reply);
-                self.client.start(now, id, operation);
-            }
-            Command::Cancel(id) => {
-                // A completed call may have been granted locks that its caller has not learnt of.
-                self.waiting.remove(&id);
-                self.client.cancel(now, id);
-            }
-            Command::Renew(renewal, element) => {
-                self.element = element.unwrap_or(self.server);
-                self.client.renew(now, &renewal);
-            }
-            Command::Carry(carrier) => {
-                self.carrier = Some(carrier);
-                self.client.reroute(now);
-                self.client.greet();
-            }
-            Command::Batch(batch) => {
-                let (client, mut router) = self.split(send);
-                for frame in frames(&batch) {
-                    router.carried.frames_in += 1;
-                    client.handle(now, frame, &mut router);
-                }
-            }
-        }
-    }
-
-    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
-        let (client, mut router) = self.split(send);
+    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, _: impl FnMut(SocketAddr, &[u8])) {
         match ce {
-            true => client.handle_marked(now, frame, &mut router),
-            false => client.handle(now, frame, &mut router),
+            true => self.client.handle_marked(now, frame),
+            false => self.client.handle(now, frame),
         }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
         self.carrier.take_if(|carrier| carrier.is_over());
-        let (client, mut router) = self.split(send);
-        client.poll(now, &mut router);
+        let Self { client, element, server, carrier, carried, .. } = self;
+        let carrier = carrier.as_mut();
+        client.poll(now, &mut FrameRouter { element: *element, server: *server, carrier, carried, send });
     }
 
     fn deliver_events(&mut self) {
@@ -362,5 +351,32 @@ impl StateMachine for Caller {
 
     fn on_driver_dropped(&mut self) {
         self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number of calls, of `calls`, that poll.
+    fn polls(eager: &EagerPoll, calls: u32, found: bool) -> u32 {
+        let poll = |_: &u32| {
+            let polls = eager.should_poll();
+            if polls {
+                eager.record_result(found);
+            }
+            polls
+        };
+        (0..calls).filter(poll).count() as u32
+    }
+
+    #[test]
+    fn calls_poll_while_polls_find_answers() {
+        let eager = EagerPoll::default();
+        assert_eq!(polls(&eager, 1000, true), 1000);
+        assert_eq!(polls(&eager, FAILED_POLLS_MAX, false), FAILED_POLLS_MAX);
+        assert_eq!(polls(&eager, PAUSE_CALLS, false), 0);
+        assert_eq!(polls(&eager, 2 * (PAUSE_CALLS + 1), false), 2, "one poll after each pause");
+        assert_eq!(polls(&eager, 1000, true), 1000, "polls succeed again");
     }
 }

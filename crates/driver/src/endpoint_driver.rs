@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{pending, poll_fn};
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,6 @@ use pathcall_wire::Instant;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
-use super::StateMachine;
 use super::link::{Link, PollMode, Readiness};
 
 /// Longest time to complete the calls in progress after the last handle was dropped.
@@ -25,6 +25,31 @@ const RECHECK_TIME: Duration = Duration::from_millis(5);
 /// Time after which a busy-polling call yields its processor between two polls: on one host, an element that polls
 /// has answered by then if it has a processor of its own.
 const SPIN_TIME: Duration = Duration::from_micros(10);
+
+/// State machine of an endpoint, as its driver uses it.
+pub(super) trait StateMachine: Send + 'static {
+    /// Handles a frame received from `from`; `ce`: the network marked it "congestion experienced".
+    fn handle(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        frame: &mut [u8],
+        ce: bool,
+        send: impl FnMut(SocketAddr, &[u8]),
+    );
+    fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
+    /// Delivers finished results to their receivers, and flushes carried frames.
+    fn deliver_events(&mut self);
+    fn deadline(&self) -> Option<Instant>;
+    /// Address of the element, which receives most of the frames and may share memory.
+    fn element(&self) -> Option<SocketAddr>;
+    /// Called when the last handle was dropped: no more commands come.
+    fn close(&mut self, now: Instant);
+    /// Returns whether nothing is left to complete.
+    fn is_idle(&self) -> bool;
+    /// Called when the driver stops: everything that waits for a result is released.
+    fn on_driver_dropped(&mut self);
+}
 
 /// State machine and link of an endpoint behind a lock.
 pub(super) struct EndpointDriver<P> {
@@ -88,22 +113,22 @@ impl<P: StateMachine> EndpointDriver<P> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Executes a command and sends the resulting frames.
-    pub(super) fn command(&self, command: P::Command) -> Result<(), DriverEnded> {
+    /// Executes a command on the state machine and sends the resulting frames; the command may queue frames itself.
+    pub(super) fn command<T>(&self, command: impl FnOnce(&mut P, Instant, &mut Link) -> T) -> Result<T, DriverEnded> {
         let mut state = self.lock();
         if state.ended {
             return Err(DriverEnded);
         }
         let now = self.now();
         let State { machine, link, .. } = &mut *state;
-        machine.command(now, command, |to, frame| link.queue(to, frame));
+        let result = command(machine, now, link);
         state.drive(now);
         let early = state.machine.deadline().is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
         if early || state.link.is_blocked() {
             drop(state);
             self.wake.notify_one();
         }
-        Ok(())
+        Ok(result)
     }
 
     /// Starts a busy poll in the calling thread.
@@ -291,7 +316,7 @@ impl<P: StateMachine> State<P> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::Ipv4Addr;
 
     use pathcall_test_support::HANG;
     use tokio::sync::mpsc;
@@ -306,8 +331,6 @@ mod tests {
     }
 
     impl StateMachine for FrameRecorder {
-        type Command = ();
-        fn command(&mut self, _: Instant, (): (), _: impl FnMut(SocketAddr, &[u8])) {}
         fn handle(&mut self, _: Instant, _: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
             let _ = self.frames.send(frame.to_vec());
         }

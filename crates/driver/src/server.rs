@@ -8,32 +8,15 @@ use std::sync::Arc;
 use pathcall_wire::{Base, Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
-use super::StateMachine;
 use super::carrier::{CarriedStats, Carrier, frames};
-use super::endpoint_driver::{DriverHandle, EndpointDriver};
-pub use super::epoch_invalidated::{EpochInvalidated, EpochInvalidations};
+use super::endpoint_driver::{DriverHandle, EndpointDriver, StateMachine};
 use super::link::Link;
-use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, Attempt, Entry};
+use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, CallAttempt, Entry};
 use pathcall_endpoint::map::server::{
     ElementTerms, Event, Joined, MapServer, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
 };
 use pathcall_endpoint::map::{CallError, Dest, EpochChange, FrameSink, Key, Modify};
 use pathcall_endpoint::tables::FixedHashMap;
-
-enum Command {
-    Join(JoinRequest),
-    Carry { endpoint: u32, incarnation: u32, carrier: Carrier, reply: oneshot::Sender<bool> },
-    OpenJournal(u64, oneshot::Sender<Result<(), CallError>>),
-    Apply(Box<IdempotentApply>, oneshot::Sender<Result<ApplyOutcome, CallError>>),
-    Batch { endpoint: u32, bytes: Vec<u8> },
-    TakeEpochChange(Member, oneshot::Sender<Option<EpochChange>>),
-    Leave(u32),
-    AbandonSum(u32, u32),
-    SetPermissions(u32, u32, Permissions),
-    CallerExpelled(u32),
-    Query(Option<Vec<Key>>, oneshot::Sender<QueryResult>),
-    Renew(ElementTerms, Option<SocketAddr>),
-}
 
 /// Call with an id, see [`MapServer::apply`].
 #[derive(Debug)]
@@ -41,7 +24,7 @@ pub struct IdempotentApply {
     /// Number of the caller's journal.
     pub journal: u64,
     /// Attempt number of the call.
-    pub attempt: Attempt,
+    pub attempt: CallAttempt,
     /// Id of the call.
     pub id: Vec<u8>,
     /// Ids that the caller has recorded as completed.
@@ -93,57 +76,65 @@ impl ServerHandle {
         address: Option<SocketAddr>,
     ) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
-        self.command(Command::Join(JoinRequest { member, may, address, reply }))?;
+        self.command(|owner, _, _| owner.joining.push(JoinRequest { member, may, address, reply }))?;
         joined.await.unwrap_or(Err(CallError::Closed))
     }
 
     /// Carries the frames to a caller, as long as the carrier's stream lasts; frames that the stream brings go to the
     /// returned port. `None` if there is no such caller.
-    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> Option<MemberCarrierPort> {
-        let (reply, known) = oneshot::channel();
-        self.command(Command::Carry { endpoint, incarnation, carrier, reply }).ok()?;
-        known.await.unwrap_or(false).then(|| MemberCarrierPort { owner: Arc::clone(&self.owner.0), endpoint })
+    pub fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> Option<MemberCarrierPort> {
+        let carry = |owner: &mut Owner, _, _: &mut Link| {
+            let known = owner.server.mark_carried(endpoint, incarnation);
+            if known {
+                owner.carriers.insert(endpoint, carrier);
+            }
+            known
+        };
+        let known = self.command(carry).unwrap_or(false);
+        known.then(|| MemberCarrierPort { owner: Arc::clone(&self.owner.0), endpoint })
     }
 
     /// Removes a caller that has left.
     pub fn leave(&self, endpoint: u32) {
         // An owner that has stopped has no callers.
-        let _ = self.command(Command::Leave(endpoint));
+        let _ = self.command(|owner, now, _| {
+            owner.server.leave(now, endpoint);
+            owner.members.remove(&endpoint);
+            owner.carriers.remove(&endpoint);
+        });
     }
 
     /// Abandons a caller's part of a sum, see [`MapServer::abandon_sum`].
     pub fn abandon_sum(&self, endpoint: u32, incarnation: u32) {
-        let _ = self.command(Command::AbandonSum(endpoint, incarnation));
+        let _ = self.command(|owner, now, _| owner.server.abandon_sum(now, endpoint, incarnation));
     }
 
     /// Changes the permissions of a caller, see [`MapServer::set_permissions`].
     pub fn set_permissions(&self, endpoint: u32, incarnation: u32, may: Permissions) {
-        let _ = self.command(Command::SetPermissions(endpoint, incarnation, may));
+        let _ = self.command(|owner, _, _| owner.server.set_permissions(endpoint, incarnation, may));
     }
 
     /// Confirms that the element no longer admits a caller that has left.
     pub fn confirm_expelled(&self, endpoint: u32) {
-        let _ = self.command(Command::CallerExpelled(endpoint));
+        let _ = self.command(|owner, now, _| owner.server.on_caller_expelled(now, endpoint));
     }
 
     /// Opens a journal of calls with ids.
     ///
     /// # Errors
     /// [`CallError::IdempotencyFull`], [`CallError::Closed`].
-    pub async fn open_journal(&self, number: u64) -> Result<(), CallError> {
-        let (reply, opened) = oneshot::channel();
-        self.command(Command::OpenJournal(number, reply))?;
-        opened.await.unwrap_or(Err(CallError::Closed))
+    pub fn open_journal(&self, number: u64) -> Result<(), CallError> {
+        self.command(|owner, now, _| owner.server.open_journal(now, number))?
     }
 
     /// Applies a call with an id, see [`MapServer::apply`].
     ///
     /// # Errors
     /// [`CallError`]; then nothing was added.
-    pub async fn apply(&self, call: IdempotentApply) -> Result<ApplyOutcome, CallError> {
-        let (reply, entered) = oneshot::channel();
-        self.command(Command::Apply(Box::new(call), reply))?;
-        entered.await.unwrap_or(Err(CallError::Closed))
+    pub fn apply(&self, call: &IdempotentApply) -> Result<ApplyOutcome, CallError> {
+        let IdempotentApply { journal, attempt, id, completed, pairs, modify } = call;
+        let entry = Entry { journal: *journal, attempt, id, completed };
+        self.command(|owner, now, _| owner.server.apply(now, &entry, pairs, *modify))?
     }
 
     /// Reads the values of the given keys, or of all.
@@ -152,26 +143,31 @@ impl ServerHandle {
     /// [`CallError`].
     pub async fn query(&self, keys: Option<Vec<Key>>) -> QueryResult {
         let (reply, values) = oneshot::channel();
-        self.command(Command::Query(keys, reply))?;
+        self.command(|owner, now, _| {
+            owner.next += 1;
+            owner.queries.insert(QueryId(owner.next), reply);
+            owner.server.query(now, QueryId(owner.next), keys);
+        })?;
         values.await.unwrap_or(Err(CallError::Closed))
     }
 
     /// Sets new terms, see [`MapServer::renew`]; `element` is the element's address.
     pub fn renew(&self, terms: ElementTerms, element: Option<SocketAddr>) {
-        let _ = self.command(Command::Renew(terms, element));
+        let _ = self.command(|owner, now, _| {
+            owner.server.renew(now, terms);
+            (owner.terms, owner.element) = (terms.number, element);
+        });
     }
 
     /// Returns the renewal that a caller needs, see [`MapServer::take_epoch_change`].
-    pub async fn take_epoch_change(&self, member: Member) -> Option<EpochChange> {
-        let (reply, renewal) = oneshot::channel();
-        self.command(Command::TakeEpochChange(member, reply)).ok()?;
-        renewal.await.ok()?
+    pub fn take_epoch_change(&self, member: Member) -> Option<EpochChange> {
+        self.command(|owner, _, _| owner.server.take_epoch_change(member)).ok()?
     }
 
     /// Returns a receiver of notifications that the element's values have become invalid.
     #[must_use]
     pub fn epoch_invalidations(&self) -> EpochInvalidations {
-        EpochInvalidations::new(self.invalidated.clone())
+        EpochInvalidations(self.invalidated.clone())
     }
 
     /// Counters of this owner.
@@ -186,8 +182,29 @@ impl ServerHandle {
         self.owner.lock().machine.carried
     }
 
-    fn command(&self, command: Command) -> Result<(), CallError> {
+    fn command<T>(&self, command: impl FnOnce(&mut Owner, Instant, &mut Link) -> T) -> Result<T, CallError> {
         self.owner.command(command).map_err(|_| CallError::Closed)
+    }
+}
+
+/// Notification that the values that the element holds are no longer valid: the epoch is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochInvalidated {
+    /// Number of the terms that have ended.
+    pub terms: u64,
+    /// Whether the element stopped answering the owner or a caller. If false, it can be used again at once.
+    pub silent: bool,
+}
+
+/// Receiver of [`EpochInvalidated`] notifications; does not keep the owner running.
+#[derive(Debug)]
+pub struct EpochInvalidations(watch::Receiver<Option<EpochInvalidated>>);
+
+impl EpochInvalidations {
+    /// Waits for the latest notification that differs from `known`; `None` when the owner has stopped.
+    pub async fn next(&mut self, known: Option<EpochInvalidated>) -> Option<EpochInvalidated> {
+        let invalidated = self.0.wait_for(|invalidated| invalidated.is_some() && *invalidated != known).await;
+        invalidated.ok().and_then(|invalidated| *invalidated)
     }
 }
 
@@ -200,8 +217,19 @@ pub struct MemberCarrierPort {
 impl MemberCarrierPort {
     /// Passes a received batch to the owner; false if the owner has ended. Frames whose source is not this caller are
     /// dropped. An empty batch makes the owner check whether the stream has ended.
-    pub fn receive(&self, batch: Vec<u8>) -> bool {
-        self.owner.command(Command::Batch { endpoint: self.endpoint, bytes: batch }).is_ok()
+    pub fn receive(&self, batch: &[u8]) -> bool {
+        let received = self.owner.command(|owner, now, link| {
+            let (server, mut router) = owner.split(|to, frame| link.queue(to, frame));
+            for frame in frames(batch) {
+                router.carried.frames_in += 1;
+                if Base::new_checked(frame).is_ok_and(|base| base.src() == self.endpoint) {
+                    server.handle(now, frame, &mut router);
+                } else {
+                    router.carried.foreign += 1;
+                }
+            }
+        });
+        received.is_ok()
     }
 }
 
@@ -286,69 +314,13 @@ impl Owner {
         }
     }
 
-    fn split<F>(&mut self, send: F) -> (&mut MapServer, FrameRouter<'_, F>) {
+    fn split<F: FnMut(SocketAddr, &[u8])>(&mut self, send: F) -> (&mut MapServer, FrameRouter<'_, F>) {
         let Self { server, element, members, carriers, carried, .. } = self;
         (server, FrameRouter { element: *element, members, carriers, carried, send })
     }
 }
 
 impl StateMachine for Owner {
-    type Command = Command;
-
-    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
-        match command {
-            Command::Join(joining) => self.joining.push(joining),
-            Command::AbandonSum(endpoint, incarnation) => self.server.abandon_sum(now, endpoint, incarnation),
-            Command::SetPermissions(endpoint, incarnation, may) => {
-                self.server.set_permissions(endpoint, incarnation, may)
-            }
-            Command::Leave(endpoint) => {
-                self.server.leave(now, endpoint);
-                self.members.remove(&endpoint);
-                self.carriers.remove(&endpoint);
-            }
-            Command::Carry { endpoint, incarnation, carrier, reply } => {
-                let known = self.server.mark_carried(endpoint, incarnation);
-                if known {
-                    self.carriers.insert(endpoint, carrier);
-                }
-                // A requester that no longer waits has closed the stream.
-                let _ = reply.send(known);
-            }
-            // A requester that no longer waits asks again.
-            Command::OpenJournal(number, reply) => drop(reply.send(self.server.open_journal(now, number))),
-            Command::Apply(call, reply) => {
-                let IdempotentApply { journal, attempt, id, completed, pairs, modify } = *call;
-                let entry = Entry { journal, attempt: &attempt, id: &id, completed: &completed };
-                let _ = reply.send(self.server.apply(now, &entry, &pairs, modify));
-            }
-            Command::Batch { endpoint, bytes } => {
-                let (server, mut router) = self.split(send);
-                for frame in frames(&bytes) {
-                    router.carried.frames_in += 1;
-                    if Base::new_checked(frame).is_ok_and(|base| base.src() == endpoint) {
-                        server.handle(now, frame, &mut router);
-                    } else {
-                        router.carried.foreign += 1;
-                    }
-                }
-            }
-            Command::CallerExpelled(endpoint) => self.server.on_caller_expelled(now, endpoint),
-            Command::Query(keys, reply) => {
-                self.next += 1;
-                self.queries.insert(QueryId(self.next), reply);
-                self.server.query(now, QueryId(self.next), keys);
-            }
-            Command::Renew(terms, element) => {
-                self.server.renew(now, terms);
-                (self.terms, self.element) = (terms.number, element);
-            }
-            Command::TakeEpochChange(member, reply) => {
-                let _ = reply.send(self.server.take_epoch_change(member));
-            }
-        }
-    }
-
     fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let (server, mut router) = self.split(send);
         match ce {

@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 
-use pathcall_program::{AdmissionError, AdmittedApplication, AdmittedPool, Endpoint};
+use pathcall_program::{Endpoint, InstalledApplication, InstalledPool, TableChangeError};
 use pathcall_proto::v1::element_server::Element;
 use pathcall_proto::v1::{
-    CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallPoolRequest, InstallRequest, LastSeenReply,
-    LastSeenRequest, ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest,
-    ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
+    CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallApplicationRequest, InstallPoolRequest,
+    LastSeenReply, LastSeenRequest, ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest,
+    ResetRegistersRequest, SetEndpointsRequest, SetMulticastGroupRequest,
 };
 use pathcall_wire::TokenKey;
 use tonic::{Code, Request, Response, Status};
@@ -54,11 +54,11 @@ impl Control {
 
 #[tonic::async_trait]
 impl Element for Control {
-    async fn install(&self, request: Request<InstallRequest>) -> Reply<ElementReply> {
-        let InstallRequest { boot_id, application } = request.into_inner();
+    async fn install_application(&self, request: Request<InstallApplicationRequest>) -> Reply<ElementReply> {
+        let InstallApplicationRequest { boot_id, application } = request.into_inner();
         let application = application.ok_or_else(|| Status::invalid_argument("application: missing"))?;
         let key = application.token_key.map(|key| TokenKey::new(key.into()));
-        let application = AdmittedApplication {
+        let application = InstalledApplication {
             gaid: application.gaid,
             epoch: application.epoch,
             owner: application.owner,
@@ -86,15 +86,15 @@ impl Element for Control {
         self.change(boot_id, move |plane| plane.switch().remove_endpoints(&endpoints)).await
     }
 
-    async fn set_group(&self, request: Request<SetGroupRequest>) -> Reply<ElementReply> {
-        let SetGroupRequest { boot_id, gaid, endpoints } = request.into_inner();
+    async fn set_multicast_group(&self, request: Request<SetMulticastGroupRequest>) -> Reply<ElementReply> {
+        let SetMulticastGroupRequest { boot_id, gaid, endpoints } = request.into_inner();
         self.change(boot_id, move |plane| plane.switch().set_group(gaid, &endpoints)).await
     }
 
     async fn install_pool(&self, request: Request<InstallPoolRequest>) -> Reply<ElementReply> {
         let InstallPoolRequest { boot_id, gaid, version, servers, token_key } = request.into_inner();
         let key = token_key.map(|key| TokenKey::new(key.into()));
-        let pool = AdmittedPool { gaid, version, servers };
+        let pool = InstalledPool { gaid, version, servers };
         self.change(boot_id, move |plane| plane.switch().install_pool(pool, key)).await
     }
 
@@ -141,12 +141,14 @@ impl From<CommandRefused> for Status {
     /// Maps to `FAILED_PRECONDITION` only a wrong boot id: that code makes the controller start over.
     fn from(refused: CommandRefused) -> Self {
         let code = match refused {
-            CommandRefused::Table(AdmissionError::UnknownApplication(_) | AdmissionError::UnknownEndpoint(_)) => {
+            CommandRefused::Table(TableChangeError::UnknownApplication(_) | TableChangeError::UnknownEndpoint(_)) => {
                 Code::NotFound
             }
-            CommandRefused::Table(AdmissionError::Range { .. }) => Code::OutOfRange,
-            CommandRefused::Table(AdmissionError::Overlap { .. } | AdmissionError::Taken { .. }) => Code::AlreadyExists,
-            CommandRefused::Table(AdmissionError::Twice(_)) => Code::InvalidArgument,
+            CommandRefused::Table(TableChangeError::Range { .. }) => Code::OutOfRange,
+            CommandRefused::Table(TableChangeError::Overlap { .. } | TableChangeError::Taken { .. }) => {
+                Code::AlreadyExists
+            }
+            CommandRefused::Table(TableChangeError::Twice(_)) => Code::InvalidArgument,
             CommandRefused::ReadSize { .. } => Code::InvalidArgument,
             CommandRefused::Endpoints { .. } | CommandRefused::Kernel(_) => Code::ResourceExhausted,
         };

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use pathcall_driver::link::Link;
 use pathcall_program::{
-    AdmittedApplication, AdmittedPool, ApplicationCounters, Counters, Endpoint, PoolCounters, Size,
+    ApplicationCounters, Counters, Endpoint, InstalledApplication, InstalledPool, PoolCounters, Size,
 };
 
 use crate::Error;
@@ -141,8 +141,8 @@ mod with_xdp {
     use rustix::time::{ClockId, clock_gettime};
 
     use super::{
-        AdmittedApplication, AdmittedPool, AttachRequest, AttachedInterface, ByApplication, ByPool, Duration, Endpoint,
-        Error, KernelCounters, KernelRejected, KernelVerdict, Link, NonZeroU16, SocketAddr, slow_path,
+        AttachRequest, AttachedInterface, ByApplication, ByPool, Duration, Endpoint, Error, InstalledApplication,
+        InstalledPool, KernelCounters, KernelRejected, KernelVerdict, Link, NonZeroU16, SocketAddr, slow_path,
     };
 
     /// Applications in the kernel, and the port that frames come up by.
@@ -238,11 +238,11 @@ mod with_xdp {
             self.program.has(gaid)
         }
 
-        pub(crate) fn install(&mut self, application: &AdmittedApplication) -> Result<(), KernelRejected> {
+        pub(crate) fn install(&mut self, application: &InstalledApplication) -> Result<(), KernelRejected> {
             Ok(self.program.install(application)?)
         }
 
-        pub(crate) fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), KernelRejected> {
+        pub(crate) fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), KernelRejected> {
             Ok(self.program.install_pool(pool)?)
         }
 
@@ -324,7 +324,7 @@ mod with_xdp {
 #[cfg(not(feature = "xdp"))]
 mod without_xdp {
     use super::{
-        AdmittedApplication, AdmittedPool, AttachRequest, AttachedInterface, ByApplication, ByPool, Endpoint, Error,
+        AttachRequest, AttachedInterface, ByApplication, ByPool, Endpoint, Error, InstalledApplication, InstalledPool,
         KernelCounters, KernelRejected, KernelVerdict, Link, NonZeroU16, SocketAddr,
     };
 
@@ -337,8 +337,8 @@ mod without_xdp {
         pub(crate) fn start(_: &AttachRequest<'_>) -> Result<Option<(Self, Link)>, Error> { Err(Error::NoXdp) }
         pub(crate) fn attached(&self) -> &[AttachedInterface] { match *self {} }
         pub(crate) fn has(&self, _: u32) -> bool { match *self {} }
-        pub(crate) fn install(&mut self, _: &AdmittedApplication) -> Result<(), KernelRejected> { match *self {} }
-        pub(crate) fn install_pool(&mut self, _: &AdmittedPool) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn install(&mut self, _: &InstalledApplication) -> Result<(), KernelRejected> { match *self {} }
+        pub(crate) fn install_pool(&mut self, _: &InstalledPool) -> Result<(), KernelRejected> { match *self {} }
         pub(crate) fn set_switch_id(&mut self, _: NonZeroU16) -> Result<(), KernelRejected> { match *self {} }
         pub(crate) fn remove(&mut self, _: u32) -> Result<(), KernelRejected> { match *self {} }
         pub(crate) fn reset(&mut self, _: u32) -> Result<(), KernelRejected> { match *self {} }

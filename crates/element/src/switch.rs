@@ -7,8 +7,8 @@ use std::time::{self, Duration};
 
 use pathcall_driver::link::LinkOutbox;
 use pathcall_program::{
-    AdmissionError, AdmittedApplication, AdmittedPool, Endpoint, FrameAction, FrameDropReason, FrameVerdict,
-    PoolCounters, Size, SwitchProgram,
+    Endpoint, FrameAction, FrameDropReason, FrameVerdict, InstalledApplication, InstalledPool, PoolCounters, Size,
+    SwitchProgram, TableChangeError,
 };
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
 use pathcall_wire::{Base, Instant, MAX_FRAME, TokenKey};
@@ -39,7 +39,7 @@ pub(crate) struct Switch {
 pub(crate) enum CommandRefused {
     /// The program's tables don't allow the change.
     #[error(transparent)]
-    Table(#[from] AdmissionError),
+    Table(#[from] TableChangeError),
     /// The reply would be too large.
     #[error("{lanes} registers are too many for one reply: ask for rows of at most {READ_LANES_MAX}")]
     ReadSize {
@@ -196,7 +196,7 @@ impl Switch {
     /// Installs an application, whose frames `key` signs if present.
     pub(crate) fn install(
         &mut self,
-        application: AdmittedApplication,
+        application: InstalledApplication,
         key: Option<TokenKey>,
     ) -> Result<(), CommandRefused> {
         let gaid = application.gaid;
@@ -210,7 +210,7 @@ impl Switch {
     }
 
     /// Installs a pool of servers or changes its members; `key` signs its frames if present.
-    pub(crate) fn install_pool(&mut self, pool: AdmittedPool, key: Option<TokenKey>) -> Result<(), CommandRefused> {
+    pub(crate) fn install_pool(&mut self, pool: InstalledPool, key: Option<TokenKey>) -> Result<(), CommandRefused> {
         let gaid = pool.gaid;
         let tables = self.program.tables_mut();
         tables.install_pool(pool.clone())?;

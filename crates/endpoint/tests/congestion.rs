@@ -1,11 +1,11 @@
 //! Congestion marks on map frames, from the network to the sender's window.
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation};
+use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Ack, Dest, FrameSink, Key, Modify, Operation};
 use pathcall_wire::{Base, Flags, Instant};
+
+use crate::config::{client_config, server_config};
 
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
@@ -17,49 +17,12 @@ impl FrameSink for Sent {
 }
 
 fn client(votes: bool) -> MapClient {
-    MapClient::new(ClientConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 10,
-        incarnation: 5,
-        server: 1,
-        server_incarnation: 5,
-        slot_base: 0,
-        flows: 1,
-        element: false,
-        inline: false,
-        rows: 1024,
-        width: 1,
-        worker: 0,
-        votes,
-        clear: ClearPolicy::Copy,
-        start_chunk: 0,
-        lease: DEFAULT_LEASE,
-        era: Era::of_epoch(1).of_element(),
-        timing: FlowTiming::default(),
-    })
+    MapClient::new(ClientConfig { rows: 1024, width: 1, votes, ..client_config() })
 }
 
 /// Owner of sums over `workers` workers, of ballots, or of keys.
 fn server(workers: u32, votes: bool) -> MapServer {
-    let mut server = MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
-        grant: None,
-        threshold: workers,
-        clear: ClearPolicy::Copy,
-        mapping: false,
-        acked: false,
-        locks: false,
-        votes,
-        eviction: None,
-        key_memory: KEY_MEMORY,
-        width: 1,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
-    });
+    let mut server = MapServer::new(ServerConfig { threshold: workers, votes, width: 1, ..server_config() });
     let member = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
     server.join(Instant(0), member).expect("join succeeds");
     server
@@ -79,7 +42,7 @@ fn bursts(operation: Operation, (workers, votes): (u32, bool), marked: bool) -> 
         server.handle(Instant(1), frame, &mut answers);
     }
     server.poll(Instant(1), &mut answers);
-    answers.0.iter().for_each(|answer| client.handle(Instant(2), answer, &mut next));
+    answers.0.iter().for_each(|answer| client.handle(Instant(2), answer));
     client.poll(Instant(2), &mut next);
     [first.0.len(), next.0.len()]
 }

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{Event, Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
+use pathcall_endpoint::map::server::{Event, EvictionPolicy, MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::{Ack, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, PairAnswer, PairStatus};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+
+use crate::config::{client_config, server_config};
 
 #[derive(Default)]
 struct Sent(VecDeque<Vec<u8>>);
@@ -67,22 +67,10 @@ impl Owner {
     /// Owner with this eviction margin.
     fn with_margin(margin: u32) -> Self {
         let mut server = MapServer::new(ServerConfig {
-            gaid: 7,
-            epoch: 1,
-            endpoint: 1,
-            incarnation: 5,
             grant: Some(RegisterGrant { rows: 1, width: 64 }),
-            threshold: 0,
-            clear: ClearPolicy::Copy,
             mapping: true,
-            acked: false,
-            locks: false,
-            votes: false,
-            eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin }),
-            key_memory: KEY_MEMORY,
-            width: 64,
-            lease: DEFAULT_LEASE,
-            timing: FlowTiming::default(),
+            eviction: Some(EvictionPolicy { window: Duration::ZERO, uses_min: 1, margin }),
+            ..server_config()
         });
         let member = Member { endpoint: 10, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 };
         server.join(Instant(0), member).expect("join succeeds");
@@ -198,27 +186,7 @@ fn most_used_key_keeps_its_register() {
 /// Caller with two cached keys, "a" in lane 0 and "b" in lane 1 of row 0 (mapping version 0), and a frame of both keys
 /// that it sent to the element.
 fn caller() -> (MapClient, Vec<u8>) {
-    let mut client = MapClient::new(ClientConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 10,
-        incarnation: 5,
-        server: 1,
-        server_incarnation: 5,
-        slot_base: 0,
-        flows: 1,
-        element: true,
-        inline: false,
-        rows: 1,
-        width: 64,
-        worker: 0,
-        votes: false,
-        clear: ClearPolicy::Copy,
-        start_chunk: 0,
-        lease: DEFAULT_LEASE,
-        era: Era::of_epoch(1).of_element(),
-        timing: FlowTiming::default(),
-    });
+    let mut client = MapClient::new(ClientConfig { element: true, rows: 1, ..client_config() });
     let mut out = Sent::default();
     add(&mut client, 1, &mut out);
     let whole = out.take(FrameKind::MapPairs).remove(0);
@@ -230,7 +198,7 @@ fn caller() -> (MapClient, Vec<u8>) {
     let mut frame = emit(&BaseRepr { flags, src: 1, ..base }, &repr, &mut bytes);
     let rest = pairs::put_answer(frame.payload_mut(), &places[0]).expect("enough space");
     pairs::put_answer(rest, &places[1]).expect("enough space");
-    client.handle(Instant(1), &bytes, &mut out);
+    client.handle(Instant(1), &bytes);
     add(&mut client, 2, &mut out);
     let mapped = out.take(FrameKind::MapData).remove(0);
     assert_eq!((parsed(&mapped).base().round(), parsed(&mapped).lane_count()), (0, 2));
@@ -253,13 +221,13 @@ fn withdraw(client: &mut MapClient, like: &[u8]) {
     let map = MapRepr { flags: MapFlags::BARE, payload_len: 4, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 0, 4)];
     emit(&BaseRepr { flags: Flags::FROM_SERVER, src: 1, ..base }, &map, &mut bytes);
-    client.handle(Instant(2), &bytes, &mut Sent::default());
+    client.handle(Instant(2), &bytes);
 }
 
 /// Delivers the element's refusal of a frame with version 1. Returns the frames that the caller sends then.
 fn refuse(client: &mut MapClient, frame: &[u8]) -> Sent {
     let mut out = Sent::default();
-    client.handle(Instant(3), &answer(frame, FrameKind::MapRefused, 1, |_| ()), &mut out);
+    client.handle(Instant(3), &answer(frame, FrameKind::MapRefused, 1, |_| ()));
     client.poll(Instant(3), &mut out);
     out
 }

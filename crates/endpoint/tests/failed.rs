@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, RegisterGrant};
+use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Dest, FrameSink, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
+
+use crate::config::server_config;
 
 /// Destination and kind of sent frames.
 #[derive(Default)]
@@ -53,22 +53,10 @@ fn member(endpoint: u32) -> Member {
 /// Application with three workers, 10 to 12.
 fn three_workers() -> MapServer {
     let mut server = MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
         grant: Some(RegisterGrant { rows: 4, width: 256 }),
         threshold: 3,
-        clear: ClearPolicy::Copy,
-        mapping: false,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
         width: 256,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..server_config()
     });
     for endpoint in [10, 11, 12] {
         server.join(Instant(0), member(endpoint)).expect("join succeeds");

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::server::{ElementTerms, Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, FrameSink, Key, RegisterGrant};
+use pathcall_endpoint::map::server::{ElementTerms, Event, MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::{CallError, Dest, FrameSink, Key, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr, RECORD_PLACES, pairs};
+
+use crate::config::server_config;
 
 const EPOCH: u32 = 3;
 
@@ -33,22 +33,10 @@ impl Sent {
 
 fn server() -> MapServer {
     let mut server = MapServer::new(ServerConfig {
-        gaid: 7,
         epoch: EPOCH,
-        endpoint: 1,
-        incarnation: 5,
         grant: Some(RegisterGrant { rows: 4, width: 64 }),
-        threshold: 0,
-        clear: ClearPolicy::Copy,
         mapping: true,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
-        width: 64,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..server_config()
     });
     for endpoint in [10, 11] {
         server.join(Instant(0), member(endpoint, 0)).expect("join succeeds");
@@ -162,7 +150,7 @@ fn epoch_change_contains_record_of_committed_frames() {
     let renewal = server.take_epoch_change(member(10, 1)).expect("known member");
     assert_eq!((renewal.epoch, renewal.element, renewal.committed), (EPOCH + 1, false, 1));
     let [applied] = renewal.applied[..] else { panic!("{:?}", renewal.applied) };
-    assert_eq!((applied.flow, applied.seq, applied.left_out), (0, 9, 1 << 3));
+    assert_eq!((applied.flow, applied.seq, applied.overflowed_lanes), (0, 9, 1 << 3));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Tests of authenticated frames with invalid content: no panic, no wrong sum.
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
+use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::{Ack, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
 use proptest::prelude::*;
+
+use crate::config::{client_config, server_config};
 
 #[derive(Default)]
 struct Sent(Vec<(Dest, Vec<u8>)>);
@@ -19,48 +19,17 @@ impl FrameSink for Sent {
 }
 
 fn client() -> MapClient {
-    MapClient::new(ClientConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 10,
-        incarnation: 5,
-        server: 1,
-        server_incarnation: 5,
-        slot_base: 0,
-        flows: 2,
-        element: true,
-        inline: false,
-        rows: 4,
-        width: 256,
-        worker: 0,
-        votes: false,
-        clear: ClearPolicy::Copy,
-        start_chunk: 0,
-        lease: DEFAULT_LEASE,
-        era: Era::of_epoch(1).of_element(),
-        timing: FlowTiming::default(),
-    })
+    MapClient::new(ClientConfig { flows: 2, element: true, width: 256, ..client_config() })
 }
 
 fn server(threshold: u32) -> MapServer {
     let grant = Some(RegisterGrant { rows: 4, width: if threshold > 0 { 256 } else { 64 } });
     let mut server = MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
         grant,
         threshold,
-        clear: ClearPolicy::Copy,
         mapping: true,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
         width: if threshold > 0 { 256 } else { 64 },
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..server_config()
     });
     for endpoint in [10, 11] {
         server
@@ -125,7 +94,7 @@ proptest! {
         keyed.query(now, QueryId(1), None);
         for bytes in frames {
             now = Instant(now.0 + 3_000_000);
-            client.handle(now, &bytes, &mut out);
+            client.handle(now, &bytes);
             client.poll(now, &mut out);
             for server in [&mut sums, &mut keyed] {
                 server.handle(now, &bytes, &mut out);
@@ -139,7 +108,7 @@ proptest! {
     fn random_bytes_are_ignored(noise in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut out = Sent::default();
         let (mut client, mut server) = (client(), server(2));
-        client.handle(Instant(1), &noise, &mut out);
+        client.handle(Instant(1), &noise);
         server.handle(Instant(1), &noise, &mut out);
         prop_assert!(out.0.is_empty());
         prop_assert_eq!((client.stats().frames_ignored, server.stats().frames_ignored), (1, 1));

@@ -2,34 +2,17 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, Attempt, CALL_IDS_MAX, Entry, JOURNAL_RETENTION};
-use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, QueryId, ServerConfig};
-use pathcall_endpoint::map::{CallError, ClearPolicy, Key, Modify};
+use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, CALL_IDS_MAX, CallAttempt, Entry, JOURNAL_RETENTION};
+use pathcall_endpoint::map::server::{Event, MapServer, QueryId, ServerConfig};
+use pathcall_endpoint::map::{CallError, Key, Modify};
 use pathcall_wire::{Instant, OpType};
+
+use crate::config::server_config;
 
 const JOURNAL: u64 = 0xb00c;
 
 fn server() -> MapServer {
-    let mut server = MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
-        grant: None,
-        threshold: 0,
-        clear: ClearPolicy::Copy,
-        mapping: true,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
-        width: 64,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
-    });
+    let mut server = MapServer::new(ServerConfig { mapping: true, ..server_config() });
     server.open_journal(Instant(0), JOURNAL).expect("enough space");
     server
 }
@@ -40,7 +23,7 @@ fn at(time: Duration) -> Instant {
 
 /// Adds 1 to "a" with this call id.
 fn add(server: &mut MapServer, now: Instant, id: &str, completed: &[Vec<u8>]) -> Result<ApplyOutcome, CallError> {
-    let entry = Entry { journal: JOURNAL, attempt: &Attempt::default(), id: id.as_bytes(), completed };
+    let entry = Entry { journal: JOURNAL, attempt: &CallAttempt::default(), id: id.as_bytes(), completed };
     server.apply(now, &entry, &[(Key::from("a"), 1)], Modify::default())
 }
 
@@ -68,7 +51,7 @@ fn unused_journal_expires_and_later_calls_fail() {
     assert_eq!(add(&mut server, at(almost * 2), "x", &[]), Ok(ApplyOutcome::AlreadyApplied));
     let later = at(almost * 2 + JOURNAL_RETENTION);
     assert_eq!(add(&mut server, later, "x", &[]), Err(CallError::JournalForgotten));
-    let strange = Entry { journal: JOURNAL + 1, attempt: &Attempt::default(), id: b"x", completed: &[] };
+    let strange = Entry { journal: JOURNAL + 1, attempt: &CallAttempt::default(), id: b"x", completed: &[] };
     assert_eq!(server.apply(later, &strange, &[], Modify::default()), Err(CallError::JournalForgotten));
     assert_eq!(values(&mut server, later)[0].1, 1);
 }
@@ -91,8 +74,8 @@ fn journal_ids_are_limited_and_completed_ids_are_deleted() {
 #[test]
 fn late_attempt_of_deleted_id_changes_nothing() {
     let mut server = server();
-    let mut add = |number, stragglers: &[u64], id: &str, completed: &[Vec<u8>]| {
-        let attempt = Attempt { number, under_way_from: number, stragglers: stragglers.to_vec() };
+    let mut add = |number, earlier_pending: &[u64], id: &str, completed: &[Vec<u8>]| {
+        let attempt = CallAttempt { number, pending_from: number, earlier_pending: earlier_pending.to_vec() };
         let entry = Entry { journal: JOURNAL, attempt: &attempt, id: id.as_bytes(), completed };
         server.apply(Instant(0), &entry, &[(Key::from("a"), 1)], Modify::default())
     };
@@ -115,7 +98,7 @@ fn late_attempt_of_deleted_id_changes_nothing() {
 fn call_adds_all_pairs_or_none() {
     let mut server = server();
     let pairs = |value| [(Key::from("a"), 1), (Key::from("full"), value)];
-    let uncounted = Attempt::default();
+    let uncounted = CallAttempt::default();
     let entry = |id| Entry { journal: JOURNAL, attempt: &uncounted, id, completed: &[] };
     let nop = Modify::default();
     server.apply(Instant(0), &entry(b"x"), &pairs(i64::MAX), nop).expect("enough space");
@@ -135,7 +118,7 @@ fn expired_journal_frees_its_ids() {
     let mut server = server();
     let apply = |server: &mut MapServer, now, journal, id: usize| {
         let id = id.to_be_bytes();
-        let entry = Entry { journal, attempt: &Attempt::default(), id: &id, completed: &[] };
+        let entry = Entry { journal, attempt: &CallAttempt::default(), id: &id, completed: &[] };
         server.apply(now, &entry, &[(Key::from("a"), 1)], Modify::default())
     };
     // Maximum number of ids of all journals of an application.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{ElementTerms, Event, KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{
-    ClearPolicy, Dest, EpochChange, FrameSink, Lanes, Modify, Operation, Output, RegisterGrant,
-};
+use pathcall_endpoint::map::lease::Era;
+use pathcall_endpoint::map::server::{ElementTerms, Event, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Dest, EpochChange, FrameSink, Lanes, Modify, Operation, Output, RegisterGrant};
 use pathcall_wire::{Base, Flags, FrameKind, Instant, MAX_UNSIGNED, MapFrame};
+
+use crate::config::{client_config, server_config};
 
 const SERVER: u32 = 1;
 const CALLER: u32 = 10;
@@ -40,44 +40,23 @@ struct InlinePair {
 impl InlinePair {
     fn new(met: [bool; 2]) -> Self {
         let mut client = MapClient::new(ClientConfig {
-            gaid: 7,
-            epoch: 1,
             endpoint: CALLER,
-            incarnation: 5,
             server: SERVER,
             server_incarnation: 6,
-            slot_base: 0,
-            flows: 1,
             element: true,
-            inline: false,
             rows: GRANT.rows,
             width: GRANT.width,
-            worker: 0,
-            votes: false,
-            clear: ClearPolicy::Copy,
-            start_chunk: 0,
-            lease: DEFAULT_LEASE,
             era: Era::of_epoch(1),
-            timing: FlowTiming::default(),
+            ..client_config()
         });
         client.greet();
         let mut server = MapServer::new(ServerConfig {
-            gaid: 7,
-            epoch: 1,
             endpoint: SERVER,
             incarnation: 6,
             grant: Some(GRANT),
             threshold: 1,
-            clear: ClearPolicy::Copy,
-            mapping: false,
-            acked: false,
-            locks: false,
-            votes: false,
-            eviction: None,
-            key_memory: KEY_MEMORY,
             width: GRANT.width,
-            lease: DEFAULT_LEASE,
-            timing: FlowTiming::default(),
+            ..server_config()
         });
         server.join(Instant(0), member(0)).expect("join succeeds");
         Self { client, server, now: Instant(0), met, whole: usize::MAX, sent: Vec::new() }
@@ -98,7 +77,7 @@ impl InlinePair {
             let any = !down.0.is_empty();
             for (to, mut frame) in down.0 {
                 if self.deliver(to, &mut frame, 1) {
-                    self.client.handle(self.now, &frame, &mut Sent::default());
+                    self.client.handle(self.now, &frame);
                 }
             }
             if !any {

@@ -1,12 +1,12 @@
 //! Memory limit for keys and ballots: new ones are refused, known ones continue to work.
 
-use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, Key};
+use pathcall_endpoint::map::{Dest, FrameSink, Key};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, MAX_ENTRIES, PairStatus};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+
+use crate::config::server_config;
 
 /// Frame sink that keeps the answers to one frame.
 #[derive(Default)]
@@ -34,24 +34,7 @@ impl OwnerFixture {
 
     /// Owner of keys, or of ballots if `votes`.
     fn with_votes(key_memory: usize, votes: bool) -> Self {
-        let mut server = MapServer::new(ServerConfig {
-            gaid: 7,
-            epoch: 1,
-            endpoint: 1,
-            incarnation: 5,
-            grant: None,
-            threshold: 0,
-            clear: ClearPolicy::Copy,
-            mapping: !votes,
-            acked: false,
-            locks: false,
-            votes,
-            eviction: None,
-            key_memory,
-            width: 64,
-            lease: DEFAULT_LEASE,
-            timing: FlowTiming::default(),
-        });
+        let mut server = MapServer::new(ServerConfig { mapping: !votes, votes, key_memory, ..server_config() });
         let caller = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
         server.join(Instant(0), caller).expect("join succeeds");
         Self { server, seq: 0 }

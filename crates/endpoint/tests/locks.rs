@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era, holder_lease};
-use pathcall_endpoint::map::server::{ElementTerms, KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{ClearPolicy, Dest, EpochChange, FrameSink, Key, Operation, Output, RegisterGrant};
+use pathcall_endpoint::map::server::{ElementTerms, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Dest, EpochChange, FrameSink, Key, Operation, Output, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{PairStatus, answers, entries, entry_len, put};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+
+use crate::config::{client_config, server_config};
 
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
@@ -25,48 +26,11 @@ fn client() -> MapClient {
 }
 
 fn config() -> ClientConfig {
-    ClientConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 10,
-        incarnation: 5,
-        server: 1,
-        server_incarnation: 5,
-        slot_base: 0,
-        flows: 2,
-        element: false,
-        inline: false,
-        rows: 4,
-        width: 64,
-        worker: 0,
-        votes: false,
-        clear: ClearPolicy::Copy,
-        start_chunk: 0,
-        lease: DEFAULT_LEASE,
-        era: Era::of_epoch(1).of_element(),
-        timing: FlowTiming::default(),
-    }
+    ClientConfig { flows: 2, ..client_config() }
 }
 
 fn server() -> MapServer {
-    let mut server = MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
-        grant: None,
-        threshold: 0,
-        clear: ClearPolicy::Copy,
-        mapping: false,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
-        width: 64,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
-    });
+    let mut server = MapServer::new(server_config());
     server.join(Instant(0), member()).expect("join succeeds");
     server
 }
@@ -96,7 +60,7 @@ fn next_lock_frame_waits_for_grant_of_previous_one() {
         let frame = MapFrame::new_checked(sent.0[0].as_slice()).expect("valid frame");
         asked.extend(entries(frame.payload()).map(|(key, _)| char::from(key[1])));
         server.handle(now, &sent.0[0], &mut answers);
-        client.handle(now, &answers.0[0], &mut sent);
+        client.handle(now, &answers.0[0]);
     }
     assert_eq!(asked, "abc");
     let done = client.next_event().expect("all locks are granted");
@@ -108,22 +72,10 @@ fn next_lock_frame_waits_for_grant_of_previous_one() {
 /// Owner of locks that may be in the element.
 fn server_of_locks() -> MapServer {
     MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
         grant: Some(RegisterGrant { rows: 4, width: 1 }),
-        threshold: 0,
-        clear: ClearPolicy::Copy,
-        mapping: false,
-        acked: false,
         locks: true,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
         width: 1,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..server_config()
     })
 }
 
@@ -367,7 +319,7 @@ fn unsent_claim_stays_a_claim_after_change_of_epoch() {
     let base = BaseRepr { kind: FrameKind::MapAck as u8, src: 1, dst: 10, dst_incarnation: 5, round: 1, ..lock };
     let mut granted = vec![0; frame_len(MapFlags::BARE, 0, 0)];
     emit(&base, &MapRepr { flags: MapFlags::BARE, ..MapRepr::default() }, &mut granted);
-    client.handle(Instant(3), &granted, &mut Sent::default());
+    client.handle(Instant(3), &granted);
     let Some((_, Ok(Output::Locked { tokens, .. }))) = client.next_event() else { panic!("locks are not granted") };
 
     let mut waiting = Sent::default();
@@ -382,7 +334,7 @@ fn unsent_claim_stays_a_claim_after_change_of_epoch() {
     }
     let (mut sent, mut answers) = (Sent::default(), Sent::default());
     waiting.0.iter().for_each(|frame| server.handle(Instant(8), frame, &mut answers));
-    answers.0.iter().for_each(|frame| client.handle(Instant(8), frame, &mut sent));
+    answers.0.iter().for_each(|frame| client.handle(Instant(8), frame));
     client.poll(Instant(8), &mut sent);
     let mut frames = sent.0.iter().map(|frame| MapFrame::new_checked(&frame[..]).expect("valid frame"));
     let claim = frames.find(|frame| frame.map().has(MapFlags::CLAIM)).expect("a claim");
@@ -395,7 +347,7 @@ fn exchange(now: Instant, client: &mut MapClient, server: &mut MapServer) -> Vec
     let (mut sent, mut answers) = (Sent::default(), Sent::default());
     client.poll(now, &mut sent);
     sent.0.iter().for_each(|frame| server.handle(now, frame, &mut answers));
-    answers.0.iter().for_each(|frame| client.handle(now, frame, &mut Sent::default()));
+    answers.0.iter().for_each(|frame| client.handle(now, frame));
     sent.0
 }
 

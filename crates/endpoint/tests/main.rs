@@ -1,5 +1,6 @@
 //! Tests of endpoints, without a network.
 
+mod config;
 mod congestion;
 mod delegate;
 mod evict;

@@ -1,11 +1,11 @@
 //! Rounds with late workers or a late element.
 
-use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::server::{ElementTerms, Joined, KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, RegisterGrant};
+use pathcall_endpoint::map::server::{ElementTerms, Joined, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Dest, FrameSink, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+
+use crate::config::server_config;
 
 /// Kind, row and round of sent frames.
 #[derive(Default)]
@@ -20,24 +20,7 @@ impl FrameSink for Sent {
 
 /// Owner with `workers` workers, and 4 rows in an element if `element`.
 fn server(workers: u32, element: bool) -> MapServer {
-    MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
-        grant: element.then_some(GRANT),
-        threshold: workers,
-        clear: ClearPolicy::Copy,
-        mapping: false,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
-        width: 256,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
-    })
+    MapServer::new(ServerConfig { grant: element.then_some(GRANT), threshold: workers, width: 256, ..server_config() })
 }
 
 const GRANT: RegisterGrant = RegisterGrant { rows: 4, width: 256 };

@@ -1,12 +1,13 @@
 //! Clear policy *shadow* at a worker and at the owner.
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{ElementTerms, Event, KEY_MEMORY, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::lease::Era;
+use pathcall_endpoint::map::server::{ElementTerms, Event, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, FrameSink, Modify, Operation, Output, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+
+use crate::config::{client_config, server_config};
 
 const ROWS: u32 = 4;
 const WIDTH: u16 = 4;
@@ -34,25 +35,11 @@ impl Sent {
 
 fn worker() -> MapClient {
     MapClient::new(ClientConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 10,
-        incarnation: 5,
-        server: 1,
-        server_incarnation: 5,
-        slot_base: 0,
-        flows: 1,
         element: true,
-        inline: false,
         rows: ROWS,
         width: WIDTH,
-        worker: 0,
-        votes: false,
         clear: ClearPolicy::Shadow,
-        start_chunk: 0,
-        lease: DEFAULT_LEASE,
-        era: Era::of_epoch(1).of_element(),
-        timing: FlowTiming::default(),
+        ..client_config()
     })
 }
 
@@ -82,7 +69,7 @@ fn to_worker(kind: FrameKind, flags: u16, row: u32, round: u32, values: &[i32]) 
 /// Handles a frame. Returns the frames sent then.
 fn handle_frame(worker: &mut MapClient, bytes: &[u8]) -> Sent {
     let mut sent = Sent::default();
-    worker.handle(NOW, bytes, &mut sent);
+    worker.handle(NOW, bytes);
     worker.poll(NOW, &mut sent);
     sent
 }
@@ -143,22 +130,11 @@ fn server() -> MapServer {
 /// Server with this number of workers.
 fn server_of(threshold: u32) -> MapServer {
     MapServer::new(ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: 1,
-        incarnation: 5,
         grant: Some(RegisterGrant { rows: ROWS, width: WIDTH }),
         threshold,
         clear: ClearPolicy::Shadow,
-        mapping: false,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        key_memory: KEY_MEMORY,
         width: WIDTH,
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..server_config()
     })
 }
 

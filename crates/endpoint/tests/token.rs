@@ -1,12 +1,13 @@
 //! Callers and owners of an application with frame tokens.
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, Output};
+use pathcall_endpoint::map::lease::Era;
+use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Ack, Dest, FrameSink, Key, Modify, Operation, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
+
+use crate::config::{client_config, server_config};
 
 const KEY: TokenKey = TokenKey::new([5, 6]);
 const SERVER: u32 = 1;
@@ -23,48 +24,18 @@ impl FrameSink for Sent {
 
 fn client(key: Option<TokenKey>) -> MapClient {
     let config = ClientConfig {
-        gaid: 7,
-        epoch: 1,
         endpoint: CALLER,
-        incarnation: 5,
         server: SERVER,
         server_incarnation: 6,
-        slot_base: 0,
-        flows: 1,
-        element: false,
-        inline: false,
         rows: 0,
-        width: 64,
-        worker: 0,
-        votes: false,
-        clear: ClearPolicy::Copy,
-        start_chunk: 0,
         era: Era::of_epoch(1),
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..client_config()
     };
     MapClient::new(config).authenticate(key)
 }
 
 fn server(key: Option<TokenKey>) -> MapServer {
-    let config = ServerConfig {
-        gaid: 7,
-        epoch: 1,
-        endpoint: SERVER,
-        incarnation: 6,
-        grant: None,
-        threshold: 0,
-        clear: ClearPolicy::Copy,
-        mapping: true,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: None,
-        lease: DEFAULT_LEASE,
-        key_memory: KEY_MEMORY,
-        width: 64,
-        timing: FlowTiming::default(),
-    };
+    let config = ServerConfig { endpoint: SERVER, incarnation: 6, mapping: true, ..server_config() };
     let mut server = MapServer::new(config).authenticate(key);
     let member = Member { endpoint: CALLER, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
     server.join(Instant(0), member).expect("join succeeds");
@@ -100,7 +71,7 @@ fn call_completes_with_signed_frames() {
         client.poll(Instant(1), &mut there);
         assert!(!there.0.is_empty(), "the call is not stuck");
         there.0.iter().for_each(|frame| server.handle(Instant(1), frame, &mut back));
-        back.0.iter().for_each(|frame| client.handle(Instant(1), frame, &mut Sent::default()));
+        back.0.iter().for_each(|frame| client.handle(Instant(1), frame));
         for frame in there.0.iter().chain(&back.0) {
             assert!(KEY.has_signed(frame) && frame.len() <= MAX_FRAME, "{} bytes", frame.len());
         }
@@ -117,7 +88,7 @@ fn congestion_mark_is_set_after_token_check() {
     server.handle_marked(Instant(1), &mut frame, &mut out);
     let mut answer = out.0.pop().expect("an answer");
     assert!(Base::new_checked(&answer[..]).expect("valid frame").has(Flags::ECN), "the answer echoes the mark");
-    client.handle_marked(Instant(2), &mut answer, &mut Sent::default());
+    client.handle_marked(Instant(2), &mut answer);
     assert_eq!((server.stats().frames_unauthentic, client.stats().frames_unauthentic), (0, 0));
     assert_eq!(client.stats().frames_ignored, 0);
     // Congestion flag set on the route without the key.
@@ -136,7 +107,7 @@ fn frames_with_and_without_token_are_not_mixed() {
         assert_eq!((stats.software_adds, stats.keys, out.0.len()), (0, 0, 0));
 
         let (mut client, _) = request(ours);
-        client.handle(Instant(1), &frame, &mut out);
+        client.handle(Instant(1), &frame);
         assert_eq!((client.stats().frames_ignored, client.stats().frames_unauthentic), (1, 1));
     }
 }
@@ -154,7 +125,7 @@ proptest! {
             frame[bit / 8] ^= 1 << (bit % 8);
         }
         server.handle(Instant(2), &frame, &mut out);
-        client.handle(Instant(2), &answer, &mut out);
+        client.handle(Instant(2), &answer);
         prop_assert_eq!((server.stats().frames_unauthentic, client.stats().frames_unauthentic), (1, 1));
         prop_assert_eq!((server.stats().software_adds, out.0.len()), (adds, 0));
         prop_assert!(client.next_event().is_none());

@@ -1,12 +1,12 @@
 //! Decisions announced before the answer to the vote, since they take different paths.
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::{ClearPolicy, Dest, FrameSink, Key, Operation, Output};
+use pathcall_endpoint::map::{Dest, FrameSink, Key, Operation, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, PairAnswer, PairStatus, entry_len};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+
+use crate::config::client_config;
 
 const ENDPOINT: u32 = 10;
 const INCARNATION: u32 = 5;
@@ -28,25 +28,14 @@ struct Voter(MapClient);
 impl Voter {
     fn new() -> Self {
         let mut client = MapClient::new(ClientConfig {
-            gaid: 7,
-            epoch: 1,
             endpoint: ENDPOINT,
             incarnation: INCARNATION,
             server: SERVER,
-            server_incarnation: 5,
-            slot_base: 0,
             flows: 2,
             element: true,
-            inline: false,
-            rows: 4,
             width: 1,
-            worker: 0,
             votes: true,
-            clear: ClearPolicy::Copy,
-            start_chunk: 0,
-            lease: DEFAULT_LEASE,
-            era: Era::of_epoch(1).of_element(),
-            timing: FlowTiming::default(),
+            ..client_config()
         });
         let keys = vec![Key::from(KEY)];
         client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 2, to: ForwardTarget::All });
@@ -62,7 +51,7 @@ impl Voter {
     }
 
     fn handle_frame(&mut self, frame: &[u8]) {
-        self.0.handle(Instant(0), frame, &mut Sent::default());
+        self.0.handle(Instant(0), frame);
     }
 
     fn output(&mut self) -> Option<Output> {

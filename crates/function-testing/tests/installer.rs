@@ -1,7 +1,7 @@
 //! Tests of the installer: commands of the controller applied to an element.
 
 use pathcall_function_testing::fixtures::count_function;
-use pathcall_netfn::installer::{BatchOutcome, Installer};
+use pathcall_netfn::installer::{InstallOutcome, Installer};
 use pathcall_netfn::place;
 use pathcall_p4::exec::Execution;
 use pathcall_p4::interp::Interpreter;
@@ -19,6 +19,6 @@ fn inserted_entry_has_no_values_and_rejects_older_turns() {
     let keys = vec![Match { value: 9, prefix_bits: 32 }];
     let entry = TableEntry { keys, action: ActionId(0), args: vec![70] };
     let insert = place::Command::Insert { table: TableId(0), entry, number: 5 };
-    assert_eq!(installer.place(&mut element, &[insert]), BatchOutcome::default());
+    assert_eq!(installer.place(&mut element, &[insert]), InstallOutcome::default());
     assert_eq!(element.register(state, 5), 3 << 2);
 }

@@ -2,10 +2,9 @@
 //! a sequence of frames, each after its length; time passes between frames. Identity fields are corrected, so that
 //! frames pass admission. Checks: no panic, the number of sent frames is bounded.
 
-use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era};
-use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::lease::Era;
+use pathcall_endpoint::map::server::{EvictionPolicy, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, ForwardTarget, Instant};
@@ -37,7 +36,7 @@ pub fn run(data: &[u8]) {
         let before = out.0;
         if to_client {
             for client in &mut clients {
-                client.handle(now, &frame, &mut out);
+                client.handle(now, &frame);
                 client.poll(now, &mut out);
                 while client.next_event().is_some() {}
             }
@@ -91,14 +90,9 @@ fn owner(threshold: u32, clear: ClearPolicy) -> MapServer {
         threshold,
         clear,
         mapping: true,
-        acked: false,
-        locks: false,
-        votes: false,
-        eviction: Some(Eviction::default()),
-        key_memory: KEY_MEMORY,
-        lease: DEFAULT_LEASE,
+        eviction: Some(EvictionPolicy::default()),
         width,
-        timing: FlowTiming::default(),
+        ..ServerConfig::default()
     });
     for endpoint in [10, 11] {
         let member = Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 2, terms: 0 };
@@ -115,19 +109,13 @@ fn caller(clear: ClearPolicy) -> MapClient {
         incarnation: 5,
         server: 1,
         server_incarnation: 5,
-        slot_base: 0,
         flows: 2,
         element: true,
-        inline: false,
         rows: 4,
         width: 256,
-        worker: 0,
-        votes: false,
         clear,
-        start_chunk: 0,
         era: Era::of_epoch(1).of_element(),
-        lease: DEFAULT_LEASE,
-        timing: FlowTiming::default(),
+        ..ClientConfig::default()
     });
     let modify = Modify::default();
     let lanes = vec![1; 700].into();

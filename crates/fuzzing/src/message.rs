@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::Shape;
-use pathcall_rpc::message::reply::{ReplyValues, append};
-use pathcall_rpc::message::split::split;
-use pathcall_rpc::message::typed::{TypedError, TypedFieldReader};
+use pathcall_rpc::message::fields::split;
+use pathcall_rpc::message::reply::append;
+use pathcall_rpc::message::typed::{TypedError, TypedFieldReader, TypedValues};
 use pathcall_rpc::message::{frame, keys};
 
 const SHAPES: [Shape; 9] = [
@@ -33,10 +33,11 @@ pub fn run(data: &[u8]) {
         assert_eq!(keys::read(&again), Ok(found));
     }
     let Some((pairs, mut rest)) = read(message, path, shape) else { return };
-    if append(&mut rest, path, shape, 0, ReplyValues::Pairs(&pairs)).is_ok() {
+    let pairs = TypedValues::Pairs(pairs);
+    if append(&mut rest, path, shape, 0, &pairs).is_ok() {
         let (again, _) = read(&rest, path, shape).expect("written values can be read");
         if matches!(shape, Shape::IntArray | Shape::StrInt | Shape::IntInt) {
-            assert_eq!(again, pairs);
+            assert_eq!(TypedValues::Pairs(again), pairs);
         }
     }
 }
@@ -48,5 +49,5 @@ type Pairs = Vec<(Key, i64)>;
 fn read(message: &[u8], path: &[u32], shape: Shape) -> Option<(Pairs, Vec<u8>)> {
     let (mut reader, mut rest) = (TypedFieldReader::new(shape, 0), Vec::new());
     split::<TypedError>(message, path, &mut rest, &mut |part| reader.part(part)).ok()?;
-    Some((reader.into_pairs(), rest))
+    Some((reader.into_values().into_pairs(), rest))
 }

@@ -3,7 +3,7 @@
 //! cloned calls.
 
 use pathcall_program::{
-    AdmittedApplication, AdmittedPool, CloneSize, Endpoint, FrameAction, FrameDropReason, RepeatFilterProfile, Size,
+    CloneSize, Endpoint, FrameAction, FrameDropReason, InstalledApplication, InstalledPool, RepeatFilterProfile, Size,
     SwitchProgram,
 };
 use pathcall_wire::base::{MAGIC, VERSION};
@@ -16,15 +16,15 @@ pub fn run(data: &[u8]) {
     let size = Size { rows: 16, lanes: 1024, slots: 8 };
     let mut program = SwitchProgram::with_clones(size, clones, RepeatFilterProfile::FullSequence);
     let tables = program.tables_mut();
-    let memory = AdmittedApplication { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
+    let memory = InstalledApplication { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
     tables.install(memory).expect("fits");
-    tables.install(AdmittedApplication { gaid: 2, owner: 4, row_base: 8, lane_base: 512, ..memory }).expect("fits");
+    tables.install(InstalledApplication { gaid: 2, owner: 4, row_base: 8, lane_base: 512, ..memory }).expect("fits");
     tables.authenticate(2, Some(key)).expect("installed");
     for (endpoint, slot_base, slots) in [(1, 0, 0), (2, 0, 2), (3, 2, 2), (4, 0, 0), (5, 4, 2), (6, 6, 2)] {
         let gaid = 1 + (endpoint - 1) / 3;
         tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base, slots }).expect("fits");
     }
-    tables.install_pool(AdmittedPool { gaid: 3, version: 1, servers: vec![8, 9] }).expect("fits");
+    tables.install_pool(InstalledPool { gaid: 3, version: 1, servers: vec![8, 9] }).expect("fits");
     for endpoint in 7..10 {
         let entry = Endpoint { endpoint, incarnation: 1, gaid: 3, slot_base: 0, slots: 0 };
         tables.set_endpoint(entry).expect("fits");

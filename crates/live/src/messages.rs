@@ -7,8 +7,8 @@ use pathcall_netfn::place::EntryValues;
 use pathcall_netfn::scale::Version;
 use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
 use pathcall_proto::v1::{
-    BlockName, DrainTask, FunctionEntry, FunctionMatch, GiveTask, GroupBefore, GroupTask, LeaseTask, LeasedWord,
-    LoadWord, RangesTask, ReturnTask, ServerTask, ServerWord, ValueRange, server_task, server_word,
+    BlockId, DrainTask, FunctionEntry, FunctionMatch, GroupTask, LeaseReply, LeaseTask, LoadReport, PreviousGroup,
+    RangesTask, ReturnBlockTask, ServerReport, ServerTask, StoreTask, ValueRange, server_report, server_task,
 };
 
 /// Error of a message that does not fit the function.
@@ -24,22 +24,22 @@ pub(crate) fn encode_command(task: ServerCommand) -> ServerTask {
         ServerCommand::Lease { table, key, number } => {
             Out::Lease(LeaseTask { table: table.0, key: key.into_iter().map(encode_number).collect(), number })
         }
-        ServerCommand::Give(EntryValues { number, turn, values }) => {
+        ServerCommand::Store(EntryValues { number, turn, values }) => {
             let values = values.into_iter().map(encode_number).collect();
-            Out::Give(GiveTask { number, turn: turn.into(), values })
+            Out::Store(StoreTask { number, turn: turn.into(), values })
         }
         ServerCommand::Release(number) => Out::Release(number),
         ServerCommand::Group { version, buckets, old } => {
             let wide = |buckets: Vec<u16>| buckets.into_iter().map(u32::from).collect();
-            let before = old.map(|(version, old)| GroupBefore { version: version.into(), buckets: wide(old) });
-            Out::Group(GroupTask { version: version.into(), buckets: wide(buckets), before })
+            let previous = old.map(|(version, old)| PreviousGroup { version: version.into(), buckets: wide(old) });
+            Out::Group(GroupTask { version: version.into(), buckets: wide(buckets), previous })
         }
         ServerCommand::Drain(idle) => Out::Drain(DrainTask { idle_ms: idle.map(|idle| idle.as_millis() as u64) }),
         ServerCommand::Ranges { partition, ranges } => Out::Ranges(RangesTask {
             partition: partition as u32,
             ranges: ranges.into_iter().map(encode_range).collect(),
         }),
-        ServerCommand::Return { partition, block, values } => Out::Return(ReturnTask {
+        ServerCommand::ReturnBlock { partition, block, values } => Out::ReturnBlock(ReturnBlockTask {
             partition: partition as u32,
             block: block.into(),
             values: Some(encode_range(values)),
@@ -62,17 +62,18 @@ pub(crate) fn decode_command(program: &Program, task: ServerTask) -> Result<Serv
             }
             ServerCommand::Lease { table: TableId(table), key, number }
         }
-        In::Give(GiveTask { number, turn, values }) => {
+        In::Store(StoreTask { number, turn, values }) => {
             let values = values.iter().map(|bytes| decode_number(bytes)).collect::<Result<Vec<_>, _>>()?;
             let registers: Vec<_> = program.registers.iter().filter(|register| register.mirrored).collect();
             if values.len() != registers.len() {
                 return Err(MessageError("a number of values"));
             }
-            ServerCommand::Give(EntryValues { number, turn: narrow(turn, "a turn")?, values })
+            ServerCommand::Store(EntryValues { number, turn: narrow(turn, "a turn")?, values })
         }
         In::Release(number) => ServerCommand::Release(number),
-        In::Group(GroupTask { version, buckets, before }) => {
-            let old = before.map(|old| Ok((decode_version(old.version)?, decode_buckets(old.buckets)?))).transpose()?;
+        In::Group(GroupTask { version, buckets, previous }) => {
+            let old =
+                previous.map(|old| Ok((decode_version(old.version)?, decode_buckets(old.buckets)?))).transpose()?;
             ServerCommand::Group { version: decode_version(version)?, buckets: decode_buckets(buckets)?, old }
         }
         In::Drain(DrainTask { idle_ms }) => ServerCommand::Drain(idle_ms.map(Duration::from_millis)),
@@ -81,9 +82,9 @@ pub(crate) fn decode_command(program: &Program, task: ServerTask) -> Result<Serv
                 ranges.iter().map(|range| decode_range(program, partition, range)).collect::<Result<_, _>>()?;
             ServerCommand::Ranges { partition: partition as usize, ranges }
         }
-        In::Return(ReturnTask { partition, block, values }) => {
+        In::ReturnBlock(ReturnBlockTask { partition, block, values }) => {
             let values = decode_range(program, partition, &values.ok_or(MessageError("a block without values"))?)?;
-            ServerCommand::Return { partition: partition as usize, block: narrow(block, "a block")?, values }
+            ServerCommand::ReturnBlock { partition: partition as usize, block: narrow(block, "a block")?, values }
         }
     })
 }
@@ -97,43 +98,43 @@ fn decode_buckets(buckets: Vec<u32>) -> Result<Vec<u16>, MessageError> {
 }
 
 /// Encodes a message of a server.
-pub(crate) fn encode_message(word: ServerMessage) -> ServerWord {
-    use server_word::Word as Out;
-    let word = match word {
-        ServerMessage::Leased { number, entry } => Out::Leased(LeasedWord { number, entry: entry.map(encode_entry) }),
+pub(crate) fn encode_message(message: ServerMessage) -> ServerReport {
+    use server_report::Report as Out;
+    let report = match message {
+        ServerMessage::Leased { number, entry } => Out::Lease(LeaseReply { number, entry: entry.map(encode_entry) }),
         ServerMessage::Recall(number) => Out::Recall(number),
-        ServerMessage::Taken(number) => Out::Taken(number),
+        ServerMessage::Stored(number) => Out::Stored(number),
         ServerMessage::Load { requests, flows, old_flows, version } => {
-            Out::Load(LoadWord { requests, flows, old_flows, version: version.into() })
+            Out::Load(LoadReport { requests, flows, old_flows, version: version.into() })
         }
-        ServerMessage::Returned { partition, block } => {
-            Out::Returned(BlockName { partition: partition as u32, block: block.into() })
+        ServerMessage::ReturnedBlock { partition, block } => {
+            Out::ReturnedBlock(BlockId { partition: partition as u32, block: block.into() })
         }
     };
-    ServerWord { word: Some(word) }
+    ServerReport { report: Some(report) }
 }
 
 /// Decodes a message for the controller of this function.
 #[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "used by the element only"))]
-pub(crate) fn decode_message(program: &Program, word: ServerWord) -> Result<ServerMessage, MessageError> {
-    use server_word::Word as In;
-    Ok(match word.word.ok_or(MessageError("an empty message"))? {
+pub(crate) fn decode_message(program: &Program, report: ServerReport) -> Result<ServerMessage, MessageError> {
+    use server_report::Report as In;
+    Ok(match report.report.ok_or(MessageError("an empty message"))? {
         In::Hello(_) => return Err(MessageError("a second hello")),
-        In::Leased(LeasedWord { number, entry }) => {
+        In::Lease(LeaseReply { number, entry }) => {
             ServerMessage::Leased { number, entry: entry.map(|entry| decode_entry(program, &entry)).transpose()? }
         }
         In::Recall(number) => ServerMessage::Recall(number),
-        In::Taken(number) => ServerMessage::Taken(number),
-        In::Load(LoadWord { requests, flows, old_flows, version }) => {
+        In::Stored(number) => ServerMessage::Stored(number),
+        In::Load(LoadReport { requests, flows, old_flows, version }) => {
             if !requests.is_finite() || requests < 0.0 || old_flows > flows {
                 return Err(MessageError("a load"));
             }
             let version = u8::try_from(version).map_err(|_| MessageError("a version"))?;
             ServerMessage::Load { requests, flows, old_flows, version }
         }
-        In::Returned(BlockName { partition, block }) => {
+        In::ReturnedBlock(BlockId { partition, block }) => {
             partition_of(program, partition)?;
-            ServerMessage::Returned { partition: partition as usize, block: narrow(block, "a block")? }
+            ServerMessage::ReturnedBlock { partition: partition as usize, block: narrow(block, "a block")? }
         }
     })
 }
@@ -232,14 +233,14 @@ mod tests {
         let table = out_table(&program);
         let tasks = [
             ServerCommand::Lease { table, key: vec![0x0a00_0001, 65_535, 6], number: 7 },
-            ServerCommand::Give(EntryValues { number: 9, turn: 65_534, values: Vec::new() }),
+            ServerCommand::Store(EntryValues { number: 9, turn: 65_534, values: Vec::new() }),
             ServerCommand::Release(u32::MAX),
             ServerCommand::Group { version: 254, buckets: vec![0, 255, 65_535], old: None },
             ServerCommand::Group { version: 1, buckets: Vec::new(), old: Some((254, vec![7, 65_535])) },
             ServerCommand::Drain(None),
             ServerCommand::Drain(Some(Duration::from_millis(1500))),
             ServerCommand::Ranges { partition: 0, ranges: vec![(1024, 2047), (4096, 65_535)] },
-            ServerCommand::Return { partition: 0, block: 63, values: (64_512, 65_535) },
+            ServerCommand::ReturnBlock { partition: 0, block: 63, values: (64_512, 65_535) },
         ];
         for task in tasks {
             assert_eq!(decode_command(&program, encode_command(task.clone())), Ok(task));
@@ -257,9 +258,9 @@ mod tests {
             ServerMessage::Leased { number: 1, entry: Some(entry) },
             ServerMessage::Leased { number: 1, entry: None },
             ServerMessage::Recall(2),
-            ServerMessage::Taken(3),
+            ServerMessage::Stored(3),
             ServerMessage::Load { requests: 0.5, flows: 2, old_flows: 1, version: 3 },
-            ServerMessage::Returned { partition: 0, block: 4 },
+            ServerMessage::ReturnedBlock { partition: 0, block: 4 },
         ];
         for word in words {
             assert_eq!(decode_message(&program, encode_message(word.clone())), Ok(word));
@@ -279,7 +280,7 @@ mod tests {
             encode_command(ServerCommand::Ranges { partition: 1, ranges: vec![(1024, 1025)] }),
             encode_command(ServerCommand::Ranges { partition: 0, ranges: vec![(0, 1025)] }),
             encode_command(ServerCommand::Ranges { partition: 0, ranges: vec![(2000, 1999)] }),
-            encode_command(ServerCommand::Give(EntryValues { number: 0, turn: 0, values: vec![1] })),
+            encode_command(ServerCommand::Store(EntryValues { number: 0, turn: 0, values: vec![1] })),
         ] {
             assert!(decode_command(&program, wrong.clone()).is_err(), "{wrong:?}");
         }
@@ -287,11 +288,11 @@ mod tests {
         let keys = vec![Match { value: 0, prefix_bits: 33 }, Match { value: 0, prefix_bits: 16 }];
         let entry = TableEntry { keys, action: ActionId(0), args: Vec::new() };
         for wrong in [
-            ServerWord::default(),
+            ServerReport::default(),
             encode_message(load(f64::NAN, 0, 0)),
             encode_message(load(-1.0, 0, 0)),
             encode_message(load(0.0, 0, 1)),
-            encode_message(ServerMessage::Returned { partition: 1, block: 0 }),
+            encode_message(ServerMessage::ReturnedBlock { partition: 1, block: 0 }),
             encode_message(ServerMessage::Leased { number: 0, entry: Some(entry) }),
         ] {
             assert!(decode_message(&program, wrong.clone()).is_err(), "{wrong:?}");

@@ -22,7 +22,7 @@ use pathcall_netfn::serve::{FrameAnswer, HandlerServer, Stats};
 use pathcall_p4::ir::{Program, Span};
 use pathcall_p4::split::SplitFunction;
 use pathcall_proto::v1::function_client::FunctionClient;
-use pathcall_proto::v1::{ServerHello, ServerTask, ServerWord, server_word};
+use pathcall_proto::v1::{ServerHello, ServerReport, ServerTask, server_report};
 use pathcall_wire::function::REQUEST;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc::{self, error::TryRecvError};
@@ -168,11 +168,11 @@ fn is_final(status: &Status) -> bool {
 async fn call(
     channel: &ConnectTarget,
     hello: ServerHello,
-) -> Result<(mpsc::Sender<ServerWord>, Streaming<ServerTask>), Status> {
+) -> Result<(mpsc::Sender<ServerReport>, Streaming<ServerTask>), Status> {
     let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
     let mut client = FunctionClient::new(channel.connect().await.map_err(unreachable)?);
     let (messages, receiver) = mpsc::channel(WAITING_MAX);
-    let hello = ServerWord { word: Some(server_word::Word::Hello(hello)) };
+    let hello = ServerReport { report: Some(server_report::Report::Hello(hello)) };
     messages.try_send(hello).map_err(|_| Status::internal("no room for a hello"))?;
     let commands = client.serve(ReceiverStream::new(receiver)).await?.into_inner();
     Ok((messages, commands))
@@ -190,7 +190,7 @@ impl Session {
         setup: Arc<Setup>,
         interface: Interface,
         mut packets: PacketSocket,
-        messages: mpsc::Sender<ServerWord>,
+        messages: mpsc::Sender<ServerReport>,
     ) -> Result<Self, Error> {
         let system = |doing| move |source| Error::System { doing, source };
         let waker = Waker::new().map_err(system("creating an eventfd"))?;
@@ -291,7 +291,7 @@ struct ServerThread {
     server: GroupServer<CHandler>,
     interface: RequestInterface,
     commands: mpsc::Receiver<ServerCommand>,
-    messages: mpsc::Sender<ServerWord>,
+    messages: mpsc::Sender<ServerReport>,
     waker: Waker,
     started: Instant,
     served: ServeReport,
@@ -302,7 +302,7 @@ impl ServerThread {
         setup: &Setup,
         interface: RequestInterface,
         commands: mpsc::Receiver<ServerCommand>,
-        messages: mpsc::Sender<ServerWord>,
+        messages: mpsc::Sender<ServerReport>,
         waker: Waker,
     ) -> Result<Self, Error> {
         // The id is not used here: the controller identifies the server by its stream.

@@ -8,8 +8,8 @@ use pathcall_netfn::place::ServerId;
 use pathcall_p4::ir::Program;
 use pathcall_proto::v1::function_server::Function;
 use pathcall_proto::v1::{
-    ChangeGroupReply, ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest, ServerHello, ServerTask,
-    ServerWord, server_word,
+    ChangeGroupReply, ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest, ServerHello, ServerReport,
+    ServerTask, server_report,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -99,9 +99,10 @@ impl Service {
 impl Function for Service {
     type ServeStream = ReceiverStream<Result<ServerTask, Status>>;
 
-    async fn serve(&self, request: Request<Streaming<ServerWord>>) -> Result<Response<Self::ServeStream>, Status> {
+    async fn serve(&self, request: Request<Streaming<ServerReport>>) -> Result<Response<Self::ServeStream>, Status> {
         let (_, extensions, mut messages_in) = request.into_parts();
-        let Some(ServerWord { word: Some(server_word::Word::Hello(hello)) }) = messages_in.message().await? else {
+        let Some(ServerReport { report: Some(server_report::Report::Hello(hello)) }) = messages_in.message().await?
+        else {
             return Err(Status::invalid_argument("expected a hello first"));
         };
         caller::check(&extensions, &hello.name)?;
@@ -129,7 +130,7 @@ async fn forward_messages(
     program: Arc<Program>,
     commands: Commands,
     from: ConnectionId,
-    mut messages_in: Streaming<ServerWord>,
+    mut messages_in: Streaming<ServerReport>,
 ) {
     while let Ok(Some(message)) = messages_in.message().await {
         match messages::decode_message(&program, message) {

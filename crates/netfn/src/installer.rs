@@ -38,7 +38,7 @@ pub struct Installer {
 
 /// Result of a batch of commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BatchOutcome {
+pub struct InstallOutcome {
     /// Entries that the element refused.
     pub refused: Vec<EntryNumber>,
     /// Register values of entries that are no longer used.
@@ -86,8 +86,8 @@ impl Installer {
     }
 
     /// Applies commands of a [`place::Placer`].
-    pub fn place(&mut self, element: &mut dyn Execution, commands: &[place::Command]) -> BatchOutcome {
-        let mut outcome = BatchOutcome::default();
+    pub fn place(&mut self, element: &mut dyn Execution, commands: &[place::Command]) -> InstallOutcome {
+        let mut outcome = InstallOutcome::default();
         let mut unused = Vec::new();
         for command in commands {
             match command {

@@ -154,7 +154,7 @@ pub mod layer {
 /// Includes the code that `pathcall_build::compile` generates for a protobuf package: tonic's stubs, and `PATHCALL`,
 /// the package's [`Manifest`].
 ///
-/// ```ignore
+/// ```text
 /// mod pb { pathcall::include_proto!("training"); }
 /// ```
 #[macro_export]

@@ -23,11 +23,6 @@ pub(crate) fn text_or_none<'a>(given: *const c_char, what: &str) -> Result<Optio
     if given.is_null() { Ok(None) } else { text(given, what).map(Some) }
 }
 
-/// Reads `count` bytes; the pointer may be null if `count` is 0.
-pub(crate) fn bytes<'a>(bytes: *const u8, count: usize, what: &str) -> Result<&'a [u8], Error> {
-    elements(bytes, count, what)
-}
-
 /// Reads `count` values; the pointer may be null if `count` is 0.
 pub(crate) fn elements<'a, T>(first: *const T, count: usize, what: &str) -> Result<&'a [T], Error> {
     if count == 0 {

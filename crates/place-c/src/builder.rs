@@ -13,7 +13,7 @@ use pathcall_place::device::discover::{DeviceChoice, open};
 use pathcall_place::device::{AnswerLength, Kernel, TaskCode, WorkItemCount};
 use pathcall_place::{Application, DeviceRole, Hardware, SelectionStrategy};
 
-use crate::args::{bytes, elements, opaque, owned, role, text, text_or_none};
+use crate::args::{elements, opaque, owned, role, text, text_or_none};
 use crate::call_gate::CallGate;
 use crate::context::pathcall_place_context;
 use crate::error::{Error, PATHCALL_PLACE_OK, code, pointer};
@@ -262,7 +262,7 @@ pub extern "C" fn pathcall_place_sample(
     request_bytes: usize,
 ) -> i32 {
     change(builder, || {
-        let (task, request) = (text(task, "task")?.to_owned(), bytes(request, request_bytes, "request")?);
+        let (task, request) = (text(task, "task")?.to_owned(), elements(request, request_bytes, "request")?);
         let request = Bytes::copy_from_slice(request);
         Ok(move |builder: Builder| builder.sample(&task, request))
     })
@@ -325,7 +325,7 @@ fn register<C: FnOnce(Builder) -> Builder>(
 
 fn kernel_of(kernel: &pathcall_place_kernel) -> Result<TaskCode, Error> {
     let tables = elements(kernel.tables, kernel.tables_count, "tables")?.iter();
-    let tables = tables.map(|table| bytes(table.bytes, table.count, "a table").map(Bytes::copy_from_slice));
+    let tables = tables.map(|table| elements(table.bytes, table.count, "a table").map(Bytes::copy_from_slice));
     let length = match kernel.answer_bytes {
         PATHCALL_PLACE_AS_INPUT => AnswerLength::AsInput,
         PATHCALL_PLACE_ANY => AnswerLength::Any,

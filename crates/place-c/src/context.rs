@@ -1,16 +1,16 @@
 //! Context: calls of a running application (LEO Table II). Only `pathcall_place_wait` and `pathcall_place_free` wait.
 
 use std::ffi::c_char;
-use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_place::KindId;
+use pathcall_place::admin_socket::AdminQuery;
 use pathcall_place::context::comm::AnswerError;
 use pathcall_place::context::{IncomingRequest, PlaceContext, RequestMessage, SendError};
 use pathcall_place::device::AppError;
 
-use crate::args::{bytes, elements, opaque, owned, role, text};
+use crate::args::{elements, opaque, owned, role, text};
 use crate::call_gate::CallGate;
 use crate::error::{
     Error, PATHCALL_PLACE_FULL, PATHCALL_PLACE_NOTHING, PATHCALL_PLACE_OK, PATHCALL_PLACE_TOO_LONG,
@@ -87,7 +87,7 @@ pub extern "C" fn pathcall_place_send(
         let (context, given) = (opaque(context, "context")?, &elements(message, 1, "message")?[0]);
         let kind = u16::try_from(given.kind).map(KindId);
         let kind = kind.map_err(|_| Error::unknown(format!("the application has no request type {}", given.kind)))?;
-        let payload = Bytes::copy_from_slice(bytes(given.bytes, given.count, "bytes")?);
+        let payload = Bytes::copy_from_slice(elements(given.bytes, given.count, "bytes")?);
         let (address, message, tag) = (given.address, given.message, given.tag);
         context.context.send(RequestMessage { kind, address, message, tag, payload }).map_err(send_error)?;
         Ok(PATHCALL_PLACE_OK)
@@ -122,7 +122,7 @@ pub extern "C" fn pathcall_place_write(
 ) -> i32 {
     code(|| {
         let (context, memory) = (opaque(context, "context")?, text(memory, "memory")?);
-        let from = Bytes::copy_from_slice(bytes(from, count, "from")?);
+        let from = Bytes::copy_from_slice(elements(from, count, "from")?);
         context.context.write(memory, at, from, tag).map_err(send_error)?;
         Ok(PATHCALL_PLACE_OK)
     })
@@ -180,18 +180,13 @@ pub extern "C" fn pathcall_place_explain(
     to: *mut c_char,
     room: usize,
 ) -> usize {
-    write_text(context, to, room, |context, text| {
-        // Writing to a string cannot fail.
-        let _ = context.explain(count).try_for_each(|line| writeln!(text, "{line}"));
-    })
+    write_text(context, to, room, AdminQuery::Explain(count))
 }
 
 /// Writes the statistics of paths and devices, in the same manner.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_status(context: *mut pathcall_place_context, to: *mut c_char, room: usize) -> usize {
-    write_text(context, to, room, |context, text| {
-        let _ = write!(text, "{}", context.telemetry());
-    })
+    write_text(context, to, room, AdminQuery::Status)
 }
 
 fn take_event(
@@ -211,16 +206,10 @@ fn take_event(
     })
 }
 
-fn write_text(
-    context: *mut pathcall_place_context,
-    to: *mut c_char,
-    room: usize,
-    format: impl FnOnce(&PlaceContext, &mut String),
-) -> usize {
+fn write_text(context: *mut pathcall_place_context, to: *mut c_char, room: usize, query: AdminQuery) -> usize {
     let mut bytes = 0;
     code(|| {
-        let mut text = String::new();
-        format(&opaque(context, "context")?.context, &mut text);
+        let text = opaque(context, "context")?.context.answer_query(query);
         // SAFETY: the caller guarantees `room` bytes.
         bytes = unsafe { copy_text(&c_string(&text), to, room) };
         Ok(PATHCALL_PLACE_OK)

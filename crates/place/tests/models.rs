@@ -1,6 +1,6 @@
 //! Models in YAML: the built-in ones, and every error in one line with its position.
 
-use pathcall_place::model::{LogicalLink, NodeRole, Preset};
+use pathcall_place::model::{HostLink, NodeRole, Preset};
 use pathcall_place::path::PathSide;
 use pathcall_place::{Application, DeviceRole, Hardware, Paths};
 
@@ -72,11 +72,11 @@ fn logical_links_in_host_use_physical_links() {
     let names = |link| {
         hardware.route(link).expect("a route").iter().map(|at| &hardware.nodes[*at].name[..]).collect::<Vec<_>>()
     };
-    assert_eq!(names(LogicalLink::Cn), ["cpu", "plx", "nic"], "by the least latency");
-    assert_eq!(names(LogicalLink::Nc), ["nic", "cpu"], "as given");
-    assert_eq!(names(LogicalLink::Ac), ["gpu", "plx", "cpu"]);
+    assert_eq!(names(HostLink::Cn), ["cpu", "plx", "nic"], "by the least latency");
+    assert_eq!(names(HostLink::Nc), ["nic", "cpu"], "as given");
+    assert_eq!(names(HostLink::Ac), ["gpu", "plx", "cpu"]);
     let on_path = Hardware::preset(Preset::OnPath);
-    let route = on_path.route(LogicalLink::Cn).expect("a route");
+    let route = on_path.route(HostLink::Cn).expect("a route");
     assert_eq!(on_path.nodes[route[1]].role, NodeRole::Acc, "processor's route passes the accelerator");
 }
 

@@ -4,7 +4,7 @@
 use pathcall_wire::{Flags, FrameKind, Instant, Mutant, TokenKey, mutant, token};
 
 use crate::tables::ApplicationEntry;
-use crate::{AdmissionTables, AdmittedApplication, Context, Endpoint};
+use crate::{AdmissionTables, Context, Endpoint, InstalledApplication};
 
 /// Reason why a frame is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum AdmissionRefusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Admission {
     /// Application of the frame, if admitted.
-    pub(crate) application: Result<AdmittedApplication, AdmissionRefusal>,
+    pub(crate) application: Result<InstalledApplication, AdmissionRefusal>,
     /// Token key of the application, if it is installed and has one.
     pub(crate) key: Option<TokenKey>,
     /// Whether the frame carries the right token.
@@ -54,7 +54,7 @@ impl ApplicationEntry {
         now: Instant,
         sender: Option<Endpoint>,
         context: &Context<'_>,
-    ) -> Result<AdmittedApplication, AdmissionRefusal> {
+    ) -> Result<InstalledApplication, AdmissionRefusal> {
         let base = &context.base;
         let current = self.application.epoch == base.epoch || mutant::on(Mutant::ElementEpoch);
         let Some(sender) = sender.filter(|_| current) else {

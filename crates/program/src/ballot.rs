@@ -19,7 +19,7 @@ use pathcall_wire::{FrameKind, MapFlags, Mutant, mutant};
 
 use crate::once::RepeatStatus;
 use crate::registers::{Ballot, Registers};
-use crate::{AdmittedApplication, Context, FrameDropReason, FrameVerdict, SwitchProgram, once};
+use crate::{Context, FrameDropReason, FrameVerdict, InstalledApplication, SwitchProgram, once};
 
 /// State of a ballot as a vote finds it, with the vote counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ enum VoteRoute {
 
 impl SwitchProgram {
     /// Processes a vote, or the clear of a ballot.
-    pub(crate) fn ballot(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn ballot(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         let mut entries = pairs::entries(context.frame.payload());
         let key = entries.next().and_then(|(key, _)| padded_key(key));
@@ -105,7 +105,7 @@ impl SwitchProgram {
     }
 
     /// Processes the server's message that a ballot is decided, and records the decision.
-    pub(crate) fn decided(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn decided(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         if context.map.index >= application.rows {
             return context.drop(FrameDropReason::Malformed);
         }
@@ -118,7 +118,7 @@ impl SwitchProgram {
     }
 
     /// Moves a row without a ballot to the server, which then counts its votes.
-    pub(crate) fn move_ballot(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn move_ballot(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         if context.map.index >= application.rows {
             return context.drop(FrameDropReason::Malformed);
         }
@@ -130,7 +130,7 @@ impl SwitchProgram {
 
 /// Records a frame in the row that it names.
 fn record_vote(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     key: &(u8, [u8; MAX_BALLOT_KEY]),

@@ -4,7 +4,7 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{entry_len, put};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
-use crate::{AdmittedApplication, Endpoint, FrameAction, FrameDropReason, Size, SwitchProgram};
+use crate::{Endpoint, FrameAction, FrameDropReason, InstalledApplication, Size, SwitchProgram};
 
 const OWNER: u32 = 1;
 const VOTER: u32 = 10;
@@ -14,7 +14,7 @@ fn program() -> SwitchProgram {
     let mut program = SwitchProgram::new(Size { rows: 2, lanes: 2, slots: 1 });
     let tables = program.tables_mut();
     let application =
-        AdmittedApplication { gaid: 7, epoch: 1, owner: OWNER, row_base: 0, rows: 2, lane_base: 0, width: 1 };
+        InstalledApplication { gaid: 7, epoch: 1, owner: OWNER, row_base: 0, rows: 2, lane_base: 0, width: 1 };
     tables.install(application).expect("fits");
     for (endpoint, slots) in [(OWNER, 0), (VOTER, 1)] {
         tables.set_endpoint(Endpoint { endpoint, incarnation: 5, gaid: 7, slot_base: 0, slots }).expect("fits");

@@ -4,7 +4,7 @@ use pathcall_wire::{MapFlags, Mutant, mutant};
 
 use crate::registers::Registers;
 use crate::round::RoundPart;
-use crate::{AdmittedApplication, Context};
+use crate::{Context, InstalledApplication};
 
 /// Result of `CntFwd` for a frame of pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum CountOutcome {
 
 /// Counts a frame of pairs.
 pub(crate) fn pairs(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
@@ -42,7 +42,7 @@ pub(crate) fn pairs(
 
 /// Counts a worker's part of a round; true if the round is complete.
 pub(crate) fn round(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     part: RoundPart,
@@ -56,7 +56,7 @@ pub(crate) fn round(
 }
 
 /// Resets the counter of a closed round.
-pub(crate) fn clear(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
+pub(crate) fn clear(application: &InstalledApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = application.row_base as usize + context.map.index as usize;
     registers.counts.visit(&mut context.pass, at, 1)[0] = 0;
 }

@@ -10,11 +10,11 @@
 use pathcall_wire::{Mutant, mutant};
 
 use crate::registers::{Generation, Registers};
-use crate::{AdmittedApplication, Context};
+use crate::{Context, InstalledApplication};
 
 /// Generation state of the frame's application.
 pub(crate) fn of(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
 ) -> Generation {
@@ -23,7 +23,7 @@ pub(crate) fn of(
 
 /// Closes the generation that the frame names, if it is open; returns the new state.
 pub(crate) fn close(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
 ) -> Generation {
@@ -39,7 +39,7 @@ pub(crate) fn close(
 
 /// Records that a closed generation was harvested; false if its bank may be in use again or was never closed, because a
 /// late wipe must not touch newer values.
-pub(crate) fn commit(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) -> bool {
+pub(crate) fn commit(application: &InstalledApplication, registers: &mut Registers, context: &mut Context<'_>) -> bool {
     let state = &mut registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0];
     let just_closed = state.open == context.base.round.wrapping_add(1) || mutant::on(Mutant::WipeOldGeneration);
     if just_closed {

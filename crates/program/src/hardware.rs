@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn placement_respects_dependencies_and_limits() {
+    fn register_stages_respect_dependencies_and_limits() {
         let placement = place(&PAPER, 32, &TOFINO);
         let first = |name| placement.stages.iter().position(|s| s.iter().any(|p| p.array == name)).expect("placed");
         let last = |name| placement.stages.iter().rposition(|s| s.iter().any(|p| p.array == name)).expect("placed");

@@ -7,13 +7,13 @@ use pathcall_wire::{Mutant, mutant};
 use crate::lock::LockOutcome;
 use crate::once::RepeatStatus;
 use crate::{
-    AdmittedApplication, Context, FrameAction, FrameDropReason, FrameVerdict, SwitchProgram, count, emit, generation,
+    Context, FrameAction, FrameDropReason, FrameVerdict, InstalledApplication, SwitchProgram, count, emit, generation,
     lock, map, once,
 };
 
 impl SwitchProgram {
     /// Processes pairs for the server (NetRPC App. C, "for packets to the server").
-    pub(crate) fn keyed(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn keyed(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         if context.frame.lane_count() > KEYED_LANES || !has_generations(application) {
             return context.drop(FrameDropReason::Malformed);
         }
@@ -76,7 +76,7 @@ impl SwitchProgram {
     }
 
     /// Acquires or releases a lock.
-    pub(crate) fn lock(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn lock(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         if map.index >= application.rows || map.tag & !LOCK_TAG != 0 {
             return context.drop(FrameDropReason::Malformed);
@@ -108,7 +108,7 @@ impl SwitchProgram {
     }
 
     /// Frees a lock for the server, or returns its owner.
-    pub(crate) fn free(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn free(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         if context.map.index >= application.rows {
             return context.drop(FrameDropReason::Malformed);
         }
@@ -117,7 +117,7 @@ impl SwitchProgram {
     }
 
     /// Processes a harvest frame of the server.
-    pub(crate) fn harvest(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    pub(crate) fn harvest(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         let kind = context.frame.kind();
         let first = usize::from(map.first_lane);
@@ -164,6 +164,6 @@ impl SwitchProgram {
 
 /// Whether the application has rows in two banks. An application without rows has no generation, because the register
 /// of its first row would belong to another application.
-fn has_generations(application: &AdmittedApplication) -> bool {
+fn has_generations(application: &InstalledApplication) -> bool {
     application.width as usize == KEYED_WIDTH && application.rows > 0
 }

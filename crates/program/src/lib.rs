@@ -32,7 +32,7 @@ mod round;
 pub mod tables;
 
 use admit::{Admission, AdmissionRefusal};
-pub use clone::{AdmittedPool, CloneSize};
+pub use clone::{CloneSize, InstalledPool};
 pub use counters::{ApplicationCounters, Counters, PoolCounters};
 pub use once::RepeatFilterProfile;
 use once::RepeatStatus;
@@ -45,7 +45,7 @@ use pathcall_wire::{
 };
 use registers::Pass;
 use round::RoundPart;
-pub use tables::{AdmissionError, AdmissionTables, AdmittedApplication, Endpoint, Size};
+pub use tables::{AdmissionTables, Endpoint, InstalledApplication, Size, TableChangeError};
 
 /// Reason of a dropped frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl SwitchProgram {
         verdict
     }
 
-    fn pipeline(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    fn pipeline(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         context.write_flags();
         let Context { base, map, .. } = context;
         let from_server = base.flags & Flags::FROM_SERVER != 0;
@@ -217,7 +217,7 @@ impl SwitchProgram {
     }
 
     /// Processes a worker's part of a round.
-    fn linear(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    fn linear(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         if map.flags & MapFlags::WIDE != 0 || map.flags & MapFlags::ROUND == 0 {
             self.count_for(base.gaid, |c| c.diverted += 1);
@@ -270,7 +270,7 @@ impl SwitchProgram {
     }
 
     /// Processes the server's result of a round, which clears the round once.
-    fn result(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    fn result(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         if map.index >= application.rows {
             return context.drop(FrameDropReason::Malformed);
@@ -292,7 +292,7 @@ impl SwitchProgram {
     }
 
     /// Reads a row of registers for the server.
-    fn read(&mut self, application: &AdmittedApplication, mut context: Context<'_>) -> FrameVerdict {
+    fn read(&mut self, application: &InstalledApplication, mut context: Context<'_>) -> FrameVerdict {
         let Context { base, map, .. } = context;
         let form = MapFlags::LINEAR | MapFlags::GET;
         let fits = map.index < application.rows

@@ -14,7 +14,7 @@ use pathcall_wire::map::{LOCK_PARKED, LOCK_WANTED};
 use pathcall_wire::{ForwardTarget, MapFlags, MapRepr, Mutant, mutant};
 
 use crate::registers::{Lock, Registers};
-use crate::{AdmittedApplication, Context};
+use crate::{Context, InstalledApplication};
 
 /// Whether a frame of pairs acquires or releases a lock.
 pub(crate) fn is_of_lock(map: &MapRepr) -> bool {
@@ -43,7 +43,7 @@ pub(crate) enum LockOutcome {
 /// Acquires or releases a lock, if the frame is `new`. Writes the number of grants into the frame's round: 0 if the
 /// sender has nobody to wait for.
 pub(crate) fn process(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
@@ -94,7 +94,7 @@ fn give_back(lock: &mut Lock, own: Lock, new: bool) -> LockOutcome {
 
 /// Frees a lock that exactly this acquisition has, parked or not, and raises the count of grants to that of the server.
 /// The answer contains the former owner.
-pub(crate) fn free(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
+pub(crate) fn free(application: &InstalledApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = application.row_base as usize + context.map.index as usize;
     let lock = &mut registers.locks.visit(&mut context.pass, at, 1)[0];
     let had = *lock;

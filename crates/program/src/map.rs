@@ -4,7 +4,7 @@ use pathcall_wire::{KEYED_LANES, MapFlags, Mutant, RECORD_PLACES, W_MAX, mutant}
 
 use crate::registers::{Pass, Registers};
 use crate::round::RoundPart;
-use crate::{AdmittedApplication, Context, lanes};
+use crate::{Context, InstalledApplication, lanes};
 
 /// Result of the pairs of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,13 +20,13 @@ const PAIR_BYTES: usize = 8;
 
 /// Processes keyed pairs: the i-th pair uses the i-th position of its row's bank, which starts at `bank`.
 pub(crate) fn pairs(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
     bank: usize,
 ) -> PairsOutcome {
-    let AdmittedApplication { lane_base, rows, width, .. } = *application;
+    let InstalledApplication { lane_base, rows, width, .. } = *application;
     let (op, para) = context.op();
     let flags = context.map.flags;
     let add = flags & MapFlags::ADD != 0 && new;
@@ -63,7 +63,7 @@ pub(crate) fn pairs(
 /// Processes a worker's row: adds a part once, to zero if it opens the round, and writes the sums into the frame when
 /// `reached`.
 pub(crate) fn row(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     part: RoundPart,
@@ -86,21 +86,21 @@ pub(crate) fn row(
 }
 
 /// Writes registers of a row into the frame, from its first lane on.
-pub(crate) fn get_row(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
+pub(crate) fn get_row(application: &InstalledApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = row_at(application, context) + usize::from(context.map.first_lane);
     let cells = registers.lanes.visit(&mut context.pass, at, context.frame.lane_count());
     lanes::get(cells, context.frame.bitmap_and_lanes_mut().1);
 }
 
 /// Zeroes a row.
-pub(crate) fn clear(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) {
+pub(crate) fn clear(application: &InstalledApplication, registers: &mut Registers, context: &mut Context<'_>) {
     let at = row_at(application, context);
     registers.lanes.visit(&mut context.pass, at, application.width as usize).fill(0);
 }
 
 /// Zeroes a bank of a row.
 pub(crate) fn wipe(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     bank: usize,
@@ -116,6 +116,6 @@ pub(crate) fn masks(registers: &mut Registers, pass: &mut Pass, slot: u32, first
     masks.iter().zip(lanes.chunks_exact_mut(4)).for_each(|(mask, lane)| lane.copy_from_slice(&mask.to_be_bytes()));
 }
 
-fn row_at(application: &AdmittedApplication, context: &Context<'_>) -> usize {
+fn row_at(application: &InstalledApplication, context: &Context<'_>) -> usize {
     (application.lane_base + context.map.index * application.width) as usize
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::registers::{Registers, RoundState};
-use crate::{AdmittedApplication, Context};
+use crate::{Context, InstalledApplication};
 use pathcall_wire::{Flags, MapFlags, MapRepr, Mutant, mutant};
 
 /// Relation of a worker's frame to the round of its row.
@@ -23,7 +23,7 @@ pub(crate) enum RoundPart {
 
 /// Records a worker's frame in its round.
 pub(crate) fn record_part(
-    application: &AdmittedApplication,
+    application: &InstalledApplication,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
@@ -73,7 +73,7 @@ pub(crate) fn clears_itself(map: &MapRepr) -> bool {
 
 /// Closes the round of a result, and all earlier rounds; false if it is closed already, because a late result must not
 /// clear a later round.
-pub(crate) fn close(application: &AdmittedApplication, registers: &mut Registers, context: &mut Context<'_>) -> bool {
+pub(crate) fn close(application: &InstalledApplication, registers: &mut Registers, context: &mut Context<'_>) -> bool {
     let row = application.row_base as usize + context.map.index as usize;
     let state = &mut registers.rounds.visit(&mut context.pass, row, 1)[0];
     if context.base.round < state.round {

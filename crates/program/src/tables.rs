@@ -30,7 +30,7 @@ impl Default for Size {
 
 /// Application with its part of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AdmittedApplication {
+pub struct InstalledApplication {
     /// Global application id.
     pub gaid: u32,
     /// Epoch of the registers; frames of another epoch are not admitted.
@@ -64,7 +64,7 @@ pub struct Endpoint {
 
 /// Error of a change to the tables; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AdmissionError {
+pub enum TableChangeError {
     /// Unknown application.
     #[error("application {0} is not installed")]
     UnknownApplication(u32),
@@ -115,7 +115,7 @@ pub type ById<V> = HashMap<u32, V, FixedState>;
 /// Table entry of an application.
 #[derive(Debug)]
 pub(crate) struct ApplicationEntry {
-    pub(crate) application: AdmittedApplication,
+    pub(crate) application: InstalledApplication,
     /// Token key, if the frames carry tokens.
     pub(crate) key: Option<TokenKey>,
     pub(crate) last_seen: Option<Instant>,
@@ -148,11 +148,11 @@ impl AdmissionTables {
     /// unchanged entry has no effect.
     ///
     /// # Errors
-    /// [`AdmissionError`] if the memory does not fit or belongs to another.
-    pub fn install(&mut self, application: AdmittedApplication) -> Result<(), AdmissionError> {
+    /// [`TableChangeError`] if the memory does not fit or belongs to another.
+    pub fn install(&mut self, application: InstalledApplication) -> Result<(), TableChangeError> {
         let (rows, lanes) = (rows(&application), lanes(&application));
         if self.pools.contains_key(&application.gaid) {
-            return Err(AdmissionError::Taken { gaid: application.gaid, what: "a pool" });
+            return Err(TableChangeError::Taken { gaid: application.gaid, what: "a pool" });
         }
         check_bounds("rows", &rows, self.registers.rounds.size())?;
         check_bounds("lanes", &lanes, self.registers.lanes.size())?;
@@ -161,7 +161,7 @@ impl AdmissionTables {
             check_disjoint("lanes", &lanes, &self::lanes(&other), other.gaid)?;
         }
         if let Some(entry) = self.applications.get_mut(&application.gaid) {
-            let same = entry.application == AdmittedApplication { owner: entry.application.owner, ..application };
+            let same = entry.application == InstalledApplication { owner: entry.application.owner, ..application };
             entry.application = application;
             if same {
                 return Ok(());
@@ -184,13 +184,13 @@ impl AdmissionTables {
     /// or with a token where there is no key, are dropped. A new entry has no key.
     ///
     /// # Errors
-    /// [`AdmissionError::UnknownApplication`].
-    pub fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), AdmissionError> {
+    /// [`TableChangeError::UnknownApplication`].
+    pub fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), TableChangeError> {
         if let Some(pool) = self.pools.get_mut(&gaid) {
             pool.key = key;
             return Ok(());
         }
-        self.entry_mut(gaid).ok_or(AdmissionError::UnknownApplication(gaid))?.key = key;
+        self.entry_mut(gaid).ok_or(TableChangeError::UnknownApplication(gaid))?.key = key;
         Ok(())
     }
 
@@ -203,14 +203,14 @@ impl AdmissionTables {
     /// Removes an application or a pool; its frames are no longer admitted.
     ///
     /// # Errors
-    /// [`AdmissionError::UnknownApplication`].
-    pub fn remove(&mut self, gaid: u32) -> Result<(), AdmissionError> {
+    /// [`TableChangeError::UnknownApplication`].
+    pub fn remove(&mut self, gaid: u32) -> Result<(), TableChangeError> {
         if self.pools.remove(&gaid).is_some() {
             if self.pools.is_empty() {
                 self.clones.release();
             }
         } else {
-            let entry = self.applications.remove(&gaid).ok_or(AdmissionError::UnknownApplication(gaid))?;
+            let entry = self.applications.remove(&gaid).ok_or(TableChangeError::UnknownApplication(gaid))?;
             self.zero(&entry.application);
             if mutant::on(Mutant::TogetherCallsReleased) {
                 self.clones.release();
@@ -223,8 +223,8 @@ impl AdmissionTables {
     /// Admits an endpoint. Its slots are reset if the endpoint or its incarnation is new.
     ///
     /// # Errors
-    /// [`AdmissionError`] if the slots do not fit or belong to another.
-    pub fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), AdmissionError> {
+    /// [`TableChangeError`] if the slots do not fit or belong to another.
+    pub fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), TableChangeError> {
         let range = slots(&endpoint);
         check_bounds("slots", &range, self.registers.places.size() / W_MAX as usize)?;
         for other in self.endpoints.values().filter(|other| other.endpoint != endpoint.endpoint) {
@@ -259,12 +259,12 @@ impl AdmissionTables {
     /// Sets the multicast group of an application.
     ///
     /// # Errors
-    /// [`AdmissionError`] if the application or an endpoint is unknown.
-    pub fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), AdmissionError> {
+    /// [`TableChangeError`] if the application or an endpoint is unknown.
+    pub fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), TableChangeError> {
         if let Some(unknown) = endpoints.iter().find(|id| !self.is_endpoint_of(**id, gaid)) {
-            return Err(AdmissionError::UnknownEndpoint(*unknown));
+            return Err(TableChangeError::UnknownEndpoint(*unknown));
         }
-        self.entry_mut(gaid).ok_or(AdmissionError::UnknownApplication(gaid))?.group = endpoints.to_vec();
+        self.entry_mut(gaid).ok_or(TableChangeError::UnknownApplication(gaid))?.group = endpoints.to_vec();
         Ok(())
     }
 
@@ -291,16 +291,16 @@ impl AdmissionTables {
     }
 
     /// All applications with the time of their last admitted frame and their counters, unordered.
-    pub fn applications(&self) -> impl Iterator<Item = (AdmittedApplication, Option<Instant>, ApplicationCounters)> {
+    pub fn applications(&self) -> impl Iterator<Item = (InstalledApplication, Option<Instant>, ApplicationCounters)> {
         self.applications.values().map(|entry| (entry.application, entry.last_seen, entry.counters))
     }
 
     /// Lane registers of an application's rows, `width` per row.
     ///
     /// # Errors
-    /// [`AdmissionError`] if there are no such rows.
-    pub fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<&[i32], AdmissionError> {
-        let application = self.applications.get(&gaid).ok_or(AdmissionError::UnknownApplication(gaid))?.application;
+    /// [`TableChangeError`] if there are no such rows.
+    pub fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<&[i32], TableChangeError> {
+        let application = self.applications.get(&gaid).ok_or(TableChangeError::UnknownApplication(gaid))?.application;
         let wanted = u64::from(row)..u64::from(row) + u64::from(count);
         check_bounds("rows", &wanted, application.rows as usize)?;
         let at = application.lane_base as usize + row as usize * application.width as usize;
@@ -317,9 +317,9 @@ impl AdmissionTables {
     /// server count them.
     ///
     /// # Errors
-    /// [`AdmissionError::UnknownApplication`].
-    pub fn reset(&mut self, gaid: u32) -> Result<(), AdmissionError> {
-        let application = self.applications.get(&gaid).ok_or(AdmissionError::UnknownApplication(gaid))?.application;
+    /// [`TableChangeError::UnknownApplication`].
+    pub fn reset(&mut self, gaid: u32) -> Result<(), TableChangeError> {
+        let application = self.applications.get(&gaid).ok_or(TableChangeError::UnknownApplication(gaid))?.application;
         self.zero(&application);
         Ok(())
     }
@@ -343,7 +343,7 @@ impl AdmissionTables {
         self.endpoints.get(&id).is_some_and(|endpoint| endpoint.gaid == gaid)
     }
 
-    fn zero(&mut self, application: &AdmittedApplication) {
+    fn zero(&mut self, application: &InstalledApplication) {
         let (row, count) = (application.row_base as usize, application.rows as usize);
         self.registers.rounds.reset(row, count, RoundState::default());
         self.registers.counts.reset(row, count, 0);
@@ -356,11 +356,11 @@ impl AdmissionTables {
 
 type Span = std::ops::Range<u64>;
 
-fn rows(application: &AdmittedApplication) -> Span {
+fn rows(application: &InstalledApplication) -> Span {
     u64::from(application.row_base)..u64::from(application.row_base) + u64::from(application.rows)
 }
 
-fn lanes(application: &AdmittedApplication) -> Span {
+fn lanes(application: &InstalledApplication) -> Span {
     let first = u64::from(application.lane_base);
     first..first + u64::from(application.rows) * u64::from(application.width)
 }
@@ -369,12 +369,16 @@ fn slots(endpoint: &Endpoint) -> Span {
     u64::from(endpoint.slot_base)..u64::from(endpoint.slot_base) + u64::from(endpoint.slots)
 }
 
-fn check_bounds(what: &'static str, span: &Span, size: usize) -> Result<(), AdmissionError> {
+fn check_bounds(what: &'static str, span: &Span, size: usize) -> Result<(), TableChangeError> {
     let size = size as u64;
-    if span.end <= size { Ok(()) } else { Err(AdmissionError::Range { what, first: span.start, end: span.end, size }) }
+    if span.end <= size {
+        Ok(())
+    } else {
+        Err(TableChangeError::Range { what, first: span.start, end: span.end, size })
+    }
 }
 
-fn check_disjoint(what: &'static str, span: &Span, taken: &Span, other: u32) -> Result<(), AdmissionError> {
+fn check_disjoint(what: &'static str, span: &Span, taken: &Span, other: u32) -> Result<(), TableChangeError> {
     let overlap = span.start < taken.end && taken.start < span.end;
-    if overlap { Err(AdmissionError::Overlap { what, first: span.start, end: span.end, other }) } else { Ok(()) }
+    if overlap { Err(TableChangeError::Overlap { what, first: span.start, end: span.end, other }) } else { Ok(()) }
 }

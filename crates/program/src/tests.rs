@@ -6,8 +6,8 @@ use super::*;
 
 mod locks;
 
-const APPLICATION: AdmittedApplication =
-    AdmittedApplication { gaid: 7, epoch: 3, owner: 1, row_base: 2, rows: 4, lane_base: 64, width: 64 };
+const APPLICATION: InstalledApplication =
+    InstalledApplication { gaid: 7, epoch: 3, owner: 1, row_base: 2, rows: 4, lane_base: 64, width: 64 };
 /// Register of the first pair of [`add`]: row 1, the bank of generation 1.
 const FIRST: usize = 64 + 32;
 
@@ -324,13 +324,13 @@ fn server_reads_repeat_filter_of_own_slots_only() {
 fn memory_is_assigned_once() {
     let mut program = program();
     let tables = program.tables_mut();
-    let other = AdmittedApplication { gaid: 8, row_base: 5, lane_base: 340, ..APPLICATION };
-    assert!(matches!(tables.install(other), Err(AdmissionError::Overlap { what: "rows", .. })));
-    let other = AdmittedApplication { gaid: 8, row_base: 15, lane_base: 340, rows: 2, ..APPLICATION };
-    assert!(matches!(tables.install(other), Err(AdmissionError::Range { what: "rows", .. })));
+    let other = InstalledApplication { gaid: 8, row_base: 5, lane_base: 340, ..APPLICATION };
+    assert!(matches!(tables.install(other), Err(TableChangeError::Overlap { what: "rows", .. })));
+    let other = InstalledApplication { gaid: 8, row_base: 15, lane_base: 340, rows: 2, ..APPLICATION };
+    assert!(matches!(tables.install(other), Err(TableChangeError::Range { what: "rows", .. })));
     let taken = Endpoint { endpoint: 12, incarnation: 1, gaid: 7, slot_base: 3, slots: 1 };
-    assert!(matches!(tables.set_endpoint(taken), Err(AdmissionError::Overlap { what: "slots", other: 11, .. })));
-    assert_eq!(tables.set_group(7, &[99]), Err(AdmissionError::UnknownEndpoint(99)));
+    assert!(matches!(tables.set_endpoint(taken), Err(TableChangeError::Overlap { what: "slots", other: 11, .. })));
+    assert_eq!(tables.set_group(7, &[99]), Err(TableChangeError::UnknownEndpoint(99)));
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn new_epoch_zeroes_registers_and_same_entry_is_noop() {
     run(&mut program, add(10, 1, &[5]));
     program.tables_mut().install(APPLICATION).expect("same");
     assert_eq!(registers(&program)[FIRST], 5);
-    program.tables_mut().install(AdmittedApplication { epoch: 4, ..APPLICATION }).expect("newer");
+    program.tables_mut().install(InstalledApplication { epoch: 4, ..APPLICATION }).expect("newer");
     assert!(registers(&program).iter().all(|v| *v == 0));
 }
 

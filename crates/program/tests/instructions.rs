@@ -8,7 +8,7 @@ use std::env;
 use std::hint::black_box;
 use std::process::Command;
 
-use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, FrameAction, Size, SwitchProgram};
+use pathcall_program::{Endpoint, FrameAction, InstalledApplication, InstalledPool, Size, SwitchProgram};
 use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::map::frame_len;
 use pathcall_wire::{
@@ -65,9 +65,9 @@ fn instructions(kind: &str, count: u64) -> u64 {
 fn program() -> SwitchProgram {
     let mut program = SwitchProgram::new(Size::default());
     let tables = program.tables_mut();
-    let memory = AdmittedApplication { gaid: 1, epoch: 1, owner: 9, row_base: 0, rows: 1, lane_base: 0, width: 64 };
+    let memory = InstalledApplication { gaid: 1, epoch: 1, owner: 9, row_base: 0, rows: 1, lane_base: 0, width: 64 };
     tables.install(memory).expect("there is room");
-    tables.install_pool(AdmittedPool { gaid: 2, version: 1, servers: SERVERS.to_vec() }).expect("there is room");
+    tables.install_pool(InstalledPool { gaid: 2, version: 1, servers: SERVERS.to_vec() }).expect("there is room");
     for (endpoint, gaid) in [(9, 1), (CALLERS[0], 1), (CALLERS[1], 2), (SERVERS[0], 2), (SERVERS[1], 2)] {
         let entry = Endpoint { endpoint, incarnation: 1, gaid, slot_base: 0, slots: 0 };
         tables.set_endpoint(entry).expect("there is room");

@@ -1,7 +1,7 @@
 //! Isolation tests: two applications on one element, one of them hostile. Whatever the hostile members and server send,
 //! frames of the other application have the same effects and answers as without them.
 
-use pathcall_program::{AdmittedApplication, Endpoint, FrameAction, FrameDropReason, Size, SwitchProgram};
+use pathcall_program::{Endpoint, FrameAction, FrameDropReason, InstalledApplication, Size, SwitchProgram};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn program() -> SwitchProgram {
     let tables = program.tables_mut();
     for (gaid, first_endpoint, row_base, lane_base, slot_base) in [(WATCHED, 1, 0, 0, 0), (HOSTILE, 4, 8, 512, 8)] {
         let owner = first_endpoint;
-        let memory = AdmittedApplication { gaid, epoch: EPOCH, owner, row_base, rows: 8, lane_base, width: 64 };
+        let memory = InstalledApplication { gaid, epoch: EPOCH, owner, row_base, rows: 8, lane_base, width: 64 };
         tables.install(memory).expect("fits");
         for (endpoint, slot_base, slots) in
             [(owner, slot_base, 0), (owner + 1, slot_base, 4), (owner + 2, slot_base + 4, 4)]
@@ -125,7 +125,7 @@ proptest! {
                 tables.remove(HOSTILE).expect("installed");
             } else if *toggles {
                 let epoch = EPOCH + round as u32;
-                let memory = AdmittedApplication {
+                let memory = InstalledApplication {
                     gaid: HOSTILE, epoch, owner: 4, row_base: 8, rows: 8, lane_base: 512, width: 64,
                 };
                 tables.install(memory).expect("free memory");
@@ -154,7 +154,7 @@ fn endpoint_that_changes_application_leaves_former_group() {
 fn application_without_rows_has_no_generation() {
     let mut program = program();
     // Its rows would begin where another application's do, but it has none.
-    let none = AdmittedApplication { gaid: 9, epoch: EPOCH, owner: 8, row_base: 0, rows: 0, lane_base: 0, width: 64 };
+    let none = InstalledApplication { gaid: 9, epoch: EPOCH, owner: 8, row_base: 0, rows: 0, lane_base: 0, width: 64 };
     program.tables_mut().install(none).expect("takes nothing");
     for endpoint in [8, 9] {
         let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: 9, slot_base: 16, slots: endpoint % 2 };

@@ -1,7 +1,7 @@
 //! Tests of tokens: frames without a valid token change nothing, and frames that leave the element are signed again.
 
 use pathcall_program::{
-    AdmittedApplication, ApplicationCounters, Endpoint, FrameAction, FrameDropReason, Size, SwitchProgram,
+    ApplicationCounters, Endpoint, FrameAction, FrameDropReason, InstalledApplication, Size, SwitchProgram,
 };
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{
@@ -20,7 +20,7 @@ fn program(key: Option<TokenKey>) -> SwitchProgram {
     let tables = program.tables_mut();
     let width = KEYED_WIDTH as u32;
     let memory =
-        AdmittedApplication { gaid: GAID, epoch: 3, owner: SERVER, row_base: 2, rows: 4, lane_base: 64, width };
+        InstalledApplication { gaid: GAID, epoch: 3, owner: SERVER, row_base: 2, rows: 4, lane_base: 64, width };
     tables.install(memory).expect("fits");
     tables.authenticate(GAID, key).expect("installed");
     for (endpoint, slot_base, slots) in [(SERVER, 0, 0), (CALLERS[0], 0, 2), (CALLERS[1], 2, 2)] {
@@ -172,7 +172,7 @@ fn frame_of_unknown_application_is_forwarded_unchanged() {
 #[test]
 fn key_is_removed_with_application_and_not_debug_printed() {
     let mut program = program(Some(KEY));
-    assert!(format!("{:?}", program.tables().applications().next()).contains("AdmittedApplication"));
+    assert!(format!("{:?}", program.tables().applications().next()).contains("InstalledApplication"));
     assert!(!format!("{program:?}").contains("TokenKey(["));
     program.tables_mut().remove(GAID).expect("installed");
     assert!(program.tables_mut().authenticate(GAID, Some(KEY)).is_err());

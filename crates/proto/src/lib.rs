@@ -10,7 +10,7 @@ pub mod types;
 
 /// Metadata key of a controller's refusal of a name whose last owner still has a lease: milliseconds until the lease
 /// expires, unless that owner returns.
-pub const LEASE_EXPIRES_IN_MS: &str = "pathcall-lapses-in-ms";
+pub const LEASE_EXPIRES_IN_MS: &str = "pathcall-lease-expires-in-ms";
 
 /// Exclusive upper bound of ids: GAIDs, endpoints, elements.
 pub const IDS_END: u32 = 0x8000_0000;

@@ -131,6 +131,23 @@ pub struct Method {
     pub ack: Ack,
 }
 
+impl Method {
+    /// Query without typed fields, with the default of each key of the filter: base for methods written by hand.
+    pub const DEFAULT: Self = Self {
+        path: "",
+        app: "",
+        digest: 0,
+        precision: 0,
+        kind: Kind::Query,
+        modify: Modify::NOP,
+        request: None,
+        reply: None,
+        untyped_request: false,
+        to: ForwardTarget::Src,
+        ack: Ack::Element,
+    };
+}
+
 /// Meaning of a filter: its combination of primitives (NetRPC Tables 1 and 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {

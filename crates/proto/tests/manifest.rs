@@ -1,21 +1,9 @@
 //! Tests of manifests: look-up by path, and shapes.
 
-use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, Manifest, Method, Modify, Shape};
+use pathcall_proto::manifest::{Manifest, Method, Shape};
 
 const fn method(path: &'static str) -> Method {
-    Method {
-        path,
-        app: "app",
-        digest: 0,
-        precision: 0,
-        kind: Kind::Query,
-        modify: Modify::NOP,
-        request: None,
-        reply: None,
-        untyped_request: false,
-        to: ForwardTarget::Src,
-        ack: Ack::Element,
-    }
+    Method { path, app: "app", ..Method::DEFAULT }
 }
 
 #[test]

@@ -171,22 +171,9 @@ impl Catalogue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathcall_proto::manifest::Modify;
 
     const fn method(path: &'static str, app: &'static str, digest: u64, kind: Kind) -> Method {
-        Method {
-            path,
-            app,
-            digest,
-            precision: 0,
-            kind,
-            modify: Modify::NOP,
-            request: None,
-            reply: None,
-            untyped_request: false,
-            to: ForwardTarget::Src,
-            ack: Ack::Element,
-        }
+        Method { path, app, digest, kind, ..Method::DEFAULT }
     }
 
     static FIRST: Manifest = Manifest {

@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::headers;
-use crate::message::split::split;
+use crate::message::fields::split;
 use crate::message::{Malformed, frame, keys, reply};
 use crate::request::MapAnswer;
 use crate::status;
@@ -60,24 +60,17 @@ pub(crate) fn reply(
                 Status::internal(format!("{}: cannot read the handler's reply: {error}", method.path))
             };
             split::<Malformed>(&message, field.path, &mut body, &mut |_| Ok(())).map_err(unreadable)?;
-            reply::append(&mut body, field.path, field.shape, method.precision, answer.values())
+            reply::append(&mut body, field.path, field.shape, method.precision, &answer.values)
                 .map_err(|error| status::of_reply(field.name, &error))?;
         }
     }
     let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
-    let forwarded = match answer {
-        MapAnswer::Counted { forwarded } => Some(*forwarded),
-        // A lock that is not granted has no answer.
-        MapAnswer::Locked { .. } => Some(true),
-        _ => None,
-    };
-    if let Some(forwarded) = forwarded {
+    if let Some(forwarded) = answer.forwarded {
         head.insert(headers::FORWARDED, HeaderValue::from_static(if forwarded { "true" } else { "false" }));
     }
-    if let MapAnswer::Locked { tokens, until } = answer {
+    if let Some((tokens, until)) = &answer.locks {
         // The handler may have taken some time.
         let lease = until.saturating_duration_since(Instant::now());
-        head.insert(headers::FORWARDED, HeaderValue::from_static("true"));
         head.insert(headers::LEASE_MS, HeaderValue::from(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
         head.extend(headers::encode_tokens(tokens).map(|tokens| (headers::FENCING_TOKEN, tokens)));
     }

@@ -2,7 +2,7 @@
 //! instead of the key.
 //!
 //! ```text
-//! caller: long key ─ Name ─► server: KeyNumbers ─► number
+//! caller: long key ─ NumberKeys ─► server: KeyNumbers ─► number
 //! caller: number, as any short key ─► frames ─► element, server
 //! query:  long key ─► number ─► value ─► long key
 //! ```

@@ -7,31 +7,21 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use pathcall_endpoint::map::{Key, Lanes, Operation, Output};
+use pathcall_endpoint::map::{Key, Operation, Output};
 use pathcall_proto::manifest::{ForwardTarget, Kind, Method};
 use tonic::Status;
 
-use crate::message::reply::ReplyValues;
-use crate::message::split::split;
-use crate::message::typed::{TypedError, TypedFieldReader};
+use crate::message::fields::split;
+use crate::message::typed::{TypedError, TypedFieldReader, TypedValues};
 use crate::status;
 
 /// Parsed request.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// Keys or values of the typed field; `None` if the method's request has none.
+    /// Values of the typed field; `None` if the method's request has none.
     pub(crate) typed: Option<TypedValues>,
     /// Message for the handler; `None` if it does not run.
     pub(crate) handler: Option<Bytes>,
-}
-
-/// Values of the typed field of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TypedValues {
-    /// Values of an array.
-    Lanes(Lanes),
-    /// Keys with their values, each key once.
-    Pairs(Vec<(Key, i64)>),
 }
 
 impl Request {
@@ -45,15 +35,11 @@ impl Request {
         let mut rest = Vec::new();
         let content = split::<TypedError>(message, field.path, &mut rest, &mut |part| reader.part(part))
             .map_err(|error| status::of_request(field.name, &error))?;
-        let typed = match method.kind {
-            Kind::Sum { .. } => TypedValues::Lanes(reader.into_lanes()),
-            _ => TypedValues::Pairs(reader.into_pairs()),
-        };
         let handler = match method.to {
             ForwardTarget::Server => Some(message.clone()),
             _ => content.then(|| rest.into()),
         };
-        Ok(Self { typed: Some(typed), handler })
+        Ok(Self { typed: Some(reader.into_values()), handler })
     }
 }
 
@@ -66,55 +52,51 @@ pub(crate) struct MapWork {
     keys: Vec<Key>,
 }
 
-/// Result of a map operation for the reply.
+/// Answer of the map, for the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum MapAnswer {
+pub(crate) struct MapAnswer {
     /// Values of the reply's typed field.
-    Lanes(Lanes),
-    /// Keys and values of the reply's typed field.
-    Pairs(Vec<(Key, i64)>),
-    /// No values; whether `CntFwd` forwards the call.
-    Counted { forwarded: bool },
-    /// No values; tokens of the granted locks, and the earliest end of their lease.
-    Locked { tokens: Vec<u64>, until: Instant },
-    /// No values.
-    Done,
+    pub(crate) values: TypedValues,
+    /// Of a counting call: whether `CntFwd` forwards it.
+    pub(crate) forwarded: Option<bool>,
+    /// Tokens of the granted locks, and the earliest end of their lease.
+    pub(crate) locks: Option<(Vec<u64>, Instant)>,
 }
 
 impl MapAnswer {
-    /// Values for the typed field of the reply; empty if there are none.
-    pub(crate) fn values(&self) -> ReplyValues<'_> {
-        match self {
-            Self::Lanes(lanes) => ReplyValues::Lanes(lanes),
-            Self::Pairs(pairs) => ReplyValues::Pairs(pairs),
-            Self::Counted { .. } | Self::Locked { .. } | Self::Done => ReplyValues::Pairs(&[]),
-        }
+    /// Answer without values.
+    pub(crate) const EMPTY: Self = Self::of(TypedValues::EMPTY);
+
+    /// Answer with these values.
+    pub(crate) const fn of(values: TypedValues) -> Self {
+        Self { values, forwarded: None, locks: None }
     }
 }
 
 impl MapWork {
     /// Map operation of the method's filter on these values.
     pub(crate) fn new(method: &Method, typed: TypedValues) -> Self {
-        let modify = method.modify;
-        let only = |operation| Self { operation: Some(operation), keys: Vec::new() };
-        match (method.kind, typed) {
-            (_, TypedValues::Lanes(lanes)) if lanes.is_empty() => Self { operation: None, keys: Vec::new() },
-            (_, TypedValues::Pairs(pairs)) if pairs.is_empty() => Self { operation: None, keys: Vec::new() },
-            (Kind::Sum { threshold, .. }, typed) => {
-                only(Operation::Sum { lanes: typed.into_lanes(), modify, threshold })
-            }
-            (Kind::Add { get, .. }, typed) => {
+        let (modify, mut keys) = (method.modify, Vec::new());
+        if typed.is_empty() {
+            return Self { operation: None, keys };
+        }
+        let operation = match method.kind {
+            Kind::Sum { threshold, .. } => Operation::Sum { lanes: typed.into_lanes(), modify, threshold },
+            Kind::Add { get, .. } => {
                 let pairs = typed.into_pairs();
                 // Do not request an answer for which the reply has no field.
                 let get = get && method.reply.is_some();
-                let keys = if get { pairs.iter().map(|(key, _)| key.clone()).collect() } else { Vec::new() };
-                Self { operation: Some(Operation::Add { pairs, modify, get, ack: method.ack }), keys }
+                if get {
+                    keys = pairs.iter().map(|(key, _)| key.clone()).collect();
+                }
+                Operation::Add { pairs, modify, get, ack: method.ack }
             }
-            (Kind::Count { threshold, to }, typed) => only(Operation::Count { keys: typed.into_keys(), threshold, to }),
-            (Kind::Clear, typed) => only(Operation::Clear { keys: typed.into_keys(), tokens: Vec::new() }),
+            Kind::Count { threshold, to } => Operation::Count { keys: typed.into_keys(), threshold, to },
+            Kind::Clear => Operation::Clear { keys: typed.into_keys(), tokens: Vec::new() },
             // The server answers queries.
-            (Kind::Query, _) => Self { operation: None, keys: Vec::new() },
-        }
+            Kind::Query => return Self { operation: None, keys },
+        };
+        Self { operation: Some(operation), keys }
     }
 
     /// Adds the fencing tokens of the grants to release, given in the order of the sorted keys.
@@ -132,57 +114,38 @@ impl MapWork {
     /// Answer for the output of the operation; `None` stands for an empty operation.
     pub(crate) fn answer(self, method: &Method, output: Option<Output>) -> MapAnswer {
         match (output, method.kind) {
-            (Some(Output::Sums(sums)), _) => MapAnswer::Lanes(sums),
-            (Some(Output::Values(values)), _) => MapAnswer::Pairs(self.keys.into_iter().zip(values).collect()),
-            (Some(Output::Counted { forwarded }), _) => MapAnswer::Counted { forwarded },
-            (Some(Output::Locked { tokens, lease }), _) => MapAnswer::Locked { tokens, until: Instant::now() + lease },
-            (None, Kind::Sum { .. }) => MapAnswer::Lanes(Lanes::default()),
+            (Some(Output::Sums(sums)), _) => MapAnswer::of(TypedValues::Lanes(sums)),
+            (Some(Output::Values(values)), _) => {
+                MapAnswer::of(TypedValues::Pairs(self.keys.into_iter().zip(values).collect()))
+            }
+            (Some(Output::Counted { forwarded }), _) => MapAnswer { forwarded: Some(forwarded), ..MapAnswer::EMPTY },
+            (Some(Output::Locked { tokens, lease }), _) => {
+                // A lock that is not granted has no answer.
+                MapAnswer { forwarded: Some(true), locks: Some((tokens, Instant::now() + lease)), ..MapAnswer::EMPTY }
+            }
             // No other caller holds, or still has to vote for, any of zero keys.
-            (None, Kind::Count { .. }) => MapAnswer::Counted { forwarded: true },
-            (Some(Output::Done) | None, _) => MapAnswer::Done,
+            (None, Kind::Count { .. }) => MapAnswer { forwarded: Some(true), ..MapAnswer::EMPTY },
+            (Some(Output::Done) | None, _) => MapAnswer::EMPTY,
         }
-    }
-}
-
-impl TypedValues {
-    fn into_lanes(self) -> Lanes {
-        match self {
-            Self::Lanes(lanes) => lanes,
-            Self::Pairs(pairs) => pairs.into_iter().map(|(_, value)| value).collect(),
-        }
-    }
-
-    fn into_pairs(self) -> Vec<(Key, i64)> {
-        match self {
-            Self::Lanes(lanes) => (0i64..).map(Key::from).zip(lanes.iter()).collect(),
-            Self::Pairs(pairs) => pairs,
-        }
-    }
-
-    /// The keys alone.
-    pub(crate) fn into_keys(self) -> Vec<Key> {
-        self.into_pairs().into_iter().map(|(key, _)| key).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathcall_endpoint::map::Lanes;
     use pathcall_proto::manifest::{Ack, ClearPolicy, Field, Modify, OpType, Shape};
 
     const TYPED: Field = Field { path: &[1], name: "Request.typed", shape: Shape::IntArray };
     const METHOD: Method = Method {
         path: "/a.S/M",
         app: "app",
-        digest: 0,
-        precision: 0,
         kind: Kind::Add { get: true, to: ForwardTarget::Src },
-        modify: Modify::NOP,
         request: Some(TYPED),
         reply: Some(TYPED),
         untyped_request: true,
-        to: ForwardTarget::Src,
         ack: Ack::Server,
+        ..Method::DEFAULT
     };
     /// Message `1: { 1: [-1, 2] }`.
     const ONLY_TYPED: &[u8] = &[0x0a, 4, 0x0a, 2, 1, 4];
@@ -256,16 +219,19 @@ mod tests {
     fn answer_pairs_values_with_their_keys() {
         let typed = TypedValues::Pairs(vec![(Key::from("b"), 1), (Key::from("a"), 2)]);
         let answer = MapWork::new(&METHOD, typed).answer(&METHOD, Some(Output::Values(vec![10, 20])));
-        assert_eq!(answer, MapAnswer::Pairs(vec![(Key::from("b"), 10), (Key::from("a"), 20)]));
+        assert_eq!(answer, MapAnswer::of(TypedValues::Pairs(vec![(Key::from("b"), 10), (Key::from("a"), 20)])));
     }
 
     #[test]
     fn empty_collection_needs_no_map_operation() {
         for (kind, answer) in [
-            (Kind::Sum { threshold: 2, clear: ClearPolicy::Copy }, MapAnswer::Lanes(Lanes::default())),
-            (Kind::Add { get: true, to: ForwardTarget::Src }, MapAnswer::Done),
-            (Kind::Count { threshold: 1, to: ForwardTarget::Src }, MapAnswer::Counted { forwarded: true }),
-            (Kind::Clear, MapAnswer::Done),
+            (Kind::Sum { threshold: 2, clear: ClearPolicy::Copy }, MapAnswer::EMPTY),
+            (Kind::Add { get: true, to: ForwardTarget::Src }, MapAnswer::EMPTY),
+            (
+                Kind::Count { threshold: 1, to: ForwardTarget::Src },
+                MapAnswer { forwarded: Some(true), ..MapAnswer::EMPTY },
+            ),
+            (Kind::Clear, MapAnswer::EMPTY),
         ] {
             let method = Method { kind, ..METHOD };
             let typed = Request::new(&method, &Bytes::new()).unwrap().typed.unwrap();

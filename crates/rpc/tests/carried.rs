@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{CarryRequest, JoinGrant, JoinRequest};
+use pathcall_proto::v1::{CarryFramesRequest, JoinGrant, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;
 use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::HANG;
@@ -193,24 +193,24 @@ async fn hostile_streams() {
     let mut joined = peer.join(request).await.unwrap().into_inner();
     let JoinGrant { endpoint, session, .. } = joined.message().await.unwrap().unwrap();
     let application = "T-WORDS".to_owned();
-    let first = CarryRequest { application, endpoint, incarnation: 5, frames: Vec::new(), session };
+    let first = CarryFramesRequest { application, endpoint, incarnation: 5, frames: Vec::new(), session };
     for (wrong, code) in [
-        (CarryRequest { session: vec![7; 16], ..first.clone() }, Code::FailedPrecondition),
-        (CarryRequest { session: Vec::new(), ..first.clone() }, Code::FailedPrecondition),
-        (CarryRequest { incarnation: 6, ..first.clone() }, Code::FailedPrecondition),
-        (CarryRequest { endpoint: endpoint + 1, ..first.clone() }, Code::FailedPrecondition),
-        (CarryRequest { application: "no such".into(), ..first.clone() }, Code::FailedPrecondition),
+        (CarryFramesRequest { session: vec![7; 16], ..first.clone() }, Code::FailedPrecondition),
+        (CarryFramesRequest { session: Vec::new(), ..first.clone() }, Code::FailedPrecondition),
+        (CarryFramesRequest { incarnation: 6, ..first.clone() }, Code::FailedPrecondition),
+        (CarryFramesRequest { endpoint: endpoint + 1, ..first.clone() }, Code::FailedPrecondition),
+        (CarryFramesRequest { application: "no such".into(), ..first.clone() }, Code::FailedPrecondition),
         // No caller has joined this application.
-        (CarryRequest { application: "T-SUM".into(), ..first.clone() }, Code::FailedPrecondition),
+        (CarryFramesRequest { application: "T-SUM".into(), ..first.clone() }, Code::FailedPrecondition),
     ] {
-        assert_eq!(peer.carry(tokio_stream::once(wrong)).await.unwrap_err().code(), code);
+        assert_eq!(peer.carry_frames(tokio_stream::once(wrong)).await.unwrap_err().code(), code);
     }
-    assert_eq!(peer.carry(tokio_stream::empty()).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(peer.carry_frames(tokio_stream::empty()).await.unwrap_err().code(), Code::InvalidArgument);
 
     let (frames, requests) = mpsc::channel(4);
     frames.send(first).await.unwrap();
-    let mut carried = peer.carry(ReceiverStream::new(requests)).await.unwrap().into_inner();
-    let send = |bytes: Vec<u8>| frames.send(CarryRequest { frames: bytes, ..CarryRequest::default() });
+    let mut carried = peer.carry_frames(ReceiverStream::new(requests)).await.unwrap().into_inner();
+    let send = |bytes: Vec<u8>| frames.send(CarryFramesRequest { frames: bytes, ..CarryFramesRequest::default() });
     // A truncated length, an empty frame, an invalid frame, a frame of another endpoint, and an empty batch.
     let mut of_another = vec![0; 46];
     of_another[..8].copy_from_slice(&[0, 44, 0x50, 0x43, 1, 9, 0, 0]);

@@ -31,7 +31,7 @@ fn unimplemented<T>() -> Result<Response<T>, Status> {
 #[tonic::async_trait]
 impl Peer for FakePoolServer {
     type JoinStream = Empty<Result<JoinGrant, Status>>;
-    type CarryStream = Empty<Result<CarryReply, Status>>;
+    type CarryFramesStream = Empty<Result<CarryFramesReply, Status>>;
     type FollowPoolStream = Views;
 
     async fn follow_pool(&self, _: Request<FollowPoolRequest>) -> Result<Response<Views>, Status> {
@@ -43,22 +43,25 @@ impl Peer for FakePoolServer {
     async fn admit(&self, _: Request<AdmitRequest>) -> Result<Response<AdmitReply>, Status> {
         unimplemented()
     }
-    async fn give_up(&self, _: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
+    async fn cancel_sum(&self, _: Request<CancelSumRequest>) -> Result<Response<CancelSumReply>, Status> {
         unimplemented()
     }
-    async fn name(&self, _: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
+    async fn number_keys(&self, _: Request<NumberKeysRequest>) -> Result<Response<NumberKeysReply>, Status> {
         unimplemented()
     }
-    async fn carry(&self, _: Request<Streaming<CarryRequest>>) -> Result<Response<Self::CarryStream>, Status> {
+    async fn carry_frames(
+        &self,
+        _: Request<Streaming<CarryFramesRequest>>,
+    ) -> Result<Response<Self::CarryFramesStream>, Status> {
         unimplemented()
     }
-    async fn open_book(&self, _: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
+    async fn open_journal(&self, _: Request<OpenJournalRequest>) -> Result<Response<OpenJournalReply>, Status> {
         unimplemented()
     }
-    async fn apply(&self, _: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
+    async fn apply_call(&self, _: Request<ApplyCallRequest>) -> Result<Response<ApplyCallReply>, Status> {
         unimplemented()
     }
-    async fn node(&self, _: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
+    async fn lookup_node(&self, _: Request<LookupNodeRequest>) -> Result<Response<LookupNodeReply>, Status> {
         unimplemented()
     }
 }

@@ -45,7 +45,7 @@ impl Controller for FakeController {
     type RegisterApplicationStream = ReceiverStream<Result<ApplicationGrant, Status>>;
     type RegisterElementStream = ReceiverStream<Result<pathcall_proto::v1::ElementGrant, Status>>;
     type JoinPoolStream = tokio_stream::Empty<Result<pathcall_proto::v1::PoolGrant, Status>>;
-    type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
+    type FollowNodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodeList, Status>>;
 
     async fn register_application(
         &self,
@@ -58,7 +58,7 @@ impl Controller for FakeController {
         }
         let request = request.into_inner();
         let memory = book.memory.clone();
-        let memory = memory.filter(|memory| request.rows > 0 && !request.silent.contains(&memory.boot_id));
+        let memory = memory.filter(|memory| request.rows > 0 && !request.silent_elements.contains(&memory.boot_id));
         let counted = book.registered.len() as u32 + 1;
         let (gaid, endpoint) = request.held.map_or((counted, 100 + counted), |held| (held.gaid, held.endpoint));
         let epoch = request.held.map_or(7, |held| held.epoch + 1);
@@ -101,7 +101,10 @@ impl Controller for FakeController {
         Err(Status::unimplemented(""))
     }
 
-    async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
+    async fn follow_nodes(
+        &self,
+        _: Request<pathcall_proto::v1::FollowNodesRequest>,
+    ) -> Result<Response<Self::FollowNodesStream>, Status> {
         Err(Status::unimplemented("no part of this test"))
     }
 
@@ -309,13 +312,13 @@ async fn silent_element_is_reported_and_its_restart_used() {
     let asked = || controller.records().registered.iter().rfind(|request| request.name == "T-WORDS").cloned().unwrap();
     // The element does not answer, so the server takes over after a while.
     let silent = async {
-        while asked().silent.is_empty() {
+        while asked().silent_elements.is_empty() {
             words.reduce(counts(&[("a", 1)], "")).await.unwrap();
         }
     };
     tokio::time::timeout(HANG, silent).await.expect("the element is reported as silent");
     let asked = asked();
-    assert_eq!((asked.silent, asked.rows), (vec![5], 1024));
+    assert_eq!((asked.silent_elements, asked.rows), (vec![5], 1024));
 
     let memory = Some(MemoryGrant { boot_id: 6, ..memory });
     let HeldGrant { gaid, endpoint, epoch, .. } = asked.held.unwrap();

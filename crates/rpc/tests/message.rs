@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
+use pathcall_rpc::message::fields::split;
 use pathcall_rpc::message::number::Scale;
-use pathcall_rpc::message::reply::{ARRAY_LANES_MAX, ReplyError, ReplyValues, append};
-use pathcall_rpc::message::split::split;
-use pathcall_rpc::message::typed::{TypedError, TypedFieldReader};
+use pathcall_rpc::message::reply::{ARRAY_LANES_MAX, ReplyError, append};
+use pathcall_rpc::message::typed::{TypedError, TypedFieldReader, TypedValues};
 use proptest::prelude::*;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -131,7 +131,7 @@ type Sliced = (Vec<u8>, bool, Vec<(Key, i64)>);
 fn slice(message: &[u8], shape: Shape) -> Result<Sliced, TypedError> {
     let (mut rest, mut reader) = (Vec::new(), TypedFieldReader::new(shape, PRECISION));
     let content = split(message, &path(shape), &mut rest, &mut |part| reader.part(part))?;
-    let mut pairs = reader.into_pairs();
+    let mut pairs = reader.into_values().into_pairs();
     if shape.is_map() {
         pairs.sort_by(|a, b| (a.0.as_int(), &a.0).cmp(&(b.0.as_int(), &b.0)));
     }
@@ -300,14 +300,14 @@ proptest! {
     ) {
         let before = Outer { number: -1, inner: Some(Inner { note, ..Inner::default() }), blob: vec![1] };
         let mut message = before.encode_to_vec();
-        append(&mut message, &path(shape), shape, PRECISION, ReplyValues::Pairs(&values)).unwrap();
+        append(&mut message, &path(shape), shape, PRECISION, &TypedValues::Pairs(values.clone())).unwrap();
         let mut decoded = Outer::decode(&message[..]).unwrap();
         prop_assert_eq!(take(&mut decoded, shape), Some(Ok(values.clone())));
         prop_assert_eq!(&decoded, &before);
         if !shape.is_map() {
             let lanes: Lanes = values.iter().map(|(_, value)| *value).collect();
             let mut again = before.encode_to_vec();
-            append(&mut again, &path(shape), shape, PRECISION, ReplyValues::Lanes(&lanes)).unwrap();
+            append(&mut again, &path(shape), shape, PRECISION, &TypedValues::Lanes(lanes)).unwrap();
             prop_assert_eq!(message, again);
         }
     }
@@ -334,7 +334,7 @@ fn unquantisable_number_names_its_position() {
 fn array_reply_fills_gaps_and_refuses_other_keys() {
     let append = |values: &[(Key, i64)], shape| {
         let mut message = Vec::new();
-        append(&mut message, &path(shape), shape, PRECISION, ReplyValues::Pairs(values)).map(|()| message)
+        append(&mut message, &path(shape), shape, PRECISION, &TypedValues::Pairs(values.to_vec())).map(|()| message)
     };
     let message = append(&[(3.into(), 7), (1.into(), 5)], Shape::IntArray).unwrap();
     let ints = Outer::decode(&message[..]).unwrap().inner.unwrap().ints.unwrap();
@@ -356,7 +356,7 @@ fn array_reply_fills_gaps_and_refuses_other_keys() {
 fn empty_field_is_written() {
     for shape in Shape::ALL {
         let mut message = Vec::new();
-        append(&mut message, &path(shape), shape, PRECISION, ReplyValues::Pairs(&[])).unwrap();
+        append(&mut message, &path(shape), shape, PRECISION, &TypedValues::EMPTY).unwrap();
         let mut decoded = Outer::decode(&message[..]).unwrap();
         let expected = if shape.is_scalar() { vec![(0.into(), 0)] } else { vec![] };
         assert_eq!(take(&mut decoded, shape), Some(Ok(expected)), "{shape:?}");

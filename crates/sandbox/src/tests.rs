@@ -330,7 +330,7 @@ fn with_signal_bursts(at_once: usize, pause: Duration, calls: impl FnOnce()) {
 /// Bursts of the watcher's signal: calls return, and endless loops are ended, as without bursts. Between bursts the
 /// guest gets time to run, which an endless stream of signals would take from its limit.
 #[test]
-fn bursts_of_signals_do_not_affect_calls() {
+fn bursts_of_signals_do_not_affect_sandboxed_calls() {
     for kind in [SandboxKind::Wasm, SandboxKind::Native] {
         let Some(built) = built(kind) else { continue };
         let mut guest = open(&built);

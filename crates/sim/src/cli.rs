@@ -1,23 +1,21 @@
 //! Command line of `pathcall sim`.
 
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use crate::host::HostPlan;
-use crate::link::Outage;
-use crate::scenario::WireChange;
-use crate::trace::Millis;
-use crate::{MapNodeId, MapOutcome, MapReport, Progress, Scenario, generate, play_traced, shrink, sweep};
+use crate::all::CombinedSimulation;
+use crate::clone::CloneSimulation;
+use crate::delegate::DelegateSimulation;
+use crate::function::FunctionSimulation;
+use crate::map::MapSimulation;
+use crate::place::PlaceSimulation;
+use crate::{Progress, Simulation, SweepReport};
+use tables::Rows;
 
-mod ability;
-mod all;
-mod clone;
-mod delegate;
-mod function;
-mod place;
+mod tables;
 
 /// Minimum time between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -67,14 +65,12 @@ struct Seeds {
 /// If the standard output cannot be written.
 pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
     let done = match &args.ability {
-        Ability::Map(Seeds { seed: Some(seed), shrink: true, .. }) => replay_smallest(*seed),
-        Ability::Map(Seeds { seed: Some(seed), .. }) => replay(&generate(*seed)),
-        Ability::Map(Seeds { first_seed, seeds, .. }) => sweep_seeds(*first_seed, *seeds),
-        Ability::Delegate(seeds) => ability::run::<crate::delegate::DelegateSimulation>(seeds, delegate::table_rows),
-        Ability::Clone(seeds) => ability::run::<crate::clone::CloneSimulation>(seeds, clone::table_rows),
-        Ability::Function(seeds) => ability::run::<crate::function::FunctionSimulation>(seeds, function::table_rows),
-        Ability::Place(seeds) => ability::run::<crate::place::PlaceSimulation>(seeds, place::table_rows),
-        Ability::All(seeds) => ability::run::<crate::all::CombinedSimulation>(seeds, all::table_rows),
+        Ability::Map(seeds) => run::<MapSimulation>(seeds, tables::map),
+        Ability::Delegate(seeds) => run::<DelegateSimulation>(seeds, tables::delegate),
+        Ability::Clone(seeds) => run::<CloneSimulation>(seeds, tables::clone),
+        Ability::Function(seeds) => run::<FunctionSimulation>(seeds, tables::function),
+        Ability::Place(seeds) => run::<PlaceSimulation>(seeds, tables::place),
+        Ability::All(seeds) => run::<CombinedSimulation>(seeds, tables::all),
     };
     match done {
         // The reader of the output has closed it.
@@ -83,63 +79,32 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
     }
 }
 
-/// Plays the smallest scenario with the same violation as the seed's; true if there is no violation.
-fn replay_smallest(seed: u64) -> io::Result<bool> {
-    let scenario = generate(seed);
-    replay(&shrink(&scenario).unwrap_or(scenario))
+/// Plays the seeds of the command line; `table_rows` makes the table's rows. True if there is no violation.
+fn run<A: Simulation>(seeds: &Seeds, table_rows: fn(&A::Counts) -> Rows) -> io::Result<bool> {
+    match *seeds {
+        Seeds { seed: Some(seed), shrink, .. } => replay::<A>(seed, shrink),
+        Seeds { first_seed, seeds, .. } => {
+            let report = with_progress(|progress| A::sweep(first_seed, seeds, progress));
+            conclude(&table(first_seed, &report, table_rows(&report.counts)), &report.findings)
+        }
+    }
 }
 
-/// Plays a scenario and prints its trace; true if there is no violation.
-fn replay(scenario: &Scenario) -> io::Result<bool> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let seed = scenario.seed;
-    writeln!(out, "seed {seed}: {:?}, {:?} until {:?}", scenario.wire, scenario.faults, scenario.faults_until)?;
-    for (index, plan) in scenario.applications.iter().enumerate() {
-        let callers: Vec<u32> = plan.callers.iter().map(|caller| caller.endpoint).collect();
-        let (owner, memory) = (plan.endpoint, plan.memory.map(|memory| (memory.rows, memory.width)));
-        writeln!(out, "a{index}: {:?}, owner {owner}, callers {callers:?}, memory {memory:?}", plan.purpose)?;
+/// Plays the plan of a seed, or its smallest version, and prints the trace; true if there is no violation.
+fn replay<A: Simulation>(seed: u64, smallest: bool) -> io::Result<bool> {
+    let plan = A::generate(seed);
+    let plan = smallest.then(|| A::shrink(&plan)).flatten().unwrap_or(plan);
+    let mut out = io::stdout().lock();
+    write!(out, "{}", A::describe(&plan))?;
+    let (outcome, text) = A::play_traced(&plan);
+    write!(out, "{text}")?;
+    writeln!(out, "{:#?}, trace {:016x}", outcome.counts, outcome.trace_hash)?;
+    let finding = outcome.into_finding(A::NAME);
+    match &finding {
+        Some(finding) => writeln!(out, "{finding}")?,
+        None => writeln!(out, "all results right")?,
     }
-    print_faults(scenario, &mut out)?;
-    let outcome = play_traced(scenario, &mut out)?;
-    writeln!(out, "{}", summary(&outcome))?;
-    out.flush()?;
-    Ok(outcome.failure.is_none())
-}
-
-/// Prints the planned faults of a scenario.
-fn print_faults(scenario: &Scenario, out: &mut impl Write) -> io::Result<()> {
-    let any = |node: Option<MapNodeId>| node.map_or_else(|| "any".to_owned(), |node| node.to_string());
-    let ms = |at: pathcall_wire::Instant| format!("{} ms", Millis(at));
-    for Outage { from, to, since, until: end } in &scenario.outages {
-        writeln!(out, "cut: {} → {} from {} to {}", any(*from), any(*to), ms(*since), ms(*end))?;
-    }
-    if scenario.inline {
-        writeln!(out, "elements are on the route between hosts")?;
-    }
-    for Outage { from, to, since, until: end } in &scenario.detours {
-        writeln!(out, "route past the element: {} → {} from {} to {}", any(*from), any(*to), ms(*since), ms(*end))?;
-    }
-    for WireChange { at, node, wire } in &scenario.wire_changes {
-        writeln!(out, "links of {} from {}: {wire:?}", any(*node), ms(*at))?;
-    }
-    for (node, host) in &scenario.hosts {
-        let HostPlan { clock, inbox, frame_time, pauses, .. } = host;
-        let rate = clock.rate_ppm;
-        writeln!(out, "{node}: clock at {rate} ppm, inbox {inbox}, {frame_time:?} a frame, {} pauses", pauses.len())?;
-    }
-    Ok(())
-}
-
-fn summary(outcome: &MapOutcome) -> String {
-    let verdict = outcome.finding().map_or_else(|| "all results right".to_owned(), |finding| finding.to_string());
-    let MapOutcome { seed, trace_hash, counts, .. } = outcome;
-    format!("seed {seed}: {} calls, {} frames, trace {trace_hash:016x}\n{verdict}", counts.calls, counts.frames)
-}
-
-/// Plays many seeds; true if there is no violation.
-fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {
-    let report = with_progress(|progress| sweep(first_seed, count, progress));
-    conclude(&table(first_seed, &report), &report.findings)
+    Ok(finding.is_none())
 }
 
 /// Runs `play` and shows its progress on the terminal.
@@ -169,37 +134,14 @@ fn conclude(table: &str, findings: &[impl std::fmt::Display]) -> io::Result<bool
     Ok(findings.is_empty())
 }
 
-fn share(part: u64, of: u64) -> String {
-    format!("{part} ({:.1} %)", part as f64 * 100.0 / of.max(1) as f64)
-}
-
-fn rows(rows: &[(&str, String)]) -> String {
+/// Table of a sweep; `of_ability` are the rows of its counts.
+fn table<T, W>(first_seed: u64, report: &SweepReport<T, W>, of_ability: Rows) -> String {
+    let SweepReport { seeds, trace_hash, wall_time, .. } = report;
+    let mut rows = vec![("seeds", format!("{seeds} from {first_seed}"))];
+    rows.extend(of_ability);
+    rows.push(("wall time", format!("{:.1} s", wall_time.as_secs_f64())));
+    rows.push(("traces", format!("{trace_hash:016x}")));
     rows.iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
-}
-
-fn table(first_seed: u64, report: &MapReport) -> String {
-    let MapReport { seeds, counts, trace_hash, wall_time, .. } = report;
-    rows(&[
-        ("seeds", format!("{seeds} from {first_seed}")),
-        ("calls", counts.calls.to_string()),
-        ("frames", counts.frames.to_string()),
-        ("lost", share(counts.lost, counts.frames)),
-        ("of them, link cut", counts.cut.to_string()),
-        ("repeated", share(counts.repeated, counts.frames)),
-        ("repeated late", counts.late.to_string()),
-        ("reordered", share(counts.reordered, counts.frames)),
-        ("congestion marks", share(counts.marked, counts.frames)),
-        ("hostile datagrams", counts.hostile.to_string()),
-        ("refused by token", counts.unauthentic.to_string()),
-        ("host pauses", counts.pauses.to_string()),
-        ("retransmits", counts.retransmits.to_string()),
-        ("lanes in the element", share(counts.lanes_element, counts.lanes_element + counts.lanes_software)),
-        ("keys evicted", counts.keys_evicted.to_string()),
-        ("silent elements", counts.suspended.to_string()),
-        ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
-        ("wall time", format!("{:.1} s", wall_time.as_secs_f64())),
-        ("traces", format!("{trace_hash:016x}")),
-    ])
 }
 
 #[cfg(test)]
@@ -207,7 +149,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::{MapCounts, MapViolation};
+    use crate::map::{MapCounts, MapNodeId, MapOutcome, MapViolation};
 
     #[derive(Debug, Parser)]
     struct Wrapper {
@@ -238,25 +180,20 @@ mod tests {
 
     #[test]
     fn finding_ends_with_replay_command() {
-        let failure = MapViolation::NotIdle { node: MapNodeId::Caller(1, 2) };
-        let outcome = MapOutcome {
-            seed: 77,
-            trace_hash: 0xabc,
-            counts: MapCounts { calls: 3, frames: 20, ..MapCounts::default() },
-            owners: Vec::new(),
-            failure: Some((pathcall_wire::Instant(1_500_000), failure)),
-        };
-        let text = summary(&outcome);
-        assert!(text.contains("seed 77: 3 calls, 20 frames, trace 0000000000000abc\n"), "{text}");
-        assert!(text.contains("seed 77, after 1.500000 ms: a1 caller 2 is not idle"), "{text}");
+        let failure =
+            Some((pathcall_wire::Instant(1_500_000), MapViolation::NotIdle { node: MapNodeId::Caller(1, 2) }));
+        let outcome = MapOutcome { seed: 77, trace_hash: 0xabc, counts: MapCounts::default(), failure };
+        let text = outcome.into_finding(MapSimulation::NAME).expect("run has a violation").to_string();
+        assert!(text.starts_with("seed 77, after 1.500000 ms: a1 caller 2 is not idle"), "{text}");
         assert!(text.ends_with("\n  replay: pathcall sim map --seed 77"), "{text}");
     }
 
     #[test]
     fn table_shows_shares() {
         let counts = MapCounts { frames: 200, lost: 5, lanes_element: 3, lanes_software: 1, ..MapCounts::default() };
-        let report = MapReport { seeds: 12, counts, ..MapReport::default() };
-        let table = table(4, &report);
+        let mut report = MapSimulation::sweep(4, 0, drop);
+        (report.seeds, report.counts) = (12, counts);
+        let table = table(4, &report, tables::map(&report.counts));
         assert!(table.contains("seeds                 12 from 4\n"), "{table}");
         assert!(table.contains("lost                  5 (2.5 %)\n"), "{table}");
         assert!(table.contains("lanes in the element  3 (75.0 %)\n"), "{table}");

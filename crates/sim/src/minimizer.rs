@@ -8,8 +8,14 @@ use std::ops::Range;
 /// Predicate: true if a plan fails with the same kind of violation as the original.
 pub(crate) type FailureTest<'a, P> = &'a mut dyn FnMut(&P) -> bool;
 
-/// List in a plan: its length, and a function that removes a range.
-pub(crate) type ShrinkList<P> = (fn(&P) -> usize, fn(&mut P, Range<usize>));
+/// List in a plan: a function that removes a range of the list and returns the length of the rest.
+pub(crate) type ShrinkList<P> = fn(&mut P, Range<usize>) -> usize;
+
+/// Removes a range and returns the length of the rest.
+pub(crate) fn remove_range<T>(list: &mut Vec<T>, part: Range<usize>) -> usize {
+    list.drain(part);
+    list.len()
+}
 
 /// Smallest failing plan so far.
 pub(crate) struct Minimizer<'a, P> {
@@ -40,10 +46,10 @@ impl<'a, P: Clone + PartialEq> Minimizer<'a, P> {
     }
 
     /// Removes elements from a list while the plan still fails; whether any was removed.
-    pub(crate) fn shorten_list(&mut self, len: impl Fn(&P) -> usize, remove: impl Fn(&mut P, Range<usize>)) -> bool {
-        let (mut some, mut any) = (len(&self.best), false);
+    pub(crate) fn shorten_list(&mut self, list: impl Fn(&mut P, Range<usize>) -> usize) -> bool {
+        let (mut some, mut any) = (list(&mut self.best, 0..0), false);
         while some > 0 {
-            any |= self.remove_ranges(some, &len, &remove);
+            any |= self.remove_ranges(some, &list);
             some /= 2;
         }
         any
@@ -57,10 +63,10 @@ impl<'a, P: Clone + PartialEq> Minimizer<'a, P> {
         }
         let mut any = true;
         while std::mem::take(&mut any) {
-            let mut some = lists.iter().map(|(len, _)| len(&self.best)).max().unwrap_or(0);
+            let mut some = lists.iter().map(|list| list(&mut self.best, 0..0)).max().unwrap_or(0);
             while some > 0 {
-                for (len, remove) in lists {
-                    any |= self.remove_ranges(some, len, remove);
+                for list in lists {
+                    any |= self.remove_ranges(some, list);
                 }
                 some /= 2;
             }
@@ -68,17 +74,19 @@ impl<'a, P: Clone + PartialEq> Minimizer<'a, P> {
     }
 
     /// Removes ranges of this length from a list; whether any was removed.
-    fn remove_ranges(&mut self, some: usize, len: impl Fn(&P) -> usize, remove: impl Fn(&mut P, Range<usize>)) -> bool {
+    fn remove_ranges(&mut self, some: usize, list: impl Fn(&mut P, Range<usize>) -> usize) -> bool {
         let (mut at, mut any) = (0, false);
-        while at < len(&self.best) {
-            let part = at..(at + some).min(len(&self.best));
-            if self.try_change(|plan| remove(plan, part)) {
+        loop {
+            let len = list(&mut self.best, 0..0);
+            if at >= len {
+                return any;
+            }
+            if self.try_change(|plan| _ = list(plan, at..len.min(at + some))) {
                 any = true;
             } else {
                 at += some;
             }
         }
-        any
     }
 }
 
@@ -91,7 +99,7 @@ mod tests {
         let fails = |plan: &Vec<u32>| plan.contains(&17) && plan.contains(&80);
         let mut fails = |plan: &Vec<u32>| fails(plan);
         let mut smaller = Minimizer::new(&(0..100).collect(), 1_000, &mut fails);
-        smaller.minimize(&[], &[(Vec::len, |plan, part| drop(plan.drain(part)))]);
+        smaller.minimize(&[], &[remove_range]);
         assert_eq!(smaller.best, [17, 80]);
     }
 
@@ -102,7 +110,7 @@ mod tests {
             runs += 1;
             false
         };
-        Minimizer::new(&vec![0; 100], 30, &mut fails).shorten_list(Vec::len, |plan, part| drop(plan.drain(part)));
+        Minimizer::new(&vec![0; 100], 30, &mut fails).shorten_list(remove_range);
         assert_eq!(runs, 30);
     }
 }

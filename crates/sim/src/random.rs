@@ -82,9 +82,19 @@ impl Random {
         self.below(1_000_000) < u64::from(chance.0)
     }
 
+    /// Whether an event with this chance out of 100 happens.
+    pub fn percent(&mut self, percent: u32) -> bool {
+        self.happens(Chance::percent(percent))
+    }
+
     /// A time up to `longest`.
     pub fn up_to(&mut self, longest: Duration) -> Duration {
         Duration::from_nanos(self.below(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX).saturating_add(1)))
+    }
+
+    /// A time between these.
+    pub fn between(&mut self, (shortest, longest): (Duration, Duration)) -> Duration {
+        shortest + self.up_to(longest.saturating_sub(shortest))
     }
 
     /// Shuffles the items.

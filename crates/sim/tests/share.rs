@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::{Ack, ClearPolicy, Modify, Operation};
+use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_program::Size;
-use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange, Scenario, Step};
-use pathcall_sim::{MapOutcome, play};
+use pathcall_sim::Simulation;
+use pathcall_sim::map::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange, Scenario, Step};
+use pathcall_sim::map::{MapOutcome, MapSimulation};
 use pathcall_wire::Instant;
 
 const LENGTHS: [usize; 4] = [1, 256, 1000, 5000];
@@ -39,19 +39,9 @@ fn sums(workers: u32, element: bool) -> Scenario {
         seed: 1,
         elements: Vec::from_iter(element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize })),
         applications: vec![ApplicationPlan {
-            gaid: 1,
-            epoch: 1,
-            endpoint: 1,
-            incarnation: 1,
-            token_key: None,
-            lease: DEFAULT_LEASE,
             memory: element.then_some(memory),
             width: 256,
-            eviction: None,
             purpose: Purpose::Sum,
-            ack: Ack::Element,
-            clear: ClearPolicy::Copy,
-            expected_error: None,
             timing: FlowTiming {
                 rto_min: long,
                 rto_initial: long,
@@ -63,14 +53,14 @@ fn sums(workers: u32, element: bool) -> Scenario {
                 congestion_control: true,
             },
             callers: (0..workers).map(caller).collect(),
-            queries: Vec::new(),
+            ..ApplicationPlan::default()
         }],
         ..Scenario::default()
     }
 }
 
 fn played(scenario: &Scenario) -> MapOutcome {
-    let outcome = play(scenario);
+    let outcome = MapSimulation::play(scenario);
     assert_eq!(outcome.failure, None);
     assert_eq!(outcome.counts.retransmits, 0);
     outcome
@@ -82,8 +72,8 @@ fn server_receives_lane_bytes_of_one_worker_with_element() {
     for workers in 1..=8u32 {
         let outcome = played(&sums(workers, true));
         assert_eq!(outcome.counts.lane_bytes_sent, bytes as u64 * u64::from(workers), "{workers} workers");
-        assert_eq!(outcome.owners[0].lane_bytes_received, bytes as u64, "{workers} workers");
-        assert_eq!(outcome.owners[0].rounds_software, 0, "{workers} workers");
+        assert_eq!(outcome.counts.lane_bytes_received, bytes as u64, "{workers} workers");
+        assert_eq!(outcome.counts.rounds_software, 0, "{workers} workers");
         assert_eq!(outcome.counts.lanes_software, 0, "{workers} workers");
     }
 }
@@ -92,8 +82,8 @@ fn server_receives_lane_bytes_of_one_worker_with_element() {
 fn server_receives_all_lane_bytes_without_element() {
     for workers in 1..=8 {
         let outcome = played(&sums(workers, false));
-        assert_eq!(outcome.owners[0].lane_bytes_received, outcome.counts.lane_bytes_sent, "{workers} workers");
-        assert_eq!(outcome.owners[0].rounds_element, 0, "{workers} workers");
+        assert_eq!(outcome.counts.lane_bytes_received, outcome.counts.lane_bytes_sent, "{workers} workers");
+        assert_eq!(outcome.counts.rounds_element, 0, "{workers} workers");
         assert_eq!(outcome.counts.lanes_element, 0, "{workers} workers");
     }
 }

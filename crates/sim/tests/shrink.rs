@@ -1,14 +1,15 @@
 //! Shrinking of scenarios.
 
 use pathcall_endpoint::map::Operation;
-use pathcall_sim::link::Faults;
-use pathcall_sim::scenario::{Purpose, Scenario, Step};
-use pathcall_sim::{MapViolation, generate, play, shrink};
+use pathcall_sim::Simulation;
+use pathcall_sim::map::link::Faults;
+use pathcall_sim::map::scenario::{Purpose, Scenario, Step};
+use pathcall_sim::map::{MapSimulation, MapViolation, generate};
 use pathcall_wire::ForwardTarget;
 
 #[test]
 fn passing_scenario_is_not_shrunk() {
-    assert!(shrink(&generate(3)).is_none());
+    assert!(MapSimulation::shrink(&generate(3)).is_none());
 }
 
 #[test]
@@ -22,8 +23,8 @@ fn shrunk_scenario_has_only_needed_parts() {
     let keys = vec!["never".into()];
     let waiting = Operation::Count { keys, threshold: 99, to: ForwardTarget::All };
     scenario.applications[0].callers[0].steps.insert(0, Step::call(waiting));
-    let smallest = shrink(&scenario).expect("scenario fails");
-    assert!(matches!(play(&smallest).failure, Some((_, MapViolation::Stuck { waiting: 1, .. }))));
+    let smallest = MapSimulation::shrink(&scenario).expect("scenario fails");
+    assert!(matches!(MapSimulation::play(&smallest).failure, Some((_, MapViolation::Stuck { waiting: 1, .. }))));
     let callers = smallest.applications.iter().flat_map(|plan| &plan.callers);
     assert_eq!(callers.map(|caller| caller.steps.len()).sum::<usize>(), 1);
     assert_eq!(smallest.faults, Faults::default());

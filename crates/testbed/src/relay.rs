@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use pathcall_wire::SplitMix64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 use rustix::io::Errno;
@@ -175,21 +176,16 @@ impl Direction {
 /// Random choice with a fixed probability.
 struct Chance {
     share: FrameShare,
-    state: u64,
+    random: SplitMix64,
 }
 
 impl Chance {
     fn new(share: FrameShare) -> Self {
-        Self { share, state: RandomState::new().hash_one(0) }
+        Self { share, random: SplitMix64::new(RandomState::new().hash_one(0)) }
     }
 
     fn happens(&mut self) -> bool {
-        // SplitMix64.
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        mixed % u64::from(FrameShare::ALL.millionths()) < u64::from(self.share.millionths())
+        self.random.bits() % u64::from(FrameShare::ALL.millionths()) < u64::from(self.share.millionths())
     }
 }
 

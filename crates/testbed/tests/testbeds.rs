@@ -268,9 +268,9 @@ fn link_between_elements_is_counted() {
 }
 
 #[test]
-fn batches_cross_links_as_single_frames() {
+fn batch_crosses_link_as_separate_frames() {
     const SEGMENTS: usize = 10;
-    if !root_tests("batches_cross_links_as_single_frames") {
+    if !root_tests("batch_crosses_link_as_separate_frames") {
         return;
     }
     for builder in [

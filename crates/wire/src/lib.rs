@@ -38,6 +38,7 @@ pub mod mutant;
 pub mod pairs;
 pub mod place;
 pub mod policy;
+pub mod random;
 pub mod time;
 pub mod token;
 
@@ -46,6 +47,7 @@ pub use clone::{CloneFlags, CloneFrame, CloneHeader, CloneRepr};
 pub use header::FieldSpec;
 pub use map::{ForwardTarget, MapFlags, MapFrame, MapHeader, MapRepr, OpType};
 pub use mutant::Mutant;
+pub use random::SplitMix64;
 pub use time::Instant;
 pub use token::TokenKey;
 

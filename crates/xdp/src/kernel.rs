@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
-use pathcall_program::{AdmittedApplication, AdmittedPool, CloneSize, Endpoint, Size};
+use pathcall_program::{CloneSize, Endpoint, InstalledApplication, InstalledPool, Size};
 
 use crate::attach::{attach_to, index_of};
 use crate::group::Group;
@@ -52,8 +52,8 @@ pub struct Config {
 
 /// Installed application.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InstalledApplication {
-    pub(crate) application: AdmittedApplication,
+pub(crate) struct KernelApplication {
+    pub(crate) application: InstalledApplication,
     /// Index of its counters.
     pub(crate) index: u32,
 }
@@ -68,17 +68,17 @@ pub struct KernelSwitch {
     /// Address of the element, to which frames are sent.
     pub(crate) own_address: Option<Ipv4Addr>,
     pub(crate) config: Config,
-    pub(crate) applications: HashMap<u32, InstalledApplication>,
+    pub(crate) applications: HashMap<u32, KernelApplication>,
     pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
     pub(crate) groups: HashMap<u32, Group>,
-    pub(crate) pools: HashMap<u32, InstalledPool>,
+    pub(crate) pools: HashMap<u32, KernelPool>,
     free: Vec<u32>,
 }
 
 /// Installed pool.
 #[derive(Debug)]
-pub(crate) struct InstalledPool {
-    pub(crate) pool: AdmittedPool,
+pub(crate) struct KernelPool {
+    pub(crate) pool: InstalledPool,
     pub(crate) place: u32,
     /// Entries of `pairs`: tables of interfaces for clones.
     pub(crate) paired: Vec<u32>,
@@ -191,12 +191,12 @@ impl KernelSwitch {
     ///
     /// # Errors
     /// [`Error::Width`], [`Error::Applications`], or errors of the kernel.
-    pub fn install(&mut self, application: &AdmittedApplication) -> Result<(), Error> {
+    pub fn install(&mut self, application: &InstalledApplication) -> Result<(), Error> {
         let done = self.write_application(application);
         self.remove_on_error(application.gaid, done)
     }
 
-    fn write_application(&mut self, application: &AdmittedApplication) -> Result<(), Error> {
+    fn write_application(&mut self, application: &InstalledApplication) -> Result<(), Error> {
         let gaid = application.gaid;
         if application.width > WIDTH_MAX {
             return Err(Error::Width { gaid, width: application.width, max: WIDTH_MAX });
@@ -208,12 +208,12 @@ impl KernelSwitch {
                 let index = *self.free.last().ok_or(Error::Applications(APPLICATIONS_MAX))?;
                 self.zero_counters(index)?;
                 self.free.pop();
-                self.applications.insert(gaid, InstalledApplication { application: *application, index });
+                self.applications.insert(gaid, KernelApplication { application: *application, index });
                 index
             }
         };
         let same = known.is_some_and(|known| {
-            known.application == AdmittedApplication { owner: known.application.owner, ..*application }
+            known.application == InstalledApplication { owner: known.application.owner, ..*application }
         });
         if !same {
             if known.is_some() {
@@ -223,7 +223,7 @@ impl KernelSwitch {
             self.reset_rows(application, true)?;
         }
         self.put("applications", &gaid.to_ne_bytes(), layout::application(application, index).bytes())?;
-        self.applications.insert(gaid, InstalledApplication { application: *application, index });
+        self.applications.insert(gaid, KernelApplication { application: *application, index });
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl KernelSwitch {
         let known = self.has(gaid);
         let mut done = self.remove_group_copies(gaid).map(|()| drop(self.groups.remove(&gaid)));
         done = done.and(self.remove_pool(gaid));
-        if let Some(InstalledApplication { index, .. }) = self.applications.get(&gaid).copied() {
+        if let Some(KernelApplication { index, .. }) = self.applications.get(&gaid).copied() {
             let taken = self.delete("applications", &gaid.to_ne_bytes());
             if taken.is_ok() {
                 self.applications.remove(&gaid);
@@ -265,7 +265,7 @@ impl KernelSwitch {
     /// # Errors
     /// Errors of the kernel.
     pub fn reset(&mut self, gaid: u32) -> Result<(), Error> {
-        let Some(InstalledApplication { application, index }) = self.applications.get(&gaid).copied() else {
+        let Some(KernelApplication { application, index }) = self.applications.get(&gaid).copied() else {
             return Ok(());
         };
         self.delete("applications", &gaid.to_ne_bytes())?;
@@ -328,8 +328,8 @@ impl KernelSwitch {
         self.applications.contains_key(&gaid) || self.pools.contains_key(&gaid)
     }
 
-    fn reset_rows(&self, application: &AdmittedApplication, generations: bool) -> Result<(), Error> {
-        let AdmittedApplication { row_base, rows, lane_base, width, .. } = *application;
+    fn reset_rows(&self, application: &InstalledApplication, generations: bool) -> Result<(), Error> {
+        let InstalledApplication { row_base, rows, lane_base, width, .. } = *application;
         let request = &mut Words::of(&[row_base, rows, lane_base, width, generations.into()]);
         self.control("reset_rows", request, "reset rows")
     }

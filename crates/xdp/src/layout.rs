@@ -3,7 +3,7 @@
 
 use std::net::SocketAddrV4;
 
-use pathcall_program::{AdmittedApplication, ApplicationCounters, Counters, Endpoint, PoolCounters};
+use pathcall_program::{ApplicationCounters, Counters, Endpoint, InstalledApplication, PoolCounters};
 
 /// Sequence of words.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ impl Words {
 }
 
 /// `struct application`; `index`: index of its counters.
-pub(crate) fn application(application: &AdmittedApplication, index: u32) -> Words {
-    let AdmittedApplication { epoch, owner, row_base, rows, lane_base, width, .. } = *application;
+pub(crate) fn application(application: &InstalledApplication, index: u32) -> Words {
+    let InstalledApplication { epoch, owner, row_base, rows, lane_base, width, .. } = *application;
     Words::of(&[epoch, owner, row_base, rows, lane_base, width, index])
 }
 

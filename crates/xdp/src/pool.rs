@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libbpf_rs::MapFlags;
-use pathcall_program::{AdmittedPool, Endpoint, PoolCounters};
+use pathcall_program::{Endpoint, InstalledPool, PoolCounters};
 use pathcall_wire::clone::MAX_SERVERS;
 
-use crate::kernel::{InstalledPool, POOLS_MAX};
+use crate::kernel::{KernelPool, POOLS_MAX};
 use crate::layout::{self, POOL_WORDS, Words};
 use crate::{Error, KernelSwitch};
 
@@ -41,12 +41,12 @@ impl KernelSwitch {
     ///
     /// # Errors
     /// [`Error::Pools`], or errors of the kernel.
-    pub fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), Error> {
+    pub fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), Error> {
         let done = self.write_pool(pool);
         self.remove_on_error(pool.gaid, done)
     }
 
-    fn write_pool(&mut self, pool: &AdmittedPool) -> Result<(), Error> {
+    fn write_pool(&mut self, pool: &InstalledPool) -> Result<(), Error> {
         let gaid = pool.gaid;
         let (place, before) = match self.pools.get(&gaid) {
             Some(placed) => (placed.place, placed.pool.servers.clone()),
@@ -63,7 +63,7 @@ impl KernelSwitch {
         }
         self.move_loads(place, &before, &pool.servers)?;
         self.remove_pairs(gaid)?;
-        self.pools.insert(gaid, InstalledPool { pool: pool.clone(), place, paired: Vec::new() });
+        self.pools.insert(gaid, KernelPool { pool: pool.clone(), place, paired: Vec::new() });
         for endpoint in before.iter().chain(&pool.servers) {
             if let Some((entry, addr)) = self.endpoints.get(endpoint).copied()
                 && entry.gaid == gaid
@@ -122,7 +122,7 @@ impl KernelSwitch {
     /// # Errors
     /// Errors of the kernel.
     pub fn pools(&self) -> Result<Vec<(u32, Option<Duration>, PoolCounters)>, Error> {
-        let of = |(gaid, placed): (&u32, &InstalledPool)| {
+        let of = |(gaid, placed): (&u32, &KernelPool)| {
             let processors = self.get_all("pool_counters", placed.place)?;
             let last = |one: &Vec<u8>| layout::sums::<POOL_WORDS>(std::slice::from_ref(one))[POOL_WORDS - 1];
             let last = processors.iter().map(last).max().filter(|ns| *ns > 0).map(Duration::from_nanos);
@@ -136,7 +136,7 @@ impl KernelSwitch {
     /// # Errors
     /// Errors of the kernel.
     pub fn loads(&self, gaid: u32) -> Result<[Vec<u16>; 2], Error> {
-        let Some(InstalledPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
+        let Some(KernelPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
         let (at, count) = (*place as usize * MAX_SERVERS, pool.servers.len());
         let read = |array| Ok(self.all_loads(array)?[at..at + count].to_vec());
         Ok([read(LOADS[0])?, read(LOADS[1])?])
@@ -207,7 +207,7 @@ impl KernelSwitch {
     /// Makes a pool's clones in the kernel, if each server is behind an interface of its own.
     fn install_pairs(&mut self, gaid: u32) -> Result<(), Error> {
         self.remove_pairs(gaid)?;
-        let Some(InstalledPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(()) };
+        let Some(KernelPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(()) };
         let mut sid_by_interface = HashMap::new();
         let mut interfaces = Vec::new();
         for (sid, server) in pool.servers.iter().enumerate() {
@@ -238,7 +238,7 @@ impl KernelSwitch {
 
     /// Leaves a pool's clones to user space, and removes the tables by which the kernel made them.
     fn remove_pairs(&mut self, gaid: u32) -> Result<(), Error> {
-        let Some(InstalledPool { place, paired, .. }) = self.pools.get(&gaid) else { return Ok(()) };
+        let Some(KernelPool { place, paired, .. }) = self.pools.get(&gaid) else { return Ok(()) };
         self.put("cloned_here", &place.to_ne_bytes(), &0_u32.to_ne_bytes())?;
         paired.iter().try_for_each(|pair| self.delete("pairs", &pair.to_ne_bytes()))?;
         self.pools.entry(gaid).and_modify(|placed| placed.paired.clear());

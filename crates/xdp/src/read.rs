@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use libbpf_rs::MapFlags;
-use pathcall_program::{AdmittedApplication, ApplicationCounters, Counters};
+use pathcall_program::{ApplicationCounters, Counters, InstalledApplication};
 
-use crate::kernel::{InstalledApplication, PLACES};
+use crate::kernel::{KernelApplication, PLACES};
 use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
 use crate::{Error, KernelSwitch};
 
@@ -70,7 +70,7 @@ impl KernelSwitch {
     /// Errors of the kernel.
     pub fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, Error> {
         let Some(installed) = self.applications.get(&gaid) else { return Ok(Vec::new()) };
-        let AdmittedApplication { lane_base, width, .. } = installed.application;
+        let InstalledApplication { lane_base, width, .. } = installed.application;
         let (first, count) = (lane_base + row * width, count * width);
         let mut lanes = Vec::with_capacity(count as usize);
         for at in (0..count).step_by(WINDOW as usize) {
@@ -133,8 +133,8 @@ impl KernelSwitch {
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn applications(&self) -> Result<Vec<(AdmittedApplication, Option<Duration>, ApplicationCounters)>, Error> {
-        let of = |installed: &InstalledApplication| {
+    pub fn applications(&self) -> Result<Vec<(InstalledApplication, Option<Duration>, ApplicationCounters)>, Error> {
+        let of = |installed: &KernelApplication| {
             let processors = self.get_all("application_counters", installed.index)?;
             let c: [u64; APPLICATION_WORDS] = layout::sums(&processors);
             let last = processors

@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use pathcall_program::{AdmittedApplication, AdmittedPool, CloneSize, Endpoint, Size};
+use pathcall_program::{CloneSize, Endpoint, InstalledApplication, InstalledPool, Size};
 use pathcall_wire::clone::{self, ORIGINAL};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{entry_len, put};
@@ -162,7 +162,7 @@ impl TypicalFrame {
         let config = Config { size, clones, data_port, slow_port, routed: false, inlined: false };
         let mut kernel = KernelSwitch::load(&config)?;
         kernel.set_element_address(*ELEMENT.ip())?;
-        kernel.install(&AdmittedApplication {
+        kernel.install(&InstalledApplication {
             gaid: GAID,
             epoch: 1,
             owner: SERVER,
@@ -174,7 +174,7 @@ impl TypicalFrame {
         for (endpoint, slots) in [(SERVER, 0), (CALLER, 1)] {
             kernel.set_endpoint(&Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots }, SENDER)?;
         }
-        kernel.install_pool(&AdmittedPool { gaid: POOL, version: 1, servers: SERVERS.to_vec() })?;
+        kernel.install_pool(&InstalledPool { gaid: POOL, version: 1, servers: SERVERS.to_vec() })?;
         for endpoint in SERVERS.into_iter().chain([CALLER + POOL]) {
             let entry = Endpoint { endpoint, incarnation: 1, gaid: POOL, slot_base: 0, slots: 0 };
             kernel.set_endpoint(&entry, SENDER)?;

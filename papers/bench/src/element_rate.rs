@@ -5,17 +5,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use pathcall_element::Config;
 use pathcall_driver::link::{Link, PollMode};
+use pathcall_element::Config;
 use pathcall_proto::v1::element_client::ElementClient;
-use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
+use pathcall_proto::v1::{
+    ElementApplication, EndpointEntry, InstallApplicationRequest, SetEndpointsRequest, SetMulticastGroupRequest,
+};
 use tokio::runtime::Runtime;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::traffic::{ENDPOINTS, FrameShape, GAID, WINDOW, WORKER};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "element-rate", about: "frames through an element on a UDP link, by one generator", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "element-rate",
+    about: "frames through an element on a UDP link, by one generator",
+    kind: Kind::Measured,
+    run,
+};
 
 const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Timeout for a frame that must arrive: the loopback loses none at this load.
@@ -115,11 +121,11 @@ impl Generator {
 async fn install(element: &pathcall_element::Handle, shape: FrameShape, generator: SocketAddr) -> Result<()> {
     let boot_id = element.boot_id();
     let mut control = ElementClient::connect(format!("http://{}", element.control_addr())).await?;
-    let pathcall_program::AdmittedApplication { gaid, epoch, owner, row_base, rows, lane_base, width } =
+    let pathcall_program::InstalledApplication { gaid, epoch, owner, row_base, rows, lane_base, width } =
         shape.application();
     let token_key = None;
     let application = ElementApplication { gaid, epoch, owner, row_base, rows, lane_base, width, token_key };
-    control.install(InstallRequest { boot_id, application: Some(application) }).await?;
+    control.install_application(InstallApplicationRequest { boot_id, application: Some(application) }).await?;
     let endpoints = ENDPOINTS.map(|entry| EndpointEntry {
         endpoint: entry.endpoint,
         incarnation: entry.incarnation,
@@ -129,6 +135,6 @@ async fn install(element: &pathcall_element::Handle, shape: FrameShape, generato
         slots: entry.slots,
     });
     control.set_endpoints(SetEndpointsRequest { boot_id, endpoints: endpoints.into() }).await?;
-    control.set_group(SetGroupRequest { boot_id, gaid: GAID, endpoints: vec![WORKER] }).await?;
+    control.set_multicast_group(SetMulticastGroupRequest { boot_id, gaid: GAID, endpoints: vec![WORKER] }).await?;
     Ok(())
 }

@@ -2,15 +2,19 @@
 //! and queues of servers as for [`table1`](crate::function_table1).
 
 use anyhow::Result;
-use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::PacketCosts;
+use pathcall_netfn::place::PlacementStrategy;
 
 use crate::function::placed;
 use crate::function_table1::{ALPHA, ROOM, ROWS};
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "function-fig10", about: "simulated: latency's distribution by strategy", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-fig10",
+    about: "simulated: latency's distribution by strategy",
+    kind: Kind::Modelled,
+    run,
+};
 
 const WORDS: &str = "The paper (§VII-B, Fig. 10): \"the latency for 90% of flows (for EM) and 37% of flows (for LPM) is below 8 μs \
     for strategy-T and strategy-H, which is a significant contribution to latency improvement. Furthermore, there is an \

@@ -3,11 +3,12 @@
 
 use anyhow::Result;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "function-fig11",
     about: "SNAT and routes over six mixes, split, alone, and all in the element",
+    kind: Kind::Measured,
     run,
 };
 
@@ -27,8 +28,8 @@ mod measured {
     use std::cell::RefCell;
 
     use anyhow::Result;
-    use pathcall_netfn::place::PlacementStrategy;
     use pathcall_models::function::MatchKind;
+    use pathcall_netfn::place::PlacementStrategy;
 
     use crate::function::frames::{MIXES, Mix};
     use crate::function::packet_cost::{ALPHA, FLOWS, FLOWS_QUICK, FunctionParts, LoadedFunction, xdp_available};

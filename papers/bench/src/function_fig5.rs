@@ -3,11 +3,12 @@
 
 use anyhow::Result;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "function-fig5",
     about: "packets that a server passes on, and the element's part of it, over length",
+    kind: Kind::Measured,
     run,
 };
 

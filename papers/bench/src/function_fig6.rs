@@ -11,16 +11,20 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use pathcall_p4::exec::Output;
 use pathcall_netfn::place::{self, PlacementStrategy};
 use pathcall_netfn::run::{Config, System};
+use pathcall_p4::exec::Output;
 
 use crate::function::frames::{Flow, has_correct_checksums, udp};
 use crate::function::parts::{CompiledFunction, PORT_IN};
-use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine};
+use crate::harness::{Bench, Better, Curves, Figure, Kind, Metric, PlotLine};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "function-fig6", about: "simulated: the group of servers changes under traffic", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-fig6",
+    about: "simulated: the group of servers changes under traffic",
+    kind: Kind::Simulated,
+    run,
+};
 
 /// Flows of a set, from four hosts. Flows of one host use one server.
 const FLOWS_OF_SET: usize = 64;

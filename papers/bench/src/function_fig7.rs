@@ -4,10 +4,14 @@ use anyhow::Result;
 use pathcall_models::function::MatchKind;
 
 use crate::function::selection;
-use crate::harness::{Bench, Figure, Panels};
+use crate::harness::{Bench, Figure, Kind, Panels};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "function-fig7", about: "simulated: flows chosen and reported, by strategy and skew", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-fig7",
+    about: "simulated: flows chosen and reported, by strategy and skew",
+    kind: Kind::Simulated,
+    run,
+};
 
 const WORDS: &str = "The paper (§VII-B, Fig. 7): \"Strategy-T selects fewer flows than strategy-H and strategy-R under all flow size \
     distributions. Therefore, strategy-T reduces the bandwidth consumption of the channel by about 56.7% ~ 99.2% compared to \

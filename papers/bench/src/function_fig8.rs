@@ -4,10 +4,14 @@ use anyhow::Result;
 use pathcall_models::function::MatchKind;
 
 use crate::function::throughput;
-use crate::harness::{Bench, Figure, Panels};
+use crate::harness::{Bench, Figure, Kind, Panels};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "function-fig8", about: "simulated: throughput by strategy and skew, exact match", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-fig8",
+    about: "simulated: throughput by strategy and skew, exact match",
+    kind: Kind::Modelled,
+    run,
+};
 
 const WORDS: &str = "The paper (§VII-B, Fig. 8): \"Strategy-R helps improve performance under lower skewing conditions \
     […]. Strategies T and H push the switch (PS) to handle more traffic under highly skewed scenarios, thereby reducing the \

@@ -7,11 +7,12 @@
 
 use anyhow::Result;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "function-snat",
     about: "the compiled SNAT in XDP beside one written by hand, a packet's time",
+    kind: Kind::Measured,
     run,
 };
 

@@ -2,14 +2,18 @@
 //! queues of servers with the paper's latency if all packets go there.
 
 use anyhow::Result;
-use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts};
+use pathcall_netfn::place::PlacementStrategy;
 
 use crate::function::placed;
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "function-table1", about: "simulated: latency of exact and longest-prefix match, by strategy", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-table1",
+    about: "simulated: latency of exact and longest-prefix match, by strategy",
+    kind: Kind::Modelled,
+    run,
+};
 
 pub(crate) const ALPHA: f64 = 0.9;
 /// Room of the table: at α = 0.9 the paper's threshold leaves a tenth of the packets to servers (Fig. 10).

@@ -9,18 +9,19 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use pathcall_p4::ir::Match;
 use pathcall_netfn::mirror::lpm::Lpm;
+use pathcall_p4::ir::Match;
 use pathcall_sandbox::{Guest, GuestSource, Host, LIMIT, SandboxKind, build};
 use prefix_trie::PrefixMap;
 
 use crate::function::routes::{self, Prefix, XorShift, Zipf, addresses};
 use crate::function::thread_time;
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "function-table2",
     about: "mirrored tables and handlers alone, in memory: look-ups, changes, calls",
+    kind: Kind::Measured,
     run,
 };
 

@@ -2,15 +2,19 @@
 //! placement, and queues of servers with the latency of the paper's software if all packets go there.
 
 use anyhow::Result;
-use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts};
+use pathcall_netfn::place::PlacementStrategy;
 
 use crate::function::placed;
 use crate::function_table1::{ALPHA, ROOM};
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "function-table3", about: "simulated: latency of SNAT and routes, split and on servers alone", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-table3",
+    about: "simulated: latency of SNAT and routes, split and on servers alone",
+    kind: Kind::Modelled,
+    run,
+};
 
 /// Latency of the paper's software, its deviation, and the paper's own mean relative to the first.
 const ROWS: [(&str, MatchKind, f64, f64, f64); 2] =

@@ -8,11 +8,12 @@ use pathcall_p4::emit::{p4, xdp};
 use pathcall_p4::ir::Program;
 
 use crate::function::parts::CompiledFunction;
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "function-table4",
     about: "what generated parts take of the element; lines written, lines generated",
+    kind: Kind::Counted,
     run,
 };
 

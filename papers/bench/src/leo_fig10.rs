@@ -4,11 +4,15 @@
 use anyhow::Result;
 use pathcall_models::place::testbeds;
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, throughput};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "leo-fig10", about: "simulated: a distributed file system's throughput over cores", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "leo-fig10",
+    about: "simulated: a distributed file system's throughput over cores",
+    kind: Kind::Modelled,
+    run,
+};
 
 /// Compression time of a file (§V-B).
 const CPU_S: f64 = 0.89e-3;

@@ -4,11 +4,15 @@
 use anyhow::Result;
 use pathcall_models::place::testbeds;
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, MIGRATION, NamedPolicy, throughput};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "leo-fig11", about: "simulated: elastic block storage's reads a second over cores", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "leo-fig11",
+    about: "simulated: elastic block storage's reads a second over cores",
+    kind: Kind::Modelled,
+    run,
+};
 
 const POLICIES: [NamedPolicy; 4] = [LEO, MIGRATION, ALL_ACC, ALL_CPU];
 const CORES: [u32; 4] = [1, 2, 4, 8];

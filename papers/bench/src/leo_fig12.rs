@@ -8,7 +8,7 @@
 
 use anyhow::Result;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::reduce;
 use crate::testbed::gloo::Gloo;
 use crate::testbed::mpi::Mpi;
@@ -16,6 +16,7 @@ use crate::testbed::mpi::Mpi;
 pub(crate) const FIGURE: Figure = Figure {
     name: "leo-fig12",
     about: "all-reduce of 32-bit floats among processes of one host, registered and private arrays",
+    kind: Kind::Measured,
     run,
 };
 

@@ -10,7 +10,7 @@ use pathcall_place::path::PathSide;
 use pathcall_place::{PathId, Resource};
 use pathcall_wire::Instant;
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels};
 use crate::leo::{
     AS_PRINTED, GREEDY_E2E, GREEDY_INTRA, LEO, MESSAGES, MESSAGES_QUICK, MIGRATION, NamedPolicy, OPTIMUM, SHORTEST,
     latencies, run as once, seeds, within,
@@ -20,6 +20,7 @@ use crate::leo_fig9::{LIMIT_US, MOST};
 pub(crate) const FIGURE: Figure = Figure {
     name: "leo-fig13",
     about: "simulated: paths chosen by the selector, greedily, by the shortest queue, and at best",
+    kind: Kind::Modelled,
     run,
 };
 

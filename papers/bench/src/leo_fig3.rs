@@ -4,11 +4,15 @@
 use anyhow::Result;
 use pathcall_models::place::testbeds;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::leo::{ALL_ACC, ALL_CPU, IN_TURN, LEO, throughput};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "leo-fig3", about: "simulated: requests a second of a server with CPU, with card, with both", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "leo-fig3",
+    about: "simulated: requests a second of a server with CPU, with card, with both",
+    kind: Kind::Modelled,
+    run,
+};
 
 /// Requests per second of the paper's server and card (§II-B, after Xenic).
 const CPU: f64 = 23.0e6;

@@ -4,12 +4,13 @@
 use anyhow::Result;
 use pathcall_models::place::testbeds::{self, Ycsb};
 
-use crate::harness::{Bench, Figure, Panel, Panels};
+use crate::harness::{Bench, Figure, Kind, Panel, Panels};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, latencies, row, within};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "leo-fig9",
     about: "simulated: a key-value store's latency over load: each path chosen, or one of both",
+    kind: Kind::Modelled,
     run,
 };
 

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use pathcall_element::Config;
 use pathcall_driver::link::{Link, PollMode, SharingRole};
+use pathcall_element::Config;
 use pathcall_shm::{Consumer, Producer, RingMap, RingSide, ring_pair};
 use tokio::runtime::Runtime;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{FREE, Network, percentiles, runtime};
 use crate::round_trip::{CALLER_CPU, ELEMENT_CPU, POLL_TIME, Pinned, pathcall};
 use reflector::{Gate, Reflector};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "links", about: "frames between two threads, by shared memory and by UDP", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "links",
+    about: "frames between two threads, by shared memory and by UDP",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Frame with 32 keyed pairs.
 const FRAME: [u8; 332] = [7; 332];

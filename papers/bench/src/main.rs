@@ -175,6 +175,9 @@ struct Args {
     /// Directory of the results: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "../target")]
     out: PathBuf,
+    /// Keep the rows in this directory, too: `<DIR>/<figure>.json`
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "case", "schemes"])]
+    record: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -214,7 +217,7 @@ fn run(args: &Args) -> Result<()> {
     let mut failed = Vec::new();
     for figure in chosen {
         let begun = Instant::now();
-        let made = make(&figure, &settings, &numbers, &pictures);
+        let made = make(&figure, &settings, (&numbers, &pictures), args.record.as_deref());
         eprintln!("{} took {:.0} s", figure.name, begun.elapsed().as_secs_f64());
         // A failed figure does not stop the others.
         if let Err(error) = made {
@@ -227,15 +230,22 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// Makes a figure, prints its table and writes its files.
-fn make(figure: &Figure, settings: &BenchSettings, numbers: &Path, pictures: &Path) -> Result<()> {
-    let mut bench = Bench::new(figure.name, settings.clone());
+fn make(
+    figure: &Figure,
+    settings: &BenchSettings,
+    (numbers, pictures): (&Path, &Path),
+    kept: Option<&Path>,
+) -> Result<()> {
+    let mut bench = Bench::new(*figure, settings.clone());
     (figure.run)(&mut bench)?;
     let (rows, curves, panels) = bench.finish();
     if rows.is_empty() {
         return Ok(());
     }
     println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
-    harness::write_json(&numbers.join(format!("{}.json", figure.name)), &rows)?;
+    let file = format!("{}.json", figure.name);
+    harness::write_json(&numbers.join(&file), &rows)?;
+    kept.map_or(Ok(()), |kept| harness::record(&kept.join(&file), &rows))?;
     harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
     curves.iter().try_for_each(|curves| harness::write_curves(numbers, pictures, figure.name, curves))?;
     panels.iter().try_for_each(|panels| harness::write_panels(numbers, pictures, figure.name, panels))

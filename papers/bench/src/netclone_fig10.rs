@@ -5,12 +5,16 @@ use anyhow::Result;
 use pathcall_models::clone::CloneTestbed;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Figure, Panels};
+use crate::harness::{Bench, Figure, Kind, Panels};
 use crate::netclone::model::{HIGH, bimodal, exp, paper};
 use crate::netclone::{Case, Curves};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig10", about: "simulated: cloning and the shorter queue, unlike servers", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig10",
+    about: "simulated: cloning and the shorter queue, unlike servers",
+    kind: Kind::Simulated,
+    run,
+};
 
 const SCHEMES: [Scheme; 4] = [Scheme::Random, Scheme::Shortest, Scheme::Clone, Scheme::CloneShortest];
 const WORDS: &str = "The paper (§5.4, Fig. 10): \"NetClone with RackSched achieves the best performance, thanks to RackSched's \

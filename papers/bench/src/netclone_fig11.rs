@@ -2,12 +2,13 @@
 
 use kv_stores::StoreKind;
 
-use crate::harness::Figure;
+use crate::harness::{Figure, Kind};
 use crate::netclone::stores;
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "netclone-fig11",
     about: "Redis behind stubs and the element: GETs and SCANs, with waits and raw",
+    kind: Kind::Measured,
     run: |bench| stores::figure(bench, StoreKind::Redis, WORDS),
 };
 

@@ -4,11 +4,15 @@
 use anyhow::Result;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 use crate::netclone::model::{self, HIGH as JITTER, exp, paper};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig13", about: "simulated: empty queues over load, and ten runs at a load of 0.9", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig13",
+    about: "simulated: empty queues over load, and ten runs at a load of 0.9",
+    kind: Kind::Simulated,
+    run,
+};
 
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 const HIGH: f64 = 0.9;

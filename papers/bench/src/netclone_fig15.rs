@@ -5,12 +5,16 @@ use anyhow::Result;
 use pathcall_models::clone::CloneTestbed;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Better, Figure, Metric, Panels};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panels};
 use crate::netclone::model::{HIGH, exp, paper};
 use crate::netclone::{Case, Curve, Curves};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig15", about: "simulated: latency over load without the filter of answers", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig15",
+    about: "simulated: latency over load without the filter of answers",
+    kind: Kind::Simulated,
+    run,
+};
 
 const SCHEMES: [Scheme; 2] = [Scheme::Random, Scheme::Clone];
 /// Maximum share of second answers received by callers.

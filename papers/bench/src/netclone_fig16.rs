@@ -9,12 +9,16 @@ use pathcall_endpoint::clone::HedgeBudgetConfig;
 use pathcall_models::clone::Scheme;
 use pathcall_models::clone::{CloneRun, CloneTestbed, measure};
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 use crate::netclone::model::{HIGH, exp, paper};
 use crate::netclone::real::{self, RackHosts, RackLoad, WaitDistribution};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig16", about: "calls answered while the element fails and comes back, over time", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig16",
+    about: "calls answered while the element fails and comes back, over time",
+    kind: Kind::Simulated,
+    run,
+};
 
 /// Speed-up of the paper's 25 seconds, in which the switch is down from the fifth to the seventh second.
 const SCALE: u32 = 100;
@@ -65,7 +69,7 @@ fn simulated(bench: &mut Bench) -> Result<PlotLine> {
     let measured = measure(&testbed, &CloneRun { scheme: Scheme::Clone, workload, load: LOAD, seed: 1, duration });
     let rates = per_second(&measured.timeline, step);
     let case = format!("simulated, {name}: calls answered a second");
-    rows(bench, &case, &rates, (duration, outage))?;
+    rows(bench, (&case, Kind::Simulated), &rates, (duration, outage))?;
     let points = rates.iter().map(|(at, rate)| (at * 1e3, rate / 1e6)).collect();
     Ok(PlotLine { name: Scheme::Clone.name().to_owned(), points })
 }
@@ -83,7 +87,7 @@ fn in_real_time(bench: &mut Bench) -> Result<PlotLine> {
     seen.answers.all()?;
     let step = duration / STEPS;
     let rates = per_second(&seen.answers.timeline(step), step);
-    rows(bench, "in real time: calls answered a second", &rates, (duration, outage))?;
+    rows(bench, ("in real time: calls answered a second", Kind::Measured), &rates, (duration, outage))?;
     Ok(PlotLine { name: Scheme::Clone.name().to_owned(), points: rates })
 }
 
@@ -96,7 +100,7 @@ fn per_second(counts: &[u64], step: Duration) -> Vec<(f64, f64)> {
 /// Rows of the answer rate during and after the outage, compared with the rate before.
 fn rows(
     bench: &mut Bench,
-    case: &str,
+    (case, kind): (&str, Kind),
     rates: &[(f64, f64)],
     (duration, outage): (Duration, (Duration, Duration)),
 ) -> Result<()> {
@@ -109,7 +113,7 @@ fn rows(
     // The first and last steps are incomplete.
     let edge = duration / 20;
     let before = mean(edge, outage.0)?;
-    let metric = |what: &str| Metric::new(format!("{case}, {what}"), "before", "calls/s", Better::Higher);
+    let metric = |what: &str| Metric::new(format!("{case}, {what}"), "before", "calls/s", Better::Higher).kind(kind);
     bench.row(metric("while the element is gone"), &[mean(outage.0, outage.1)?], &[before]);
     bench.row(metric("after it"), &[mean(outage.1 + edge, duration - edge)?], &[before]);
     Ok(())

@@ -5,12 +5,16 @@ use anyhow::Result;
 use pathcall_models::clone::Scheme;
 use pathcall_models::clone::Workload;
 
-use crate::harness::{Bench, Figure, Panel, Panels};
+use crate::harness::{Bench, Figure, Kind, Panel, Panels};
 use crate::netclone::model::{HIGH, NamedWorkload, bimodal, exp, paper};
 use crate::netclone::{CEILING, Case, Curves};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig7", about: "simulated: latency over load, four workloads, high variability", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig7",
+    about: "simulated: latency over load, four workloads, high variability",
+    kind: Kind::Simulated,
+    run,
+};
 
 const SCHEMES: [Scheme; 3] = [Scheme::Random, Scheme::ClientClone, Scheme::Clone];
 const WORDS: &str = "The paper (§5.2, Fig. 7): \"C-Clone shows limited throughput in all figures due to its static request \

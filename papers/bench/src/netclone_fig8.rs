@@ -4,12 +4,16 @@
 use anyhow::Result;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Figure, Panels};
+use crate::harness::{Bench, Figure, Kind, Panels};
 use crate::netclone::model::{HIGH, exp, rack};
 use crate::netclone::{Case, Curves};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig8", about: "simulated: latency over load beside C-Clone and LÆDGE", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig8",
+    about: "simulated: latency over load beside C-Clone and LÆDGE",
+    kind: Kind::Simulated,
+    run,
+};
 
 const SERVERS: usize = 5;
 const SCHEMES: [Scheme; 4] = [Scheme::Random, Scheme::Coordinator, Scheme::ClientClone, Scheme::Clone];

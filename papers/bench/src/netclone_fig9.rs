@@ -3,12 +3,16 @@
 use anyhow::Result;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Figure, Panels};
+use crate::harness::{Bench, Figure, Kind, Panels};
 use crate::netclone::model::{HIGH, exp, rack};
 use crate::netclone::{CEILING, Case, Curves};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-fig9", about: "simulated: latency over load with 2, 4 and 6 servers", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-fig9",
+    about: "simulated: latency over load with 2, 4 and 6 servers",
+    kind: Kind::Simulated,
+    run,
+};
 
 const SCHEMES: [Scheme; 2] = [Scheme::Random, Scheme::Clone];
 const WORDS: &str = "The paper (§5.3.2, Fig. 9): \"NetClone maintains lower tail latency than the baseline regardless of the \

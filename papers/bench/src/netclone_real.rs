@@ -10,13 +10,17 @@ use apps_load::{Jitter, LoadPlan, Service};
 use pathcall_endpoint::clone::HedgeBudgetConfig;
 use pathcall_models::clone::Scheme;
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 use crate::netclone::CEILING;
 use crate::netclone::real::{RackHosts, RackLoad, RackResults, RealRack, WaitDistribution};
 use crate::netclone::stores::REDUNDANT;
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netclone-real", about: "in real time, waits of milliseconds: latency over load, ceilings", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netclone-real",
+    about: "in real time, waits of milliseconds: latency over load, ceilings",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Service times of the paper, 200 times as long.
 const EXP: Service = Service::Exponential(Duration::from_millis(5));

@@ -16,14 +16,18 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{Network, connect_plain, runtime, serve, serve_plain};
 use crate::stubs::pb::words_client::WordsClient;
 use crate::stubs::pb::words_server::{Words, WordsServer};
 use crate::stubs::pb::{Counts, Done, PATHCALL, Wanted};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-async", about: "AsyncAgtr: words counted through stubs, by two clients", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-async",
+    about: "AsyncAgtr: words counted through stubs, by two clients",
+    kind: Kind::Measured,
+    run,
+};
 
 const CLIENTS: usize = 2;
 /// Number of different words.

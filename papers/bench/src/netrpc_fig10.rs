@@ -7,12 +7,16 @@
 use anyhow::Result;
 use pathcall_testbed::Testbed;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::testbed::workers::{VALUES_SHARE, Workers};
 use crate::testbed::{ElementTestbed, Hop, has_xdp, mbits, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-fig10", about: "throughput of two workers over the loss rate of their links", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-fig10",
+    about: "throughput of two workers over the loss rate of their links",
+    kind: Kind::Measured,
+    run,
+};
 
 const LOSSES: [&str; 4] = ["0.001%", "0.01%", "0.1%", "1%"];
 const RATE: &str = "100mbit";

@@ -7,12 +7,16 @@
 use anyhow::Result;
 use pathcall_testbed::Testbed;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::testbed::workers::{VALUES_SHARE, Workers};
 use crate::testbed::{ElementTestbed, Hop, has_xdp, mbits, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-fig11", about: "throughput of two workers over the share of values that overflow", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-fig11",
+    about: "throughput of two workers over the share of values that overflow",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Shares of overflowing values: name, and number of values per overflow.
 const SHARES: [(&str, usize); 4] = [("0.001%", 100_000), ("0.01%", 10_000), ("0.1%", 1_000), ("1%", 100)];

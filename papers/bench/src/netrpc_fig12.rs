@@ -2,13 +2,17 @@
 //! real endpoints and program, other policies as models.
 
 use anyhow::{Result, bail};
-use pathcall_endpoint::map::server::Eviction;
+use pathcall_endpoint::map::server::EvictionPolicy;
 use pathcall_models::caching::{PARTS, RegisterRule, Stream, hits};
 
-use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels, PlotLine};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-fig12", about: "simulated: additions in the element, by which keys get registers", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-fig12",
+    about: "simulated: additions in the element, by which keys get registers",
+    kind: Kind::Simulated,
+    run,
+};
 
 const WORDS: &str = "The paper (§6.4, Fig. 12): \"NetRPC's periodic cache update outperforms other cache policies by \
     18% ~ 57% on cache hit ratio (CHR) and 22% ~ 44% on goodput.\" Here 2,000 words, of which 128 have registers; each \
@@ -36,7 +40,7 @@ fn panel(bench: &mut Bench, title: &'static str, stream: impl Fn(f64) -> Stream)
     for skew in SKEWS {
         bench.print_note(&format!("{title}, skew {skew}"));
         let stream = stream(skew);
-        let outcome = stream.play(Some(Eviction::default()));
+        let outcome = stream.play(Some(EvictionPolicy::default()));
         if let Some((at, failure)) = outcome.failure {
             bail!("{title}, skew {skew}: {failure}, at {} ns", at.0);
         }

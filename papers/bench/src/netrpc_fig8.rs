@@ -11,14 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use pathcall_testbed::{LinkProfile, Testbed};
 
-use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine};
+use crate::harness::{Bench, Better, Curves, Figure, Kind, Metric, PlotLine};
 use crate::testbed::endpoint_app::FlowTerms;
 use crate::testbed::pair::{CALLERS, HOSTS, Pair, Sample, Schedule};
 use crate::testbed::tcp::{ON_LINK, Streams};
 use crate::testbed::{ElementTestbed, Hop, mbits, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-fig8", about: "two applications on one shared link, of which the second starts later", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-fig8",
+    about: "two applications on one shared link, of which the second starts later",
+    kind: Kind::Measured,
+    run,
+};
 
 pub(crate) const RATE: &str = "50mbit";
 /// Queue of a link in bytes, 31 ms at its rate, and threshold for marks: a sixth.

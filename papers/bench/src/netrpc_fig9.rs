@@ -11,14 +11,18 @@ use anyhow::{Context, Result, bail};
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_testbed::Testbed;
 
-use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
+use crate::harness::{Bench, Better, Curves, Figure, Kind, Metric, PlotLine, Points};
 use crate::netrpc_fig8::{RATE, profile};
 use crate::testbed::endpoint_app::{FlowTerms, SentCounters};
 use crate::testbed::pair::{CALLERS, HOSTS, Pair, Schedule};
 use crate::testbed::{ElementTestbed, Hop, mbits, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-fig9", about: "frames lost by full queues, with and without congestion control", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-fig9",
+    about: "frames lost by full queues, with and without congestion control",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Flows per caller and application: a channel's default.
 const FLOWS: u32 = 4;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{Network, PathcallService, Stopwatch, connect_plain, runtime, serve, serve_plain};
 use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::sums_client::SumsClient;
@@ -18,8 +18,12 @@ use crate::stubs::pb::sums_server::SumsServer;
 use crate::stubs::shadows::shadows_client::ShadowsClient;
 use crate::stubs::{Adder, Summer, shadows, stock};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-sync", about: "SyncAgtr: arrays of several workers summed through stubs", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-sync",
+    about: "SyncAgtr: arrays of several workers summed through stubs",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Values per array, calls per turn, and expected ratio to plain tonic.
 const SIZES: [(usize, usize, f64); 2] = [(64 << 10, 40, 3.0), (1 << 20, 4, 2.5)];

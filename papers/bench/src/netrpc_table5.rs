@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::Result;
 use pathcall_testbed::Testbed;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{Stopwatch, percentiles};
 use crate::netrpc_async::{CountClient, Counter};
 use crate::stubs::pb::PATHCALL;
@@ -22,8 +22,12 @@ use crate::stubs::pb::words_server::WordsServer;
 use crate::testbed::callers::Callers;
 use crate::testbed::{ElementTestbed, Hop, has_xdp, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-table5", about: "packets counted by flow: delay of a report, and packets a second", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-table5",
+    about: "packets counted by flow: delay of a report, and packets a second",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Packets per report.
 const PACKETS: usize = 1000;

@@ -6,12 +6,16 @@ use pathcall_endpoint::map::ClearPolicy;
 use pathcall_testbed::Testbed;
 use pathcall_wire::LINEAR_LANES;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::testbed::workers::Workers;
 use crate::testbed::{ElementTestbed, Hop, has_xdp, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-table6", about: "rounds and goodput of two workers, by clear policy", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-table6",
+    about: "rounds and goodput of two workers, by clear policy",
+    kind: Kind::Measured,
+    run,
+};
 
 const WORKERS: usize = 2;
 const VALUES: usize = 1 << 18;

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic_prost::ProstCodec;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{Network, runtime, serve};
 use crate::stubs::Adder;
 use crate::stubs::many::{PATHCALL, Part, Sum};
@@ -23,8 +23,12 @@ use crate::stubs::pb::sums_server::SumsServer;
 use crate::testbed::callers::Callers;
 use crate::testbed::{ElementTestbed, Hop, has_xdp, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "netrpc-table7", about: "1, 4 and 20 applications at once on one element", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "netrpc-table7",
+    about: "1, 4 and 20 applications at once on one element",
+    kind: Kind::Measured,
+    run,
+};
 
 const WORKERS: usize = 2;
 /// Rate of the links of a testbed.

@@ -13,11 +13,12 @@ use pathcall_place::device::emulated::Rate;
 use pathcall_place::model::{Preset, Task};
 use pathcall_place::{Application, DeviceRole, Hardware, Paths, SelectionStrategy};
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "place-apps",
     about: "store, files and disk of place: each message where it is done sooner, beside all on one device",
+    kind: Kind::Measured,
     run,
 };
 

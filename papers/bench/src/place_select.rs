@@ -12,10 +12,14 @@ use pathcall_place::{
 use pathcall_wire::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "place-select", about: "place's selector alone, in memory: time per request", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "place-select",
+    about: "place's selector alone, in memory: time per request",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Target cost of a request.
 const AT_MOST_NS: f64 = 100.0;

@@ -14,13 +14,17 @@ use pathcall_place::context::{Builder, Event, PlaceContext};
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, DeviceRole, Hardware};
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::reduce;
 use crate::testbed::child::KillOnDrop;
 use crate::testbed::ucx::{self, Transport};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "place-transfer", about: "one-sided reads of another process's memory, beside UCX", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "place-transfer",
+    about: "one-sided reads of another process's memory, beside UCX",
+    kind: Kind::Measured,
+    run,
+};
 
 const SIZES: [(usize, &str); 4] = [(64, "64 B"), (4 << 10, "4 KB"), (64 << 10, "64 KB"), (1 << 20, "1 MB")];
 const READS: [usize; 4] = [5_000, 3_000, 1_000, 200];

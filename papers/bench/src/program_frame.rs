@@ -13,11 +13,15 @@ use pathcall_wire::{MAX_FRAME, MapFrame, TokenKey};
 
 use calls::{Calls, Treatment};
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::traffic::{ENDPOINTS, FrameShape, GAID, WINDOW, WORKER, with_token, without_token};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "program-frame", about: "the switch program alone, in memory: time per frame", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "program-frame",
+    about: "the switch program alone, in memory: time per frame",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Windows of frames per turn.
 const WINDOWS: u64 = 2_000;

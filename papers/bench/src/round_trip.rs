@@ -8,7 +8,7 @@ use pathcall_element::Config;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::Runtime;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{Network, connect_plain, percentiles, runtime, serve, serve_plain};
 use crate::small::{LockVoteCaller, LockVoteHandler};
 use crate::stubs::pb::PATHCALL;
@@ -16,7 +16,7 @@ use crate::stubs::pb::small_client::SmallClient;
 use crate::stubs::pb::small_server::SmallServer;
 
 pub(crate) const FIGURE: Figure =
-    Figure { name: "round-trip", about: "a lock and a vote through stubs, there and back", run };
+    Figure { name: "round-trip", about: "a lock and a vote through stubs, there and back", kind: Kind::Measured, run };
 
 /// Number of voters: the threshold of the filter.
 const VOTERS: usize = 2;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pathcall_testbed::Testbed;
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::testbed::gloo::Gloo;
 use crate::testbed::mpi::Mpi;
 use crate::testbed::workers::Workers;
@@ -17,6 +17,7 @@ use crate::testbed::{ElementTestbed, Hop, has_xdp, mbits, testbed_available};
 pub(crate) const FIGURE: Figure = Figure {
     name: "testbed-allreduce",
     about: "32-bit values summed over workers on links of a rate; goodput of each worker",
+    kind: Kind::Measured,
     run,
 };
 

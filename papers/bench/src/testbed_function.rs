@@ -3,10 +3,14 @@
 
 use anyhow::Result;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "testbed-function", about: "SNAT and routes in XDP between hosts, beside the kernel's own", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "testbed-function",
+    about: "SNAT and routes in XDP between hosts, beside the kernel's own",
+    kind: Kind::Measured,
+    run,
+};
 
 #[cfg(feature = "xdp")]
 fn run(bench: &mut Bench) -> Result<()> {

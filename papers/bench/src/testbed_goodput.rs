@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use pathcall_testbed::{Builder, Testbed};
 
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::Stopwatch;
 use crate::netrpc_async::{CountClient, Counter, batch};
 use crate::stubs::pb::PATHCALL;
@@ -21,8 +21,12 @@ use crate::stubs::{Adder, Summer, stock};
 use crate::testbed::callers::Callers;
 use crate::testbed::{ElementTestbed, Hop, has_xdp, mbits, testbed_available};
 
-pub(crate) const FIGURE: Figure =
-    Figure { name: "testbed-goodput", about: "sums and counts through stubs, on links of a rate", run };
+pub(crate) const FIGURE: Figure = Figure {
+    name: "testbed-goodput",
+    about: "sums and counts through stubs, on links of a rate",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Rates of the links, with the values of an array.
 const LINKS: [(Option<&str>, usize); 3] = [(Some("100mbit"), 1 << 15), (Some("1gbit"), 1 << 17), (None, 1 << 17)];

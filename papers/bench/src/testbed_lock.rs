@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 use crate::testbed::agreement::AgreementKind;
 use crate::testbed::latency;
 
 pub(crate) const FIGURE: Figure =
-    Figure { name: "testbed-lock", about: "a free lock taken, between hosts of a testbed", run };
+    Figure { name: "testbed-lock", about: "a free lock taken, between hosts of a testbed", kind: Kind::Measured, run };
 
 fn run(bench: &mut Bench) -> Result<()> {
     latency::run(bench, AgreementKind::Lock)

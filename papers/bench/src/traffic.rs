@@ -7,7 +7,7 @@
 //! caller that adds pairs and reads the values: answers are as long as requests. A switch forwards every frame, like a
 //! reflector.
 
-use pathcall_program::{AdmittedApplication, Endpoint};
+use pathcall_program::{Endpoint, InstalledApplication};
 use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{
@@ -64,9 +64,9 @@ impl FrameShape {
     }
 
     /// Memory of the application.
-    pub(crate) fn application(self) -> AdmittedApplication {
+    pub(crate) fn application(self) -> InstalledApplication {
         let width = if self == Self::Linear { LINEAR_LANES } else { KEYED_WIDTH } as u32;
-        AdmittedApplication { gaid: GAID, epoch: EPOCH, owner: SERVER, row_base: 0, rows: WINDOW, lane_base: 0, width }
+        InstalledApplication { gaid: GAID, epoch: EPOCH, owner: SERVER, row_base: 0, rows: WINDOW, lane_base: 0, width }
     }
 
     /// First frame at position `row` of the window.

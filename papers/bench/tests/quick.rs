@@ -70,7 +70,7 @@ fn figures_are_listed_and_unknown_one_is_rejected() {
 fn page_lists_exactly_the_figures() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures.md");
     let page = std::fs::read_to_string(page).expect("the page of figures");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows = page.lines().filter_map(|line| line.strip_prefix("### `")?.split_once('`'));
     let mut on_the_page: Vec<&str> = rows.map(|(name, _)| name).collect();
     let (done, listed, _) = bench(&["--list"], &directory("listed"));
     assert!(done, "{listed}");

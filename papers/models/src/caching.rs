@@ -8,14 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use pathcall_endpoint::flow::FlowTiming;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Modify, Operation};
+use pathcall_endpoint::map::server::EvictionPolicy;
+use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
 use pathcall_program::Size;
+use pathcall_sim::Simulation;
+use pathcall_sim::map::scenario::{ApplicationPlan, CallerPlan, RegisterRange, Scenario, Step};
+use pathcall_sim::map::{MapOutcome, MapSimulation};
 use pathcall_sim::random::Random;
-use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange, Scenario, Step};
-use pathcall_sim::{MapOutcome, play};
 use pathcall_wire::Instant;
 
 /// Number of different words.
@@ -60,32 +59,20 @@ pub enum RegisterRule {
 type WordCounts = BTreeMap<u64, i64>;
 
 impl Stream {
-    /// Runs the stream with the real endpoints and the real program. Without an [`Eviction`], words keep their
+    /// Runs the stream with the real endpoints and the real program. Without an [`EvictionPolicy`], words keep their
     /// registers.
     #[must_use]
-    pub fn play(&self, eviction: Option<Eviction>) -> MapOutcome {
+    pub fn play(&self, eviction: Option<EvictionPolicy>) -> MapOutcome {
         let callers = (0..).zip(self.callers()).map(|(number, calls)| caller(number, calls)).collect();
-        play(&Scenario {
+        MapSimulation::play(&Scenario {
             seed: 1,
             faults_until: Instant(0) + PAUSE * (PARTS * self.calls) as u32,
             elements: vec![Size { rows: ROWS as usize, lanes: (ROWS * 2 * REGISTERS_OF_ROW) as usize, slots: 2 }],
             applications: vec![ApplicationPlan {
-                gaid: 1,
-                epoch: 1,
-                endpoint: 1,
-                token_key: None,
-                lease: DEFAULT_LEASE,
-                incarnation: 1,
                 memory: Some(RegisterRange { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
-                width: 64,
                 eviction,
-                purpose: Purpose::Add,
-                ack: Ack::Element,
-                clear: ClearPolicy::Copy,
-                expected_error: None,
-                timing: FlowTiming::default(),
                 callers,
-                queries: Vec::new(),
+                ..ApplicationPlan::default()
             }],
             ..Scenario::default()
         })

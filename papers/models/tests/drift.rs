@@ -1,13 +1,13 @@
 //! Behaviour of cache eviction on a stream of words whose frequent words change.
 
-use pathcall_endpoint::map::server::Eviction;
+use pathcall_endpoint::map::server::EvictionPolicy;
 use pathcall_models::caching::{PARTS, REGISTERS, RegisterRule, Stream, hits};
-use pathcall_sim::MapOutcome;
+use pathcall_sim::map::MapOutcome;
 
 const STEADY: Stream = Stream { skew: 1.0, drifts: 0, calls: 500 };
 const DRIFTING: Stream = Stream { drifts: PARTS - 1, ..STEADY };
 
-fn play(stream: Stream, eviction: Option<Eviction>) -> MapOutcome {
+fn play(stream: Stream, eviction: Option<EvictionPolicy>) -> MapOutcome {
     let outcome = stream.play(eviction);
     assert_eq!(outcome.failure, None);
     outcome
@@ -15,14 +15,14 @@ fn play(stream: Stream, eviction: Option<Eviction>) -> MapOutcome {
 
 #[test]
 fn new_hot_words_replace_former_hot_words() {
-    let (first_come, replaced) = (play(DRIFTING, None), play(DRIFTING, Some(Eviction::default())));
+    let (first_come, replaced) = (play(DRIFTING, None), play(DRIFTING, Some(EvictionPolicy::default())));
     assert_eq!(first_come.counts.keys_evicted, 0);
     assert!(hits(&replaced) >= 3.0 * hits(&first_come), "{}, {}", hits(&replaced), hits(&first_come));
 }
 
 #[test]
 fn steady_hot_words_replace_first_words() {
-    let (first_come, replaced) = (play(STEADY, None), play(STEADY, Some(Eviction::default())));
+    let (first_come, replaced) = (play(STEADY, None), play(STEADY, Some(EvictionPolicy::default())));
     assert!(hits(&replaced) >= hits(&first_come) + 0.08, "{}, {}", hits(&replaced), hits(&first_come));
     // Afterwards the words keep their registers.
     let evicted = replaced.counts.keys_evicted;
@@ -32,7 +32,8 @@ fn steady_hot_words_replace_first_words() {
 #[test]
 fn equally_used_words_keep_registers() {
     let stream = Stream { skew: 0.0, ..STEADY };
-    let (evicted, windows) = (play(stream, Some(Eviction::default())).counts.keys_evicted, PARTS * stream.calls / 100);
+    let (evicted, windows) =
+        (play(stream, Some(EvictionPolicy::default())).counts.keys_evicted, PARTS * stream.calls / 100);
     assert!(evicted <= windows, "{evicted} of {REGISTERS} registers in {windows} windows");
 }
 

@@ -1,7 +1,7 @@
 //! Comparison of the placement model with the paper's figures.
 
-use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts, PlacementRun, run as place};
+use pathcall_netfn::place::PlacementStrategy;
 
 /// Targets from CLIP §VII-B: hits within 5 % of the optimal choice, and far fewer reports than a heap needs.
 #[test]

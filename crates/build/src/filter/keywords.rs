@@ -1,15 +1,8 @@
-//! Names of fields and operators of NetFilters.
+//! Operators and references of NetFilters.
 
 use pathcall_proto::manifest::OpType;
 
 use crate::diagnostic::one_of;
-
-/// Fields of a filter.
-pub(super) const FIELDS: [&str; 8] = ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack"];
-/// Fields of `CntFwd`.
-pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
-/// Fields of `modify`.
-pub(super) const MODIFY_FIELDS: [&str; 2] = ["op", "para"];
 
 /// Operators of NetRPC Table 8.
 pub(super) const OPS: [(&str, OpType); 11] = [

@@ -6,9 +6,16 @@ use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use pathcall_proto::manifest::{Ack, ForwardTarget, Modify, OpType};
 
-use super::keywords::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS, is_integer, is_reference, op_name, ops, takes_para};
+use super::keywords::{OPS, is_integer, is_reference, op_name, ops, takes_para};
 use super::{ClearOption, CntFwd, CountedKey, NetFilter, PRECISION_MAX};
 use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange, closest, one_of};
+
+/// Fields of a filter.
+pub(super) const FIELDS: [&str; 8] = ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack"];
+/// Fields of `CntFwd`.
+pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
+/// Fields of `modify`.
+pub(super) const MODIFY_FIELDS: [&str; 2] = ["op", "para"];
 
 /// Extensions of JSON that the paper uses, and no others: comments and trailing commas (NetRPC Fig. 3).
 const SYNTAX: ParseOptions = ParseOptions {

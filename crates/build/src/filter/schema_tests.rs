@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::keywords::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS};
+use super::keywords::OPS;
+use super::read::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS};
 use super::{PRECISION_MAX, SCHEMA, parse};
 
 fn schema() -> Value {
@@ -53,8 +54,16 @@ fn schema_and_parser_have_same_values() {
         }
         refuses(&field.replace('?', "other"));
     };
-    either(r#""clear": "?""#, &properties["clear"]["enum"]);
-    either(r#""ack": "?""#, &properties["ack"]["enum"]);
+    for (name, property) in properties.as_object().expect("properties") {
+        let field = format!(r#""{name}": ?"#);
+        if property["enum"].is_array() {
+            either(&field.replace('?', r#""?""#), &property["enum"]);
+        } else if property["type"] == "boolean" {
+            accepts(&field.replace('?', "true"));
+            accepts(&field.replace('?', "false"));
+            refuses(&field.replace('?', r#""true""#));
+        }
+    }
     either(r#""modify": "?""#, &properties["modify"]["oneOf"][0]["enum"]);
     let cnt_fwd = &properties["CntFwd"]["properties"];
     either(r#""CntFwd": {"to": "?"}"#, &cnt_fwd["to"]["enum"]);

@@ -12,7 +12,7 @@
 use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, Modify, Shape};
 
 use super::field::{self, Side};
-use super::{ResolvedField, ResolvedMethod, path};
+use super::{ResolvedField, ResolvedMethod};
 use crate::diagnostic::{BuildDiagnostic, SourceText, TextRange};
 use crate::filter::{ClearOption, CountedKey, NetFilter};
 use crate::load::FilterMethod;
@@ -67,21 +67,7 @@ pub(super) fn method(
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
     }
-    Some(ResolvedMethod {
-        path: path(named),
-        package: named.method.parent_file().package_name().to_owned(),
-        app: filter.app_name.value.clone(),
-        digest: 0,
-        precision: filter.precision.value,
-        kind,
-        modify: filter.modify.value,
-        untyped_request: field::has_more_than(&named.method.input(), request.as_ref()),
-        request,
-        reply: get,
-        to: filter.cnt_fwd.to.value,
-        ack: filter.ack.value,
-        at: source.locate(filter.span.start),
-    })
+    Some(ResolvedMethod::new(source, filter, named, kind, (request, get)))
 }
 
 struct FilterCheck<'a> {

@@ -18,7 +18,7 @@ use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{AgtrGrad, PATHCALL, Wanted};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr, SplitMix64};
 use tonic::{Code, Streaming};
 
 pub(crate) mod flood;
@@ -84,12 +84,9 @@ fn part(apps: &[&str]) -> &'static Manifest {
     Box::leak(Box::new(Manifest { methods: methods.leak(), ..PATHCALL }))
 }
 
-/// Deterministic random numbers (SplitMix64 of Steele, Lea and Flood).
+/// Random bits of this seed.
 fn random(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    SplitMix64::new(seed).bits()
 }
 
 fn address(endpoint: &EndpointEntry) -> SocketAddr {

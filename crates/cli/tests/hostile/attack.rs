@@ -54,20 +54,20 @@ attacks! {
     JoinOddly => join_oddly,
     /// Admissions with sessions of others, or to methods of others.
     Admit => admit,
-    /// Abandoned sums in the name of others.
-    GiveUp => give_up,
+    /// Cancelled sums in the name of others.
+    CancelSum => cancel_sum,
     /// Key registrations without a join, and of keys that need no address.
-    Name => name,
+    NumberKeys => number_keys,
     /// Streams of frames in the name of others.
-    Carry => carry,
+    CarryFrames => carry_frames,
     /// Frames of others in the caller's own stream.
     CarryOthers => carry_others,
-    /// Sessions of exactly-once calls for applications that the caller may not call.
-    OpenBook => open_book,
-    /// Calls with ids in sessions of others.
-    Apply => apply,
+    /// Journals of calls with ids, for applications that the caller may not call.
+    OpenJournal => open_journal,
+    /// Calls with ids in journals of others.
+    ApplyCall => apply_call,
     /// Lookups of delegate nodes, which anybody may make.
-    Node => node,
+    LookupNode => lookup_node,
     /// Pools followed without a port, or for methods of others.
     FollowPool => follow_pool,
     /// Metadata that only channels send, from another client.
@@ -165,11 +165,11 @@ impl Member {
         let request = AdmitRequest {
             application: self.request.application.clone(),
             session: self.grant.session.clone(),
-            methods: self.grant.admitted.clone(),
+            methods: self.grant.admitted_methods.clone(),
         };
         let mut peer = PeerClient::new(network.connection());
         let reply = peer.admit(by(self.token, request)).await.expect("its checks admit the caller").into_inner();
-        assert!(!reply.let_go, "the session of {} has ended", self.request.application);
+        assert!(!reply.session_unknown, "the session of {} has ended", self.request.application);
     }
 }
 

@@ -6,10 +6,10 @@
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    ElementApplication, EndpointEntry, HeldGrant, InstallPoolRequest, InstallRequest, JoinPoolRequest, LookupRequest,
-    NodeEntry, NodesRequest, ReadRegistersRequest, RegisterApplicationRequest, RegisterElementRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest,
-    SetEndpointsRequest, SetGroupRequest,
+    ElementApplication, EndpointEntry, FollowNodesRequest, HeldGrant, InstallApplicationRequest, InstallPoolRequest,
+    JoinPoolRequest, LookupRequest, NodeEntry, ReadRegistersRequest, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest, RemoveEndpointsRequest, RemoveRequest,
+    ResetRegistersRequest, SetEndpointsRequest, SetMulticastGroupRequest,
 };
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -41,7 +41,7 @@ impl Hostile<'_> {
             |register, random| register.width = (1 << 16) | odd_number(random),
             |register, random| register.data_address = unreachable_address(random),
             |register, random| register.service_address = long_text(random),
-            |register, _| register.silent = vec![7; 10_000],
+            |register, _| register.silent_elements = vec![7; 10_000],
             |register, _| register.held = Some(HeldGrant { epoch: u32::MAX, ..HeldGrant::default() }),
         ];
         let address = "127.0.0.1:9".to_owned();
@@ -112,7 +112,7 @@ impl Hostile<'_> {
             let outcome = client.release_endpoint(release).await;
             self.refused(Attack::Controller, "a leave", outcome);
             for node in [node, elsewhere, NodeEntry { name, address: String::new() }] {
-                let outcome = client.nodes(NodesRequest { node: Some(node), authenticate: false }).await;
+                let outcome = client.follow_nodes(FollowNodesRequest { node: Some(node), authenticate: false }).await;
                 self.refused(Attack::Controller, "a node", outcome);
             }
             let outcome = client.lookup(LookupRequest { name: lookup }).await;
@@ -140,10 +140,12 @@ impl Hostile<'_> {
             ];
             let truth = ElementApplication { gaid: NOBODYS, rows: 1, width: 64, ..ElementApplication::default() };
             for application in self.lies(&truth, lies) {
-                let outcome = client.install(InstallRequest { boot_id, application: Some(application) }).await;
+                let outcome = client
+                    .install_application(InstallApplicationRequest { boot_id, application: Some(application) })
+                    .await;
                 self.refused(kind, application, outcome);
             }
-            let outcome = client.install(InstallRequest { boot_id, application: None }).await;
+            let outcome = client.install_application(InstallApplicationRequest { boot_id, application: None }).await;
             self.refused(kind, "nothing", outcome);
             let servers = vec![7; 10_000];
             let outcome =
@@ -154,8 +156,9 @@ impl Hostile<'_> {
             let outcome = client.reset_registers(ResetRegistersRequest { boot_id, gaid: NOBODYS }).await;
             self.refused(kind, "a reset", outcome);
             let endpoints = vec![odd_number(&mut self.random); 10_000];
-            let outcome =
-                client.set_group(SetGroupRequest { boot_id, gaid: NOBODYS, endpoints: endpoints.clone() }).await;
+            let outcome = client
+                .set_multicast_group(SetMulticastGroupRequest { boot_id, gaid: NOBODYS, endpoints: endpoints.clone() })
+                .await;
             self.refused(kind, "a group", outcome);
             let lies: &[fn(&mut EndpointEntry, &mut StdRng)] = &[
                 |entry, random| entry.data_address = unreachable_address(random),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{CarryRequest, FollowPoolRequest, JoinRequest, NameRequest};
+use pathcall_proto::v1::{CarryFramesRequest, FollowPoolRequest, JoinRequest, NumberKeysRequest};
 use pathcall_test_support::service::{FOR_EVER, join, names, note};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -107,8 +107,8 @@ impl Hostile<'_> {
             held.spawn(async move {
                 match nth % 3 {
                     0 => {
-                        let stream = tokio_stream::pending::<CarryRequest>();
-                        let _ = peer.carry(by(OUTSIDER, stream)).await;
+                        let stream = tokio_stream::pending::<CarryFramesRequest>();
+                        let _ = peer.carry_frames(by(OUTSIDER, stream)).await;
                     }
                     1 => {
                         let followed = peer.follow_pool(by(INSIDER, follow)).await;
@@ -262,7 +262,7 @@ impl Hostile<'_> {
         }
         let mut peer = PeerClient::new(self.network.connection());
         let keys = vec!["k".repeat(1 << 20); 8];
-        let outcome = peer.name(by(INSIDER, NameRequest { keys, ..NameRequest::default() })).await;
+        let outcome = peer.number_keys(by(INSIDER, NumberKeysRequest { keys, ..NumberKeysRequest::default() })).await;
         self.refused(Attack::TooLong, "keys", outcome);
     }
 }

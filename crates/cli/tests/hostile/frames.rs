@@ -280,7 +280,7 @@ impl Hostile<'_> {
     /// Damaged frames and frames of others, in the attacker's own stream.
     pub(super) async fn carry_others(&mut self) {
         let grant = &self.voter.grant;
-        let first = pathcall_proto::v1::CarryRequest {
+        let first = pathcall_proto::v1::CarryFramesRequest {
             application: self.voter.request.application.clone(),
             endpoint: grant.endpoint,
             incarnation: self.voter.request.incarnation,
@@ -294,13 +294,13 @@ impl Hostile<'_> {
             frames.extend(received);
             // The length of the last frame exceeds the stream.
             frames.extend([0xff, 0xff, 1]);
-            requests.push(pathcall_proto::v1::CarryRequest { frames, ..Default::default() });
+            requests.push(pathcall_proto::v1::CarryFramesRequest { frames, ..Default::default() });
         }
         let token = self.voter.token;
         let mut peer = self.peer.clone();
         self.counted(Attack::CarryOthers, &["server foreign"], async |_| {
             let stream = tokio_stream::iter(requests.clone());
-            let carried = peer.carry(super::network::by(token, stream)).await.expect("own frame").into_inner();
+            let carried = peer.carry_frames(super::network::by(token, stream)).await.expect("own frame").into_inner();
             drop(carried);
         })
         .await;

@@ -1,8 +1,8 @@
 //! Forged calls of the service Peer, field by field, and forged metadata.
 
 use pathcall_proto::v1::{
-    AdmitRequest, ApplyRequest, CarryRequest, FollowPoolRequest, GiveUpRequest, JoinRequest, NameRequest, NodeRequest,
-    OpenBookRequest, Pair,
+    AdmitRequest, ApplyCallRequest, CancelSumRequest, CarryFramesRequest, FollowPoolRequest, JoinRequest,
+    LookupNodeRequest, NumberKeysRequest, OpenJournalRequest, Pair,
 };
 use pathcall_test_support::service::{counts, join, names, note, str_int, within};
 use pathcall_test_support::stubs::docs_client::DocsClient;
@@ -118,7 +118,7 @@ impl Hostile<'_> {
             match self.peer.admit(by(INSIDER, request)).await {
                 Ok(reply) => {
                     let reply = reply.into_inner();
-                    assert!(reply.let_go && reply.admitted.is_empty(), "{reply:?}");
+                    assert!(reply.session_unknown && reply.admitted_methods.is_empty(), "{reply:?}");
                     self.tally.count(Attack::Admit, "released");
                 }
                 Err(status) => self.tally.count(Attack::Admit, format!("{:?}", status.code())),
@@ -126,33 +126,33 @@ impl Hostile<'_> {
         }
     }
 
-    pub(super) async fn give_up(&mut self) {
+    pub(super) async fn cancel_sum(&mut self) {
         let callers: Vec<u32> = self.network.hosts().into_keys().collect();
         let application = "T-SUM".to_owned();
-        let truth = GiveUpRequest {
+        let truth = CancelSumRequest {
             application,
             filter_digest: join(SUMS).filter_digest,
             endpoint: callers[self.random.random_range(0..callers.len())],
             incarnation: self.random.random(),
             session: self.insider.grant.session.clone(),
         };
-        let lies: &[fn(&mut GiveUpRequest, &mut StdRng)] = &[
-            |give, random| give.application = long_text(random),
-            |give, random| give.filter_digest ^= 1 << random.random_range(0..64),
-            |give, random| give.session = guessed(random),
-            |give, random| give.endpoint = odd_number(random),
-            |give, random| give.incarnation = odd_number(random),
+        let lies: &[fn(&mut CancelSumRequest, &mut StdRng)] = &[
+            |cancel, random| cancel.application = long_text(random),
+            |cancel, random| cancel.filter_digest ^= 1 << random.random_range(0..64),
+            |cancel, random| cancel.session = guessed(random),
+            |cancel, random| cancel.endpoint = odd_number(random),
+            |cancel, random| cancel.incarnation = odd_number(random),
         ];
         for request in self.lies(&truth, lies) {
-            // Abandoning a sum of others has no effect: sums continue.
-            let outcome = self.peer.give_up(by(INSIDER, request)).await;
+            // Cancelling a sum of others has no effect: sums continue.
+            let outcome = self.peer.cancel_sum(by(INSIDER, request)).await;
             let printed = outcome.map_or_else(|status| format!("{:?}", status.code()), |_| "of nobody".into());
-            self.tally.count(Attack::GiveUp, printed);
+            self.tally.count(Attack::CancelSum, printed);
         }
     }
 
-    pub(super) async fn name(&mut self) {
-        let truth = NameRequest {
+    pub(super) async fn number_keys(&mut self) {
+        let truth = NumberKeysRequest {
             application: self.voter.request.application.clone(),
             filter_digest: self.voter.request.filter_digest,
             server_incarnation: self.voter.grant.server_incarnation,
@@ -160,7 +160,7 @@ impl Hostile<'_> {
             keys: vec!["k".repeat(2000)],
             session: self.voter.grant.session.clone(),
         };
-        let lies: &[fn(&mut NameRequest, &mut StdRng)] = &[
+        let lies: &[fn(&mut NumberKeysRequest, &mut StdRng)] = &[
             |name, _| name.application = "T-WORDS".into(),
             |name, random| name.application = long_text(random),
             |name, random| name.filter_digest ^= 1 << random.random_range(0..64),
@@ -172,21 +172,21 @@ impl Hostile<'_> {
             |name, _| name.keys = vec!["k".repeat(3 << 20)],
         ];
         for request in self.lies(&truth, lies) {
-            let outcome = self.peer.name(by(INSIDER, request)).await;
-            self.refused(Attack::Name, "a lie", outcome);
+            let outcome = self.peer.number_keys(by(INSIDER, request)).await;
+            self.refused(Attack::NumberKeys, "a lie", outcome);
         }
     }
 
-    pub(super) async fn carry(&mut self) {
+    pub(super) async fn carry_frames(&mut self) {
         let hosts: Vec<u32> = self.network.hosts().into_keys().collect();
-        let truth = CarryRequest {
+        let truth = CarryFramesRequest {
             application: self.voter.request.application.clone(),
             endpoint: self.voter.grant.endpoint,
             incarnation: self.voter.request.incarnation,
             frames: Vec::new(),
             session: self.voter.grant.session.clone(),
         };
-        let lies: &[fn(&mut CarryRequest, &mut StdRng)] = &[
+        let lies: &[fn(&mut CarryFramesRequest, &mut StdRng)] = &[
             |carry, _| carry.application = "T-WORDS".into(),
             |carry, random| carry.application = long_text(random),
             |carry, random| carry.endpoint ^= 1 << random.random_range(0..32),
@@ -194,20 +194,20 @@ impl Hostile<'_> {
             |carry, random| carry.session = guessed(random),
         ];
         let mut requests = self.lies(&truth, lies);
-        requests.extend(hosts.into_iter().map(|endpoint| CarryRequest { endpoint, ..truth.clone() }));
+        requests.extend(hosts.into_iter().map(|endpoint| CarryFramesRequest { endpoint, ..truth.clone() }));
         for request in requests {
-            let outcome = self.peer.carry(by(INSIDER, tokio_stream::iter([request]))).await;
-            self.refused(Attack::Carry, "another's", outcome);
+            let outcome = self.peer.carry_frames(by(INSIDER, tokio_stream::iter([request]))).await;
+            self.refused(Attack::CarryFrames, "another's", outcome);
         }
         // Stream that ends before its first message.
-        let outcome = self.peer.carry(by(INSIDER, tokio_stream::empty::<CarryRequest>())).await;
-        self.refused(Attack::Carry, "nobody's", outcome);
+        let outcome = self.peer.carry_frames(by(INSIDER, tokio_stream::empty::<CarryFramesRequest>())).await;
+        self.refused(Attack::CarryFrames, "nobody's", outcome);
     }
 
-    pub(super) async fn open_book(&mut self) {
+    pub(super) async fn open_journal(&mut self) {
         let application = "T-WORDS".to_owned();
-        let truth = OpenBookRequest { application, filter_digest: join(WORDS).filter_digest, method: WORDS.into() };
-        let lies: &[fn(&mut OpenBookRequest, &mut StdRng)] = &[
+        let truth = OpenJournalRequest { application, filter_digest: join(WORDS).filter_digest, method: WORDS.into() };
+        let lies: &[fn(&mut OpenJournalRequest, &mut StdRng)] = &[
             |_, _| {},
             |open, random| open.application = long_text(random),
             |open, _| open.application = "T-SUM".into(),
@@ -217,57 +217,58 @@ impl Hostile<'_> {
         ];
         for request in self.lies(&truth, lies) {
             let token = [OUTSIDER, INSIDER, READER][self.random.random_range(0..3)];
-            let outcome = self.peer.open_book(by(token, request)).await;
-            self.refused(Attack::OpenBook, "a book", outcome);
+            let outcome = self.peer.open_journal(by(token, request)).await;
+            self.refused(Attack::OpenJournal, "a journal", outcome);
         }
     }
 
-    pub(super) async fn apply(&mut self) {
-        let truth = ApplyRequest {
+    pub(super) async fn apply_call(&mut self) {
+        let truth = ApplyCallRequest {
             application: "T-WORDS".into(),
             filter_digest: join(WORDS).filter_digest,
-            book: self.random.random(),
-            id: vec![1],
+            journal: self.random.random(),
+            call_id: vec![1],
             pairs: vec![Pair { key: b"\x01key 1".to_vec(), value: 1 }],
-            number: 1,
+            attempt: 1,
             method: WORDS.into(),
-            ..ApplyRequest::default()
+            ..ApplyCallRequest::default()
         };
-        let lies: &[fn(&mut ApplyRequest, &mut StdRng)] = &[
+        let lies: &[fn(&mut ApplyCallRequest, &mut StdRng)] = &[
             |_, _| {},
             |apply, random| apply.application = long_text(random),
             |apply, random| apply.filter_digest ^= 1 << random.random_range(0..64),
-            |apply, random| apply.book = random.random(),
-            |apply, _| apply.id = vec![0; 129],
-            |apply, _| apply.completed = vec![vec![0; 100]; 5000],
-            |apply, _| apply.stragglers = vec![7; 65],
+            |apply, random| apply.journal = random.random(),
+            |apply, _| apply.call_id = vec![0; 129],
+            |apply, _| apply.completed_ids = vec![vec![0; 100]; 5000],
+            |apply, _| apply.earlier_pending_attempts = vec![7; 65],
             |apply, _| apply.op = 99,
             |apply, _| apply.pairs = vec![Pair::default(); 20_000],
-            |apply, random| apply.number = random.random(),
-            |apply, random| apply.under_way_from = random.random(),
+            |apply, random| apply.attempt = random.random(),
+            |apply, random| apply.pending_from = random.random(),
             |apply, _| apply.method = "/rpctest.Words/Query".into(),
             |apply, _| apply.method = VOTE.into(),
         ];
         // No caller has this session, admitted or not.
         for token in [OUTSIDER, INSIDER, READER, HONEST] {
             for request in self.lies(&truth, lies) {
-                let outcome = self.peer.apply(by(token, request)).await;
-                self.refused(Attack::Apply, token, outcome);
+                let outcome = self.peer.apply_call(by(token, request)).await;
+                self.refused(Attack::ApplyCall, token, outcome);
             }
         }
     }
 
-    pub(super) async fn node(&mut self) {
+    pub(super) async fn lookup_node(&mut self) {
         for token in [OUTSIDER, INSIDER] {
-            let outcome = self.peer.node(by(token, NodeRequest { method: "/rpctest.Docs/Lookup".into() })).await;
+            let outcome =
+                self.peer.lookup_node(by(token, LookupNodeRequest { method: "/rpctest.Docs/Lookup".into() })).await;
             if self.network.tokens {
                 // Only admitted callers get the key.
-                self.refused(Attack::Node, token, outcome);
+                self.refused(Attack::LookupNode, token, outcome);
                 continue;
             }
             let reply = outcome.expect("every caller may ask").into_inner();
             assert_eq!(reply.address, self.network.nodes[0].address().to_string());
-            self.tally.count(Attack::Node, "answered");
+            self.tally.count(Attack::LookupNode, "answered");
         }
     }
 

@@ -11,7 +11,7 @@ use pathcall_netfn::scale::Topology;
 use pathcall_p4::split::{SplitTarget, split};
 use pathcall_p4::{Sources, compile};
 use pathcall_proto::v1::function_client::FunctionClient;
-use pathcall_proto::v1::{ServerHello, ServerWord, server_word};
+use pathcall_proto::v1::{ServerHello, ServerReport, server_report};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -39,7 +39,7 @@ fn element() {
         assert!(is_attached());
         let (words, printed) = mpsc::channel(1);
         let hello = ServerHello { name: server.name, digest, mac: server.mac.to_vec() };
-        words.try_send(ServerWord { word: Some(server_word::Word::Hello(hello)) }).expect("room for one");
+        words.try_send(ServerReport { report: Some(server_report::Report::Hello(hello)) }).expect("room for one");
         access::call_all_rpcs(&authority, "Function/", handle.url(), [0; 2]).await;
         let known = authority.credentials(PartyRole::Server, "kept");
         let target =

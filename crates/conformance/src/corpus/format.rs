@@ -1,6 +1,6 @@
 //! JSON lines of a corpus file, as `conformance/README.md` describes them.
 
-use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, FrameDropReason, Size};
+use pathcall_program::{Endpoint, FrameDropReason, InstalledApplication, InstalledPool, Size};
 use pathcall_wire::TokenKey;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ struct SizeDef {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "AdmittedApplication", deny_unknown_fields)]
+#[serde(remote = "InstalledApplication", deny_unknown_fields)]
 struct ApplicationDef {
     gaid: u32,
     epoch: u32,
@@ -99,7 +99,7 @@ struct EndpointDef {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "AdmittedPool", deny_unknown_fields)]
+#[serde(remote = "InstalledPool", deny_unknown_fields)]
 struct PoolDef {
     gaid: u32,
     version: u32,
@@ -109,14 +109,14 @@ struct PoolDef {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Change {
-    Install(#[serde(with = "ApplicationDef")] AdmittedApplication),
+    Install(#[serde(with = "ApplicationDef")] InstalledApplication),
     Key { gaid: u32, key: Option<[String; 2]> },
     Remove { gaid: u32 },
     Reset { gaid: u32 },
     Endpoint(#[serde(with = "EndpointDef")] Endpoint),
     RemoveEndpoint { endpoint: u32 },
     Group { gaid: u32, endpoints: Vec<u32> },
-    Pool(#[serde(with = "PoolDef")] AdmittedPool),
+    Pool(#[serde(with = "PoolDef")] InstalledPool),
     NumberAfter { last: u64 },
 }
 

@@ -3,6 +3,7 @@
 use pathcall_wire::{BaseRepr, FrameKind, MAX_UNSIGNED, MapFlags, MapFrame, MapRepr, OpType};
 
 use super::Generator;
+use crate::RandomChoice;
 use crate::frame;
 
 const PART: u16 = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;

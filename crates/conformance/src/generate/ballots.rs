@@ -5,6 +5,7 @@ use pathcall_wire::pairs::MAX_BALLOT_KEY;
 use pathcall_wire::{BaseRepr, FrameKind, MapFlags, MapRepr};
 
 use super::Generator;
+use crate::RandomChoice;
 use crate::frame;
 
 /// Keys of ballots: two of each relevant length, and two that are invalid.

@@ -1,11 +1,12 @@
 //! Frames of calls to server pools: requests, replies, cancels; and changes of the pools.
 
-use pathcall_program::{AdmittedPool, Endpoint};
+use pathcall_program::{Endpoint, InstalledPool};
 use pathcall_wire::clone::{caller_id, emit, groups};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, MAX_FRAME};
 
 use super::{Generator, SIZE};
 use crate::ProgramStep;
+use crate::RandomChoice;
 
 /// Number of pools; the pool with index `i` has GAID `i + 5`.
 pub(super) const POOLS: usize = 2;
@@ -19,7 +20,7 @@ const ASKED: usize = 24;
 /// Planned state of a pool.
 #[derive(Debug)]
 pub(super) struct PoolPlan {
-    pool: AdmittedPool,
+    pool: InstalledPool,
     incarnation: u32,
     /// Requests as they left the element, to be answered in any order, or twice.
     asked: Vec<Vec<u8>>,
@@ -29,7 +30,7 @@ impl PoolPlan {
     pub(super) fn new(index: usize) -> Self {
         let gaid = FIRST_GAID + index as u32;
         let servers = (0..4).map(|n| server_of(gaid, n)).collect();
-        Self { pool: AdmittedPool { gaid, version: 1, servers }, incarnation: 1, asked: Vec::new() }
+        Self { pool: InstalledPool { gaid, version: 1, servers }, incarnation: 1, asked: Vec::new() }
     }
 }
 
@@ -253,11 +254,11 @@ impl Generator {
                 // GAID of no pool, sometimes of an application.
                 let gaid = if self.random.percent(70) { 9 } else { 1 + self.random.below(4) };
                 self.waiting.push_back(ProgramStep::Remove(gaid));
-                return ProgramStep::InstallPool(AdmittedPool { gaid, version: 1, servers: vec![] });
+                return ProgramStep::InstallPool(InstalledPool { gaid, version: 1, servers: vec![] });
             }
             5 => {
                 let twice = server_of(gaid, 0);
-                return ProgramStep::InstallPool(AdmittedPool {
+                return ProgramStep::InstallPool(InstalledPool {
                     servers: vec![twice, twice],
                     ..self.pools[p].pool.clone()
                 });

@@ -5,6 +5,7 @@ use pathcall_wire::map::MapHeader;
 use pathcall_wire::{Base, Flags, MAX_FRAME};
 
 use super::{Generator, SIZE};
+use crate::RandomChoice;
 
 /// Length of the base and map headers, where bit errors have most effect.
 const HEADERS: usize = Base::LEN + MapHeader::LEN;
@@ -48,14 +49,14 @@ impl Generator {
     fn corrupt_identifier(&mut self, bytes: &mut [u8]) {
         let random = &mut self.random;
         let Ok(mut base) = Base::new_checked(bytes) else { return };
-        let near = |random: &mut crate::SplitMix64, value: u32| match random.below(4) {
+        let near = |random: &mut pathcall_wire::SplitMix64, value: u32| match random.below(4) {
             0 => 0,
             1 => u32::MAX,
             2 => value.wrapping_add(1),
             _ => value.wrapping_sub(1),
         };
         // Identifiers in use, of this application or another.
-        let endpoint = |random: &mut crate::SplitMix64| 10 * (1 + random.below(5)) + random.below(5);
+        let endpoint = |random: &mut pathcall_wire::SplitMix64| 10 * (1 + random.below(5)) + random.below(5);
         match random.pick(&NAMES) {
             Name::Gaid => base.set_gaid(random.below(6)),
             Name::Epoch => base.set_epoch(near(random, base.epoch())),

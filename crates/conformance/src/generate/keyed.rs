@@ -4,6 +4,7 @@ use pathcall_program::registers::Generation;
 use pathcall_wire::{BaseRepr, FrameKind, KEYED_LANES, MapFlags, MapRepr, RECORD_PLACES, W_MAX};
 
 use super::Generator;
+use crate::RandomChoice;
 use crate::frame;
 
 impl Generator {

@@ -4,6 +4,7 @@ use pathcall_wire::map::{LOCK_TAG, LOCK_WANTED};
 use pathcall_wire::{BaseRepr, ForwardTarget, FrameKind, MapFlags, MapRepr};
 
 use super::Generator;
+use crate::RandomChoice;
 use crate::frame;
 
 impl Generator {

@@ -26,8 +26,9 @@ use pathcall_program::{CloneSize, Size, SwitchProgram};
 use pathcall_wire::base::flip;
 use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MAX_FRAME};
 
-use crate::{ProgramStep, SplitMix64};
+use crate::{ProgramStep, RandomChoice};
 use calls::{POOLS, PoolPlan};
+use pathcall_wire::SplitMix64;
 use tables::PlannedApplication;
 
 /// Memory for the generated steps: an execution has at least this size, and refuses requests beyond it.

@@ -4,6 +4,7 @@ use pathcall_wire::{BaseRepr, Flags, FrameKind, MapFlags, MapRepr};
 
 use super::Generator;
 use super::arrays::lanes_that_fit;
+use crate::RandomChoice;
 use crate::frame;
 
 /// Kinds that are forwarded to the server.

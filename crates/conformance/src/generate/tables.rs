@@ -1,10 +1,11 @@
 //! Planned applications and endpoints, and changes of them.
 
-use pathcall_program::{AdmittedApplication, Endpoint};
+use pathcall_program::{Endpoint, InstalledApplication};
 use pathcall_wire::{KEYED_WIDTH, TokenKey};
 
 use super::{Generator, SIZE};
-use crate::{ProgramStep, SplitMix64};
+use crate::{ProgramStep, RandomChoice};
+use pathcall_wire::SplitMix64;
 
 /// Largest numbers of rows, lanes and slots of a planned application.
 const ROWS: u32 = 4;
@@ -15,7 +16,7 @@ const SLOTS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct PlannedApplication {
     index: u32,
-    pub(super) application: AdmittedApplication,
+    pub(super) application: InstalledApplication,
     /// Owner and three callers.
     pub(super) endpoints: [Endpoint; 4],
     /// True for endpoints that are installed.
@@ -75,7 +76,7 @@ impl PlannedApplication {
             slot_base: index * SLOTS + [0, 0, 1, 3][n as usize],
             slots: [0, 1, 2, 1][n as usize],
         };
-        let application = AdmittedApplication {
+        let application = InstalledApplication {
             gaid: index + 1,
             epoch: 1 + random.below(3),
             owner: owner_of(index),
@@ -101,7 +102,7 @@ impl PlannedApplication {
     }
 
     /// The application with new random memory.
-    fn with_new_memory(&self, random: &mut SplitMix64) -> AdmittedApplication {
+    fn with_new_memory(&self, random: &mut SplitMix64) -> InstalledApplication {
         let width = match self.index {
             0 if self.hardware => random.pick(&[1, 2, 5, 31, 32]),
             3 if self.hardware => random.pick(&[0, 1, 32, 64, 64]),
@@ -111,7 +112,7 @@ impl PlannedApplication {
         };
         let most = LANES.checked_div(width).unwrap_or(ROWS).min(ROWS);
         let rows = if self.index == 3 && random.once_in(4) { 0 } else { 1 + random.below(most) };
-        AdmittedApplication {
+        InstalledApplication {
             row_base: self.index * ROWS + random.below(ROWS - rows + 1),
             rows,
             lane_base: self.index * LANES + random.below(LANES - rows * width + 1),
@@ -156,12 +157,12 @@ impl Generator {
                 self.waiting.pop_front().unwrap_or(ProgramStep::Install(application))
             }
             Change::Same | Change::Restore => ProgramStep::Install(application),
-            Change::Epoch => ProgramStep::Install(AdmittedApplication { epoch: application.epoch + 1, ..application }),
+            Change::Epoch => ProgramStep::Install(InstalledApplication { epoch: application.epoch + 1, ..application }),
             Change::Memory => ProgramStep::Install(self.plans[a].with_new_memory(&mut self.random)),
             Change::Owner => {
                 let back = self.plans[a].owner_index() > 0 && self.random.percent(80);
                 let owner = self.plans[a].endpoints[if back { 0 } else { n }].endpoint;
-                ProgramStep::Install(AdmittedApplication { owner, ..application })
+                ProgramStep::Install(InstalledApplication { owner, ..application })
             }
             Change::Remove => ProgramStep::Remove(application.gaid),
             Change::Reset => ProgramStep::Reset(application.gaid + self.random.below(2)),
@@ -200,14 +201,14 @@ impl Generator {
     }
 
     /// Invalid change: memory that does not fit, or is in use.
-    fn invalid_change(&mut self, application: AdmittedApplication, endpoint: Endpoint) -> ProgramStep {
+    fn invalid_change(&mut self, application: InstalledApplication, endpoint: Endpoint) -> ProgramStep {
         match self.random.below(7) {
-            0 => ProgramStep::Install(AdmittedApplication {
+            0 => ProgramStep::Install(InstalledApplication {
                 row_base: SIZE.rows as u32 - application.rows + 1,
                 ..application
             }),
-            1 => ProgramStep::Install(AdmittedApplication { lane_base: u32::MAX, ..application }),
-            2 => ProgramStep::Install(AdmittedApplication { gaid: 9, epoch: 1, ..application }),
+            1 => ProgramStep::Install(InstalledApplication { lane_base: u32::MAX, ..application }),
+            2 => ProgramStep::Install(InstalledApplication { gaid: 9, epoch: 1, ..application }),
             3 => ProgramStep::SetEndpoint(Endpoint { slot_base: SIZE.slots as u32, slots: 1, ..endpoint }),
             4 => ProgramStep::SetEndpoint(Endpoint { endpoint: 60, slots: 1, ..endpoint }),
             5 => ProgramStep::Reset(9),

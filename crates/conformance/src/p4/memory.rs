@@ -5,7 +5,7 @@ use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::{CounterId, Program, RegisterId};
 use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
-use pathcall_program::{AdmittedApplication, ApplicationCounters, CloneSize, Counters, PoolCounters};
+use pathcall_program::{ApplicationCounters, CloneSize, Counters, InstalledApplication, PoolCounters};
 use pathcall_wire::clone::MAX_SERVERS;
 use pathcall_wire::{KEYED_LANES, W_MAX};
 
@@ -62,7 +62,7 @@ impl ProgramRegisters {
     }
 
     /// Zeroes an application's rows; with `generations` its generation as well.
-    pub(super) fn reset_rows(&self, machine: &mut Interpreter, application: &AdmittedApplication, generations: bool) {
+    pub(super) fn reset_rows(&self, machine: &mut Interpreter, application: &InstalledApplication, generations: bool) {
         let r = &self.registers;
         for row in application.row_base..application.row_base + application.rows {
             if generations {
@@ -147,7 +147,7 @@ impl ProgramRegisters {
     }
 
     /// Registers of an application.
-    pub(super) fn registers(&self, machine: &Interpreter, application: &AdmittedApplication) -> ApplicationState {
+    pub(super) fn registers(&self, machine: &Interpreter, application: &InstalledApplication) -> ApplicationState {
         let r = &self.registers;
         let word = |array: RegisterId, at: u32| machine.register(array, at) as u32;
         let rows = application.row_base..application.row_base + application.rows;

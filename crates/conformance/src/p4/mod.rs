@@ -21,7 +21,7 @@ use std::net::SocketAddrV4;
 use pathcall_p4::exec::{Execution as _, Output};
 use pathcall_p4::interp::Interpreter;
 use pathcall_program::{
-    AdmissionError, AdmittedApplication, AdmittedPool, CloneSize, Endpoint, FrameDropReason, Size, SwitchProgram,
+    CloneSize, Endpoint, FrameDropReason, InstalledApplication, InstalledPool, Size, SwitchProgram, TableChangeError,
 };
 use pathcall_wire::{Base, Instant, KEYED_LANES, MapFrame};
 
@@ -194,11 +194,11 @@ const DROPS: [FrameDropReason; 8] = [
 ];
 
 impl ProgramExecution for Pipeline {
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
-        let AdmittedApplication { gaid, width, .. } = application;
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
+        let InstalledApplication { gaid, width, .. } = application;
         if !crate::profile::takes(width) {
             let (first, end, size) = (0, width.into(), KEYED_LANES as u64);
-            return Err(ExecutionFailure::Refused(AdmissionError::Range {
+            return Err(ExecutionFailure::Refused(TableChangeError::Range {
                 what: "lanes of a frame",
                 first,
                 end,
@@ -212,7 +212,7 @@ impl ProgramExecution for Pipeline {
             self.applications.insert(gaid, index);
             self.began.insert(gaid, self.memory.application(&self.machine, index));
         }
-        if before.is_none_or(|before| before != AdmittedApplication { owner: before.owner, ..application }) {
+        if before.is_none_or(|before| before != InstalledApplication { owner: before.owner, ..application }) {
             self.memory.reset_rows(&mut self.machine, &application, true);
         }
         self.changed()
@@ -263,7 +263,7 @@ impl ProgramExecution for Pipeline {
         self.changed()
     }
 
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
         let find = |installed: &SwitchProgram| {
             installed.tables().pools().map(|(pool, _, _)| pool).find(|known| known.gaid == pool.gaid).cloned()
         };

@@ -17,7 +17,7 @@ pub(super) fn answer(
 ) -> bool {
     let Ok(mut frame) = MapFrame::new_checked(bytes) else { return false };
     let (base, map) = (frame.base().repr(), frame.map().repr());
-    let keyed = |(a, _, _): (pathcall_program::AdmittedApplication, _, _)| {
+    let keyed = |(a, _, _): (pathcall_program::InstalledApplication, _, _)| {
         a.gaid == base.gaid && a.width as usize == KEYED_WIDTH && a.rows > 0
     };
     let owner = installed.endpoint(map.threshold).filter(|endpoint| endpoint.gaid == base.gaid);

@@ -2,7 +2,7 @@
 
 use pathcall_conformance::ProgramStep;
 use pathcall_conformance::corpus::Case;
-use pathcall_program::{AdmittedPool, Endpoint};
+use pathcall_program::{Endpoint, InstalledPool};
 use pathcall_wire::clone::{CLONE, ORIGINAL, caller_id, emit, groups};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, Flags, FrameKind, MAX_FRAME};
 
@@ -14,7 +14,7 @@ const CALLERS: [u32; 2] = [31, 32];
 const SERVERS: [u32; 3] = [41, 42, 43];
 
 fn pool(version: u32, servers: &[u32]) -> ProgramStep {
-    ProgramStep::InstallPool(AdmittedPool { gaid: GAID, version, servers: servers.to_vec() })
+    ProgramStep::InstallPool(InstalledPool { gaid: GAID, version, servers: servers.to_vec() })
 }
 
 fn endpoint(endpoint: u32) -> ProgramStep {

@@ -2,18 +2,18 @@
 
 use pathcall_conformance::ProgramStep;
 use pathcall_conformance::corpus::Case;
-use pathcall_program::{AdmittedApplication, Counters, Endpoint, Size, SwitchProgram};
+use pathcall_program::{Counters, Endpoint, InstalledApplication, Size, SwitchProgram};
 use pathcall_wire::base::flip;
 use pathcall_wire::{BaseRepr, Flags, FrameKind};
 
 /// Memory of the recorded element.
 pub const MEMORY: Size = Size { rows: 8, lanes: 512, slots: 8 };
 /// Application of arrays: four rows of eight lanes, three workers.
-pub const ARRAYS: AdmittedApplication =
-    AdmittedApplication { gaid: 1, epoch: 3, owner: 1, row_base: 0, rows: 4, lane_base: 0, width: 8 };
+pub const ARRAYS: InstalledApplication =
+    InstalledApplication { gaid: 1, epoch: 3, owner: 1, row_base: 0, rows: 4, lane_base: 0, width: 8 };
 /// Application of keys, locks and ballots: four rows of two banks, two callers.
-pub const KEYS: AdmittedApplication =
-    AdmittedApplication { gaid: 2, epoch: 4, owner: 2, row_base: 4, rows: 4, lane_base: 256, width: 64 };
+pub const KEYS: InstalledApplication =
+    InstalledApplication { gaid: 2, epoch: 4, owner: 2, row_base: 4, rows: 4, lane_base: 256, width: 64 };
 /// Incarnation of all endpoints.
 pub const INCARNATION: u32 = 5;
 /// Endpoints: id, application, first slot, number of slots.

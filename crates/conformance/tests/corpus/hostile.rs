@@ -4,7 +4,7 @@ use pathcall_conformance::ProgramStep;
 use pathcall_conformance::corpus::Case;
 use pathcall_conformance::frame::{bare, keyed, linear};
 use pathcall_conformance::generate::{Generator, GeneratorOptions, SIZE};
-use pathcall_program::{AdmittedApplication, Endpoint};
+use pathcall_program::{Endpoint, InstalledApplication};
 use pathcall_wire::{BaseRepr, Flags, FrameKind, MAX_FRAME, MapFlags, MapRepr, TokenKey};
 
 use super::case_recorder::{ARRAYS, CaseRecorder, INCARNATION, KEYS, MEMORY, caller, endpoint, server};
@@ -146,12 +146,12 @@ pub fn tables() -> Case {
     scene.remark("equal entries change nothing; a change of the owner alone zeroes nothing");
     scene.step(ProgramStep::Install(KEYS));
     scene.step(ProgramStep::SetEndpoint(endpoint(21)));
-    scene.step(ProgramStep::Install(AdmittedApplication { owner: 21, ..KEYS }));
+    scene.step(ProgramStep::Install(InstalledApplication { owner: 21, ..KEYS }));
     scene.step(ProgramStep::Install(KEYS));
     scene.send(add(&data(1)));
     scene.state();
     scene.remark("a new epoch starts with empty registers; the repeat filter is the endpoint's");
-    scene.step(ProgramStep::Install(AdmittedApplication { epoch: KEYS.epoch + 1, ..KEYS }));
+    scene.step(ProgramStep::Install(InstalledApplication { epoch: KEYS.epoch + 1, ..KEYS }));
     scene.send(add(&data(2)));
     scene.send(add(&BaseRepr { epoch: KEYS.epoch + 1, ..data(1) }));
     scene.send(add(&BaseRepr { epoch: KEYS.epoch + 1, ..data(2) }));
@@ -163,10 +163,10 @@ pub fn tables() -> Case {
     scene.step(ProgramStep::Reset(2));
     scene.send(add(&BaseRepr { epoch: KEYS.epoch + 1, src_incarnation: INCARNATION + 1, ..data(2) }));
     scene.remark("refused: out of range, already in use, unknown");
-    scene.step(ProgramStep::Install(AdmittedApplication { row_base: 5, ..KEYS }));
-    scene.step(ProgramStep::Install(AdmittedApplication { lane_base: u32::MAX, ..KEYS }));
-    scene.step(ProgramStep::Install(AdmittedApplication { row_base: 7, rows: 1, ..ARRAYS }));
-    scene.step(ProgramStep::Install(AdmittedApplication { lane_base: 250, ..ARRAYS }));
+    scene.step(ProgramStep::Install(InstalledApplication { row_base: 5, ..KEYS }));
+    scene.step(ProgramStep::Install(InstalledApplication { lane_base: u32::MAX, ..KEYS }));
+    scene.step(ProgramStep::Install(InstalledApplication { row_base: 7, rows: 1, ..ARRAYS }));
+    scene.step(ProgramStep::Install(InstalledApplication { lane_base: 250, ..ARRAYS }));
     scene.step(ProgramStep::SetEndpoint(Endpoint { slot_base: 8, slots: 1, ..endpoint(22) }));
     scene.step(ProgramStep::SetEndpoint(Endpoint { slot_base: 5, ..endpoint(22) }));
     scene.step(ProgramStep::SetGroup(2, vec![21, 22]));

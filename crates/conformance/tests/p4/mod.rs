@@ -151,7 +151,7 @@ fn pipeline_matches_reference_on_corpus() {
 #[test]
 fn pipeline_refuses_application_beyond_profile() {
     let mut ours = Pipeline::new(&program(), SIZE, CLONES, false).unwrap_or_else(|unfit| panic!("{unfit}"));
-    let wide = pathcall_program::AdmittedApplication {
+    let wide = pathcall_program::InstalledApplication {
         gaid: 1,
         epoch: 1,
         owner: 10,

@@ -1,10 +1,11 @@
 //! Tests of other packets: routed, or sent to the switch's processor.
 
 use etherparse::PacketBuilder;
-use pathcall_conformance::SplitMix64;
+use pathcall_conformance::RandomChoice;
 use pathcall_p4::exec::{DropReason, Execution, Output};
 use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::{Match, TableEntry};
+use pathcall_wire::SplitMix64;
 
 /// Port of the switch's processor (`PC_CPU_PORT`).
 const CPU_PORT: u16 = 510;

@@ -95,7 +95,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("round.p4", "md.cleared ? 1w0 : mark", "1w0"),
     ("round.p4", "hdr.base.round |+| 1", "hdr.base.round"),
     ("round.p4", "md.opens ? 0 : held[63:0]", "held[63:0]"),
-    ("round.p4", "md.met == MET_NEW && (md.map_flags & PC_MAP_CLEAR) != 0", "(md.map_flags & PC_MAP_CLEAR) != 0"),
+    (
+        "round.p4",
+        "md.repeat_status == STATUS_NEW && (md.map_flags & PC_MAP_CLEAR) != 0",
+        "(md.map_flags & PC_MAP_CLEAR) != 0",
+    ),
     // Counts.
     ("count.p4", "count != hdr.map.threshold", "count < hdr.map.threshold"),
     ("count.p4", "md.countless = hdr.map.index >= md.rows;", "md.countless = false;"),
@@ -105,7 +109,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("ballot.p4", "md.ours = false;", ""),
     ("ballot.p4", "&& (bit<32>) round == hdr.base.round", ""),
     ("ballot.p4", "round = round + 1;", ""),
-    ("ballot.p4", "md.ours && md.met == MET_NEW", "md.ours"),
+    ("ballot.p4", "md.ours && md.repeat_status == STATUS_NEW", "md.ours"),
     ("ballot.p4", "hdr.key_tail3.bytes ++ 8w0", "8w0 ++ hdr.key_tail3.bytes"),
     // Locks.
     ("lock.p4", "tag = tag | PC_LOCK_WANTED;", ""),
@@ -129,7 +133,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "lane_31.apply(hdr.lanes[31], hdr.pairs[31], 32w1 << 31, md);",
         "lane_31.apply(hdr.lanes[31], hdr.pairs[30], 32w1 << 31, md);",
     ),
-    ("map.p4", "md.met == MET_NEW && (md.map_flags & PC_MAP_ADD) != 0", "(md.map_flags & PC_MAP_ADD) != 0"),
+    (
+        "map.p4",
+        "md.repeat_status == STATUS_NEW && (md.map_flags & PC_MAP_ADD) != 0",
+        "(md.map_flags & PC_MAP_ADD) != 0",
+    ),
     ("map.p4", "marks.read(md.mark, md.place);", "md.mark = 0;"),
     // Calls.
     ("number.p4", "hdr.call.req_id[62:40] != hdr.base.src[22:0]", "false"),

@@ -81,7 +81,7 @@ impl ControllerState {
         let endpoint = self.kept_or_next_id(IdKind::Endpoint, held.endpoint)?;
         let gaid = self.kept_or_next_id(IdKind::Application, held.gaid)?;
         let epoch = self.ids.first_epoch.max(next_epoch(held.epoch.max(last)));
-        let silent = std::mem::take(&mut request.silent);
+        let silent = std::mem::take(&mut request.silent_elements);
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
         let application =
@@ -106,7 +106,7 @@ impl ControllerState {
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
         let held = request.held.map_or(0, |held| held.epoch);
         let epoch = next_epoch(application.record.epoch.max(held));
-        application.silent = std::mem::take(&mut request.silent);
+        application.silent = std::mem::take(&mut request.silent_elements);
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
         if !same {
@@ -156,12 +156,13 @@ impl ControllerState {
     /// Handles an owner that reconnects or asks again: it keeps its memory, unless its request has changed.
     fn reconnect(&mut self, gaid: u32, request: RegisterApplicationRequest) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
-        let RegisterApplicationRequest { width, rows, data_address, service_address, held, silent, .. } = request;
+        let RegisterApplicationRequest { width, rows, data_address, service_address, held, silent_elements, .. } =
+            request;
         let record = &mut application.record;
         // The registers of this epoch cannot be used any more.
         let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);
         let element = record.memory.and_then(|memory| self.elements.get(&memory.element));
-        let answers = element.is_none_or(|element| !silent.contains(&element.record.boot_id));
+        let answers = element.is_none_or(|element| !silent_elements.contains(&element.record.boot_id));
         let usable = rows > 0 && record.width == width && answers;
         let moved = record.data_address != data_address;
         record.width = width;
@@ -169,7 +170,7 @@ impl ControllerState {
         record.data_address = data_address;
         record.service_address = service_address;
         let memory = record.memory;
-        application.silent = silent;
+        application.silent = silent_elements;
         self.changed.applications.insert(gaid);
         match memory {
             Some(_) if !usable => {
@@ -345,8 +346,8 @@ fn check(request: &RegisterApplicationRequest) -> Result<(), RegistrationRefusal
     if request.rows > 0 && !(1..=u32::from(u16::MAX)).contains(&request.width) {
         return invalid("width", "1 to 65535 lanes", request.width.to_string());
     }
-    if request.silent.len() > SILENT_MAX {
-        return invalid("silent", "up to 16 starts", request.silent.len().to_string());
+    if request.silent_elements.len() > SILENT_MAX {
+        return invalid("silent_elements", "up to 16 starts", request.silent_elements.len().to_string());
     }
     // Leaves as many epochs again.
     if let Some(held) = request.held.filter(|held| held.epoch > u32::MAX / 2) {

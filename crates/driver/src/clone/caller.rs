@@ -9,8 +9,7 @@ use pathcall_wire::clone::{groups, pair};
 use pathcall_wire::{CloneFrame, FrameKind, Instant, TokenKey};
 use tokio::sync::oneshot;
 
-use super::super::StateMachine;
-use super::super::endpoint_driver::{DriverHandle, EndpointDriver};
+use super::super::endpoint_driver::{DriverHandle, EndpointDriver, StateMachine};
 use super::super::link::Link;
 use super::{FrameBuffer, PoolAddresses};
 use pathcall_endpoint::clone::{
@@ -34,12 +33,6 @@ pub enum CloneCallError {
 }
 
 type Reply = oneshot::Sender<Result<CloneAnswer, CloneCallError>>;
-
-enum Command {
-    Start(u64, CloneCall, Reply),
-    Cancel(u64),
-    Renew(PoolAddresses),
-}
 
 /// Handle to the caller of one pool. When the last clone is dropped the endpoint stops.
 #[derive(Debug, Clone)]
@@ -92,7 +85,14 @@ impl CloneCallerHandle {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let mut guard = CancelOnDrop { number, calls: Some(shared) };
-        shared.command(Command::Start(number, call, reply)).map_err(|_| CloneCallError::Stopped)?;
+        let start = |calls: &mut Calls, now, _: &mut Link| match calls.caller.start_call(now, call) {
+            Ok(call) => {
+                calls.started.insert(number, call);
+                calls.waiting.insert(call, (number, reply));
+            }
+            Err(error) => drop(reply.send(Err(error.into()))),
+        };
+        shared.command(start).map_err(|_| CloneCallError::Stopped)?;
         if !self.busy_poll.is_zero() {
             shared.busy_poll_until(&answer, self.busy_poll).await;
         }
@@ -104,7 +104,7 @@ impl CloneCallerHandle {
     /// Updates the pool and the addresses of its members.
     pub fn renew(&self, addresses: PoolAddresses) {
         // A caller that has stopped sends nothing.
-        let _ = self.handle.shared.command(Command::Renew(addresses));
+        let _ = self.handle.shared.command(|calls, now, _| calls.renew(now, addresses));
     }
 
     /// Returns a sender of pool updates, which does not keep the caller running.
@@ -136,7 +136,9 @@ pub struct PoolUpdateSender(Weak<HandleShared>);
 impl PoolUpdateSender {
     /// Updates the pool as [`CloneCallerHandle::renew`] does; false when the caller has stopped.
     pub fn renew(&self, addresses: PoolAddresses) -> bool {
-        self.0.upgrade().is_some_and(|caller| caller.shared.command(Command::Renew(addresses)).is_ok())
+        self.0
+            .upgrade()
+            .is_some_and(|caller| caller.shared.command(|calls, now, _| calls.renew(now, addresses)).is_ok())
     }
 }
 
@@ -149,7 +151,12 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(calls) = self.calls {
             // A task that has ended has nothing to cancel.
-            let _ = calls.command(Command::Cancel(self.number));
+            let _ = calls.command(|calls, _, _| {
+                if let Some(call) = calls.started.remove(&self.number) {
+                    calls.waiting.remove(&call);
+                    calls.caller.cancel(call);
+                }
+            });
         }
     }
 }
@@ -163,6 +170,14 @@ struct Calls {
 }
 
 impl Calls {
+    fn renew(&mut self, now: Instant, addresses: PoolAddresses) {
+        let other = addresses.pool != self.addresses.pool;
+        self.addresses = addresses;
+        if other {
+            self.caller.set_pool(now, self.addresses.pool.clone());
+        }
+    }
+
     /// Destination of the frame of `len` bytes. Without an element, a frame for the element goes where an element that
     /// does not clone would send it: to the first server of the pair.
     fn destination(&mut self, to: CloneDestination, len: usize) -> Option<SocketAddr> {
@@ -196,33 +211,6 @@ impl Calls {
 }
 
 impl StateMachine for Calls {
-    type Command = Command;
-
-    fn command(&mut self, now: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
-        match command {
-            Command::Start(number, call, reply) => match self.caller.start_call(now, call) {
-                Ok(call) => {
-                    self.started.insert(number, call);
-                    self.waiting.insert(call, (number, reply));
-                }
-                Err(error) => drop(reply.send(Err(error.into()))),
-            },
-            Command::Cancel(number) => {
-                if let Some(call) = self.started.remove(&number) {
-                    self.waiting.remove(&call);
-                    self.caller.cancel(call);
-                }
-            }
-            Command::Renew(addresses) => {
-                let other = addresses.pool != self.addresses.pool;
-                self.addresses = addresses;
-                if other {
-                    self.caller.set_pool(now, self.addresses.pool.clone());
-                }
-            }
-        }
-    }
-
     fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
         if self.buffer.admits(frame) {
             self.caller.receive(now, frame);

@@ -9,8 +9,7 @@ use bytes::Bytes;
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::mpsc;
 
-use super::super::StateMachine;
-use super::super::endpoint_driver::{DriverHandle, EndpointDriver};
+use super::super::endpoint_driver::{DriverHandle, EndpointDriver, StateMachine};
 use super::super::link::Link;
 use super::{FrameBuffer, LearntAddresses, PoolAddresses, sender, switch_id};
 use pathcall_endpoint::clone::{
@@ -21,13 +20,6 @@ use pathcall_endpoint::tables::FixedHashMap;
 
 /// Foreign elements whose requests are accepted at most.
 const ELEMENTS_MAX: usize = 16;
-
-enum Command {
-    Finish(PoolRequestId, Bytes, Bytes),
-    Fail(PoolRequestId, Bytes, Bytes, FailureCause),
-    Drop(PoolRequestId),
-    Renew(PoolAddresses, u16),
-}
 
 /// Handle to a server's queue; the queue stops when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -70,20 +62,23 @@ impl CloneWorkerEvents {
 impl ReplySender {
     /// Finishes a request; `instead` is sent if `reply` is too long for frames.
     pub fn finish(&self, id: PoolRequestId, reply: Bytes, instead: Bytes) {
-        // A queue that has stopped answers no request.
-        let _ = self.0.command(Command::Finish(id, reply, instead));
+        let reply = if reply.len() > MESSAGE_MAX { instead } else { reply };
+        // A queue that has stopped answers no request; a request that is not in progress belongs to another queue.
+        let _ = self.0.command(|queue, _, _| queue.worker.finish(id, reply));
     }
 
     /// Fails a request on this server, so that another server's answer is preferred; `reply` contains the error.
     /// `instead` is as in [`finish`](Self::finish).
     pub fn fail(&self, id: PoolRequestId, reply: Bytes, instead: Bytes, cause: FailureCause) {
-        // A queue that has stopped answers no request.
-        let _ = self.0.command(Command::Fail(id, reply, instead, cause));
+        if reply.len() > MESSAGE_MAX {
+            return self.finish(id, reply, instead);
+        }
+        let _ = self.0.command(|queue, _, _| queue.worker.fail(id, reply, cause));
     }
 
     /// Drops a request without an answer: the caller asks again.
     pub fn drop_request(&self, id: PoolRequestId) {
-        let _ = self.0.command(Command::Drop(id));
+        let _ = self.0.command(|queue, _, _| queue.worker.drop_request(id));
     }
 }
 
@@ -125,7 +120,10 @@ impl CloneWorkerHandle {
 
     /// Updates the pool; `sid` is this server's id in it.
     pub fn renew(&self, addresses: PoolAddresses, sid: u16) {
-        let _ = self.0.command(Command::Renew(addresses, sid));
+        let _ = self.0.command(|queue, _, _| {
+            queue.worker.set_sid(sid);
+            queue.addresses = addresses;
+        });
     }
 
     /// Counters of this queue.
@@ -198,26 +196,6 @@ impl Queue {
 }
 
 impl StateMachine for Queue {
-    type Command = Command;
-
-    fn command(&mut self, _: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
-        match command {
-            // A request that is finished twice, or was never begun, belongs to another queue's handle.
-            Command::Fail(id, reply, _, cause) if reply.len() <= MESSAGE_MAX => {
-                let _ = self.worker.fail(id, reply, cause);
-            }
-            Command::Finish(id, reply, instead) | Command::Fail(id, reply, instead, _) => {
-                let reply = if reply.len() > MESSAGE_MAX { instead } else { reply };
-                let _ = self.worker.finish(id, reply);
-            }
-            Command::Drop(id) => self.worker.drop_request(id),
-            Command::Renew(addresses, sid) => {
-                self.worker.set_sid(sid);
-                self.addresses = addresses;
-            }
-        }
-    }
-
     fn handle(&mut self, now: Instant, from: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
         if self.buffer.admits(frame) {
             self.note(from, frame);

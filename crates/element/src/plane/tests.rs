@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use pathcall_program::{AdmittedApplication, Endpoint, Size};
+use pathcall_program::{Endpoint, InstalledApplication, Size};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, LINEAR_LANES, MapFlags, MapRepr, TokenKey};
 
@@ -28,7 +28,7 @@ fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
 fn installed(mut plane: Plane, hosts: SocketAddr, key: Option<TokenKey>) -> Plane {
     let width = LINEAR_LANES as u32;
     let application =
-        AdmittedApplication { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
+        InstalledApplication { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
     let switch = plane.switch();
     switch.install(application, key).unwrap();
     for (endpoint, slots) in [(SERVER, 0), (WORKERS[0], 1), (WORKERS[1], 1)] {
@@ -199,7 +199,7 @@ async fn reply_with_registers_is_bounded() {
     let mut switch =
         Switch::new(Size { rows: 2 * rows as usize, lanes, slots: 1 }, usize::MAX, link().local_addr(), None);
     let area =
-        AdmittedApplication { gaid: 1, epoch: 1, owner: 1, row_base: 0, rows: 2 * rows, lane_base: 0, width: WIDE };
+        InstalledApplication { gaid: 1, epoch: 1, owner: 1, row_base: 0, rows: 2 * rows, lane_base: 0, width: WIDE };
     switch.install(area, None).expect("free memory");
     let reply = switch.read_registers(1, 0, rows).expect("the limit of a reply");
     assert_eq!((reply.width, reply.values.len() as u64), (WIDE, READ_LANES_MAX));

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use super::*;
 
 const SIZE: Size = Size { rows: 64, lanes: 64 * 300, slots: 4 };
-const APPLICATION: AdmittedApplication =
-    AdmittedApplication { gaid: 7, epoch: 1, owner: 3, row_base: 0, rows: 64, lane_base: 0, width: 8 };
+const APPLICATION: InstalledApplication =
+    InstalledApplication { gaid: 7, epoch: 1, owner: 3, row_base: 0, rows: 64, lane_base: 0, width: 8 };
 const ENDPOINT: Endpoint = Endpoint { endpoint: 2, incarnation: 1, gaid: 7, slot_base: 0, slots: 1 };
 
 /// Switch with the XDP program.
@@ -32,12 +32,12 @@ fn change_that_kernel_rejects_is_removed() {
 
     // The application is wider than the kernel's program supports. The earlier one must not stay in the kernel: its
     // memory may belong to another application.
-    let wide = switch.install(AdmittedApplication { epoch: 2, width: 300, ..APPLICATION }, None).unwrap_err();
+    let wide = switch.install(InstalledApplication { epoch: 2, width: 300, ..APPLICATION }, None).unwrap_err();
     assert!(matches!(wide, CommandRefused::Kernel(_)), "{wide}");
     assert!(!switch.in_kernel(7) && switch.program.tables().applications().next().is_none());
     assert!(switch.program.tables().endpoint(2).is_none() && switch.routes.len() == 0);
-    assert_eq!(switch.remove(7), Err(CommandRefused::Table(AdmissionError::UnknownApplication(7))));
-    switch.install(AdmittedApplication { gaid: 8, ..APPLICATION }, None).expect("its memory is free");
+    assert_eq!(switch.remove(7), Err(CommandRefused::Table(TableChangeError::UnknownApplication(7))));
+    switch.install(InstalledApplication { gaid: 8, ..APPLICATION }, None).expect("its memory is free");
 
     // The kernel's program does not support this address: the endpoint must not be admitted.
     let entry = Endpoint { gaid: 8, ..ENDPOINT };

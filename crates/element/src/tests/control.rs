@@ -3,8 +3,8 @@
 use super::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, fixture, fixture_with, keyed};
 use crate::run;
 use pathcall_proto::v1::{
-    ElementApplication, EndpointEntry, InstallRequest, LastSeenRequest, ReadRegistersRequest, RemoveEndpointsRequest,
-    RemoveRequest, ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
+    ElementApplication, EndpointEntry, InstallApplicationRequest, LastSeenRequest, ReadRegistersRequest,
+    RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest, SetEndpointsRequest, SetMulticastGroupRequest,
 };
 use pathcall_test_support::loopback;
 use pathcall_wire::{FrameKind, MapFlags};
@@ -16,11 +16,17 @@ async fn change_with_wrong_boot_id_is_refused() {
     let boot_id = fixture.element.boot_id() ^ 1;
     let control = &mut fixture.control;
     let refused = [
-        control.install(InstallRequest { boot_id, application: Some(application()) }).await.unwrap_err(),
+        control
+            .install_application(InstallApplicationRequest { boot_id, application: Some(application()) })
+            .await
+            .unwrap_err(),
         control.remove(RemoveRequest { boot_id, gaid: GAID }).await.unwrap_err(),
         control.set_endpoints(SetEndpointsRequest { boot_id, endpoints: vec![] }).await.unwrap_err(),
         control.remove_endpoints(RemoveEndpointsRequest { boot_id, endpoints: vec![] }).await.unwrap_err(),
-        control.set_group(SetGroupRequest { boot_id, gaid: GAID, endpoints: vec![] }).await.unwrap_err(),
+        control
+            .set_multicast_group(SetMulticastGroupRequest { boot_id, gaid: GAID, endpoints: vec![] })
+            .await
+            .unwrap_err(),
         control.reset_registers(ResetRegistersRequest { boot_id, gaid: GAID }).await.unwrap_err(),
     ];
     for status in refused {
@@ -63,13 +69,18 @@ async fn unknown_application_is_reported() {
         let outside = control.read_registers(ReadRegistersRequest { gaid: GAID, row, rows }).await.unwrap_err();
         assert_eq!(outside.code(), Code::OutOfRange, "{row} {rows}");
     }
-    let missing = control.install(InstallRequest { boot_id, application: None }).await.unwrap_err();
+    let missing =
+        control.install_application(InstallApplicationRequest { boot_id, application: None }).await.unwrap_err();
     assert_eq!(missing.code(), Code::InvalidArgument);
     let too_large = ElementApplication { gaid: 8, row_base: 60, ..application() };
-    let too_large = control.install(InstallRequest { boot_id, application: Some(too_large) }).await.unwrap_err();
+    let too_large = control
+        .install_application(InstallApplicationRequest { boot_id, application: Some(too_large) })
+        .await
+        .unwrap_err();
     assert_eq!(too_large.code(), Code::OutOfRange, "{too_large}");
     let taken = ElementApplication { gaid: 8, ..application() };
-    let taken = control.install(InstallRequest { boot_id, application: Some(taken) }).await.unwrap_err();
+    let taken =
+        control.install_application(InstallApplicationRequest { boot_id, application: Some(taken) }).await.unwrap_err();
     assert_eq!(taken.code(), Code::AlreadyExists, "{taken}");
 }
 

@@ -33,7 +33,7 @@ struct TestController(mpsc::Sender<(RegisterElementRequest, Grants)>);
 impl Controller for TestController {
     type RegisterApplicationStream = Stream<ApplicationGrant>;
     type RegisterElementStream = Stream<ElementGrant>;
-    type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
+    type FollowNodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodeList, Status>>;
     type JoinPoolStream = tokio_stream::Empty<Result<pathcall_proto::v1::PoolGrant, Status>>;
 
     async fn register_element(
@@ -63,7 +63,10 @@ impl Controller for TestController {
         Err(Status::unavailable("elements only"))
     }
 
-    async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
+    async fn follow_nodes(
+        &self,
+        _: Request<pathcall_proto::v1::FollowNodesRequest>,
+    ) -> Result<Response<Self::FollowNodesStream>, Status> {
         Err(Status::unimplemented("no part of this test"))
     }
 

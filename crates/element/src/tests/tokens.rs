@@ -3,7 +3,7 @@
 
 use super::common::{BANK, ElementFixture, GAID, Host, SERVER, application, keyed};
 use crate::Handle;
-use pathcall_proto::v1::{CountersReply, ElementApplication, InstallRequest};
+use pathcall_proto::v1::{CountersReply, ElementApplication, InstallApplicationRequest};
 use pathcall_wire::{Flags, FrameKind, MAX_FRAME, MapFlags, MapFrame, TokenKey};
 use tokio::net::UdpSocket;
 
@@ -16,7 +16,11 @@ async fn signed_fixture() -> ElementFixture {
     let mut fixture = super::common::fixture().await;
     let application = ElementApplication { token_key: Some(KEY.words().into()), ..application() };
     let boot_id = fixture.element.boot_id();
-    fixture.control.install(InstallRequest { boot_id, application: Some(application) }).await.unwrap();
+    fixture
+        .control
+        .install_application(InstallApplicationRequest { boot_id, application: Some(application) })
+        .await
+        .unwrap();
     fixture
 }
 

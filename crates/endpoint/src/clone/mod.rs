@@ -16,15 +16,15 @@
 
 mod assembly;
 mod caller;
-mod options;
-mod rng;
 mod worker;
+
+use std::time::Duration;
 
 pub use caller::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, Event,
     StartError,
 };
-pub use options::{Balance, CloneOptions, Hedge, HedgeBudgetConfig};
+pub use pathcall_wire::policy::Balance;
 pub use worker::{
     CloneWorker, CloneWorkerConfig, CloneWorkerStats, FailureCause, FinishError, PoolRequest, PoolRequestId,
 };
@@ -50,4 +50,84 @@ pub enum CloneDestination {
     Element,
     /// This endpoint, past the element.
     Endpoint(u32),
+}
+
+/// Hedging policy, with the names of gRPC A6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hedge {
+    /// Time after which the call goes to another server, repeatedly (A6: `hedgingDelay`).
+    pub delay: Duration,
+    /// Most times that the call is sent, including the first (A6: `maxAttempts`).
+    pub max_attempts: u8,
+}
+
+/// Options of a cloned call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloneOptions {
+    /// Whether the call may take effect more than once. Otherwise it is sent once, to one server, and never cloned.
+    pub idempotent: bool,
+    /// Whether the element may clone the request.
+    pub clone: bool,
+    /// Whether the caller itself sends the request to two servers at once (C-Clone).
+    pub send_to_two: bool,
+    /// Choice of the server if the request is not cloned.
+    pub balance: Balance,
+    /// Whether the request goes through the element although the element need not act on it.
+    pub through_element: bool,
+    /// Hedging policy, if the call is hedged.
+    pub hedge: Option<Hedge>,
+    /// Whether the first answer cancels the request at the other servers: a server that has not begun the request skips
+    /// it.
+    pub cancel: bool,
+    /// Time after which a server reports that it works on the request, which avoids a needless repeat. `None`: half the
+    /// time to the repeat; zero: never.
+    pub patience: Option<Duration>,
+    /// Index of the caller's budget that pays for extra requests: calls of one kind share a budget.
+    pub budget: u8,
+    /// Time after which the call fails.
+    pub deadline: Duration,
+    /// Whether the request begins with its remaining time, 8 bytes, in µs, at least 1. The caller fills it in at each
+    /// send.
+    pub timed: bool,
+}
+
+impl Default for CloneOptions {
+    /// Idempotent calls, steered and cloned by the element, with a deadline of one second.
+    fn default() -> Self {
+        Self {
+            idempotent: true,
+            clone: true,
+            send_to_two: false,
+            balance: Balance::Random,
+            through_element: false,
+            hedge: None,
+            cancel: false,
+            patience: None,
+            budget: 0,
+            deadline: Duration::from_secs(1),
+            timed: false,
+        }
+    }
+}
+
+/// Budget of extra requests, beyond one for each call: clones, repeats and hedges.
+///
+/// Each call adds `share` to the budget, an extra request takes 1. A request that may be cloned is paid when it is
+/// sent, and refunded if its answer reports that it was not cloned. At any time the number of extra requests is at most
+/// `share · calls + burst + per_second · time`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HedgeBudgetConfig {
+    /// Extra requests per call.
+    pub share: f64,
+    /// Most extra requests that the budget can hold.
+    pub burst: f64,
+    /// Extra requests added per second, so that a few calls on a lossy link succeed.
+    pub per_second: f64,
+}
+
+impl Default for HedgeBudgetConfig {
+    /// Every call may be cloned.
+    fn default() -> Self {
+        Self { share: 1.0, burst: 100.0, per_second: 10.0 }
+    }
 }

@@ -171,7 +171,11 @@ impl LaneSlice<'_> {
                     *out = lane.to_be_bytes();
                 }
             }
-            Self::Wide(lanes) => put_narrow(lanes, out),
+            Self::Wide(lanes) => {
+                for (out, lane) in out.as_chunks_mut().0.iter_mut().zip(lanes) {
+                    *out = (*lane as i32).to_be_bytes();
+                }
+            }
         }
     }
 
@@ -183,7 +187,11 @@ impl LaneSlice<'_> {
                     *out = i64::from(*lane).to_be_bytes();
                 }
             }
-            Self::Wide(lanes) => put_wide(lanes, out),
+            Self::Wide(lanes) => {
+                for (out, lane) in out.as_chunks_mut().0.iter_mut().zip(lanes) {
+                    *out = lane.to_be_bytes();
+                }
+            }
         }
     }
 }
@@ -192,7 +200,7 @@ impl LaneSlice<'_> {
 pub(crate) const WIDE_PART: usize = 128;
 
 /// Whether all values fit 32-bit lanes. Without branches, so that the compiler vectorises the loop.
-pub(crate) fn narrow(values: &[i64]) -> bool {
+fn narrow(values: &[i64]) -> bool {
     let above = |v: &i64| v.wrapping_add(1 << 31).cast_unsigned() >> 32;
     values.iter().fold(0, |bits, v| bits | above(v)) == 0
 }
@@ -201,20 +209,6 @@ pub(crate) fn narrow(values: &[i64]) -> bool {
 pub(crate) fn any_saturated(bytes: &[u8]) -> bool {
     let at_end = |lane: i32| lane == i32::MAX || lane == i32::MIN;
     narrow_lanes(bytes).fold(false, |any, lane| any | at_end(lane))
-}
-
-/// Writes 32-bit lanes. All values must fit.
-pub(crate) fn put_narrow(values: &[i64], out: &mut [u8]) {
-    for (lane, value) in out.chunks_exact_mut(4).zip(values) {
-        lane.copy_from_slice(&(*value as i32).to_be_bytes());
-    }
-}
-
-/// Writes 64-bit lanes.
-pub(crate) fn put_wide(values: &[i64], out: &mut [u8]) {
-    for (lane, value) in out.chunks_exact_mut(8).zip(values) {
-        lane.copy_from_slice(&value.to_be_bytes());
-    }
 }
 
 /// Reads 32-bit lanes.

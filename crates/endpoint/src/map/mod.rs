@@ -126,7 +126,7 @@ pub struct CommittedFrame {
     /// Sequence number in the flow.
     pub seq: u32,
     /// Bit mask of lanes that overflowed and were not applied.
-    pub left_out: u32,
+    pub overflowed_lanes: u32,
 }
 
 /// Notice to a caller about a change of epoch: the element has restarted, another element serves the application, its

@@ -1,20 +1,18 @@
 //! Random choices from a seed.
 
-/// Random generator: SplitMix64 (Steele et al., 2014).
+use pathcall_wire::SplitMix64;
+
+/// Choices of a plan, from a seed.
 #[derive(Debug, Clone)]
-pub struct RandomChoices(u64);
+pub struct RandomChoices(SplitMix64);
 
 impl RandomChoices {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ bits >> 31
+        self.0.bits()
     }
 
     /// Random number below `number`, which is not 0.

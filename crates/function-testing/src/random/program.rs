@@ -4,8 +4,8 @@ use super::Choices;
 use super::expr::{ExprScope, ty};
 use pathcall_p4::ir::{
     Action, ActionId, Binary, Counter, Expr, ExprKind, Header, HeaderId, Keyset, Match, MatchKind, Parser, ParserState,
-    Program, Register, Slot, SlotId, SlotKind, Span, Standard, StateId, Stmt, StmtKind, Table, TableEntry, TableKey,
-    Transition, Ty,
+    Program, Register, Slot, SlotId, SlotKind, Span, StandardField, StateId, Stmt, StmtKind, Table, TableEntry,
+    TableKey, Transition, Ty,
 };
 
 /// Optional constructs of programs.
@@ -100,7 +100,7 @@ impl ProgramGenerator {
         }
         self.of_checksums = false;
         // A packet leaves by a port of its own, unless the program changes it.
-        let port = self.standard(Standard::EgressSpec);
+        let port = self.standard(StandardField::EgressSpec);
         let out = Expr::constant(Ty::Bit(9), choices.below(PORTS) as u128);
         self.program.ingress = vec![stmt(StmtKind::Assign { to: port, value: out })];
     }
@@ -121,21 +121,21 @@ impl ProgramGenerator {
         SlotId(self.program.slots.len() as u32 - 1)
     }
 
-    pub(super) fn standard(&self, which: Standard) -> SlotId {
+    pub(super) fn standard(&self, which: StandardField) -> SlotId {
         let found = self.program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(which));
         SlotId(found.expect("all are made first") as u32)
     }
 
     pub(super) fn slots(&mut self, choices: &mut Choices<'_>) {
         let standard = [
-            (Standard::IngressPort, "ingress_port", 9),
-            (Standard::EgressSpec, "egress_spec", 9),
-            (Standard::EgressPort, "egress_port", 9),
-            (Standard::PacketLength, "packet_length", 32),
-            (Standard::IngressTimestamp, "ingress_global_timestamp", 48),
-            (Standard::InstanceType, "instance_type", 32),
-            (Standard::ChecksumError, "checksum_error", 1),
-            (Standard::McastGroup, "mcast_grp", 16),
+            (StandardField::IngressPort, "ingress_port", 9),
+            (StandardField::EgressSpec, "egress_spec", 9),
+            (StandardField::EgressPort, "egress_port", 9),
+            (StandardField::PacketLength, "packet_length", 32),
+            (StandardField::IngressTimestamp, "ingress_global_timestamp", 48),
+            (StandardField::InstanceType, "instance_type", 32),
+            (StandardField::ChecksumError, "checksum_error", 1),
+            (StandardField::McastGroup, "mcast_grp", 16),
         ];
         for (which, name, width) in standard {
             self.slot(format!("standard_metadata.{name}"), Ty::Bit(width), SlotKind::Standard(which));

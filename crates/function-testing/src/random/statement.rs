@@ -4,8 +4,8 @@ use super::Choices;
 use super::expr::{cast, ty};
 use super::program::{PORTS, ProgramGenerator, StatementPosition, stmt};
 use pathcall_p4::ir::{
-    Binary, Block, CounterId, Expr, HashAlgorithm, HeaderId, RegisterId, SlotId, SlotKind, Standard, Stmt, StmtKind,
-    TableId, Ty,
+    Binary, Block, CounterId, Expr, HashAlgorithm, HeaderId, RegisterId, SlotId, SlotKind, StandardField, Stmt,
+    StmtKind, TableId, Ty,
 };
 
 impl ProgramGenerator {
@@ -64,7 +64,7 @@ impl ProgramGenerator {
                 StmtKind::Digest { name: format!("digest_{}_t", widths.join("_")), values }
             }
             18 => {
-                let to = self.standard(Standard::EgressSpec);
+                let to = self.standard(StandardField::EgressSpec);
                 let port = choices.pick(&[0, 1, 2, 3, 511]);
                 StmtKind::Assign { to, value: Expr::constant(Ty::Bit(9), port) }
             }
@@ -82,7 +82,7 @@ impl ProgramGenerator {
             0 => StmtKind::Truncate(small(choices.pick(&[0, 14, 15, 20, 60]), 32)),
             1 if place != StatementPosition::Egress => {
                 // Usually only once per packet.
-                let first = Expr::slot(Ty::Bit(32), self.standard(Standard::InstanceType));
+                let first = Expr::slot(Ty::Bit(32), self.standard(StandardField::InstanceType));
                 let condition = Expr::binary(Ty::Bool, Binary::Eq, first, small(0, 32));
                 let again = stmt(StmtKind::Recirculate);
                 if choices.one_of(3) {
@@ -94,7 +94,7 @@ impl ProgramGenerator {
                 StmtKind::Clone { session: small(choices.below(PORTS) as u128, 32) }
             }
             3 if self.limits.copies && place == StatementPosition::Ingress => {
-                let to = self.standard(Standard::McastGroup);
+                let to = self.standard(StandardField::McastGroup);
                 StmtKind::Assign { to, value: small(choices.below(3) as u128, 16) }
             }
             _ => return None,

@@ -6,8 +6,8 @@ use pathcall_p4::exec::{CLONES_MAX, CounterValue, DropReason, Execution, Output,
 use pathcall_p4::interp::{CompileError, HandlerContext, HandlerVerdict, Interpreter};
 use pathcall_p4::ir::{
     Action, ActionId, Binary, Counter, CounterId, DROP_PORT, Expr, ExprKind, HashAlgorithm, Header, HeaderId, Keyset,
-    Match, MatchKind, Parser, ParserState, Program, Register, RegisterId, Slot, SlotId, SlotKind, Standard, StateId,
-    Stmt, StmtKind, TableEntry, TableId, TableKey, Transition, Ty, Unary,
+    Match, MatchKind, Parser, ParserState, Program, Register, RegisterId, Slot, SlotId, SlotKind, StandardField,
+    StateId, Stmt, StmtKind, TableEntry, TableId, TableKey, Transition, Ty, Unary,
 };
 
 /// Parser error of a `select` without a match (P4_16 core).
@@ -43,11 +43,11 @@ fn fixture() -> Fixture {
     let b = slot("h.b", 16, field(0, 40));
     let c = slot("h.c", 8, field(0, 56));
     let length = slot("o.length", 8, field(1, 0));
-    let spec = slot("sm.egress_spec", 9, SlotKind::Standard(Standard::EgressSpec));
-    slot("sm.parser_error", 16, SlotKind::Standard(Standard::ParserError));
-    slot("sm.egress_port", 9, SlotKind::Standard(Standard::EgressPort));
-    slot("sm.mcast_grp", 16, SlotKind::Standard(Standard::McastGroup));
-    slot("sm.instance_type", 32, SlotKind::Standard(Standard::InstanceType));
+    let spec = slot("sm.egress_spec", 9, SlotKind::Standard(StandardField::EgressSpec));
+    slot("sm.parser_error", 16, SlotKind::Standard(StandardField::ParserError));
+    slot("sm.egress_port", 9, SlotKind::Standard(StandardField::EgressPort));
+    slot("sm.mcast_grp", 16, SlotKind::Standard(StandardField::McastGroup));
+    slot("sm.instance_type", 32, SlotKind::Standard(StandardField::InstanceType));
     let header = |name: &str, fields, varbit| Header {
         name: name.into(),
         type_name: name.into(),

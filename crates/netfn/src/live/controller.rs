@@ -104,7 +104,7 @@ impl Controller {
                 self.placer.handle(now, place::Input::Leased { server, number, entry })
             }
             ServerMessage::Recall(number) => self.placer.handle(now, place::Input::Recall { server, number }),
-            ServerMessage::Taken(number) => self.placer.handle(now, place::Input::Taken { server, number }),
+            ServerMessage::Stored(number) => self.placer.handle(now, place::Input::Taken { server, number }),
             ServerMessage::Load { requests, flows, old_flows, version } => {
                 let Some(device) = self.devices.get(usize::from(server)) else { return };
                 let incarnation = self.incarnations.get(&server).copied().unwrap_or(0);
@@ -112,7 +112,7 @@ impl Controller {
                 let load = scale::Load { server, incarnation, load, flows, old_flows, version };
                 self.scaler.handle(now, scale::Input::Load(load));
             }
-            ServerMessage::Returned { partition, block } => {
+            ServerMessage::ReturnedBlock { partition, block } => {
                 self.scaler.handle(now, scale::Input::Returned { server, block: (partition, block) });
             }
         }
@@ -163,7 +163,7 @@ impl Controller {
             place::Output::Lease { server, table, key, number } => {
                 (server, ServerCommand::Lease { table, key, number })
             }
-            place::Output::Give { server, given } => (server, ServerCommand::Give(given)),
+            place::Output::Give { server, given } => (server, ServerCommand::Store(given)),
             place::Output::Release { server, number } => (server, ServerCommand::Release(number)),
         };
         self.outputs.push_back(Output::Send(server, command));
@@ -188,7 +188,7 @@ impl Controller {
                 self.blocks.entry((server, partition)).or_default().retain(|other| *other != block);
                 self.send_ranges(server, partition);
                 let values = self.ranges[partition].values(block);
-                self.outputs.push_back(Output::Send(server, ServerCommand::Return { partition, block, values }));
+                self.outputs.push_back(Output::Send(server, ServerCommand::ReturnBlock { partition, block, values }));
             }
             scale::Output::Event(event) => {
                 match event {

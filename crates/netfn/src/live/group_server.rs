@@ -50,9 +50,9 @@ impl<H: FunctionHandler> GroupServer<H> {
     pub fn handle_command(&mut self, now_us: u64, command: ServerCommand) {
         match command {
             ServerCommand::Lease { table, key, number } => self.server.lease(now_us, table, &key, number),
-            ServerCommand::Give(given) => {
+            ServerCommand::Store(given) => {
                 self.server.take(&given);
-                self.messages.push_back(ServerMessage::Taken(given.number));
+                self.messages.push_back(ServerMessage::Stored(given.number));
             }
             ServerCommand::Release(number) => self.server.release(now_us, number),
             ServerCommand::Group { version, buckets, old } => {
@@ -61,7 +61,7 @@ impl<H: FunctionHandler> GroupServer<H> {
             }
             ServerCommand::Drain(idle) => self.server.drain(now_us, idle),
             ServerCommand::Ranges { partition, ranges } => self.server.set_ranges(partition, &ranges),
-            ServerCommand::Return { partition, block, values } => {
+            ServerCommand::ReturnBlock { partition, block, values } => {
                 self.requested_returns.push((partition, block, values));
                 // The block may never have been used, so check at once.
                 self.next_return_us = now_us;
@@ -79,7 +79,7 @@ impl<H: FunctionHandler> GroupServer<H> {
             let free =
                 |(partition, _, values): &mut (usize, ValueBlock, (u128, u128))| !server.uses(*partition, *values);
             for (partition, block, _) in self.requested_returns.extract_if(.., free) {
-                self.messages.push_back(ServerMessage::Returned { partition, block });
+                self.messages.push_back(ServerMessage::ReturnedBlock { partition, block });
             }
         }
         if now_us >= self.next_report_us {

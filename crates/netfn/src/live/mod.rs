@@ -36,7 +36,7 @@ pub enum ServerCommand {
         number: EntryNumber,
     },
     /// Store the register values of an entry that left the element ([`crate::place::Output::Give`]).
-    Give(EntryValues),
+    Store(EntryValues),
     /// The entry with this number is no longer leased.
     Release(EntryNumber),
     /// Newest version of the group, and the server's buckets in it.
@@ -58,7 +58,7 @@ pub enum ServerCommand {
         ranges: Vec<(u128, u128)>,
     },
     /// Report when no value of a block is in use any more; the block is in none of the server's ranges.
-    Return {
+    ReturnBlock {
         /// Index of the partition.
         partition: usize,
         /// Block to be returned.
@@ -80,8 +80,8 @@ pub enum ServerMessage {
     },
     /// Recall of the entry with this number from the element.
     Recall(EntryNumber),
-    /// Acknowledgement of [`ServerCommand::Give`].
-    Taken(EntryNumber),
+    /// Acknowledgement of [`ServerCommand::Store`].
+    Stored(EntryNumber),
     /// Load report, sent periodically.
     Load {
         /// Requests per second.
@@ -93,8 +93,8 @@ pub enum ServerMessage {
         /// Newest version that the server knows.
         version: Version,
     },
-    /// Answer to [`ServerCommand::Return`].
-    Returned {
+    /// Answer to [`ServerCommand::ReturnBlock`].
+    ReturnedBlock {
         /// Index of the partition.
         partition: usize,
         /// Returned block.

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, SplitMix64};
 
 use super::entry_numbers::EntryNumbers;
 use super::{
@@ -39,7 +39,7 @@ pub struct Placer {
     pub(super) feedback: ThresholdFeedback,
     /// Last threshold sent to the element.
     pub(super) sent_threshold: Option<u32>,
-    pub(super) random: super::ranking::SplitMix64,
+    pub(super) random: SplitMix64,
     pub(super) commands: Vec<Command>,
     pub(super) batches: BTreeMap<u64, Vec<Command>>,
     batch: u64,
@@ -114,7 +114,7 @@ impl Placer {
         };
         Self {
             feedback: ThresholdFeedback::new(config.k, config.tolerance, room),
-            random: super::ranking::SplitMix64::new(config.seed),
+            random: SplitMix64::new(config.seed),
             config,
             tables: tables.into_iter().map(place).collect(),
             servers: BTreeSet::new(),

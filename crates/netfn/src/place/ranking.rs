@@ -25,25 +25,6 @@ pub fn top<T: Ord>(all: impl IntoIterator<Item = Ranked<T>>, count: usize) -> Ve
     heap.into_sorted_vec().into_iter().map(|Reverse(one)| one).collect()
 }
 
-/// Deterministic random numbers of the random strategy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SplitMix64(u64);
-
-impl SplitMix64 {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Next number (SplitMix64).
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

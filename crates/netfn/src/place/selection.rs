@@ -60,7 +60,7 @@ impl Placer {
             PlacementStrategy::None => return,
             PlacementStrategy::Random => {
                 for at in (1..candidates.len()).rev() {
-                    let other = (self.random.next() % (at as u64 + 1)) as usize;
+                    let other = (self.random.bits() % (at as u64 + 1)) as usize;
                     candidates.swap(at, other);
                 }
                 candidates.truncate(capacity);

@@ -5,7 +5,7 @@ use super::value::Val;
 use super::{Checked, Checker, Item, PipelinePart};
 use crate::ast::{self, ExprKind};
 use crate::diag::Diagnostic;
-use crate::ir::{DROP_PORT, Expr, HashAlgorithm, Span, Standard, StmtKind, Ty};
+use crate::ir::{DROP_PORT, Expr, HashAlgorithm, Span, StandardField, StmtKind, Ty};
 
 /// Functions of v1model that the subset lacks, with the suggested replacement.
 const REFUSED: [(&str, &str); 11] = [
@@ -99,7 +99,7 @@ impl<'a> Checker<'a> {
         self.require_pipeline("`mark_to_drop`", at)?;
         let [standard] = self.expect_arguments(args, "mark_to_drop(standard_metadata)", at)?;
         self.resolve_target(&standard.value)?;
-        for (field, value) in [(Standard::EgressSpec, DROP_PORT), (Standard::McastGroup, 0)] {
+        for (field, value) in [(StandardField::EgressSpec, DROP_PORT), (StandardField::McastGroup, 0)] {
             if let Some(&to) = self.standard.get(&field) {
                 let value = Expr::constant(self.program.slots[to.0 as usize].ty, value);
                 self.emit(StmtKind::Assign { to, value }, at);

@@ -166,7 +166,7 @@ struct Checker<'a> {
     used: HashSet<*const ()>,
     /// Number of filled elements of each header stack; in parsers only.
     fill: BTreeMap<ir::HeaderId, u32>,
-    standard: HashMap<ir::Standard, ir::SlotId>,
+    standard: HashMap<ir::StandardField, ir::SlotId>,
     parsing: Option<parser::ParserLowering<'a>>,
     handler: handler::Handler<'a>,
 }

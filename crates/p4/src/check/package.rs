@@ -5,24 +5,24 @@ use super::value::Place;
 use super::{Checked, Checker, Instance, Instantiated, Item, PipelinePart};
 use crate::ast::{self, Direction, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Block, SlotKind, Span, Standard};
+use crate::ir::{Block, SlotKind, Span, StandardField};
 use std::rc::Rc;
 
 /// Reason why a field of `standard_metadata` is not available.
 const NO_MEANING: &str = "an element has no queues or priorities, see docs/function.md";
 
 /// Supported fields of `standard_metadata`.
-const STANDARD: [(&str, Standard); 10] = [
-    ("ingress_port", Standard::IngressPort),
-    ("egress_spec", Standard::EgressSpec),
-    ("egress_port", Standard::EgressPort),
-    ("packet_length", Standard::PacketLength),
-    ("ingress_global_timestamp", Standard::IngressTimestamp),
-    ("mcast_grp", Standard::McastGroup),
-    ("egress_rid", Standard::EgressRid),
-    ("instance_type", Standard::InstanceType),
-    ("checksum_error", Standard::ChecksumError),
-    ("parser_error", Standard::ParserError),
+const STANDARD: [(&str, StandardField); 10] = [
+    ("ingress_port", StandardField::IngressPort),
+    ("egress_spec", StandardField::EgressSpec),
+    ("egress_port", StandardField::EgressPort),
+    ("packet_length", StandardField::PacketLength),
+    ("ingress_global_timestamp", StandardField::IngressTimestamp),
+    ("mcast_grp", StandardField::McastGroup),
+    ("egress_rid", StandardField::EgressRid),
+    ("instance_type", StandardField::InstanceType),
+    ("checksum_error", StandardField::ChecksumError),
+    ("parser_error", StandardField::ParserError),
 ];
 
 /// Parameters of each of the six parts: `h`eaders, `m`etadata, `s`tandard metadata, packet `i`n, packet `o`ut.

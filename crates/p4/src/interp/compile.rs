@@ -209,7 +209,9 @@ impl<'a> Compiler<'a> {
                 self.patch_jumps(&[unless]);
             }
             StmtKind::Verify { condition, expected, algorithm, inputs, payload } => {
-                let Some(wrong) = super::standard(self.program, crate::ir::Standard::ChecksumError) else { return };
+                let Some(wrong) = super::standard(self.program, crate::ir::StandardField::ChecksumError) else {
+                    return;
+                };
                 let unless = self.jump_unless(condition);
                 let expected = self.compile_expr(expected);
                 let (inputs, place) = (self.compile_operands(inputs), self.new_temporary());

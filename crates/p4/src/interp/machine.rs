@@ -17,7 +17,7 @@ const INVALID_ARGUMENT: u16 = 6;
 
 /// Result of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockEnd {
+pub enum BlockResult {
     /// End of the block.
     Done,
     /// Parser error.
@@ -103,7 +103,7 @@ impl Machine {
         packet: &[u8],
         remote: &mut RemoteHandler<'_>,
         out: &mut dyn FnMut(Output<'_>),
-    ) -> BlockEnd {
+    ) -> BlockResult {
         self.stack.clear();
         let mut backward = 0;
         loop {
@@ -130,7 +130,7 @@ impl Machine {
                 Instruction::Lookahead { to, skip, width } => {
                     let from = self.cursor + skip as usize;
                     if from + usize::from(width) > packet.len() * 8 {
-                        return BlockEnd::Rejected(PACKET_TOO_SHORT);
+                        return BlockResult::Rejected(PACKET_TOO_SHORT);
                     }
                     self.set(to, bits::read(packet, from, width));
                 }
@@ -138,7 +138,7 @@ impl Machine {
                 Instruction::Jump { to } => {
                     backward += u32::from(to < at);
                     if backward > PARSER_ROUNDS_MAX {
-                        return BlockEnd::Rejected(PARSER_TIMEOUT);
+                        return BlockResult::Rejected(PARSER_TIMEOUT);
                     }
                     at = to;
                 }
@@ -153,24 +153,24 @@ impl Machine {
                 }
                 Instruction::Back => match self.stack.pop() {
                     Some(back) => at = back,
-                    None => return BlockEnd::Done,
+                    None => return BlockResult::Done,
                 },
-                Instruction::End => return BlockEnd::Done,
-                Instruction::Reject { error } => return BlockEnd::Rejected(error),
+                Instruction::End => return BlockResult::Done,
+                Instruction::Reject { error } => return BlockResult::Rejected(error),
                 Instruction::Require { condition, error } => {
                     if self.get(condition) == 0 {
-                        return BlockEnd::Rejected(error);
+                        return BlockResult::Rejected(error);
                     }
                 }
                 Instruction::Extract { header, varbits } => {
                     if let Err(error) = self.extract(code, header, varbits, packet) {
-                        return BlockEnd::Rejected(error);
+                        return BlockResult::Rejected(error);
                     }
                 }
                 Instruction::Advance { bits } => {
                     let to = self.cursor as u128 + self.get(bits);
                     if to > packet.len() as u128 * 8 {
-                        return BlockEnd::Rejected(PACKET_TOO_SHORT);
+                        return BlockResult::Rejected(PACKET_TOO_SHORT);
                     }
                     self.cursor = to as usize;
                 }
@@ -188,7 +188,7 @@ impl Machine {
                     let (tables, registers) = (&mut memory.tables, &mut memory.registers);
                     let mut call = HandlerContext { packet, values: &mut self.values, tables, registers };
                     if remote(&mut call) == HandlerVerdict::Drop {
-                        return BlockEnd::Dropped;
+                        return BlockResult::Dropped;
                     }
                 }
                 _ => self.run_stateful(code, memory, op, packet),

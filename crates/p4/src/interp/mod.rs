@@ -27,9 +27,11 @@ pub use memory::HandlerContext;
 use crate::exec::{
     CLONES_MAX, CounterValue, DropReason, Execution, Output, PACKET_MAX, RECIRCULATIONS_MAX, TableError,
 };
-use crate::ir::{ActionId, CounterId, DROP_PORT, Match, Program, RegisterId, SlotKind, Standard, TableEntry, TableId};
+use crate::ir::{
+    ActionId, CounterId, DROP_PORT, Match, Program, RegisterId, SlotKind, StandardField, TableEntry, TableId,
+};
 use code::Bytecode;
-use machine::{BlockEnd, Machine};
+use machine::{BlockResult, Machine};
 use memory::PersistentMemory;
 use table::MatchTable;
 
@@ -89,7 +91,7 @@ struct StandardSlots {
 }
 
 /// Slot of a field of `standard_metadata`, if the program has it.
-fn standard(program: &Program, field: Standard) -> Option<crate::ir::SlotId> {
+fn standard(program: &Program, field: StandardField) -> Option<crate::ir::SlotId> {
     let at = program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(field))?;
     Some(crate::ir::SlotId(at as u32))
 }
@@ -107,15 +109,15 @@ impl Interpreter {
         let headers: usize = code.headers.iter().map(|h| (h.bits + h.varbits_max).div_ceil(8) as usize).sum();
         Ok(Self {
             standard: StandardSlots {
-                ingress_port: slot(Standard::IngressPort),
-                egress_spec: slot(Standard::EgressSpec),
-                egress_port: slot(Standard::EgressPort),
-                packet_length: slot(Standard::PacketLength),
-                timestamp: slot(Standard::IngressTimestamp),
-                mcast_group: slot(Standard::McastGroup),
-                egress_rid: slot(Standard::EgressRid),
-                instance_type: slot(Standard::InstanceType),
-                parser_error: slot(Standard::ParserError),
+                ingress_port: slot(StandardField::IngressPort),
+                egress_spec: slot(StandardField::EgressSpec),
+                egress_port: slot(StandardField::EgressPort),
+                packet_length: slot(StandardField::PacketLength),
+                timestamp: slot(StandardField::IngressTimestamp),
+                mcast_group: slot(StandardField::McastGroup),
+                egress_rid: slot(StandardField::EgressRid),
+                instance_type: slot(StandardField::InstanceType),
+                parser_error: slot(StandardField::ParserError),
             },
             groups: HashMap::new(),
             copies: Vec::new(),
@@ -167,11 +169,11 @@ impl Interpreter {
         self.set(self.standard.packet_length, packet.len() as u128);
         self.set(self.standard.timestamp, u128::from(now_us) & bits::mask(48));
         self.set(self.standard.instance_type, instance_type);
-        if let BlockEnd::Rejected(error) = self.run(self.code.parser, packet, remote, out) {
+        if let BlockResult::Rejected(error) = self.run(self.code.parser, packet, remote, out) {
             self.set(self.standard.parser_error, error.into());
         }
         self.run(self.code.verify, packet, remote, out);
-        if self.run(self.code.ingress, packet, remote, out) == BlockEnd::Dropped {
+        if self.run(self.code.ingress, packet, remote, out) == BlockResult::Dropped {
             return self.drop_packet(DropReason::Handler, out);
         }
         let recirculate = self.machine.recirculate;
@@ -262,7 +264,7 @@ impl Interpreter {
         packet: &[u8],
         remote: &mut RemoteHandler<'_>,
         out: &mut dyn FnMut(Output<'_>),
-    ) -> BlockEnd {
+    ) -> BlockResult {
         self.machine.run(&self.code, &mut self.memory, at, packet, remote, out)
     }
 

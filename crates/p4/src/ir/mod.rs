@@ -19,7 +19,7 @@ pub use expr::{Binary, Expr, ExprKind, Ty, Unary};
 pub use stmt::{Block, HashAlgorithm, Keyset, Parser, ParserState, StateId, Stmt, StmtKind, Transition};
 pub use storage::{
     Action, ActionId, Counter, CounterId, Header, HeaderId, MatchKind, Register, RegisterId, Slot, SlotId, SlotKind,
-    Standard, Table, TableId, TableKey,
+    StandardField, Table, TableId, TableKey,
 };
 
 /// Egress port that drops the packet (v1model's `mark_to_drop`).

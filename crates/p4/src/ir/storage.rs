@@ -51,7 +51,7 @@ pub enum SlotKind {
     /// Local variable of a control or parser, or parameter of an action.
     Local,
     /// Field of v1model's `standard_metadata_t`.
-    Standard(Standard),
+    Standard(StandardField),
     /// Parameter of the request.
     Request,
     /// Parameter of the response.
@@ -60,7 +60,7 @@ pub enum SlotKind {
 
 /// Supported fields of `standard_metadata_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standard {
+pub enum StandardField {
     /// `bit<9>`: ingress port.
     IngressPort,
     /// `bit<9>`: requested egress port; [`super::DROP_PORT`] drops the packet.

@@ -2,7 +2,7 @@
 
 use crate::ir::{
     Action, ActionId, Block, Counter, CounterId, Expr, ExprKind, Header, HeaderId, MatchKind, Program, Register,
-    RegisterId, Slot, SlotId, SlotKind, Span, Standard, Stmt, StmtKind, Table, TableEntry, TableId, TableKey, Ty,
+    RegisterId, Slot, SlotId, SlotKind, Span, StandardField, Stmt, StmtKind, Table, TableEntry, TableId, TableKey, Ty,
     Unary,
 };
 
@@ -26,22 +26,22 @@ impl Build {
     }
 
     /// Slot of a field of `standard_metadata`, added if absent.
-    pub fn standard(&mut self, field: Standard) -> SlotId {
+    pub fn standard(&mut self, field: StandardField) -> SlotId {
         let kind = SlotKind::Standard(field);
         if let Some(at) = self.program.slots.iter().position(|slot| slot.kind == kind) {
             return SlotId(at as u32);
         }
         let (name, width) = match field {
-            Standard::IngressPort => ("ingress_port", 9),
-            Standard::EgressSpec => ("egress_spec", 9),
-            Standard::EgressPort => ("egress_port", 9),
-            Standard::PacketLength => ("packet_length", 32),
-            Standard::IngressTimestamp => ("ingress_global_timestamp", 48),
-            Standard::McastGroup => ("mcast_grp", 16),
-            Standard::EgressRid => ("egress_rid", 16),
-            Standard::InstanceType => ("instance_type", 32),
-            Standard::ChecksumError => ("checksum_error", 1),
-            Standard::ParserError => ("parser_error", 16),
+            StandardField::IngressPort => ("ingress_port", 9),
+            StandardField::EgressSpec => ("egress_spec", 9),
+            StandardField::EgressPort => ("egress_port", 9),
+            StandardField::PacketLength => ("packet_length", 32),
+            StandardField::IngressTimestamp => ("ingress_global_timestamp", 48),
+            StandardField::McastGroup => ("mcast_grp", 16),
+            StandardField::EgressRid => ("egress_rid", 16),
+            StandardField::InstanceType => ("instance_type", 32),
+            StandardField::ChecksumError => ("checksum_error", 1),
+            StandardField::ParserError => ("parser_error", 16),
         };
         self.slot(&format!("pc.sm.{name}"), Ty::Bit(width), kind)
     }

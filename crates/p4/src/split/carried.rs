@@ -2,7 +2,7 @@
 
 use super::call_site::IngressParts;
 use super::liveness::{self, PlaceSet};
-use crate::ir::{HeaderId, Program, SlotId, SlotKind, Standard, Transition};
+use crate::ir::{HeaderId, Program, SlotId, SlotKind, StandardField, Transition};
 
 /// Values carried in a request for the part after the call.
 #[derive(Debug, Clone)]
@@ -14,8 +14,12 @@ pub struct CarriedSet {
 }
 
 /// Metadata of the arrival, which differs when the packet returns, even if nothing writes it.
-pub const ARRIVAL_FIELDS: [Standard; 4] =
-    [Standard::IngressPort, Standard::PacketLength, Standard::IngressTimestamp, Standard::InstanceType];
+pub const ARRIVAL_FIELDS: [StandardField; 4] = [
+    StandardField::IngressPort,
+    StandardField::PacketLength,
+    StandardField::IngressTimestamp,
+    StandardField::InstanceType,
+];
 
 /// Liveness analysis of the values that a request has to carry (§IV-B).
 pub fn carried(program: &Program, parts: &IngressParts) -> CarriedSet {

@@ -22,7 +22,7 @@ use super::postpone::PostponedFunction;
 use super::{ElementEvent, GeneratedObjects, SplitTarget, SteeredKey};
 use crate::ir::{
     Binary, Block, DROP_PORT, Expr, ExprKind, HeaderId, Keyset, MatchKind, ParserState, Program, SlotId, SlotKind,
-    Standard, StateId, Stmt, StmtKind, Transition, Ty,
+    StandardField, StateId, Stmt, StmtKind, Transition, Ty,
 };
 
 /// Values of `pc.kind`, the kind of an arriving frame.
@@ -96,9 +96,9 @@ impl ControlFlowSlots {
             load_type: build.local("pc.load_type", Ty::Bit(16)),
             requesting: build.local("pc.requesting", Ty::Bool),
             known: build.local("pc.known", Ty::Bool),
-            ingress_port: build.standard(Standard::IngressPort),
-            spec: build.standard(Standard::EgressSpec),
-            group: build.standard(Standard::McastGroup),
+            ingress_port: build.standard(StandardField::IngressPort),
+            spec: build.standard(StandardField::EgressSpec),
+            group: build.standard(StandardField::McastGroup),
             index: build.local("pc.index", Ty::Bit(16)),
             end: build.local("pc.end", Ty::Bit(16)),
         }

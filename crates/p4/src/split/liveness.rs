@@ -6,7 +6,7 @@
 //!
 //! A place is a slot or the validity of a header. Fields of an invalid header are 0.
 
-use crate::ir::{Block, Expr, ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, Stmt, StmtKind, TableId};
+use crate::ir::{Block, Expr, ExprKind, HeaderId, Program, SlotId, SlotKind, StandardField, Stmt, StmtKind, TableId};
 
 /// Set of places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -199,7 +199,7 @@ pub fn written_places(program: &Program, block: &[Stmt]) -> PlaceSet {
             program.headers[header.0 as usize].fields.iter().for_each(|field| places.add(*field));
         }
         StmtKind::Verify { .. } => {
-            if let Some(slot) = standard_slot(program, Standard::ChecksumError) {
+            if let Some(slot) = standard_slot(program, StandardField::ChecksumError) {
                 places.add(slot);
             }
         }
@@ -215,7 +215,7 @@ pub fn written_places(program: &Program, block: &[Stmt]) -> PlaceSet {
 }
 
 /// Slot of a field of `standard_metadata`, if the program has it.
-pub fn standard_slot(program: &Program, field: Standard) -> Option<SlotId> {
+pub fn standard_slot(program: &Program, field: StandardField) -> Option<SlotId> {
     let at = program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(field))?;
     Some(SlotId(at as u32))
 }
@@ -267,14 +267,14 @@ impl<'a> Liveness<'a> {
             program.headers[header.0 as usize].fields.iter().for_each(|field| live.add(*field));
         }
         live = self.whole(&program.compute, live);
-        let spec = standard_slot(program, Standard::EgressSpec);
+        let spec = standard_slot(program, StandardField::EgressSpec);
         spec.iter().for_each(|slot| live.add(*slot));
         live = self.whole(&program.egress, live);
-        for field in [Standard::EgressPort, Standard::EgressRid] {
+        for field in [StandardField::EgressPort, StandardField::EgressRid] {
             standard_slot(program, field).iter().for_each(|slot| live.remove(*slot));
         }
         spec.iter().for_each(|slot| live.add(*slot));
-        standard_slot(program, Standard::McastGroup).iter().for_each(|slot| live.add(*slot));
+        standard_slot(program, StandardField::McastGroup).iter().for_each(|slot| live.add(*slot));
         live
     }
 
@@ -341,7 +341,7 @@ impl<'a> Liveness<'a> {
             StmtKind::Clone { .. } => live.join(&live_after_ingress(program)),
             // A recirculated packet keeps its ingress port.
             StmtKind::Recirculate => {
-                standard_slot(program, Standard::IngressPort).iter().for_each(|slot| live.add(*slot));
+                standard_slot(program, StandardField::IngressPort).iter().for_each(|slot| live.add(*slot));
             }
             // The destination is written only if the condition holds.
             StmtKind::Checksum { to, .. } if live.has(*to) => {

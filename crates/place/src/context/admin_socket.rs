@@ -1,7 +1,6 @@
 //! Admin socket of a context: the socket's thread passes queries to the context, which answers them between other
 //! work.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
@@ -42,18 +41,20 @@ fn answer(query: AdminQuery, ask: &Sender<QueuedQuery>) -> String {
 }
 
 impl PlaceContext {
+    /// Text for an operator.
+    #[must_use]
+    pub fn answer_query(&self, query: AdminQuery) -> String {
+        match query {
+            AdminQuery::Explain(count) => self.explain(count).map(|line| format!("{line}\n")).collect(),
+            AdminQuery::Status => self.telemetry().to_string(),
+        }
+    }
+
     /// Answers the queued queries.
     pub(super) fn answer_queries(&self) {
         let Some(socket) = &self.admin_socket else { return };
         while let Ok((query, to)) = socket.asked.try_recv() {
-            let mut text = String::new();
-            let written = match query {
-                AdminQuery::Explain(count) => self.explain(count).try_for_each(|line| writeln!(text, "{line}")),
-                AdminQuery::Status => write!(text, "{}", self.telemetry()),
-            };
-            if written.is_ok() {
-                let _ = to.try_send(text);
-            }
+            let _ = to.try_send(self.answer_query(query));
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Pool of registered memory of one device. Memory is reused when its job has ended and its answer is dropped.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -104,9 +102,6 @@ impl Drop for PooledAnswer {
         }
     }
 }
-
-/// Shared reference to a device.
-pub(super) type SharedDevice = Arc<dyn ComputeDevice>;
 
 #[cfg(test)]
 mod tests {

@@ -1,15 +1,17 @@
 //! Job queue of one device of a context: submission, back pressure, completions and timeouts.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pathcall_wire::Instant;
 
-use super::buffer_pool::{BufferPool, SharedDevice};
+use super::buffer_pool::BufferPool;
+use super::pending::SlotTable;
 use crate::DeviceRole;
-use crate::device::{Completion, FunctionId, Job, JobError, JobRefusal, RefusedJob};
+use crate::device::{Completion, ComputeDevice, FunctionId, Job, JobError, JobRefusal, RefusedJob};
 
 /// Function as a device has loaded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,23 +72,17 @@ pub struct DeviceStats {
     pub app_errors: u64,
 }
 
-#[derive(Debug)]
-struct JobSlot<T> {
-    generation: u32,
-    of: Option<T>,
-}
-
 /// Device with all of its jobs.
 #[derive(Debug)]
 pub(super) struct DeviceQueue<T> {
-    pub(super) device: SharedDevice,
+    pub(super) device: Arc<dyn ComputeDevice>,
     pub(super) role: DeviceRole,
     buffers: BufferPool,
-    slots: Vec<JobSlot<T>>,
+    /// Owners of the jobs in the device; the id of a slot is the job's tag.
+    jobs: SlotTable<T>,
     free: Vec<u32>,
     /// Submitted jobs, in the order of submission, with their deadlines.
     given: VecDeque<(u64, Instant)>,
-    in_device: usize,
     waiting: VecDeque<WorkItem<T>>,
     /// Number of items at the front of `waiting` that belong to later trips.
     continuations: usize,
@@ -103,17 +99,20 @@ pub(super) struct DeviceQueue<T> {
 impl<T> DeviceQueue<T> {
     /// Creates the queue. A job fails if the device does not answer within `stall` plus the time that the jobs before
     /// it take.
-    pub(super) fn new(device: SharedDevice, role: DeviceRole, jobs_max: usize, stall: Option<Duration>) -> Self {
+    pub(super) fn new(
+        device: Arc<dyn ComputeDevice>,
+        role: DeviceRole,
+        jobs_max: usize,
+        stall: Option<Duration>,
+    ) -> Self {
         let max = jobs_max.min(device.info().jobs_max).max(1);
         // The number of late answers may equal that of timely ones.
         let (done, completions) = bounded(4 * max);
-        let slots = (0..max).map(|_| JobSlot { generation: 0, of: None }).collect();
         Self {
             buffers: BufferPool::new(4 * max),
-            slots,
+            jobs: SlotTable::new(max),
             free: (0..max as u32).rev().collect(),
             given: VecDeque::new(),
-            in_device: 0,
             waiting: VecDeque::new(),
             continuations: 0,
             ready: VecDeque::new(),
@@ -162,7 +161,7 @@ impl<T> DeviceQueue<T> {
 
     /// Number of jobs at the device or in the queues.
     pub(super) fn held(&self) -> usize {
-        self.in_device + self.waiting.len() + self.ready.len()
+        self.jobs.len() + self.waiting.len() + self.ready.len()
     }
 
     /// Number of jobs that the device may have.
@@ -181,13 +180,13 @@ impl<T> DeviceQueue<T> {
     }
 
     fn give(&mut self, now: Instant) {
-        while let Some(order) = self.waiting.front().filter(|_| self.in_device < self.depth()) {
+        while let Some(order) = self.waiting.front().filter(|_| self.jobs.len() < self.depth()) {
             let Some(&at) = self.free.last() else { return };
             let bytes = order.input.len().max(order.task.answer_max);
             let region = match self.buffers.take(&*self.device, bytes) {
                 Ok(Some(region)) => region,
                 // A completion frees memory; without jobs in the device none will come.
-                Ok(None) if self.in_device > 0 => return,
+                Ok(None) if self.jobs.len() > 0 => return,
                 Ok(None) => return self.refuse("all of its memory is in use, or lost".into()),
                 Err(error) => {
                     self.refuse(error.to_string());
@@ -195,19 +194,17 @@ impl<T> DeviceQueue<T> {
                 }
             };
             let Some(WorkItem { task, input, is_continuation, of }) = self.next() else { return };
-            let slot = &mut self.slots[at as usize];
-            let tag = (u64::from(slot.generation) << 32) | u64::from(at);
+            let tag = self.jobs.id(at);
             let job = Job { tag, function: task.function, input: input.clone(), region, done: self.done.clone() };
             match self.device.submit(job) {
                 Ok(()) => {
                     self.free.pop();
-                    slot.of = Some(of);
                     self.stats.jobs += 1;
-                    if self.in_device == 0 {
+                    if self.jobs.len() == 0 {
                         self.last = now;
                     }
-                    self.in_device += 1;
-                    let ahead = u32::try_from(self.in_device).unwrap_or(u32::MAX);
+                    self.jobs.insert(at, of);
+                    let ahead = u32::try_from(self.jobs.len()).unwrap_or(u32::MAX);
                     let due = now + self.stall.unwrap_or_default() + self.gap.saturating_mul(ahead.saturating_mul(4));
                     self.given.push_back((tag, due));
                 }
@@ -216,17 +213,13 @@ impl<T> DeviceQueue<T> {
                         Some(job) => self.buffers.put(job.region),
                         None => self.buffers.record_loss(),
                     }
-                    if matches!(reason, JobRefusal::Full(_)) && self.in_device > 0 {
+                    if matches!(reason, JobRefusal::Full(_)) && self.jobs.len() > 0 {
                         self.waiting.push_front(WorkItem { task, input, is_continuation, of });
                         self.continuations += usize::from(is_continuation);
                         return;
                     }
                     self.stats.failed += 1;
-                    self.ready.push_back(FinishedWork {
-                        of,
-                        result: Err(WorkError::Refused(reason.to_string())),
-                        unpolled_ns: 0,
-                    });
+                    self.fail(of, WorkError::Refused(reason.to_string()));
                 }
             }
         }
@@ -235,8 +228,12 @@ impl<T> DeviceQueue<T> {
     fn refuse(&mut self, reason: String) {
         if let Some(WorkItem { of, .. }) = self.next() {
             self.stats.failed += 1;
-            self.ready.push_back(FinishedWork { of, result: Err(WorkError::Refused(reason)), unpolled_ns: 0 });
+            self.fail(of, WorkError::Refused(reason));
         }
+    }
+
+    fn fail(&mut self, of: T, error: WorkError) {
+        self.ready.push_back(FinishedWork { of, result: Err(error), unpolled_ns: 0 });
     }
 
     fn completed(&mut self, now: Instant, completion: Completion) {
@@ -284,7 +281,7 @@ impl<T> DeviceQueue<T> {
             self.given.pop_front();
             if let Some(of) = self.take(tag) {
                 self.stats.stalled += 1;
-                self.ready.push_back(FinishedWork { of, result: Err(WorkError::Stalled(stall)), unpolled_ns: 0 });
+                self.fail(of, WorkError::Stalled(stall));
             }
             self.forget_done();
         }
@@ -292,8 +289,7 @@ impl<T> DeviceQueue<T> {
 
     fn forget_done(&mut self) {
         while let Some(&(tag, _)) = self.given.front() {
-            let slot = &self.slots[tag as u32 as usize];
-            if slot.generation == (tag >> 32) as u32 && slot.of.is_some() {
+            if self.jobs.find(tag).is_some() {
                 return;
             }
             self.given.pop_front();
@@ -302,12 +298,8 @@ impl<T> DeviceQueue<T> {
 
     /// Owner of a job, unless the job has timed out.
     fn take(&mut self, tag: u64) -> Option<T> {
-        let at = tag as u32;
-        let slot = self.slots.get_mut(at as usize).filter(|slot| slot.generation == (tag >> 32) as u32)?;
-        let of = slot.of.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        let at = self.jobs.find(tag)?;
         self.free.push(at);
-        self.in_device -= 1;
-        Some(of)
+        self.jobs.remove(at)
     }
 }

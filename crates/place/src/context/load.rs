@@ -23,12 +23,8 @@ pub(super) fn load(
     devices: &[Option<Arc<dyn ComputeDevice>>; 2],
     functions: &[(String, DeviceRole, TaskCode, usize)],
 ) -> Result<Vec<[Option<LoadedTask>; 2]>, InitError> {
-    let file = || application.file.clone();
-    if let Some((name, ..)) =
-        functions.iter().find(|(name, ..)| !application.tasks.iter().any(|task| task.name == *name))
-    {
-        let has = application.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(InitError::Unknown { name: name.clone(), file: file(), what: "task", has });
+    for (name, ..) in functions {
+        task_index(application, name)?;
     }
     let mut loaded = vec![[None, None]; application.tasks.len()];
     for (task, loaded) in application.tasks.iter().zip(&mut loaded) {
@@ -73,18 +69,27 @@ fn missing_function(
     Some(InitError::Lacking { file, task: name, role, call })
 }
 
+fn task_index(application: &Application, name: &str) -> Result<usize, InitError> {
+    index(application, "task", name, application.tasks.iter().map(|task| &task.name[..]).collect())
+}
+
+/// Index of a registered name among those of the application.
+fn index(application: &Application, what: &'static str, name: &str, known: Vec<&str>) -> Result<usize, InitError> {
+    let at = known.iter().position(|known| *known == name);
+    at.ok_or_else(|| {
+        let (name, file) = (name.to_owned(), application.file.clone());
+        InitError::Unknown { name, file, what, has: known.join(", ") }
+    })
+}
+
 pub(super) fn next_functions(
     application: &Application,
     given: Vec<(String, NextFn)>,
 ) -> Result<Vec<Option<NextFn>>, InitError> {
     let mut next: Vec<Option<NextFn>> = vec![None; application.requests.len()];
     for (name, function) in given {
-        let Some(at) = application.requests.iter().position(|request| request.name == name) else {
-            let has = application.requests.iter().map(|request| request.name.as_str()).collect::<Vec<_>>().join(", ");
-            let file = application.file.clone();
-            return Err(InitError::Unknown { name, file, what: "request type", has });
-        };
-        next[at] = Some(function);
+        let known = application.requests.iter().map(|request| &request.name[..]).collect();
+        next[index(application, "request type", &name, known)?] = Some(function);
     }
     Ok(next)
 }
@@ -97,11 +102,7 @@ pub(super) fn check_sample(
     name: &str,
     request: &Bytes,
 ) -> Result<(), InitError> {
-    let Some(at) = application.tasks.iter().position(|task| task.name == name) else {
-        let has = application.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>().join(", ");
-        let (name, file) = (name.to_owned(), application.file.clone());
-        return Err(InitError::Unknown { name, file, what: "task", has });
-    };
+    let at = task_index(application, name)?;
     let unknown = application.unknown();
     let failed = |reason: String| InitError::Sample { task: name.into(), reason };
     let mut right: Option<Bytes> = None;

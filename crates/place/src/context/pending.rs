@@ -43,23 +43,19 @@ pub struct PendingWork {
     pub jobs: usize,
 }
 
-/// Requests by number; a number identifies one attempt.
-#[derive(Debug, Default)]
-pub(super) struct PendingRequests {
-    slots: Vec<(u32, Option<PendingRequest>)>,
-    free: Vec<u32>,
-    by_ticket: Vec<u32>,
+/// Requests by the index of their ticket; an id identifies one attempt.
+pub(super) type PendingRequests = SlotTable<PendingRequest>;
+
+/// Values by index. The id of a value has the generation of its slot, too, so that an old id finds nothing.
+#[derive(Debug)]
+pub(super) struct SlotTable<T> {
+    slots: Vec<(u32, Option<T>)>,
     count: usize,
 }
 
-impl PendingRequests {
+impl<T> SlotTable<T> {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            slots: (0..max).map(|_| (0, None)).collect(),
-            free: (0..max as u32).rev().collect(),
-            by_ticket: vec![u32::MAX; max],
-            count: 0,
-        }
+        Self { slots: (0..max).map(|_| (0, None)).collect(), count: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -67,49 +63,47 @@ impl PendingRequests {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.count < self.slots.len()
     }
 
-    pub(super) fn insert(&mut self, entry: PendingRequest) -> Option<u32> {
-        let at = self.free.pop()?;
-        self.by_ticket[entry.ticket.index()] = at;
-        self.slots[at as usize].1 = Some(entry);
+    /// Fills a free slot.
+    pub(super) fn insert(&mut self, at: u32, value: T) {
+        self.slots[at as usize].1 = Some(value);
         self.count += 1;
-        Some(at)
-    }
-
-    pub(super) fn of_ticket(&self, ticket: Ticket) -> Option<u32> {
-        let at = *self.by_ticket.get(ticket.index())?;
-        (self.slots.get(at as usize)?.1.as_ref()?.ticket == ticket).then_some(at)
-    }
-
-    /// Number of a new attempt; answers to earlier attempts are ignored.
-    pub(super) fn attempt(&mut self, at: u32) -> u64 {
-        let (generation, _) = &mut self.slots[at as usize];
-        *generation = (*generation + 1) & (u32::MAX >> 1);
-        self.id(at)
     }
 
     pub(super) fn id(&self, at: u32) -> u64 {
         (u64::from(self.slots[at as usize].0) << 32) | u64::from(at)
     }
 
-    /// Slot of an attempt, if it is the current one.
-    pub(super) fn find(&self, id: u64) -> Option<u32> {
-        let at = id as u32;
-        let (generation, entry) = self.slots.get(at as usize)?;
-        (*generation == (id >> 32) as u32 && entry.is_some()).then_some(at)
+    /// Gives the slot a new id; the highest bit is never set.
+    pub(super) fn renew_id(&mut self, at: u32) {
+        let (generation, _) = &mut self.slots[at as usize];
+        *generation = (*generation + 1) & (u32::MAX >> 1);
     }
 
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut PendingRequest> {
+    /// Slot with this id, unless the id is old.
+    pub(super) fn find(&self, id: u64) -> Option<u32> {
+        let at = id as u32;
+        let (generation, value) = self.slots.get(at as usize)?;
+        (*generation == (id >> 32) as u32 && value.is_some()).then_some(at)
+    }
+
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.slots.get_mut(at as usize)?.1.as_mut()
     }
 
-    pub(super) fn remove(&mut self, at: u32) -> Option<PendingRequest> {
-        let entry = self.slots.get_mut(at as usize)?.1.take()?;
-        self.attempt(at);
-        self.free.push(at);
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.slots.get_mut(at as usize)?.1.take()?;
+        self.renew_id(at);
         self.count -= 1;
-        Some(entry)
+        Some(value)
+    }
+}
+
+impl PendingRequests {
+    pub(super) fn of_ticket(&self, ticket: Ticket) -> Option<u32> {
+        let at = ticket.index();
+        (self.slots.get(at)?.1.as_ref()?.ticket == ticket).then_some(at as u32)
     }
 }

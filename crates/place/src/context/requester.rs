@@ -73,9 +73,10 @@ impl PlaceContext {
             reason: String::new(),
             record,
         };
-        self.entries.insert(entry).ok_or(full)?;
-        if let Some(dispatch) = dispatch {
-            self.start_attempt(now, dispatch);
+        let at = ticket.index() as u32;
+        self.entries.insert(at, entry);
+        if dispatch.is_some() {
+            self.start_attempt(now, at, dispatch);
         }
         Ok(())
     }
@@ -240,38 +241,29 @@ impl PlaceContext {
     /// Sends waiting requests and retries failed ones.
     fn release(&mut self, now: Instant) {
         while let Some(released) = self.selector.poll(now) {
-            match released {
-                Released::Send(dispatch) => self.start_attempt(now, dispatch),
-                Released::GivenUp { ticket } => {
-                    if let Some(at) = self.entries.of_ticket(ticket) {
-                        self.run_on_cpus(now, at);
-                    }
-                }
+            let (ticket, dispatch) = match released {
+                Released::Send(dispatch) => (dispatch.ticket, Some(dispatch)),
+                Released::GivenUp { ticket } => (ticket, None),
+            };
+            if let Some(at) = self.entries.of_ticket(ticket) {
+                self.start_attempt(now, at, dispatch);
             }
         }
     }
 
-    /// Begins an attempt over a path.
-    fn start_attempt(&mut self, now: Instant, dispatch: Dispatch) {
-        let Some(at) = self.entries.of_ticket(dispatch.ticket) else { return };
-        self.entries.attempt(at);
+    /// Begins an attempt over a path, or on the CPUs of both sides.
+    fn start_attempt(&mut self, now: Instant, at: u32, dispatch: Option<Dispatch>) {
+        self.entries.renew_id(at);
         let Some(entry) = self.entries.get_mut(at) else { return };
-        (entry.path, entry.trip, entry.sent, entry.from, entry.intra_ns) = (Some(dispatch.path), 0, now, now, Some(0));
-        entry.attempts += 1;
-        let (record, payload) = (entry.record, entry.payload.clone());
-        self.telemetry.log.record_path(record, dispatch.path, dispatch.reason);
-        self.stage(now, at, payload);
-    }
-
-    /// Executes the request on the CPUs of both sides, without a path.
-    fn run_on_cpus(&mut self, now: Instant, at: u32) {
-        self.entries.attempt(at);
-        let Some(entry) = self.entries.get_mut(at) else { return };
-        (entry.path, entry.trip, entry.sent, entry.from, entry.intra_ns) = (None, 0, now, now, Some(0));
-        entry.run_on_cpus = true;
+        let path = dispatch.map(|dispatch| dispatch.path);
+        (entry.path, entry.trip, entry.sent, entry.from, entry.intra_ns) = (path, 0, now, now, Some(0));
+        entry.run_on_cpus = path.is_none();
         entry.attempts += 1;
         let payload = entry.payload.clone();
-        self.telemetry.record_cpu_run(entry);
+        match dispatch {
+            Some(Dispatch { path, reason, .. }) => self.telemetry.log.record_path(entry.record, path, reason),
+            None => self.telemetry.record_cpu_run(entry),
+        }
         self.stage(now, at, payload);
     }
 
@@ -334,7 +326,7 @@ impl PlaceContext {
     /// Reports the failure of an attempt; the request is retried.
     fn failed(&mut self, at: u32, reason: String) {
         let now = (self.cpu_clock)();
-        self.entries.attempt(at);
+        self.entries.renew_id(at);
         let Some(entry) = self.entries.get_mut(at) else { return };
         self.telemetry.log.record_failure(entry.record, entry.path, &reason);
         entry.failed_path = entry.path;

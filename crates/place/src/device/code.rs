@@ -58,7 +58,7 @@ impl AnswerLength {
 /// ```c
 /// kernel void NAME(global const uchar *input, uint input_bytes,
 ///                  global uchar *output, uint output_bytes_max,
-///                  global uint *output_bytes,                     // only with Length::Any: to be written
+///                  global uint *output_bytes,                     // only with AnswerLength::Any: to be written
 ///                  global uchar *table0, …)                       // as many as there are tables
 /// ```
 ///
@@ -134,9 +134,9 @@ impl TaskCode {
     #[must_use]
     pub const fn language(&self) -> &'static str {
         match self {
-            Self::Host(..) => "a function of the host",
-            Self::OpenCl(_) => "OpenCL C",
-            Self::Cuda(_) => "CUDA C++",
+            Self::Host(..) => DeviceKind::Cpu.language(),
+            Self::OpenCl(_) => DeviceKind::OpenCl.language(),
+            Self::Cuda(_) => DeviceKind::Cuda.language(),
         }
     }
 }

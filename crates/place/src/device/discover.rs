@@ -5,9 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "opencl", feature = "cuda"))]
+use super::driver::Driver;
 use super::emulated::{Emulated, Rate};
 use super::pool::{CpuPool, PoolConfig};
 use super::{ComputeDevice, DeviceError, DeviceKind};
+use crate::model::units;
 
 /// Result of the discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,12 +34,16 @@ pub struct FoundDevice {
 #[must_use]
 pub fn discover() -> Discovery {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut found = Discovery::default();
-    found
-        .present
-        .push(FoundDevice { choice: DeviceChoice::cpu(threads), about: format!("{threads} threads of this process") });
-    opencl_devices(&mut found);
-    cuda_devices(&mut found);
+    let cpu = FoundDevice { choice: DeviceChoice::cpu(threads), about: format!("{threads} threads of this process") };
+    let mut found = Discovery { present: vec![cpu], absent: Vec::new() };
+    for kind in [DeviceChoice::OpenCl, DeviceChoice::Cuda] {
+        match driver(kind(0).kind()).and_then(|(describe, _)| describe()) {
+            Ok(all) => {
+                found.present.extend(all.into_iter().zip(0..).map(|(about, n)| FoundDevice { choice: kind(n), about }))
+            }
+            Err(error) => found.absent.push(error),
+        }
+    }
     found
 }
 
@@ -153,16 +160,7 @@ fn rate(text: &str) -> Option<Rate> {
 
 /// Parses `10us`, `3ms`, `250ns`, `1s`.
 fn duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_nanos)
+    units::TIME.parse(text).ok().map(Duration::from_nanos)
 }
 
 /// Opens a device.
@@ -179,81 +177,25 @@ pub fn open(choice: &DeviceChoice) -> Result<Arc<dyn ComputeDevice>, DeviceError
         DeviceChoice::Emulated(rate) => {
             Ok(Arc::new(Emulated::start("model", rate.clone(), Vec::new()).map_err(failed)?))
         }
-        DeviceChoice::OpenCl(number) => open_opencl(*number),
-        DeviceChoice::Cuda(number) => open_cuda(*number),
+        DeviceChoice::OpenCl(number) | DeviceChoice::Cuda(number) => driver(choice.kind())?.1(*number),
     }
 }
 
-#[cfg(any(feature = "opencl", feature = "cuda"))]
-fn nth_device<T>(kind: DeviceKind, number: usize, mut found: Vec<T>) -> Result<T, DeviceError> {
-    if number < found.len() {
-        return Ok(found.swap_remove(number));
+/// Functions of an accelerator's driver: descriptions of the devices, and opening of one.
+type AcceleratorDriver =
+    (fn() -> Result<Vec<String>, DeviceError>, fn(usize) -> Result<Arc<dyn ComputeDevice>, DeviceError>);
+
+fn driver(kind: DeviceKind) -> Result<AcceleratorDriver, DeviceError> {
+    match kind {
+        #[cfg(feature = "opencl")]
+        DeviceKind::OpenCl => Ok((Driver::<super::opencl::Queues>::describe, Driver::<super::opencl::Queues>::open)),
+        #[cfg(feature = "cuda")]
+        DeviceKind::Cuda => Ok((Driver::<super::cuda::Streams>::describe, Driver::<super::cuda::Streams>::open)),
+        kind => {
+            let reason = format!("built without it: build with the feature `{kind}`");
+            Err(DeviceError::Absent { device: kind.to_string(), reason })
+        }
     }
-    let reason = format!("there are {} of them, numbered from 0", found.len());
-    Err(DeviceError::Absent { device: format!("{kind}:{number}"), reason })
-}
-
-#[cfg(feature = "opencl")]
-fn opencl_devices(to: &mut Discovery) {
-    match super::opencl::list() {
-        Ok(found) => to.present.extend(found.into_iter().map(|device| {
-            let (choice, shares) = (DeviceChoice::OpenCl(device.number), device.shares_memory);
-            let memory = if shares { "shares the host's memory" } else { "has memory of its own" };
-            let about =
-                format!("{}; {}; {} compute units; {memory}", device.name, device.platform, device.compute_units);
-            FoundDevice { choice, about }
-        })),
-        Err(error) => to.absent.push(error),
-    }
-}
-
-#[cfg(feature = "opencl")]
-fn open_opencl(number: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
-    let found = nth_device(DeviceKind::OpenCl, number, super::opencl::list()?)?;
-    Ok(Arc::new(super::opencl::OpenCl::open(&found)?))
-}
-
-#[cfg(not(feature = "opencl"))]
-fn opencl_devices(to: &mut Discovery) {
-    to.absent.push(not_built(DeviceKind::OpenCl));
-}
-
-#[cfg(not(feature = "opencl"))]
-fn open_opencl(_: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
-    Err(not_built(DeviceKind::OpenCl))
-}
-
-#[cfg(feature = "cuda")]
-fn cuda_devices(to: &mut Discovery) {
-    match super::cuda::list() {
-        Ok(found) => to.present.extend(found.into_iter().map(|device| {
-            let about = format!("{}; {} MiB", device.name, device.memory >> 20);
-            FoundDevice { choice: DeviceChoice::Cuda(device.number), about }
-        })),
-        Err(error) => to.absent.push(error),
-    }
-}
-
-#[cfg(feature = "cuda")]
-fn open_cuda(number: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
-    let found = nth_device(DeviceKind::Cuda, number, super::cuda::list()?)?;
-    Ok(Arc::new(super::cuda::Cuda::open(&found)?))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda_devices(to: &mut Discovery) {
-    to.absent.push(not_built(DeviceKind::Cuda));
-}
-
-#[cfg(not(feature = "cuda"))]
-fn open_cuda(_: usize) -> Result<Arc<dyn ComputeDevice>, DeviceError> {
-    Err(not_built(DeviceKind::Cuda))
-}
-
-#[cfg(any(not(feature = "opencl"), not(feature = "cuda")))]
-fn not_built(kind: DeviceKind) -> DeviceError {
-    let reason = format!("built without it: build with the feature `{kind}`");
-    DeviceError::Absent { device: kind.to_string(), reason }
 }
 
 #[cfg(test)]

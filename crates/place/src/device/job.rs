@@ -32,15 +32,9 @@ enum Memory {
 }
 
 /// Memory that a device has registered.
-pub(crate) trait Registered: fmt::Debug + Any + Send + Sync {
+pub(super) trait Registered: fmt::Debug + Any + Send + Sync {
     /// Bytes of the answer, when no job uses the memory.
     fn output(&self) -> &[u8];
-    /// Conversion for the device that knows the type.
-    #[cfg_attr(
-        not(any(feature = "opencl", feature = "cuda")),
-        expect(dead_code, reason = "only these devices have memory")
-    )]
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 impl Region {
@@ -63,15 +57,21 @@ impl Region {
         }
     }
 
-    /// Memory of type `T` that a device has registered, or the region itself if it has another type.
+    /// Memory of type `T`, if a device has registered it.
     #[cfg(any(feature = "opencl", feature = "cuda"))]
-    pub(super) fn into_registered<T: Registered>(self) -> Result<Box<T>, Self> {
-        let Self { memory, input_max, output_max } = self;
-        match memory {
-            Memory::Registered(memory) if (&*memory as &dyn Any).is::<T>() => {
-                Ok(memory.into_any().downcast().expect("poll succeeds"))
-            }
-            memory => Err(Self { memory, input_max, output_max }),
+    pub(super) fn as_registered<T: Registered>(&self) -> Option<&T> {
+        match &self.memory {
+            Memory::Registered(memory) => (&**memory as &dyn Any).downcast_ref(),
+            Memory::Heap(_) => None,
+        }
+    }
+
+    /// As [`Self::as_registered`].
+    #[cfg(any(feature = "opencl", feature = "cuda"))]
+    pub(super) fn into_registered<T: Registered>(self) -> Option<Box<T>> {
+        match self.memory {
+            Memory::Registered(memory) => (memory as Box<dyn Any>).downcast().ok(),
+            Memory::Heap(_) => None,
         }
     }
 

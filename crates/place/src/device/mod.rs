@@ -9,26 +9,26 @@
 //! on the channel of its [`Job`]. A device that disappears may never send it, so the caller needs a timeout. Memory is
 //! registered once, as a [`Region`], and moves with each job and back.
 //!
-//! [`discover`] lists the devices that are present, and why others are not; [`pool`], [`emulated`], [`opencl`] and
-//! [`cuda`] are the back ends; [`profile`] measures them.
+//! [`discover`] lists the devices that are present, and why others are not; [`profile`] measures them. [`pool`] and
+//! [`emulated`] run functions of the host. `driver` runs kernels, over the raw operations of `opencl` and `cuda`.
 
 mod code;
 #[cfg(feature = "cuda")]
-pub mod cuda;
+mod cuda;
 pub mod discover;
+#[cfg(any(feature = "opencl", feature = "cuda"))]
+mod driver;
 pub mod emulated;
 mod functions;
 mod job;
 #[cfg(feature = "opencl")]
-pub mod opencl;
+mod opencl;
 pub mod pool;
 pub mod profile;
 
 use std::fmt;
 
 pub use code::{AnswerLength, AppError, HostFn, Kernel, TaskCode, WorkItemCount};
-#[cfg(any(feature = "opencl", feature = "cuda"))]
-pub(crate) use job::Registered;
 pub use job::{Completion, Job, JobError, JobRefusal, RefusedJob, Region};
 
 /// Limit on the functions of one device.
@@ -58,6 +58,15 @@ impl DeviceKind {
             Self::OpenCl => "opencl",
             Self::Cuda => "cuda",
             Self::Emulated => "emulated",
+        }
+    }
+
+    /// Language of the code that it runs.
+    const fn language(self) -> &'static str {
+        match self {
+            Self::Cpu | Self::Emulated => "a function of the host",
+            Self::OpenCl => "OpenCL C",
+            Self::Cuda => "CUDA C++",
         }
     }
 }
@@ -181,17 +190,18 @@ pub trait ComputeDevice: fmt::Debug + Send + Sync {
     }
 }
 
-/// Registers memory of the host, for devices without memory of their own.
-fn register_heap(info: &DeviceInfo, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
-    bounded(info, input_max, output_max).map(|()| Region::heap(input_max, output_max))
-}
-
 /// Checks the lengths against the limit.
-fn bounded(info: &DeviceInfo, input_max: usize, output_max: usize) -> Result<(), DeviceError> {
+fn check_lengths(info: &DeviceInfo, input_max: usize, output_max: usize) -> Result<(), DeviceError> {
     let bytes = input_max.max(output_max);
     if bytes > MESSAGE_MAX {
         let reason = format!("at most {MESSAGE_MAX} for one message");
         return Err(DeviceError::Memory { device: info.name.clone(), bytes, reason });
     }
     Ok(())
+}
+
+/// Error for code in another language than the device's.
+fn wrong_code(info: &DeviceInfo, name: &str, code: &TaskCode) -> DeviceError {
+    let (device, expected) = (info.name.clone(), info.kind.language());
+    DeviceError::Code { device, name: name.into(), got: code.language(), expected }
 }

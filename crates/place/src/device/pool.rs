@@ -1,4 +1,4 @@
-//! CPU device: a thread pool with one queue, first come, first served.
+//! Devices that run functions of the host, and the CPU's: a thread pool with one queue, first come, first served.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use super::functions::FunctionTable;
 use super::{
     AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, HostFn, Job, JobError,
-    JobRefusal, RefusedJob, Region, TaskCode, register_heap,
+    JobRefusal, RefusedJob, Region, TaskCode, check_lengths, wrong_code,
 };
 
 /// Default limit on the jobs that wait or run.
@@ -36,15 +36,22 @@ impl PoolConfig {
     }
 }
 
-/// Loaded function of the host.
+/// Function of the host, with the required length of its answers.
 pub(super) type LoadedHostFunction = (HostFn, AnswerLength);
+/// Job with its function, and the time of the function's jobs.
+pub(super) type HostJob<T> = (LoadedHostFunction, T, Job);
 
-/// Thread pool. The threads end when it is dropped and the queue is empty.
-pub struct CpuPool {
+/// Device of threads that run functions of the host. The threads end when it is dropped and the queue is empty.
+pub struct HostDevice<T> {
     info: DeviceInfo,
-    functions: Arc<FunctionTable<LoadedHostFunction>>,
-    jobs: Sender<Job>,
+    functions: FunctionTable<(LoadedHostFunction, T)>,
+    /// Time of the jobs of a function, by its name.
+    time: Box<dyn Fn(&str) -> T + Send + Sync>,
+    jobs: Sender<HostJob<T>>,
 }
+
+/// Thread pool.
+pub type CpuPool = HostDevice<()>;
 
 impl CpuPool {
     /// Starts the threads.
@@ -53,88 +60,73 @@ impl CpuPool {
     /// An error of the system if a thread does not start, or cannot be pinned to its processor.
     pub fn start(config: &PoolConfig) -> io::Result<Self> {
         let slots = config.threads.max(1);
-        let info = DeviceInfo {
-            kind: DeviceKind::Cpu,
-            name: "cpu".into(),
-            slots,
-            jobs_max: config.jobs_max,
-            in_order: slots == 1,
-        };
-        let functions = Arc::new(FunctionTable::new());
-        let (jobs, queue) = bounded(config.jobs_max.max(1));
+        let (device, queue) = Self::new(DeviceKind::Cpu, "cpu".into(), slots, config.jobs_max, |_| ());
         let (told, pinned) = bounded(slots);
         for thread in 0..slots {
-            let (functions, queue, told) = (Arc::clone(&functions), queue.clone(), told.clone());
+            let (queue, told) = (queue.clone(), told.clone());
             let processor = config.processors.get(thread % config.processors.len().max(1)).copied();
             thread::Builder::new().name(format!("place-cpu-{thread}")).spawn(move || {
                 // The channel has room for one message of each thread.
                 let _ = told.send(processor.map_or(Ok(()), pin));
                 drop(told);
-                run_jobs(&functions, &queue);
+                for (function, (), mut job) in queue {
+                    let result = run(&function, &job.input, &mut job.region);
+                    Completion::now(job.tag, Some(job.region), result).send(&job.done);
+                }
             })?;
         }
         drop(told);
         pinned.iter().collect::<io::Result<()>>()?;
-        Ok(Self { info, functions, jobs })
+        Ok(device)
     }
 }
 
-impl fmt::Debug for CpuPool {
+impl<T> HostDevice<T> {
+    /// Creates a device, and the queue of its threads.
+    pub(super) fn new(
+        kind: DeviceKind,
+        name: String,
+        slots: usize,
+        jobs_max: usize,
+        time: impl Fn(&str) -> T + Send + Sync + 'static,
+    ) -> (Self, Receiver<HostJob<T>>) {
+        let info = DeviceInfo { kind, name, slots, jobs_max, in_order: slots == 1 };
+        let (jobs, queue) = bounded(jobs_max.max(1));
+        (Self { info, functions: FunctionTable::new(), time: Box::new(time), jobs }, queue)
+    }
+}
+
+impl<T> fmt::Debug for HostDevice<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("info", &self.info).field("waiting", &self.jobs.len()).finish()
+        f.debug_struct("HostDevice").field("info", &self.info).field("waiting", &self.jobs.len()).finish()
     }
 }
 
-impl ComputeDevice for CpuPool {
+impl<T: Copy + Send + Sync> ComputeDevice for HostDevice<T> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError> {
-        self.functions.add(&self.info, host(&self.info, name, code)?)
+        let TaskCode::Host(function, length) = code else { return Err(wrong_code(&self.info, name, code)) };
+        self.functions.add(&self.info, ((Arc::clone(function), *length), (self.time)(name)))
     }
 
     fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
-        register_heap(&self.info, input_max, output_max)
+        check_lengths(&self.info, input_max, output_max).map(|()| Region::heap(input_max, output_max))
     }
 
     fn submit(&self, job: Job) -> Result<(), RefusedJob> {
-        if self.functions.get(job.function).is_none() {
+        let refuse = |job, reason| Err(RefusedJob { job: Some(Box::new(job)), reason });
+        let Some((function, time)) = self.functions.get(job.function) else {
             let reason = JobRefusal::Function(job.function);
-            return Err(RefusedJob { job: Some(Box::new(job)), reason });
-        }
-        self.jobs.try_send(job).map_err(|error| refused(error, self.info.jobs_max))
-    }
-}
-
-/// Loads a function of the host; other code is an error.
-pub(super) fn host(info: &DeviceInfo, name: &str, code: &TaskCode) -> Result<LoadedHostFunction, DeviceError> {
-    match code {
-        TaskCode::Host(function, length) => Ok((Arc::clone(function), *length)),
-        other => Err(DeviceError::Code {
-            device: info.name.clone(),
-            name: name.into(),
-            got: other.language(),
-            expected: "a function of the host",
-        }),
-    }
-}
-
-pub(super) fn refused(error: TrySendError<Job>, jobs_max: usize) -> RefusedJob {
-    let (job, reason) = match error {
-        TrySendError::Full(job) => (job, JobRefusal::Full(jobs_max)),
-        TrySendError::Disconnected(job) => (job, JobRefusal::Gone),
-    };
-    RefusedJob { job: Some(Box::new(job)), reason }
-}
-
-fn run_jobs(functions: &FunctionTable<LoadedHostFunction>, queue: &Receiver<Job>) {
-    for mut job in queue {
-        let result = match functions.get(job.function) {
-            Some(loaded) => run(loaded, &job.input, &mut job.region),
-            None => Err(JobError::Device(format!("no function {}", job.function.0))),
+            return refuse(job, reason);
         };
-        Completion::now(job.tag, Some(job.region), result).send(&job.done);
+        match self.jobs.try_send((function.clone(), *time, job)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full((.., job))) => refuse(job, JobRefusal::Full(self.info.jobs_max)),
+            Err(TrySendError::Disconnected((.., job))) => refuse(job, JobRefusal::Gone),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Error of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ProfileError {
+pub enum MeasurementError {
     /// The device cannot do the measurement.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -77,14 +77,14 @@ pub struct ComputeProfile {
 /// Measures a function with this request.
 ///
 /// # Errors
-/// [`ProfileError`]: the device fails, or does not respond.
+/// [`MeasurementError`]: the device fails, or does not respond.
 pub fn compute(
     device: &dyn ComputeDevice,
     function: FunctionId,
     request: &Bytes,
     answer_max: usize,
     budget: Duration,
-) -> Result<ComputeProfile, ProfileError> {
+) -> Result<ComputeProfile, MeasurementError> {
     let mut run = Run::new(device, function, request.clone(), answer_max.max(request.len()))?;
     // Compilation, caches and wake-ups of the first runs are excluded.
     run.times(Duration::ZERO, 3)?;
@@ -101,7 +101,7 @@ pub fn compute(
 ///
 /// # Errors
 /// As [`compute`].
-pub fn link(device: &dyn ComputeDevice, budget: Duration) -> Result<TransferProfile, ProfileError> {
+pub fn link(device: &dyn ComputeDevice, budget: Duration) -> Result<TransferProfile, MeasurementError> {
     let function = device.load("nothing", &empty_function(device.info().kind))?;
     let short = compute(device, function, &Bytes::from(vec![1; SHORT]), SHORT, budget)?;
     let long = compute(device, function, &Bytes::from(vec![1; LONG]), SHORT, budget)?;
@@ -112,9 +112,9 @@ pub fn link(device: &dyn ComputeDevice, budget: Duration) -> Result<TransferProf
 /// Measures the network of this host with itself: the communication function of [`Remote`], over the loopback.
 ///
 /// # Errors
-/// [`ProfileError::Failed`].
-pub fn network(budget: Duration) -> Result<TransferProfile, ProfileError> {
-    let failed = |reason: String| ProfileError::Failed { device: "nic".into(), reason };
+/// [`MeasurementError::Failed`].
+pub fn network(budget: Duration) -> Result<TransferProfile, MeasurementError> {
+    let failed = |reason: String| MeasurementError::Failed { device: "nic".into(), reason };
     let free = (Ipv4Addr::LOCALHOST, 0).into();
     let bind = |to| Remote::bind(free, to).map_err(|error| failed(error.to_string()));
     let mut there = bind(None)?;
@@ -135,7 +135,7 @@ pub fn network(budget: Duration) -> Result<TransferProfile, ProfileError> {
         }
     });
     let head = RequestHead { kind: 0, trip: 0, task: None, role: DeviceRole::Cpu };
-    let mut round = |bytes: usize, in_flight: usize, budget: Duration| -> Result<u64, ProfileError> {
+    let mut round = |bytes: usize, in_flight: usize, budget: Duration| -> Result<u64, MeasurementError> {
         let payload = Bytes::from(vec![1; bytes]);
         let (began, mut sent, mut came) = (Clock::now(), 0, 0);
         while came == 0 || began.elapsed() < budget {
@@ -237,22 +237,22 @@ impl<'a> Run<'a> {
         function: FunctionId,
         request: Bytes,
         room: usize,
-    ) -> Result<Self, ProfileError> {
+    ) -> Result<Self, MeasurementError> {
         let many = (2 * slots(device)).clamp(MANY, MANY_MAX);
         let (done, completions) = bounded(2 * many);
         let free = (0..many).map(|_| device.register(room, room)).collect::<Result<_, _>>()?;
         Ok(Self { device, function, request, free, done, completions })
     }
 
-    fn submit(&mut self) -> Result<(), ProfileError> {
-        let failed = |reason: String| ProfileError::Failed { device: self.device.info().name.clone(), reason };
+    fn submit(&mut self) -> Result<(), MeasurementError> {
+        let failed = |reason: String| MeasurementError::Failed { device: self.device.info().name.clone(), reason };
         let region = self.free.pop().ok_or_else(|| failed("no memory is left".into()))?;
         let (function, input, done) = (self.function, self.request.clone(), self.done.clone());
         self.device.submit(Job { tag: 0, function, input, region, done }).map_err(|error| failed(error.to_string()))
     }
 
-    fn complete(&mut self) -> Result<(), ProfileError> {
-        let failed = |reason: String| ProfileError::Failed { device: self.device.info().name.clone(), reason };
+    fn complete(&mut self) -> Result<(), MeasurementError> {
+        let failed = |reason: String| MeasurementError::Failed { device: self.device.info().name.clone(), reason };
         let completion =
             self.completions.recv_timeout(SILENCE_TIMEOUT).map_err(|_| failed("it does not answer".into()))?;
         completion.result.map_err(|error| failed(error.to_string()))?;
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
     }
 
     /// Times of sequential jobs, for this long and at least this many.
-    fn times(&mut self, budget: Duration, least: usize) -> Result<Vec<u64>, ProfileError> {
+    fn times(&mut self, budget: Duration, least: usize) -> Result<Vec<u64>, MeasurementError> {
         let (began, mut times) = (Clock::now(), Vec::new());
         while times.len() < least || began.elapsed() < budget {
             let sent = Clock::now();
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
     }
 
     /// Time between two answers with many jobs in flight.
-    fn busy(&mut self, budget: Duration) -> Result<u64, ProfileError> {
+    fn busy(&mut self, budget: Duration) -> Result<u64, MeasurementError> {
         let many = self.free.len() as u64;
         let began = Clock::now();
         let (mut sent, mut done) = (0_u64, 0_u64);
@@ -312,7 +312,7 @@ pub struct MeasuredMachine {
 ///
 /// # Errors
 /// As [`compute`] and [`network`].
-pub fn measure(acc: Option<&dyn ComputeDevice>, budget: Duration) -> Result<MeasuredMachine, ProfileError> {
+pub fn measure(acc: Option<&dyn ComputeDevice>, budget: Duration) -> Result<MeasuredMachine, MeasurementError> {
     let acc = match acc {
         Some(device) => {
             let info = device.info();

@@ -1,6 +1,6 @@
 //! Application model: request types, dependencies, dataflows, message sizes and compute times.
 
-use super::{DeviceRole, LogicalLink};
+use super::{DeviceRole, HostLink};
 use crate::{FilePosition, ModelError};
 
 /// Application model (LEO Fig. 5b).
@@ -98,7 +98,7 @@ pub struct TripEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkBytes {
     /// The logical link.
-    pub link: LogicalLink,
+    pub link: HostLink,
     /// Number of bytes.
     pub bytes: u64,
 }

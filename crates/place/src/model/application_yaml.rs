@@ -7,7 +7,7 @@ use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 use super::application::{AccessMode, Application, Dataflow, Dependency, LinkBytes, RequestType, Task, Trip, TripEnd};
-use super::hardware::{LogicalLink, NodeRole};
+use super::hardware::{HostLink, NodeRole};
 use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
 use super::{DeviceRole, units};
 use crate::ModelError;
@@ -159,7 +159,7 @@ fn links(
     to: DeviceRole,
     given: &Spanned<BytesFile>,
 ) -> Result<Vec<LinkBytes>, ModelError> {
-    let (out, into) = (LogicalLink::out_of(from), LogicalLink::into(to));
+    let (out, into) = (HostLink::out_of(from), HostLink::into(to));
     let whole = |text: &str| SpannedText::new(text.to_owned(), given.referenced, given.defined);
     let list = match &given.value {
         BytesFile::Each(text) => {
@@ -168,7 +168,7 @@ fn links(
         }
         BytesFile::Links(list) => list,
     };
-    let words = LogicalLink::ALL.map(|link| (link.name(), link));
+    let words = HostLink::ALL.map(|link| (link.name(), link));
     let mut links: Vec<LinkBytes> = Vec::with_capacity(list.len());
     for (name, size) in list {
         let link = reader.word("logical link", &words, name)?;

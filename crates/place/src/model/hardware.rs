@@ -14,7 +14,7 @@ pub struct Hardware {
     pub nodes: Vec<HardwareNode>,
     /// Links between the nodes.
     pub links: Vec<HardwareLink>,
-    /// Physical route of each logical link, in the order of [`LogicalLink::ALL`], as the nodes from end to end.
+    /// Physical route of each logical link, in the order of [`HostLink::ALL`], as the nodes from end to end.
     /// `None` if the host has no accelerator.
     pub routes: [Option<Vec<usize>>; 6],
 }
@@ -58,7 +58,7 @@ pub struct HardwareLink {
 
 /// Logical link between processor, accelerator and network card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LogicalLink {
+pub enum HostLink {
     /// CPU to NIC.
     Cn,
     /// NIC to CPU.
@@ -73,7 +73,7 @@ pub enum LogicalLink {
     Ac,
 }
 
-impl LogicalLink {
+impl HostLink {
     /// All logical links, in order.
     pub const ALL: [Self; 6] = [Self::Cn, Self::Nc, Self::An, Self::Na, Self::Ca, Self::Ac];
 }
@@ -116,7 +116,7 @@ impl Hardware {
 
     /// Nodes of a logical link's route, from end to end; `None` if the host has no accelerator.
     #[must_use]
-    pub fn route(&self, link: LogicalLink) -> Option<&[usize]> {
+    pub fn route(&self, link: HostLink) -> Option<&[usize]> {
         self.routes[link as usize].as_deref()
     }
 
@@ -148,7 +148,7 @@ impl From<DeviceRole> for NodeRole {
     }
 }
 
-impl LogicalLink {
+impl HostLink {
     /// Name in files: `CN`.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::hardware::{Hardware, HardwareLink, HardwareNode, LogicalLink, NodeRole};
+use super::hardware::{Hardware, HardwareLink, HardwareNode, HostLink, NodeRole};
 use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
 use super::{routes, units};
 use crate::ModelError;
@@ -128,7 +128,7 @@ fn explicit_route(
     link: &SpannedText,
     way: &[SpannedText],
 ) -> Result<(), ModelError> {
-    let words = LogicalLink::ALL.map(|link| (link.name(), link));
+    let words = HostLink::ALL.map(|link| (link.name(), link));
     let logical = reader.word("logical link", &words, link)?;
     let (from, to) = logical.ends();
     let mut route = Vec::with_capacity(way.len());

@@ -8,11 +8,11 @@ mod application_yaml;
 mod hardware;
 mod hardware_yaml;
 mod routes;
-mod units;
+pub(crate) mod units;
 mod yaml;
 
 pub use application::{AccessMode, Application, Dataflow, Dependency, LinkBytes, RequestType, Task, Trip, TripEnd};
-pub use hardware::{Hardware, HardwareLink, HardwareNode, LogicalLink, NodeRole, Preset};
+pub use hardware::{Hardware, HardwareLink, HardwareNode, HostLink, NodeRole, Preset};
 
 /// JSON Schema of hardware models, for editors.
 pub const HARDWARE_SCHEMA: &str = include_str!("../../models/hardware.schema.json");

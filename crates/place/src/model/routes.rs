@@ -1,11 +1,11 @@
 //! Routes of logical links over physical ones: least latency, then fewest links.
 
-use super::hardware::{Hardware, LogicalLink};
+use super::hardware::{Hardware, HostLink};
 use crate::ModelError;
 
 /// Finds a route for each logical link that has none yet and whose ends exist.
 pub(super) fn fill(hardware: &mut Hardware) -> Result<(), ModelError> {
-    for link in LogicalLink::ALL {
+    for link in HostLink::ALL {
         let (from, to) = link.ends();
         let (Some(from), Some(to)) = (hardware.node(from), hardware.node(to)) else { continue };
         if hardware.routes[link as usize].is_none() {

@@ -1,7 +1,7 @@
 //! Parser of numbers with units: `12.8 GB/s`, `600 ns`, `20 M/s`, `64 B`.
 
 /// Physical quantity with its units, each with the factor to the first.
-pub(super) struct Quantity {
+pub(crate) struct Quantity {
     /// Name in errors.
     name: &'static str,
     /// Example in errors.
@@ -58,7 +58,7 @@ pub(super) const MESSAGES: Quantity = Quantity {
     max: 1e12,
 };
 /// Nanoseconds, up to one hour.
-pub(super) const TIME: Quantity = Quantity {
+pub(crate) const TIME: Quantity = Quantity {
     name: "a time",
     example: "600 ns or 1.5 us",
     units: &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
@@ -68,7 +68,7 @@ pub(super) const TIME: Quantity = Quantity {
 
 impl Quantity {
     /// Parses a number and converts it to the first unit, rounded; or returns the error's message.
-    pub(super) fn parse(&self, text: &str) -> Result<u64, String> {
+    pub(crate) fn parse(&self, text: &str) -> Result<u64, String> {
         let Self { name, example, units, min, max } = self;
         let text = text.trim();
         let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+'))).unwrap_or(text.len());

@@ -3,7 +3,7 @@
 use super::{Hop, KindId, Path, PathId, PathSide, Paths, RequestKind, Resource, ResourceId};
 use crate::ModelError;
 use crate::model::{
-    Application, Dataflow, DeviceRole, Hardware, LinkBytes, LogicalLink, NodeRole, RequestType, Trip, TripEnd,
+    Application, Dataflow, DeviceRole, Hardware, HostLink, LinkBytes, NodeRole, RequestType, Trip, TripEnd,
 };
 
 /// Limit on the traverse time in nanoseconds, one hour; a longer time indicates a wrong unit.
@@ -106,7 +106,7 @@ impl<'a> PathLayout<'a> {
         links.iter().try_for_each(|link| self.link(side, link.link, link.bytes, trip))
     }
 
-    fn link(&mut self, side: PathSide, logical: LogicalLink, bytes: u64, trip: &Trip) -> Result<(), ModelError> {
+    fn link(&mut self, side: PathSide, logical: HostLink, bytes: u64, trip: &Trip) -> Result<(), ModelError> {
         let hardware = self.host(side);
         let Some(route) = hardware.route(logical) else {
             let message = format!(

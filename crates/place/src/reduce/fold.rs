@@ -48,54 +48,39 @@ macro_rules! numbers {
 }
 numbers!(f32: std::ops::Add::add, f64: std::ops::Add::add, i32: i32::wrapping_add, i64: i64::wrapping_add);
 
+/// Runs a loop with the function of an operation, which is a constant there.
+macro_rules! vectorised {
+    ($op:expr, $by:ident => $loop:expr) => {
+        match $op {
+            ReduceOp::Sum => vectorised!(T::sum, $by, $loop),
+            ReduceOp::Min => vectorised!(T::smaller, $by, $loop),
+            ReduceOp::Max => vectorised!(T::larger, $by, $loop),
+        }
+    };
+    ($function:expr, $by:ident, $loop:expr) => {{
+        let $by = $function;
+        pulp::Arch::new().dispatch(|| $loop)
+    }};
+}
+
 /// Writes the result to both arrays; `one` is the first operand.
 pub(super) fn both<T: ReducibleNumber>(op: ReduceOp, one: &mut [T], other: &mut [T]) {
-    #[inline(always)]
-    fn by<T: Copy>(one: &mut [T], other: &mut [T], f: impl Fn(T, T) -> T) {
-        pulp::Arch::new().dispatch(|| {
-            for (one, other) in one.iter_mut().zip(other) {
-                let result = f(*one, *other);
-                (*one, *other) = (result, result);
-            }
-        });
-    }
-    match op {
-        ReduceOp::Sum => by(one, other, T::sum),
-        ReduceOp::Min => by(one, other, T::smaller),
-        ReduceOp::Max => by(one, other, T::larger),
-    }
+    vectorised!(op, by => for (one, other) in one.iter_mut().zip(other) {
+        let result = by(*one, *other);
+        (*one, *other) = (result, result);
+    });
 }
 
 /// Writes the result to `all`, the first operand.
 pub(super) fn into<T: ReducibleNumber>(op: ReduceOp, all: &mut [T], next: &[T]) {
-    #[inline(always)]
-    fn by<T: Copy>(all: &mut [T], next: &[T], f: impl Fn(T, T) -> T) {
-        pulp::Arch::new().dispatch(|| {
-            for (all, next) in all.iter_mut().zip(next) {
-                *all = f(*all, *next);
-            }
-        });
-    }
-    match op {
-        ReduceOp::Sum => by(all, next, T::sum),
-        ReduceOp::Min => by(all, next, T::smaller),
-        ReduceOp::Max => by(all, next, T::larger),
-    }
+    vectorised!(op, by => for (all, next) in all.iter_mut().zip(next) {
+        *all = by(*all, *next);
+    });
 }
 
 /// Writes the result to `out`.
 pub(super) fn to<T: ReducibleNumber>(op: ReduceOp, one: &[T], other: &[T], out: &mut [T]) {
-    #[inline(always)]
-    fn by<T: Copy>(one: &[T], other: &[T], out: &mut [T], f: impl Fn(T, T) -> T) {
-        pulp::Arch::new().dispatch(|| {
-            for ((one, other), out) in one.iter().zip(other).zip(out) {
-                *out = f(*one, *other);
-            }
-        });
-    }
-    match op {
-        ReduceOp::Sum => by(one, other, out, T::sum),
-        ReduceOp::Min => by(one, other, out, T::smaller),
-        ReduceOp::Max => by(one, other, out, T::larger),
-    }
+    vectorised!(op, by => for ((one, other), out) in one.iter().zip(other).zip(out) {
+        *out = by(*one, *other);
+    });
 }

@@ -55,10 +55,11 @@ pub(super) struct QueueAhead {
 /// Internal state of a path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PathInternals {
+    /// Counts and last times; [`Self::state`] adds the other fields.
+    counts: PathState,
     pub(super) traverse_ns: u64,
-    pub(super) toll_ns: u64,
+    toll_ns: u64,
     noise_ns: u64,
-    pub(super) in_flight: u32,
     /// Number of queued messages of others that the last measured message found.
     seen: u32,
     /// `k̂` as printed.
@@ -88,23 +89,16 @@ pub(super) struct PathInternals {
     /// Cost of each nanosecond of that queue.
     cost_per_ns: f64,
     smoothed_ns: u64,
-    intra_ns: u64,
-    pub(super) total_ns: u64,
-    sent: u64,
-    done: u64,
-    failed: u64,
-    probes: u64,
-    times_left: u64,
 }
 
 impl PathInternals {
     pub(super) fn new(path: &Path, config: &Config) -> Self {
         let smoothed_ns = path.traverse_ns.saturating_add(path.noise_ns);
         Self {
+            counts: PathState::default(),
             traverse_ns: path.traverse_ns,
             toll_ns: path.toll_ns.max(1),
             noise_ns: path.noise_ns,
-            in_flight: 0,
             seen: 0,
             late: 0,
             slowness: ONE,
@@ -122,19 +116,12 @@ impl PathInternals {
             least_cost: path.traverse_ns as i64 as f64 * ONE as f64,
             cost_per_ns: WEIGHT * ONE as f64,
             smoothed_ns,
-            intra_ns: 0,
-            total_ns: 0,
-            sent: 0,
-            done: 0,
-            failed: 0,
-            probes: 0,
-            times_left: 0,
         }
     }
 
     /// `k̂`: queued messages of others, at most the messages in flight.
     pub(super) fn estimated_queue(&self) -> u32 {
-        if mutant::on(Mutant::PlaceUnclamped) { self.seen } else { self.seen.min(self.in_flight) }
+        if mutant::on(Mutant::PlaceUnclamped) { self.seen } else { self.seen.min(self.counts.in_flight) }
     }
 
     /// Cost in 16ths of nanoseconds: `k̂ · toll + T` and the selector's own queue, times the slowness.
@@ -159,22 +146,22 @@ impl PathInternals {
 
     /// Cost with all messages in flight.
     pub(super) fn cost_of_queue(&self) -> u64 {
-        (u64::from(self.in_flight) * self.toll_ns).saturating_add(self.traverse_ns)
+        (u64::from(self.counts.in_flight) * self.toll_ns).saturating_add(self.traverse_ns)
     }
 
     /// Last measured time within the hosts; before the first, the model's.
     pub(super) fn last_intra_ns(&self) -> u64 {
-        if self.intra_ns == 0 { self.traverse_ns } else { self.intra_ns }
+        if self.counts.intra_ns == 0 { self.traverse_ns } else { self.counts.intra_ns }
     }
 
     /// Last measured end-to-end time; before the first, the model's.
     pub(super) fn last_total_ns(&self) -> u64 {
-        if self.total_ns == 0 { self.traverse_ns } else { self.total_ns }
+        if self.counts.total_ns == 0 { self.traverse_ns } else { self.counts.total_ns }
     }
 
     /// Whether it may be selected; leaves the path if it is stalled.
     pub(super) fn usable(&mut self, now: Instant) -> bool {
-        if !self.left && self.in_flight > 0 && self.stalls(now) {
+        if !self.left && self.counts.in_flight > 0 && self.stalls(now) {
             self.leave_path(now);
             self.stalled = true;
             self.update_cached_costs();
@@ -184,7 +171,7 @@ impl PathInternals {
 
     /// Whether a probe is due. `slow`: also for a path that is only slow.
     pub(super) fn probe_due(&self, now: Instant, slow: bool) -> bool {
-        let idle = self.in_flight == 0 || (self.left && self.moved);
+        let idle = self.counts.in_flight == 0 || (self.left && self.moved);
         idle && now >= self.probe_at
             && (self.left || (slow && self.slowness > ONE))
             && !mutant::on(Mutant::PlaceNeverProbed)
@@ -205,29 +192,28 @@ impl PathInternals {
 
     /// Records that a message is sent; returns the number of messages ahead of it.
     pub(super) fn sent(&mut self, now: Instant) -> u32 {
-        let ahead = self.in_flight;
+        let ahead = self.counts.in_flight;
         if ahead == 0 {
             self.progress = now;
         }
         if !self.left {
             self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
         }
-        self.in_flight += 1;
-        self.sent += 1;
+        self.counts.in_flight += 1;
+        self.counts.sent += 1;
         self.update_cached_costs();
         ahead
     }
 
     /// Records that the next message is a probe.
     pub(super) fn probes(&mut self, now: Instant, config: &Config) {
-        self.probes += 1;
+        self.counts.probes += 1;
         self.moved = false;
         // A probe of a path that is only late costs as much as its delay; on a failing path the message is lost.
+        let late_ns = self.counts.total_ns.saturating_mul(LATE);
         let most = match self.failing {
             true => config.probe_ns_max,
-            false => {
-                self.total_ns.saturating_mul(LATE).clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max)
-            }
+            false => late_ns.clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max),
         };
         self.backoff_ns = self.backoff_ns.saturating_mul(2).min(most);
         self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
@@ -248,12 +234,12 @@ impl PathInternals {
             self.resumed = now;
         }
         self.ended(now);
-        self.done += 1;
+        self.counts.done += 1;
         self.failing = false;
         if self.stalled {
             (self.left, self.stalled) = (false, false);
         }
-        self.total_ns = total_ns;
+        self.counts.total_ns = total_ns;
         // Smoothing as of round-trip times in a transport.
         self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + total_ns / 8;
         self.stall_ns = stall_ns(self.smoothed_ns, config);
@@ -268,7 +254,7 @@ impl PathInternals {
     /// Records that a message failed; the selector leaves the path.
     pub(super) fn fails(&mut self, now: Instant) {
         self.ended(now);
-        self.failed += 1;
+        self.counts.failed += 1;
         (self.failing, self.stalled) = (true, false);
         if !mutant::on(Mutant::PlaceFailedKept) {
             self.leave_path(now);
@@ -279,7 +265,7 @@ impl PathInternals {
     /// Records that a message was abandoned.
     pub(super) fn abandoned(&mut self) {
         if !mutant::on(Mutant::PlaceAbandonedKept) {
-            self.in_flight -= 1;
+            self.counts.in_flight -= 1;
         }
         self.failing |= self.left;
         self.update_cached_costs();
@@ -288,22 +274,15 @@ impl PathInternals {
     pub(super) fn state(&self) -> PathState {
         PathState {
             k: self.estimated_queue(),
-            in_flight: self.in_flight,
-            sent: self.sent,
-            done: self.done,
-            failed: self.failed,
-            probes: self.probes,
-            times_left: self.times_left,
-            intra_ns: self.intra_ns,
-            total_ns: self.total_ns,
             slowness: self.slowness as u32,
             left_until: self.left.then_some(self.probe_at),
+            ..self.counts
         }
     }
 
     /// Updates the estimates with a measured time within the hosts.
     fn measured(&mut self, now: Instant, ahead: &QueueAhead, intra_ns: u64, held_up: bool, config: &Config) {
-        self.intra_ns = intra_ns;
+        self.counts.intra_ns = intra_ns;
         self.late = if intra_ns > self.traverse_ns { self.late.saturating_add(1) } else { 0 };
         let expected = self.traverse_ns.saturating_add(ahead.queue_ns);
         let on_time = expected.saturating_add(self.noise_ns);
@@ -344,14 +323,14 @@ impl PathInternals {
     }
 
     fn ended(&mut self, now: Instant) {
-        self.in_flight -= 1;
+        self.counts.in_flight -= 1;
         self.progress = now;
         self.moved = true;
     }
 
     /// Updates the cached values for selections.
     fn update_cached_costs(&mut self) {
-        self.check_at = match self.in_flight {
+        self.check_at = match self.counts.in_flight {
             _ if self.is_left_or_slow() => 0,
             0 => u64::MAX,
             _ => self.progress.0.saturating_add(self.stall_ns),
@@ -366,7 +345,7 @@ impl PathInternals {
         if !self.left {
             self.left = true;
             self.moved = false;
-            self.times_left += 1;
+            self.counts.times_left += 1;
             self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
         }
     }

@@ -26,7 +26,7 @@ mod request;
 use group::Pair;
 use pathcall_wire::clone::{CLONE, ORIGINAL};
 use pathcall_wire::{Base, CloneFlags, CloneFrame, CloneHeader, Flags, FrameKind, Instant, Mutant, mutant};
-pub use pools::AdmittedPool;
+pub use pools::InstalledPool;
 pub use registers::{CloneRegisters, CloneSize};
 use request::Decision;
 

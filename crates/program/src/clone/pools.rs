@@ -5,11 +5,11 @@ use pathcall_wire::{Instant, TokenKey};
 
 use super::CloneRegisters;
 use crate::tables::ById;
-use crate::{AdmissionError, AdmissionTables, Endpoint, PoolCounters};
+use crate::{AdmissionTables, Endpoint, PoolCounters, TableChangeError};
 
 /// Pool of equivalent servers: the table of groups, and that of addresses (NetClone §3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdmittedPool {
+pub struct InstalledPool {
     /// Id, from the same range as those of applications.
     pub gaid: u32,
     /// Version of the list of servers, under which groups are drawn.
@@ -23,7 +23,7 @@ pub(crate) type Endpoints = ById<Endpoint>;
 /// Table entry of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolEntry {
-    pub(crate) pool: AdmittedPool,
+    pub(crate) pool: InstalledPool,
     /// Index of the pool's part of the loads.
     pub(crate) place: usize,
     /// Token key, if the frames carry tokens.
@@ -43,24 +43,24 @@ impl AdmissionTables {
     /// Installs a pool, or changes its servers. The loads of remaining servers are kept, those of new ones are 0.
     ///
     /// # Errors
-    /// [`AdmissionError`]: too many servers or pools, a server that is listed twice, or the id of an application.
-    pub fn install_pool(&mut self, pool: AdmittedPool) -> Result<(), AdmissionError> {
+    /// [`TableChangeError`]: too many servers or pools, a server that is listed twice, or the id of an application.
+    pub fn install_pool(&mut self, pool: InstalledPool) -> Result<(), TableChangeError> {
         let gaid = pool.gaid;
-        let range = |what, end: usize, size: usize| AdmissionError::Range {
+        let range = |what, end: usize, size: usize| TableChangeError::Range {
             what,
             first: 0,
             end: end as u64,
             size: size as u64,
         };
         if self.has_application(gaid) {
-            return Err(AdmissionError::Taken { gaid, what: "an application" });
+            return Err(TableChangeError::Taken { gaid, what: "an application" });
         }
         if pool.servers.len() > MAX_SERVERS {
             return Err(range("servers", pool.servers.len(), MAX_SERVERS));
         }
         let twice = pool.servers.iter().enumerate().find(|(sid, server)| pool.servers[..*sid].contains(server));
         if let Some((_, server)) = twice {
-            return Err(AdmissionError::Twice(*server));
+            return Err(TableChangeError::Twice(*server));
         }
         let before = self.pools.get(&gaid).map(|entry| (entry.place, entry.pool.servers.clone()));
         let (place, servers) = match before {
@@ -85,16 +85,16 @@ impl AdmissionTables {
     }
 
     /// All pools with the time of their last admitted frame and their counters, unordered.
-    pub fn pools(&self) -> impl Iterator<Item = (&AdmittedPool, Option<Instant>, PoolCounters)> {
+    pub fn pools(&self) -> impl Iterator<Item = (&InstalledPool, Option<Instant>, PoolCounters)> {
         self.pools.values().map(|entry| (&entry.pool, entry.last_seen, entry.counters))
     }
 
     /// Queue lengths of a pool's servers, by SID: the table and its shadow copy.
     ///
     /// # Errors
-    /// [`AdmissionError::UnknownApplication`].
-    pub fn loads(&self, gaid: u32) -> Result<(&[u16], &[u16]), AdmissionError> {
-        let entry = self.pools.get(&gaid).ok_or(AdmissionError::UnknownApplication(gaid))?;
+    /// [`TableChangeError::UnknownApplication`].
+    pub fn loads(&self, gaid: u32) -> Result<(&[u16], &[u16]), TableChangeError> {
+        let entry = self.pools.get(&gaid).ok_or(TableChangeError::UnknownApplication(gaid))?;
         let (at, len) = (entry.place * MAX_SERVERS, entry.pool.servers.len());
         Ok((self.clones.loads.peek(at, len), self.clones.shadows.peek(at, len)))
     }

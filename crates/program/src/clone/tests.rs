@@ -2,7 +2,7 @@ use pathcall_wire::clone::{caller_id, emit, groups, pair};
 use pathcall_wire::{BaseRepr, CloneRepr, TokenKey};
 
 use super::*;
-use crate::{AdmissionError, AdmittedApplication, CloneSize, Endpoint, PoolCounters, RepeatFilterProfile, Size};
+use crate::{CloneSize, Endpoint, InstalledApplication, PoolCounters, RepeatFilterProfile, Size, TableChangeError};
 
 mod admission;
 mod model;
@@ -27,7 +27,7 @@ fn program(servers: u32) -> SwitchProgram {
 }
 
 fn install(program: &mut SwitchProgram, version: u32, servers: Vec<u32>) {
-    program.tables_mut().install_pool(AdmittedPool { gaid: GAID, version, servers }).expect("fits");
+    program.tables_mut().install_pool(InstalledPool { gaid: GAID, version, servers }).expect("fits");
 }
 
 fn admit(program: &mut SwitchProgram, endpoint: u32, gaid: u32) {

@@ -4,19 +4,24 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
-use pathcall_endpoint::map::{Key, Operation, Output};
+use pathcall_endpoint::map::{Key, Operation};
 use pathcall_proto::manifest::{Kind, Method};
+use pathcall_proto::v1::NumberKeysRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::Inner;
 use super::idempotent_call;
-use super::session::{ChannelApplication, MapSession, SumCancelGuard};
+use super::session::{ChannelApplication, LockReleaseGuard, MapSession, SumCancelGuard};
+use super::transport::Transport;
 use crate::assemble::HandlerOutcome;
 use crate::deadline::Deadline;
+use crate::key_numbers::REQUEST_KEYS_BYTES;
 use crate::message::frame::{self, FrameError};
 use crate::message::keys;
-use crate::request::{MapAnswer, MapWork, Request, TypedValues};
+use crate::message::typed::TypedValues;
+use crate::request::{MapAnswer, MapWork, Request};
 use crate::{assemble, headers, key_numbers, status};
 
 impl Inner {
@@ -63,8 +68,8 @@ impl Inner {
             Some(typed) => typed,
             None => TypedValues::Pairs(Box::pin(self.all_keys(method, &session, &parts, deadline)).await?),
         };
-        let named = match (method.kind, &typed) {
-            (Kind::Clear, TypedValues::Pairs(pairs)) => headers::decode_tokens(&parts.headers, pairs.len())?,
+        let named = match method.kind {
+            Kind::Clear => headers::decode_tokens(&parts.headers, typed.len())?,
             _ => Vec::new(),
         };
         let mut work = MapWork::new(method, typed);
@@ -73,7 +78,10 @@ impl Inner {
         let output = match work.operation.take() {
             Some(mut operation) => {
                 application.shorten(method, &session, &self.transport, &mut operation).await?;
-                let locks = request.handler.as_ref().and_then(|_| locks_of(&operation));
+                let locks = match &operation {
+                    Operation::Count { keys, threshold: 1, .. } if request.handler.is_some() => Some(keys.clone()),
+                    _ => None,
+                };
                 let guard = SumCancelGuard::new(&self, method, &session);
                 let output = session.call(method, operation).await;
                 guard.disarm();
@@ -86,7 +94,7 @@ impl Inner {
         };
         let answer = work.answer(method, output);
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
-        let dropped = answer == MapAnswer::Counted { forwarded: false };
+        let dropped = answer.forwarded == Some(false);
         let handled = match request.handler {
             Some(message) if !dropped => {
                 Some(Box::pin(self.handler(method, &session, parts, &message, deadline)).await?)
@@ -98,44 +106,7 @@ impl Inner {
         }
         assemble::reply(method, handled, &answer)
     }
-}
 
-/// Keys that an operation locks.
-fn locks_of(operation: &Operation) -> Option<Vec<Key>> {
-    match operation {
-        Operation::Count { keys, threshold: 1, .. } => Some(keys.clone()),
-        _ => None,
-    }
-}
-
-/// Guard of locks that were granted to a call whose handler still runs. If the caller drops the call, the guard
-/// releases the locks.
-struct LockReleaseGuard {
-    session: Arc<MapSession>,
-    release: Option<Operation>,
-}
-
-impl LockReleaseGuard {
-    fn new(session: &Arc<MapSession>, keys: Vec<Key>, output: &Output) -> Option<Self> {
-        let Output::Locked { tokens, .. } = output else { return None };
-        let release = Some(Operation::Clear { keys, tokens: tokens.clone() });
-        Some(Self { session: Arc::clone(session), release })
-    }
-
-    fn disarm(mut self) {
-        self.release = None;
-    }
-}
-
-impl Drop for LockReleaseGuard {
-    fn drop(&mut self) {
-        if let (Some(release), Ok(runtime)) = (self.release.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(Arc::clone(&self.session).release(release));
-        }
-    }
-}
-
-impl Inner {
     /// Makes a call with an id: its map operation, then its handler, unless they are done.
     async fn with_id(
         &self,
@@ -148,19 +119,19 @@ impl Inner {
     ) -> Result<http::Response<Body>, Status> {
         let Some(call) = self.begin_with_id(method, application, id, &parts.headers)? else {
             self.counters.idempotent.add();
-            return assemble::reply(method, None, &MapAnswer::Done);
+            return assemble::reply(method, None, &MapAnswer::EMPTY);
         };
         let work = request.typed.map(|typed| MapWork::new(method, typed));
         call.apply_once(work.and_then(|work| work.operation), request.handler.is_some()).await?;
         self.counters.idempotent.add();
-        let Some(message) = request.handler else { return assemble::reply(method, None, &MapAnswer::Done) };
+        let Some(message) = request.handler else { return assemble::reply(method, None, &MapAnswer::EMPTY) };
         let session = application.session(method, &parts.headers, &self.transport).await?;
         let handled = self.handler(method, &session, parts.clone(), &message, deadline).await?;
         // A handler that failed sees the call again if the caller repeats it.
         if matches!(handled, HandlerOutcome::Done { .. }) {
             call.done()?;
         }
-        assemble::reply(method, Some(handled), &MapAnswer::Done)
+        assemble::reply(method, Some(handled), &MapAnswer::EMPTY)
     }
 
     /// Calls the handler with the rest of the message.
@@ -201,4 +172,89 @@ fn mark(headers: &mut HeaderMap, name: HeaderName, session: &MapSession, deadlin
     headers.insert(name, HeaderValue::from_static("1"));
     session.prove(headers);
     deadline.write_to(headers);
+}
+
+impl ChannelApplication {
+    /// Replaces the operation's long keys by the numbers that the server assigns.
+    async fn shorten(
+        &self,
+        method: &Method,
+        session: &MapSession,
+        transport: &Transport,
+        operation: &mut Operation,
+    ) -> Result<(), Status> {
+        let long: Vec<_> = keys_of(operation).filter(|key| key.is_long()).collect();
+        if long.is_empty() { Ok(()) } else { Box::pin(self.number(method, session, transport, long)).await }
+    }
+
+    async fn number(
+        &self,
+        method: &Method,
+        session: &MapSession,
+        transport: &Transport,
+        mut long: Vec<&mut Key>,
+    ) -> Result<(), Status> {
+        // One request has as many keys as fit.
+        while !long.is_empty() {
+            let mut bytes = 0;
+            let fitting = long.iter().take_while(|key| {
+                bytes += key.as_bytes().len();
+                bytes <= REQUEST_KEYS_BYTES
+            });
+            let later = long.split_off(fitting.count().max(1));
+            let mut asked = Vec::new();
+            for key in long {
+                match session.known.find(key) {
+                    Some(number) => *key = Key::numbered(number),
+                    None => asked.push(key),
+                }
+            }
+            let numbers = self.ask(method, session, transport, &asked).await?;
+            for (key, number) in asked.into_iter().zip(numbers) {
+                session.known.learn(key, number);
+                *key = Key::numbered(number);
+            }
+            long = later;
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        method: &Method,
+        session: &MapSession,
+        transport: &Transport,
+        keys: &[&mut Key],
+    ) -> Result<Vec<u64>, Status> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = NumberKeysRequest {
+            application: self.application.name.into(),
+            filter_digest: self.application.digest,
+            server_incarnation: session.server,
+            session: session.secret().into(),
+            keys: keys.iter().filter_map(|key| key.as_str()).map(str::to_owned).collect(),
+        };
+        let reply = PeerClient::new(transport.channel()).number_keys(request).await;
+        let failed = |error: Status| {
+            let what = format!("{}: cannot get numbers of long keys: {}", method.path, error.message());
+            Status::new(error.code(), what)
+        };
+        let numbers = reply.map_err(failed)?.into_inner().numbers;
+        if numbers.len() == keys.len() { Ok(numbers) } else { Err(wrong_count(method)) }
+    }
+}
+
+fn wrong_count(method: &Method) -> Status {
+    Status::internal(format!("{}: the server assigned a wrong number of key numbers", method.path))
+}
+
+/// Keys of an operation.
+fn keys_of(operation: &mut Operation) -> Box<dyn Iterator<Item = &mut Key> + Send + '_> {
+    match operation {
+        Operation::Sum { .. } => Box::new(std::iter::empty()),
+        Operation::Add { pairs, .. } => Box::new(pairs.iter_mut().map(|(key, _)| key)),
+        Operation::Count { keys, .. } | Operation::Clear { keys, .. } => Box::new(keys.iter_mut()),
+    }
 }

@@ -14,8 +14,7 @@ use tonic::body::Body;
 
 use super::Inner;
 use super::pool::{PoolMembership, PoolSession, PoolState};
-use crate::cloned::reply::{self, Reply};
-use crate::cloned::request;
+use crate::cloned::{self, Reply};
 use crate::deadline::Deadline;
 use crate::message::frame;
 use crate::process_timeout;
@@ -84,7 +83,7 @@ impl Inner {
         };
         match answer {
             None => FrameOutcome::Retry,
-            Some(Ok(answer)) => match reply::decode(answer.reply) {
+            Some(Ok(answer)) => match cloned::decode_reply(answer.reply) {
                 Ok(Reply::Response(response)) => FrameOutcome::Replied(response),
                 Ok(Reply::TooLong) => FrameOutcome::ByGrpc,
                 Err(damaged) => FrameOutcome::Failed(Status::internal(format!("{}: {damaged}", method.path))),
@@ -161,7 +160,7 @@ enum FrameOutcome {
 /// Encodes the request for frames; `None` if it does not fit.
 fn encode(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Option<Bytes> {
     let message = frame::open(body).ok()?;
-    let encoded = request::encode(parts.uri.path(), &parts.headers, deadline.left(), &message).ok()?;
+    let encoded = cloned::encode_request(parts.uri.path(), &parts.headers, deadline.left(), &message).ok()?;
     (encoded.len() <= MESSAGE_MAX).then_some(encoded)
 }
 

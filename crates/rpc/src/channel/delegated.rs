@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use pathcall_driver::node::{Node, NodeConfig, NodeReply, Transport as Carrier};
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
-use pathcall_proto::v1::node_reply::Transport as NodeTransport;
+use pathcall_proto::v1::lookup_node_reply::Transport as NodeTransport;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{NodeReply as NodeInfo, NodeRequest};
+use pathcall_proto::v1::{LookupNodeReply, LookupNodeRequest};
 use pathcall_wire::TokenKey;
 use tokio::sync::OnceCell;
 use tonic::body::Body;
@@ -46,7 +46,7 @@ enum ServerNode {
 }
 
 /// Path without a handler: a node that answers "unimplemented" is reachable.
-const PROBE_PATH: &str = "/pathcall.v1.Peer/Node";
+const PROBE_PATH: &str = "/pathcall.v1.Peer/LookupNode";
 /// Number of probes, each with a call's timeout, after which a node counts as unreachable.
 const PROBES: u32 = 2;
 /// Pause before an unreachable node is probed again, in the background.
@@ -87,7 +87,7 @@ impl DelegateNode {
     }
 
     /// Records the address of the server's node and starts a node here; `None` if messages do not pass.
-    async fn use_reply(&self, reply: NodeInfo) -> Result<Option<SocketAddr>, Status> {
+    async fn use_reply(&self, reply: LookupNodeReply) -> Result<Option<SocketAddr>, Status> {
         let Ok(address) = reply.address.parse::<SocketAddr>() else {
             return Err(Status::internal(format!("the server's node has the invalid address {:?}", reply.address)));
         };
@@ -113,7 +113,7 @@ impl DelegateNode {
     }
 
     /// Sets the key of messages as the server requires. If the server names no key, a key that the user has set stays.
-    fn sign(&self, node: &Node, reply: &NodeInfo) {
+    fn sign(&self, node: &Node, reply: &LookupNodeReply) {
         let key = reply.token_key.map(|key| TokenKey::new(key.into()));
         if self.signs.swap(key.is_some(), Ordering::Relaxed) || key.is_some() {
             node.set_key(key);
@@ -156,9 +156,9 @@ impl DelegateNode {
 }
 
 /// Asks the server for the address of its node, with the metadata of a call.
-async fn query_node(transport: &Transport, method: &str, headers: &HeaderMap) -> Result<NodeInfo, Status> {
-    let request = headers::request_with(headers, NodeRequest { method: method.to_owned() });
-    PeerClient::new(transport.channel()).node(request).await.map(tonic::Response::into_inner)
+async fn query_node(transport: &Transport, method: &str, headers: &HeaderMap) -> Result<LookupNodeReply, Status> {
+    let request = headers::request_with(headers, LookupNodeRequest { method: method.to_owned() });
+    PeerClient::new(transport.channel()).lookup_node(request).await.map(tonic::Response::into_inner)
 }
 
 /// Whether a node answers. The probe calls no handler, because a call takes effect at most once.

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! id ─► journal ─┬─ done: answered at once
-//!                ├─ new ─────── recorded, in the current log ─┬─► Apply ─► applied ─┬─► its handler, if any ─► done
-//!                ├─ begun before, in some log ────────────────┘                     │
-//!                └─ applied before ──────────────────────────────────────────────────┘
+//!                ├─ new ─────── recorded, in the current log ─┬─► ApplyCall ─► applied ─┬─► its handler, if any ─► done
+//!                ├─ begun before, in some log ────────────────┘                         │
+//!                └─ applied before ──────────────────────────────────────────────────────┘
 //! ```
 //!
 //! They go by gRPC and do not use the element: the server executes each in one step and remembers its id.
@@ -12,11 +12,11 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use pathcall_endpoint::map::server::idempotency::{Attempt, CALL_ID_BYTES_MAX};
+use pathcall_endpoint::map::server::idempotency::{CALL_ID_BYTES_MAX, CallAttempt};
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{ApplyReply, ApplyRequest, OpenBookReply, OpenBookRequest, Pair};
+use pathcall_proto::v1::{ApplyCallReply, ApplyCallRequest, OpenJournalReply, OpenJournalRequest, Pair};
 use tonic::{Code, Status};
 
 use super::Inner;
@@ -115,16 +115,16 @@ impl IdempotentCall<'_> {
             CallStatus::Begun(log) => Some(log),
             _ => None,
         };
-        let mut request = ApplyRequest {
+        let mut request = ApplyCallRequest {
             application: app.into(),
             filter_digest: self.method.digest,
-            book: begun.unwrap_or_default(),
-            id: self.id.to_vec(),
+            journal: begun.unwrap_or_default(),
+            call_id: self.id.to_vec(),
             pairs,
             op: modify.op as u32,
             para: modify.para,
             method: self.method.path.into(),
-            ..ApplyRequest::default()
+            ..ApplyCallRequest::default()
         };
         if begun.is_some() {
             return self.apply(request).await;
@@ -134,28 +134,28 @@ impl IdempotentCall<'_> {
             Some(log) => log.number,
             None => self.open().await?,
         };
-        request.book = log;
+        request.journal = log;
         self.journal.begin(app, self.id, log).map_err(|error| self.journal_failed(&error))?;
         match self.apply(request.clone()).await {
             // The call was new, so it cannot have taken effect in the lost log: open a new log.
             Err(status) if status.code() == Code::DataLoss => {
-                request.book = self.open().await?;
-                self.journal.begin(app, self.id, request.book).map_err(|error| self.journal_failed(&error))?;
+                request.journal = self.open().await?;
+                self.journal.begin(app, self.id, request.journal).map_err(|error| self.journal_failed(&error))?;
                 self.apply(request).await
             }
             outcome => outcome,
         }
     }
 
-    async fn apply(&self, mut request: ApplyRequest) -> Result<(), Status> {
-        let mut sending = self.journal.send(self.method.app, request.book);
-        let Attempt { number, under_way_from, ref stragglers } = sending.attempt;
-        (request.number, request.under_way_from) = (number, under_way_from);
-        request.stragglers.clone_from(stragglers);
-        request.completed.clone_from(&sending.forgettable);
-        let ApplyReply { server_incarnation, .. } = self
+    async fn apply(&self, mut request: ApplyCallRequest) -> Result<(), Status> {
+        let mut sending = self.journal.send(self.method.app, request.journal);
+        let CallAttempt { number, pending_from, ref earlier_pending } = sending.attempt;
+        (request.attempt, request.pending_from) = (number, pending_from);
+        request.earlier_pending_attempts.clone_from(earlier_pending);
+        request.completed_ids.clone_from(&sending.forgettable);
+        let ApplyCallReply { server_incarnation, .. } = self
             .client()
-            .apply(headers::request_with(self.headers, request))
+            .apply_call(headers::request_with(self.headers, request))
             .await
             .map_err(|e| self.failed(&e))?
             .into_inner();
@@ -165,17 +165,17 @@ impl IdempotentCall<'_> {
     }
 
     async fn open(&self) -> Result<u64, Status> {
-        let request = OpenBookRequest {
+        let request = OpenJournalRequest {
             application: self.method.app.into(),
             filter_digest: self.method.digest,
             method: self.method.path.into(),
         };
         let opened = self
             .client()
-            .open_book(headers::request_with(self.headers, request))
+            .open_journal(headers::request_with(self.headers, request))
             .await
             .map_err(|error| self.failed(&error))?;
-        let OpenBookReply { book: log, server_incarnation } = opened.into_inner();
+        let OpenJournalReply { journal: log, server_incarnation } = opened.into_inner();
         let noted = self.journal.opened(self.method.app, IdLog { number: log, server: server_incarnation });
         noted.map_err(|error| self.journal_failed(&error))?;
         Ok(log)

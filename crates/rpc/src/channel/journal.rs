@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pathcall_endpoint::map::server::idempotency::{Attempt, CALL_ID_BYTES_MAX, CALL_IDS_MAX, STRAGGLERS_MAX};
+use pathcall_endpoint::map::server::idempotency::{CALL_ID_BYTES_MAX, CALL_IDS_MAX, CallAttempt, EARLIER_PENDING_MAX};
 
 /// First bytes of a journal.
 const HEAD: &[u8] = b"pathcall journal 1\n";
@@ -127,7 +127,7 @@ pub(super) struct AttemptGuard<'a> {
     journal: &'a Journal,
     application: &'a str,
     log: u64,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: CallAttempt,
     /// Ids that the request lets the server forget. If the attempt is dropped with ids left here, the server may not
     /// have received them, and a later attempt sends them again.
     pub(super) forgettable: Vec<Vec<u8>>,
@@ -233,15 +233,15 @@ impl Journal {
         state.next += 1;
         let mut before = state.in_progress.iter().copied();
         // A slow attempt must not keep the server from forgetting other calls.
-        let stragglers = before.by_ref().take(STRAGGLERS_MAX).collect();
-        let under_way_from = before.next().unwrap_or(number);
+        let earlier_pending = before.by_ref().take(EARLIER_PENDING_MAX).collect();
+        let pending_from = before.next().unwrap_or(number);
         state.in_progress.insert(number);
-        let forgettable = state.known(application).take_forgettable(log, under_way_from);
+        let forgettable = state.known(application).take_forgettable(log, pending_from);
         AttemptGuard {
             journal: self,
             application,
             log,
-            attempt: Attempt { number, under_way_from, stragglers },
+            attempt: CallAttempt { number, pending_from, earlier_pending },
             forgettable,
         }
     }
@@ -317,18 +317,14 @@ impl ApplicationCalls {
         }
     }
 
-    /// Ids that the server of this log may forget: a late repeat of them has a number below `under_way_from`.
-    fn take_forgettable(&mut self, log: u64, under_way_from: u64) -> Vec<Vec<u8>> {
+    /// Ids that the server of this log may forget: a late repeat of them has a number below `pending_from`.
+    fn take_forgettable(&mut self, log: u64, pending_from: u64) -> Vec<Vec<u8>> {
         if self.log.is_none_or(|current| current.number != log) {
             return Vec::new();
         }
         let (mut told, mut later) = (Vec::new(), VecDeque::new());
         for (next, id) in self.unconfirmed.drain(..) {
-            if next <= under_way_from && told.len() < CALL_IDS_MAX {
-                told.push(id)
-            } else {
-                later.push_back((next, id))
-            }
+            if next <= pending_from && told.len() < CALL_IDS_MAX { told.push(id) } else { later.push_back((next, id)) }
         }
         self.unconfirmed = later;
         told

@@ -9,20 +9,17 @@
 //! stub ◄── assemble ◄── handler's reply and the map's answer
 //! ```
 //!
-//! `builder` opens a channel; `dial` has the connection options and `transport` the gRPC connection; `session` is the
-//! membership in one application; `carried_frames` sends frames over HTTP/2; `long_keys` replaces keys that are too
-//! long for frames by numbers; `delegated` makes delegated calls, `cloned` those of a `pool`; `idempotent_call` makes
-//! calls with ids, recorded in a `journal`; `call` makes calls with a filter; `stats` has the counters.
+//! `builder` opens a channel; `dial` has the connection options and `transport` the gRPC connection; `call` makes calls
+//! with a filter, in the `session` of their application; `idempotent_call` makes calls with ids, recorded in a
+//! `journal`; `delegated` makes delegated calls, `cloned` those of a `pool`; `stats` has the counters.
 
 pub mod builder;
 mod call;
-mod carried_frames;
 mod cloned;
 mod delegated;
 mod dial;
 mod idempotent_call;
 pub mod journal;
-mod long_keys;
 mod pool;
 mod session;
 pub mod stats;
@@ -51,9 +48,15 @@ use crate::delegate::respond::DelegateDefaults;
 
 /// gRPC channel for tonic stubs, with in-network computation. Cloning it is cheap.
 ///
-/// ```ignore
+/// ```no_run
+/// # use pathcall_rpc as pathcall;
+/// # use pathcall_test_support::stubs as pb;
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pb::training_client::TrainingClient;
 /// let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
 /// let mut client = TrainingClient::new(channel);
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// A method without a Pathcall option is a plain gRPC call; so is a method with only the option `place`, as its server

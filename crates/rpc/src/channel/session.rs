@@ -8,22 +8,25 @@
 //! With each join the caller is a new incarnation, so frames of an earlier one are not taken for its own. If the server
 //! does not answer by UDP, the channel joins once more, and its frames are carried over HTTP/2. A later join tries UDP
 //! again.
+//!
+//! A session whose sequence numbers are used up is replaced. The old session ends by itself, once its calls have ended
+//! and the server has the values that only the element had.
 
 mod admissions;
-mod cancelled_sum;
-mod exhausted;
+mod guards;
 mod join;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::client::ClientStats;
-use pathcall_endpoint::map::{CallError, Operation, Output};
+use pathcall_endpoint::map::{CallError, ClearPolicy, Operation, Output};
 use pathcall_proto::manifest::{Kind, Method};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::builder::ChannelOptions;
@@ -33,8 +36,14 @@ use crate::application::Application;
 use crate::key_numbers::KnownKeyNumbers;
 use crate::{headers, status};
 use admissions::Admissions;
-pub(super) use cancelled_sum::SumCancelGuard;
+pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
 use join::JoinAttempt;
+
+/// Time for which an exhausted worker stays, where only workers have the sums (clear policy *shadow*): another worker
+/// may have missed the last sum, and the worker that joins next would begin with it.
+const LINGER: Duration = Duration::from_secs(1);
+/// Interval at which the end of its calls is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Application of a channel, with its current session.
 #[derive(Debug)]
@@ -184,6 +193,59 @@ impl ChannelApplication {
             *past = (sum(past.0, session.handle.stats()), sum_carried(past.1, carried));
         }
     }
+
+    /// Whether another session must replace this one. Not yet, if a call that has this session may still take a lock in
+    /// it, which would be lost.
+    fn is_exhausted(&self, session: &mut Arc<MapSession>) -> bool {
+        // The order matters: once no call has the session, all locks taken in it are known.
+        let may_lock = self.application.takes_locks && Arc::get_mut(session).is_none();
+        !may_lock && session.handle.is_spent()
+    }
+
+    /// Retires the last session, which has ended, is exhausted, or whose server is shutting down.
+    async fn retire_last(&self) {
+        if self.application.clear == ClearPolicy::Shadow {
+            self.linger().await;
+        }
+        let spent = lock(&self.current).as_ref().filter(|session| !session.is_over()).map(|last| last.handle.ended());
+        self.retire();
+        if let Some(ended) = spent {
+            let mut leaving = self.leaving.lock().await;
+            let before = leaving.take();
+            *leaving = Some(tokio::spawn(async move {
+                let before = match before {
+                    Some(before) => before.await.unwrap_or(false),
+                    None => true,
+                };
+                ended.await && before
+            }));
+        }
+        if self.application.threshold > 0 {
+            // A worker's place is free once its last holder has left.
+            self.wait_until_left().await;
+        }
+    }
+
+    /// Keeps an exhausted session until its calls have ended and other workers have had the time to get its sums.
+    async fn linger(&self) {
+        let Some(last) = lock(&self.current).clone() else { return };
+        // One reference here and one in its place: no call has it.
+        while !last.is_over() && Arc::strong_count(&last) > 2 {
+            sleep(POLL_INTERVAL).await;
+        }
+        if !last.is_over() {
+            sleep(LINGER).await;
+        }
+    }
+
+    /// Waits until exhausted sessions have left. Returns whether the server has all their values.
+    async fn wait_until_left(&self) -> bool {
+        let mut leaving = self.leaving.lock().await;
+        let Some(session) = leaving.as_mut() else { return true };
+        let all = session.await.unwrap_or(false);
+        *leaving = None;
+        all
+    }
 }
 
 /// Leaves a session when its server shuts down: calls in progress finish, and the next call joins again. A server that
@@ -269,12 +331,6 @@ impl MapSession {
     /// Adds the secret to a call's metadata.
     pub(super) fn prove(&self, headers: &mut HeaderMap) {
         headers.extend(self.admissions.header().map(|secret| (headers::SESSION, secret.clone())));
-    }
-
-    /// Releases locks of a caller that has been dropped.
-    pub(super) async fn release(self: Arc<Self>, release: Operation) {
-        // Locks that cannot be released end with their lease.
-        let _ = self.handle.call(release).await;
     }
 
     fn is_over(&self) -> bool {

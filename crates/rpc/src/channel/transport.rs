@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use pathcall_auth::{ConnectTarget, ConnectionEvent};
-use pathcall_proto::v1::NodeRequest;
+use pathcall_proto::v1::LookupNodeRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use tokio::sync::watch;
 use tonic::body::Body;
@@ -118,7 +118,7 @@ impl Transport {
         let mut server = PeerClient::new(self.channel());
         match process_timeout::timeout(
             ANSWER_TIMEOUT,
-            server.node(headers::request_with(headers, NodeRequest::default())),
+            server.lookup_node(headers::request_with(headers, LookupNodeRequest::default())),
         )
         .await
         {

@@ -99,11 +99,15 @@ impl<R> DelegatedCall<R> {
 
     /// Passes a request on as [`delegate`](Self::delegate) does, with the metadata of `request` only.
     ///
-    /// ```ignore
-    /// let mut next = Request::new(id);
+    /// ```no_run
+    /// # use pathcall_rpc::delegate::Call;
+    /// # use pathcall_test_support::stubs::{self as pb, delegated::DocsFetch};
+    /// # fn handler(call: Call<pb::Note>) -> Result<(), tonic::Status> {
+    /// let mut next = tonic::Request::new(pb::Note { text: "a".to_owned() });
     /// *next.metadata_mut() = call.metadata().clone();
-    /// next.metadata_mut().remove("authorization"); // none of that server's business
-    /// call.delegate_with::<DocsFetch>("archive", next)?;
+    /// next.metadata_mut().remove("authorization"); // the next server does not need it
+    /// call.delegate_with::<DocsFetch>("archive", next)
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -135,12 +139,17 @@ impl<R> DelegatedCall<R> {
     /// durable together (DPC §3.5.3). After `seal` only [`SealedRequest::discard`] fails the request; the handler's
     /// return value is ignored.
     ///
-    /// ```ignore
-    /// let receipt = work_out(&transfer)?; // nothing is stored yet
-    /// call.reply(receipt).await?;
+    /// ```no_run
+    /// # use pathcall_rpc::delegate::{Call, Record};
+    /// # use pathcall_test_support::stubs::Note;
+    /// # fn commit(_: &str, _: Option<Vec<u8>>) -> Result<(), tonic::Status> { Ok(()) }
+    /// # async fn handler(call: Call<Note>) -> Result<(), tonic::Status> {
+    /// call.reply(Note { text: "receipt".to_owned() }).await?; // nothing is stored yet
     /// let sealed = call.seal()?;
-    /// store.commit(&effect, sealed.record().map(Record::to_bytes))?; // both, or none
+    /// commit("the effect", sealed.record().map(Record::to_bytes))?; // both, or neither
     /// sealed.release();
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors

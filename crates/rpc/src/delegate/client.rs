@@ -32,14 +32,24 @@ use super::trace::{PendingTrace, SharedTraceSink, TraceReport, TraceRequest, Tra
 
 /// Client of delegated calls. It finds servers in a directory, as handlers do.
 ///
-/// ```ignore
+/// ```no_run
+/// # use pathcall_rpc as pathcall;
+/// # use pathcall_test_support::stubs as pb;
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pathcall::delegate::{Client, Directory, Node, NodeConfig, NodeTarget};
+/// # use pb::delegated::DocsFetch;
 /// let (node, _) = Node::start(&NodeConfig::default()).await?;
 /// let client = Client::new(node, Directory::of_controller("http://127.0.0.1:7700")?);
-/// let mut docs = client.call::<Doc>()
-///     .request::<pb::delegated::DocsFetch>(NodeTarget::key("docs-", "a"), &Id { id: 1 })?
-///     .request::<pb::delegated::DocsFetch>(NodeTarget::key("docs-", "b"), &Id { id: 2 })?
+/// let mut docs = client
+///     .call::<pb::Note>()
+///     .request::<DocsFetch>(NodeTarget::key("docs-", "a"), &pb::Note { text: "a".to_owned() })?
+///     .request::<DocsFetch>(NodeTarget::key("docs-", "b"), &pb::Note { text: "b".to_owned() })?
 ///     .begin()?;
-/// while let Some(doc) = docs.message().await? { show(doc); }
+/// while let Some(doc) = docs.message().await? {
+///     println!("{}", doc.text);
+/// }
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {

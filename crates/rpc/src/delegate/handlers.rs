@@ -40,16 +40,17 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), Status>> 
 
 /// Builder for the handlers of a server.
 ///
-/// ```ignore
-/// let handlers = Handlers::new()
-///     .handle::<pb::delegated::DocsLookup, _, _>(async |query, call| {
-///         for id in index.find(&query) {
-///             call.delegate::<pb::delegated::DocsFetch>(NodeTarget::key("docs-", id.to_be_bytes()), &Id { id })?;
-///         }
-///         Ok(())
-///     })
-///     .start().await?;
-/// let server = pathcall::Layer::builder(&pb::PATHCALL).handlers(handlers).build().await?;
+/// ```no_run
+/// # use {pathcall_rpc::delegate::{Handlers, NodeTarget}, pathcall_test_support::stubs::{Note, delegated::*}};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let lookup = Handlers::new().handle::<DocsLookup, _, _>(async |wish, call| {
+///     for text in wish.names {
+///         call.delegate::<DocsFetch>(NodeTarget::key("docs-", text.clone()), &Note { text })?;
+///     }
+///     Ok(())
+/// });
+/// let handlers = lookup.start().await?; // for `Layer::builder(…).handlers(handlers)`
+/// # Ok(()) }
 /// ```
 #[must_use = "start them"]
 pub struct Handlers {

@@ -29,9 +29,17 @@ const TRACEPARENT: usize = 55;
 /// not sampled turns tracing off for the call. Start times are those of [`CallTrace`]: the begin of the call by the
 /// caller's clock, plus the age of the call at the begin of the span.
 ///
-/// ```ignore
-/// let spans = SpanExporter::new(opentelemetry::global::tracer("shop"));
-/// let channel = pathcall::Channel::builder(url, &pb::PATHCALL)?.traces(spans).connect().await?;
+/// ```no_run
+/// # use pathcall_rpc as pathcall;
+/// # use pathcall_test_support::stubs as pb;
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # use opentelemetry::trace::TracerProvider;
+/// # use pathcall::delegate::SpanExporter;
+/// # let provider = opentelemetry_sdk::trace::SdkTracerProvider::default();
+/// let spans = SpanExporter::new(provider.tracer("shop"));
+/// let channel = pathcall::Channel::builder("http://127.0.0.1:50051", &pb::PATHCALL)?.traces(spans).connect().await?;
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone)]
 pub struct SpanExporter<T> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use pathcall_auth::{ConnectTarget, ConnectTargetError, ExpectedPeer, PartyRole, Security};
 use pathcall_driver::node::{Node, WeakNode};
 use pathcall_proto::v1::controller_client::ControllerClient;
-use pathcall_proto::v1::{NodeEntry, NodesReply, NodesRequest};
+use pathcall_proto::v1::{FollowNodesRequest, NodeEntry, NodeList};
 use pathcall_wire::TokenKey;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -67,7 +67,7 @@ impl DirectoryMember {
     }
 
     /// Sets the node's key to the directory's, if messages are signed.
-    fn take_key(&self, signs: bool, reply: &NodesReply) {
+    fn take_key(&self, signs: bool, reply: &NodeList) {
         let Some(node) = self.node.as_ref().filter(|_| signs).and_then(WeakNode::upgrade) else { return };
         match reply.token_key {
             Some(key) => node.set_key(Some(TokenKey::new(key.into()))),
@@ -85,8 +85,8 @@ pub(super) async fn follow(controller: ConnectTarget, mut member: DirectoryMembe
     let mut pause = PAUSE.0;
     loop {
         let authenticate = *member.signs.borrow_and_update();
-        let request = NodesRequest { node: member.entry.clone(), authenticate };
-        match client.nodes(request).await {
+        let request = FollowNodesRequest { node: member.entry.clone(), authenticate };
+        match client.follow_nodes(request).await {
             Ok(replies) => {
                 let mut replies = replies.into_inner();
                 loop {
@@ -140,7 +140,7 @@ struct DirectoryCopy {
 }
 
 impl DirectoryCopy {
-    fn take(&mut self, now: Instant, reply: NodesReply) {
+    fn take(&mut self, now: Instant, reply: NodeList) {
         let entry = |node: NodeEntry| Some((node.name, node.address.parse().ok()?));
         self.latest = reply.nodes.into_iter().filter_map(entry).collect();
         if self.boot_id.replace(reply.boot_id).is_some_and(|before| before != reply.boot_id) {
@@ -162,9 +162,9 @@ impl DirectoryCopy {
 mod tests {
     use super::*;
 
-    fn reply(boot_id: u64, names: &str) -> NodesReply {
+    fn reply(boot_id: u64, names: &str) -> NodeList {
         let node = |name: char| NodeEntry { name: name.into(), address: format!("10.0.0.1:{}", name as u32) };
-        NodesReply { boot_id, nodes: names.chars().map(node).collect(), token_key: None }
+        NodeList { boot_id, nodes: names.chars().map(node).collect(), token_key: None }
     }
 
     fn names(copy: &DirectoryCopy) -> String {

@@ -88,12 +88,22 @@ impl fmt::Debug for SharedTraceSink {
 
 /// Trace of one call that is not complete yet, for any tonic stub over a [`Channel`](crate::Channel):
 ///
-/// ```ignore
-/// let mut request = Request::new(query);
+/// ```no_run
+/// # use pathcall_rpc as pathcall;
+/// # use pathcall_test_support::stubs as pb;
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pathcall::delegate::PendingTrace;
+/// # let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
+/// let mut client = pb::docs_client::DocsClient::new(channel);
+/// let mut request = tonic::Request::new(pb::Wish { names: vec!["a".to_owned()] });
 /// let trace = PendingTrace::of(&mut request);
 /// let mut docs = client.lookup(request).await?.into_inner();
-/// while let Some(doc) = docs.message().await? { show(doc); }
+/// while let Some(doc) = docs.message().await? {
+///     println!("{}", doc.text);
+/// }
 /// println!("{}", trace.finished().await.expect("traced"));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct PendingTrace(oneshot::Receiver<CallTrace>);

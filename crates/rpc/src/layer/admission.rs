@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::ServiceExt;
 
-use super::services::Services;
+use super::Services;
 use crate::headers;
 
 /// Maximum size of a refusal's body that is read for its trailers, bytes.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pathcall_auth::caller;
 use pathcall_driver::carrier::{BATCHES_WAITING, Carrier};
 use pathcall_driver::server::MemberCarrierPort;
-use pathcall_proto::v1::{CarryReply, CarryRequest};
+use pathcall_proto::v1::{CarryFramesReply, CarryFramesRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
@@ -25,13 +25,13 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn carry(
     inner: &Inner,
-    request: Request<Streaming<CarryRequest>>,
+    request: Request<Streaming<CarryFramesRequest>>,
 ) -> Result<Response<CarriedStream>, Status> {
     let mut closed = inner.closed.subscribe();
     let (_, extensions, mut stream) = request.into_parts();
     let first = crate::process_timeout::timeout(FIRST_TIMEOUT, stream.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("the stream sent no first message in time"))??;
-    let CarryRequest { application, endpoint, incarnation, session, .. } =
+    let CarryFramesRequest { application, endpoint, incarnation, session, .. } =
         first.ok_or_else(|| Status::invalid_argument("the stream ended before its first message"))?;
     caller::check(&extensions, &application)?;
     let unknown = || {
@@ -45,7 +45,7 @@ pub(super) async fn carry(
     }
     let owner = owned.active().ok_or_else(unknown)?.handle;
     let (sender, frames) = mpsc::channel(BATCHES_WAITING);
-    let port = owner.carry(endpoint, incarnation, Carrier::new(sender)).await.ok_or_else(unknown)?;
+    let port = owner.carry(endpoint, incarnation, Carrier::new(sender)).ok_or_else(unknown)?;
     drop(owner);
     let port = Arc::new(port);
     let mut reader = JoinSet::new();
@@ -55,9 +55,9 @@ pub(super) async fn carry(
 }
 
 /// Passes the frames of the stream to the owner, batch by batch. A busy owner makes the caller wait.
-async fn read(mut stream: Streaming<CarryRequest>, port: Arc<MemberCarrierPort>) {
-    while let Ok(Some(CarryRequest { frames, .. })) = stream.message().await {
-        if !port.receive(frames) {
+async fn read(mut stream: Streaming<CarryFramesRequest>, port: Arc<MemberCarrierPort>) {
+    while let Ok(Some(CarryFramesRequest { frames, .. })) = stream.message().await {
+        if !port.receive(&frames) {
             return;
         }
     }
@@ -75,17 +75,17 @@ impl Drop for CarriedStream {
     fn drop(&mut self) {
         self.frames.close();
         // Notifies the owner.
-        self.port.receive(Vec::new());
+        self.port.receive(&[]);
     }
 }
 
 impl Stream for CarriedStream {
-    type Item = Result<CarryReply, Status>;
+    type Item = Result<CarryFramesReply, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.closed.as_mut().poll(cx).is_ready() || self.reader.poll_join_next(cx).is_ready() {
             return Poll::Ready(None);
         }
-        self.frames.poll_recv(cx).map(|frames| frames.map(|frames| Ok(CarryReply { frames })))
+        self.frames.poll_recv(cx).map(|frames| frames.map(|frames| Ok(CarryFramesReply { frames })))
     }
 }

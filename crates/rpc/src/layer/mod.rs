@@ -12,21 +12,20 @@
 //! ```
 //!
 //! `builder` starts the layer; `service` dispatches calls. `admission` passes callers through the services' own checks,
-//! before they have any effect; `sessions` has the admitted callers. `peer_service` serves joins; `owned_application`
-//! has an application and its map; `idempotency` applies calls with ids; `registration` registers at the controller;
-//! `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
+//! before they have any effect; `sessions` has the admitted callers. `peer_service` serves the requests of channels, and
+//! `membership` holds the joined ones; `owned_application` has an application and its map; `registration` registers at
+//! the controller; `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
 
 mod admission;
 pub mod builder;
 mod carried_frames;
-mod idempotency;
+mod membership;
 mod owned_application;
 mod peer_service;
 pub mod place;
 mod pool;
 mod registration;
 mod service;
-mod services;
 mod sessions;
 
 use std::collections::BTreeMap;
@@ -52,8 +51,7 @@ pub use self::place::{PlaceError, PlaceOptions, PlaceStats};
 use self::pool::PoolMember;
 pub use self::pool::{CloneWorkerStats, PoolStats};
 use self::registration::ControllerLink;
-pub use self::service::LayerService;
-pub use self::services::Services;
+pub use self::service::{LayerService, Services};
 use crate::application::Catalogue;
 use crate::delegate::RunningHandlers;
 use crate::delegate::respond::DelegateDefaults;
@@ -61,13 +59,21 @@ use crate::delegate::respond::DelegateDefaults;
 /// Tower layer that adds Pathcall to the services of a tonic server. It owns the maps of its manifest's applications
 /// and admits callers. Cloning it is cheap; clones share all state.
 ///
-/// ```ignore
+/// ```no_run
+/// # use pathcall_rpc as pathcall;
+/// # use pathcall_test_support::stubs::{self as pb, training_server::{Training, TrainingServer}};
+/// # async fn example(handler: impl Training) -> Result<(), Box<dyn std::error::Error>> {
 /// let pathcall = pathcall::Layer::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
 /// tonic::transport::Server::builder()
 ///     .layer(pathcall.clone())
 ///     .add_service(TrainingServer::new(handler))
-///     .serve_with_shutdown(address, async move { signal.await; pathcall.close() })
+///     .serve_with_shutdown("[::]:50051".parse()?, async move {
+///         let _ = tokio::signal::ctrl_c().await;
+///         pathcall.close();
+///     })
 ///     .await?;
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// It belongs on the tonic server, not on one service, because it needs the address of the connection.

@@ -16,7 +16,7 @@ use pathcall_driver::link::Link;
 use pathcall_driver::server::{EpochInvalidated, EpochInvalidations, ServerHandle};
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::RegisterGrant;
-use pathcall_endpoint::map::server::{ElementTerms, Eviction, ServerConfig};
+use pathcall_endpoint::map::server::{ElementTerms, EvictionPolicy, ServerConfig};
 use pathcall_proto::IDS_END;
 use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
@@ -313,6 +313,7 @@ impl OwnedApplication {
         let standalone = || (rand::random_range(1..IDS_END), self.standalone_epoch.number, self.own_id());
         let (gaid, epoch, endpoint) = grant.map_or_else(standalone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
         let opens = (grant.is_none() && self.application.takes_locks).then_some(self.standalone_epoch.ends_at);
+        // All fields are written, so that the compiler names a forgotten one.
         let config = ServerConfig {
             gaid,
             epoch,
@@ -325,7 +326,7 @@ impl OwnedApplication {
             acked: self.application.acked,
             locks: self.application.locks,
             votes: self.application.votes,
-            eviction: Some(Eviction::default()),
+            eviction: Some(EvictionPolicy::default()),
             key_memory: self.key_memory,
             width: self.application.width(),
             lease: self.lease,

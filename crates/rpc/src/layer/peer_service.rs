@@ -1,52 +1,40 @@
 //! Service `pathcall.v1.Peer`, by which callers join the applications of this server.
 //!
 //! A caller is a member as long as it reads the stream of its join. When the stream is dropped, because the caller
-//! ended it or its connection broke, the membership ends. `membership` then releases the member's registration; until
-//! then `membership_updates` notifies the member of new terms. `node` gives the address of the node for delegated
-//! calls.
+//! ended it or its connection broke, the membership ends (`membership`).
+//!
+//! The server applies calls with ids in one step and remembers their ids. They do not use the element.
 
-mod membership;
-mod membership_updates;
-mod node;
-
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pathcall_auth::caller;
-use pathcall_endpoint::map::CallError;
-use pathcall_endpoint::map::server::{Joined, Member, Permissions};
+use pathcall_driver::node::Transport;
+use pathcall_driver::server::IdempotentApply;
+use pathcall_endpoint::map::server::idempotency::{
+    ApplyOutcome, CALL_ID_BYTES_MAX, CALL_IDS_MAX, CallAttempt, EARLIER_PENDING_MAX,
+};
+use pathcall_endpoint::map::{Key, Modify};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AdmitReply, AdmitRequest, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, GiveUpReply,
-    GiveUpRequest, JoinGrant, JoinRequest, NameReply, NameRequest, OpenBookReply, OpenBookRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest,
+    AdmitReply, AdmitRequest, ApplyCallReply, ApplyCallRequest, CancelSumReply, CancelSumRequest, CarryFramesRequest,
+    FollowPoolRequest, JoinRequest, LookupNodeReply, LookupNodeRequest, NumberKeysReply, NumberKeysRequest,
+    OpenJournalReply, OpenJournalRequest, Pair, lookup_node_reply,
 };
-use pathcall_proto::v1::{NodeReply, NodeRequest};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use pathcall_wire::OpType;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::carried_frames::{self, CarriedStream};
-use super::idempotency;
-use super::owned_application::{ActiveApplication, MEMBERS_MAX, OwnedApplication};
+use super::membership::{GrantStream, JoiningCaller};
+use super::owned_application::OwnedApplication;
 use super::pool::PoolViewStream;
-use super::registration::ControllerLink;
-use super::sessions::CallerSession;
 use super::{Admission, CallerCredentials, Inner};
-use crate::process_timeout::TimeBudget;
 use crate::status;
-use membership::{GrantStream, Membership};
-use membership_updates::MembershipUpdates;
 
-/// Maximum number of flows of a caller.
-const FLOWS_MAX: u32 = 64;
 /// Maximum number of methods in one request.
 const METHODS_MAX: usize = 64;
-/// Time for which a join waits for the membership of a worker when all are taken: a worker that has just failed may
-/// still be leaving.
-const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Implementation of the service.
 #[derive(Debug, Clone)]
@@ -58,7 +46,7 @@ pub(super) struct PeerService {
 #[tonic::async_trait]
 impl Peer for PeerService {
     type JoinStream = GrantStream;
-    type CarryStream = CarriedStream;
+    type CarryFramesStream = CarriedStream;
     type FollowPoolStream = PoolViewStream;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<GrantStream>, Status> {
@@ -89,7 +77,7 @@ impl Peer for PeerService {
         let (credentials, request) = (CallerCredentials::of(&request), request.into_inner());
         let owned = self.owned(&request.application)?;
         let Ok(session) = owned.sessions.find(&request.session) else {
-            return Ok(Response::new(AdmitReply { let_go: true, ..AdmitReply::default() }));
+            return Ok(Response::new(AdmitReply { session_unknown: true, ..AdmitReply::default() }));
         };
         let (mut admitted, mut refused) = (Vec::new(), None);
         for path in request.methods.iter().take(METHODS_MAX) {
@@ -104,43 +92,47 @@ impl Peer for PeerService {
         }
         match refused.filter(|_| admitted.is_empty()) {
             Some(status) => Err(status),
-            None => Ok(Response::new(AdmitReply { admitted, let_go: false })),
+            None => Ok(Response::new(AdmitReply { admitted_methods: admitted, session_unknown: false })),
         }
     }
 
-    async fn give_up(&self, request: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
+    async fn cancel_sum(&self, request: Request<CancelSumRequest>) -> Result<Response<CancelSumReply>, Status> {
         caller::check(request.extensions(), &request.get_ref().application)?;
-        let GiveUpRequest { application, filter_digest, session, .. } = request.into_inner();
+        let CancelSumRequest { application, filter_digest, session, .. } = request.into_inner();
         let owned = self.application(&application, filter_digest)?;
         let session = owned.sessions.find(&session)?;
         if let Some(active) = owned.active() {
             active.handle.abandon_sum(session.endpoint, session.incarnation);
         }
-        Ok(Response::new(GiveUpReply {}))
+        Ok(Response::new(CancelSumReply {}))
     }
 
-    async fn name(&self, request: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
+    async fn number_keys(&self, request: Request<NumberKeysRequest>) -> Result<Response<NumberKeysReply>, Status> {
         caller::check(request.extensions(), &request.get_ref().application)?;
-        let NameRequest { application, filter_digest, server_incarnation, keys, session } = request.into_inner();
+        let NumberKeysRequest { application, filter_digest, server_incarnation, keys, session } = request.into_inner();
         let owned = self.application(&application, filter_digest)?;
         if owned.incarnation != server_incarnation {
             return Err(Status::unavailable(format!("the server of {application} has restarted")));
         }
         owned.sessions.find(&session)?;
         let numbers = owned.key_numbers.number(owned.application.name, &keys)?;
-        Ok(Response::new(NameReply { numbers }))
+        Ok(Response::new(NumberKeysReply { numbers }))
     }
 
-    async fn open_book(&self, request: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
+    async fn open_journal(&self, request: Request<OpenJournalRequest>) -> Result<Response<OpenJournalReply>, Status> {
         caller::check(request.extensions(), &request.get_ref().application)?;
         let (credentials, request) = (CallerCredentials::of(&request), request.into_inner());
-        let OpenBookRequest { application, filter_digest, method } = request;
+        let OpenJournalRequest { application, filter_digest, method } = request;
         let method = self.method(&application, &method)?;
         self.check_admission(method, credentials).await?;
-        idempotency::open(self.application(&application, filter_digest)?).await.map(Response::new)
+        let owned = self.application(&application, filter_digest)?;
+        // Random: a caller that knows the number may write to the journal.
+        let journal = rand::random_range(1..=u64::MAX);
+        owned.ensure_active().handle.open_journal(journal).map_err(|error| status::of_join(&error))?;
+        Ok(Response::new(OpenJournalReply { journal, server_incarnation: owned.incarnation }))
     }
 
-    async fn apply(&self, request: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
+    async fn apply_call(&self, request: Request<ApplyCallRequest>) -> Result<Response<ApplyCallReply>, Status> {
         caller::check(request.extensions(), &request.get_ref().application)?;
         let (credentials, request) = (CallerCredentials::of(&request), request.into_inner());
         let owned = self.application(&request.application, request.filter_digest)?;
@@ -149,11 +141,42 @@ impl Peer for PeerService {
             return Err(Status::invalid_argument(format!("{}: only calls that add may have an id", method.path)));
         }
         self.check_admission(method, credentials).await?;
-        idempotency::apply(owned, request).await.map(Response::new)
+        let call = idempotent_call(request)?;
+        if owned.application.threshold > 0 {
+            return Err(Status::invalid_argument("calls of sums over all callers cannot have ids"));
+        }
+        let outcome = owned.ensure_active().handle.apply(&call).map_err(|error| status::of_join(&error))?;
+        Ok(Response::new(ApplyCallReply {
+            already_applied: outcome == ApplyOutcome::AlreadyApplied,
+            server_incarnation: owned.incarnation,
+        }))
     }
 
-    async fn node(&self, request: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
-        self.node_reply(request).await.map(Response::new)
+    /// Answers with the address of the node for delegated calls. Only callers whose named method the services' checks
+    /// admit get the key.
+    async fn lookup_node(&self, request: Request<LookupNodeRequest>) -> Result<Response<LookupNodeReply>, Status> {
+        let Some(handlers) = &self.inner.handlers else {
+            return Err(Status::unimplemented("this server has no delegated methods"));
+        };
+        let transport = match handlers.config().transport {
+            Transport::Flows => lookup_node_reply::Transport::Flows,
+            Transport::Tcp => lookup_node_reply::Transport::Tcp,
+            #[cfg(feature = "quic")]
+            Transport::Quic(_) => lookup_node_reply::Transport::Quic,
+            _ => return Err(Status::unimplemented("the transport of this server's node is unknown to callers")),
+        };
+        let token_key = handlers.key();
+        if token_key.is_some() {
+            self.inner.check_key_transport(&request)?;
+            let (credentials, LookupNodeRequest { method }) = (CallerCredentials::of(&request), request.into_inner());
+            if !self.inner.catalogue.is_delegated(&method) {
+                return Err(Status::invalid_argument(format!("{method:?} is not a delegated method")));
+            }
+            self.admission.admit_to_layers(&method, credentials.clone()).await?;
+            handlers.guard().check(credentials.headers)?;
+        }
+        let (address, token_key) = (handlers.address().to_string(), token_key.map(|key| key.words().into()));
+        Ok(Response::new(LookupNodeReply { address, transport: transport.into(), token_key }))
     }
 
     async fn follow_pool(&self, request: Request<FollowPoolRequest>) -> Result<Response<PoolViewStream>, Status> {
@@ -181,7 +204,10 @@ impl Peer for PeerService {
         pool.follow(SocketAddr::new(remote.ip().to_canonical(), port), incarnation).await.map(Response::new)
     }
 
-    async fn carry(&self, request: Request<Streaming<CarryRequest>>) -> Result<Response<CarriedStream>, Status> {
+    async fn carry_frames(
+        &self,
+        request: Request<Streaming<CarryFramesRequest>>,
+    ) -> Result<Response<CarriedStream>, Status> {
         carried_frames::carry(&self.inner, request).await
     }
 }
@@ -255,160 +281,21 @@ pub(super) fn unknown_application(application: &str) -> Status {
     ))
 }
 
-/// Caller that joins.
-struct JoiningCaller {
-    /// UDP address of its frames; `None` when they are carried.
-    address: Option<SocketAddr>,
-    request: JoinRequest,
-    /// Methods that it may call.
-    admitted: Vec<&'static Method>,
-}
-
-impl JoiningCaller {
-    async fn join(&self, inner: &Arc<Inner>, owned: &Arc<OwnedApplication>) -> Result<GrantStream, Status> {
-        let mut closed = inner.closed.subscribe();
-        if *closed.borrow_and_update() {
-            return Err(Status::unavailable("the server is shutting down"));
-        }
-        let Some(mut membership) = Membership::reserve(owned) else {
-            let name = owned.application.name;
-            return Err(Status::resource_exhausted(format!("{name} has {MEMBERS_MAX} callers already")));
-        };
-        let terms = owned.terms.subscribe();
-        let active = owned.ensure_active();
-        // An element does not know permissions: a caller that may not call all methods is not registered with it.
-        let all = inner.catalogue.methods_of(owned.application.name);
-        let all_methods = all.into_iter().all(|method| self.admitted.iter().any(|one| one.path == method.path));
-        let controller = inner.controller.as_ref().filter(|_| all_methods && self.address.is_some());
-        let registered = self.register(&mut membership, controller, &active, owned).await;
-        let endpoint = registered.as_ref().map_or_else(|| owned.own_id(), |grant| grant.endpoint);
-        let release = ReleaseEndpointRequest { gaid: active.gaid, endpoint, server: 0 };
-        membership.registered = controller.map(|controller| (controller.clone(), release));
-        let member = self.member(endpoint, registered.as_ref(), &active);
-        membership.member = Some((active.clone(), endpoint));
-        let caller = (endpoint, self.request.incarnation);
-        let session = CallerSession::new(caller, active.clone(), &self.admitted, all_methods);
-        let joined = self.enter(owned, &active, member, session.permissions()).await?;
-        let (id, session) = owned.sessions.begin(session);
-        membership.session = Some(id);
-        let admitted = self.admitted.iter().map(|method| method.path.to_owned()).collect();
-        let grant = JoinGrant {
-            session: id.to_vec(),
-            admitted,
-            admitted_ms: u64::try_from(inner.admitted_for.as_millis()).unwrap_or(u64::MAX),
-            ..self.grant(owned, &active, member, joined)
-        };
-        let (tell, grants) = mpsc::channel(1);
-        let (let_go, end) = mpsc::channel(1);
-        let following = MembershipUpdates {
-            caller: JoiningCaller {
-                address: self.address.filter(|_| all_methods),
-                request: self.request.clone(),
-                admitted: Vec::new(),
-            },
-            inner: Arc::downgrade(inner),
-            owned: Arc::clone(owned),
-            unregistered: (controller.is_some() && registered.is_none()).then(|| owned.unregistered()),
-            member,
-            first: grant.clone(),
-            known: active.terms,
-            terms,
-        };
-        let mut follow = JoinSet::new();
-        follow.spawn(following.run(tell));
-        follow.spawn(session.watch(inner.admitted_for, let_go));
-        let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
-        Ok(GrantStream { grant: Some(grant), grants, end, closed, _follow: follow, _membership: membership })
+/// Validates a call with an id.
+fn idempotent_call(request: ApplyCallRequest) -> Result<IdempotentApply, Status> {
+    let ApplyCallRequest { journal, call_id: id, completed_ids: completed, pairs, op, para, .. } = request;
+    let earlier_pending = request.earlier_pending_attempts;
+    let invalid = |what: &str| Status::invalid_argument(format!("invalid call with an id: {what}"));
+    if id.len() > CALL_ID_BYTES_MAX || completed.len() > CALL_IDS_MAX || earlier_pending.len() > EARLIER_PENDING_MAX {
+        return Err(invalid("its id is too long, or it lists too many other ids"));
     }
-
-    /// Member entry of the caller. Without a slot in its repeat filter the element cannot process the caller's frames.
-    fn member(&self, endpoint: u32, registered: Option<&EndpointGrant>, active: &ActiveApplication) -> Member {
-        let EndpointGrant { slot_base, flows, .. } = registered.cloned().unwrap_or_default();
-        let element = active.memory.is_some() && flows > 0;
-        let flows = if element { flows } else { self.flows() };
-        let incarnation = self.request.incarnation;
-        Member { endpoint, incarnation, element, slot_base, flows, terms: active.terms }
+    let op = u8::try_from(op).ok().and_then(|op| OpType::parse(op).ok()).ok_or_else(|| invalid("unknown operator"))?;
+    let read = |Pair { key, value }| Some((Key::from_bytes(&key)?, value));
+    let pairs: Vec<(Key, i64)> = pairs.into_iter().map(read).collect::<Option<_>>().ok_or_else(|| invalid("no key"))?;
+    let keys: BTreeSet<&Key> = pairs.iter().map(|(key, _)| key).collect();
+    if keys.len() < pairs.len() {
+        return Err(invalid("it has a key twice"));
     }
-
-    fn flows(&self) -> u32 {
-        self.request.flows.clamp(1, FLOWS_MAX)
-    }
-
-    /// Registers the caller with the element through the controller. If this fails, the caller does not use the element
-    /// until the controller can register it.
-    async fn register(
-        &self,
-        membership: &mut Membership,
-        controller: Option<&ControllerLink>,
-        active: &ActiveApplication,
-        owned: &OwnedApplication,
-    ) -> Option<EndpointGrant> {
-        // Also without memory: if memory is granted later, the caller keeps its id.
-        let registered = membership.register(controller?, self.request_for(active, self.address?, 0)).await;
-        registered.inspect_err(|error| self.works_in_software(owned, error)).ok()
-    }
-
-    fn works_in_software(&self, owned: &OwnedApplication, error: &Status) {
-        let (application, said) = (owned.application.name, error.message());
-        tracing::warn!(application, "a caller works in software: the controller refused it: {said}");
-    }
-
-    async fn enter(
-        &self,
-        owned: &OwnedApplication,
-        active: &ActiveApplication,
-        member: Member,
-        may: Permissions,
-    ) -> Result<Joined, Status> {
-        let mut budget = TimeBudget::new(WORKER_TIMEOUT);
-        loop {
-            let mut left = std::pin::pin!(owned.left.notified());
-            left.as_mut().enable();
-            let error = match active.handle.join(member, may, self.address).await {
-                Ok(joined) => return Ok(joined),
-                Err(error) => error,
-            };
-            let full = matches!(error, CallError::WorkersFull { .. });
-            if !full || budget.wait(left).await.is_err() {
-                return Err(status::of_join(&error));
-            }
-        }
-    }
-
-    /// `endpoint`: id that the caller already has; 0 for none.
-    fn request_for(&self, active: &ActiveApplication, address: SocketAddr, endpoint: u32) -> RegisterEndpointRequest {
-        RegisterEndpointRequest {
-            gaid: active.gaid,
-            incarnation: self.request.incarnation,
-            data_address: address.to_string(),
-            flows: self.flows(),
-            server: 0,
-            endpoint,
-        }
-    }
-
-    fn grant(&self, owned: &OwnedApplication, active: &ActiveApplication, member: Member, joined: Joined) -> JoinGrant {
-        let element = active.memory.as_ref().filter(|_| joined.element);
-        JoinGrant {
-            gaid: active.gaid,
-            epoch: active.epoch,
-            endpoint: member.endpoint,
-            slot_base: member.slot_base,
-            flows: member.flows,
-            server: active.endpoint,
-            server_incarnation: owned.incarnation,
-            server_udp_port: owned.local_addr.port().into(),
-            element_address: element.map(|memory| memory.element.to_string()).unwrap_or_default(),
-            width: joined.width.into(),
-            rows: joined.rows,
-            worker: joined.worker.into(),
-            start_chunk: joined.start_chunk,
-            lease_ms: u64::try_from(owned.lease.as_millis()).unwrap_or(u64::MAX),
-            era: joined.era.number(),
-            committed: 0,
-            applied: Vec::new(),
-            token_key: active.key.map(|key| key.words().into()),
-            ..JoinGrant::default()
-        }
-    }
+    let attempt = CallAttempt { number: request.attempt, pending_from: request.pending_from, earlier_pending };
+    Ok(IdempotentApply { journal, attempt, id, completed, pairs, modify: Modify { op, para } })
 }

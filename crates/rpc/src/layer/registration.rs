@@ -296,7 +296,7 @@ impl OwnerRegistration {
             service_address: self.service_address.clone(),
             authenticate: self.owned.authenticates(),
             held: self.owned.held(),
-            silent: self.owned.silent_starts(),
+            silent_elements: self.owned.silent_starts(),
         })
     }
 }

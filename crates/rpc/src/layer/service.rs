@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use pathcall_auth::CertificatePolicy;
@@ -17,18 +18,43 @@ use tower::{Service, ServiceExt};
 use super::owned_application::OwnedApplication;
 use super::peer_service::{PeerService, unknown_application};
 use super::place::PlacedMethods;
-use super::services::Services;
 use super::{Admission, CallerCredentials, Inner, Layer};
 use crate::assemble::HandlerOutcome;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
 use crate::key_numbers::REQUEST_BYTES_MAX;
 use crate::message::frame;
-use crate::request::{MapAnswer, Request, TypedValues};
+use crate::message::typed::TypedValues;
+use crate::request::{MapAnswer, Request};
 use crate::{assemble, headers, status};
 
 /// Maximum size of a query, bytes: tonic's default limit.
 const QUERY_BYTES_MAX: usize = 4 << 20;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// gRPC services: tonic's `Routes`, or layers around them. Implemented for every HTTP service that can be cloned for
+/// each request.
+pub trait Services:
+    Service<http::Request<Body>, Response = http::Response<Self::Reply>, Future: Send, Error: Send + Into<BoxError>>
+    + Clone
+    + Send
+    + 'static
+{
+    /// Body type of its responses.
+    type Reply: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+}
+
+impl<S, B> Services for S
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>, Future: Send, Error: Send + Into<BoxError>>
+        + Clone
+        + Send
+        + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Reply = B;
+}
 
 impl<S: Services> tower::Layer<S> for Layer {
     type Service = LayerService<S>;
@@ -237,7 +263,7 @@ impl Inner {
             Some(message) => Some(assemble::handler_request(method, parts, &message)?),
             None => None,
         };
-        Ok(AnsweredQuery { method, answer: MapAnswer::Pairs(pairs), handler })
+        Ok(AnsweredQuery { method, answer: MapAnswer::of(TypedValues::Pairs(pairs)), handler })
     }
 
     async fn all_keys(

@@ -2,22 +2,21 @@
 //! rest.
 //!
 //! ```text
-//! request bytes ─ split ─┬─ typed field ─ typed ─► lanes, pairs or keys, quantised
+//! request bytes ─ split ─┬─ typed field ─ typed ─► lanes or pairs, quantised
 //!                        └─ everything else ─────► the rest, for the handler
 //! rest of a reply + sums or values ─ reply ─► reply bytes
 //! ```
 //!
 //! Modules in the order in which bytes pass them: [`frame`] reads and writes gRPC frames, [`fields`] iterates over the
-//! fields of a message, [`split`] separates a field by its path, [`typed`] reads the values of a typed field,
-//! [`number`] quantises them, and [`reply`] writes a typed field; [`keys`] encodes a list of keys. No function of this
-//! module panics on any input.
+//! fields of a message and separates one by its path, [`typed`] reads the values of a typed field, [`number`] quantises
+//! them, and [`reply`] writes a typed field; [`keys`] encodes a list of keys. No function of this module panics on any
+//! input.
 
 pub mod fields;
 pub mod frame;
 pub mod keys;
 pub mod number;
 pub mod reply;
-pub mod split;
 pub mod typed;
 
 use pathcall_proto::manifest::Shape;

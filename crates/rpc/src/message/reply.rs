@@ -9,6 +9,7 @@ use pathcall_proto::manifest::Shape;
 
 use super::fields::{bytes_field_len, put_bytes_header, put_varint, varint_len, zigzag};
 use super::number::Scale;
+use super::typed::TypedValues;
 use super::{Collection, Number, layout};
 
 /// Maximum number of lanes of an array in a reply: the limit of a gRPC message of 4 GiB.
@@ -42,15 +43,6 @@ pub enum ReplyError {
     Several(usize),
 }
 
-/// Keys with their values, in the map's form.
-#[derive(Debug, Clone, Copy)]
-pub enum ReplyValues<'a> {
-    /// Values of an array, from index 0.
-    Lanes(&'a Lanes),
-    /// Values of a map, or of an array whose keys are indices.
-    Pairs(&'a [(Key, i64)]),
-}
-
 /// Appends the field at `path` with these values. An empty field is written, too.
 ///
 /// An array is dense from 0 to the largest index, with 0 for missing values.
@@ -62,7 +54,7 @@ pub fn append(
     path: &[u32],
     shape: Shape,
     precision: u8,
-    values: ReplyValues<'_>,
+    values: &TypedValues,
 ) -> Result<(), ReplyError> {
     let (collection, kind) = layout(shape);
     let number = NumberWriter { kind, scale: Scale::new(precision) };
@@ -139,28 +131,28 @@ fn put_map<K>(
 
 /// Pairs with keys converted to the map's key type.
 fn keyed<'a, K>(
-    values: ReplyValues<'a>,
+    values: &'a TypedValues,
     wanted: &'static str,
     convert: impl Fn(&'a Key) -> Option<K>,
 ) -> Result<Vec<(K, i64)>, ReplyError> {
     match values {
-        ReplyValues::Pairs(pairs) => pairs
+        TypedValues::Pairs(pairs) => pairs
             .iter()
             .map(|(key, value)| match convert(key) {
                 Some(converted) => Ok((converted, *value)),
                 None => Err(ReplyError::Key { key: key.clone(), wanted }),
             })
             .collect(),
-        ReplyValues::Lanes(lanes) if lanes.is_empty() => Ok(Vec::new()),
-        ReplyValues::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
+        TypedValues::Lanes(lanes) if lanes.is_empty() => Ok(Vec::new()),
+        TypedValues::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
     }
 }
 
 /// One value per index.
-fn dense(values: ReplyValues<'_>) -> Result<Cow<'_, Lanes>, ReplyError> {
+fn dense(values: &TypedValues) -> Result<Cow<'_, Lanes>, ReplyError> {
     let pairs = match values {
-        ReplyValues::Lanes(lanes) => return Ok(Cow::Borrowed(lanes)),
-        ReplyValues::Pairs(pairs) => pairs,
+        TypedValues::Lanes(lanes) => return Ok(Cow::Borrowed(lanes)),
+        TypedValues::Pairs(pairs) => pairs,
     };
     let index = |key: &Key| {
         let index = key.as_int().and_then(|int| usize::try_from(int).ok());

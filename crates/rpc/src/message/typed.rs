@@ -1,4 +1,4 @@
-//! Reader of a typed field's values, quantised, from its encoded parts.
+//! Values of a typed field, and their reader from the encoded parts of the field, which quantises them.
 //!
 //! The encodings are those of `pathcall/types.proto`: arrays packed, unpacked or mixed, in any number of parts; map
 //! entries in any order, the last value of a key counts; a missing number is 0.
@@ -13,6 +13,59 @@ use pathcall_proto::manifest::Shape;
 use super::fields::{FieldValue, Fields, unzigzag};
 use super::number::Scale;
 use super::{Collection, Malformed, Number, layout};
+
+/// Values of a typed field, quantised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TypedValues {
+    /// Values of an array, from index 0, or of a scalar.
+    Lanes(Lanes),
+    /// Keys with their values, each key once. The keys of an array are its indices.
+    Pairs(Vec<(Key, i64)>),
+}
+
+impl TypedValues {
+    /// Values of an empty field of any type.
+    pub const EMPTY: Self = Self::Pairs(Vec::new());
+
+    /// Number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Lanes(lanes) => lanes.len(),
+            Self::Pairs(pairs) => pairs.len(),
+        }
+    }
+
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values alone.
+    #[must_use]
+    pub fn into_lanes(self) -> Lanes {
+        match self {
+            Self::Lanes(lanes) => lanes,
+            Self::Pairs(pairs) => pairs.into_iter().map(|(_, value)| value).collect(),
+        }
+    }
+
+    /// Keys and values.
+    #[must_use]
+    pub fn into_pairs(self) -> Vec<(Key, i64)> {
+        match self {
+            Self::Lanes(lanes) => (0i64..).map(Key::from).zip(lanes.iter()).collect(),
+            Self::Pairs(pairs) => pairs,
+        }
+    }
+
+    /// The keys alone.
+    #[must_use]
+    pub fn into_keys(self) -> Vec<Key> {
+        self.into_pairs().into_iter().map(|(key, _)| key).collect()
+    }
+}
 
 /// Error of a typed field whose values cannot be read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -110,22 +163,13 @@ impl<'a> TypedFieldReader<'a> {
         }
     }
 
-    /// Values of an array or scalar. Values of a map are in the order of [`into_pairs`](Self::into_pairs).
+    /// Values of the field. Those of a map are in the order in which the keys first occurred.
     #[must_use]
-    pub fn into_lanes(self) -> Lanes {
+    pub fn into_values(self) -> TypedValues {
         match self.collection {
-            Collection::Array | Collection::Scalar => self.lanes,
-            Collection::StringMap | Collection::IntMap => self.entries.into_iter().map(|(_, value)| value).collect(),
-        }
-    }
-
-    /// Keys and values. The keys of an array are its indices.
-    #[must_use]
-    pub fn into_pairs(self) -> Vec<(Key, i64)> {
-        match self.collection {
-            Collection::Array | Collection::Scalar => (0i64..).map(Key::from).zip(self.lanes.iter()).collect(),
+            Collection::Array | Collection::Scalar => TypedValues::Lanes(self.lanes),
             Collection::StringMap | Collection::IntMap => {
-                self.entries.into_iter().map(|(key, value)| (key.to_key(), value)).collect()
+                TypedValues::Pairs(self.entries.into_iter().map(|(key, value)| (key.to_key(), value)).collect())
             }
         }
     }

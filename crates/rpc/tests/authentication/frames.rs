@@ -36,7 +36,7 @@ impl FrameForger {
         let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
         let mut joined = peer.join(with(token, request)).await.unwrap().into_inner();
         let grant = joined.message().await.unwrap().unwrap();
-        assert_eq!(grant.admitted, paths);
+        assert_eq!(grant.admitted_methods, paths);
         Self { socket, grant, _joined: joined }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use pathcall_control::{Config, Handle, StoreLocation};
-use pathcall_proto::v1::NodeRequest;
+use pathcall_proto::v1::LookupNodeRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::delegate::{
     CallOptions, Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, RunningHandlers, TokenKey, Transport,
@@ -84,8 +84,11 @@ async fn lone_server(transport: Transport) {
     // Only admitted callers get the key.
     let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
     let mut ask = async |token, method: &str| {
-        let request = NodeRequest { method: method.to_owned() };
-        peer.node(with(token, request)).await.map(|reply| reply.into_inner().token_key).map_err(|status| status.code())
+        let request = LookupNodeRequest { method: method.to_owned() };
+        peer.lookup_node(with(token, request))
+            .await
+            .map(|reply| reply.into_inner().token_key)
+            .map_err(|status| status.code())
     };
     assert_eq!(ask("bad", LOOKUP).await, Err(Code::Unauthenticated));
     assert_eq!(ask("good", "/rpctest.Words/Reduce").await, Err(Code::InvalidArgument));
@@ -244,7 +247,7 @@ async fn server_without_tokens_sends_no_key() {
     let server = Layer::builder(&PATHCALL).handlers(handlers.clone()).build().await.unwrap();
     let url = crate::delegated::cluster::serve(Some(handlers.clone())).await;
     let mut peer = PeerClient::connect(url).await.unwrap();
-    let said = peer.node(NodeRequest::default()).await.unwrap().into_inner();
+    let said = peer.lookup_node(LookupNodeRequest::default()).await.unwrap().into_inner();
     assert_eq!((said.token_key, handlers.node().key()), (None, None));
     drop(server);
 }

@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 
 use pathcall_program::registers::RegisterArray;
-use pathcall_program::{AdmittedApplication, Counters, SwitchProgram};
+use pathcall_program::{Counters, InstalledApplication, SwitchProgram};
 use pathcall_wire::FrameKind;
 
-use crate::checker::MapViolation;
 use crate::element_program::ProgramTraffic;
-use crate::{clone, delegate, function, place};
+use crate::{clone, delegate, function, map, place};
 
 /// Violation of an invariant, in one part or in the whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CombinedViolation {
     /// Violation in map.
     #[error("map: {0}")]
-    Map(#[from] MapViolation),
+    Map(#[from] map::MapViolation),
     /// Violation in clone.
     #[error("clone: {0}")]
     Clone(#[from] clone::CloneViolation),
@@ -120,7 +119,7 @@ pub(super) fn admitted(program: &SwitchProgram) -> u64 {
 /// Checks that no state is left in a program after all registrations, these applications among them, were removed.
 pub(super) fn check_no_state_left(
     program: &SwitchProgram,
-    applications: &[AdmittedApplication],
+    applications: &[InstalledApplication],
 ) -> Result<(), CombinedViolation> {
     fn some<T: Default + PartialEq + Copy>(array: &RegisterArray<T>, at: usize, len: usize) -> usize {
         array.peek(at, len).iter().filter(|value| **value != T::default()).count()
@@ -136,7 +135,7 @@ pub(super) fn check_no_state_left(
         ("slots of cloned requests are", some(&clones.requests, 0, clones.requests.size())),
         ("slots of filters are", some(&clones.filters, 0, clones.filters.size())),
     ];
-    for AdmittedApplication { row_base, rows, lane_base, width, .. } in applications {
+    for InstalledApplication { row_base, rows, lane_base, width, .. } in applications {
         let (row, rows) = (*row_base as usize, *rows as usize);
         left.extend([
             ("rounds are", some(&registers.rounds, row, rows)),

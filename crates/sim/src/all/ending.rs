@@ -1,31 +1,17 @@
 //! End of a combined run: final checks, removal of all registrations, and frames of the attacker.
 
-use pathcall_program::{AdmittedApplication, FrameAction};
+use pathcall_program::{FrameAction, InstalledApplication};
 use pathcall_wire::{Base, CloneFrame, FrameKind};
 
 use super::checker::{self, CombinedViolation};
-use super::world::CombinedWorld;
+use super::world::{CombinedWorld, each_part};
 use crate::clone;
-use crate::stepping::SteppedRun;
+use crate::timeline::SteppedRun;
 
 impl CombinedWorld<'_> {
     /// Runs the final checks of every part, and of the whole.
     pub(super) fn check_end(&mut self) -> Result<(), CombinedViolation> {
-        if let Some(map) = &mut self.map {
-            map.check_end()?;
-        }
-        if let Some(clone) = &mut self.clone {
-            clone.check_end()?;
-        }
-        if let Some(delegate) = &mut self.delegate {
-            delegate.check_end()?;
-        }
-        if let Some(function) = &mut self.function {
-            function.check_end()?;
-        }
-        if let Some(place) = &mut self.place {
-            place.check_end()?;
-        }
+        each_part!(self, part, _name => part.check_end()?);
         if self.work.open() > 0 {
             return Err(CombinedViolation::Unended(self.work.open()));
         }
@@ -50,7 +36,7 @@ impl CombinedWorld<'_> {
     fn remove_registrations(&self) -> Result<(), CombinedViolation> {
         let (applications, pools, endpoints) = self.switch.with_program(|program| {
             let tables = program.tables();
-            let applications: Vec<AdmittedApplication> =
+            let applications: Vec<InstalledApplication> =
                 tables.applications().map(|(application, ..)| application).collect();
             let pools: Vec<u32> = tables.pools().map(|(pool, ..)| pool.gaid).collect();
             let endpoints: Vec<u32> = tables.endpoints().map(|endpoint| endpoint.endpoint).collect();
@@ -84,8 +70,8 @@ impl CombinedWorld<'_> {
         base.set_dst(dst);
         self.counts.strange += 1;
         let before = self.switch.with_program(checker::admitted);
-        let verdict = self.switch.process(self.now, &mut bytes, false);
-        self.say(&format!(
+        let verdict = self.switch.process(self.time.now, &mut bytes, false);
+        self.say(format!(
             "a stranger sends {kind:?} in the name of {gaid}, from {} to {dst}: {:?}",
             src.0, verdict.action
         ));

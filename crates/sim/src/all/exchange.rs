@@ -9,7 +9,7 @@ use pathcall_wire::Base;
 use super::checker::CombinedViolation;
 use super::packet::{Flow, unwrap, wrap};
 use super::world::CombinedWorld;
-use crate::network::Datagram;
+use crate::map::network::Datagram;
 use crate::{clone, delegate};
 
 /// Packets that are inside the network function.
@@ -67,7 +67,7 @@ impl CarriedPacket {
 }
 
 impl OpenWork {
-    /// Number of requests work work has not ended.
+    /// Number of requests whose work has not ended.
     pub(super) fn open(&self) -> usize {
         self.0.len()
     }
@@ -96,7 +96,7 @@ impl CombinedWorld<'_> {
         let (flow, next) = (item.flow(), self.held.flows.len() as u32);
         let number = *self.held.flows.entry(flow).or_insert(next);
         let packet = wrap(flow, self.counts.carried as u16, item.payload());
-        let sequence = function.carry(self.now, number, &packet)?;
+        let sequence = function.carry(self.time.now, number, &packet)?;
         self.held.packets.insert(sequence, (flow, item, false));
         Ok(())
     }
@@ -120,13 +120,15 @@ impl CombinedWorld<'_> {
                     if again {
                         map.repeated();
                     }
-                    map.deliver_passed(self.now, datagram.clone())?;
+                    map.deliver_passed(self.time.now, datagram.clone())?;
                 }
                 CarriedPacket::Clone(bytes) => {
-                    self.clone.as_mut().map_or(Ok(()), |clone| clone.deliver_passed(self.now, bytes.clone()))?;
+                    self.clone.as_mut().map_or(Ok(()), |clone| clone.deliver_passed(self.time.now, bytes.clone()))?;
                 }
                 CarriedPacket::Delegate(carried) => {
-                    self.delegate.as_mut().map_or(Ok(()), |delegate| delegate.deliver_passed(self.now, carried))?;
+                    self.delegate
+                        .as_mut()
+                        .map_or(Ok(()), |delegate| delegate.deliver_passed(self.time.now, carried))?;
                 }
             }
         }
@@ -141,7 +143,7 @@ impl CombinedWorld<'_> {
         let all = lost().count() as u64;
         self.counts.held_back += all;
         if let Some(map) = &mut self.map {
-            map.held_back(self.now, of_map);
+            map.held_back(self.time.now, of_map);
         }
         let overflowed = self.function.as_ref().is_some_and(|function| function.overflowed > 0);
         let faulty = overflowed || self.setup.function.as_ref().is_none_or(crate::function::FunctionPlan::faulty);
@@ -150,7 +152,7 @@ impl CombinedWorld<'_> {
 
     /// Runs work on the host with the path selector, as long as the plan of that host has requests.
     fn place(&mut self, work: PlacedWork) -> Result<(), CombinedViolation> {
-        let asked = self.place.as_mut().map_or(Ok(None), |place| place.ask(self.now))?;
+        let asked = self.place.as_mut().map_or(Ok(None), |place| place.ask(self.time.now))?;
         match asked {
             Some(request) => {
                 self.counts.placed += 1;
@@ -164,7 +166,7 @@ impl CombinedWorld<'_> {
         }
     }
 
-    /// Ends the work units work requests are finished.
+    /// Ends the work units whose requests are finished.
     fn work_ends(&mut self) -> Result<(), CombinedViolation> {
         let done = self.place.as_mut().map(|place| std::mem::take(&mut place.done)).unwrap_or_default();
         for (request, answered) in done {
@@ -177,7 +179,7 @@ impl CombinedWorld<'_> {
 
     /// Ends one work unit. `done` is `None` if no selector ran it: then its own host runs it, in its own time.
     fn ends(&mut self, work: PlacedWork, done: Option<bool>) {
-        let now = self.now;
+        let now = self.time.now;
         match work {
             PlacedWork::Clone(mut begun) => {
                 let Some(clone) = &mut self.clone else { return };

@@ -21,26 +21,29 @@ mod packet;
 pub mod plan;
 mod setup;
 mod shrink;
-mod trace_buffer;
 mod world;
+
+use std::mem::discriminant;
 
 pub use checker::CombinedViolation;
 pub use plan::{CombinedPlan, MachineOutage};
 
 use crate::counts::counts;
-use crate::simulation::{self, Simulation, caught};
-use crate::{clone, delegate, function, place};
+use crate::minimizer::FailureTest;
+use crate::panics;
+use crate::simulation::{RunOutcome, Simulation};
+use crate::{clone, delegate, function, map, place};
 use setup::Setup;
 use world::CombinedWorld;
 
 /// Result of a combined run.
-pub type CombinedOutcome = simulation::RunOutcome<CombinedCounts, CombinedViolation>;
+pub type CombinedOutcome = RunOutcome<CombinedCounts, CombinedViolation>;
 
 counts! {
     /// Counts of a combined run.
     pub struct CombinedCounts {
         /// Counts of map.
-        pub map: crate::MapCounts,
+        pub map: map::MapCounts,
         /// Counts of clone.
         pub clone: clone::CloneCounts,
         /// Counts of delegate.
@@ -86,32 +89,38 @@ impl Simulation for CombinedSimulation {
 
     fn play_with_trace(plan: &CombinedPlan, text: &mut Option<String>) -> CombinedOutcome {
         let setup = Setup::new(plan);
-        let lines = trace_buffer::TraceBuffer::default();
-        let (mut map_text, traced) = (lines.clone(), text.is_some());
-        let mut outcome =
-            CombinedOutcome { seed: plan.seed, trace_hash: 0, counts: CombinedCounts::default(), failure: None };
-        let made = CombinedWorld::new(plan, &setup, traced.then_some(&mut map_text));
-        let mut world = match made {
+        let mut world = match CombinedWorld::new(plan, &setup) {
             Ok(world) => world,
-            Err(violation) => {
-                outcome.failure = Some((pathcall_wire::Instant(0), violation));
-                return outcome;
-            }
+            Err(violation) => return RunOutcome::not_started(plan.seed, violation),
         };
-        world.text = text.take().map(|text| (text, lines));
-        let violation = caught(|| world.play(), CombinedViolation::Panic);
-        outcome.failure = violation.map(|violation| (world.now, violation));
-        outcome.counts = world.counts();
-        outcome.trace_hash = world.hash();
-        *text = world.text.take().map(|(text, _)| text);
-        outcome
+        world.time.trace.text = text.take();
+        let violation = panics::catch(|| world.play()).unwrap_or_else(|text| Err(CombinedViolation::Panic(text))).err();
+        let failure = violation.map(|violation| (world.time.now, violation));
+        let (counts, trace_hash) = (world.counts(), world.hash());
+        *text = world.time.trace.text;
+        CombinedOutcome { seed: plan.seed, trace_hash, counts, failure }
     }
 
     fn same_kind(one: &CombinedViolation, other: &CombinedViolation) -> bool {
-        shrink::same_kind(one, other)
+        match (one, other) {
+            (CombinedViolation::Map(one), CombinedViolation::Map(other)) => map::MapSimulation::same_kind(one, other),
+            (CombinedViolation::Clone(one), CombinedViolation::Clone(other)) => {
+                clone::CloneSimulation::same_kind(one, other)
+            }
+            (CombinedViolation::Delegate(one), CombinedViolation::Delegate(other)) => {
+                delegate::DelegateSimulation::same_kind(one, other)
+            }
+            (CombinedViolation::Function(one), CombinedViolation::Function(other)) => {
+                function::FunctionSimulation::same_kind(one, other)
+            }
+            (CombinedViolation::Place(one), CombinedViolation::Place(other)) => {
+                place::PlaceSimulation::same_kind(one, other)
+            }
+            _ => discriminant(one) == discriminant(other),
+        }
     }
 
-    fn shrink_plan(plan: &CombinedPlan, fails: &mut dyn FnMut(&CombinedPlan) -> bool) -> CombinedPlan {
+    fn shrink_plan(plan: &CombinedPlan, fails: FailureTest<'_, CombinedPlan>) -> CombinedPlan {
         shrink::shrink_plan(plan, fails)
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use pathcall_wire::Instant;
 
 pub use crate::environment::MachineOutage;
-use crate::random::{Chance, Random};
-use crate::scenario::{ElementFailure, Scenario};
-use crate::{clone, delegate, function, generate as generate_map, place};
+use crate::map::scenario::{ElementFailure, Scenario};
+use crate::random::Random;
+use crate::{clone, delegate, function, map, place};
 
 /// XOR mask of the seed for the common faults.
 const SEED_MASK: u64 = 0x616c_6c2e_7061_7274;
@@ -90,7 +90,7 @@ impl fmt::Debug for CombinedPlan {
 #[must_use]
 pub fn generate(seed: u64) -> CombinedPlan {
     let random = &mut Random::new(seed ^ SEED_MASK);
-    let calm = random.happens(Chance::percent(20));
+    let calm = random.percent(20);
     let machines = random.range(2..=5) as usize;
     let mut plan = CombinedPlan {
         seed,
@@ -99,9 +99,9 @@ pub fn generate(seed: u64) -> CombinedPlan {
         delegate: Some(delegate(random)),
         function: Some(function(random, calm)),
         place: Some(place(random, calm)),
-        front: random.happens(Chance::percent(70)),
+        front: random.percent(70),
         machines,
-        placed: random.happens(Chance::percent(70)).then(|| random.index(machines)),
+        placed: random.percent(70).then(|| random.index(machines)),
         failures: Vec::new(),
         pauses: Vec::new(),
         cuts: Vec::new(),
@@ -130,7 +130,7 @@ impl CombinedPlan {
 
 /// Draws applications that have an element; failures of that element are common to all parts.
 fn map(random: &mut Random) -> Scenario {
-    let mut scenario = draw_suitable(random, generate_map, |scenario| !scenario.elements.is_empty());
+    let mut scenario = draw_suitable(random, map::generate, |scenario| !scenario.elements.is_empty());
     scenario.failures.retain(|failure| failure.element > 0 || !failure.loses_state);
     for application in &mut scenario.applications {
         application.endpoint += ENDPOINT_OFFSET;
@@ -199,7 +199,7 @@ fn failures(random: &mut Random) -> Vec<ElementFailure> {
             down,
             notified_after: down + random.up_to(Duration::from_millis(100)),
             message_delay_max: random.up_to(Duration::from_millis(20)),
-            returns: !random.happens(Chance::percent(15)),
+            returns: !random.percent(15),
         });
     }
     failures

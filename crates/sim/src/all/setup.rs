@@ -12,10 +12,9 @@ use crate::clone::element::blank;
 use crate::element_program::ElementProgram;
 use crate::environment::{ELEMENT, Environment};
 use crate::function::part::CARRY_SPAN;
-use crate::link::Outage;
-use crate::node::MapNodeId;
+use crate::map::link::Outage;
+use crate::map::{MapNodeId, Scenario};
 use crate::place::presets;
-use crate::scenario::Scenario;
 use crate::{clone, delegate, function, place};
 
 /// Minimum time until the end of all faults.

@@ -1,12 +1,9 @@
 //! Shrinking of a combined plan: removes whole parts, then common faults, then shrinks the parts' own plans.
 
-use std::mem::discriminant;
-
-use super::CombinedViolation;
 use super::plan::CombinedPlan;
-use crate::minimizer::{FailureTest, Minimizer, ShrinkList};
+use crate::minimizer::{FailureTest, Minimizer, ShrinkList, remove_range};
 use crate::simulation::Simulation;
-use crate::{clone, delegate, function, place, shrink as map};
+use crate::{clone, delegate, function, map, place};
 
 /// Limit on the runs, without those of the parts' own shrinking.
 const RUNS_MAX: u32 = 500;
@@ -24,10 +21,10 @@ const PARTS: [fn(&mut CombinedPlan); 7] = [
 
 /// Lists of common faults.
 const LISTS: [ShrinkList<CombinedPlan>; 4] = [
-    (|plan| plan.failures.len(), |plan, part| drop(plan.failures.drain(part))),
-    (|plan| plan.pauses.len(), |plan, part| drop(plan.pauses.drain(part))),
-    (|plan| plan.cuts.len(), |plan, part| drop(plan.cuts.drain(part))),
-    (|plan| plan.strangers.len(), |plan, part| drop(plan.strangers.drain(part))),
+    |plan, part| remove_range(&mut plan.failures, part),
+    |plan, part| remove_range(&mut plan.pauses, part),
+    |plan, part| remove_range(&mut plan.cuts, part),
+    |plan, part| remove_range(&mut plan.strangers, part),
 ];
 
 /// Shrinks a plan to the smallest one for which `fails` returns true.
@@ -35,7 +32,7 @@ pub(super) fn shrink_plan(plan: &CombinedPlan, fails: FailureTest<'_, CombinedPl
     let mut smaller = Minimizer::new(plan, RUNS_MAX, &mut *fails);
     smaller.minimize(&PARTS, &LISTS);
     let mut best = smaller.best;
-    shrink_part(&mut best, |plan| &mut plan.map, map::shrink_plan, fails);
+    shrink_part(&mut best, |plan| &mut plan.map, map::MapSimulation::shrink_plan, fails);
     shrink_part(&mut best, |plan| &mut plan.clone, clone::CloneSimulation::shrink_plan, fails);
     shrink_part(&mut best, |plan| &mut plan.delegate, delegate::DelegateSimulation::shrink_plan, fails);
     shrink_part(&mut best, |plan| &mut plan.function, function::FunctionSimulation::shrink_plan, fails);
@@ -57,25 +54,4 @@ fn shrink_part<P: Clone>(
         fails(&plan)
     });
     *part(best) = Some(least);
-}
-
-/// Whether two violations are of the same kind and of the same part.
-pub(super) fn same_kind(one: &CombinedViolation, other: &CombinedViolation) -> bool {
-    let same = match (one, other) {
-        (CombinedViolation::Map(one), CombinedViolation::Map(other)) => discriminant(one) == discriminant(other),
-        (CombinedViolation::Clone(one), CombinedViolation::Clone(other)) => {
-            discriminant::<clone::CloneViolation>(one) == discriminant(other)
-        }
-        (CombinedViolation::Delegate(one), CombinedViolation::Delegate(other)) => {
-            discriminant::<delegate::DelegateViolation>(one) == discriminant(other)
-        }
-        (CombinedViolation::Function(one), CombinedViolation::Function(other)) => {
-            discriminant::<function::FunctionViolation>(one) == discriminant(other)
-        }
-        (CombinedViolation::Place(one), CombinedViolation::Place(other)) => {
-            discriminant::<place::PlaceViolation>(one) == discriminant(other)
-        }
-        _ => true,
-    };
-    same && discriminant(one) == discriminant(other)
 }

@@ -6,18 +6,16 @@
 
 use pathcall_wire::Instant;
 
+use super::CombinedCounts;
 use super::checker::{self, CombinedViolation};
 use super::exchange::{FunctionPackets, OpenWork};
 use super::plan::CombinedPlan;
 use super::setup::Setup;
-use super::trace_buffer::{TraceBuffer, append_lines};
-use super::{CombinedCounts, trace_buffer};
 use crate::element_program::ElementProgram;
-use crate::queue::EventQueue;
 use crate::random::Random;
-use crate::stepping::SteppedRun;
-use crate::trace::{Millis, Trace};
-use crate::{clone, delegate, function, place, world as map};
+use crate::timeline::{SteppedRun, Timeline};
+use crate::trace::Trace;
+use crate::{clone, delegate, function, map, place};
 
 /// Event that hits all parts.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +26,7 @@ pub(super) enum CombinedEvent {
     Stranger,
 }
 
-/// Part work event is next.
+/// Part whose event is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PartName {
     All,
@@ -42,11 +40,10 @@ enum PartName {
 pub(super) struct CombinedWorld<'a> {
     pub(super) plan: &'a CombinedPlan,
     pub(super) setup: &'a Setup,
-    pub(super) now: Instant,
-    queue: EventQueue<CombinedEvent>,
+    pub(super) time: Timeline<CombinedEvent>,
     pub(super) random: Random,
     pub(super) switch: ElementProgram,
-    pub(super) map: Option<map::MapWorld<'a>>,
+    pub(super) map: Option<map::world::MapWorld<'a>>,
     pub(super) clone: Option<clone::world::CloneWorld<'a>>,
     pub(super) delegate: Option<delegate::world::DelegateWorld<'a>>,
     pub(super) function: Option<function::world::FunctionWorld<'a>>,
@@ -55,29 +52,34 @@ pub(super) struct CombinedWorld<'a> {
     pub(super) held: FunctionPackets,
     pub(super) work: OpenWork,
     pub(super) counts: CombinedCounts,
-    hash: u64,
-    /// Trace text, and the buffer that map writes to.
-    pub(super) text: Option<(String, TraceBuffer)>,
 }
 
+/// Does the same with each part that the run has.
+macro_rules! each_part {
+    (@ $world:expr, $part:ident, $name:ident => $work:expr, $($field:ident),*) => {
+        $( if let Some($part) = &mut $world.$field {
+            let $name = stringify!($field);
+            $work;
+        } )*
+    };
+    ($world:expr, $part:ident, $name:ident => $work:expr) => {
+        each_part!(@ $world, $part, $name => $work, map, clone, delegate, function, place)
+    };
+}
+pub(super) use each_part;
+
 impl<'a> CombinedWorld<'a> {
-    pub(super) fn new(
-        plan: &'a CombinedPlan,
-        setup: &'a Setup,
-        map_text: Option<&'a mut TraceBuffer>,
-    ) -> Result<Self, CombinedViolation> {
+    pub(super) fn new(plan: &'a CombinedPlan, setup: &'a Setup) -> Result<Self, CombinedViolation> {
         let environment = || setup.environment.clone();
-        let trace = Trace::new(map_text.map(|text| text as &mut dyn std::io::Write));
-        let map = setup.map.as_ref().map(|map| map::MapWorld::new(map, trace, environment())).transpose()?;
-        let mut queue = EventQueue::default();
+        let map = setup.map.as_ref().map(|map| map::world::MapWorld::new(map, environment())).transpose()?;
+        let mut time = Timeline::default();
         let failures = plan.failures.iter().enumerate();
-        queue.extend(failures.map(|(index, failure)| (failure.at, CombinedEvent::Fail(index))));
-        queue.extend(plan.strangers.iter().map(|at| (*at, CombinedEvent::Stranger)));
+        time.queue.extend(failures.map(|(index, failure)| (failure.at, CombinedEvent::Fail(index))));
+        time.queue.extend(plan.strangers.iter().map(|at| (*at, CombinedEvent::Stranger)));
         Ok(Self {
             plan,
             setup,
-            now: Instant(0),
-            queue,
+            time,
             random: Random::new(!plan.seed ^ 0x6d69_7865_642e_2e2e),
             switch: setup.switch.clone(),
             map,
@@ -88,28 +90,27 @@ impl<'a> CombinedWorld<'a> {
             held: FunctionPackets::default(),
             work: OpenWork::default(),
             counts: CombinedCounts::default(),
-            hash: 0,
-            text: None,
         })
     }
 
     /// Plays until all parts have ended.
     pub(super) fn play(&mut self) -> Result<(), CombinedViolation> {
-        if self.text.is_some() {
-            self.clone.iter_mut().for_each(|part| part.text = Some(String::new()));
-            self.delegate.iter_mut().for_each(|part| part.text = Some(String::new()));
-            self.function.iter_mut().for_each(|part| part.text = Some(String::new()));
-            self.place.iter_mut().for_each(|part| part.text = Some(String::new()));
+        if self.time.trace.text.is_some() {
+            each_part!(self, part, _name => part.time().trace.text = Some(String::new()));
         }
         while let Some((at, part)) = self.next() {
-            self.now = self.now.max(at);
+            self.time.now = self.time.now.max(at);
             if let Some(until) = self.pause_end(at, part) {
                 self.counts.waited += 1;
-                self.wait(part, until);
+                match part {
+                    PartName::Clone => self.clone.iter_mut().for_each(|part| part.time().queue.postpone(until)),
+                    PartName::Delegate => self.delegate.iter_mut().for_each(|part| part.time().queue.postpone(until)),
+                    _ => {}
+                }
                 continue;
             }
             let stepped = self.step(part).and_then(|()| self.exchange());
-            self.mix(at.0 << 3 | part as u64);
+            self.time.trace.mix(at.0 << 3 | part as u64);
             self.write();
             stepped?;
             if let Some((gaid, endpoint)) = self.switch.traffic(|traffic| traffic.astray) {
@@ -122,7 +123,7 @@ impl<'a> CombinedWorld<'a> {
     /// Time and part of the next event; at equal times the first part in this order.
     fn next(&self) -> Option<(Instant, PartName)> {
         let parts = [
-            (self.queue.next_at(), PartName::All),
+            (self.time.queue.next_at(), PartName::All),
             (self.map.as_ref().and_then(SteppedRun::next), PartName::Map),
             (self.clone.as_ref().and_then(SteppedRun::next), PartName::Clone),
             (self.delegate.as_ref().and_then(SteppedRun::next), PartName::Delegate),
@@ -143,17 +144,9 @@ impl<'a> CombinedWorld<'a> {
         self.setup.environment.pause_end(at, host)
     }
 
-    fn wait(&mut self, part: PartName, until: Instant) {
-        match part {
-            PartName::Clone => self.clone.iter_mut().for_each(|part| part.wait(until)),
-            PartName::Delegate => self.delegate.iter_mut().for_each(|part| part.wait(until)),
-            PartName::All | PartName::Map | PartName::Function | PartName::Place => {}
-        }
-    }
-
     fn step(&mut self, part: PartName) -> Result<(), CombinedViolation> {
         match part {
-            PartName::All => match self.queue.pop() {
+            PartName::All => match self.time.queue.pop() {
                 Some((_, CombinedEvent::Fail(index))) => self.fail(index)?,
                 Some((_, CombinedEvent::Stranger)) => self.check_stranger_rejected()?,
                 None => {}
@@ -174,9 +167,9 @@ impl<'a> CombinedWorld<'a> {
     fn fail(&mut self, index: usize) -> Result<(), CombinedViolation> {
         self.switch.with_program(|program| self.switch.traffic(|traffic| checker::counters(program, traffic)))?;
         let failure = self.plan.failures[index];
-        let now = self.now;
+        let now = self.time.now;
         self.counts.failures += 1;
-        self.say(&format!("the element FAILS: {failure:?}"));
+        self.say(format!("the element FAILS: {failure:?}"));
         // An element that is gone for good does not fail again.
         if self.is_removed(index) {
             return Ok(());
@@ -205,58 +198,37 @@ impl<'a> CombinedWorld<'a> {
     pub(super) fn counts(&mut self) -> CombinedCounts {
         let mut counts = self.counts;
         counts.frames += self.switch.traffic(|traffic| traffic.frames);
-        if let Some(map) = &self.map {
-            counts.map = map.counts();
-        }
-        if let Some(clone) = &mut self.clone {
-            clone.count();
-            counts.clone = clone.counts;
-        }
-        counts.delegate = self.delegate.as_ref().map_or_else(Default::default, |part| part.counts);
-        counts.function = self.function.as_ref().map_or_else(Default::default, |part| part.counts);
-        counts.place = self.place.as_ref().map_or_else(Default::default, |part| part.counts);
+        counts.map = self.map.as_mut().map_or_else(Default::default, SteppedRun::counts);
+        counts.clone = self.clone.as_mut().map_or_else(Default::default, SteppedRun::counts);
+        counts.delegate = self.delegate.as_mut().map_or_else(Default::default, SteppedRun::counts);
+        counts.function = self.function.as_mut().map_or_else(Default::default, SteppedRun::counts);
+        counts.place = self.place.as_mut().map_or_else(Default::default, SteppedRun::counts);
         counts
     }
 
     /// Hash of the run.
     pub(super) fn hash(&mut self) -> u64 {
-        let parts = [
-            self.map.as_ref().map_or(0, map::MapWorld::trace_hash),
-            self.clone.as_ref().map_or(0, |part| part.hash),
-            self.delegate.as_ref().map_or(0, |part| part.hash),
-            self.function.as_ref().map_or(0, |part| part.hash),
-            self.place.as_ref().map_or(0, |part| part.hash),
+        let hashes = [
+            self.map.as_mut().map_or(0, |part| part.time().trace.hash),
+            self.clone.as_mut().map_or(0, |part| part.time().trace.hash),
+            self.delegate.as_mut().map_or(0, |part| part.time().trace.hash),
+            self.function.as_mut().map_or(0, |part| part.time().trace.hash),
+            self.place.as_mut().map_or(0, |part| part.time().trace.hash),
         ];
-        parts.into_iter().for_each(|word| self.mix(word));
-        self.hash
-    }
-
-    fn mix(&mut self, word: u64) {
-        self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        hashes.into_iter().for_each(|word| self.time.trace.mix(word));
+        self.time.trace.hash
     }
 
     /// Appends a trace line that belongs to no part.
-    pub(super) fn say(&mut self, what: &str) {
-        let line = format!("{:>12} {what}", Millis(self.now));
-        if let Some((text, _)) = &mut self.text {
-            append_lines(text, "all", &line);
-        }
+    pub(super) fn say(&mut self, what: String) {
+        let mut line = Trace { hash: 0, text: Some(String::new()) };
+        line.line(self.time.now, || what);
+        self.time.trace.take_lines("all", &mut line);
     }
 
     /// Appends the trace lines that the parts have written.
-    pub(super) fn write(&mut self) {
-        let Some((text, of_map)) = &mut self.text else { return };
-        trace_buffer::append_lines(text, "map", &of_map.take());
-        let parts = [
-            ("clone", self.clone.as_mut().map(|part| &mut part.text)),
-            ("delegate", self.delegate.as_mut().map(|part| &mut part.text)),
-            ("function", self.function.as_mut().map(|part| &mut part.text)),
-            ("place", self.place.as_mut().map(|part| &mut part.text)),
-        ];
-        for (name, written) in parts {
-            if let Some(Some(written)) = written {
-                append_lines(text, name, &std::mem::take(written));
-            }
-        }
+    fn write(&mut self) {
+        let text = &mut self.time.trace;
+        each_part!(self, part, name => text.take_lines(name, &mut part.time().trace));
     }
 }

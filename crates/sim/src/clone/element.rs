@@ -51,7 +51,7 @@ impl Element {
                 tables.set_endpoint(entry).map_err(|error| error.to_string())?;
             }
             let Pool { gaid, version, servers } = pool.clone();
-            let pool = pathcall_program::AdmittedPool { gaid, version, servers };
+            let pool = pathcall_program::InstalledPool { gaid, version, servers };
             tables.install_pool(pool).map_err(|error| error.to_string())
         })
     }

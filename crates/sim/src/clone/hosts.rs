@@ -1,12 +1,11 @@
 //! Output of the hosts: frames, executions, ends of calls and timers.
 
 use pathcall_endpoint::clone::{CloneCallId, CloneWorker, Event};
-use pathcall_wire::{CloneFrame, Instant};
+use pathcall_wire::CloneFrame;
 
 use super::checker::CloneViolation;
 use super::part::PlacedExecution;
 use super::world::{CloneEvent, CloneNode, CloneWorld, SERVER};
-use crate::queue::EventQueue;
 
 impl CloneWorld<'_> {
     /// Handles all outputs of a node.
@@ -20,11 +19,11 @@ impl CloneWorld<'_> {
 
     fn drain_caller(&mut self, index: usize) -> Result<(), CloneViolation> {
         let mut out = [0; pathcall_wire::MAX_FRAME];
-        while let Some((to, len)) = self.callers[index].0.transmit(self.now, &mut out) {
+        while let Some((to, len)) = self.callers[index].0.transmit(self.time.now, &mut out) {
             if let Ok(frame) = CloneFrame::new_checked(&out[..len])
                 && let Some(call) = self.call_of(&frame)
             {
-                self.checker.record_sent_frame(self.now, call, &frame)?;
+                self.checker.record_sent_frame(self.time.now, call, &frame)?;
             }
             self.route(CloneNode::Caller(index), to, &out[..len]);
         }
@@ -46,11 +45,11 @@ impl CloneWorld<'_> {
                 Event::Answered(_, answer) => format!("call {call} ANSWERED by {}", answer.server),
                 Event::Failed(_, failure) => format!("call {call} FAILED: {failure}"),
             });
-            self.checker.ends(self.now, call, &event)?;
+            self.checker.ends(self.time.now, call, &event)?;
         }
         let next = self.callers[index].0.deadline();
         let wake = &mut self.callers[index].1;
-        arm(&mut self.queue, self.now, CloneNode::Caller(index), next, wake);
+        self.time.wake_at(next, wake, CloneEvent::Wake(CloneNode::Caller(index)));
         Ok(())
     }
 
@@ -58,24 +57,23 @@ impl CloneWorld<'_> {
         let mut out = [0; pathcall_wire::MAX_FRAME];
         let incarnation = self.servers[index].incarnation;
         while let Some(worker) = &mut self.servers[index].worker
-            && let Some((to, len)) = worker.transmit(self.now, &mut out)
+            && let Some((to, len)) = worker.transmit(self.time.now, &mut out)
         {
             self.forge_server_state(index, &mut out[..len]);
             self.route(CloneNode::Server(index), to, &out[..len]);
         }
         while let Some(worker) = &mut self.servers[index].worker
-            && let Some(work) = worker.begin_next(self.now)
+            && let Some(work) = worker.begin_next(self.time.now)
         {
             let tag = self.checker.begins(index, (SERVER + index as u32, incarnation), &work.request)?;
             self.counts.executions += 1;
-            let (shortest, longest) = self.plan.servers[index].service;
-            let at = self.now + shortest + self.random.up_to(longest - shortest);
+            let at = self.time.now + self.random.between(self.plan.servers[index].service);
             self.line(CloneNode::Server(index), || format!("begins call {}, execution {}", tag.call, tag.execution));
             self.start_execution(PlacedExecution::new(index, incarnation, work.id, tag), at);
         }
         let server = &mut self.servers[index];
         let next = server.worker.as_ref().and_then(CloneWorker::deadline);
-        arm(&mut self.queue, self.now, CloneNode::Server(index), next, &mut server.wake);
+        self.time.wake_at(next, &mut server.wake, CloneEvent::Wake(CloneNode::Server(index)));
         Ok(())
     }
 
@@ -86,20 +84,5 @@ impl CloneWorld<'_> {
         {
             frame.head_mut().set_state(state);
         }
-    }
-}
-
-/// Schedules a wake-up of a node at `next`, unless an earlier one is scheduled.
-fn arm(
-    queue: &mut EventQueue<CloneEvent>,
-    now: Instant,
-    node: CloneNode,
-    next: Option<Instant>,
-    wake: &mut Option<Instant>,
-) {
-    let Some(next) = next.map(|at| at.max(now)) else { return };
-    if wake.is_none_or(|at| next < at) {
-        *wake = Some(next);
-        queue.push(next, CloneEvent::Wake(node));
     }
 }

@@ -16,7 +16,6 @@ mod network;
 pub(crate) mod part;
 mod payload;
 pub mod plan;
-mod shrink;
 pub(crate) mod world;
 
 use std::time::Duration;
@@ -26,12 +25,14 @@ pub use plan::ClonePlan;
 
 use crate::counts::counts;
 use crate::environment::Environment;
-use crate::simulation::{self, Simulation, caught};
-use crate::stepping::SteppedRun;
+use crate::minimizer::{FailureTest, Minimizer, ShrinkList, remove_range};
+use crate::random::Chance;
+use crate::simulation::{RunOutcome, Simulation};
+use crate::timeline::SteppedRun;
 use world::CloneWorld;
 
 /// Result of a run.
-pub type CloneOutcome = simulation::RunOutcome<CloneCounts, CloneViolation>;
+pub type CloneOutcome = RunOutcome<CloneCounts, CloneViolation>;
 
 counts! {
     /// Counts of a run.
@@ -85,21 +86,34 @@ impl Simulation for CloneSimulation {
     type Counts = CloneCounts;
     type Violation = CloneViolation;
 
+    const CHANGES: &'static [fn(&mut ClonePlan)] = &[
+        |plan| plan.loss = Chance(0),
+        |plan| plan.repeat = Chance(0),
+        |plan| plan.late = Chance(0),
+        |plan| plan.forged = Chance(0),
+        |plan| plan.delay.1 = plan.delay.0,
+        |plan| plan.servers.iter_mut().for_each(|server| server.reported_state = None),
+        |plan| plan.servers.iter_mut().for_each(|server| server.fails = Chance(0)),
+    ];
+    const LISTS: &'static [ShrinkList<ClonePlan>] =
+        &[|plan, part| remove_range(&mut plan.calls, part), |plan, part| remove_range(&mut plan.incidents, part)];
+
     fn generate(seed: u64) -> ClonePlan {
         plan::generate(seed)
     }
 
     fn play_with_trace(plan: &ClonePlan, text: &mut Option<String>) -> CloneOutcome {
-        let mut world = CloneWorld::new(plan, Environment::default());
-        world.text = text.take();
-        let violation = caught(|| world.play(), CloneViolation::Panic);
-        let failure = violation.map(|violation| (world.now, violation));
-        world.count();
-        *text = world.text;
-        CloneOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
+        CloneWorld::new(plan, Environment::default()).outcome(plan.seed, text, CloneViolation::Panic)
     }
 
-    fn shrink_plan(plan: &ClonePlan, fails: &mut dyn FnMut(&ClonePlan) -> bool) -> ClonePlan {
-        shrink::shrink_plan(plan, fails)
+    fn shrink_plan(plan: &ClonePlan, fails: FailureTest<'_, ClonePlan>) -> ClonePlan {
+        let mut smaller = Minimizer::new(plan, Self::SHRINK_RUNS_MAX, fails);
+        smaller.minimize(Self::CHANGES, Self::LISTS);
+        for at in 0..smaller.best.calls.len() {
+            smaller.try_change(|plan| plan.calls[at].request = 0);
+            smaller.try_change(|plan| plan.calls[at].reply = 0);
+            smaller.try_change(|plan| plan.calls[at].options.patience = Some(Duration::ZERO));
+        }
+        smaller.best
     }
 }

@@ -31,10 +31,10 @@ impl CloneWorld<'_> {
 
     fn send(&mut self, from: CloneNode, to: CloneNode, bytes: &[u8]) {
         self.counts.frames += 1;
-        self.mix(bytes.len() as u64);
-        let faulty = self.now < self.plan.faults_until;
+        self.time.trace.mix(bytes.len() as u64);
+        let faulty = self.time.now < self.plan.faults_until;
         self.send_forged(to, bytes);
-        let cut = self.environment.is_cut(self.now, machine(from), machine(to));
+        let cut = self.environment.is_cut(self.time.now, machine(from), machine(to));
         let lost = faulty && self.random.happens(self.plan.loss) || cut;
         let repeated = faulty && self.random.happens(self.plan.repeat) && !cut;
         let late = faulty && self.random.happens(self.plan.late) && !cut;
@@ -43,18 +43,17 @@ impl CloneWorld<'_> {
             self.line(from, || format!("LOST to {to:?}: {}", describe(bytes)));
         }
         self.counts.repeated += u64::from(repeated) + u64::from(late);
-        let (shortest, longest) = self.plan.delay;
         for (comes, later) in [(!lost, Duration::ZERO), (repeated, Duration::ZERO), (late, LATE_DELAY)] {
-            let at = self.now + shortest + self.random.up_to(longest - shortest) + self.random.up_to(later);
+            let at = self.time.now + self.random.between(self.plan.delay) + self.random.up_to(later);
             if comes {
-                self.queue.push(at, CloneEvent::Frame { from, to, bytes: bytes.to_vec() });
+                self.time.push(at, CloneEvent::Frame { from, to, bytes: bytes.to_vec() });
             }
         }
     }
 
     /// Sends a forged version of an overheard frame. It must have no effect.
     fn send_forged(&mut self, to: CloneNode, bytes: &[u8]) {
-        if self.now >= self.plan.faults_until || !self.random.happens(self.plan.forged) {
+        if self.time.now >= self.plan.faults_until || !self.random.happens(self.plan.forged) {
             return;
         }
         let mut forged = bytes.to_vec();
@@ -85,8 +84,8 @@ impl CloneWorld<'_> {
             _ => forged.truncate((junk >> 8) as usize % (bytes.len() + 1)),
         }
         self.counts.forged += 1;
-        let at = self.now + self.random.up_to(self.plan.delay.1);
-        self.queue.push(at, CloneEvent::Frame { from: CloneNode::Attacker, to, bytes: forged });
+        let after = self.random.up_to(self.plan.delay.1);
+        self.time.after(after, CloneEvent::Frame { from: CloneNode::Attacker, to, bytes: forged });
     }
 
     /// Processes a frame at the element.
@@ -100,7 +99,7 @@ impl CloneWorld<'_> {
         {
             self.checker.record_at_element(call, &frame);
         }
-        let leaving = self.element.receive(self.now, bytes)?;
+        let leaving = self.element.receive(self.time.now, bytes)?;
         for frame in leaving {
             self.forward_frame(&frame)?;
         }
@@ -113,7 +112,7 @@ impl CloneWorld<'_> {
             && let Some(call) = self.call_of(&frame)
         {
             self.counts.cloned += 1;
-            self.checker.cloned(self.now, call, &frame)?;
+            self.checker.cloned(self.time.now, call, &frame)?;
         }
         self.send(CloneNode::Element, node(*to), bytes);
         Ok(())
@@ -125,14 +124,14 @@ impl CloneWorld<'_> {
         match incident {
             Incident::Restart { silent } => {
                 self.element_is_lost();
-                self.queue.extend(silent.map(|silent| (self.now + silent, CloneEvent::Install)));
+                self.time.queue.extend(silent.map(|silent| (self.time.now + silent, CloneEvent::Install)));
             }
             Incident::Kill { server, back } => {
                 self.servers[server].worker = None;
                 match back {
                     // It may be back before its death is detected.
-                    Some(back) => self.queue.push(self.now + back, CloneEvent::Back(server)),
-                    None => self.queue.push(self.now + DEATH_DETECTION, CloneEvent::Member(server, false)),
+                    Some(back) => self.time.after(back, CloneEvent::Back(server)),
+                    None => self.time.after(DEATH_DETECTION, CloneEvent::Member(server, false)),
                 }
             }
             Incident::Move { server } => {
@@ -160,8 +159,8 @@ impl CloneWorld<'_> {
         let everybody =
             (0..self.callers.len()).map(CloneNode::Caller).chain((0..self.servers.len()).map(CloneNode::Server));
         for node in everybody.chain([CloneNode::Element]).collect::<Vec<_>>() {
-            let at = self.now + self.random.up_to(POOL_UPDATE_DELAY);
-            self.queue.push(at, CloneEvent::PoolUpdate(node, self.pool.clone()));
+            let after = self.random.up_to(POOL_UPDATE_DELAY);
+            self.time.after(after, CloneEvent::PoolUpdate(node, self.pool.clone()));
         }
     }
 
@@ -170,7 +169,7 @@ impl CloneWorld<'_> {
         match node {
             CloneNode::Caller(index) => {
                 if pool.version > self.callers[index].0.pool().version {
-                    self.callers[index].0.set_pool(self.now, pool);
+                    self.callers[index].0.set_pool(self.time.now, pool);
                 }
             }
             CloneNode::Server(index) => {

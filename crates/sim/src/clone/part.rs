@@ -3,11 +3,12 @@
 use pathcall_endpoint::clone::{Pool, PoolRequestId};
 use pathcall_wire::Instant;
 
+use super::CloneCounts;
 use super::checker::CloneViolation;
 use super::payload::PayloadTag;
 use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, EVENTS_MAX, GAID, INCARNATION, SERVER};
 use crate::environment::ELEMENT;
-use crate::stepping::SteppedRun;
+use crate::timeline::{SteppedRun, Timeline};
 
 /// Execution on a server whose work another part runs.
 #[derive(Debug, Clone, Copy)]
@@ -22,25 +23,26 @@ pub(crate) struct PlacedExecution {
 
 /// Plays until every call has ended and all state is removed.
 impl SteppedRun for CloneWorld<'_> {
+    type Event = CloneEvent;
+    type Counts = CloneCounts;
     type Violation = CloneViolation;
 
+    fn time(&mut self) -> &mut Timeline<CloneEvent> {
+        &mut self.time
+    }
+
     fn next(&self) -> Option<Instant> {
-        self.queue.next_at()
+        self.time.queue.next_at()
     }
 
     fn step(&mut self) -> Result<(), CloneViolation> {
-        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
-        self.now = at;
-        self.events += 1;
-        if self.events > EVENTS_MAX {
-            return Err(CloneViolation::Endless(self.events));
-        }
-        self.mix(at.0);
+        let Some(event) = self.time.pop(EVENTS_MAX).map_err(CloneViolation::Endless)? else { return Ok(()) };
+        self.time.trace.mix(self.time.now.0);
         self.handle_event(event)
     }
 
     fn host(&self) -> Option<usize> {
-        let node = match self.queue.peek()? {
+        let node = match self.time.queue.peek()? {
             CloneEvent::Call(call) | CloneEvent::GiveUp(call) => CloneNode::Caller(self.plan.calls[*call].caller),
             CloneEvent::Frame { to: node, .. } | CloneEvent::Wake(node) | CloneEvent::PoolUpdate(node, _) => *node,
             CloneEvent::Done { server, .. } => CloneNode::Server(*server),
@@ -50,29 +52,40 @@ impl SteppedRun for CloneWorld<'_> {
         machine(node)
     }
 
-    fn wait(&mut self, until: Instant) {
-        self.queue.postpone(until);
-    }
-
     fn check_end(&mut self) -> Result<(), CloneViolation> {
-        self.counts.virtual_time = self.now.since(Instant(0));
+        self.counts.virtual_time = self.time.now.since(Instant(0));
         self.checker.check_end()?;
         self.check_no_state_left()
+    }
+
+    fn counts(&mut self) -> CloneCounts {
+        let mut counts = self.counts;
+        for stats in self.callers.iter().map(|(caller, _)| caller.stats()) {
+            counts.redundant += stats.redundant;
+            counts.resent += stats.repeated + stats.hedged + stats.second_requests;
+            counts.refused += stats.refused;
+            counts.set_aside += stats.set_aside;
+            counts.silent += stats.silent;
+        }
+        let workers = self.servers.iter().filter_map(|server| server.worker.as_ref());
+        counts.clones_dropped = workers.map(|worker| worker.stats().clones_dropped).sum();
+        counts.filtered = self.element.filtered();
+        counts
     }
 }
 
 impl CloneWorld<'_> {
     /// Fails the element. It forwards again at `up`, and its tables are installed at `told`; `None`: never.
     pub(crate) fn element_fails(&mut self, now: Instant, up: Option<Instant>, told: Option<Instant>) {
-        self.now = now;
+        self.time.now = now;
         self.element_is_lost();
-        self.queue.extend(up.map(|at| (at, CloneEvent::Up)));
-        self.queue.extend(told.map(|at| (at, CloneEvent::Install)));
+        self.time.queue.extend(up.map(|at| (at, CloneEvent::Up)));
+        self.time.queue.extend(told.map(|at| (at, CloneEvent::Install)));
     }
 
     /// Delivers a frame that has passed the network function in front of the element.
     pub(crate) fn deliver_passed(&mut self, now: Instant, bytes: Vec<u8>) -> Result<(), CloneViolation> {
-        self.now = now;
+        self.time.now = now;
         self.at_element(bytes)
     }
 
@@ -91,7 +104,7 @@ impl CloneWorld<'_> {
         PlacedExecution { server, incarnation, work, tag, undone }: PlacedExecution,
         at: Instant,
     ) {
-        self.queue.push(at, CloneEvent::Done { server, incarnation, work, tag, undone });
+        self.time.push(at, CloneEvent::Done { server, incarnation, work, tag, undone });
     }
 
     /// Service time of the server without a placed host.

@@ -7,7 +7,7 @@ pub(super) const SHORTEST: usize = 12;
 
 /// Identity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PayloadTag {
+pub(crate) struct PayloadTag {
     /// Index of the call.
     pub(super) call: u32,
     /// Number of the execution that answers, from 1; 0 in a request.

@@ -116,10 +116,10 @@ const FAULTS: Duration = Duration::from_millis(1_500);
 pub fn generate(seed: u64) -> ClonePlan {
     let mut random = Random::new(seed);
     let random = &mut random;
-    let calm = random.happens(Chance::percent(25));
+    let calm = random.percent(25);
     let servers = servers(random, calm);
     let count = random.range(1..=40) as usize;
-    let generous = calm || random.happens(Chance::percent(70));
+    let generous = calm || random.percent(70);
     let budget = |random: &mut Random| match generous {
         true => HedgeBudgetConfig { share: 1.0, burst: 10.0 * count as f64, per_second: 10.0 },
         false => HedgeBudgetConfig {
@@ -131,8 +131,8 @@ pub fn generate(seed: u64) -> ClonePlan {
     let callers: Vec<CallerPlan> = (0..random.range(1..=3))
         .map(|_| CallerPlan { budgets: [budget(random), budget(random)], last_call: random.pick(&[0, u32::MAX - 5]) })
         .collect();
-    let alike = random.happens(Chance::percent(60)).then(|| any_options(random));
-    let small = random.happens(Chance::percent(50));
+    let alike = random.percent(60).then(|| any_options(random));
+    let small = random.percent(50);
     let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), alike, small)).collect();
     if calm {
         for call in &mut calls {
@@ -194,8 +194,8 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
                 workers: random.range(1..=4) as usize,
                 queue_max: if calm { 1_000 } else { random.pick(&[1, 3, 100]) },
                 service: (shortest, shortest * times),
-                member: random.happens(Chance::percent(80)),
-                reported_state: random.happens(Chance::percent(8)).then(|| random.pick(&[0, 1, u16::MAX])),
+                member: random.percent(80),
+                reported_state: random.percent(8).then(|| random.pick(&[0, 1, u16::MAX])),
                 fails: random.pick(&[Chance(0), Chance::percent(20), Chance::percent(100)]),
             }
         })
@@ -218,8 +218,8 @@ fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
 
 fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small: bool) -> CallPlan {
     let mut options = alike.unwrap_or_else(|| any_options(random));
-    options.idempotent = random.happens(Chance::percent(85));
-    options.cancel = random.happens(Chance::percent(30));
+    options.idempotent = random.percent(85);
+    options.cancel = random.percent(30);
     options.budget = random.below(HEDGE_BUDGETS as u64) as u8;
     options.patience = random.pick(&[None, Some(Duration::ZERO), Some(Duration::from_micros(500))]);
     options.deadline = Duration::from_millis(random.pick(&[5, 100, 1_000, 4_000, 4_000]));
@@ -237,7 +237,7 @@ fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small:
         options,
         request: len(random),
         reply: len(random),
-        given_up: random.happens(Chance::percent(4)).then(|| random.up_to(Duration::from_millis(5))),
+        given_up: random.percent(4).then(|| random.up_to(Duration::from_millis(5))),
     }
 }
 
@@ -245,11 +245,11 @@ fn any_options(random: &mut Random) -> CloneOptions {
     let hedge =
         Hedge { delay: Duration::from_micros(random.range(0..=50) * 100), max_attempts: random.range(1..=4) as u8 };
     CloneOptions {
-        clone: random.happens(Chance::percent(60)),
-        send_to_two: random.happens(Chance::percent(15)),
+        clone: random.percent(60),
+        send_to_two: random.percent(15),
         balance: random.pick(&[Balance::Random, Balance::Shortest, Balance::RoundRobin]),
-        through_element: random.happens(Chance::percent(30)),
-        hedge: random.happens(Chance::percent(20)).then_some(hedge),
+        through_element: random.percent(30),
+        hedge: random.percent(20).then_some(hedge),
         ..CloneOptions::default()
     }
 }
@@ -258,16 +258,16 @@ fn incidents(random: &mut Random, servers: &[ServerPlan]) -> Vec<(Instant, Incid
     let mut incidents = Vec::new();
     let time = |random: &mut Random| Instant(0) + random.up_to(FAULTS * 2 / 3);
     let pause = |random: &mut Random| random.up_to(FAULTS / 4);
-    if random.happens(Chance::percent(30)) {
-        let silent = (!random.happens(Chance::percent(25))).then(|| pause(random));
+    if random.percent(30) {
+        let silent = (!random.percent(25)).then(|| pause(random));
         incidents.push((time(random), Incident::Restart { silent }));
     }
     for (server, plan) in servers.iter().enumerate() {
-        if random.happens(Chance::percent(15)) {
+        if random.percent(15) {
             // The first server always comes back, so that the pool never stays empty.
-            let back = (server == 0 || random.happens(Chance::percent(60))).then(|| pause(random));
+            let back = (server == 0 || random.percent(60)).then(|| pause(random));
             incidents.push((time(random), Incident::Kill { server, back }));
-        } else if server > 0 && (random.happens(Chance::percent(20)) || !plan.member) {
+        } else if server > 0 && (random.percent(20) || !plan.member) {
             incidents.push((time(random), Incident::Move { server }));
         }
     }

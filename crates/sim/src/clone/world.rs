@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 use pathcall_endpoint::clone::{
@@ -23,9 +22,8 @@ use super::part::PlacedExecution;
 use super::payload::PayloadTag;
 use super::plan::{ClonePlan, Incident};
 use crate::environment::Environment;
-use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
-use crate::trace::Millis;
+use crate::timeline::Timeline;
 
 /// GAID of the pool.
 pub(super) const GAID: u32 = 40;
@@ -42,14 +40,14 @@ const MEMORY: usize = 400_000;
 
 /// Sender or receiver of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CloneNode {
+pub(crate) enum CloneNode {
     Caller(usize),
     Server(usize),
     Element,
     Attacker,
 }
 
-pub(super) enum CloneEvent {
+pub(crate) enum CloneEvent {
     /// A call starts.
     Call(usize),
     /// The application cancels a call.
@@ -82,9 +80,7 @@ pub(super) struct CloneServer {
 
 pub(crate) struct CloneWorld<'a> {
     pub(super) plan: &'a ClonePlan,
-    pub(super) now: Instant,
-    pub(super) queue: EventQueue<CloneEvent>,
-    pub(super) events: u64,
+    pub(super) time: Timeline<CloneEvent>,
     pub(super) random: Random,
     pub(super) element: Element,
     pub(super) servers: Vec<CloneServer>,
@@ -100,10 +96,7 @@ pub(crate) struct CloneWorld<'a> {
     pub(crate) carried: Vec<Vec<u8>>,
     /// Executions whose work other parts run.
     pub(crate) placed: Vec<PlacedExecution>,
-    pub(crate) counts: CloneCounts,
-    pub(crate) hash: u64,
-    /// Trace text.
-    pub(crate) text: Option<String>,
+    pub(super) counts: CloneCounts,
 }
 
 impl<'a> CloneWorld<'a> {
@@ -111,9 +104,9 @@ impl<'a> CloneWorld<'a> {
         let mut random = Random::new(plan.seed ^ 0x636c_6f6e_6573_2121);
         let members = (0..plan.servers.len()).filter(|server| plan.servers[*server].member);
         let pool = Pool { gaid: GAID, version: 1, servers: members.map(|server| SERVER + server as u32).collect() };
-        let mut queue = EventQueue::default();
-        queue.extend(plan.calls.iter().enumerate().map(|(index, call)| (call.at, CloneEvent::Call(index))));
-        queue.extend(plan.incidents.iter().map(|(at, incident)| (*at, CloneEvent::Incident(*incident))));
+        let mut time = Timeline::default();
+        time.queue.extend(plan.calls.iter().enumerate().map(|(index, call)| (call.at, CloneEvent::Call(index))));
+        time.queue.extend(plan.incidents.iter().map(|(at, incident)| (*at, CloneEvent::Incident(*incident))));
         let caller = |(index, caller): (usize, &super::plan::CallerPlan)| {
             let config = CloneCallerConfig {
                 last_call: caller.last_call,
@@ -127,9 +120,7 @@ impl<'a> CloneWorld<'a> {
         let callers = plan.callers.iter().enumerate().map(caller).collect();
         let mut world = Self {
             plan,
-            now: Instant(0),
-            queue,
-            events: 0,
+            time,
             element: Element::new(plan, environment.switch.clone()),
             servers: Vec::new(),
             callers,
@@ -141,8 +132,6 @@ impl<'a> CloneWorld<'a> {
             carried: Vec::new(),
             placed: Vec::new(),
             counts: CloneCounts::default(),
-            hash: 0,
-            text: None,
             random,
         };
         world.servers = (0..plan.servers.len()).map(|server| world.server(server, 1)).collect();
@@ -163,20 +152,6 @@ impl<'a> CloneWorld<'a> {
             ..CloneWorkerConfig::new(GAID, endpoint, incarnation, sid as u16, plan.workers)
         };
         CloneServer { worker: Some(CloneWorker::new(config)), incarnation, wake: None }
-    }
-
-    /// Adds the statistics of callers and servers to the counts.
-    pub(crate) fn count(&mut self) {
-        for stats in self.callers.iter().map(|(caller, _)| caller.stats()) {
-            self.counts.redundant += stats.redundant;
-            self.counts.resent += stats.repeated + stats.hedged + stats.second_requests;
-            self.counts.refused += stats.refused;
-            self.counts.set_aside += stats.set_aside;
-            self.counts.silent += stats.silent;
-        }
-        let workers = self.servers.iter().filter_map(|server| server.worker.as_ref());
-        self.counts.clones_dropped = workers.map(|worker| worker.stats().clones_dropped).sum();
-        self.counts.filtered += self.element.filtered();
     }
 
     pub(super) fn check_no_state_left(&self) -> Result<(), CloneViolation> {
@@ -251,9 +226,10 @@ impl<'a> CloneWorld<'a> {
         let plan = &self.plan.calls[index];
         self.counts.calls += 1;
         let request = PayloadTag { call: index as u32, execution: 0 }.message(plan.request);
-        self.checker.made(self.now, index);
+        self.checker.made(self.time.now, index);
         let caller = &mut self.callers[plan.caller].0;
-        let Ok(CloneCallId(seq)) = caller.start_call(self.now, CloneCall { request, options: plan.options }) else {
+        let Ok(CloneCallId(seq)) = caller.start_call(self.time.now, CloneCall { request, options: plan.options })
+        else {
             self.checker.calls[index].ended = true;
             return Ok(());
         };
@@ -261,7 +237,7 @@ impl<'a> CloneWorld<'a> {
         self.named.insert((plan.caller, seq), index);
         self.line(CloneNode::Caller(plan.caller), || format!("call {index} is {seq}: {:?}", plan.options));
         if let Some(after) = plan.given_up {
-            self.queue.push(self.now + after, CloneEvent::GiveUp(index));
+            self.time.after(after, CloneEvent::GiveUp(index));
         }
         self.drain(CloneNode::Caller(plan.caller))
     }
@@ -269,9 +245,9 @@ impl<'a> CloneWorld<'a> {
     fn deliver_frame(&mut self, from: CloneNode, to: CloneNode, bytes: Vec<u8>) -> Result<(), CloneViolation> {
         self.line(to, || format!("got {}", describe(&bytes)));
         match to {
-            CloneNode::Caller(index) => self.callers[index].0.receive(self.now, &bytes),
+            CloneNode::Caller(index) => self.callers[index].0.receive(self.time.now, &bytes),
             CloneNode::Server(index) => return self.at_server(from, index, &bytes),
-            CloneNode::Element if self.environment.has_front(self.now) => self.carried.push(bytes),
+            CloneNode::Element if self.environment.has_front(self.time.now) => self.carried.push(bytes),
             CloneNode::Element => return self.at_element(bytes),
             CloneNode::Attacker => {}
         }
@@ -287,7 +263,7 @@ impl<'a> CloneWorld<'a> {
             return Ok(());
         };
         let waiting = worker.waiting();
-        worker.receive(self.now, bytes);
+        worker.receive(self.time.now, bytes);
         let busy = frame.is_some_and(|frame| is_clone(&frame)) && waiting > 0;
         if busy && worker.waiting() > waiting {
             return Err(CloneViolation::QueuedBusy(index));
@@ -306,7 +282,7 @@ impl<'a> CloneWorld<'a> {
     }
 
     fn wakes(&mut self, node: CloneNode) -> Result<(), CloneViolation> {
-        let now = self.now;
+        let now = self.time.now;
         let due = |wake: &mut Option<Instant>| wake.take_if(|at| *at <= now).is_some();
         match node {
             CloneNode::Caller(index) => {
@@ -341,7 +317,7 @@ impl<'a> CloneWorld<'a> {
         };
         let reply = tag.message(self.plan.calls[tag.call as usize].reply);
         let fails = self.random.happens(self.plan.servers[index].fails) || undone;
-        self.checker.done(self.now, tag, fails);
+        self.checker.done(self.time.now, tag, fails);
         // No plan has an answer that exceeds the size limit.
         let finished = if fails { worker.fail(work, reply, FailureCause::Server) } else { worker.finish(work, reply) };
         debug_assert!(finished.is_ok(), "{finished:?}");
@@ -349,12 +325,6 @@ impl<'a> CloneWorld<'a> {
     }
 
     pub(super) fn line(&mut self, node: CloneNode, what: impl FnOnce() -> String) {
-        if let Some(text) = &mut self.text {
-            let _ = writeln!(text, "{:>12} {:<10} {}", Millis(self.now), format!("{node:?}"), what());
-        }
-    }
-
-    pub(super) fn mix(&mut self, word: u64) {
-        self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        self.time.line(|| format!("{:<10} {}", format!("{node:?}"), what()));
     }
 }

@@ -8,7 +8,7 @@ use pathcall_endpoint::delegate::{ContextId, Status};
 use super::checker::{DelegateViolation, MessageTag};
 use super::host::{DelegateHost, RunningHandler, address, nowhere, payload, tag};
 use super::plan::{HandlerAction, HandlerEnd};
-use super::world::{DelegateWorld, Event};
+use super::world::{DelegateEvent, DelegateWorld};
 
 /// Time until the effect of a handler is durable.
 const COMMIT_TIME: Duration = Duration::from_micros(20);
@@ -17,7 +17,7 @@ impl DelegateWorld<'_> {
     /// Starts handlers for waiting requests, up to the limit of the host.
     pub(super) fn begin_work(&mut self, host: usize) -> Result<(), DelegateViolation> {
         while self.hosts[host].handlers.len() < self.hosts[host].slots {
-            let now = self.hosts[host].local(self.now);
+            let now = self.hosts[host].local(self.time.now);
             let Some(mut work) = self.hosts[host].worker.next(now) else { break };
             let tag = tag(&std::mem::take(&mut work.payload));
             let planned =
@@ -25,7 +25,7 @@ impl DelegateWorld<'_> {
             let (execution, incarnation) = (work.execution, self.hosts[host].incarnation);
             if let Some(MessageTag { call, request, .. }) = planned {
                 self.counts.executions += 1;
-                self.checker.calls[call].active = self.now;
+                self.checker.calls[call].active = self.time.now;
                 self.line(host, || format!("begins call {call} request {request} as {execution:?}"));
                 self.checker.began(call, request, (host, incarnation))?;
                 self.hosts[host].worker.set_label(execution, "handle");
@@ -45,16 +45,14 @@ impl DelegateWorld<'_> {
     }
 
     pub(super) fn step(&mut self, host: usize, execution: ContextId, step: usize) -> Result<(), DelegateViolation> {
-        if self.text.is_some() {
-            self.line(host, || format!("{execution:?} step {step}"));
-        }
+        self.line(host, || format!("{execution:?} step {step}"));
         let Some(handler) = self.hosts[host].handlers.get_mut(&execution) else { return Ok(()) };
         let Some(MessageTag { call, request, .. }) = handler.tag else {
             return self.end(host, execution, None, HandlerEnd::Finish);
         };
         let plan = &self.plan.calls[call].requests[request];
         let tag = MessageTag { call, request, reply: handler.replies };
-        self.checker.calls[call].active = self.now;
+        self.checker.calls[call].active = self.time.now;
         let Some(&(_, action)) = plan.steps.get(step) else {
             return self.end(host, execution, Some(tag), plan.end.1);
         };
@@ -85,7 +83,7 @@ impl DelegateWorld<'_> {
         })?;
         let host = (host, self.hosts[host].incarnation);
         let pause = self.pause(tag, step + 1);
-        self.queue.push(self.now + pause, Event::Step { host, execution, step: step + 1 });
+        self.time.after(pause, DelegateEvent::Step { host, execution, step: step + 1 });
         Ok(())
     }
 
@@ -124,7 +122,7 @@ impl DelegateWorld<'_> {
                 })?;
                 if self.hosts[host].handlers.contains_key(&execution) {
                     let host = (host, self.hosts[host].incarnation);
-                    self.queue.push(self.now + COMMIT_TIME, Event::Durable { host, execution });
+                    self.time.after(COMMIT_TIME, DelegateEvent::Durable { host, execution });
                 }
                 Ok(())
             }
@@ -138,7 +136,7 @@ impl DelegateWorld<'_> {
             return Ok(());
         };
         if let Some(tag) = tag {
-            self.checker.calls[tag.call].active = self.now;
+            self.checker.calls[tag.call].active = self.time.now;
             self.checker.finished(tag.call, tag.request)?;
         }
         self.on(host, |host, now, out| {
@@ -166,7 +164,7 @@ impl DelegateWorld<'_> {
         }
         let durable = std::mem::take(&mut self.hosts[host].durable);
         let mut next = DelegateHost::new(self.plan, host, self.hosts[host].incarnation + 1);
-        let now = next.local(self.now);
+        let now = next.local(self.time.now);
         for record in durable.values() {
             // Encodes and decodes the record, as on a disk.
             let stored =

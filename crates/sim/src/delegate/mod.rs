@@ -15,7 +15,6 @@ mod host;
 mod network;
 pub(crate) mod part;
 pub mod plan;
-mod shrink;
 pub(crate) mod world;
 
 use std::time::Duration;
@@ -27,8 +26,10 @@ pub use plan::DelegatePlan;
 
 use crate::counts::counts;
 use crate::environment::Environment;
-use crate::simulation::{self, Simulation, caught};
-use crate::stepping::SteppedRun;
+use crate::minimizer::{ShrinkList, remove_range};
+use crate::random::Chance;
+use crate::simulation::{RunOutcome, Simulation};
+use crate::timeline::SteppedRun;
 use world::DelegateWorld;
 
 counts! {
@@ -76,7 +77,7 @@ impl DelegateCounts {
 }
 
 /// Result of a run.
-pub type DelegateOutcome = simulation::RunOutcome<DelegateCounts, DelegateViolation>;
+pub type DelegateOutcome = RunOutcome<DelegateCounts, DelegateViolation>;
 
 /// Simulation of delegate.
 #[derive(Debug, Clone, Copy)]
@@ -88,20 +89,25 @@ impl Simulation for DelegateSimulation {
     type Counts = DelegateCounts;
     type Violation = DelegateViolation;
 
+    const CHANGES: &'static [fn(&mut DelegatePlan)] = &[
+        |plan| plan.loss = Chance(0),
+        |plan| plan.repeats = Chance(0),
+        |plan| plan.forged = Chance(0),
+        |plan| plan.long = Chance(0),
+        |plan| plan.delay.1 = plan.delay.0,
+        |plan| plan.hosts.iter_mut().for_each(|host| host.0 = 0),
+    ];
+    const LISTS: &'static [ShrinkList<DelegatePlan>] = &[
+        |plan, part| remove_range(&mut plan.calls, part),
+        |plan, part| remove_range(&mut plan.crashes, part),
+        |plan, part| remove_range(&mut plan.breaks, part),
+    ];
+
     fn generate(seed: u64) -> DelegatePlan {
         plan::generate(seed)
     }
 
     fn play_with_trace(plan: &DelegatePlan, text: &mut Option<String>) -> DelegateOutcome {
-        let mut world = DelegateWorld::new(plan, Environment::default());
-        world.text = text.take();
-        let violation = caught(|| world.play(), DelegateViolation::Panic);
-        let failure = violation.map(|violation| (world.now, violation));
-        *text = world.text;
-        DelegateOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
-    }
-
-    fn shrink_plan(plan: &DelegatePlan, fails: &mut dyn FnMut(&DelegatePlan) -> bool) -> DelegatePlan {
-        shrink::shrink_plan(plan, fails)
+        DelegateWorld::new(plan, Environment::default()).outcome(plan.seed, text, DelegateViolation::Panic)
     }
 }

@@ -8,7 +8,7 @@ use pathcall_wire::delegate::{DelegateFlags, DelegateKind, parse};
 
 use super::attacker;
 use super::host::{OutgoingMessages, host_at};
-use super::world::{DelegateWorld, Event};
+use super::world::{DelegateEvent, DelegateWorld};
 use crate::random::Chance;
 
 /// Limit on the transfer time of a long request; many timeouts long.
@@ -22,26 +22,25 @@ impl DelegateWorld<'_> {
         let (peer, incarnation) = (self.hosts[from].peer(), self.hosts[from].incarnation);
         for (to, message) in out.0 {
             self.counts.messages += 1;
-            self.mix(message.len() as u64);
-            let (shortest, longest) = self.plan.delay;
-            let mut arrives = self.now + shortest + self.random.up_to(longest - shortest);
+            self.time.trace.mix(message.len() as u64);
+            let mut arrives = self.time.now + self.random.between(self.plan.delay);
             let there = host_at(to).filter(|to| self.hosts.get(*to).is_some_and(|host| host.up));
             let Some(there) = there else {
                 if self.plan.tells {
                     let host = (from, incarnation);
-                    self.queue.push(arrives, Event::Undelivered { host, to, message });
+                    self.time.push(arrives, DelegateEvent::Undelivered { host, to, message });
                 }
                 continue;
             };
             let target = (there, self.hosts[there].incarnation);
             self.send_attacks(target, &message);
-            let faulty = self.now < self.plan.faults_until;
+            let faulty = self.time.now < self.plan.faults_until;
             let broken = self.plan.breaks.iter().any(|(one, other, at)| {
                 ((*one, *other) == (from, there) || (*other, *one) == (from, there))
-                    && self.now <= *at
+                    && self.time.now <= *at
                     && *at <= arrives
             });
-            let cut = self.environment.is_cut(self.now, Some(from), Some(there));
+            let cut = self.environment.is_cut(self.time.now, Some(from), Some(there));
             if broken || cut || faulty && self.random.happens(self.plan.loss) {
                 self.counts.lost += 1;
                 self.line(from, || format!("LOST to {there}: {:?}", parse(&message)));
@@ -52,11 +51,11 @@ impl DelegateWorld<'_> {
                 let mut at = arrives;
                 arrives = arrives + self.random.up_to(LONG_TRANSFER_MAX);
                 while at < arrives {
-                    self.queue.push(at, Event::Arriving { to: target, message: message.clone() });
+                    self.time.push(at, DelegateEvent::Arriving { to: target, message: message.clone() });
                     at = at + PROGRESS_INTERVAL;
                 }
             }
-            self.queue.push(arrives, Event::Deliver { to: target, from: peer, message });
+            self.time.push(arrives, DelegateEvent::Deliver { to: target, from: peer, message });
         }
     }
 
@@ -64,15 +63,15 @@ impl DelegateWorld<'_> {
     fn send_attacks(&mut self, to: (usize, u32), message: &Bytes) {
         if self.random.happens(self.plan.repeats) {
             let longest = self.random.pick(&[1, 20, 300]);
-            let at = self.now + self.random.up_to(Duration::from_millis(longest));
+            let after = self.random.up_to(Duration::from_millis(longest));
             self.counts.repeated += 1;
-            self.queue.push(at, Event::Deliver { to, from: attacker::attacker(), message: message.clone() });
+            self.time.after(after, DelegateEvent::Deliver { to, from: attacker::attacker(), message: message.clone() });
         }
         if self.random.happens(self.plan.forged) {
             let message = attacker::forge(&mut self.random, message);
-            let at = self.now + self.random.up_to(Duration::from_millis(1));
+            let after = self.random.up_to(Duration::from_millis(1));
             self.counts.forged += 1;
-            self.queue.push(at, Event::Deliver { to, from: attacker::attacker(), message });
+            self.time.after(after, DelegateEvent::Deliver { to, from: attacker::attacker(), message });
         }
     }
 
@@ -80,7 +79,7 @@ impl DelegateWorld<'_> {
     pub(super) fn record_progress(&mut self, message: &Bytes) {
         let id = message.get(4..14).and_then(|id| id.first_chunk()).map(|id| ContextId::from_be_bytes(*id));
         if let Some(&call) = id.and_then(|id| self.ids.get(&id)) {
-            self.checker.calls[call].active = self.now;
+            self.checker.calls[call].active = self.time.now;
         }
     }
 
@@ -90,7 +89,7 @@ impl DelegateWorld<'_> {
         let id = ContextId::from_be_bytes(*id.first_chunk().expect("ten bytes"));
         let Some(&call) = self.ids.get(&id) else { return };
         if kind == DelegateKind::Response as u8 {
-            self.checker.calls[call].answered = self.now;
+            self.checker.calls[call].answered = self.time.now;
         }
         if from.node == attacker::attacker().node {
             return;
@@ -100,7 +99,7 @@ impl DelegateWorld<'_> {
             self.checker.record_abort(call, host);
         }
         if kind != DelegateKind::Ping as u8 && kind != DelegateKind::Pong as u8 {
-            self.checker.calls[call].active = self.now;
+            self.checker.calls[call].active = self.time.now;
         }
     }
 }

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate::{ContextId, PeerNode};
 use pathcall_wire::Instant;
 
+use super::DelegateCounts;
 use super::checker::DelegateViolation;
-use super::world::{DelegateWorld, EVENTS_MAX, Event};
-use crate::stepping::SteppedRun;
+use super::world::{DelegateEvent, DelegateWorld, EVENTS_MAX};
+use crate::timeline::{SteppedRun, Timeline};
 
 /// Running handler whose first step another part runs.
 #[derive(Debug, Clone, Copy)]
@@ -29,24 +30,25 @@ pub(crate) struct MessageInFunction {
 
 /// Plays until every call has ended and all state is removed.
 impl SteppedRun for DelegateWorld<'_> {
+    type Event = DelegateEvent;
+    type Counts = DelegateCounts;
     type Violation = DelegateViolation;
 
+    fn time(&mut self) -> &mut Timeline<DelegateEvent> {
+        &mut self.time
+    }
+
     fn next(&self) -> Option<Instant> {
-        let forgotten = self.ended_at.is_some_and(|ended_at| self.now > ended_at + self.state_retention());
-        self.queue.next_at().filter(|_| !forgotten)
+        let forgotten = self.ended_at.is_some_and(|ended_at| self.time.now > ended_at + self.state_retention());
+        self.time.queue.next_at().filter(|_| !forgotten)
     }
 
     fn step(&mut self) -> Result<(), DelegateViolation> {
-        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
-        self.now = at;
-        self.events += 1;
-        if self.events > EVENTS_MAX {
-            return Err(DelegateViolation::Endless(self.events));
-        }
-        self.mix(at.0);
+        let Some(event) = self.time.pop(EVENTS_MAX).map_err(DelegateViolation::Endless)? else { return Ok(()) };
+        self.time.trace.mix(self.time.now.0);
         self.handle_event(event)?;
         if self.ended_at.is_none() && self.is_over() {
-            self.ended_at = Some(self.now);
+            self.ended_at = Some(self.time.now);
         }
         // Failed calls have ended when their servers have been told to stop.
         if self.ended_at.is_some() && !self.told && self.hosts.iter().all(|host| host.caller.is_empty()) {
@@ -57,26 +59,28 @@ impl SteppedRun for DelegateWorld<'_> {
     }
 
     fn host(&self) -> Option<usize> {
-        Some(match self.queue.peek()? {
-            Event::Start(call) | Event::Abort(call) | Event::Again(call) => self.plan.calls[*call].host,
-            Event::Deliver { to: (host, _), .. }
-            | Event::Arriving { to: (host, _), .. }
-            | Event::Undelivered { host: (host, _), .. }
-            | Event::Step { host: (host, _), .. }
-            | Event::Durable { host: (host, _), .. }
-            | Event::Consumed(host, ..)
-            | Event::Wake(host) => *host,
-            Event::Crash(_) | Event::Back(_) | Event::Check => return None,
+        Some(match self.time.queue.peek()? {
+            DelegateEvent::Start(call) | DelegateEvent::Abort(call) | DelegateEvent::Again(call) => {
+                self.plan.calls[*call].host
+            }
+            DelegateEvent::Deliver { to: (host, _), .. }
+            | DelegateEvent::Arriving { to: (host, _), .. }
+            | DelegateEvent::Undelivered { host: (host, _), .. }
+            | DelegateEvent::Step { host: (host, _), .. }
+            | DelegateEvent::Durable { host: (host, _), .. }
+            | DelegateEvent::Consumed(host, ..)
+            | DelegateEvent::Wake(host) => *host,
+            DelegateEvent::Crash(_) | DelegateEvent::Back(_) | DelegateEvent::Check => return None,
         })
     }
 
-    fn wait(&mut self, until: Instant) {
-        self.queue.postpone(until);
+    fn check_end(&mut self) -> Result<(), DelegateViolation> {
+        self.counts.virtual_time = Duration::from_nanos(self.time.now.0);
+        self.check_no_state_left()
     }
 
-    fn check_end(&mut self) -> Result<(), DelegateViolation> {
-        self.counts.virtual_time = Duration::from_nanos(self.now.0);
-        self.check_no_state_left()
+    fn counts(&mut self) -> DelegateCounts {
+        self.counts
     }
 }
 
@@ -97,7 +101,7 @@ impl DelegateWorld<'_> {
         message: Bytes,
     ) -> Result<(), DelegateViolation> {
         // Messages of the attacker do not pass the function.
-        if self.environment.has_front(self.now) && from.node != super::attacker::attacker().node {
+        if self.environment.has_front(self.time.now) && from.node != super::attacker::attacker().node {
             self.carried.push(MessageInFunction { to, from, message });
             return Ok(());
         }
@@ -110,7 +114,7 @@ impl DelegateWorld<'_> {
         now: Instant,
         carried: &MessageInFunction,
     ) -> Result<(), DelegateViolation> {
-        self.now = now;
+        self.time.now = now;
         self.deliver(carried.to, carried.from, &carried.message)
     }
 
@@ -120,12 +124,12 @@ impl DelegateWorld<'_> {
         if self.environment.is_placed(host.0) {
             self.placed.push(begun);
         } else {
-            self.steps_at(begun, self.now + pause);
+            self.steps_at(begun, self.time.now + pause);
         }
     }
 
     /// Schedules the first step of a handler.
     pub(crate) fn steps_at(&mut self, PlacedStep { host, execution, .. }: PlacedStep, at: Instant) {
-        self.queue.push(at, Event::Step { host, execution, step: 0 });
+        self.time.push(at, DelegateEvent::Step { host, execution, step: 0 });
     }
 }

@@ -159,8 +159,8 @@ pub fn generate(seed: u64) -> DelegatePlan {
     let micros = Duration::from_micros;
     let hosts = random.range(2..=9) as usize;
     // Clock rates differ by up to 10 %.
-    let clocks = random.happens(Chance::percent(70));
-    let queues = random.happens(Chance::percent(50));
+    let clocks = random.percent(70);
+    let queues = random.percent(50);
     let hosts: Vec<_> = (0..hosts)
         .map(|_| {
             let rate = if clocks { random.range(0..=100_000) as i64 - 50_000 } else { 0 };
@@ -174,7 +174,7 @@ pub fn generate(seed: u64) -> DelegatePlan {
     let delay = (shortest, shortest + micros(random.pick(&[0, 20, 200, 800])));
     let mut plan = DelegatePlan {
         seed,
-        oldest_first: random.happens(Chance::percent(50)),
+        oldest_first: random.percent(50),
         flush: micros(random.pick(&[10, 100, 1000, 100_000])),
         calls,
         delay,
@@ -184,12 +184,12 @@ pub fn generate(seed: u64) -> DelegatePlan {
         crashes: Vec::new(),
         repeats: Chance(random.pick(&[0, 20_000, 200_000])),
         forged: Chance(random.pick(&[0, 20_000, 200_000])),
-        tells: random.happens(Chance::percent(50)),
+        tells: random.percent(50),
         faults_until,
         disturbed: false,
         hosts,
     };
-    if random.happens(Chance::percent(60)) {
+    if random.percent(60) {
         faults(random, &mut plan);
     }
     plan.long = Chance(random.pick(&[0, 0, 2_000, 50_000]));
@@ -204,7 +204,7 @@ fn faults(random: &mut Random, plan: &mut DelegatePlan) {
         plan.breaks.push((one, other, Instant(random.below(until))));
     }
     for _ in 0..random.pick(&[0, 0, 1, 1, 2, 4]) {
-        // Environment the time of a call: before, during and after its requests.
+        // Around the time of a call: before, during and after its requests.
         let call = random.index(plan.calls.len());
         let within = random.pick(&[300_000, 3_000_000, 60_000_000]);
         let at = Instant(plan.calls[call].at.0 + random.below(within));
@@ -215,16 +215,14 @@ fn faults(random: &mut Random, plan: &mut DelegatePlan) {
 
 fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
     let ping_period = Duration::from_micros(random.range(2_000..=12_000));
-    let once = random.happens(Chance::percent(20));
+    let once = random.percent(20);
     let options = CallOptions::default()
         .ping_period(ping_period)
         .timeout(ping_period.mul_f64(random.range(25..=80) as f64 / 10.0))
         // An exactly-once call is retried until it is complete, so it has no deadline.
-        .deadline(
-            (!once && random.happens(Chance::percent(5))).then(|| Duration::from_micros(random.range(100..=50_000))),
-        )
+        .deadline((!once && random.percent(5)).then(|| Duration::from_micros(random.range(100..=50_000))))
         .credit(random.pick(&[1, 2, 8, 1 << 15]))
-        .traced(random.happens(Chance::percent(25)))
+        .traced(random.percent(25))
         .once(once);
     let mut tree = Tree { hosts, slow: options.timeout, once: options.once, requests: Vec::new() };
     let roots = random.pick(&[1, 1, 1, 2, 5]);
@@ -238,7 +236,7 @@ fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
         tree.grow(random, next, shape);
         next += 1;
     }
-    if !options.once && random.happens(Chance::percent(10)) {
+    if !options.once && random.percent(10) {
         tree.add_failures(random);
     }
     CallPlan {
@@ -247,7 +245,7 @@ fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
         options,
         requests: tree.requests,
         roots,
-        aborts: random.happens(Chance::percent(15)).then(|| {
+        aborts: random.percent(15).then(|| {
             let within = random.pick(&[200, 2_000, 20_000, 100_000]);
             Duration::from_micros(random.below(within))
         }),

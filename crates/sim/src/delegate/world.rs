@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -23,9 +22,8 @@ use super::host::{ABORTED_FOR, DelegateHost, OutgoingMessages, address, payload}
 use super::part::{MessageInFunction, PlacedStep};
 use super::plan::DelegatePlan;
 use crate::environment::Environment;
-use crate::queue::EventQueue;
 use crate::random::Random;
-use crate::trace::Millis;
+use crate::timeline::Timeline;
 
 /// Limit on the events of a run.
 pub(super) const EVENTS_MAX: u64 = 5_000_000;
@@ -40,7 +38,7 @@ const RETRIES_MAX: u32 = 300;
 const LAST_CALL: CallOptions =
     CallOptions::new().ping_period(Duration::from_millis(5)).timeout(Duration::from_millis(20)).credit(1);
 
-pub(super) enum Event {
+pub(crate) enum DelegateEvent {
     /// A call starts.
     Start(usize),
     /// The caller aborts a call.
@@ -71,9 +69,7 @@ pub(super) enum Event {
 
 pub(crate) struct DelegateWorld<'a> {
     pub(super) plan: &'a DelegatePlan,
-    pub(super) now: Instant,
-    pub(super) queue: EventQueue<Event>,
-    pub(super) events: u64,
+    pub(super) time: Timeline<DelegateEvent>,
     /// Time when all calls had ended; whether servers were told so.
     pub(super) ended_at: Option<Instant>,
     pub(super) told: bool,
@@ -89,28 +85,23 @@ pub(crate) struct DelegateWorld<'a> {
     pub(crate) carried: Vec<MessageInFunction>,
     /// Steps that other parts run.
     pub(crate) placed: Vec<PlacedStep>,
-    pub(crate) counts: DelegateCounts,
-    pub(crate) hash: u64,
-    /// Trace text.
-    pub(crate) text: Option<String>,
+    pub(super) counts: DelegateCounts,
 }
 
 impl<'a> DelegateWorld<'a> {
     pub(crate) fn new(plan: &'a DelegatePlan, environment: Environment) -> Self {
-        let mut queue = EventQueue::default();
+        let mut time = Timeline::default();
         for (index, call) in plan.calls.iter().enumerate() {
-            queue.push(call.at, Event::Start(index));
+            time.push(call.at, DelegateEvent::Start(index));
         }
         for crash in &plan.crashes {
-            queue.push(crash.at, Event::Crash(crash.host));
-            queue.push(crash.back, Event::Back(crash.host));
+            time.push(crash.at, DelegateEvent::Crash(crash.host));
+            time.push(crash.back, DelegateEvent::Back(crash.host));
         }
-        queue.push(Instant(0) + CHECK_INTERVAL, Event::Check);
+        time.after(CHECK_INTERVAL, DelegateEvent::Check);
         Self {
             plan,
-            now: Instant(0),
-            queue,
-            events: 0,
+            time,
             ended_at: None,
             told: false,
             random: Random::new(plan.seed ^ 0x6e65_7477_6f72_6b21),
@@ -123,8 +114,6 @@ impl<'a> DelegateWorld<'a> {
             carried: Vec::new(),
             placed: Vec::new(),
             counts: DelegateCounts::default(),
-            hash: 0,
-            text: None,
         }
     }
 
@@ -145,7 +134,7 @@ impl<'a> DelegateWorld<'a> {
                 && !self.checker.calls[index].orphaned
         };
         let back = self.plan.crashes.iter().map(|crash| crash.back).max().unwrap_or_default();
-        self.now >= self.plan.faults_until.max(back)
+        self.time.now >= self.plan.faults_until.max(back)
             && self.checker.calls.iter().enumerate().all(|(index, known)| over(known) && !again(index))
             && self.hosts.iter().all(|host| host.up)
     }
@@ -156,7 +145,7 @@ impl<'a> DelegateWorld<'a> {
             return;
         }
         for host in 0..self.hosts.len() {
-            let (mut out, now) = (OutgoingMessages::default(), self.hosts[host].local(self.now));
+            let (mut out, now) = (OutgoingMessages::default(), self.hosts[host].local(self.time.now));
             let caller = &mut self.hosts[host].caller;
             if let Ok(id) = caller.open(now, LAST_CALL) {
                 for to in 0..self.plan.hosts.len() {
@@ -173,7 +162,8 @@ impl<'a> DelegateWorld<'a> {
         let lost = |index: &usize| self.plan.calls[*index].options.once && self.checker.calls[*index].orphaned;
         let records = (0..self.plan.calls.len()).any(|index| lost(&index));
         if records {
-            return Ok(()); // // Handlers may still be running, and others may wait for them.
+            // Handlers may still be running, and others may wait for them.
+            return Ok(());
         }
         for host in &self.hosts {
             if !host.caller.is_empty() || !host.worker.is_empty() {
@@ -183,43 +173,43 @@ impl<'a> DelegateWorld<'a> {
         Ok(())
     }
 
-    pub(super) fn handle_event(&mut self, event: Event) -> Result<(), DelegateViolation> {
+    pub(super) fn handle_event(&mut self, event: DelegateEvent) -> Result<(), DelegateViolation> {
         match event {
-            Event::Start(call) => self.start(call),
-            Event::Abort(call) => {
+            DelegateEvent::Start(call) => self.start(call),
+            DelegateEvent::Abort(call) => {
                 let Some((&id, host)) = self.names.get(&call).zip(Some(self.plan.calls[call].host)) else {
                     return Ok(());
                 };
-                self.checker.calls[call].active = self.now;
+                self.checker.calls[call].active = self.time.now;
                 return self.on(host, |host, now, out| host.caller.abort(now, id, out));
             }
-            Event::Again(call) => {
+            DelegateEvent::Again(call) => {
                 let id = self.names[&call];
-                self.checker.calls[call].active = self.now;
+                self.checker.calls[call].active = self.time.now;
                 let retries = self.retries.entry(call).or_default();
                 *retries += 1;
                 if *retries > RETRIES_MAX {
-                    let quiet = self.now.since(self.plan.faults_until);
+                    let quiet = self.time.now.since(self.plan.faults_until);
                     return Err(DelegateViolation::Hangs { call, quiet, bound: Duration::ZERO });
                 }
                 return self.on(self.plan.calls[call].host, |host, now, out| {
                     let _ = host.caller.retry(now, id, out);
                 });
             }
-            Event::Consumed(host, call, from) => {
+            DelegateEvent::Consumed(host, call, from) => {
                 if let Some(&index) = self.ids.get(&call) {
-                    self.checker.calls[index].active = self.now;
+                    self.checker.calls[index].active = self.time.now;
                 }
                 return self.on(host, |host, _, out| host.caller.record_consumed(call, from, out));
             }
-            Event::Deliver { to, from, message } => return self.receive_or_carry(to, from, message),
-            Event::Arriving { to: (to, incarnation), message } => {
+            DelegateEvent::Deliver { to, from, message } => return self.receive_or_carry(to, from, message),
+            DelegateEvent::Arriving { to: (to, incarnation), message } => {
                 if self.is_up(to, incarnation) {
                     self.record_progress(&message);
                     return self.on(to, |host, now, _| host.worker.arriving(now, &message));
                 }
             }
-            Event::Undelivered { host: (host, incarnation), to, message } => {
+            DelegateEvent::Undelivered { host: (host, incarnation), to, message } => {
                 if self.is_up(host, incarnation) {
                     return self.on(host, |host, now, out| {
                         if is_for_caller(&message) || matches!(message.get(1), Some(1)) {
@@ -229,8 +219,8 @@ impl<'a> DelegateWorld<'a> {
                     });
                 }
             }
-            Event::Wake(host) => {
-                if self.hosts[host].up && self.hosts[host].wake.is_some_and(|at| at <= self.now) {
+            DelegateEvent::Wake(host) => {
+                if self.hosts[host].up && self.hosts[host].wake.is_some_and(|at| at <= self.time.now) {
                     self.hosts[host].wake = None;
                     return self.on(host, |host, now, out| {
                         host.worker.poll(now, out);
@@ -238,24 +228,24 @@ impl<'a> DelegateWorld<'a> {
                     });
                 }
             }
-            Event::Step { host: (host, incarnation), execution, step } => {
+            DelegateEvent::Step { host: (host, incarnation), execution, step } => {
                 if self.is_up(host, incarnation) {
                     return self.step(host, execution, step);
                 }
             }
-            Event::Durable { host: (host, incarnation), execution } => {
+            DelegateEvent::Durable { host: (host, incarnation), execution } => {
                 if self.is_up(host, incarnation) {
                     return self.durable(host, execution);
                 }
             }
-            Event::Crash(host) => self.crash(host),
-            Event::Back(host) => return self.back(host),
-            Event::Check => {
-                self.checker.check_inactivity(self.now)?;
+            DelegateEvent::Crash(host) => self.crash(host),
+            DelegateEvent::Back(host) => return self.back(host),
+            DelegateEvent::Check => {
+                self.checker.check_inactivity(self.time.now)?;
                 for tag in self.hosts.iter().flat_map(|host| host.handlers.values()).filter_map(|handler| handler.tag) {
-                    self.checker.check_handler_running(self.now, tag.call)?;
+                    self.checker.check_handler_running(self.time.now, tag.call)?;
                 }
-                self.queue.push(self.now + CHECK_INTERVAL, Event::Check);
+                self.time.after(CHECK_INTERVAL, DelegateEvent::Check);
             }
         }
         Ok(())
@@ -264,7 +254,7 @@ impl<'a> DelegateWorld<'a> {
     fn start(&mut self, call: usize) {
         let plan = &self.plan.calls[call];
         let known = &mut self.checker.calls[call];
-        known.active = self.now;
+        known.active = self.time.now;
         if !self.hosts[plan.host].up {
             known.orphaned = true;
             return;
@@ -272,7 +262,7 @@ impl<'a> DelegateWorld<'a> {
         known.started = true;
         self.counts.calls += 1;
         self.counts.requests += plan.requests.len() as u64;
-        let (mut out, now) = (OutgoingMessages::default(), self.hosts[plan.host].local(self.now));
+        let (mut out, now) = (OutgoingMessages::default(), self.hosts[plan.host].local(self.time.now));
         let caller = &mut self.hosts[plan.host].caller;
         let Ok(id) = caller.open(now, plan.options) else { return };
         self.ids.insert(id, call);
@@ -284,7 +274,7 @@ impl<'a> DelegateWorld<'a> {
             let _ = caller.send(now, id, to, payload(MessageTag { call, request, reply: 0 }), &mut out);
         }
         if let Some(after) = plan.aborts {
-            self.queue.push(self.now + after, Event::Abort(call));
+            self.time.after(after, DelegateEvent::Abort(call));
         }
         self.route(plan.host, out);
         self.arm(plan.host);
@@ -322,7 +312,7 @@ impl<'a> DelegateWorld<'a> {
             return Ok(());
         }
         let mut out = OutgoingMessages::default();
-        let now = self.hosts[host].local(self.now);
+        let now = self.hosts[host].local(self.time.now);
         work(&mut self.hosts[host], now, &mut out);
         self.route(host, out);
         while let Some(event) = self.hosts[host].caller.next_event() {
@@ -353,16 +343,16 @@ impl<'a> DelegateWorld<'a> {
                 self.counts.replies += 1;
                 self.checker.check_reply(index, super::host::tag(&item))?;
                 let pause = self.plan.calls[index].consuming;
-                self.queue.push(self.now + pause, Event::Consumed(host, call, from));
+                self.time.after(pause, DelegateEvent::Consumed(host, call, from));
             }
             CallerEvent::Ended { call, outcome } => {
                 let Some(index) = index(&call) else { return Ok(()) };
-                self.mix(index as u64);
+                self.time.trace.mix(index as u64);
                 self.line(host, || format!("call {index} {call:?} ENDED {outcome:?}"));
                 self.counts.count(&outcome);
-                self.checker.ended(self.now, index, &outcome)?;
+                self.checker.ended(self.time.now, index, &outcome)?;
                 if self.plan.calls[index].options.once && matches!(outcome, CallOutcome::Failed(_)) {
-                    self.queue.push(self.now + RETRY_PAUSE, Event::Again(index));
+                    self.time.after(RETRY_PAUSE, DelegateEvent::Again(index));
                 }
             }
             CallerEvent::Trace { call, tree } => {
@@ -377,11 +367,8 @@ impl<'a> DelegateWorld<'a> {
     pub(super) fn arm(&mut self, host: usize) {
         let of = &mut self.hosts[host];
         let next = of.worker.next_deadline().into_iter().chain(of.caller.next_deadline()).min();
-        let next = next.map(|local| of.global(local).max(self.now));
-        if next.is_some() && (of.wake.is_none() || next < of.wake) {
-            of.wake = next;
-            self.queue.extend(next.map(|at| (at, Event::Wake(host))));
-        }
+        let next = next.map(|local| of.global(local));
+        self.time.wake_at(next, &mut of.wake, DelegateEvent::Wake(host));
     }
 
     pub(super) fn is_up(&self, host: usize, incarnation: u32) -> bool {
@@ -389,12 +376,6 @@ impl<'a> DelegateWorld<'a> {
     }
 
     pub(super) fn line(&mut self, host: usize, what: impl FnOnce() -> String) {
-        if let Some(text) = &mut self.text {
-            let _ = writeln!(text, "{:>12} host {host} {}", Millis(self.now), what());
-        }
-    }
-
-    pub(super) fn mix(&mut self, word: u64) {
-        self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        self.time.line(|| format!("host {host} {}", what()));
     }
 }

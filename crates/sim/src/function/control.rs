@@ -5,7 +5,6 @@ use pathcall_netfn::scale;
 use pathcall_netfn::serve::Groups;
 use pathcall_wire::Instant;
 
-use super::server::values;
 use super::world::{ControllerMessage, FunctionEvent, FunctionWorld};
 
 impl FunctionWorld<'_> {
@@ -20,7 +19,7 @@ impl FunctionWorld<'_> {
                 LeaseOutput::Add { entry, .. } => {
                     let key = (entry.keys[0].prefix_bits, entry.keys[0].value as u32);
                     server.tables.routes.insert(key, entry.args[0] as u32);
-                    self.checker.routes(self.now, id, Some(&server.tables.routes));
+                    self.checker.routes(self.time.now, id, Some(&server.tables.routes));
                 }
             }
         }
@@ -45,14 +44,14 @@ impl FunctionWorld<'_> {
                 let input = place::Input::Taken { server: id, number: given.number };
                 self.control(FunctionEvent::ToPlacer { element: None, input });
             }
-            ControllerMessage::Place(place::Output::Release { number, .. }) => server.released(self.now, number),
+            ControllerMessage::Place(place::Output::Release { number, .. }) => server.released(self.time.now, number),
             ControllerMessage::Scale(scale::Output::Group { version, buckets, old, .. }) => {
                 let old = old.as_ref().map(|(version, buckets)| (*version, buckets.as_slice()));
                 server.group(Groups::new(version, &buckets, old));
             }
-            ControllerMessage::Scale(scale::Output::Drain { idle, .. }) => server.drain(self.now, idle),
+            ControllerMessage::Scale(scale::Output::Drain { idle, .. }) => server.drain(self.time.now, idle),
             ControllerMessage::Scale(scale::Output::Give { block: (partition, block), .. }) => {
-                server.give(block, values(&self.scaler.partitions()[partition], block));
+                server.give(block, self.scaler.partitions()[partition].values(block));
             }
             ControllerMessage::Scale(scale::Output::Take { block: (_, block), .. }) => server.take(block),
             ControllerMessage::Place(_) | ControllerMessage::Scale(_) => {}
@@ -62,7 +61,13 @@ impl FunctionWorld<'_> {
 
     /// Sends a control message; delivery is reliable and in order.
     pub(super) fn control(&mut self, event: FunctionEvent) {
-        self.queue.push(self.now + self.plan.control, event);
+        self.time.after(self.plan.control, event);
+    }
+
+    /// Sends a message of the controller to the process of a server that it knows.
+    fn control_server(&mut self, server: u16, message: ControllerMessage) {
+        let incarnation = self.known[usize::from(server)];
+        self.control(FunctionEvent::ToServer { server, incarnation, message });
     }
 
     /// Handles outputs and timers of the controller.
@@ -71,11 +76,9 @@ impl FunctionWorld<'_> {
         while self.handle_placer_output() || self.handle_scaler_output() {}
         let next = [self.placer.poll_timeout(), self.scaler.poll_timeout()];
         for (which, next) in next.into_iter().enumerate() {
-            let Some(next) = next.map(|next| next.max(Instant(self.now.0 + 1))) else { continue };
-            if self.wakes[which].is_none_or(|wake| next < wake) {
-                self.wakes[which] = Some(next);
-                self.queue.push(next, if which == 0 { FunctionEvent::PlacerWake } else { FunctionEvent::ScalerWake });
-            }
+            let next = next.map(|next| next.max(Instant(self.time.now.0 + 1)));
+            let event = if which == 0 { FunctionEvent::PlacerWake } else { FunctionEvent::ScalerWake };
+            self.time.wake_at(next, &mut self.wakes[which], event);
         }
     }
 
@@ -87,14 +90,7 @@ impl FunctionWorld<'_> {
             }
             place::Output::Lease { server, .. }
             | place::Output::Give { server, .. }
-            | place::Output::Release { server, .. } => {
-                let incarnation = self.known[usize::from(server)];
-                self.control(FunctionEvent::ToServer {
-                    server,
-                    incarnation,
-                    message: ControllerMessage::Place(output),
-                });
-            }
+            | place::Output::Release { server, .. } => self.control_server(server, ControllerMessage::Place(output)),
         }
         true
     }
@@ -106,26 +102,21 @@ impl FunctionWorld<'_> {
                 self.control(FunctionEvent::Scale { element: self.known_boot, batch, commands });
             }
             scale::Output::Event(event) => {
-                self.say(|| format!("{event:?}"));
+                self.time.line(|| format!("{event:?}"));
                 match event {
-                    scale::Event::Up(server) => self.placer.handle(self.now, place::Input::ServerUp(server)),
-                    scale::Event::Down { server, .. } => self.placer.handle(self.now, place::Input::ServerDown(server)),
+                    scale::Event::Up(server) => self.placer.handle(self.time.now, place::Input::ServerUp(server)),
+                    scale::Event::Down { server, .. } => {
+                        self.placer.handle(self.time.now, place::Input::ServerDown(server))
+                    }
                     // The flows of an overdue server may lose their state.
-                    scale::Event::Overdue { .. } => self.checker.record_state_loss(self.now),
+                    scale::Event::Overdue { .. } => self.checker.record_state_loss(self.time.now),
                     _ => {}
                 }
             }
             scale::Output::Group { server, .. }
             | scale::Output::Give { server, .. }
             | scale::Output::Take { server, .. }
-            | scale::Output::Drain { server, .. } => {
-                let incarnation = self.known[usize::from(server)];
-                self.control(FunctionEvent::ToServer {
-                    server,
-                    incarnation,
-                    message: ControllerMessage::Scale(output),
-                });
-            }
+            | scale::Output::Drain { server, .. } => self.control_server(server, ControllerMessage::Scale(output)),
         }
         true
     }

@@ -12,17 +12,17 @@ use super::world::{FunctionEvent, FunctionWorld};
 impl FunctionWorld<'_> {
     pub(super) fn incident(&mut self, index: usize) {
         let (_, incident) = &self.plan.incidents[index];
-        self.say(|| format!("{incident:?}"));
+        self.time.line(|| format!("{incident:?}"));
         match incident {
             Incident::Death(server, away) => {
                 self.servers[usize::from(*server)] = None;
-                self.checker.routes(self.now, *server, None);
-                self.checker.record_state_loss(self.now);
-                self.queue.push(self.now + *away, FunctionEvent::Back(*server));
+                self.checker.routes(self.time.now, *server, None);
+                self.checker.record_state_loss(self.time.now);
+                self.time.after(*away, FunctionEvent::Back(*server));
             }
             Incident::Restart => self.element_is_lost(),
             Incident::Want(servers) => {
-                self.scaler.handle(self.now, scale::Input::SetWanted(servers.clone()));
+                self.scaler.handle(self.time.now, scale::Input::SetWanted(servers.clone()));
             }
             Incident::Route(value, bits, hop) => {
                 self.routes.insert((*bits, *value), *hop);
@@ -43,7 +43,7 @@ impl FunctionWorld<'_> {
         self.element = Interpreter::new(&self.program).expect("the program runs");
         self.boot += 1;
         self.installer.restarted();
-        self.checker.record_state_loss(self.now);
+        self.checker.record_state_loss(self.time.now);
         self.control(FunctionEvent::ToPlacer { element: None, input: place::Input::ElementRestarted });
         self.control(FunctionEvent::ToScaler { element: None, input: scale::Input::ElementRestarted });
     }

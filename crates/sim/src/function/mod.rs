@@ -17,7 +17,6 @@ pub(crate) mod part;
 pub mod plan;
 mod program;
 mod server;
-mod shrink;
 pub(crate) mod world;
 
 use std::time::Duration;
@@ -28,12 +27,14 @@ pub use program::PacketKind;
 
 use crate::counts::counts;
 use crate::environment::Environment;
-use crate::simulation::{self, Simulation, caught};
-use crate::stepping::SteppedRun;
+use crate::minimizer::{ShrinkList, remove_range};
+use crate::random::Chance;
+use crate::simulation::{RunOutcome, Simulation};
+use crate::timeline::SteppedRun;
 use world::FunctionWorld;
 
 /// Result of a run.
-pub type FunctionOutcome = simulation::RunOutcome<FunctionCounts, FunctionViolation>;
+pub type FunctionOutcome = RunOutcome<FunctionCounts, FunctionViolation>;
 
 counts! {
     /// Counts of a run.
@@ -87,20 +88,24 @@ impl Simulation for FunctionSimulation {
     type Counts = FunctionCounts;
     type Violation = FunctionViolation;
 
+    const SHRINK_RUNS_MAX: u32 = 600;
+    const CHANGES: &'static [fn(&mut FunctionPlan)] = &[
+        |plan| plan.loss = Chance(0),
+        |plan| plan.repeat = Chance(0),
+        |plan| plan.reorder = Chance(0),
+        |plan| plan.delay.1 = plan.delay.0,
+    ];
+    const LISTS: &'static [ShrinkList<FunctionPlan>] = &[
+        |plan, part| remove_range(&mut plan.incidents, part),
+        |plan, part| remove_range(&mut plan.packets, part),
+        |plan, part| remove_range(&mut plan.routes, part),
+    ];
+
     fn generate(seed: u64) -> FunctionPlan {
         plan::generate(seed)
     }
 
     fn play_with_trace(plan: &FunctionPlan, text: &mut Option<String>) -> FunctionOutcome {
-        let mut world = FunctionWorld::new(plan, Environment::default());
-        world.text = text.take();
-        let violation = caught(|| world.play(), FunctionViolation::Panic);
-        let failure = violation.map(|violation| (world.now, violation));
-        *text = world.text;
-        FunctionOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
-    }
-
-    fn shrink_plan(plan: &FunctionPlan, fails: &mut dyn FnMut(&FunctionPlan) -> bool) -> FunctionPlan {
-        shrink::shrink_plan(plan, fails)
+        FunctionWorld::new(plan, Environment::default()).outcome(plan.seed, text, FunctionViolation::Panic)
     }
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use pathcall_wire::Instant;
 
+use super::FunctionCounts;
 use super::checker::FunctionViolation;
 use super::plan::{BEGINS, TRAFFIC};
 use super::program::{Packet, PacketKind};
 use super::server::SimulatedServer;
-use super::world::{EVENTS_MAX, FunctionWorld};
-use crate::stepping::SteppedRun;
+use super::world::{EVENTS_MAX, FunctionEvent, FunctionWorld};
+use crate::timeline::{SteppedRun, Timeline};
 
 /// Time after the end of the traffic within which all state must be removed.
 const REST_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -32,34 +33,27 @@ pub(crate) const CARRY_SPAN: (Instant, Instant) =
 
 /// Plays until all packets have left and all state is removed.
 impl SteppedRun for FunctionWorld<'_> {
+    type Event = FunctionEvent;
+    type Counts = FunctionCounts;
     type Violation = FunctionViolation;
 
+    fn time(&mut self) -> &mut Timeline<FunctionEvent> {
+        &mut self.time
+    }
+
     fn next(&self) -> Option<Instant> {
-        self.queue.next_at().filter(|at| *at <= Instant(0) + TRAFFIC + REST_TIMEOUT)
+        self.time.queue.next_at().filter(|at| *at <= Instant(0) + TRAFFIC + REST_TIMEOUT)
     }
 
     fn step(&mut self) -> Result<(), FunctionViolation> {
-        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
-        self.now = at;
-        self.events += 1;
-        if self.events > EVENTS_MAX {
-            return Err(FunctionViolation::Endless(EVENTS_MAX));
-        }
+        let Some(event) = self.time.pop(EVENTS_MAX).map_err(FunctionViolation::Endless)? else { return Ok(()) };
         self.handle_event(event)?;
         self.controller();
         Ok(())
     }
 
-    fn host(&self) -> Option<usize> {
-        None
-    }
-
-    fn wait(&mut self, until: Instant) {
-        self.queue.postpone(until);
-    }
-
     fn check_end(&mut self) -> Result<(), FunctionViolation> {
-        self.counts.virtual_time = self.now - Instant(0);
+        self.counts.virtual_time = self.time.now - Instant(0);
         let (place, scale) = (self.placer.stats(), self.scaler.stats());
         (self.counts.placed, self.counts.replaced, self.counts.recalled) =
             (place.placed, place.replaced, place.recalled);
@@ -71,12 +65,16 @@ impl SteppedRun for FunctionWorld<'_> {
         }
         self.checker.finish(self.plan.faulty() || self.overflowed > 0)
     }
+
+    fn counts(&mut self) -> FunctionCounts {
+        self.counts
+    }
 }
 
 impl FunctionWorld<'_> {
     /// Sends a packet of another part's flow into the function; returns its sequence number.
     pub(crate) fn carry(&mut self, now: Instant, flow: u32, payload: &[u8]) -> Result<u32, FunctionViolation> {
-        self.now = now;
+        self.time.now = now;
         self.sequence += 1;
         let sequence = self.sequence;
         let packet = Packet { kind: PacketKind::Count, last: false, key: OTHERS + flow, sequence, a: 0, b: 0 };
@@ -89,7 +87,7 @@ impl FunctionWorld<'_> {
 
     /// Restarts the element without state.
     pub(crate) fn element_fails(&mut self, now: Instant) {
-        self.now = now;
+        self.time.now = now;
         self.element_is_lost();
         self.controller();
     }

@@ -92,12 +92,8 @@ impl FunctionPlan {
 pub fn generate(seed: u64) -> FunctionPlan {
     let mut random = Random::new(seed ^ 0x6675_6e63_7469_6f6e);
     let servers = random.range(1..=4) as usize;
-    let faulty = !random.happens(Chance::percent(40));
-    let loss = if faulty && random.happens(Chance::percent(60)) {
-        Chance(random.range(1_000..=40_000) as u32)
-    } else {
-        Chance(0)
-    };
+    let faulty = !random.percent(40);
+    let loss = if faulty && random.percent(60) { Chance(random.range(1_000..=40_000) as u32) } else { Chance(0) };
     let mut ms = |from: u64, to: u64| Duration::from_millis(random.range(from..=to));
     let place = place::Config {
         strategy: PlacementStrategy::Threshold,
@@ -172,21 +168,21 @@ pub fn generate(seed: u64) -> FunctionPlan {
 
 /// Draws repeats and reordering of the links, and the operator's limits for old flows.
 fn links(random: &mut Random, plan: &mut FunctionPlan) {
-    if random.happens(Chance::percent(30)) {
+    if random.percent(30) {
         plan.repeat = Chance(random.range(1_000..=60_000) as u32);
     }
-    if random.happens(Chance::percent(20)) {
+    if random.percent(20) {
         plan.reorder = Chance(random.range(10_000..=300_000) as u32);
         // With reordering, the packets behind the last one of their flow are unknown.
         plan.packets.iter_mut().for_each(|(_, sent)| sent.last = false);
     }
-    if random.happens(Chance::percent(30)) {
+    if random.percent(30) {
         plan.scale.drain_after = Duration::from_millis(random.range(5..=60));
     }
-    if random.happens(Chance::percent(20)) {
+    if random.percent(20) {
         plan.scale.drain_idle = Some(ENTRY_IDLE * 3 / 4);
     }
-    if random.happens(Chance::percent(10)) {
+    if random.percent(10) {
         plan.scale.drain_within = Some(Duration::from_millis(random.range(60..=200)));
     }
 }
@@ -256,11 +252,11 @@ fn incidents(random: &mut Random, servers: usize, faulty: bool) -> Vec<(Instant,
         let (value, bits, hop) = route(random);
         happen(random, Incident::Route(value, bits, hop));
     }
-    if faulty && random.happens(Chance::percent(40)) {
+    if faulty && random.percent(40) {
         let (server, away) = (random.index(servers) as u16, Duration::from_millis(random.range(5..=150)));
         happen(random, Incident::Death(server, away));
     }
-    if faulty && random.happens(Chance::percent(30)) {
+    if faulty && random.percent(30) {
         happen(random, Incident::Restart);
     }
     incidents.sort_by_key(|(at, _)| *at);

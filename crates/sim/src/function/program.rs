@@ -11,8 +11,8 @@
 
 use pathcall_p4::ir::{
     Action, ActionId, Binary, Block, Expr, Header, HeaderId, Keyset, MatchKind, Parser, ParserState, Partition,
-    Program, Register, RegisterId, Slot, SlotId, SlotKind, Standard, StateId, Stmt, StmtKind, Table, TableId, TableKey,
-    Transition, Ty,
+    Program, Register, RegisterId, Slot, SlotId, SlotKind, StandardField, StateId, Stmt, StmtKind, Table, TableId,
+    TableKey, Transition, Ty,
 };
 use pathcall_p4::split::balance::{BalanceObjects, Sizes};
 
@@ -194,8 +194,8 @@ pub(super) fn program(sizes: &Sizes) -> (Program, BalanceObjects) {
         index: slot("md.index", Ty::Bit(32), SlotKind::Metadata),
         flight: slot("flight", Ty::Bool, SlotKind::Local),
         hit: slot("hit", Ty::Bool, SlotKind::Local),
-        port: slot("sm.ingress_port", Ty::Bit(9), SlotKind::Standard(Standard::IngressPort)),
-        spec: slot("sm.egress_spec", Ty::Bit(9), SlotKind::Standard(Standard::EgressSpec)),
+        port: slot("sm.ingress_port", Ty::Bit(9), SlotKind::Standard(StandardField::IngressPort)),
+        spec: slot("sm.egress_spec", Ty::Bit(9), SlotKind::Standard(StandardField::EgressSpec)),
     };
     let mut actions = vec![Action { name: "missed".into(), params: Vec::new(), body: Vec::new() }];
     let mut tables = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pathcall_netfn::place::{EntryNumber, EntryValues, LeasableTables, LeaseHolder};
-use pathcall_netfn::scale::{Load, Ranges, ValueBlock, Version};
+use pathcall_netfn::scale::{Load, ValueBlock, Version};
 use pathcall_netfn::serve::{Groups, RequestRepeatFilter};
 use pathcall_p4::ir::{ActionId, Match, TableEntry, TableId};
 use pathcall_wire::Instant;
@@ -107,11 +107,11 @@ impl MirroredTables {
     }
 
     /// Flow entry that an exact entry belongs to.
-    fn held(&self, table: TableId, key: u32) -> Option<&FlowEntry> {
+    fn held(&mut self, table: TableId, key: u32) -> Option<&mut FlowEntry> {
         match table.0 {
-            0 => self.counts.get(&key),
-            1 => self.outs.get(&key),
-            2 => self.backs.get(&key).and_then(|key| self.outs.get(key)),
+            0 => self.counts.get_mut(&key),
+            1 => self.outs.get_mut(&key),
+            2 => self.outs.get_mut(self.backs.get(&key)?),
             _ => None,
         }
     }
@@ -280,13 +280,7 @@ impl SimulatedServer {
         let held = self.holder.held(number).map(|(table, keys)| (table, keys[0].value as u32));
         self.holder.released(&self.tables, number);
         let Some((table, key)) = held else { return };
-        let held = match table.0 {
-            0 => self.tables.counts.get_mut(&key),
-            1 => self.tables.outs.get_mut(&key),
-            2 => self.tables.backs.get(&key).and_then(|key| self.tables.outs.get_mut(key)),
-            _ => None,
-        };
-        if let Some(held) = held {
+        if let Some(held) = self.tables.held(table, key) {
             held.used = now;
         }
     }
@@ -377,9 +371,4 @@ impl SimulatedServer {
     pub(super) fn is_idle(&self) -> bool {
         self.tables.counts.is_empty() && self.tables.outs.is_empty() && self.holder.leases() == 0
     }
-}
-
-/// Range of the values of a block.
-pub(super) fn values(ranges: &Ranges, block: ValueBlock) -> (u128, u128) {
-    ranges.values(block)
 }

@@ -7,10 +7,9 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
-use pathcall_netfn::installer::{BatchOutcome as Installed, Installer};
+use pathcall_netfn::installer::{InstallOutcome as Installed, Installer};
 use pathcall_netfn::place::{self, Placer};
 use pathcall_netfn::scale::{self, Scaler, TopologyDevice};
 use pathcall_p4::exec::{Execution, Output};
@@ -25,9 +24,8 @@ use super::plan::FunctionPlan;
 use super::program::{PACKET, Packet, PacketKind, SERVER_PORT, ServerHeader, VALUES, program};
 use super::server::SimulatedServer;
 use crate::environment::Environment;
-use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
-use crate::trace::Millis;
+use crate::timeline::Timeline;
 
 /// Limit on the events of a run.
 pub(super) const EVENTS_MAX: u64 = 1_000_000;
@@ -36,7 +34,7 @@ pub(super) const EVENTS_MAX: u64 = 1_000_000;
 const LONGEST: Duration = Duration::from_millis(4);
 /// Interval at which servers expire entries and report their load.
 const TICK: Duration = Duration::from_millis(4);
-pub(super) enum FunctionEvent {
+pub(crate) enum FunctionEvent {
     /// A planned packet comes in.
     PacketIn(usize),
     /// A request arrives at a server; a response of a server arrives at the element.
@@ -87,16 +85,14 @@ pub(super) enum FunctionEvent {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum ControllerMessage {
+pub(crate) enum ControllerMessage {
     Place(place::Output),
     Scale(scale::Output),
 }
 
 pub(crate) struct FunctionWorld<'a> {
     pub(super) plan: &'a FunctionPlan,
-    pub(super) now: Instant,
-    pub(super) queue: EventQueue<FunctionEvent>,
-    pub(super) events: u64,
+    pub(super) time: Timeline<FunctionEvent>,
     pub(super) random: Random,
     pub(super) program: Program,
     pub(super) element: Interpreter,
@@ -122,9 +118,7 @@ pub(crate) struct FunctionWorld<'a> {
     /// Requests that were dropped because a server's queue was full.
     pub(crate) overflowed: u64,
     pub(super) checker: FunctionChecker,
-    pub(crate) counts: FunctionCounts,
-    pub(crate) hash: u64,
-    pub(crate) text: Option<String>,
+    pub(super) counts: FunctionCounts,
 }
 
 impl<'a> FunctionWorld<'a> {
@@ -142,11 +136,14 @@ impl<'a> FunctionWorld<'a> {
         let server = |id: usize| Some(SimulatedServer::new(id as u16, 1, &routes));
         let servers: Vec<_> = (0..plan.servers).map(server).collect();
         let partitions = [(u128::from(VALUES.0), u128::from(VALUES.1))];
-        let mut queue = EventQueue::default();
-        queue.extend(plan.packets.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::PacketIn(index))));
-        queue.extend(plan.incidents.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::Incident(index))));
-        queue.extend((0..plan.servers as u16).map(|server| (Instant(u64::from(server)), FunctionEvent::Tick(server))));
-        queue.push(Instant(0) + Duration::from_micros(installer.window_us()), FunctionEvent::Window);
+        let mut time = Timeline::default();
+        time.queue
+            .extend(plan.packets.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::PacketIn(index))));
+        time.queue
+            .extend(plan.incidents.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::Incident(index))));
+        time.queue
+            .extend((0..plan.servers as u16).map(|server| (Instant(u64::from(server)), FunctionEvent::Tick(server))));
+        time.after(Duration::from_micros(installer.window_us()), FunctionEvent::Window);
         let mut world = Self {
             element: Interpreter::new(&program).expect("the program runs"),
             placer: Placer::new(plan.place.clone(), installer.facts()),
@@ -154,9 +151,7 @@ impl<'a> FunctionWorld<'a> {
             checker: FunctionChecker::new(plan, &servers),
             random: Random::new(plan.seed ^ 0x706c_6163_652e_2e2e),
             plan,
-            now: Instant(0),
-            queue,
-            events: 0,
+            time,
             program,
             boot: 1,
             known_boot: 1,
@@ -172,8 +167,6 @@ impl<'a> FunctionWorld<'a> {
             environment,
             overflowed: 0,
             counts: FunctionCounts::default(),
-            hash: 0,
-            text: None,
         };
         world.scaler.handle(Instant(0), scale::Input::SetWanted(plan.wanted.clone()));
         world
@@ -181,83 +174,67 @@ impl<'a> FunctionWorld<'a> {
 
     pub(super) fn handle_event(&mut self, event: FunctionEvent) -> Result<(), FunctionViolation> {
         match event {
-            FunctionEvent::PacketIn(index) => self.sent(index),
-            FunctionEvent::Request { server, bytes } => self.request(server, &bytes),
-            FunctionEvent::Response { server, bytes } => self.process(SERVER_PORT + server, &bytes),
+            FunctionEvent::PacketIn(index) => return self.sent(index),
+            FunctionEvent::Request { server, bytes } => return self.request(server, &bytes),
+            FunctionEvent::Response { server, bytes } => return self.process(SERVER_PORT + server, &bytes),
             FunctionEvent::Place { element, batch, commands } if element == self.boot => {
                 let Installed { refused, given } = self.installer.place(&mut self.element, &commands);
-                self.say(|| format!("element: {commands:?}"));
+                self.time.line(|| format!("element: {commands:?}"));
                 if let Some(number) = refused.first() {
                     return Err(FunctionViolation::Refused(*number));
                 }
                 let input = place::Input::Applied { batch, refused, given };
                 self.control(FunctionEvent::ToPlacer { element: Some(element), input });
-                Ok(())
             }
             FunctionEvent::Scale { element, batch, commands } if element == self.boot => {
                 self.installer.scale(&mut self.element, &commands);
-                self.say(|| format!("element: {commands:?}"));
+                self.time.line(|| format!("element: {commands:?}"));
                 self.control(FunctionEvent::ToScaler {
                     element: Some(element),
                     input: scale::Input::Applied { batch },
                 });
-                Ok(())
             }
             // Commands for an earlier start of the element are dropped.
-            FunctionEvent::Place { .. } | FunctionEvent::Scale { .. } => Ok(()),
+            FunctionEvent::Place { .. } | FunctionEvent::Scale { .. } => {}
             FunctionEvent::ToPlacer { element, input } => {
                 if element.is_none_or(|boot| boot == self.boot) {
                     if input == place::Input::ElementRestarted {
                         self.known_boot = self.boot;
                     }
-                    self.placer.handle(self.now, input);
+                    self.placer.handle(self.time.now, input);
                 }
-                Ok(())
             }
             FunctionEvent::ToScaler { element, input } => {
                 if element.is_none_or(|boot| boot == self.boot) {
                     if let scale::Input::Load(load) = &input {
                         self.known[usize::from(load.server)] = load.incarnation;
                     }
-                    self.scaler.handle(self.now, input);
+                    self.scaler.handle(self.time.now, input);
                 }
-                Ok(())
             }
             FunctionEvent::ToServer { server, incarnation, message } => {
                 self.deliver_to_server(server, incarnation, message);
-                Ok(())
             }
-            FunctionEvent::Window => {
-                self.window();
-                Ok(())
-            }
-            FunctionEvent::Tick(server) => {
-                self.tick(server);
-                Ok(())
-            }
+            FunctionEvent::Window => self.window(),
+            FunctionEvent::Tick(server) => self.tick(server),
             FunctionEvent::PlacerWake => {
                 self.wakes[0] = None;
-                self.placer.handle_timeout(self.now);
-                Ok(())
+                self.placer.handle_timeout(self.time.now);
             }
             FunctionEvent::ScalerWake => {
                 self.wakes[1] = None;
-                self.scaler.handle_timeout(self.now);
-                Ok(())
+                self.scaler.handle_timeout(self.time.now);
             }
-            FunctionEvent::Incident(index) => {
-                self.incident(index);
-                Ok(())
-            }
+            FunctionEvent::Incident(index) => self.incident(index),
             FunctionEvent::Back(server) => {
                 let id = usize::from(server);
                 self.incarnations[id] += 1;
                 let fresh = SimulatedServer::new(server, self.incarnations[id], &self.routes);
-                self.checker.routes(self.now, server, Some(&fresh.tables.routes));
+                self.checker.routes(self.time.now, server, Some(&fresh.tables.routes));
                 self.servers[id] = Some(fresh);
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// Sends a planned packet into the function.
@@ -274,12 +251,12 @@ impl<'a> FunctionWorld<'a> {
         self.sequence += 1;
         let packet = Packet { kind: sent.kind, last: sent.last, key, sequence: self.sequence, a: 0, b: 0 };
         self.counts.packets += 1;
-        self.checker.sent(self.now, &packet);
+        self.checker.sent(self.time.now, &packet);
         self.process(1, &packet.emit())
     }
 
     pub(super) fn process(&mut self, port: u16, bytes: &[u8]) -> Result<(), FunctionViolation> {
-        let now_us = self.now.0 / 1000;
+        let now_us = self.time.now.0 / 1000;
         let (mut packets, mut reports) = (Vec::new(), Vec::new());
         let mut dropped = 0;
         self.element.process(now_us, port, bytes, &mut |output| match output {
@@ -304,20 +281,18 @@ impl<'a> FunctionWorld<'a> {
             if to >= SERVER_PORT {
                 self.counts.requests += 1;
                 let Some((_, packet)) = ServerHeader::parse(&bytes) else { return Err(FunctionViolation::Garbled) };
-                let at = self.travel(self.now, true, &packet);
+                let at = self.travel(self.time.now, true, &packet);
                 let request = |server, bytes| FunctionEvent::Request { server, bytes };
                 self.queue_packet(at, request, to - SERVER_PORT, bytes);
             } else {
                 let Some(packet) = Packet::parse(&bytes) else { return Err(FunctionViolation::Garbled) };
                 self.counts.out += 1;
                 self.counts.in_element += u64::from(port < SERVER_PORT);
-                self.hash = (self.hash.rotate_left(7)
-                    ^ u64::from(packet.sequence) << 32
-                    ^ u64::from(packet.a ^ packet.b)
-                    ^ self.now.0)
-                    .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                self.say(|| format!("out {packet:?}{}", if port < SERVER_PORT { "" } else { ", by a server" }));
-                self.checker.out(self.now, &packet, port < SERVER_PORT)?;
+                let word = u64::from(packet.sequence) << 32 ^ u64::from(packet.a ^ packet.b) ^ self.time.now.0;
+                let hash = &mut self.time.trace.hash;
+                *hash = (hash.rotate_left(7) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                self.time.line(|| format!("out {packet:?}{}", if port < SERVER_PORT { "" } else { ", by a server" }));
+                self.checker.out(self.time.now, &packet, port < SERVER_PORT)?;
                 self.forward_packet(&packet, &bytes[PACKET..]);
             }
         }
@@ -326,8 +301,7 @@ impl<'a> FunctionWorld<'a> {
 
     /// Arrival time of a packet that leaves at `leaves`: behind all of its flow, if the link keeps the order.
     fn travel(&mut self, leaves: Instant, to_server: bool, packet: &Packet) -> Instant {
-        let (least, most) = self.plan.delay;
-        let at = leaves + least + self.random.up_to(most.saturating_sub(least));
+        let at = leaves + self.random.between(self.plan.delay);
         if self.plan.reorder != Chance(0) && self.random.happens(self.plan.reorder) {
             self.counts.reordered += 1;
             return at;
@@ -339,18 +313,18 @@ impl<'a> FunctionWorld<'a> {
 
     /// Sends a packet over a link, which may lose or repeat it.
     fn queue_packet(&mut self, at: Instant, event: fn(u16, Vec<u8>) -> FunctionEvent, server: u16, bytes: Vec<u8>) {
-        let cut = self.environment.is_cut(self.now, Some(usize::from(server)), None);
+        let cut = self.environment.is_cut(self.time.now, Some(usize::from(server)), None);
         if self.random.happens(self.plan.loss) || cut {
             self.counts.lost += 1;
-            self.say(|| "lost".to_owned());
+            self.time.line(|| "lost".to_owned());
             return;
         }
         if self.plan.repeat != Chance(0) && self.random.happens(self.plan.repeat) {
             self.counts.repeated += 1;
             let later = at + self.random.up_to(self.plan.delay.1 * 3);
-            self.queue.push(later, event(server, bytes.clone()));
+            self.time.push(later, event(server, bytes.clone()));
         }
-        self.queue.push(at, event(server, bytes));
+        self.time.push(at, event(server, bytes));
     }
 
     fn request(&mut self, id: u16, bytes: &[u8]) -> Result<(), FunctionViolation> {
@@ -360,20 +334,20 @@ impl<'a> FunctionWorld<'a> {
             return Ok(());
         };
         // Requests are served one after the other; the state is read when the packet arrives.
-        let done = server.busy_until.max(self.now) + self.plan.service;
-        if self.environment.front.1 > Instant(0) && done.since(self.now) > LONGEST {
+        let done = server.busy_until.max(self.time.now) + self.plan.service;
+        if self.environment.front.1 > Instant(0) && done.since(self.time.now) > LONGEST {
             server.misses(&front);
             self.overflowed += 1;
             self.counts.lost += 1;
             return Ok(());
         }
         server.busy_until = done;
-        let Some((answer, after)) = server.work(self.now, front, packet) else {
+        let Some((answer, after)) = server.work(self.time.now, front, packet) else {
             self.counts.refused += 1;
             return Ok(());
         };
         self.exchange_leases(id);
-        self.say(|| format!("server {id}: {front:?} {packet:?} ─► {answer:?} a {} b {}", after.a, after.b));
+        self.time.line(|| format!("server {id}: {front:?} {packet:?} ─► {answer:?} a {} b {}", after.a, after.b));
         let bytes = [&answer.emit(&after)[..], ServerHeader::payload(bytes)].concat();
         let at = self.travel(done, false, &packet);
         self.queue_packet(at, |server, bytes| FunctionEvent::Response { server, bytes }, id, bytes);
@@ -381,9 +355,9 @@ impl<'a> FunctionWorld<'a> {
     }
 
     fn tick(&mut self, id: u16) {
-        self.queue.push(self.now + TICK, FunctionEvent::Tick(id));
+        self.time.after(TICK, FunctionEvent::Tick(id));
         let Some(server) = &mut self.servers[usize::from(id)] else { return };
-        server.expire(self.now);
+        server.expire(self.time.now);
         let load = server.load();
         let returned = server.returned();
         self.exchange_leases(id);
@@ -396,18 +370,10 @@ impl<'a> FunctionWorld<'a> {
 
     fn window(&mut self) {
         let length = Duration::from_micros(self.installer.window_us());
-        self.queue.push(self.now + length, FunctionEvent::Window);
-        if let Some(window) = self.installer.window(&mut self.element, self.now.0 / 1000) {
+        self.time.after(length, FunctionEvent::Window);
+        if let Some(window) = self.installer.window(&mut self.element, self.time.now.0 / 1000) {
             let input = place::Input::Window(window);
             self.control(FunctionEvent::ToPlacer { element: Some(self.boot), input });
-        }
-    }
-
-    pub(super) fn say(&mut self, what: impl FnOnce() -> String) {
-        let now = self.now;
-        if let Some(text) = &mut self.text {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{:>12} {}", Millis(now), what());
         }
     }
 }

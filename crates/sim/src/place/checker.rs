@@ -116,6 +116,9 @@ pub enum PlaceViolation {
         /// Number of requests considered.
         of: usize,
     },
+    /// The run does not end.
+    #[error("the run did not end within {0} events")]
+    Endless(u64),
     /// The code under test panicked.
     #[error("panic: {0}")]
     Panic(String),

@@ -12,7 +12,6 @@ mod checker;
 mod host_pair;
 pub mod plan;
 pub mod presets;
-mod shrink;
 pub(crate) mod station;
 pub(crate) mod world;
 
@@ -24,12 +23,14 @@ pub use plan::PlacePlan;
 pub use station::{StationFault, StationFaultKind};
 
 use crate::counts::counts;
-use crate::simulation::{self, Simulation, caught};
-use crate::stepping::SteppedRun;
+use crate::minimizer::{ShrinkList, remove_range};
+use crate::random::Chance;
+use crate::simulation::{RunOutcome, Simulation};
+use crate::timeline::SteppedRun;
 use world::PlaceWorld;
 
 /// Result of a run.
-pub type PlaceOutcome = simulation::RunOutcome<PlaceCounts, PlaceViolation>;
+pub type PlaceOutcome = RunOutcome<PlaceCounts, PlaceViolation>;
 
 counts! {
     /// Counts of a run.
@@ -77,21 +78,28 @@ impl Simulation for PlaceSimulation {
     type Counts = PlaceCounts;
     type Violation = PlaceViolation;
 
+    const CHANGES: &'static [fn(&mut PlacePlan)] = &[
+        |plan| plan.noise_ns = 0,
+        |plan| plan.unmeasured = Chance(0),
+        |plan| plan.network.jitter = 0,
+        |plan| plan.network.network_ns.1 = plan.network.network_ns.0,
+        |plan| plan.requests.iter_mut().for_each(|ask| ask.abandoned = None),
+    ];
+    const LISTS: &'static [ShrinkList<PlacePlan>] = &[
+        |plan, part| remove_range(&mut plan.requests, part),
+        |plan, part| remove_range(&mut plan.station_faults, part),
+    ];
+
     fn generate(seed: u64) -> PlacePlan {
         plan::generate(seed)
     }
 
     fn play_with_trace(plan: &PlacePlan, text: &mut Option<String>) -> PlaceOutcome {
         let paths = presets::paths(plan.hosts, plan.app);
-        let mut world = PlaceWorld::new(plan, &paths, false);
-        world.text = text.take().map(|text| text + &world::station_faults(plan));
-        let violation = caught(|| world.play(), PlaceViolation::Panic);
-        let failure = violation.map(|violation| (world.now, violation));
-        *text = world.text.take();
-        PlaceOutcome { seed: plan.seed, trace_hash: world.hash, counts: world.counts, failure }
+        PlaceWorld::new(plan, &paths, false).outcome(plan.seed, text, PlaceViolation::Panic)
     }
 
-    fn shrink_plan(plan: &PlacePlan, fails: &mut dyn FnMut(&PlacePlan) -> bool) -> PlacePlan {
-        shrink::shrink_plan(plan, fails)
+    fn describe(plan: &PlacePlan) -> String {
+        format!("{plan:#?}\n{}", world::station_faults(plan))
     }
 }

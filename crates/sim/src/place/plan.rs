@@ -79,7 +79,7 @@ pub fn generate(seed: u64) -> PlacePlan {
     let hosts = random.pick(&presets::HOSTS);
     let app = random.pick(&AppModel::ALL);
     let paths = presets::paths(hosts, app);
-    let watched = random.happens(Chance::percent(35));
+    let watched = random.percent(35);
     let mut plan = PlacePlan {
         seed,
         hosts,
@@ -94,7 +94,7 @@ pub fn generate(seed: u64) -> PlacePlan {
         noise_ns: 0,
         unmeasured: Chance::default(),
         time_out: Duration::from_nanos(slowest(&paths) * random.range(20..=60)) + Duration::from_micros(300),
-        detects_loss: random.happens(Chance::percent(50)),
+        detects_loss: random.percent(50),
         requests: Vec::new(),
         station_faults: Vec::new(),
         reaction_check: None,

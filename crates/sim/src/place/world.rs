@@ -26,8 +26,8 @@ use super::host_pair::{HostPair, StepResult};
 use super::plan::PlacePlan;
 use super::presets;
 use super::station::StationFaultKind;
-use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
+use crate::timeline::Timeline;
 use crate::trace::Millis;
 
 /// Time until a host detects a loss, if it does.
@@ -40,7 +40,7 @@ const ENDED_MAX: usize = 64;
 const EVENTS_MAX: u64 = 5_000_000;
 
 #[derive(Debug)]
-enum Event {
+pub(crate) enum PlaceEvent {
     /// A request is made.
     Request(usize),
     /// A message arrives at the next step of its path.
@@ -94,9 +94,7 @@ struct Connection {
 pub(crate) struct PlaceWorld<'a> {
     plan: &'a PlacePlan,
     paths: &'a Paths,
-    pub(super) now: Instant,
-    queue: EventQueue<Event>,
-    events: u64,
+    time: Timeline<PlaceEvent>,
     hosts: HostPair,
     random: Random,
     selector: Selector,
@@ -119,9 +117,7 @@ pub(crate) struct PlaceWorld<'a> {
     in_flight: Vec<u32>,
     /// Last path of each request type.
     before: Vec<Option<PathId>>,
-    pub(crate) counts: PlaceCounts,
-    pub(crate) hash: u64,
-    pub(crate) text: Option<String>,
+    counts: PlaceCounts,
 }
 
 impl<'a> PlaceWorld<'a> {
@@ -132,14 +128,13 @@ impl<'a> PlaceWorld<'a> {
         for (station, fault) in &plan.station_faults {
             hosts.add_fault(*station, *fault);
         }
-        let mut queue = EventQueue::default();
+        let mut time = Timeline::default();
         if !supplied {
-            queue.extend(plan.requests.iter().enumerate().map(|(request, ask)| (ask.at, Event::Request(request))));
+            time.queue
+                .extend(plan.requests.iter().enumerate().map(|(request, ask)| (ask.at, PlaceEvent::Request(request))));
         }
         Self {
-            now: Instant(0),
-            queue,
-            events: 0,
+            time,
             hosts,
             random,
             selector: Selector::new(paths, plan.strategy, plan.config),
@@ -156,8 +151,6 @@ impl<'a> PlaceWorld<'a> {
             in_flight: vec![0; paths.paths.len()],
             before: vec![None; paths.kinds.len()],
             counts: PlaceCounts::default(),
-            hash: 0,
-            text: None,
             plan,
             paths,
         }
@@ -167,7 +160,7 @@ impl<'a> PlaceWorld<'a> {
         self.counts.requests += 1;
         self.checker.record_request(request);
         if let Some(after) = self.plan.requests[request].abandoned {
-            self.queue.push(self.now + after, Event::Abandon(request));
+            self.time.after(after, PlaceEvent::Abandon(request));
         }
         self.backlog.push_back(request);
         self.select_waiting()
@@ -179,7 +172,7 @@ impl<'a> PlaceWorld<'a> {
             if !self.checker.has_ended(request) {
                 let ask = &self.plan.requests[request];
                 let selection = SelectionRequest { kind: ask.kind, address: ask.address, message: ask.message };
-                match self.selector.select(self.now, &selection) {
+                match self.selector.select(self.time.now, &selection) {
                     Decision::Full => {
                         self.counts.full += 1;
                         return self.checker.full(request, self.selector.held());
@@ -207,7 +200,7 @@ impl<'a> PlaceWorld<'a> {
 
     /// Sends a request over a path.
     fn send_request(&mut self, request: usize, Dispatch { path, reason, .. }: Dispatch) -> Result<(), PlaceViolation> {
-        self.checker.record_send(self.now, request, path)?;
+        self.checker.record_send(self.time.now, request, path)?;
         self.counts.messages += 1;
         self.counts.followed += u64::from(reason == SelectionReason::Follows);
         let before = self.before[usize::from(self.plan.requests[request].kind.0)].replace(path);
@@ -225,13 +218,13 @@ impl<'a> PlaceWorld<'a> {
             line,
             connection: number,
             step: 0,
-            sent_at: self.now,
+            sent_at: self.time.now,
             network: 0,
             executed: false,
             failing: false,
             is_done: false,
         });
-        self.queue.push(self.now + self.plan.time_out, Event::Timeout(flight));
+        self.time.after(self.plan.time_out, PlaceEvent::Timeout(flight));
         self.advance(flight)
     }
 
@@ -247,7 +240,7 @@ impl<'a> PlaceWorld<'a> {
             return Ok(());
         }
         let Flight { path, line, step, executed, .. } = self.flights[flight];
-        let (at, done, network, back) = match self.hosts.step(self.now.0, path, step) {
+        let (at, done, network, back) = match self.hosts.step(self.time.now.0, path, step) {
             StepResult::Arrives { at, done, network } => (at, done, network, false),
             StepResult::Returns { at, done, network } => (at, done, network, true),
             StepResult::Lost => {
@@ -255,19 +248,19 @@ impl<'a> PlaceWorld<'a> {
                 self.note("is lost", self.flights[flight].request, Some(path));
                 self.connections[line].broken = true;
                 if self.plan.detects_loss {
-                    self.queue.push(self.now + LOSS_DETECTION, Event::LossDetected(flight));
+                    self.time.after(LOSS_DETECTION, PlaceEvent::LossDetected(flight));
                 }
                 return Ok(());
             }
         };
         if !executed && self.hosts.is_work(path, step) {
             self.flights[flight].executed = true;
-            self.queue.push(Instant(done), Event::Executed(flight));
+            self.time.push(Instant(done), PlaceEvent::Executed(flight));
         }
         let known = &mut self.flights[flight];
         known.step += 1;
         known.network += network;
-        self.queue.push(Instant(at), if back { Event::Answer(flight) } else { Event::Step(flight) });
+        self.time.push(Instant(at), if back { PlaceEvent::Answer(flight) } else { PlaceEvent::Step(flight) });
         Ok(())
     }
 
@@ -288,7 +281,7 @@ impl<'a> PlaceWorld<'a> {
         self.remove_from_connection(flight);
         self.counts.answered += 1;
         self.note("is answered", request, Some(path));
-        let total_ns = self.now.0 - sent_at.0;
+        let total_ns = self.time.now.0 - sent_at.0;
         let measured = !self.random.happens(self.plan.unmeasured);
         let intra_ns = measured.then(|| total_ns - network + self.random.range(0..=self.plan.noise_ns));
         self.checker.answered(request)?;
@@ -300,10 +293,10 @@ impl<'a> PlaceWorld<'a> {
         let Some(ticket) = self.tickets[request] else { return Ok(()) };
         if ends {
             self.report_final_outcome(request, outcome)?;
-        } else if !self.selector.done(self.now, ticket, outcome) {
+        } else if !self.selector.done(self.time.now, ticket, outcome) {
             return Err(PlaceViolation::Ticket { request, is: "is in flight or waits", answer: "rejected" });
         }
-        while let Some(released) = self.selector.poll(self.now) {
+        while let Some(released) = self.selector.poll(self.time.now) {
             match released {
                 Released::Send(dispatch) => {
                     let request = self.by_ticket[&dispatch.ticket.index()];
@@ -315,7 +308,7 @@ impl<'a> PlaceWorld<'a> {
         self.select_waiting()?;
         // Reports an outcome for an old ticket, whose index may be in use again.
         let Some(&(request, ticket)) = self.ended.get(self.random.index(ENDED_MAX)) else { return Ok(()) };
-        if self.random.happens(REPORTED_TWICE) && self.selector.done(self.now, ticket, outcome) {
+        if self.random.happens(REPORTED_TWICE) && self.selector.done(self.time.now, ticket, outcome) {
             return Err(PlaceViolation::Ticket { request, is: "has ended long since", answer: "accepted" });
         }
         Ok(())
@@ -324,14 +317,14 @@ impl<'a> PlaceWorld<'a> {
     /// Reports the final outcome of a request to the selector, perhaps twice.
     fn report_final_outcome(&mut self, request: usize, outcome: RequestOutcome) -> Result<(), PlaceViolation> {
         let Some(ticket) = self.tickets[request] else { return Ok(()) };
-        if !self.selector.done(self.now, ticket, outcome) {
+        if !self.selector.done(self.time.now, ticket, outcome) {
             return Err(PlaceViolation::Ticket {
                 request,
                 is: "is in flight, waits, or was given up",
                 answer: "rejected",
             });
         }
-        if self.random.happens(REPORTED_TWICE) && self.selector.done(self.now, ticket, outcome) {
+        if self.random.happens(REPORTED_TWICE) && self.selector.done(self.time.now, ticket, outcome) {
             return Err(PlaceViolation::Ticket { request, is: "has ended", answer: "accepted" });
         }
         self.done.push((request, matches!(outcome, RequestOutcome::Done { .. })));
@@ -342,14 +335,15 @@ impl<'a> PlaceWorld<'a> {
 
     fn note(&mut self, what: &str, request: usize, path: Option<PathId>) {
         let number = path.map_or(u64::MAX, |path| u64::from(path.0));
-        for word in [self.now.0, request as u64, number, what.len() as u64] {
-            self.hash = (self.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        for word in [self.time.now.0, request as u64, number, what.len() as u64] {
+            let hash = &mut self.time.trace.hash;
+            *hash = (*hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
-        let Some(text) = &mut self.text else { return };
+        let Some(text) = &mut self.time.trace.text else { return };
         let ask = &self.plan.requests[request];
         let kind = &self.paths.kinds[usize::from(ask.kind.0)].name;
         let by = path.map_or(String::new(), |path| format!(" by {}", self.paths.paths[usize::from(path.0)].name));
-        let (at, address, message) = (Millis(self.now), ask.address, ask.message);
+        let (at, address, message) = (Millis(self.time.now), ask.address, ask.message);
         // Writing to a string does not fail.
         let _ = writeln!(text, "{at} ms: {kind} {request}, address {address}, message {message}, {what}{by}");
     }

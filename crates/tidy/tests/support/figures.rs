@@ -1,18 +1,17 @@
-//! Figures of the benchmark beside those of the papers: numbers from `docs/bench.md`, text from `docs/figures.toml`.
+//! Figures of the benchmark beside those of the papers: rows from `bench/*.json`, text from `docs/figures.toml`.
 //!
-//! No number of ours is written by hand: a row of `docs/figures.toml` names a row of `docs/bench.md`, which has the
-//! result.
+//! One rule, [`verdict`], judges every row. No number of ours is written by hand.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde::Deserialize;
 
-use super::coverage::{Paper, State};
 use super::tree::{read, tracked};
 
-/// Relative difference below which two results are on par.
+/// Relative difference to a peer below which two results are on par.
 const PAR: f64 = 0.05;
+/// Relative difference to the paper's ratio below which a modelled row is as the paper has it.
+const BAND: f64 = 0.15;
 
 /// Content of `docs/figures.toml`.
 #[derive(Debug, Deserialize)]
@@ -23,7 +22,7 @@ pub struct FiguresText {
     pub figures: Vec<Figure>,
 }
 
-/// Description of one figure.
+/// Text beside one figure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
@@ -33,22 +32,142 @@ pub struct Figure {
     pub of: String,
     /// Result of the paper, in our words.
     pub says: String,
-    /// Rows of `docs/bench.md`: `case | peer | lower` or `higher`; `| limit` if the peer is a theoretical bound.
+    /// The paper's ratio of a row: `case | peer | ratio`, or `case | peer | least | greatest`.
     #[serde(default)]
-    pub rows: Vec<String>,
-    /// Remarks beside the numbers.
+    pub published: Vec<String>,
+    /// Reason why modelled rows lie outside of the paper's range.
+    #[serde(default)]
+    pub not_reproduced: String,
+    /// Peers that are an ideal, a limit or a budget.
+    #[serde(default)]
+    pub bounds: Vec<String>,
+    /// Parts of cases that are not about Pathcall's own result.
+    #[serde(default)]
+    pub context: Vec<String>,
+    /// Remark on the figure.
     #[serde(default)]
     pub note: String,
 }
 
-/// Result of a row of the benchmark.
-#[derive(Debug, Clone)]
-struct Measured {
-    ours: String,
-    theirs: String,
-    unit: String,
-    ratio: f64,
-    expected: String,
+/// Row of the benchmark, as `make bench RECORD=1` writes it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Row {
+    /// Work that both sides do.
+    pub case: String,
+    /// Median of ours.
+    pub ours: f64,
+    /// Median of the peer.
+    pub peer: f64,
+    /// Peer.
+    pub peer_name: String,
+    /// Unit of both values.
+    pub unit: String,
+    /// `lower` or `higher`.
+    pub better: String,
+    /// Ours divided by the peer's.
+    pub ratio: f64,
+    /// Ratio that was expected.
+    pub expected: Option<f64>,
+    /// `measured`, `counted`, `simulated` or `modelled`.
+    pub kind: String,
+}
+
+/// Verdict on a row, in the order of the page: what is lost or missed comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Worse than the peer.
+    Lost,
+    /// Modelled, and not as in the paper.
+    NotReproduced,
+    /// Within 5 % of the peer.
+    OnPar,
+    /// Better than the peer.
+    Won,
+    /// Modelled, and as in the paper.
+    AsThePaper,
+    /// Modelled, and the paper has no number.
+    Model,
+    /// Beside an ideal, a limit or a budget.
+    Bound,
+    /// Not about Pathcall's own result.
+    Context,
+}
+
+impl Verdict {
+    /// All verdicts, in the order of the page.
+    pub const ALL: [Self; 8] = [
+        Self::Lost,
+        Self::NotReproduced,
+        Self::OnPar,
+        Self::Won,
+        Self::AsThePaper,
+        Self::Model,
+        Self::Bound,
+        Self::Context,
+    ];
+
+    /// The verdict in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::NotReproduced => "not reproduced",
+            Self::OnPar => "on par",
+            Self::Won => "won",
+            Self::AsThePaper => "as the paper",
+            Self::Model => "a model",
+            Self::Bound => "a bound",
+            Self::Context => "context",
+        }
+    }
+}
+
+/// Verdict on a row of a figure. A modelled row is never won or lost: its costs were fitted to the paper, so it can only
+/// agree with the paper, within [`BAND`].
+///
+/// # Errors
+/// Returns an error for a published ratio that is not written as `case | peer | ratio`.
+pub fn verdict(figure: &Figure, row: &Row) -> Result<Verdict, String> {
+    if figure.context.iter().any(|part| row.case.contains(part)) {
+        return Ok(Verdict::Context);
+    }
+    if row.kind == "modelled" {
+        let Some((least, greatest)) = published(figure, row)? else { return Ok(Verdict::Model) };
+        let within = row.ratio >= least * (1.0 - BAND) && row.ratio <= greatest * (1.0 + BAND);
+        return Ok(if within { Verdict::AsThePaper } else { Verdict::NotReproduced });
+    }
+    if figure.bounds.contains(&row.peer_name) {
+        return Ok(Verdict::Bound);
+    }
+    let gain = if row.better == "higher" { row.ratio } else { 1.0 / row.ratio };
+    Ok(match gain {
+        gain if gain >= 1.0 + PAR => Verdict::Won,
+        gain if gain > 1.0 - PAR => Verdict::OnPar,
+        _ => Verdict::Lost,
+    })
+}
+
+/// The paper's range of a row's ratio.
+fn published(figure: &Figure, row: &Row) -> Result<Option<(f64, f64)>, String> {
+    for line in &figure.published {
+        let wrong = || format!("docs/figures.toml: {}: {line:?}: expected case | peer | ratio", figure.name);
+        let parts: Vec<&str> = line.split(" | ").collect();
+        let [case, peer, ref range @ ..] = parts[..] else { return Err(wrong()) };
+        let range: Vec<f64> =
+            range.iter().map(|number| number.parse()).collect::<Result<_, _>>().map_err(|_| wrong())?;
+        let (Some(least), Some(greatest)) = (range.first(), range.last()) else { return Err(wrong()) };
+        if (case, peer) == (row.case.as_str(), row.peer_name.as_str()) {
+            return Ok(Some((*least, *greatest)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a row has less than was expected.
+pub fn is_missed(row: &Row) -> bool {
+    row.expected.is_some_and(|expected| match row.better.as_str() {
+        "higher" => row.ratio < expected,
+        _ => row.ratio > expected,
+    })
 }
 
 /// Names of all figures with their descriptions, from the benchmark's sources.
@@ -79,133 +198,12 @@ pub fn figures_text() -> Result<FiguresText, String> {
     toml::from_str(&text).map_err(|error| format!("{file}: {error}"))
 }
 
-/// Generates the page.
+/// Parses the recorded rows of a figure; none if it was not made yet.
 ///
 /// # Errors
-/// Returns an error for a missing or unknown figure, and for a row that `docs/bench.md` does not have exactly once.
-pub fn page(figures_text: &FiguresText, papers: &[Paper]) -> Result<String, String> {
-    let measured = measured();
-    let mut known = of_the_bench();
-    let (mut rows, mut tally) = (String::new(), BTreeMap::<&str, usize>::new());
-    for figure in &figures_text.figures {
-        known
-            .remove(&figure.name)
-            .ok_or(format!("docs/figures.toml: no figure {}, or it is there twice", figure.name))?;
-        row(&mut rows, figure, &measured, &mut tally)?;
-    }
-    if let Some(name) = known.keys().next() {
-        return Err(format!("docs/figures.toml says nothing of {name}"));
-    }
-    let count = |word: &str| tally.get(word).copied().unwrap_or_default();
-    let mut page = String::from(TOP);
-    let _ = write!(
-        page,
-        "\n{} figures; of {} comparisons here {} are won, {} on par, {} lost, and {} reach less than we expected.\n",
-        figures_text.figures.len(),
-        count("won") + count("on par") + count("lost"),
-        count("won"),
-        count("on par"),
-        count("lost"),
-        count("missed")
-    );
-    page.push_str("\n| figure | of | the paper has | ours, beside its peer | |\n|---|---|---|---|---|\n");
-    page.push_str(&rows);
-    page.push_str("\n## Not made\nFigures and tables of the papers that `make bench` does not make yet, and why:\n\n");
-    for paper in papers {
-        let missing = paper.parts.iter().filter(|part| part.state == State::NotYet && !part.at.starts_with('§'));
-        missing.for_each(|part| {
-            let _ = writeln!(page, "- {} {} ({}): {}.", paper.system, part.at, part.what.to_lowercase(), part.note);
-        });
-    }
-    page.push_str("\nThe other parts of the papers are in [coverage](coverage.md).\n");
-    Ok(page)
-}
-
-const TOP: &str = "# Every figure, beside the papers' words
-<!-- Made of docs/figures.toml and docs/bench.md by `UPDATE=1 cargo test -p pathcall-tidy`: change those. -->
-
-What `make bench FIGURE=name` makes, what the paper has there, and what we got: medians from [the tables](bench.md), which
-also say how and where they were measured. *Won* and *lost* are beside the row's peer, *on par* within 5 %; what fell
-short of what we expected says so, even where it is won. Where the peer is a bound (a bare link, a budget), the row only
-says how much of it there is. The papers measured switches and cards of 100 Gbit/s; here it is two processors, or a simulator, so
-only ratios can be compared.
-";
-
-fn row(
-    page: &mut String,
-    figure: &Figure,
-    measured: &BTreeMap<[String; 3], Vec<Measured>>,
-    tally: &mut BTreeMap<&'static str, usize>,
-) -> Result<(), String> {
-    let (mut ours, mut verdicts) = (Vec::new(), Vec::new());
-    for row in &figure.rows {
-        let parts: Vec<&str> = row.split(" | ").collect();
-        let (case, peer, better, limit) = match parts[..] {
-            [case, peer, better @ ("lower" | "higher")] => (case, peer, better, false),
-            [case, peer, better @ ("lower" | "higher"), "limit"] => (case, peer, better, true),
-            _ => return Err(format!("{}: {row:?}: expected case | peer | lower or higher", figure.name)),
-        };
-        let key = [figure.name.clone(), case.to_owned(), peer.to_owned()];
-        let row = match measured.get(&key).map(Vec::as_slice) {
-            Some([row]) => row,
-            rows => {
-                let found = rows.map_or(0, <[Measured]>::len);
-                return Err(format!("docs/bench.md has {found} rows of {} with {case:?} beside {peer:?}", figure.name));
-            }
-        };
-        let expected = if row.expected == "-" { String::new() } else { format!(" ({})", row.expected) };
-        ours.push(
-            format!(
-                "{case}: {} beside {} {} of *{peer}*: **{:.2}x**{expected}",
-                row.ours, row.theirs, row.unit, row.ratio
-            )
-            .replace("  ", " "),
-        );
-        let gain = if better == "higher" { row.ratio } else { 1.0 / row.ratio };
-        let word = match gain {
-            _ if limit => "a bound",
-            gain if gain >= 1.0 + PAR => "won",
-            gain if gain > 1.0 - PAR => "on par",
-            _ => "lost",
-        };
-        *tally.entry(word).or_default() += 1;
-        let missed = row.expected.contains("missed");
-        *tally.entry("missed").or_default() += usize::from(missed);
-        verdicts.push(format!("{word}{}", if missed { ", less than expected" } else { "" }));
-    }
-    if figure.rows.is_empty() {
-        if figure.note.is_empty() {
-            return Err(format!("{}: neither rows nor a note why there are none", figure.name));
-        }
-        verdicts.push("no numbers yet".to_owned());
-    }
-    if !figure.note.is_empty() {
-        ours.push(format!("{}.", figure.note));
-    }
-    let _ = writeln!(
-        page,
-        "| `{}` | {} | {} | {} | {} |",
-        figure.name,
-        figure.of,
-        figure.says,
-        ours.join("<br>"),
-        verdicts.join("<br>")
-    );
-    Ok(())
-}
-
-/// Rows of the tables of `docs/bench.md`, by figure, case and peer.
-fn measured() -> BTreeMap<[String; 3], Vec<Measured>> {
-    let mut rows: BTreeMap<[String; 3], Vec<Measured>> = BTreeMap::new();
-    for line in read("docs/bench.md").unwrap_or_default().lines() {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [figure, case, ours, theirs, peer, unit, ratio, expected] = cells[..] else { continue };
-        let Some(ratio) = ratio.trim_matches('*').strip_suffix('x').and_then(|ratio| ratio.parse().ok()) else {
-            continue;
-        };
-        let [ours, theirs, unit, expected] = [ours, theirs, unit, expected].map(str::to_owned);
-        let key = [figure.to_owned(), case.to_owned(), peer.to_owned()];
-        rows.entry(key).or_default().push(Measured { ours, theirs, unit, ratio, expected });
-    }
-    rows
+/// Returns an error for an invalid file.
+pub fn rows(figure: &str) -> Result<Vec<Row>, String> {
+    let file = format!("bench/{figure}.json");
+    let Some(text) = read(&file) else { return Ok(Vec::new()) };
+    serde_json::from_str(&text).map_err(|error| format!("{file}: {error}"))
 }

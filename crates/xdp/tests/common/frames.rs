@@ -1,7 +1,7 @@
 //! Frames of one application with two workers and a server.
 
 use pathcall_conformance::frame::{bare, keyed, linear};
-use pathcall_program::{AdmittedApplication, Endpoint, Size};
+use pathcall_program::{Endpoint, InstalledApplication, Size};
 use pathcall_wire::map::LOCK_PARKED;
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, KEYED_WIDTH, MapFlags, MapFrame, MapRepr};
 use pathcall_xdp::{Config, Error, KernelSwitch};
@@ -19,7 +19,7 @@ pub const ROWS: u32 = 64;
 /// Lanes of a row: both banks of a keyed row.
 pub const WIDTH: usize = KEYED_WIDTH;
 pub const SIZE: Size = Size { rows: ROWS as usize, lanes: ROWS as usize * WIDTH, slots: 4 };
-pub const APPLICATION: AdmittedApplication = AdmittedApplication {
+pub const APPLICATION: InstalledApplication = InstalledApplication {
     gaid: GAID,
     epoch: EPOCH,
     owner: SERVER,

@@ -14,7 +14,7 @@ use pathcall_conformance::{
 };
 use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
-use pathcall_program::{AdmittedApplication, AdmittedPool, Counters, Endpoint, FrameAction, Size, SwitchProgram};
+use pathcall_program::{Counters, Endpoint, FrameAction, InstalledApplication, InstalledPool, Size, SwitchProgram};
 use pathcall_wire::{Base, Instant};
 use pathcall_xdp::{
     CloneTableSlot, Config, Error, KernelSwitch, Packet, RowRegisters, RunResult, SLOW_CLONE, SLOW_MULTICAST,
@@ -92,7 +92,7 @@ pub fn address(endpoint: u32) -> SocketAddrV4 {
 }
 
 impl ProgramExecution for Tested {
-    fn install(&mut self, application: AdmittedApplication) -> Result<(), ExecutionFailure> {
+    fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
         self.user_space.install(application)?;
         self.kernel.install(&application).map_err(broken)
     }
@@ -121,7 +121,7 @@ impl ProgramExecution for Tested {
         self.user_space.set_group(gaid, endpoints)
     }
 
-    fn install_pool(&mut self, pool: &AdmittedPool) -> Result<(), ExecutionFailure> {
+    fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
         ProgramExecution::install_pool(&mut self.user_space, pool)?;
         self.kernel.install_pool(pool).map_err(broken)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pathcall_program::{AdmittedPool, CloneSize, Endpoint};
+use pathcall_program::{CloneSize, Endpoint, InstalledPool};
 use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, MAX_FRAME};
 use pathcall_xdp::{Config, KernelSwitch, RunResult};
@@ -23,7 +23,7 @@ const BATCH: u32 = 64;
 fn kernel() -> Option<KernelSwitch> {
     let mut kernel = loaded(KernelSwitch::load(&Config { clones: CloneSize::default(), ..config(SIZE) }))?;
     kernel.set_element_address(*super::ELEMENT.ip()).expect("an empty table");
-    kernel.install_pool(&AdmittedPool { gaid: GAID, version: 1, servers: SERVERS.to_vec() }).expect("there is room");
+    kernel.install_pool(&InstalledPool { gaid: GAID, version: 1, servers: SERVERS.to_vec() }).expect("there is room");
     for endpoint in CALLERS.into_iter().chain(SERVERS) {
         let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: GAID, slot_base: 0, slots: 0 };
         kernel.set_endpoint(&entry, address(endpoint)).expect("there is room");

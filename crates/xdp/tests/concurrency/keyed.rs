@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use pathcall_conformance::RandomChoice;
 use pathcall_wire::{FrameKind, KEYED_LANES, MapFlags, MapFrame};
 use pathcall_xdp::RunResult;
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
+use pathcall_conformance::RandomChoice;
 use pathcall_wire::{FrameKind, MapFlags};
 
 use super::{SEEN_MIN, Sender, deadline, exclusive, on_two_processors};

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{ELEMENT, SENDER};
-use pathcall_conformance::SplitMix64;
 use pathcall_wire::MapFrame;
+use pathcall_wire::SplitMix64;
 use pathcall_xdp::{KernelSwitch, Packet, RunResult};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

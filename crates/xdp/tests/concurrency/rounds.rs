@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use pathcall_conformance::RandomChoice;
 use pathcall_wire::{FrameKind, MapFlags, MapFrame};
 use pathcall_xdp::{KernelSwitch, RunResult};
 

@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 
 use function::Function;
 use kernel::{Answer, Kernel};
-use pathcall_conformance::SplitMix64;
+use pathcall_wire::SplitMix64;
 use routes::{Hops, Routes, addresses};
 
 /// Initial number of prefixes.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use pathcall_conformance::SplitMix64;
+use pathcall_conformance::RandomChoice;
+use pathcall_wire::SplitMix64;
 
 /// Number of next hops, numbered from 0.
 pub const HOPS: u16 = 64;

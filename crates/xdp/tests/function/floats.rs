@@ -16,7 +16,7 @@ use bits::{BITS, check, packet};
 
 #[test]
 fn floats_keep_their_bits_in_kernel() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../function/tests/floats.p4c");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../function-testing/tests/floats.p4c");
     let mut sources = Sources::default();
     let program =
         compile(&mut sources, path.as_path()).unwrap_or_else(|wrong| panic!("{}", DiagnosticReport(&wrong, &sources)));

@@ -1,9 +1,9 @@
 //! Mutation tests of the emitted C: the comparison with the interpreter finds each planted mistake.
 
-use pathcall_conformance::SplitMix64;
 use pathcall_function_testing::random::{Choices, ProgramLimits, first_difference, program, steps};
 use pathcall_p4::emit::xdp::{EmitOptions, Emitted, Storage, emit};
 use pathcall_p4::interp::Interpreter;
+use pathcall_wire::SplitMix64;
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 
 /// Seed of a program that shows the mistake, its name, the original text, and the replacement.

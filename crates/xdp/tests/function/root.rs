@@ -7,7 +7,7 @@ use pathcall_conformance::generate::CLONES;
 use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::Program;
 use pathcall_p4::{Input, Sources, compile};
-use pathcall_program::{AdmittedApplication, Endpoint, Size};
+use pathcall_program::{Endpoint, InstalledApplication, Size};
 use pathcall_wire::{Base, BaseRepr, FrameKind, MapFlags, MapRepr};
 use pathcall_xdp::function::{Config, Error, PacketRule, Root, XdpFunction};
 use pathcall_xdp::{KernelSwitch, Packet};
@@ -47,7 +47,7 @@ fn switch(config: &pathcall_xdp::Config) -> Result<KernelSwitch, pathcall_xdp::E
     let mut kernel = KernelSwitch::load(config)?;
     kernel.set_element_address(*ELEMENT.ip())?;
     let (row_base, lane_base) = (0, 0);
-    kernel.install(&AdmittedApplication { gaid: GAID, epoch: 1, owner: 2, row_base, rows: 8, lane_base, width: 8 })?;
+    kernel.install(&InstalledApplication { gaid: GAID, epoch: 1, owner: 2, row_base, rows: 8, lane_base, width: 8 })?;
     for (endpoint, slots, at) in [(1, 2, WORKER), (2, 0, SERVER)] {
         kernel.set_endpoint(&Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots }, at)?;
     }

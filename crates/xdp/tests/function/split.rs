@@ -8,13 +8,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use pathcall_conformance::SplitMix64;
 use pathcall_function_testing::random::{Choices, first_difference, steps};
 use pathcall_p4::emit::xdp::Storage;
 use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::Program;
 use pathcall_p4::split::{SplitTarget, split};
 use pathcall_p4::{DiagnosticReport, Sources, compile};
+use pathcall_wire::SplitMix64;
 use pathcall_xdp::cost::COMPILER;
 use pathcall_xdp::function::{Config, XdpFunction};
 

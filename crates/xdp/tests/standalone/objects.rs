@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::frames::{self, GAID, SERVER, WORKERS};
 use crate::common::{address, loaded};
 use crate::hosts::{Host, Hosts};
-use pathcall_program::{AdmittedPool, Endpoint};
+use pathcall_program::{Endpoint, InstalledPool};
 use pathcall_xdp::{BpfObjects, Error, KernelSwitch};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -46,7 +46,7 @@ impl Made {
 }
 
 fn install(kernel: &mut KernelSwitch, servers: &[u32]) {
-    kernel.install_pool(&AdmittedPool { gaid: POOL, version: 1, servers: servers.to_vec() }).expect("there is room");
+    kernel.install_pool(&InstalledPool { gaid: POOL, version: 1, servers: servers.to_vec() }).expect("there is room");
     for (server, at) in servers.iter().zip([WORKERS[0], WORKERS[1], SERVER]) {
         let entry = Endpoint { endpoint: *server, incarnation: 1, gaid: POOL, slot_base: 0, slots: 0 };
         kernel.set_endpoint(&entry, address(at)).expect("there is room");
@@ -78,7 +78,7 @@ fn removed_groups_and_pools_leave_no_tables() {
 
         // A change that fails half-way, because no more descriptors, and so no more tables, can be made.
         install(kernel, &SERVERS[..2]);
-        let swapped = AdmittedPool { gaid: POOL, version: 2, servers: vec![SERVERS[1], SERVERS[0]] };
+        let swapped = InstalledPool { gaid: POOL, version: 2, servers: vec![SERVERS[1], SERVERS[0]] };
         let refused = without_descriptors(|| kernel.install_pool(&swapped));
         assert!(matches!(refused, Err(Error::Kernel { .. })), "{refused:?}");
         assert!(!kernel.has(POOL));

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddrV4, UdpSocket};
 
-use pathcall_program::{AdmittedPool, Endpoint, PoolCounters};
+use pathcall_program::{Endpoint, InstalledPool, PoolCounters};
 use pathcall_wire::clone::{CLONE, ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, MAX_FRAME};
 use pathcall_xdp::{Error, KernelSwitch, Packet, RunResult, SLOW_CLONE};
@@ -21,7 +21,7 @@ const INCARNATION: u32 = 4;
 /// Installs a pool with its caller at one host and its servers at these addresses.
 fn install(kernel: &mut KernelSwitch, hosts: &Hosts, servers: [SocketAddrV4; 2]) -> Result<(), Error> {
     hosts.within(Host::Element, || {
-        kernel.install_pool(&AdmittedPool { gaid: GAID, version: 1, servers: SERVERS.to_vec() })?;
+        kernel.install_pool(&InstalledPool { gaid: GAID, version: 1, servers: SERVERS.to_vec() })?;
         let at = [(CALLER, address(WORKERS[0])), (SERVERS[0], servers[0]), (SERVERS[1], servers[1])];
         at.into_iter().try_for_each(|(endpoint, addr)| {
             let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: GAID, slot_base: 0, slots: 0 };

@@ -7,10 +7,14 @@ use pathcall_models::delegate::cost::{PAYLOAD, ShapeCost, called, delegated};
 use pathcall_models::delegate::shapes::{hops, rays, short_reads};
 
 use super::{SIMULATED_PEER, SimulatedCall, median};
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-bytes", about: "bytes of messages beside their payloads, counted in the simulator", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "dpc-bytes",
+    about: "bytes of messages beside their payloads, counted in the simulator",
+    kind: Kind::Counted,
+    run,
+};
 
 /// Maximum number of bytes that a message exceeds the baseline's message by.
 const EXTRA_BYTES_MAX: f64 = 64.0;

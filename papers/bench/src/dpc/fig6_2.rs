@@ -3,10 +3,14 @@
 use anyhow::Result;
 use pathcall_models::delegate::shapes::fan_out;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-fig6.2", about: "latency over fan-out, simulated with the thesis' times", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "dpc-fig6.2",
+    about: "latency over fan-out, simulated with the thesis' times",
+    kind: Kind::Modelled,
+    run,
+};
 
 const SERVERS: [usize; 7] = [1, 2, 4, 8, 12, 16, 20];
 

@@ -3,10 +3,14 @@
 use anyhow::Result;
 use pathcall_models::delegate::shapes::rays;
 
-use crate::harness::{Bench, Figure};
+use crate::harness::{Bench, Figure, Kind};
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-fig6.4", about: "latency of a ray over its bounces, simulated with the thesis' times", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "dpc-fig6.4",
+    about: "latency of a ray over its bounces, simulated with the thesis' times",
+    kind: Kind::Modelled,
+    run,
+};
 
 const BOUNCES: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 40];
 /// Bounces, with the thesis' reduction of latency in percent.

@@ -7,10 +7,10 @@ use pathcall_models::delegate::cost::{ShapeCost, called, delegated};
 use pathcall_models::delegate::shapes::short_reads;
 
 use super::{SIMULATED_PEER, SimulatedCall, median};
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 
 pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-fig6.6", about: "processor time of LDBC's short reads, simulated", run };
+    Figure { name: "dpc-fig6.6", about: "processor time of LDBC's short reads, simulated", kind: Kind::Modelled, run };
 
 fn run(bench: &mut Bench) -> Result<()> {
     for shape in short_reads() {

@@ -7,10 +7,14 @@ use pathcall_models::delegate::load::{LoadResults, OpenLoad, called, delegated};
 use pathcall_models::delegate::shapes::RequestNode;
 
 use super::{SIMULATED_PEER, read};
-use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine};
+use crate::harness::{Bench, Better, Curves, Figure, Kind, Metric, PlotLine};
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-fig6.7", about: "latency of IS2 and IS7 over load, simulated with the thesis' times", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "dpc-fig6.7",
+    about: "latency of IS2 and IS7 over load, simulated with the thesis' times",
+    kind: Kind::Modelled,
+    run,
+};
 
 const MACHINES: usize = 20;
 const CALLS: usize = 4_000;

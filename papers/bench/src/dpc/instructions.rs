@@ -17,11 +17,15 @@ use super::variants::nodes::{self, Nodes};
 use super::variants::plain::{self, Hub};
 use super::variants::stubs::{self, Stubs};
 use super::variants::{CallVariant, calls};
-use crate::harness::{Bench, Better, Figure, Metric, Side};
+use crate::harness::{Bench, Better, Figure, Kind, Metric, Side};
 use crate::net::FREE;
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-instructions", about: "instructions of a call of one hop, client and server", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "dpc-instructions",
+    about: "instructions of a call of one hop, client and server",
+    kind: Kind::Counted,
+    run,
+};
 
 const CALLS: usize = 4_000;
 const CALLS_QUICK: usize = 100;

@@ -15,12 +15,16 @@ use pathcall_testbed::Testbed;
 use super::delegate_testbed::DelegateTestbed;
 use super::plan::Pattern;
 use super::variants::CallVariant;
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::percentiles;
 use crate::testbed::testbed_available;
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "dpc-loss", about: "calls of three hops where each link loses 1 %: how many fail, how late", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "dpc-loss",
+    about: "calls of three hops where each link loses 1 %: how many fail, how late",
+    kind: Kind::Measured,
+    run,
+};
 
 const HOPS: usize = 3;
 /// Loss of each link, in either direction. A message passes two links.
@@ -76,7 +80,9 @@ fn outcome(hosts: &DelegateTestbed, variant: &impl CallVariant, calls: usize) ->
 fn simulated(bench: &mut Bench, calls: usize, delay: Duration, pause: Duration) -> Result<()> {
     let play = |loss| lossy::play(LossySetup { hops: HOPS as u8, calls, pause, delay, loss, seed: 1 });
     let case = format!("{HOPS} hops, simulated, links of {delay:?}, a call each {pause:?}");
-    let metric = |what: &str, unit, better| Metric::new(format!("{case}, {what}"), "no loss", unit, better);
+    let metric = |what: &str, unit, better| {
+        Metric::new(format!("{case}, {what}"), "no loss", unit, better).kind(Kind::Simulated)
+    };
     let metrics = [
         metric(&format!("complete of {calls}"), "calls", Better::Higher).expect(1.0),
         metric("p50", "us", Better::Lower),

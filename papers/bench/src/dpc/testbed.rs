@@ -12,12 +12,16 @@ use pathcall_testbed::Testbed;
 use super::delegate_testbed::DelegateTestbed;
 use super::plan::Pattern;
 use super::variants::CallVariant;
-use crate::harness::{Bench, Better, Figure, Metric};
+use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::percentiles;
 use crate::testbed::testbed_available;
 
-pub(super) const FIGURE: Figure =
-    Figure { name: "testbed-delegate", about: "calls over several servers, between hosts of a testbed", run };
+pub(super) const FIGURE: Figure = Figure {
+    name: "testbed-delegate",
+    about: "calls over several servers, between hosts of a testbed",
+    kind: Kind::Measured,
+    run,
+};
 
 /// Delay of each link.
 const DELAY: &str = "1ms";

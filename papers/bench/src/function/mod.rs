@@ -16,8 +16,8 @@ pub(crate) mod routes;
 
 use std::time::Duration;
 
-use pathcall_netfn::place::PlacementStrategy;
 use pathcall_models::function::{MatchKind, PacketCosts, PlacementResults, PlacementRun, run};
+use pathcall_netfn::place::PlacementStrategy;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::{Bench, Better, Metric, Panel, PlotLine};

@@ -12,11 +12,11 @@
 use std::hint::black_box;
 
 use anyhow::{Context, Result, ensure};
-use pathcall_p4::exec::Output;
 use pathcall_netfn::handler::CHandler;
-use pathcall_p4::ir::{Match, TableEntry, TableId};
 use pathcall_netfn::run::{Oracle, SERVER_PORT};
 use pathcall_netfn::serve::{FrameAnswer, HandlerServer};
+use pathcall_p4::exec::Output;
+use pathcall_p4::ir::{Match, TableEntry, TableId};
 use pathcall_xdp::function::{Config, XdpFunction};
 
 use super::frames::{Flow, HEADERS, Mix, udp};

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use pathcall_p4::exec::{Execution, Output};
 use pathcall_netfn::handler::{self, CHandler};
 use pathcall_netfn::installer::Installer;
-use pathcall_p4::interp::Interpreter;
-use pathcall_p4::ir::{Match, Program, TableEntry, TableId};
 use pathcall_netfn::place::{self, EntryNumber};
 use pathcall_netfn::run::{Oracle, SERVER_PORT};
 use pathcall_netfn::scale::{self, TopologyDevice};
 use pathcall_netfn::serve::{FrameAnswer, FunctionHandler as _, HandlerServer};
+use pathcall_p4::exec::{Execution, Output};
+use pathcall_p4::interp::Interpreter;
+use pathcall_p4::ir::{Match, Program, TableEntry, TableId};
 use pathcall_p4::split::balance::Sizes;
 use pathcall_p4::split::{SplitFunction, SplitTarget, split};
 use pathcall_p4::{DiagnosticReport, Input, Sources, compile};

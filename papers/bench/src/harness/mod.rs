@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use pathcall_models::clone::Scheme;
+use serde::Serialize;
 
 pub(crate) use curves::{Curves, PlotLine, Points};
 pub(crate) use panels::{Panel, Panels, write_panels};
-pub(crate) use report::{Better, Row, table, write_json};
+pub(crate) use report::{Better, Row, record, table, write_json};
 
 /// Default number of turns per side.
 pub(crate) const REPS: usize = 7;
@@ -32,6 +33,21 @@ const TURNS_TAKE: Duration = Duration::from_secs(20);
 /// Number of turns per side in quick runs.
 pub(crate) const REPS_QUICK: usize = 2;
 
+/// Origin of a row's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Times and rates of real programs on this machine.
+    Measured,
+    /// Numbers that a scheduler does not change: messages, bytes, instructions, lines.
+    Counted,
+    /// The real state machines in virtual time; costs of hosts and links are assumed.
+    Simulated,
+    /// Virtual time with costs taken from the paper or fitted to its figures: it can agree with the paper, but shows no
+    /// gain of its own.
+    Modelled,
+}
+
 /// Figure of the bench.
 #[derive(Clone, Copy)]
 pub(crate) struct Figure {
@@ -39,6 +55,8 @@ pub(crate) struct Figure {
     pub(crate) name: &'static str,
     /// Description in one line.
     pub(crate) about: &'static str,
+    /// Origin of the values, unless a metric says otherwise.
+    pub(crate) kind: Kind,
     /// Function that adds the rows.
     pub(crate) run: fn(&mut Bench) -> Result<()>,
 }
@@ -53,6 +71,7 @@ pub(crate) struct Metric {
     expected: Option<f64>,
     limit: Option<f64>,
     limit_of_peer: Option<f64>,
+    kind: Option<Kind>,
 }
 
 impl Metric {
@@ -64,12 +83,17 @@ impl Metric {
         better: Better,
     ) -> Self {
         let (case, peer_name) = (case.into(), peer_name.into());
-        Self { case, peer_name, unit, better, expected: None, limit_of_peer: None, limit: None }
+        Self { case, peer_name, unit, better, expected: None, limit_of_peer: None, limit: None, kind: None }
     }
 
     /// Sets the expected ratio of ours to the peer's.
     pub(crate) fn expect(self, ratio: f64) -> Self {
         Self { expected: Some(ratio), ..self }
+    }
+
+    /// Sets the origin of this metric's values, where it is not the figure's.
+    pub(crate) fn kind(self, kind: Kind) -> Self {
+        Self { kind: Some(kind), ..self }
     }
 
     /// Marks the peer as the limit of the machine.
@@ -114,7 +138,7 @@ pub(crate) struct BenchSettings {
 
 /// Collector of the rows of one figure.
 pub(crate) struct Bench {
-    figure: &'static str,
+    figure: Figure,
     settings: BenchSettings,
     rows: Vec<Row>,
     curves: Vec<Curves>,
@@ -122,13 +146,13 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new(figure: &'static str, settings: BenchSettings) -> Self {
+    pub(crate) fn new(figure: Figure, settings: BenchSettings) -> Self {
         Self { figure, settings, rows: Vec::new(), curves: Vec::new(), panels: Vec::new() }
     }
 
     /// Prints a note about the figure to stderr.
     pub(crate) fn print_note(&self, what: &str) {
-        eprintln!("{}: {what}", self.figure);
+        eprintln!("{}: {what}", self.figure.name);
     }
 
     /// `full`, or `quick` in quick runs.
@@ -158,7 +182,7 @@ impl Bench {
             return Ok(());
         }
         let mut turn = |turn: usize, of: usize| -> Result<([f64; N], [f64; N])> {
-            eprintln!("{}: {name}: turn {turn} of {of}", self.figure);
+            eprintln!("{}: {name}: turn {turn} of {of}", self.figure.name);
             let one = |side, run: &mut dyn FnMut() -> Result<[f64; N]>| match only {
                 Some(only) if only != side => Ok([f64::NAN; N]),
                 _ => run().with_context(|| format!("{name}: {side:?}")),
@@ -177,7 +201,7 @@ impl Bench {
         for (i, metric) in metrics.into_iter().enumerate() {
             let ours: Vec<f64> = turns.iter().map(|(ours, _)| ours[i]).collect();
             let peer: Vec<f64> = turns.iter().map(|(_, peer)| peer[i]).collect();
-            self.rows.push(Row::new(self.figure, metric, &ours, &peer));
+            self.rows.push(Row::new(&self.figure, metric, &ours, &peer));
         }
         Ok(())
     }
@@ -186,7 +210,7 @@ impl Bench {
     pub(crate) fn row(&mut self, metric: Metric, ours: &[f64], peer: &[f64]) {
         let wanted = format!("{}, beside {}", metric.case, metric.peer_name).contains(&self.settings.case);
         if wanted && self.settings.only.is_none() {
-            self.rows.push(Row::new(self.figure, metric, ours, peer));
+            self.rows.push(Row::new(&self.figure, metric, ours, peer));
         }
     }
 

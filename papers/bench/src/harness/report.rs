@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::Metric;
+use super::{Figure, Kind, Metric};
 
 /// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -35,6 +35,7 @@ pub(crate) struct Row {
     pub(super) expected: Option<f64>,
     /// Limit of the machine in `unit`, if known.
     limit: Option<f64>,
+    kind: Kind,
     reps: usize,
     /// Least and greatest value of our turns.
     min: f64,
@@ -45,11 +46,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(figure: &'static str, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
-        let Metric { case, peer_name, unit, better, expected, limit, limit_of_peer } = metric;
+    pub(super) fn new(figure: &Figure, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
+        let Metric { case, peer_name, unit, better, expected, limit, limit_of_peer, kind } = metric;
         let (ours_median, peer_median) = (median(ours), median(peer));
         Self {
-            figure,
+            figure: figure.name,
             case,
             ours: ours_median,
             peer: peer_median,
@@ -59,6 +60,7 @@ impl Row {
             ratio: ours_median / peer_median,
             expected,
             limit: limit.or(limit_of_peer.map(|ratio| ratio * peer_median)),
+            kind: kind.unwrap_or(figure.kind),
             reps: ours.len(),
             min: ours.iter().copied().fold(f64::INFINITY, f64::min),
             max: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -140,6 +142,13 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// Writes rows to `bench/`, one a line, so that a new run shows as a difference of lines.
+pub(crate) fn record(path: &Path, rows: &[Row]) -> Result<()> {
+    let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+    std::fs::write(path, format!("[\n{}\n]\n", lines.join(",\n")))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Writes rows or lines as JSON.
 pub(crate) fn write_json(path: &Path, what: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(what)?;
@@ -152,11 +161,14 @@ mod tests {
 
     #[test]
     fn row_contains_medians_spread_and_verdict() {
+        let name = "f";
+        let figure = Figure { name, about: "", kind: Kind::Measured, run: |_| Ok(()) };
         let metric = Metric::new("c", "p", "ns", Better::Lower).expect(0.6);
-        let row = Row::new("f", metric, &[5.0, 1.0, 3.0], &[10.0, 20.0, 30.0, 0.0]);
+        let row = Row::new(&figure, metric, &[5.0, 1.0, 3.0], &[10.0, 20.0, 30.0, 0.0]);
         assert_eq!((row.ours, row.peer, row.ratio), (3.0, 15.0, 0.2));
         assert_eq!((row.min, row.max, row.reps, row.reached()), (1.0, 5.0, 3, Some(true)));
-        let metric = Metric::new("c", "p", "frames/s", Better::Higher).expect(0.6);
-        assert_eq!(Row::new("f", metric, &[5.0], &[10.0]).reached(), Some(false));
+        let metric = Metric::new("c", "p", "frames/s", Better::Higher).expect(0.6).kind(Kind::Counted);
+        let row = Row::new(&figure, metric, &[5.0], &[10.0]);
+        assert_eq!((row.reached(), row.kind), (Some(false), Kind::Counted));
     }
 }

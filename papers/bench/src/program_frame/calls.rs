@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use pathcall_program::{AdmittedApplication, AdmittedPool, Endpoint, FrameAction, Size, SwitchProgram};
+use pathcall_program::{Endpoint, FrameAction, InstalledApplication, InstalledPool, Size, SwitchProgram};
 use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::map::frame_len;
 use pathcall_wire::{BaseRepr, CloneFlags, CloneHeader, CloneRepr, Flags, FrameKind, MAX_FRAME, MapHeader, MapRepr};
@@ -59,7 +59,7 @@ impl Calls {
         let mut program = SwitchProgram::new(Size::default());
         let tables = program.tables_mut();
         let [gaid, pool] = GAIDS;
-        tables.install(AdmittedApplication {
+        tables.install(InstalledApplication {
             gaid,
             epoch: 1,
             owner: SERVER,
@@ -68,7 +68,7 @@ impl Calls {
             lane_base: 0,
             width: 1,
         })?;
-        tables.install_pool(AdmittedPool { gaid: pool, version: 1, servers: SERVERS.to_vec() })?;
+        tables.install_pool(InstalledPool { gaid: pool, version: 1, servers: SERVERS.to_vec() })?;
         let of_pool = [(CALLERS[1], pool), (SERVERS[0], pool), (SERVERS[1], pool)];
         for (endpoint, gaid) in [(SERVER, gaid), (CALLERS[0], gaid)].into_iter().chain(of_pool) {
             tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base: 0, slots: 0 })?;

@@ -10,11 +10,12 @@ use pathcall_driver::link::Link;
 use pathcall_driver::server::ServerHandle;
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::ClientConfig;
-use pathcall_endpoint::map::lease::DEFAULT_LEASE;
-use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, Member, Permissions, ServerConfig};
+use pathcall_endpoint::map::server::{Joined, Member, Permissions, ServerConfig};
 use pathcall_endpoint::map::{ClearPolicy, RegisterGrant};
 use pathcall_proto::v1::element_client::ElementClient;
-use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
+use pathcall_proto::v1::{
+    ElementApplication, EndpointEntry, InstallApplicationRequest, SetEndpointsRequest, SetMulticastGroupRequest,
+};
 use pathcall_wire::LINEAR_LANES;
 
 use super::{ElementTestbed, Party};
@@ -192,11 +193,9 @@ async fn start_owner(
         acked: locks || votes,
         locks,
         votes,
-        eviction: None,
-        key_memory: KEY_MEMORY,
         width,
-        lease: DEFAULT_LEASE,
         timing: app_kind.terms.timing,
+        ..ServerConfig::default()
     };
     Ok((ServerHandle::spawn(config, None, link, element), address))
 }
@@ -212,16 +211,15 @@ fn client(app_kind: AppKind, member: Member, joined: Joined) -> ClientConfig {
         slot_base: member.slot_base,
         flows: member.flows,
         element: joined.element,
-        inline: false,
         rows: joined.rows,
         width: joined.width,
         worker: joined.worker,
         votes: app_kind.votes,
         clear: app_kind.clear,
         start_chunk: joined.start_chunk,
-        lease: DEFAULT_LEASE,
         era: joined.era,
         timing: app_kind.terms.timing,
+        ..ClientConfig::default()
     }
 }
 
@@ -245,7 +243,7 @@ pub(super) async fn install(
         width: app_kind.width.into(),
         token_key: None,
     };
-    control.install(InstallRequest { boot_id, application: Some(application) }).await?;
+    control.install_application(InstallApplicationRequest { boot_id, application: Some(application) }).await?;
     let entry = |endpoint: u32, address: SocketAddr, slot_base, slots| EndpointEntry {
         endpoint,
         incarnation: endpoint,
@@ -262,6 +260,6 @@ pub(super) async fn install(
     let group = callers.iter().map(|entry| entry.endpoint).collect();
     let endpoints = [vec![entry(owner, server, 0, 0)], callers].concat();
     control.set_endpoints(SetEndpointsRequest { boot_id, endpoints }).await?;
-    control.set_group(SetGroupRequest { boot_id, gaid, endpoints: group }).await?;
+    control.set_multicast_group(SetMulticastGroupRequest { boot_id, gaid, endpoints: group }).await?;
     Ok(())
 }

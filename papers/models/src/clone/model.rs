@@ -348,7 +348,7 @@ fn program(testbed: &CloneTestbed) -> SwitchProgram {
     let tables = program.tables_mut();
     let endpoint = |endpoint| Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots: 0 };
     let all = servers.iter().copied().chain(callers).try_for_each(|id| tables.set_endpoint(endpoint(id)));
-    let pool = tables.install_pool(pathcall_program::AdmittedPool { gaid: GAID, version: 1, servers });
+    let pool = tables.install_pool(pathcall_program::InstalledPool { gaid: GAID, version: 1, servers });
     debug_assert!(all.is_ok() && pool.is_ok(), "{all:?} {pool:?}");
     program
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_p4::ir::{ActionId, Match, TableEntry, TableId};
 use pathcall_netfn::place::LeasableTables;
+use pathcall_p4::ir::{ActionId, Match, TableEntry, TableId};
 use pathcall_sim::random::Random;
 
 /// Prefixes per flow.

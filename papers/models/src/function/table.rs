@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_p4::ir::TableId;
 use pathcall_netfn::place::{
     self, Command, Config, EntryNumber, FlowReport, Input, LeaseHolder, LeaseOutput, Output, PlacementStrategy, Placer,
     SketchWindow, TableFacts,
 };
+use pathcall_p4::ir::TableId;
 use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 

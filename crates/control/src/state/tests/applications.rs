@@ -202,7 +202,7 @@ fn owner_can_release_memory_and_move() {
 #[test]
 fn invalid_field_is_named_in_refusal() {
     let mut net = TestNetwork::new();
-    let (good, held, silent) = (application("MR-1", 5, 10), HeldGrant::default(), vec![1; SILENT_MAX + 1]);
+    let (good, held, silent_elements) = (application("MR-1", 5, 10), HeldGrant::default(), vec![1; SILENT_MAX + 1]);
     let bad = [
         ("name", RegisterApplicationRequest { name: String::new(), ..good.clone() }),
         ("name", RegisterApplicationRequest { name: "x".repeat(256), ..good.clone() }),
@@ -212,7 +212,7 @@ fn invalid_field_is_named_in_refusal() {
         ("data_address", RegisterApplicationRequest { data_address: "10.0.0.1:0".into(), ..good.clone() }),
         ("data_address", RegisterApplicationRequest { data_address: "0.0.0.0:5".into(), ..good.clone() }),
         ("service_address", RegisterApplicationRequest { service_address: "x".repeat(256), ..good.clone() }),
-        ("silent", RegisterApplicationRequest { silent, ..good.clone() }),
+        ("silent_elements", RegisterApplicationRequest { silent_elements, ..good.clone() }),
         ("held.epoch", RegisterApplicationRequest { held: Some(HeldGrant { epoch: 1 << 31, ..held }), ..good }),
     ];
     for (expected, request) in bad {

@@ -24,7 +24,7 @@ fn element_restart_starts_new_epoch() {
 
 /// Registration of the owner of MR-1, which reports these starts of elements as silent.
 fn unanswered_by(silent: &[u64]) -> RegisterApplicationRequest {
-    RegisterApplicationRequest { silent: silent.into(), ..application("MR-1", 5, 100) }
+    RegisterApplicationRequest { silent_elements: silent.into(), ..application("MR-1", 5, 100) }
 }
 
 #[test]

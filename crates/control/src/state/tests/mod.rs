@@ -364,6 +364,6 @@ fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRe
         service_address: format!("http://server-{incarnation}:50051"),
         authenticate: false,
         held: None,
-        silent: Vec::new(),
+        silent_elements: Vec::new(),
     }
 }

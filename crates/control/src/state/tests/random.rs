@@ -125,7 +125,7 @@ impl History {
                 let incarnation = incarnation * 10 + name;
                 let silent: Vec<_> = silent.map(|index| net.elements[index].request.boot_id).into_iter().collect();
                 let request = application(&format!("app-{name}"), incarnation, rows);
-                let request = RegisterApplicationRequest { width, silent: silent.clone(), ..request };
+                let request = RegisterApplicationRequest { width, silent_elements: silent.clone(), ..request };
                 let call = net.register(request);
                 if net.refusal(call).is_none() {
                     self.silent.insert(format!("app-{name}"), silent);

@@ -139,8 +139,8 @@ type Reply<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Element for Service {
-    async fn install(&self, request: Request<InstallRequest>) -> Reply<ElementReply> {
-        let InstallRequest { boot_id, application } = request.into_inner();
+    async fn install_application(&self, request: Request<InstallApplicationRequest>) -> Reply<ElementReply> {
+        let InstallApplicationRequest { boot_id, application } = request.into_inner();
         let application = application.unwrap();
         let what = format!("install {} epoch {}", application.gaid, application.epoch);
         self.change(boot_id, what, |tables| tables.applications.extend([(application.gaid, application)])).await
@@ -173,8 +173,8 @@ impl Element for Service {
         self.change(boot_id, what, |tables| tables.endpoints.retain(|id, _| !endpoints.contains(id))).await
     }
 
-    async fn set_group(&self, request: Request<SetGroupRequest>) -> Reply<ElementReply> {
-        let SetGroupRequest { boot_id, gaid, endpoints } = request.into_inner();
+    async fn set_multicast_group(&self, request: Request<SetMulticastGroupRequest>) -> Reply<ElementReply> {
+        let SetMulticastGroupRequest { boot_id, gaid, endpoints } = request.into_inner();
         let what = format!("group {gaid} {endpoints:?}");
         self.change(boot_id, what, |tables| drop(tables.groups.insert(gaid, endpoints))).await
     }
@@ -238,7 +238,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
         service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
         authenticate: false,
         held: None,
-        silent: Vec::new(),
+        silent_elements: Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of frames that user space receives beside the XDP program, which is attached to no interface here: on the data
 //! port and on the slow port.
 
-use pathcall_program::AdmittedPool;
+use pathcall_program::InstalledPool;
 use pathcall_wire::{CloneFlags, CloneRepr, MAX_FRAME, TokenKey, clone};
 use pathcall_xdp::{SLOW_CLONE, SLOW_MULTICAST};
 
@@ -51,7 +51,7 @@ async fn forged_slow_path_frame_is_not_signed() {
     for (key, copies) in [(None, 2), (Some(TokenKey::new([7, 8])), 0)] {
         plane = installed(plane, hosts.local_addr(), key);
         let switch = plane.switch();
-        switch.install_pool(AdmittedPool { gaid: POOL, version: 1, servers: SERVERS.to_vec() }, key).unwrap();
+        switch.install_pool(InstalledPool { gaid: POOL, version: 1, servers: SERVERS.to_vec() }, key).unwrap();
         for endpoint in SERVERS {
             let entry = Endpoint { endpoint, incarnation: 1, gaid: POOL, slot_base: 0, slots: 0 };
             switch.set_endpoints(&[(entry, hosts.local_addr())]).unwrap();

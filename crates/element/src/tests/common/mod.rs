@@ -7,8 +7,8 @@ use crate::{Config, Handle};
 use pathcall_program::Size;
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    CountersReply, CountersRequest, ElementApplication, EndpointEntry, InstallRequest, ReadRegistersRequest,
-    SetEndpointsRequest, SetGroupRequest,
+    CountersReply, CountersRequest, ElementApplication, EndpointEntry, InstallApplicationRequest, ReadRegistersRequest,
+    SetEndpointsRequest, SetMulticastGroupRequest,
 };
 use pathcall_test_support::HANG;
 use pathcall_wire::base::flip;
@@ -49,7 +49,11 @@ pub(crate) async fn fixture_with(config: Config) -> ElementFixture {
     let control = ElementClient::connect(format!("http://{}", element.control_addr())).await.unwrap();
     let mut fixture = ElementFixture { element, control };
     let boot_id = fixture.element.boot_id();
-    fixture.control.install(InstallRequest { boot_id, application: Some(application()) }).await.unwrap();
+    fixture
+        .control
+        .install_application(InstallApplicationRequest { boot_id, application: Some(application()) })
+        .await
+        .unwrap();
     fixture
 }
 
@@ -81,7 +85,7 @@ impl ElementFixture {
 
     pub(crate) async fn set_group(&mut self, endpoints: &[u32]) {
         let (boot_id, gaid, endpoints) = (self.element.boot_id(), GAID, endpoints.to_vec());
-        self.control.set_group(SetGroupRequest { boot_id, gaid, endpoints }).await.unwrap();
+        self.control.set_multicast_group(SetMulticastGroupRequest { boot_id, gaid, endpoints }).await.unwrap();
     }
 
     /// Registers of one row.

@@ -25,14 +25,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
-use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, Mutant, mutant};
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, Mutant, SplitMix64, mutant};
 
 pub use api::{
     CloneAnswer, CloneCall, CloneCallId, CloneCallerConfig, CloneCallerStats, CloneFailure, Event, StartError,
 };
 
 use super::assembly::{self, AddOutcome};
-use super::rng::SeededRng;
 use super::{CloneDestination, Pool};
 use crate::tables::FixedHashMap;
 use call::{Call, ServerReply, bit};
@@ -56,7 +55,7 @@ pub struct CloneCaller {
     last_seq: u32,
     /// Index of the last server in round-robin order.
     last_in_turn: u32,
-    rng: SeededRng,
+    random: SplitMix64,
     budgets: HedgeBudgets,
     element: ElementHealth,
     latency: Latency,
@@ -78,7 +77,7 @@ impl CloneCaller {
             calls: FixedHashMap::default(),
             last_seq: config.last_call,
             last_in_turn: 0,
-            rng: SeededRng::new(config.seed),
+            random: SplitMix64::new(config.seed),
             budgets: HedgeBudgets::new(now, &config.budgets),
             element: ElementHealth::new(config.silent_after, config.probe_every),
             latency: Latency::default(),

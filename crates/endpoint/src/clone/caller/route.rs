@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, Mutant, clone, mutant};
+use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, Mutant, SplitMix64, clone, mutant};
 
 use super::super::{Balance, CloneDestination, CloneOptions};
 use super::call::bit;
@@ -185,7 +185,7 @@ impl CloneCaller {
             flags |= CloneFlags::CLONE;
             call.reserved |= bit(call.attempt);
         }
-        let (grp, idx) = (self.draw_group(options.balance), self.rng.number_below(self.config.filter_tables.into()));
+        let (grp, idx) = (self.draw_group(options.balance), self.random.below(self.config.filter_tables.into()));
         call.by_element = true;
         call.timed_out = false;
         call.element_choice = Some((self.config.pool.version, grp));
@@ -210,9 +210,9 @@ impl CloneCaller {
             self.last_in_turn = self.last_in_turn.wrapping_add(1) % servers.len().max(1) as u32;
             servers.get(self.last_in_turn as usize).copied()
         } else {
-            self.rng.pick(servers, |server| !call.has_asked(server))
+            pick(&mut self.random, servers, |server| !call.has_asked(server))
         };
-        if let Some(server) = server.or_else(|| self.rng.pick(servers, |_| true)) {
+        if let Some(server) = server.or_else(|| pick(&mut self.random, servers, |_| true)) {
             self.send_to(seq, call, server, false);
         }
     }
@@ -239,11 +239,11 @@ impl CloneCaller {
     fn draw_group(&mut self, balance: Balance) -> u32 {
         let servers = self.config.pool.servers.len();
         if balance != Balance::RoundRobin || servers < 2 {
-            return self.rng.number_below(clone::groups(servers));
+            return self.random.below(clone::groups(servers));
         }
         self.last_in_turn = self.last_in_turn.wrapping_add(1) % servers as u32;
         let others = servers as u32 - 1;
-        self.last_in_turn * others + self.rng.number_below(others)
+        self.last_in_turn * others + self.random.below(others)
     }
 
     /// Time in µs after which a server reports that it works on a call.
@@ -256,5 +256,23 @@ impl CloneCaller {
     pub(super) fn retry_pause(&self, call: &Call, again: u32) -> Duration {
         let pause = self.latency.retry_delay(again, self.config.retry_min, self.config.retry_max);
         pause.min((call.options.deadline / SENDS_MIN).max(self.config.retry_min))
+    }
+}
+
+/// Picks one of the matching values uniformly; `None` if none matches.
+fn pick(random: &mut SplitMix64, from: &[u32], matches: impl Fn(u32) -> bool) -> Option<u32> {
+    let nth = random.index(from.iter().filter(|one| matches(**one)).count());
+    from.iter().copied().filter(|one| matches(*one)).nth(nth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pick_returns_matching_value_or_none() {
+        let mut random = SplitMix64::new(7);
+        assert_eq!(pick(&mut random, &[3, 4, 5], |one| one == 4), Some(4));
+        assert_eq!(pick(&mut random, &[3], |one| one == 4), None);
     }
 }

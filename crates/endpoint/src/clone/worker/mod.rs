@@ -10,7 +10,6 @@
 mod api;
 mod outgoing;
 mod partial_requests;
-mod request_history;
 mod request_queue;
 #[cfg(test)]
 mod tests;
@@ -27,8 +26,7 @@ pub use api::{CloneWorkerConfig, CloneWorkerStats, FailureCause, FinishError, Po
 use super::{CloneDestination, assembly};
 use outgoing::{OutgoingAnswer, RequestHeader};
 use partial_requests::PartialRequests;
-use request_history::RequestHistory;
-use request_queue::{QueuedRequest, RequestQueue};
+use request_queue::{QueuedRequest, RequestHistory, RequestQueue};
 
 /// Obsolete timers, beyond two for each request, before they are removed. Their times come from callers, so they may
 /// lie far ahead.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use pathcall_wire::KEYED_WIDTH;
+
 use super::super::ClearPolicy;
-use super::super::lease::Era;
+use super::super::lease::{DEFAULT_LEASE, Era};
 use crate::flow::FlowTiming;
 
 /// Configuration of a caller, from joining the application.
@@ -48,6 +50,33 @@ pub struct ClientConfig {
     pub era: Era,
     /// Timer settings of flows.
     pub timing: FlowTiming,
+}
+
+/// Caller of a keyed application, with one flow and without an element. The ids are 0.
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            gaid: 0,
+            epoch: 0,
+            endpoint: 0,
+            incarnation: 0,
+            server: 0,
+            server_incarnation: 0,
+            slot_base: 0,
+            flows: 1,
+            element: false,
+            inline: false,
+            rows: 0,
+            width: KEYED_WIDTH as u16,
+            worker: 0,
+            votes: false,
+            clear: ClearPolicy::default(),
+            start_chunk: 0,
+            lease: DEFAULT_LEASE,
+            era: Era::of_epoch(0),
+            timing: FlowTiming::default(),
+        }
+    }
 }
 
 /// Counters of a caller.

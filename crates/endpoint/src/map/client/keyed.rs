@@ -8,7 +8,6 @@ mod call;
 mod key_cache;
 mod lease;
 mod locks;
-mod remap;
 mod unacked;
 mod waiting;
 
@@ -284,7 +283,7 @@ impl KeyedCalls {
             if sent.encoding == PairEncoding::Mapped {
                 stats.lanes_element += took_effect;
                 let frame_state = &mut call.frames[index as usize];
-                (frame_state.generation, frame_state.left_out) = (Some(frame.base().round()), frame.bitmap(0));
+                (frame_state.generation, frame_state.overflowed_lanes) = (Some(frame.base().round()), frame.bitmap(0));
                 self.unacked.mark_committed(frame.map().index());
             } else {
                 stats.lanes_software += took_effect;

@@ -3,21 +3,25 @@
 //! A call becomes numbered items of a few reliable flows (sub-tasks, NetRPC §4): chunks of an array (`sum`), frames of
 //! keyed pairs (`keyed`) or of ballots (`votes`). Answers come from the element or from the server. Sequence numbers
 //! match answers to items; row and round match results that the element multicasts.
+//!
+//! [`MapClient::start`] begins a call, [`MapClient::poll`] sends what is due, [`MapClient::handle`] (`receive`) takes
+//! answers, and [`MapClient::next_event`] returns the outcome. `frames` writes the frames.
+//!
+//! A caller greets the server after joining, so that it detects blocked UDP before its first call. Later, missing
+//! answers show it. A greeting also detects an element on the route (inline): greeting and answer have the flag
+//! `NOT_ADMITTED`, and only an element on the route clears it. The caller repeats the greeting in each epoch.
 
-mod acks;
-mod auth;
 mod config;
-mod control_frames;
-mod frame;
+mod frames;
 mod keyed;
-mod reachability;
+mod receive;
 mod sum;
 mod votes;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{Flags, FrameKind, Instant, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{FrameKind, Instant, MAX_UNSIGNED, Mutant, TokenKey, mutant};
 
 use super::bypass::Bypass;
 use super::{CallError, Dest, EpochChange, FrameSink, Operation, Output};
@@ -25,8 +29,7 @@ use crate::flow::{Due, Flow};
 use crate::token::FrameAuth;
 pub use config::{ClientConfig, ClientStats};
 use keyed::KeyedCalls;
-pub use reachability::ServerReachability;
-use sum::{ChunkOutcome, SumCalls};
+use sum::SumCalls;
 use votes::VoteCalls;
 
 /// Id of a call of one client.
@@ -54,6 +57,18 @@ pub(crate) enum Item {
 pub(crate) struct FlowPosition {
     pub(crate) flow: u32,
     pub(crate) seq: u32,
+}
+
+/// Reachability of the server past the element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServerReachability {
+    /// Not known yet.
+    #[default]
+    Unknown,
+    /// The server has answered.
+    Answers,
+    /// The server has not answered for the silence time.
+    Silent,
 }
 
 /// State machine of a caller. After each input, call [`MapClient::poll`], then [`MapClient::next_event`] until it
@@ -110,6 +125,12 @@ impl MapClient {
         }
     }
 
+    /// Sets the key of the application's frames; `None`: frames have no tokens.
+    #[must_use]
+    pub fn authenticate(self, key: Option<TokenKey>) -> Self {
+        Self { guard: FrameAuth::new(key), ..self }
+    }
+
     /// Starts a call. An event reports its outcome.
     pub fn start(&mut self, now: Instant, id: CallId, operation: Operation) {
         let started = match (&self.broken, operation) {
@@ -143,85 +164,13 @@ impl MapClient {
         self.keyed.session(now, &self.config)
     }
 
-    fn handle_admitted(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
-        let frame = MapFrame::new_checked(bytes).ok()?;
-        let base = frame.base();
-        // Answers past the element and results of rounds are valid in all epochs.
-        let lasting = base.has(Flags::FROM_SERVER)
-            && (base.has(Flags::CROSS)
-                || matches!(frame.kind(), FrameKind::MapResult | FrameKind::MapSoft | FrameKind::MapError));
-        let ours = base.gaid() == self.config.gaid
-            && (lasting || base.epoch() == self.config.epoch)
-            && base.dst() == self.config.endpoint
-            && (base.dst_incarnation() == self.config.incarnation || mutant::on(Mutant::ClientIncarnation));
-        if !ours || self.broken.is_some() {
-            return None;
-        }
-        let past = Flags::FROM_SERVER | Flags::NOT_ADMITTED;
-        if base.flags() & (past | Flags::CROSS) == past && base.epoch() == self.config.epoch && self.config.element {
-            self.bypassed |= self.bypass.observe(now, self.config.timing.silent);
-        }
-        let ecn = base.has(Flags::ECN);
-        match frame.kind() {
-            FrameKind::MapResult => {
-                match self.sums.on_result(&frame, &mut self.stats)? {
-                    ChunkOutcome::Done(position) => {
-                        let _ = self.flows[position.flow as usize].ack(now, position.seq, ecn);
-                    }
-                    ChunkOutcome::Saturated(position) => {
-                        self.flows[position.flow as usize].resend_now(now, position.seq)
-                    }
-                }
-                while let Some((id, sums)) = self.sums.next_done() {
-                    self.finish(id, Ok(Output::Sums(sums)));
-                }
-            }
-            FrameKind::MapSoft if frame.map().has(MapFlags::COUNT) => {
-                self.votes.on_decision(now, &frame, &self.config);
-                self.finish_votes();
-            }
-            // A counter has reached its threshold: resend now to get the answer.
-            FrameKind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
-                let (flow, seq, _) = self.in_flight_item(&frame)?;
-                self.flows[flow].resend_now(now, seq);
-            }
-            FrameKind::MapSoft => {
-                let position = self.sums.on_software_round(&frame)?;
-                self.flows[position.flow as usize].resend_now(now, position.seq);
-            }
-            FrameKind::MapHeld => {
-                let (flow, seq, item) = self.in_flight_item(&frame)?;
-                let holds = self.flows[flow].mark_held(now, seq);
-                if let Item::Chunk(chunk) = item
-                    && self.sums.divert_if_stuck(chunk, holds)
-                {
-                    self.flows[flow].resend_now(now, seq);
-                }
-            }
-            FrameKind::MapAck if self.is_progress_answer(&frame) => {}
-            FrameKind::MapAck | FrameKind::MapPairsAck => self.on_ack(now, &frame, ecn)?,
-            FrameKind::MapRefused => {
-                let (flow, seq, item) = self.in_flight_item(&frame)?;
-                let Item::Keyed(id, index) = item else { return None };
-                self.keyed.on_refused(id, index, base.round(), &self.config)?;
-                self.flows[flow].remove(seq);
-            }
-            FrameKind::MapLent => self.keyed.on_lease_answer(now, &frame, &self.config)?,
-            FrameKind::MapCommit => {
-                self.keyed.on_commit(base.round());
-                self.finish_keyed();
-            }
-            FrameKind::MapWithdraw => self.keyed.note_withdrawal(&frame, &self.config),
-            FrameKind::MapError => {
-                let error = CallError::from_frame(&frame)?;
-                self.fail(error);
-            }
-            _ => return None,
-        }
-        Some(())
+    /// Sends new frames and due retransmissions.
+    pub fn poll(&mut self, now: Instant, out: &mut impl FrameSink) {
+        let mut guard = std::mem::take(&mut self.guard);
+        self.send(now, &mut guard.signing(out));
+        self.guard = guard;
     }
 
-    /// Sends new frames and due retransmissions.
     fn send(&mut self, now: Instant, out: &mut impl FrameSink) {
         for flow in 0..self.flows.len() {
             while let Some(due) = self.flows[flow].due(now) {
@@ -310,6 +259,53 @@ impl MapClient {
         }
         self.resend_all(now);
         self.finish_keyed();
+    }
+
+    /// Sends a greeting; [`MapClient::reach`] gives the result.
+    pub fn greet(&mut self) {
+        self.hello_pending = true;
+    }
+
+    /// Reachability of the server.
+    #[must_use]
+    pub fn reach(&self) -> ServerReachability {
+        self.reach
+    }
+
+    /// Records that frames to the server use another path from now on. All items in flight are sent again with fresh
+    /// timers.
+    pub fn reroute(&mut self, now: Instant) {
+        self.reach = ServerReachability::Unknown;
+        self.resend_all(now);
+    }
+
+    /// Reports the element to the server as silent if an item had no answer for the silence time. After twice this
+    /// time, or if the item does not use the element, the server counts as silent.
+    fn check_silence(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl FrameSink) {
+        let by_element = self.config.element && !matches!(item, Item::Settled { .. } | Item::Hello);
+        let (unheard, silent) = (self.flows[flow].silence(now, seq), self.config.timing.silent);
+        if by_element && unheard >= silent {
+            self.report_silent_element(now, out);
+        }
+        if unheard >= if by_element { silent * 2 } else { silent } {
+            self.reach = ServerReachability::Silent;
+        }
+    }
+
+    /// Reports the element to the server as silent, unless reported recently.
+    fn report_silent_element(&mut self, now: Instant, out: &mut impl FrameSink) {
+        if now >= self.next_silence_report {
+            self.next_silence_report = now + self.config.timing.rto_max;
+            self.send_control(FrameKind::MapSilent, 0, out);
+        }
+    }
+
+    /// Resends all items in flight.
+    fn resend_all(&mut self, now: Instant) {
+        for flow in &mut self.flows {
+            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
+            seqs.into_iter().for_each(|seq| flow.resend_now(now, seq));
+        }
     }
 
     /// Closes the caller: uncommitted additions are committed, then the server gets a notice that nothing of this

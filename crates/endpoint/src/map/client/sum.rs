@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, ForwardTarget, FrameKind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 
-use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Output, frame};
+use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Output, frames};
 use crate::map::key::tag;
 use crate::map::lanes::{LaneSlice, Lanes, WIDE_PART, any_saturated, wide_lanes};
 use crate::map::{ClearPolicy, Modify};
@@ -204,8 +204,8 @@ impl SumCalls {
         let (call, lanes) = self.lanes_of(chunk);
         let (row, round) = self.row_and_round(chunk);
         let (to, base_flags) =
-            if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frame::element_dest(config), 0) };
-        let base = frame::base_header(FrameKind::MapData, position, base_flags, round, config);
+            if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frames::element_dest(config), 0) };
+        let base = frames::base_header(FrameKind::MapData, position, base_flags, round, config);
         let map = MapRepr {
             op: call.modify.op as u8,
             to: ForwardTarget::All as u8,
@@ -251,7 +251,7 @@ impl SumCalls {
         let (row, round) = self.row_and_round(chunk);
         let (tag, lanes) = self.history.as_ref()?.get(chunk)?;
         let base =
-            frame::base_header(FrameKind::MapData, FlowPosition { flow: 0, seq: 0 }, Flags::CROSS, round, config);
+            frames::base_header(FrameKind::MapData, FlowPosition { flow: 0, seq: 0 }, Flags::CROSS, round, config);
         let map = MapRepr {
             flags: MapFlags::GET | MapFlags::LINEAR | MapFlags::ROUND,
             lanes: (lanes.len() / 4) as u16,

@@ -1,10 +1,8 @@
 //! Tests of a caller that uses up its sequence numbers.
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, MapFlags, MapRepr};
 
-use super::super::ClearPolicy;
-use super::super::lease::{DEFAULT_LEASE, Era};
 use super::super::{Key, Modify};
 use super::*;
 use crate::flow::{FlowTiming, RENEWAL_AT};
@@ -22,7 +20,6 @@ impl FrameSink for Sent {
 
 /// Caller with one flow and `left` sequence numbers.
 fn caller(left: u32) -> MapClient {
-    let timing = FlowTiming::default();
     let mut client = MapClient::new(ClientConfig {
         gaid: 7,
         epoch: 1,
@@ -30,21 +27,11 @@ fn caller(left: u32) -> MapClient {
         incarnation: 5,
         server: 1,
         server_incarnation: 5,
-        slot_base: 0,
-        flows: 1,
-        element: false,
-        inline: false,
         rows: 4,
         width: 1,
-        worker: 0,
-        votes: false,
-        clear: ClearPolicy::Copy,
-        start_chunk: 0,
-        lease: DEFAULT_LEASE,
-        era: Era::of_epoch(1).of_element(),
-        timing,
+        ..ClientConfig::default()
     });
-    client.flows = vec![Flow::starting_at(timing, u32::MAX - pathcall_wire::W_MAX - left)];
+    client.flows = vec![Flow::starting_at(FlowTiming::default(), u32::MAX - pathcall_wire::W_MAX - left)];
     client
 }
 
@@ -73,7 +60,7 @@ fn deliver_result(client: &mut MapClient, row: u32) {
     let map = MapRepr { flags: MapFlags::ROUND | MapFlags::LINEAR, lanes: 1, index: row, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 1, 0)];
     emit(&base, &map, &mut bytes).bitmap_and_lanes_mut().1.copy_from_slice(&2i32.to_be_bytes());
-    client.handle(NOW, &bytes, &mut Sent::default());
+    client.handle(NOW, &bytes);
     client.poll(NOW, &mut Sent::default());
 }
 

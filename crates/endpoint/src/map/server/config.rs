@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use pathcall_wire::KEYED_WIDTH;
+
+use super::super::lease::DEFAULT_LEASE;
 use super::super::{ClearPolicy, RegisterGrant};
-use super::Eviction;
+use super::{EvictionPolicy, KEY_MEMORY};
 use crate::flow::FlowTiming;
 
 /// Configuration of an owner and its application.
@@ -33,16 +36,40 @@ pub struct ServerConfig {
     /// Keyed: whether all methods count to one threshold above 1, or clear.
     pub votes: bool,
     /// Keyed: eviction policy; `None`: no eviction.
-    pub eviction: Option<Eviction>,
+    pub eviction: Option<EvictionPolicy>,
     /// Keyed: limit of memory for keys in bytes; further keys are refused. The default is
-    /// [`KEY_MEMORY`](super::KEY_MEMORY).
+    /// [`KEY_MEMORY`].
     pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
-    /// Duration of a lock lease without renewal. The default is [`DEFAULT_LEASE`](crate::map::lease::DEFAULT_LEASE).
+    /// Duration of a lock lease without renewal. The default is [`DEFAULT_LEASE`].
     pub lease: Duration,
     /// Timer settings.
     pub timing: FlowTiming,
+}
+
+/// Keyed application without element memory, eviction, and flags of its methods. The ids are 0.
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            gaid: 0,
+            epoch: 0,
+            endpoint: 0,
+            incarnation: 0,
+            grant: None,
+            threshold: 0,
+            clear: ClearPolicy::default(),
+            mapping: false,
+            acked: false,
+            locks: false,
+            votes: false,
+            eviction: None,
+            key_memory: KEY_MEMORY,
+            width: KEYED_WIDTH as u16,
+            lease: DEFAULT_LEASE,
+            timing: FlowTiming::default(),
+        }
+    }
 }
 
 /// Caller that joins an application.

@@ -31,7 +31,7 @@ pub const JOURNAL_RETENTION: Duration = Duration::from_secs(3600);
 /// Maximum length of an id in bytes.
 pub const CALL_ID_BYTES_MAX: usize = 128;
 /// Maximum number of listed attempts under way, besides all from a number on.
-pub const STRAGGLERS_MAX: usize = 64;
+pub const EARLIER_PENDING_MAX: usize = 64;
 
 /// Call with an id.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub struct Entry<'a> {
     /// Number of the caller's journal.
     pub journal: u64,
     /// Attempt of the call.
-    pub attempt: &'a Attempt,
+    pub attempt: &'a CallAttempt,
     /// Id of the call, at most [`CALL_ID_BYTES_MAX`] bytes.
     pub id: &'a [u8],
     /// Ids that are complete: the caller does not send them again, and no attempt with them is under way.
@@ -48,19 +48,19 @@ pub struct Entry<'a> {
 
 /// Attempt of a call, with the other attempts of its caller that are under way.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Attempt {
+pub struct CallAttempt {
     /// Number of the attempt; it rises with time. 0: the caller does not number attempts, and none is late.
     pub number: u64,
     /// First number from which on all attempts may be under way.
-    pub under_way_from: u64,
-    /// Earlier attempts that are under way, at most [`STRAGGLERS_MAX`].
-    pub stragglers: Vec<u64>,
+    pub pending_from: u64,
+    /// Earlier attempts that are under way, at most [`EARLIER_PENDING_MAX`].
+    pub earlier_pending: Vec<u64>,
 }
 
-impl Attempt {
+impl CallAttempt {
     /// Whether this attempt says that attempt `number` is not under way any more.
     fn has_abandoned(&self, number: u64) -> bool {
-        number > 0 && number < self.under_way_from && !self.stragglers.contains(&number)
+        number > 0 && number < self.pending_from && !self.earlier_pending.contains(&number)
     }
 }
 
@@ -86,7 +86,7 @@ struct JournalRecord {
     ids: BTreeSet<Box<[u8]>>,
     heard: Instant,
     /// Latest attempt; its list of attempts under way is valid.
-    latest: Attempt,
+    latest: CallAttempt,
 }
 
 impl IdempotencyTable {
@@ -103,7 +103,7 @@ impl IdempotencyTable {
         self.journals.entry(number).or_insert(JournalRecord {
             ids: BTreeSet::new(),
             heard: now,
-            latest: Attempt::default(),
+            latest: CallAttempt::default(),
         });
         Ok(())
     }

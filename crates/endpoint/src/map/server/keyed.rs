@@ -27,7 +27,7 @@ use super::super::lease::Era;
 use super::super::{Dest, FrameSink, Key, Modify};
 use super::{MemberState, OwnerContext, QueryId, ServerConfig};
 use crate::flow::{FlowTiming, SeqClass};
-pub use evict::Eviction;
+pub use evict::EvictionPolicy;
 use evict::Evictions;
 use harvest::{AppliedRecord, Harvest};
 use leases::Leases;

@@ -1,22 +1,23 @@
 //! State machine of the owner of an application.
 //!
 //! Frames that the element has processed arrive with their sums. Other frames arrive unchanged and are executed in
-//! software with 64-bit values: the same answer, slower (NetRPC §5.2.1, "Fallback"). `sum` has rounds and their
-//! backups, `keyed` has keys with their base values and registers, `votes` has ballots, `idempotency` calls with ids.
+//! software with 64-bit values: the same answer, slower (NetRPC §5.2.1, "Fallback"). `receive` checks and dispatches
+//! frames, `frames` writes them. `sum` has rounds and their backups, `keyed` has keys with their base values and
+//! registers, `votes` has ballots, `idempotency` calls with ids.
 
-mod auth;
 mod config;
 mod frames;
 pub mod idempotency;
 mod keyed;
-mod permissions;
+mod receive;
+mod round;
 mod shadow;
 mod sum;
 mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pathcall_wire::{Flags, FrameKind, Instant, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Instant, MAX_UNSIGNED, MAX_WORKERS, TokenKey};
 
 use super::bypass::Bypass;
 use super::lease::Era;
@@ -26,8 +27,8 @@ use crate::token::FrameAuth;
 pub use config::{Member, ServerConfig};
 use idempotency::IdempotencyTable;
 use keyed::KeyedStore;
-pub use keyed::{Eviction, KEY_MEMORY};
-pub use permissions::Permissions;
+pub use keyed::{EvictionPolicy, KEY_MEMORY};
+pub use receive::Permissions;
 use shadow::WorkerProgress;
 use sum::SumStore;
 use votes::BallotStore;
@@ -215,6 +216,12 @@ impl MapServer {
         }
     }
 
+    /// Sets the key of the application's frames; `None`: frames have no tokens.
+    #[must_use]
+    pub fn authenticate(self, key: Option<TokenKey>) -> Self {
+        Self { guard: FrameAuth::new(key), ..self }
+    }
+
     /// Adds a caller. [`MapServer::can_admit`] must be true before.
     ///
     /// # Errors
@@ -258,6 +265,15 @@ impl MapServer {
             element: member.element && config.grant.is_some(),
             era: self.shared.era.of_element(),
         })
+    }
+
+    /// Sets the permissions of a caller; the default is all. The owner drops frames with other operations. The element
+    /// does not know permissions, so it must not admit a caller without all permissions.
+    pub fn set_permissions(&mut self, endpoint: u32, incarnation: u32, may: Permissions) {
+        let member = self.shared.members.get_mut(&endpoint).filter(|state| state.member.incarnation == incarnation);
+        if let Some(state) = member {
+            state.may = may;
+        }
     }
 
     /// Removes a caller that left or died.
@@ -335,65 +351,14 @@ impl MapServer {
         self.keyed.query(now, id, keys, &self.shared, &mut self.events);
     }
 
-    fn handle_admitted(&mut self, now: Instant, bytes: &[u8], out: &mut impl FrameSink) -> Option<()> {
-        let frame = MapFrame::new_checked(bytes).ok()?;
-        let (base, config) = (frame.base(), self.shared.config);
-        // Frames for an earlier incarnation of this endpoint are ignored.
-        let ours = base.dst() == config.endpoint && base.dst_incarnation() == config.incarnation;
-        if base.gaid() != config.gaid || !ours {
-            return None;
-        }
-        let Self { shared, keyed, sums, votes, bypass, events, .. } = self;
-        let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
-        if base.src() == config.endpoint {
-            if frame.kind() == FrameKind::MapMoved {
-                return if this_epoch { votes.on_row_moved(now, &frame) } else { None };
-            }
-            return this_epoch.then(|| keyed.on_element_answer(now, &frame, shared, events, out))?;
-        }
-        let MemberState { member, may, .. } = *shared.members.get(&base.src())?;
-        // Frames past the element are valid in all epochs; frames from an element only in its epoch.
-        let lives = base.src_incarnation() == member.incarnation || mutant::on(Mutant::ServerIncarnation);
-        if !lives || !(this_epoch || base.has(Flags::CROSS)) {
-            return None;
-        }
-        let by_element = this_epoch && member.element && config.grant.is_some();
-        if by_element && !base.has(Flags::CROSS) && base.has(Flags::NOT_ADMITTED) {
-            let silent = bypass.observe(now, config.timing.silent);
-            events.extend(silent.then_some(Event::ElementSilent));
-        }
-        if !may.allows(&frame) {
-            shared.stats.frames_refused += 1;
-            return None;
-        }
-        // The padding of a greeting has no lanes.
-        if frame.kind() != FrameKind::MapHello {
-            shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
-        }
-        match frame.kind() {
-            FrameKind::MapData if config.threshold > 0 => sums.on_contribution(now, &frame, shared, out),
-            FrameKind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.on_parked_release(&frame, shared, out),
-            FrameKind::MapData => keyed.on_logical(&frame, shared, out),
-            FrameKind::MapLease => keyed.on_lease_request(now, &frame, shared, out),
-            FrameKind::MapPairs if config.votes => votes.on_pairs(now, &frame, shared, out),
-            FrameKind::MapPairs if config.threshold == 0 => keyed.on_pairs(&frame, shared, out),
-            FrameKind::MapHello => {
-                let map = frame.map();
-                if map.tag() == shared.era.of_element().number()
-                    && let Some(state) = shared.members.get_mut(&base.src())
-                {
-                    // A copy of an earlier greeting may arrive later.
-                    state.oldest = state.oldest.max(sums.chunk(map.index(), map.threshold()));
-                }
-                shared.answer_hello(&frame, out);
-                self.update_worker_progress();
-                Some(())
-            }
-            FrameKind::MapFlush => keyed.on_flush(now, &frame, shared, events, out),
-            FrameKind::MapSettled => keyed.on_settled(now, &frame, shared, events, out),
-            FrameKind::MapSilent => by_element.then(|| events.push_back(Event::ElementSilent)),
-            _ => None,
-        }
+    /// Sends due frames: announcements of software rounds, reads of registers and others.
+    pub fn poll(&mut self, now: Instant, out: &mut impl FrameSink) {
+        let mut guard = std::mem::take(&mut self.guard);
+        let out = &mut guard.signing(out);
+        self.sums.poll(now, &mut self.shared, out);
+        self.keyed.poll(now, &mut self.shared, out, &mut self.events);
+        self.votes.poll(now, &mut self.shared, out, &mut self.events);
+        self.guard = guard;
     }
 
     /// Next time at which [`MapServer::poll`] must be called, if no input comes before.

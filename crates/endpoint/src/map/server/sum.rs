@@ -1,8 +1,5 @@
 //! SyncAgtr rounds at the owner: sums of the element or of the software path, and a backup of each row's last round.
 
-mod frames;
-mod row;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -11,9 +8,9 @@ use pathcall_wire::{Flags, FrameKind, Instant, MAX_WORKERS, MapFlags, MapFrame, 
 
 use super::super::lanes::any_saturated;
 use super::super::{CallError, ClearPolicy, Dest, FrameSink};
+use super::frames::{announce_software_round, redirect_past_element, report_failure, send_result};
+use super::round::{Backup, Row};
 use super::{MapServer, MemberState, OwnerContext};
-use frames::{announce_software_round, redirect_past_element, report_failure, send_result};
-use row::{Backup, Row};
 
 /// Pause between announcements of a software round, which may be lost.
 const ANNOUNCE: Duration = Duration::from_millis(20);

@@ -9,11 +9,10 @@
 //!
 //! Either a row in the element or this table counts the votes of a ballot, never both. The element counts from zero, so
 //! it must not count a ballot that is open here: at the start of an epoch, the rows of such ballots are
-//! [moved](VotePhase::Moving) to the server first. When the epoch ends, callers [claim](claims) their votes that the
+//! [moved](VotePhase::Moving) to the server first. When the epoch ends, callers [claim](ballot) their votes that the
 //! element had acknowledged; before all claims, no vote counts.
 
 mod ballot;
-mod claims;
 mod phase;
 
 use std::collections::BTreeMap;

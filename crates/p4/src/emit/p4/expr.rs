@@ -1,7 +1,7 @@
 //! Expressions; each cast is a sequence of casts that P4_16 allows (§8.11).
 
 use super::{P4Writer, names, type_name};
-use crate::ir::{Binary, Expr, ExprKind, SlotKind, Standard, Ty, Unary};
+use crate::ir::{Binary, Expr, ExprKind, SlotKind, StandardField, Ty, Unary};
 
 impl P4Writer<'_> {
     pub(super) fn expr(&self, expr: &Expr) -> String {
@@ -39,7 +39,7 @@ impl P4Writer<'_> {
         let right = match (&left.kind, &right.kind) {
             // An error can be compared only with an error.
             (ExprKind::Slot(slot), ExprKind::Const(number))
-                if self.program.slots[slot.0 as usize].kind == SlotKind::Standard(Standard::ParserError) =>
+                if self.program.slots[slot.0 as usize].kind == SlotKind::Standard(StandardField::ParserError) =>
             {
                 format!("error.{}", names::error(*number as u16))
             }

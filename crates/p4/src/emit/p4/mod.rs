@@ -190,7 +190,7 @@ impl P4Writer<'_> {
     fn ty(&self, slot: crate::ir::SlotId) -> String {
         let slot = &self.program.slots[slot.0 as usize];
         match slot.kind {
-            SlotKind::Standard(crate::ir::Standard::ParserError) => "error".to_owned(),
+            SlotKind::Standard(crate::ir::StandardField::ParserError) => "error".to_owned(),
             _ => type_name(slot.ty),
         }
     }

@@ -4,7 +4,7 @@ use crate::parse::KEYWORDS;
 use std::collections::HashSet;
 
 use crate::emit::visit;
-use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, StmtKind, Transition};
+use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, StandardField, StmtKind, Transition};
 
 /// Contextual keywords of P4_16 (§6.4.2), and names that the text itself defines.
 const DEFINED: &[&str] = &[
@@ -184,18 +184,18 @@ fn headers(program: &Program, taken: &mut HashSet<String>) -> (Vec<String>, Vec<
 }
 
 /// Field name in `standard_metadata_t`.
-fn standard(which: Standard) -> &'static str {
+fn standard(which: StandardField) -> &'static str {
     match which {
-        Standard::IngressPort => "ingress_port",
-        Standard::EgressSpec => "egress_spec",
-        Standard::EgressPort => "egress_port",
-        Standard::PacketLength => "packet_length",
-        Standard::IngressTimestamp => "ingress_global_timestamp",
-        Standard::McastGroup => "mcast_grp",
-        Standard::EgressRid => "egress_rid",
-        Standard::InstanceType => "instance_type",
-        Standard::ChecksumError => "checksum_error",
-        Standard::ParserError => "parser_error",
+        StandardField::IngressPort => "ingress_port",
+        StandardField::EgressSpec => "egress_spec",
+        StandardField::EgressPort => "egress_port",
+        StandardField::PacketLength => "packet_length",
+        StandardField::IngressTimestamp => "ingress_global_timestamp",
+        StandardField::McastGroup => "mcast_grp",
+        StandardField::EgressRid => "egress_rid",
+        StandardField::InstanceType => "instance_type",
+        StandardField::ChecksumError => "checksum_error",
+        StandardField::ParserError => "parser_error",
     }
 }
 
@@ -220,7 +220,7 @@ pub(super) fn errors(program: &Program) -> usize {
     visit::expressions(program, &mut |expr| {
         if let ExprKind::Binary(_, left, right) = &expr.kind
             && let (ExprKind::Slot(slot), ExprKind::Const(error)) = (&left.kind, &right.kind)
-            && program.slots[slot.0 as usize].kind == SlotKind::Standard(Standard::ParserError)
+            && program.slots[slot.0 as usize].kind == SlotKind::Standard(StandardField::ParserError)
         {
             most = most.max(*error as usize + 1);
         }

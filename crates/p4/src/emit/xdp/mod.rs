@@ -34,7 +34,7 @@ pub use unsupported::{Unsupported, unsupported};
 
 use std::fmt::Write;
 
-use crate::ir::{Program, Span, Standard, StmtKind};
+use crate::ir::{Program, Span, StandardField, StmtKind};
 use plan::Plan;
 
 /// Storage of a packet's values.
@@ -261,14 +261,14 @@ impl Emitter<'_> {
         self.write_line("if (came == NO_PORT)");
         self.write_line("\treturn lose(NO_WAY_IN);");
         let standard = [
-            (Standard::IngressPort, "came & 0x1ff"),
-            (Standard::PacketLength, "length"),
-            (Standard::IngressTimestamp, "now_us() & 0xffffffffffffULL"),
-            (Standard::InstanceType, "turn ? 4 : 0"),
+            (StandardField::IngressPort, "came & 0x1ff"),
+            (StandardField::PacketLength, "length"),
+            (StandardField::IngressTimestamp, "now_us() & 0xffffffffffffULL"),
+            (StandardField::InstanceType, "turn ? 4 : 0"),
         ];
         for (which, value) in standard {
             // `instance_type` is constant unless the program recirculates.
-            if which == Standard::InstanceType && !self.plan.recirculates {
+            if which == StandardField::InstanceType && !self.plan.recirculates {
                 continue;
             }
             if let Some(slot) = self.plan.standard(which).filter(|slot| self.plan.is_read(*slot)) {
@@ -281,8 +281,8 @@ impl Emitter<'_> {
     /// Emits the transition from ingress to egress.
     fn emit_enter_egress(&mut self) {
         self.emit_drop();
-        let spec = self.plan.standard(Standard::EgressSpec).map(|slot| self.plan.slot(slot));
-        if let Some(port) = self.plan.standard(Standard::EgressPort) {
+        let spec = self.plan.standard(StandardField::EgressSpec).map(|slot| self.plan.slot(slot));
+        if let Some(port) = self.plan.standard(StandardField::EgressPort) {
             let line = format!("{} = {};", self.plan.slot(port), spec.as_deref().unwrap_or("0"));
             self.write_line(&line);
         }
@@ -292,7 +292,7 @@ impl Emitter<'_> {
 
     /// Emits the drop of a marked packet.
     fn emit_drop(&mut self) {
-        if let Some(spec) = self.plan.standard(Standard::EgressSpec) {
+        if let Some(spec) = self.plan.standard(StandardField::EgressSpec) {
             let line = format!("if ({} == {})", self.plan.slot(spec), crate::ir::DROP_PORT);
             self.write_line(&line);
             self.write_line("\treturn lose(DROPPED);");

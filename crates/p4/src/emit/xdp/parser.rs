@@ -46,7 +46,7 @@ impl Emitter<'_> {
             self.write_line("bpf_iter_num_destroy(ROUNDS);");
         }
         self.parsing = false;
-        if let Some(slot) = self.plan.standard(crate::ir::Standard::ParserError) {
+        if let Some(slot) = self.plan.standard(crate::ir::StandardField::ParserError) {
             let line = format!("{} = error;", self.plan.slot(slot));
             self.write_line(&line);
         }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::layout::{self, MapLayouts, RegisterMapLayout, TableMapLayout};
 use super::{EmitOptions, Storage, order};
 use crate::emit::visit;
-use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, StateId, StmtKind, Transition};
+use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, StandardField, StateId, StmtKind, Transition};
 
 /// C keywords, and names of the emitted program.
 const TAKEN: &[&str] = &[
@@ -178,7 +178,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Slot of a standard field, if the program has it.
-    pub(super) fn standard(&self, which: Standard) -> Option<SlotId> {
+    pub(super) fn standard(&self, which: StandardField) -> Option<SlotId> {
         let at = self.program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(which))?;
         Some(SlotId(at as u32))
     }

@@ -67,7 +67,7 @@ impl Emitter<'_> {
                 self.write_braced(&head, |this| {
                     this.emit_checksum(*algorithm, inputs, *payload, stmt)?;
                     let line = format!("if (hash != {})", this.plan.value(expected));
-                    let wrong = this.plan.standard(crate::ir::Standard::ChecksumError);
+                    let wrong = this.plan.standard(crate::ir::StandardField::ChecksumError);
                     if let Some(wrong) = wrong {
                         this.write_line(&line);
                         let slot = this.plan.slot(wrong);

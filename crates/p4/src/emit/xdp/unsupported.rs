@@ -1,7 +1,7 @@
 //! Constructs that the kernel's element does not support.
 
 use crate::emit::visit;
-use crate::ir::{Binary, ExprKind, HashAlgorithm, Program, SlotKind, Span, Standard, Stmt, StmtKind};
+use crate::ir::{Binary, ExprKind, HashAlgorithm, Program, SlotKind, Span, StandardField, Stmt, StmtKind};
 
 /// Construct that cannot run in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,5 +72,5 @@ fn multicasts(program: &Program, stmt: &Stmt) -> bool {
         StmtKind::Update { to, .. } => *to,
         _ => None,
     };
-    to.is_some_and(|to| program.slots[to.0 as usize].kind == SlotKind::Standard(Standard::McastGroup))
+    to.is_some_and(|to| program.slots[to.0 as usize].kind == SlotKind::Standard(StandardField::McastGroup))
 }

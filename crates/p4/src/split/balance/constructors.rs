@@ -2,7 +2,7 @@
 
 use crate::ir::{
     Action, ActionId, Binary, Block, Expr, ExprKind, MatchKind, Program, Register, RegisterId, Slot, SlotId, SlotKind,
-    Standard, Stmt, StmtKind, Table, TableId, TableKey, Ty, Unary,
+    StandardField, Stmt, StmtKind, Table, TableId, TableKey, Ty, Unary,
 };
 
 /// Slot with its type.
@@ -124,7 +124,7 @@ pub(super) fn var(program: &mut Program, name: &str, ty: Ty) -> Var {
 }
 
 /// Slot of a field of `standard_metadata`, added if absent.
-pub(super) fn standard(program: &mut Program, field: Standard, name: &str, width: u16) -> Var {
+pub(super) fn standard(program: &mut Program, field: StandardField, name: &str, width: u16) -> Var {
     let found = program.slots.iter().position(|slot| slot.kind == SlotKind::Standard(field));
     let index = found.unwrap_or_else(|| {
         let slot = Slot { name: format!("pc.sm.{name}"), ty: Ty::Bit(width), kind: SlotKind::Standard(field) };

@@ -43,7 +43,7 @@ mod request;
 mod response;
 mod sizes;
 
-use crate::ir::{ActionId, Block, Expr, MatchKind, Program, RegisterId, SlotId, Standard, StmtKind, TableId, Ty};
+use crate::ir::{ActionId, Block, Expr, MatchKind, Program, RegisterId, SlotId, StandardField, StmtKind, TableId, Ty};
 pub use constructors::Var;
 pub use mirror::index_args;
 use mirror::mirror;
@@ -336,8 +336,8 @@ impl BalanceSlots {
             found: var(program, "found", Ty::Bool),
             in_previous_group: var(program, "known", Ty::Bool),
             joins_newest: var(program, "stays", Ty::Bit(1)),
-            timestamp: standard(program, Standard::IngressTimestamp, "ingress_global_timestamp", 48),
-            spec: standard(program, Standard::EgressSpec, "egress_spec", 9),
+            timestamp: standard(program, StandardField::IngressTimestamp, "ingress_global_timestamp", 48),
+            spec: standard(program, StandardField::EgressSpec, "egress_spec", 9),
         }
     }
 }

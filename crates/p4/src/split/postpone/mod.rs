@@ -25,7 +25,7 @@ use super::call_site::IngressParts;
 use super::carried::{self, ARRIVAL_FIELDS, CarriedSet};
 use super::liveness::{self, PlaceSet};
 use super::report::{PostponedPlace, PostponedValue};
-use crate::ir::{Block, Program, SlotId, SlotKind, Span, Standard, Stmt, StmtKind};
+use crate::ir::{Block, Program, SlotId, SlotKind, Span, StandardField, Stmt, StmtKind};
 use prune::prune;
 use rename::renamed;
 use slice::{Slice, slice};
@@ -210,7 +210,7 @@ fn places_lost_on_return(program: &Program, parts: &IngressParts, carried: &Carr
 /// Places that a server does not know.
 fn places_unknown_to_server(program: &Program) -> PlaceSet {
     let mut places = liveness::written_places(program, &program.verify);
-    let arrival = ARRIVAL_FIELDS.iter().filter(|field| **field != Standard::PacketLength);
+    let arrival = ARRIVAL_FIELDS.iter().filter(|field| **field != StandardField::PacketLength);
     arrival.filter_map(|field| liveness::standard_slot(program, *field)).for_each(|slot| places.add(slot));
     places
 }

@@ -12,21 +12,15 @@ pub mod timeline;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use pathcall_wire::Instant;
 
-use super::functions::FunctionTable;
-use super::pool::{JOBS_MAX, LoadedHostFunction, host, refused, run};
-use super::{
-    Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, Job, JobError, JobRefusal, RefusedJob,
-    Region, TaskCode, register_heap,
-};
+use super::pool::{HostDevice, HostJob, JOBS_MAX, run};
+use super::{Completion, DeviceKind, JobError};
 pub use timeline::{Rate, Timeline};
 
 /// Fault of an emulated device.
@@ -63,16 +57,8 @@ impl PlantedFault {
     }
 }
 
-/// Function, and the time of each of its jobs.
-type Timed = (LoadedHostFunction, Duration);
-
-/// Emulated device.
-pub struct Emulated {
-    info: DeviceInfo,
-    rate: Rate,
-    functions: Arc<FunctionTable<Timed>>,
-    jobs: Sender<Job>,
-}
+/// Emulated device, with the slot time of each function's jobs.
+pub type Emulated = HostDevice<Duration>;
 
 impl Emulated {
     /// Starts the device's thread.
@@ -80,53 +66,12 @@ impl Emulated {
     /// # Errors
     /// An error of the system if the thread does not start.
     pub fn start(name: &str, rate: Rate, faults: Vec<PlantedFault>) -> io::Result<Self> {
-        let info = DeviceInfo {
-            kind: DeviceKind::Emulated,
-            name: format!("emulated ({name})"),
-            slots: rate.slots.max(1),
-            jobs_max: JOBS_MAX,
-            in_order: rate.slots <= 1,
-        };
-        let functions = Arc::new(FunctionTable::new());
-        let (jobs, queue) = bounded(JOBS_MAX);
-        let timer = Timer {
-            functions: Arc::clone(&functions),
-            timeline: Timeline::new(rate.clone()),
-            faults,
-            origin: Clock::now(),
-            taken: 0,
-            due: BinaryHeap::new(),
-        };
+        let (slots, timeline) = (rate.slots.max(1), Timeline::new(rate.clone()));
+        let time = move |function: &str| rate.job(function);
+        let (device, queue) = Self::new(DeviceKind::Emulated, format!("emulated ({name})"), slots, JOBS_MAX, time);
+        let timer = Timer { timeline, faults, origin: Clock::now(), taken: 0, due: BinaryHeap::new() };
         thread::Builder::new().name(format!("place-{name}")).spawn(move || timer.run(&queue))?;
-        Ok(Self { info, rate, functions, jobs })
-    }
-}
-
-impl fmt::Debug for Emulated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Emulated").field("info", &self.info).field("waiting", &self.jobs.len()).finish()
-    }
-}
-
-impl ComputeDevice for Emulated {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError> {
-        self.functions.add(&self.info, (host(&self.info, name, code)?, self.rate.job(name)))
-    }
-
-    fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
-        register_heap(&self.info, input_max, output_max)
-    }
-
-    fn submit(&self, job: Job) -> Result<(), RefusedJob> {
-        if self.functions.get(job.function).is_none() {
-            let reason = JobRefusal::Function(job.function);
-            return Err(RefusedJob { job: Some(Box::new(job)), reason });
-        }
-        self.jobs.try_send(job).map_err(|error| refused(error, self.info.jobs_max))
+        Ok(device)
     }
 }
 
@@ -161,7 +106,6 @@ impl Ord for DueCompletion {
 
 /// Thread of the device.
 struct Timer {
-    functions: Arc<FunctionTable<Timed>>,
     timeline: Timeline,
     faults: Vec<PlantedFault>,
     origin: Clock,
@@ -172,7 +116,7 @@ struct Timer {
 
 impl Timer {
     /// Runs until all senders are gone and all jobs are completed.
-    fn run(mut self, queue: &Receiver<Job>) {
+    fn run(mut self, queue: &Receiver<HostJob<Duration>>) {
         punctual::request_punctual_scheduling();
         loop {
             let now = self.now();
@@ -196,7 +140,7 @@ impl Timer {
         }
     }
 
-    fn take(&mut self, mut job: Job) {
+    fn take(&mut self, (function, takes, mut job): HostJob<Duration>) {
         let (now, number) = (self.now(), self.taken);
         self.taken += 1;
         let planted = self.faults.iter().find(|p| number.checked_sub(p.from).is_some_and(|n| n < p.count));
@@ -204,18 +148,14 @@ impl Timer {
         if fault == Some(EmulatedFault::Disappears) {
             return;
         }
-        let loaded = self.functions.get(job.function);
-        let mut result = match loaded {
-            Some((function, _)) => run(function, &job.input, &mut job.region),
-            None => Err(JobError::Device(format!("no function {}", job.function.0))),
-        };
-        match (fault, &mut result, loaded) {
-            (Some(EmulatedFault::Gone), ..) => result = Err(JobError::Device("the device is gone".into())),
-            (Some(EmulatedFault::Fails), ..) => result = Err(JobError::Device("planted: it failed".into())),
-            (Some(EmulatedFault::Length(by)), Ok(bytes), Some(((_, length), _))) => {
-                let got = bytes.saturating_add_signed(by);
+        let mut result = run(&function, &job.input, &mut job.region);
+        match (fault, &mut result) {
+            (Some(EmulatedFault::Gone), _) => result = Err(JobError::Device("the device is gone".into())),
+            (Some(EmulatedFault::Fails), _) => result = Err(JobError::Device("planted: it failed".into())),
+            (Some(EmulatedFault::Length(by)), Ok(bytes)) => {
+                let (length, got) = (function.1, bytes.saturating_add_signed(by));
                 if got > job.region.output_max || !length.allows(job.input.len(), got) {
-                    result = Err(JobError::length(*length, job.input.len(), job.region.output_max, got));
+                    result = Err(JobError::length(length, job.input.len(), job.region.output_max, got));
                 } else {
                     *bytes = got;
                 }
@@ -223,7 +163,6 @@ impl Timer {
             _ => {}
         }
         let times = if let Some(EmulatedFault::Slow(times)) = fault { times } else { 1 };
-        let takes = loaded.map_or(Duration::ZERO, |(_, takes)| *takes);
         let at = self.timeline.admit(now, takes, job.input.len(), times);
         let completion = Completion::now(job.tag, Some(job.region), result);
         self.due.push(Reverse(DueCompletion { at, number, completion, done: job.done }));

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::device::emulated::{Emulated, Rate};
 use crate::device::pool::{CpuPool, PoolConfig};
-use crate::device::{DeviceInfo, RefusedJob, register_heap};
+use crate::device::{DeviceInfo, RefusedJob};
 use crate::model::Hardware;
 
 const SOON: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ impl ComputeDevice for Full {
     }
 
     fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
-        register_heap(&self.0, input_max, output_max)
+        Ok(Region::heap(input_max, output_max))
     }
 
     fn submit(&self, job: Job) -> Result<(), RefusedJob> {

@@ -64,7 +64,7 @@ fn tokens_are_checked_first_and_renewed_on_both_passes() {
 #[test]
 fn pools_are_isolated_from_each_other() {
     let mut program = program(2);
-    program.tables_mut().install_pool(AdmittedPool { gaid: 8, version: 1, servers: vec![200, 201] }).expect("fits");
+    program.tables_mut().install_pool(InstalledPool { gaid: 8, version: 1, servers: vec![200, 201] }).expect("fits");
     for endpoint in [3, 200, 201] {
         admit(&mut program, endpoint, 8);
     }
@@ -84,20 +84,24 @@ fn pools_are_isolated_from_each_other() {
 fn invalid_pool_is_refused() {
     let mut program = program(2);
     let tables = program.tables_mut();
-    let pool = |gaid, servers| AdmittedPool { gaid, version: 9, servers };
+    let pool = |gaid, servers| InstalledPool { gaid, version: 9, servers };
     let wide = (0..65).collect();
     assert!(matches!(
         tables.install_pool(pool(GAID, wide)),
-        Err(AdmissionError::Range { what: "servers", end: 65, .. })
+        Err(TableChangeError::Range { what: "servers", end: 65, .. })
     ));
-    assert_eq!(tables.install_pool(pool(GAID, vec![4, 5, 4])), Err(AdmissionError::Twice(4)));
+    assert_eq!(tables.install_pool(pool(GAID, vec![4, 5, 4])), Err(TableChangeError::Twice(4)));
     tables.install_pool(pool(8, vec![])).expect("the second");
-    assert!(matches!(tables.install_pool(pool(9, vec![])), Err(AdmissionError::Range { what: "pools", size: 2, .. })));
-    let application = AdmittedApplication { gaid: 8, epoch: 1, owner: 1, row_base: 0, rows: 1, lane_base: 0, width: 1 };
-    assert_eq!(tables.install(application), Err(AdmissionError::Taken { gaid: 8, what: "a pool" }));
+    assert!(matches!(
+        tables.install_pool(pool(9, vec![])),
+        Err(TableChangeError::Range { what: "pools", size: 2, .. })
+    ));
+    let application =
+        InstalledApplication { gaid: 8, epoch: 1, owner: 1, row_base: 0, rows: 1, lane_base: 0, width: 1 };
+    assert_eq!(tables.install(application), Err(TableChangeError::Taken { gaid: 8, what: "a pool" }));
     tables.remove(8).expect("there");
     tables.install(application).expect("free again");
-    let taken = AdmissionError::Taken { gaid: 8, what: "an application" };
+    let taken = TableChangeError::Taken { gaid: 8, what: "an application" };
     assert_eq!(tables.install_pool(pool(8, vec![])), Err(taken));
     assert_eq!(tables.pools().next().expect("one").0.version, 1, "unchanged");
     tables.install_pool(pool(9, vec![])).expect("there is room again");

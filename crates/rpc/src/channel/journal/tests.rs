@@ -58,31 +58,34 @@ fn attempt_lists_stragglers_and_forgettable_ids() {
     // One attempt hangs; the other ends.
     let one = journal.send("A", 7);
     let two = journal.send("A", 7);
-    assert_eq!((two.attempt.number, two.attempt.under_way_from), (one.attempt.number + 1, one.attempt.number + 1));
-    assert_eq!((&one.attempt.stragglers[..], &two.attempt.stragglers[..]), (&[][..], &[one.attempt.number][..]));
+    assert_eq!((two.attempt.number, two.attempt.pending_from), (one.attempt.number + 1, one.attempt.number + 1));
+    assert_eq!(
+        (&one.attempt.earlier_pending[..], &two.attempt.earlier_pending[..]),
+        (&[][..], &[one.attempt.number][..])
+    );
     drop(two);
     journal.done("A", b"two").unwrap();
     let mut next = journal.send("A", 7);
     assert_eq!(
-        (&next.forgettable[..], &next.attempt.stragglers[..]),
+        (&next.forgettable[..], &next.attempt.earlier_pending[..]),
         (&[b"two".to_vec()][..], &[one.attempt.number][..])
     );
     next.forgettable.clear();
     drop(next);
 
     // The maximum of attempts that are listed one by one: completed ids are sent once their number is below those.
-    let many: Vec<_> = (0..STRAGGLERS_MAX).map(|_| journal.send("A", 7)).collect();
+    let many: Vec<_> = (0..EARLIER_PENDING_MAX).map(|_| journal.send("A", 7)).collect();
     journal.begin("A", b"three", 7).unwrap();
     let three = journal.send("A", 7);
-    assert_eq!(three.attempt.stragglers.len(), STRAGGLERS_MAX);
-    assert_eq!(three.attempt.under_way_from, many[STRAGGLERS_MAX - 1].attempt.number);
+    assert_eq!(three.attempt.earlier_pending.len(), EARLIER_PENDING_MAX);
+    assert_eq!(three.attempt.pending_from, many[EARLIER_PENDING_MAX - 1].attempt.number);
     drop(three);
     journal.done("A", b"three").unwrap();
     assert!(journal.send("A", 7).forgettable.is_empty());
     drop(many);
     let last = journal.send("A", 7);
     assert_eq!(
-        (&last.forgettable[..], &last.attempt.stragglers[..]),
+        (&last.forgettable[..], &last.attempt.earlier_pending[..]),
         (&[b"three".to_vec()][..], &[one.attempt.number][..])
     );
     let before = last.attempt.number;
@@ -96,7 +99,7 @@ fn attempt_lists_stragglers_and_forgettable_ids() {
         }
         let journal = Journal::open(&path).unwrap();
         let first = journal.send("A", 7).attempt.clone();
-        assert!(first.number > before && first.under_way_from == first.number && first.stragglers.is_empty());
+        assert!(first.number > before && first.pending_from == first.number && first.earlier_pending.is_empty());
     }
 }
 

@@ -20,7 +20,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::super::transport::Transport;
 use super::{FollowCredentials, PoolOptions, PoolSession, PoolState, lock, sum};
-use crate::cloned::table;
+use crate::cloned;
 use crate::process_timeout::{self, TimeBudget};
 
 /// Time limit for a server's first view.
@@ -114,7 +114,7 @@ impl Follower {
         let budget = |share: &f64| HedgeBudgetConfig { share: *share, burst: BURST, per_second: PER_SECOND };
         let budgets = self.terms.methods.iter().map(|method| budget(&method.budget)).collect();
         let config = CloneCallerConfig::new(endpoint, address.incarnation, pool.pool.clone(), rand::random());
-        let key = view.pool.as_ref().and_then(table::key);
+        let key = view.pool.as_ref().and_then(cloned::pool_key);
         let caller = CloneCallerHandle::spawn(CloneCallerConfig { budgets, ..config }, pool, key, link);
         let caller = caller.busy_poll(self.terms.options.busy_poll);
         let session =
@@ -322,5 +322,5 @@ fn is_from_server(error: &Status) -> bool {
 }
 
 fn read(view: &PoolView) -> Result<PoolAddresses, Status> {
-    table::read(view.pool.as_ref().ok_or_else(|| Status::internal("the server sent a view without a pool"))?)
+    cloned::pool_addresses(view.pool.as_ref().ok_or_else(|| Status::internal("the server sent a view without a pool"))?)
 }

@@ -144,11 +144,12 @@ impl Admissions {
         let message =
             AdmitRequest { application: app.into(), session: self.secret.clone(), methods: vec![path.into()] };
         let (asked, request) = (Instant::now(), headers::request_with(headers, message));
-        let AdmitReply { admitted, let_go } = PeerClient::new(transport.channel()).admit(request).await?.into_inner();
-        if let_go {
+        let AdmitReply { admitted_methods, session_unknown } =
+            PeerClient::new(transport.channel()).admit(request).await?.into_inner();
+        if session_unknown {
             return Ok(false);
         }
-        if !admitted.iter().any(|one| one == path) {
+        if !admitted_methods.iter().any(|one| one == path) {
             return Err(Status::internal(format!("{path}: the server has admitted other methods than requested")));
         }
         self.note(path.into(), asked, headers);
@@ -162,7 +163,7 @@ impl Admissions {
             let message = AdmitRequest { application: app.into(), session: self.secret.clone(), methods: Vec::new() };
             let mut server = PeerClient::new(transport.channel());
             match process_timeout::timeout(TEST_TIMEOUT, server.admit(headers::request_with(&headers, message))).await {
-                Ok(Ok(reply)) => return !reply.get_ref().let_go,
+                Ok(Ok(reply)) => return !reply.get_ref().session_unknown,
                 // Any other status is an answer.
                 Ok(Err(status)) if !matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) => {
                     return true;

@@ -1,4 +1,9 @@
-//! Attempt to join an application: with UDP, or else with frames carried over HTTP/2.
+//! Attempt to join an application: with UDP, or else with frames carried in a stream of the gRPC connection.
+//!
+//! ```text
+//! map ─ Carrier ─► batches ─► CarryFramesRequest ─► server
+//! map ◄─ CallerPort ◄──────── CarryFramesReply ◄─── server
+//! ```
 
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_driver::client::{MapHandle, RenewalSender};
+use pathcall_driver::carrier::{BATCHES_WAITING, Carrier};
+use pathcall_driver::client::{CallerPort, MapHandle};
 use pathcall_driver::link::{Link, SharingRole};
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{ClientConfig, ServerReachability};
@@ -14,13 +20,15 @@ use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::{CommittedFrame, EpochChange};
 use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
+use pathcall_proto::v1::{AppliedFrame, CarryFramesReply, CarryFramesRequest, JoinGrant, JoinRequest};
 use pathcall_wire::TokenKey;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::super::builder::ChannelOptions;
-use super::super::carried_frames::FrameCarrier;
 use super::super::transport::Transport;
 use super::MapSession;
 use super::admissions::Admissions;
@@ -33,6 +41,11 @@ use crate::process_timeout;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limits for the server's first answer by UDP: normally, and if UDP was blocked at the last attempt.
 const UDP_TIMEOUT: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(250)];
+
+/// Pause before a failed or ended stream is opened again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Time limit for opening a stream.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Attempt to join.
 pub(super) struct JoinAttempt<'a> {
@@ -153,6 +166,7 @@ impl JoinAttempt<'_> {
             "" => None,
             address => Some(address.parse().map_err(|_| invalid_grant("an invalid element address"))?),
         };
+        // All fields are written, so that the compiler names a forgotten one.
         let config = ClientConfig {
             gaid: grant.gaid,
             epoch: grant.epoch,
@@ -171,8 +185,8 @@ impl JoinAttempt<'_> {
             votes: self.application.votes,
             clear: self.application.clear,
             start_chunk: grant.start_chunk,
-            lease: Duration::from_millis(grant.lease_ms),
-            era: Era::from_number(grant.era),
+            lease: Duration::from_millis(grant.lock_lease_ms),
+            era: Era::from_number(grant.lock_era),
             timing: FlowTiming::default(),
         };
         let key = grant.token_key.map(|key| TokenKey::new(key.into()));
@@ -180,14 +194,14 @@ impl JoinAttempt<'_> {
         let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
             .busy_poll(self.options.busy_poll)
             .spent_after(self.options.flow_frames);
-        let (renewals, ended, over_too) = (handle.renewal_sender(), handle.ended(), over.clone());
+        let (port, ended, over_too) = (handle.port(), handle.ended(), over.clone());
         let carry = FrameCarrier {
             channel: self.transport.channel(),
             application: self.application.name,
             endpoint: grant.endpoint,
             incarnation,
             session: grant.session.clone(),
-            map: handle.carrier_port(),
+            map: port.clone(),
         };
         let carrying = carry.run_carrier(handle.reachability(), carried);
         let uri = self.transport.uri().to_string();
@@ -197,7 +211,7 @@ impl JoinAttempt<'_> {
                 pending::<()>().await;
             };
             tokio::select! {
-                () = read_grants(stream, renewals, over_too, uri) => {}
+                () = read_grants(stream, port, over_too, uri) => {}
                 () = carrying_or_pending => {}
                 // The server has all values that only the element had: the stream may end.
                 _ = ended => {}
@@ -205,7 +219,7 @@ impl JoinAttempt<'_> {
         });
         let watcher = watcher.abort_handle();
         let (endpoint, server) = (grant.endpoint, grant.server_incarnation);
-        let (hold, paths) = (Duration::from_millis(grant.admitted_ms), grant.admitted.clone());
+        let (hold, paths) = (Duration::from_millis(grant.admission_ms), grant.admitted_methods.clone());
         let admissions = Arc::new(Admissions::new(grant.session.clone(), hold, asked, self.headers, paths));
         Ok(MapSession {
             handle,
@@ -223,7 +237,7 @@ impl JoinAttempt<'_> {
 /// Reads the join's stream to its end, which is the session's, and passes new epochs to the map.
 async fn read_grants(
     mut stream: Streaming<JoinGrant>,
-    map: RenewalSender,
+    map: CallerPort,
     over: watch::Sender<Option<Arc<str>>>,
     uri: String,
 ) {
@@ -231,7 +245,7 @@ async fn read_grants(
         match stream.message().await {
             Ok(Some(grant)) => {
                 let element: Option<SocketAddr> = grant.element_address.parse().ok();
-                map.renew(epoch_change(&grant, element.is_some()), element);
+                map.renew(&epoch_change(&grant, element.is_some()), element);
             }
             Ok(None) => break format!("the server at {uri} has ended the join"),
             Err(status) => break format!("the connection to the server at {uri} is lost: {}", status.message()),
@@ -241,14 +255,17 @@ async fn read_grants(
 }
 
 fn epoch_change(grant: &JoinGrant, element: bool) -> EpochChange {
-    let applied =
-        grant.applied.iter().map(|&AppliedFrame { flow, seq, left_out }| CommittedFrame { flow, seq, left_out });
+    let applied = grant.applied_frames.iter().map(|&AppliedFrame { flow, seq, overflowed_lanes }| CommittedFrame {
+        flow,
+        seq,
+        overflowed_lanes,
+    });
     EpochChange {
         epoch: grant.epoch,
         element,
         slot_base: grant.slot_base,
-        era: Era::from_number(grant.era),
-        committed: grant.committed,
+        era: Era::from_number(grant.lock_era),
+        committed: grant.committed_generation,
         applied: applied.collect(),
     }
 }
@@ -261,4 +278,59 @@ fn bind(ip: IpAddr, shared_memory: bool) -> Result<Link, Status> {
         let _ = link.share_memory(SharingRole::Request);
     }
     Ok(link)
+}
+
+/// Parameters of one member's stream.
+#[derive(Debug)]
+struct FrameCarrier {
+    channel: Channel,
+    application: &'static str,
+    endpoint: u32,
+    incarnation: u32,
+    /// Secret of the session, which identifies the member to the server.
+    session: Vec<u8>,
+    map: CallerPort,
+}
+
+impl FrameCarrier {
+    /// Carries frames at once (`always`), or whenever the server has not answered by UDP for a while.
+    async fn run_carrier(self, mut reach: watch::Receiver<ServerReachability>, always: bool) {
+        loop {
+            // The map has ended.
+            if !always && reach.wait_for(|reach| *reach == ServerReachability::Silent).await.is_err() {
+                return;
+            }
+            if let Err(error) = self.carry_stream().await {
+                let application = self.application;
+                tracing::warn!(application, "cannot carry frames over HTTP/2: {}", error.message());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Opens the stream and reads it to its end. The stream ends when this future is dropped.
+    async fn carry_stream(&self) -> Result<(), Status> {
+        let (sender, batches) = mpsc::channel(BATCHES_WAITING);
+        let first = CarryFramesRequest {
+            application: self.application.into(),
+            endpoint: self.endpoint,
+            incarnation: self.incarnation,
+            session: self.session.clone(),
+            frames: Vec::new(),
+        };
+        let rest =
+            ReceiverStream::new(batches).map(|frames| CarryFramesRequest { frames, ..CarryFramesRequest::default() });
+        let mut client = PeerClient::new(self.channel.clone());
+        let opened =
+            process_timeout::timeout(OPEN_TIMEOUT, client.carry_frames(tokio_stream::once(first).chain(rest))).await;
+        let mut stream = opened.map_err(|_| Status::deadline_exceeded("the server does not answer"))??.into_inner();
+        tracing::info!(application = self.application, "UDP is blocked: carrying frames over HTTP/2");
+        self.map.carry(Carrier::new(sender));
+        while let Some(CarryFramesReply { frames }) = stream.message().await? {
+            if !self.map.receive(&frames) {
+                break;
+            }
+        }
+        Ok(())
+    }
 }

@@ -22,7 +22,7 @@ use super::placed_call::PlacedApplication;
 use crate::delegate::call::Inner as CallState;
 use crate::delegate::handlers::Handler;
 use crate::headers::ROLE;
-use crate::layer::services::Services;
+use crate::layer::Services;
 use crate::layer::{Admission, CallerCredentials};
 
 /// All placed methods of a server.

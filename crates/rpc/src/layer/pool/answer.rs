@@ -1,9 +1,9 @@
 //! Worker tasks of a pool: requests from the queue, answered by the layer's services.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Uri, Version};
@@ -16,15 +16,19 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::ServiceExt;
 
-use super::REPLY_MAX;
-use super::late_requests::LateCounter;
+use super::{REPLY_MAX, lock};
 use crate::application::Catalogue;
-use crate::cloned::reply::{self, EncodedReply};
-use crate::cloned::request;
+use crate::cloned::{self, EncodedReply};
 use crate::deadline::Deadline;
-use crate::layer::services::Services;
+use crate::layer::Services;
 use crate::message::frame;
 use crate::status::deadline_exceeded;
+
+/// Fraction of the time limit after which a dropped waiting request counts as late. Requests that are dropped earlier
+/// have another reason.
+const LATE_FRACTION: f64 = 0.9;
+/// Pause between two warnings.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Answers the requests of the queue, each in a task of its own, until the queue has stopped. The queue gives no more
 /// requests at a time than there are workers.
@@ -66,7 +70,7 @@ pub(super) async fn answer_all<S: Services>(
                     pending.method = Some(prepared.method);
                     answer(services, prepared).await
                 }
-                Err(status) => reply::of_status(status),
+                Err(status) => cloned::of_status(status),
             });
         });
         begun.insert(id, RunningHandler { task, unwanted });
@@ -108,11 +112,11 @@ impl Drop for PendingReply {
         if self.unwanted.load(Ordering::Relaxed) {
             return self.replies.drop_request(self.id);
         }
-        let ended = || reply::of_status(Status::internal("the handler ended without a reply"));
+        let ended = || cloned::of_status(Status::internal("the handler ended without a reply"));
         let EncodedReply { bytes, code } = self.reply.take().unwrap_or_else(ended);
         match failure_cause(self.method, code) {
-            Some(cause) => self.replies.fail(self.id, bytes, reply::too_long(), cause),
-            None => self.replies.finish(self.id, bytes, reply::too_long()),
+            Some(cause) => self.replies.fail(self.id, bytes, cloned::too_long(), cause),
+            None => self.replies.finish(self.id, bytes, cloned::too_long()),
         }
     }
 }
@@ -142,15 +146,15 @@ fn failure_cause(method: Option<&Cloned>, code: Code) -> Option<FailureCause> {
 async fn answer<S: Services>(services: S, PreparedCall { request, left, .. }: PreparedCall) -> EncodedReply {
     let replied = async {
         match services.oneshot(request).await {
-            Ok(response) => reply::of_response(response, REPLY_MAX).await,
-            Err(_) => reply::of_status(Status::unavailable("the service accepts no calls")),
+            Ok(response) => cloned::of_response(response, REPLY_MAX).await,
+            Err(_) => cloned::of_status(Status::unavailable("the service accepts no calls")),
         }
     };
     match left {
         None => replied.await,
         Some(left) => match tokio::time::timeout(left, replied).await {
             Ok(reply) => reply,
-            Err(_) => reply::of_status(deadline_exceeded()),
+            Err(_) => cloned::of_status(deadline_exceeded()),
         },
     }
 }
@@ -165,7 +169,8 @@ struct PreparedCall {
 
 fn prepare(catalogue: &Catalogue, work: PoolRequest, late: &LateCounter) -> Result<PreparedCall, Status> {
     let PoolRequest { request, waited, .. } = work;
-    let (left, envelope) = request::decode(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let (left, envelope) =
+        cloned::decode_request(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let Some(method) = catalogue.cloned(&envelope.path) else {
         return Err(Status::unimplemented(format!("{} is not a cloned method of this server", envelope.path)));
     };
@@ -184,6 +189,53 @@ fn prepare(catalogue: &Catalogue, work: PoolRequest, late: &LateCounter) -> Resu
     request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
     Deadline::after(left).write_to(request.headers_mut());
     Ok(PreparedCall { method, request, left })
+}
+
+/// Shared counter of late requests.
+#[derive(Debug, Clone)]
+pub(super) struct LateCounter(Arc<LateState>);
+
+#[derive(Debug)]
+struct LateState {
+    workers: usize,
+    count: AtomicU64,
+    warned: Mutex<Option<Instant>>,
+}
+
+impl LateCounter {
+    /// Counter of a server with this number of workers.
+    pub(super) fn new(workers: usize) -> Self {
+        Self(Arc::new(LateState { workers, count: AtomicU64::new(0), warned: Mutex::default() }))
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that was dropped while it waited, if its time had nearly expired.
+    pub(super) fn check(&self, PoolRequest { waited, request, .. }: PoolRequest) {
+        if let Ok((Some(left), _)) = cloned::decode_request(request)
+            && waited >= left.mul_f64(LATE_FRACTION)
+        {
+            self.add(left, waited);
+        }
+    }
+
+    /// Counts a late request that arrived with `left` of its time and waited for `waited`.
+    pub(super) fn add(&self, left: Duration, waited: Duration) {
+        let LateState { workers, count, warned } = &*self.0;
+        let count = count.fetch_add(1, Ordering::Relaxed) + 1;
+        let now = Instant::now();
+        let mut warned = lock(warned);
+        if warned.is_none_or(|warned| now.duration_since(warned) >= WARN_EVERY) {
+            *warned = Some(now);
+            tracing::warn!(
+                count,
+                "a call that had {left:?} left waited for {waited:?}: all {workers} workers are busy; give the server \
+                 more (`workers` in the method's option, or `Layer::builder(..).workers(..)`)"
+            );
+        }
+    }
 }
 
 #[cfg(test)]
@@ -216,7 +268,7 @@ mod tests {
     fn asked(left: Option<Duration>, waited: Duration) -> Result<PreparedCall, Status> {
         let mut catalogue = Catalogue::default();
         catalogue.push(&ASKED);
-        let request = request::encode("/a/Ask", &HeaderMap::new(), left, b"what").expect("a request");
+        let request = cloned::encode_request("/a/Ask", &HeaderMap::new(), left, b"what").expect("a request");
         prepare(&catalogue, PoolRequest { id: PoolRequestId(1), caller: 10, waited, request }, &LateCounter::new(1))
     }
 

@@ -13,7 +13,6 @@
 //! queue is drained.
 
 mod answer;
-mod late_requests;
 mod view_stream;
 
 use std::net::SocketAddr;
@@ -29,13 +28,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
-use self::late_requests::LateCounter;
+use self::answer::LateCounter;
 use self::view_stream::Followers;
 pub(super) use self::view_stream::PoolViewStream;
+use super::Services;
 use super::registration::ControllerLink;
-use super::services::Services;
 use crate::application::Catalogue;
-use crate::cloned::table;
+use crate::cloned;
 pub use pathcall_endpoint::clone::CloneWorkerStats;
 
 /// Pauses between attempts to join: the first, and the longest.
@@ -265,7 +264,7 @@ impl PoolMemberState {
             tracing::warn!(pool = self.terms.name, ?grant, "the controller granted an invalid pool");
             return None;
         };
-        let key = grant.pool.as_ref().and_then(table::key);
+        let key = grant.pool.as_ref().and_then(cloned::pool_key);
         let PoolMemberConfig { workers, begun_max, .. } = self.terms;
         let config = CloneWorkerConfig::new(table.pool.gaid, grant.endpoint, incarnation, sid, workers);
         let config = CloneWorkerConfig { begun_max, ..config };
@@ -324,7 +323,7 @@ impl PoolMemberState {
 
 /// Table of the pool, and this server's SID, if it has one.
 fn table_and_sid(grant: &PoolGrant) -> Option<(pathcall_driver::clone::PoolAddresses, Option<u16>)> {
-    let table = table::read(grant.pool.as_ref()?).ok()?;
+    let table = cloned::pool_addresses(grant.pool.as_ref()?).ok()?;
     let sid = table.pool.servers.iter().position(|server| *server == grant.endpoint);
     Some((table, sid.and_then(|sid| u16::try_from(sid).ok())))
 }

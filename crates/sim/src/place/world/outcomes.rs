@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_place::RequestOutcome;
 
-use super::{Event, Flight, PlaceWorld};
+use super::{Flight, PlaceEvent, PlaceWorld};
 use crate::place::checker::PlaceViolation;
 use crate::random::Chance;
 
@@ -35,16 +35,16 @@ impl PlaceWorld<'_> {
         connection.number += 1;
         connection.broken = false;
         let apart = Duration::from_nanos(self.random.pick(&FAILURES_APART));
-        let mut at = connection.last_report.max(self.now);
+        let mut at = connection.last_report.max(self.time.now);
         let mut now = Vec::new();
         for &flight in &connection.flights {
             if std::mem::replace(&mut self.flights[flight].failing, true) {
                 continue;
             }
-            if at == self.now {
+            if at == self.time.now {
                 now.push(flight)
             } else {
-                self.queue.push(at, Event::Failure(flight))
+                self.time.push(at, PlaceEvent::Failure(flight))
             }
             connection.last_report = at;
             at = at + apart;
@@ -71,7 +71,7 @@ impl PlaceWorld<'_> {
         self.checker.record_given_up(request)?;
         if self.random.happens(PROCESSOR_EXECUTES) {
             let after = Duration::from_nanos(self.random.below(PROCESSOR_TIME_MAX_NS));
-            self.queue.push(self.now + after, Event::ProcessorDone(request));
+            self.time.after(after, PlaceEvent::ProcessorDone(request));
             return Ok(());
         }
         self.checker.record_abandoned(request)?;

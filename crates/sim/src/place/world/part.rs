@@ -3,52 +3,52 @@
 use pathcall_place::PathId;
 use pathcall_wire::Instant;
 
-use super::{EVENTS_MAX, Event, PlaceWorld};
+use super::{EVENTS_MAX, PlaceEvent, PlaceWorld};
+use crate::place::PlaceCounts;
 use crate::place::checker::PlaceViolation;
-use crate::stepping::SteppedRun;
+use crate::timeline::{SteppedRun, Timeline};
 
 impl SteppedRun for PlaceWorld<'_> {
+    type Event = PlaceEvent;
+    type Counts = PlaceCounts;
     type Violation = PlaceViolation;
 
+    fn time(&mut self) -> &mut Timeline<PlaceEvent> {
+        &mut self.time
+    }
+
     fn next(&self) -> Option<Instant> {
-        self.queue.next_at()
+        self.time.queue.next_at()
     }
 
     fn step(&mut self) -> Result<(), PlaceViolation> {
-        let Some((at, event)) = self.queue.pop() else { return Ok(()) };
-        self.now = at;
-        self.events += 1;
-        assert!(self.events < EVENTS_MAX, "no end after {} events", self.events);
+        let Some(event) = self.time.pop(EVENTS_MAX).map_err(PlaceViolation::Endless)? else { return Ok(()) };
         match event {
-            Event::Request(request) => self.make_request(request)?,
-            Event::Step(flight) => self.advance(flight)?,
-            Event::Executed(flight) => self.execute_request(flight)?,
-            Event::Answer(flight) => self.handle_answer(flight)?,
-            Event::Timeout(flight) => self.handle_overdue(flight)?,
-            Event::LossDetected(flight) => self.handle_detected_loss(flight)?,
-            Event::Failure(flight) => self.handle_failure(flight)?,
-            Event::ProcessorDone(request) => self.run_on_processor(request)?,
-            Event::Abandon(request) => self.abandon(request)?,
+            PlaceEvent::Request(request) => self.make_request(request)?,
+            PlaceEvent::Step(flight) => self.advance(flight)?,
+            PlaceEvent::Executed(flight) => self.execute_request(flight)?,
+            PlaceEvent::Answer(flight) => self.handle_answer(flight)?,
+            PlaceEvent::Timeout(flight) => self.handle_overdue(flight)?,
+            PlaceEvent::LossDetected(flight) => self.handle_detected_loss(flight)?,
+            PlaceEvent::Failure(flight) => self.handle_failure(flight)?,
+            PlaceEvent::ProcessorDone(request) => self.run_on_processor(request)?,
+            PlaceEvent::Abandon(request) => self.abandon(request)?,
         }
         self.checker.always(&self.selector, &self.in_flight)
     }
 
-    fn host(&self) -> Option<usize> {
-        None
-    }
-
-    fn wait(&mut self, until: Instant) {
-        self.queue.postpone(until);
-    }
-
     fn check_end(&mut self) -> Result<(), PlaceViolation> {
-        self.counts.virtual_time += self.now.since(Instant(0));
+        self.counts.virtual_time += self.time.now.since(Instant(0));
         for path in (0..self.paths.paths.len() as u16).map(PathId) {
             let state = self.selector.state(path);
             self.counts.probes += state.probes;
             self.counts.left += state.times_left;
         }
         self.checker.check_end(&self.selector)
+    }
+
+    fn counts(&mut self) -> PlaceCounts {
+        self.counts
     }
 }
 
@@ -60,7 +60,7 @@ impl PlaceWorld<'_> {
         }
         let request = self.requests_made;
         self.requests_made += 1;
-        self.now = now;
+        self.time.now = now;
         self.make_request(request)?;
         self.checker.always(&self.selector, &self.in_flight)?;
         Ok(Some(request))

@@ -10,10 +10,10 @@ use std::task::{Poll, Waker};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, is_for_caller};
 use pathcall_driver::event_channel::EventSender;
 use pathcall_driver::link::{Link, PollMode, Readiness};
 use pathcall_driver::task_waker::{TaskWaker, WakeState};
+use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, is_for_caller};
 use pathcall_endpoint::messages::{self, Event, Messages};
 use pathcall_models::delegate::baseline::{BaselineCaller, serve};
 use pathcall_wire::Instant;

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail, ensure};
+use pathcall_driver::node::{Node, NodeConfig, NodeReply, NodeRequest};
 use pathcall_endpoint::delegate::Status;
 use pathcall_endpoint::delegate::caller::{CallOptions, CallOutcome};
-use pathcall_driver::node::{Node, NodeConfig, NodeReply, NodeRequest};
 
 use super::CallVariant;
 use crate::dpc::plan::{RequestPath, Servers, WorkPlan};

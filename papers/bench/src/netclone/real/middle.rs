@@ -90,7 +90,7 @@ impl Middle {
         let Pool { gaid, version, servers } = pool;
         let endpoints = servers.iter().copied().chain([CALLER]);
         let tables = program.tables_mut();
-        tables.install_pool(pathcall_program::AdmittedPool { gaid, version, servers: servers.clone() })?;
+        tables.install_pool(pathcall_program::InstalledPool { gaid, version, servers: servers.clone() })?;
         for endpoint in endpoints {
             tables.set_endpoint(Endpoint { endpoint, incarnation: INCARNATION, gaid, slot_base: 0, slots: 0 })?;
         }

@@ -46,7 +46,7 @@ pub(super) struct Frame {
     /// Uncommitted generation in which the element applied the frame.
     pub(super) generation: Option<u32>,
     /// Bit mask of lanes that the element did not apply.
-    pub(super) left_out: u32,
+    pub(super) overflowed_lanes: u32,
     /// Id of the acquisition of a lock in the element.
     pub(super) tag: u32,
     /// Mapping version of the rows.
@@ -316,7 +316,7 @@ impl KeyedCall {
             members: start..self.order.len(),
             done: false,
             generation: None,
-            left_out: 0,
+            overflowed_lanes: 0,
             tag: 0,
             version: 0,
             waits: None,

@@ -164,34 +164,8 @@ fn holder_part(config: &ClientConfig) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::super::ClearPolicy;
-    use super::super::super::super::lease::{DEFAULT_LEASE, Era};
+    use super::super::super::super::lease::DEFAULT_LEASE;
     use super::*;
-    use crate::flow::FlowTiming;
-
-    fn config() -> ClientConfig {
-        ClientConfig {
-            gaid: 7,
-            epoch: 1,
-            endpoint: 10,
-            incarnation: 5,
-            server: 1,
-            server_incarnation: 5,
-            slot_base: 0,
-            flows: 1,
-            element: false,
-            inline: false,
-            rows: 4,
-            width: 1,
-            worker: 0,
-            votes: false,
-            clear: ClearPolicy::Copy,
-            start_chunk: 0,
-            lease: DEFAULT_LEASE,
-            era: Era::of_epoch(1),
-            timing: FlowTiming::default(),
-        }
-    }
 
     fn ms(ms: u64) -> Instant {
         Instant(ms * 1_000_000)
@@ -199,13 +173,14 @@ mod tests {
 
     /// Requests a lease at this time, and returns the number of the request.
     fn send_request(lease: &mut CallerLease, now: Instant) -> u32 {
-        lease.request_lease(now, &config());
-        lease.next_request(now, true, &config()).expect("a request is due").request
+        let config = ClientConfig::default();
+        lease.request_lease(now, &config);
+        lease.next_request(now, true, &config).expect("a request is due").request
     }
 
     #[test]
     fn lease_starts_at_request_despite_late_answer() {
-        let (mut lease, config) = (CallerLease::default(), config());
+        let (mut lease, config) = (CallerLease::default(), ClientConfig::default());
         let first = send_request(&mut lease, ms(100));
         assert!(lease.on_lease_answer(ms(700), first, 1, &config));
         // The server measures from the receipt of the request.
@@ -220,7 +195,7 @@ mod tests {
 
     #[test]
     fn answer_after_end_of_lease_has_no_effect() {
-        let (mut lease, config) = (CallerLease::default(), config());
+        let (mut lease, config) = (CallerLease::default(), ClientConfig::default());
         let request = send_request(&mut lease, ms(100));
         assert!(!lease.on_lease_answer(ms(100) + holder_lease(DEFAULT_LEASE), request, 1, &config));
         assert_eq!(lease.until(&config), None);

@@ -233,7 +233,7 @@ impl KeyedCalls {
                     _ => continue,
                 }
                 let applied = renewal.applied.iter().find(|a| a.flow as usize == number && a.seq == seq);
-                self.resend_pairs(id, index, applied.map_or(u32::MAX, |applied| applied.left_out), config);
+                self.resend_pairs(id, index, applied.map_or(u32::MAX, |applied| applied.overflowed_lanes), config);
                 flow.remove(seq);
                 self.finish_if_done(now, id, config);
             }
@@ -266,7 +266,7 @@ impl KeyedCalls {
                 let Some(frame) = self.calls.get_mut(&id).map(|call| &mut call.frames[index]) else { continue };
                 let lost = frame.generation.take().is_some_and(|generation| generation > renewal.committed);
                 if lost {
-                    let lanes = !frame.left_out;
+                    let lanes = !frame.overflowed_lanes;
                     stats.lanes_element -= self.resend_pairs(id, index as u32, lanes, config) as u64;
                 }
             }
@@ -280,7 +280,7 @@ impl KeyedCalls {
             let frames = call.frames.iter().enumerate();
             let gone = |generation| generation > renewal.committed || mutant::on(Mutant::RepeatCommitted);
             let lost = frames.filter(|(_, frame)| frame.generation.is_some_and(gone));
-            let pairs = lost.flat_map(|(index, frame)| call.pairs_of(index, !frame.left_out));
+            let pairs = lost.flat_map(|(index, frame)| call.pairs_of(index, !frame.overflowed_lanes));
             let pairs: Vec<_> = pairs.map(|i| (call.keys[i as usize].clone(), call.values[i as usize])).collect();
             if pairs.is_empty() {
                 self.unacked.acked.extend(call.waiting_caller.map(|id| (id, call.outcome())));

@@ -8,7 +8,7 @@ use pathcall_wire::{Flags, ForwardTarget, FrameKind, Instant, MAX_UNSIGNED, MapF
 
 use super::super::super::ballot::row_of;
 use super::super::super::{CallError, Dest, Key, Operation, Output};
-use super::super::{ClientConfig, FlowPosition, frame};
+use super::super::{ClientConfig, FlowPosition, frames};
 
 /// Operation on ballots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,7 +219,7 @@ impl VoteCall {
         let Frame { row, members, is_query, emitted, .. } = &mut self.frames[index];
         let flags = flags | if *is_query { MapFlags::GET } else { 0 };
         let base_flags = if row.is_some() { 0 } else { Flags::CROSS };
-        let base = frame::base_header(FrameKind::MapPairs, position, base_flags, 0, config);
+        let base = frames::base_header(FrameKind::MapPairs, position, base_flags, 0, config);
         let payload: usize = members.iter().map(|i| pairs::entry_len(self.keys[*i as usize].as_bytes().len())).sum();
         let map = MapRepr {
             to: to as u8,
@@ -237,6 +237,6 @@ impl VoteCall {
             rest = pairs::put(rest, self.keys[i].as_bytes(), self.values[i]).expect("length computed above");
         }
         let lane_bytes = if std::mem::replace(emitted, true) { 0 } else { payload as u64 };
-        (if row.is_some() { frame::element_dest(config) } else { Dest::Endpoint(config.server) }, len, lane_bytes)
+        (if row.is_some() { frames::element_dest(config) } else { Dest::Endpoint(config.server) }, len, lane_bytes)
     }
 }

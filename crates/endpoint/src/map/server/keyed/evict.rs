@@ -32,7 +32,7 @@ const KEEP_LOG2_MAX: u32 = 10;
 
 /// Eviction policy (NetRPC §5.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Eviction {
+pub struct EvictionPolicy {
     /// Duration of a window.
     pub window: Duration,
     /// Minimum uses in a window for a key to get a register.
@@ -41,7 +41,7 @@ pub struct Eviction {
     pub margin: u32,
 }
 
-impl Default for Eviction {
+impl Default for EvictionPolicy {
     /// Equally used keys rarely replace each other. For two keys with five uses per window on average, 16 uses of one
     /// and fewer than 4 of the other occur once in 100,000 windows.
     fn default() -> Self {
@@ -91,7 +91,7 @@ pub(super) struct MappingChange {
 
 /// Use counters and decisions on mapping changes.
 pub(super) struct Evictions {
-    policy: Option<Eviction>,
+    policy: Option<EvictionPolicy>,
     window: u32,
     ends: Instant,
     /// Often used keys without a register in this window.
@@ -103,7 +103,7 @@ pub(super) struct Evictions {
 }
 
 impl Evictions {
-    pub(super) fn new(policy: Option<Eviction>) -> Self {
+    pub(super) fn new(policy: Option<EvictionPolicy>) -> Self {
         Self { policy, window: 1, ends: Instant(0), hot: Vec::new(), change: None, done: 0 }
     }
 

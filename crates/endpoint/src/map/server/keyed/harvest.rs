@@ -178,11 +178,12 @@ impl Harvest {
         let (generations, masks) = rest.split_at(RECORD_PLACES * 4);
         let HarvestedSlot { endpoint, flow, .. } = self.slots[position];
         let applied = self.record.entry(endpoint).or_default();
-        for ((seq, generation), left_out) in narrow_lanes(seqs).zip(narrow_lanes(generations)).zip(narrow_lanes(masks))
+        for ((seq, generation), overflowed_lanes) in
+            narrow_lanes(seqs).zip(narrow_lanes(generations)).zip(narrow_lanes(masks))
         {
             let (seq, generation) = (seq.cast_unsigned(), generation.cast_unsigned());
             if (1..=self.generation).contains(&generation) {
-                applied.push(CommittedFrame { flow, seq, left_out: left_out.cast_unsigned() });
+                applied.push(CommittedFrame { flow, seq, overflowed_lanes: overflowed_lanes.cast_unsigned() });
             }
         }
         Some(())

@@ -6,7 +6,7 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, MapFlags, MapRepr, Mutant, mutant, pairs};
 
 use super::super::super::super::{Dest, logical_address};
-use super::super::super::{ClientConfig, FlowPosition, frame};
+use super::super::super::{ClientConfig, FlowPosition, frames};
 use super::super::primitives;
 use super::{Frame, KeyedCall, KeyedOp, LOGICAL_PAIRS, NONE, PairEncoding};
 
@@ -42,7 +42,7 @@ impl KeyedCall {
             PairEncoding::Logical => (FrameKind::MapData, Flags::CROSS, MapFlags::LOGICAL),
             PairEncoding::Whole => (FrameKind::MapPairs, Flags::CROSS, MapFlags::BARE),
         };
-        let base = frame::base_header(kind, position, base_flags, version, config);
+        let base = frames::base_header(kind, position, base_flags, version, config);
         let map = MapRepr {
             op: self.modify.op as u8,
             to: target as u8,
@@ -56,10 +56,10 @@ impl KeyedCall {
             let map = MapRepr { index: self.rows[members.start], tag, ..map };
             let len = frame_len(map.flags, 0, 0);
             emit(&base, &map, &mut out[..len]);
-            return (frame::element_dest(config), len, 0);
+            return (frames::element_dest(config), len, 0);
         }
         let to =
-            if encoding == PairEncoding::Mapped { frame::element_dest(config) } else { Dest::Endpoint(config.server) };
+            if encoding == PairEncoding::Mapped { frames::element_dest(config) } else { Dest::Endpoint(config.server) };
         let (len, lane_bytes) = if encoding == PairEncoding::Whole {
             self.emit_whole(&base, &map, (members, waits), out)
         } else {

@@ -1,0 +1,81 @@
+//! Model of array sums, in 64 bits.
+//!
+//! If a worker's process is killed and another one replaces it, each chunk contains the part of one of the two, the
+//! same for all receivers. A worker that began in the middle of its predecessor's array contributes to later chunks
+//! than the predecessor.
+
+use std::collections::BTreeMap;
+
+use pathcall_endpoint::map::{Lanes, Operation};
+
+use super::MapViolation;
+use crate::map::node::MapNodeId;
+use crate::map::scenario::{ApplicationPlan, CallerPlan, StepWork, modified};
+
+/// Expected sums by step, and which variant of them a chunk had, by step and chunk, if that is certain.
+#[derive(Default)]
+pub(super) struct Sums {
+    expected: BTreeMap<usize, Vec<Vec<i64>>>,
+    seen: BTreeMap<(usize, usize), usize>,
+}
+
+impl Sums {
+    /// Compares a worker's result with the sum of all workers' inputs. `aligned`: all workers count chunks alike.
+    pub(super) fn check(
+        &mut self,
+        plan: &ApplicationPlan,
+        node: MapNodeId,
+        step: usize,
+        got: &Lanes,
+        aligned: bool,
+    ) -> Result<(), MapViolation> {
+        let expected = self.expected.entry(step).or_insert_with(|| sums(plan, step));
+        if expected[0].len() != got.len() {
+            let got = format!("{} of {}", got.len(), expected[0].len());
+            return Err(MapViolation::Output { node, step, expected: "a sum for each lane", got });
+        }
+        let width = usize::from(plan.width.max(1));
+        for (chunk, got) in got.wide().chunks(width).enumerate() {
+            let lanes = |of: usize| &expected[of][chunk * width..chunk * width + got.len()];
+            let fitting: Vec<usize> = (0..expected.len()).filter(|of| lanes(*of) == got).collect();
+            let seen = self.seen.get(&(step, chunk)).copied().filter(|_| aligned);
+            if let (true, [only], None) = (aligned, fitting.as_slice(), seen) {
+                self.seen.insert((step, chunk), *only);
+            }
+            let of = seen.unwrap_or(0);
+            if fitting.is_empty() || seen.is_some() && !fitting.contains(&of) {
+                let differs = |(expected, got): (&i64, &i64)| expected != got;
+                let lane = lanes(of).iter().zip(got).position(differs).unwrap_or(0);
+                let (expected, got) = (lanes(of)[lane], got[lane]);
+                return Err(MapViolation::Sum { node, step, lane: chunk * width + lane, expected, got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Expected sums of a step; two variants if one worker replaces another.
+fn sums(plan: &ApplicationPlan, step: usize) -> Vec<Vec<i64>> {
+    let successor = plan.callers.iter().find(|caller| caller.succeeds.is_some());
+    let before = successor.and_then(|caller| caller.succeeds).map(|number| &plan.callers[number]);
+    let first = plan.callers.iter().filter(|caller| caller.succeeds.is_none()).collect::<Vec<_>>();
+    let mut sums = vec![sum(&first, step)];
+    if let (Some(successor), Some(before)) = (successor, before) {
+        let others = first.into_iter().filter(|caller| !std::ptr::eq(*caller, before));
+        sums.push(sum(&others.chain([successor]).collect::<Vec<_>>(), step));
+    }
+    sums
+}
+
+fn sum(workers: &[&CallerPlan], step: usize) -> Vec<i64> {
+    let mut sums = Vec::new();
+    for work in workers.iter().filter_map(|caller| caller.steps.get(step)).map(|step| &step.work) {
+        if let StepWork::Call(Operation::Sum { lanes, modify, .. }) = work {
+            sums.resize(lanes.len(), 0);
+            for (sum, value) in sums.iter_mut().zip(lanes.iter()) {
+                *sum += modified(value, *modify);
+            }
+        }
+    }
+    sums
+}

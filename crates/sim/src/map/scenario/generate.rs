@@ -1,0 +1,164 @@
+//! Scenario generator.
+
+use std::time::Duration;
+
+use pathcall_endpoint::map::{Ack, ClearPolicy, Operation};
+use pathcall_program::Size;
+use pathcall_wire::{Instant, TokenKey};
+
+use super::application;
+use super::faults::FaultPlan;
+use super::{ApplicationPlan, MemoryMove, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
+use crate::random::Random;
+
+/// XOR mask of the seed for tokens.
+const TOKENS: u64 = 0x70_6b65;
+/// XOR mask of the seed for inline elements.
+const WAYS: u64 = 0x77_6179;
+/// XOR mask of the seed for clear policies.
+const CLEARING: u64 = 0x63_6c72;
+/// XOR mask of the seed for callers that leave.
+const LEAVING: u64 = 0x6c_6561;
+/// Limit on the elements of a scenario.
+const ELEMENTS_MAX: usize = 2;
+
+/// Allocator of endpoint ids, slots and memory.
+#[derive(Default)]
+pub(super) struct IdAllocator {
+    endpoints: u32,
+    slots: u32,
+    /// Allocated rows and lanes, by element.
+    memory: [(u32, u32); ELEMENTS_MAX],
+}
+
+impl IdAllocator {
+    pub(super) fn endpoint(&mut self) -> u32 {
+        self.endpoints += 1;
+        // Ids differ from indexes, so that a mix-up is detected.
+        100 + self.endpoints
+    }
+
+    pub(super) fn slots(&mut self, flows: u32) -> u32 {
+        let base = self.slots;
+        self.slots += flows;
+        base
+    }
+
+    pub(super) fn memory(&mut self, element: usize, rows: u32, width: u16) -> RegisterRange {
+        let (row_base, lane_base) = self.memory[element];
+        self.memory[element] = (row_base + rows, lane_base + rows * u32::from(width));
+        RegisterRange { element, row_base, rows, lane_base, width }
+    }
+}
+
+/// Generates the scenario of this seed: 1 to 5 applications of 1 to 5 callers each, on an element, on one without
+/// memory for them, or without an element; and its faults.
+#[must_use]
+pub fn generate(seed: u64) -> Scenario {
+    let mut random = Random::new(seed);
+    let fault_plan = FaultPlan::draw(&mut random);
+    let with_element = random.percent(85);
+    let elements = if with_element { random.pick(&[1, 1, ELEMENTS_MAX]) } else { 0 };
+    let mut ids = IdAllocator::default();
+    let count = random.pick(&[1, 1, 2, 3, 5]);
+    let applications: Vec<_> = (0..count)
+        .map(|index| application::draw(&mut random, index, fault_plan.timing(), elements, &mut ids))
+        .collect();
+    let moves = moves(&mut random, &applications, elements, &fault_plan, &mut ids);
+    let slots = ids.slots as usize;
+    let size = |(rows, lanes): (u32, u32)| Size { rows: rows as usize, lanes: lanes as usize, slots };
+    let mut scenario = Scenario {
+        seed,
+        wire: fault_plan.wire,
+        faults: fault_plan.faults,
+        faults_until: fault_plan.faults_until,
+        elements: ids.memory[..elements].iter().map(|memory| size(*memory)).collect(),
+        applications,
+        moves,
+        ..Scenario::default()
+    };
+    fault_plan.apply_to(&mut random, &mut scenario);
+    acknowledge_by_server(&mut random, &mut scenario);
+    let mut random = Random::new(seed ^ TOKENS);
+    for application in &mut scenario.applications {
+        let key = TokenKey::new([random.bits(), random.bits()]);
+        application.token_key = random.percent(40).then_some(key);
+    }
+    let mut random = Random::new(seed ^ CLEARING);
+    for application in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Sum) {
+        let shadow = random.percent(45);
+        application.clear = if shadow { ClearPolicy::Shadow } else { ClearPolicy::Copy };
+    }
+    leave(&mut Random::new(seed ^ LEAVING), &mut scenario);
+    let mut random = Random::new(seed ^ WAYS);
+    if random.percent(45) {
+        scenario.inline = true;
+        fault_plan.add_detours(&mut random, &mut scenario);
+    }
+    scenario
+}
+
+/// In some applications callers close and leave when they have done all steps. Not in those that sum: their workers
+/// stay to the last round.
+fn leave(random: &mut Random, scenario: &mut Scenario) {
+    for plan in scenario.applications.iter_mut().filter(|plan| plan.purpose != Purpose::Sum) {
+        let (some, within) = (random.percent(40), random.pick(&[0, 1, 500].map(Duration::from_millis)));
+        for caller in plan.callers.iter_mut().filter(|caller| some && caller.crash.is_none()) {
+            caller.leaves = random.percent(70).then(|| random.up_to(within));
+        }
+    }
+}
+
+/// In some applications that add, the server acknowledges: no addition that was reported done may be lost. In half of
+/// them a caller dies near the time when the element fails.
+fn acknowledge_by_server(random: &mut Random, scenario: &mut Scenario) {
+    for plan in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Add) {
+        if !random.percent(30) {
+            continue;
+        }
+        plan.ack = Ack::Server;
+        for step in plan.callers.iter_mut().flat_map(|caller| &mut caller.steps) {
+            if let StepWork::Call(Operation::Add { ack, .. }) = &mut step.work {
+                *ack = Ack::Server;
+            }
+        }
+        if let Some(failure) = scenario.failures.first()
+            && random.percent(50)
+            && plan.callers.iter().all(|caller| caller.crash.is_none())
+        {
+            let (about, noticed) = (Duration::from_millis(20), Duration::from_millis(500));
+            let at = Instant(failure.at.0.saturating_sub(about.as_nanos() as u64 / 2)) + random.up_to(about);
+            let killed = random.index(plan.callers.len());
+            plan.callers[killed].crash = Some(ProcessCrash { at, detected_after: random.up_to(noticed) });
+        }
+    }
+}
+
+/// Draws changes of the memory of some applications during the run.
+fn moves(
+    random: &mut Random,
+    applications: &[ApplicationPlan],
+    elements: usize,
+    fault_plan: &FaultPlan,
+    ids: &mut IdAllocator,
+) -> Vec<MemoryMove> {
+    let mut moves = Vec::new();
+    for (application, plan) in applications.iter().enumerate() {
+        let Some(first) = plan.memory.filter(|_| random.percent(25)) else { continue };
+        for _ in 0..random.range(1..=3) {
+            let rows = random.pick(&[first.rows, first.rows, first.rows.div_ceil(2), 1, first.rows * 2]);
+            let memory = ids.memory(random.index(elements), rows, first.width);
+            let all = fault_plan.faults_until.since(Instant(0));
+            let within = random.pick(&[all.min(Duration::from_millis(50)), all]);
+            moves.push(MemoryMove {
+                at: Instant(0) + random.up_to(within),
+                application,
+                memory: (!random.percent(20)).then_some(memory),
+                element_notified_after: random.pick(&[Some(0), Some(1), Some(300), None]).map(Duration::from_millis),
+                message_delay_max: fault_plan.message_delay_max(random),
+            });
+        }
+    }
+    moves.sort_by_key(|change| change.at);
+    moves
+}
