@@ -1,6 +1,7 @@
 //! Tests of the application lock, which also checks its results.
 
-use pathcall_test_support::application::says;
+use pathcall_test_support::application::{digest_by_element, says};
+use pathcall_test_support::element::by_element;
 
 /// Digest in the report of a run. On a machine that stands still, a holder loses its lock after the lease; the
 /// application detects and reports it, but not with plain gRPC. Such a run is repeated.
@@ -20,10 +21,15 @@ fn digest(arguments: &[&str]) -> String {
     panic!("{arguments:?}: {TIMES} failures");
 }
 
-#[test]
-fn all_paths_give_same_result() {
+#[tokio::test]
+async fn all_paths_give_same_result() {
+    by_element(same_results).await;
+}
+
+fn same_results(controller: &str) {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
+    assert_eq!(digest_by_element("lock", &["--sections", "40"], controller), plain);
     assert_eq!(digest(&[]), plain);
     assert_ne!(digest(&["--seed", "2"]), plain);
 }

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use pathcall_test_support::application::digest_by_element;
+use pathcall_test_support::element::by_element;
+
 fn monitor(arguments: &[&str]) -> Output {
     let output =
         pathcall_test_support::application::command("monitor").args(["--packets", "5000"]).args(arguments).output();
@@ -18,10 +21,15 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-#[test]
-fn all_paths_give_same_result() {
+#[tokio::test]
+async fn all_paths_give_same_result() {
+    by_element(same_results).await;
+}
+
+fn same_results(controller: &str) {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
+    assert_eq!(digest_by_element("monitor", &["--packets", "20000"], controller), plain);
     assert_eq!(digest(&[]), plain);
     assert_ne!(digest(&["--plain", "--seed", "2"]), plain);
 }

@@ -1,12 +1,20 @@
-//! Tests of the application training: the same result by both paths (the application also checks it).
+//! Tests of the application training: the same result by each path (the application also checks it).
+
+use pathcall_test_support::application::digest_by_element;
+use pathcall_test_support::element::by_element;
 
 fn digest(arguments: &[&str]) -> String {
     pathcall_test_support::application::digest("training", &[&["--epochs", "5", "--json"], arguments].concat())
 }
 
-#[test]
-fn all_paths_give_same_result() {
+#[tokio::test]
+async fn all_paths_give_same_result() {
+    by_element(same_results).await;
+}
+
+fn same_results(controller: &str) {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
+    assert_eq!(digest_by_element("training", &["--epochs", "5"], controller), plain);
     assert_eq!(digest(&[]), plain);
 }

@@ -183,11 +183,22 @@ mod tests {
         }
     }
 
+    /// With the paper's memory not even one lane fits twelve stages; with the least memory twelve lanes do.
+    #[test]
+    fn no_lane_fits_at_memory_of_paper() {
+        assert_eq!(lanes_fitting(&PAPER, &TOFINO), 0);
+        let placement = place(&PAPER, 1, &TOFINO);
+        assert!(placement.stages.len() > TOFINO.stages && placement.too_large.is_empty(), "{placement:?}");
+        assert_eq!(lanes_fitting(&Size { rows: 1, lanes: 32, slots: 1 }, &TOFINO), 12);
+    }
+
     #[test]
     fn largest_fitting_sizes_fit_exactly() {
-        let lanes = lanes_fitting(&PAPER, &TOFINO);
-        assert!(place(&PAPER, lanes, &TOFINO).fits(&TOFINO));
-        assert!(lanes == 32 || !place(&PAPER, lanes + 1, &TOFINO).fits(&TOFINO));
+        // A pipeline with as many stages as half of the lanes need.
+        let limits = PipelineLimits { stages: place(&PAPER, 16, &TOFINO).stages.len(), ..TOFINO };
+        let lanes = lanes_fitting(&PAPER, &limits);
+        assert!((16..32).contains(&lanes), "{lanes}");
+        assert!(place(&PAPER, lanes, &limits).fits(&limits) && !place(&PAPER, lanes + 1, &limits).fits(&limits));
         let size = Size { slots: 4096, ..PAPER };
         let slots = slots_fitting(&size, &TOFINO);
         let too_large = |slots| !place(&Size { slots, ..size }, 32, &TOFINO).too_large.is_empty();

@@ -227,8 +227,9 @@ fn frame_not_admitted_is_forwarded_with_flag() {
     );
 }
 
+/// No endpoint sends such a frame, as votes are keyed; the program counts it all the same, without an effect on others.
 #[test]
-fn count_forwards_at_threshold() {
+fn linear_count_forwards_at_threshold() {
     let mut program = program();
     let vote = |src, seq| {
         let map = MapRepr { flags: MapFlags::COUNT, threshold: 2, to: ForwardTarget::All as u8, ..MapRepr::default() };

@@ -40,9 +40,11 @@ pub(crate) fn is_application_metadata(name: &HeaderName) -> bool {
     !HOP_METADATA.contains(&name) && !name.starts_with("grpc-") && !INTERNAL.iter().any(|own| own == name)
 }
 
-/// Whether a service may decide by this metadata whether to admit a call.
+/// Whether a service may decide by this metadata whether to admit a call. A fencing token names a grant, and differs in
+/// each release: with it, each release would have to be admitted.
 pub(crate) fn is_credential(name: &HeaderName) -> bool {
-    is_application_metadata(name) && !TRACE_METADATA.contains(&name.as_str()) && !name.as_str().starts_with("x-b3-")
+    let of_trace = TRACE_METADATA.contains(&name.as_str()) || name.as_str().starts_with("x-b3-");
+    is_application_metadata(name) && name != FENCING_TOKEN && !of_trace
 }
 
 /// Application metadata of a call.

@@ -23,8 +23,9 @@ fn threshold_selects_largest_flows_with_few_reports() {
     }
 }
 
+/// The calibration finds costs with the paper's mean and deviation (Table I).
 #[test]
-fn calibrated_queue_model_matches_paper_latency() {
+fn queue_model_is_calibrated_to_paper() {
     let costs = PacketCosts::calibrated(17.92, 5.94);
     let all = costs.latency(0.0, 7);
     assert!((all.mean_us - 17.92).abs() < 2.0 && (all.deviation_us - 5.94).abs() < 2.0, "{costs:?} {all:?}");

@@ -159,6 +159,24 @@ async fn caller_is_admitted_for_each_method() {
 }
 
 #[tokio::test]
+async fn releases_of_different_grants_need_one_admission() {
+    let guarded = Guarded::start(CheckLocation::Inner, Rules::new(&[("good", &[ALL])]), |builder| builder).await;
+    let mut locks = LocksClient::new(guarded.channel().await);
+    let mut tokens = Vec::new();
+    for _ in 0..5 {
+        let locked = locks.lock(with("good", names(&["door"], ""))).await.unwrap();
+        let token = locked.metadata().get("pathcall-fencing-token").unwrap().clone();
+        let mut release = with("good", names(&["door"], ""));
+        release.metadata_mut().insert("pathcall-fencing-token", token.clone());
+        locks.release(release).await.unwrap();
+        tokens.push(token);
+    }
+    tokens.dedup();
+    assert_eq!(tokens.len(), 5, "grants differ");
+    assert_eq!(guarded.rules.asked("/rpctest.Locks/Release"), 1);
+}
+
+#[tokio::test]
 async fn caller_with_renewed_credentials_stays_member() {
     let rules = Rules::new(&[("old", &[ALL]), ("new", &[ALL])]);
     let often = |builder: Builder| builder.admitted_for(Duration::from_secs(1));
