@@ -119,7 +119,6 @@ async fn run(args: &Args) -> Result<()> {
     };
 
     let counters: Arc<Vec<Counter>> = Arc::new((0..args.locks).map(|_| Counter::default()).collect());
-    let began = Instant::now();
     let mut clients = JoinSet::new();
     for id in 1..=args.clients {
         let part = client(host.url.clone(), args.clone(), id, Arc::clone(&counters));
@@ -128,13 +127,14 @@ async fn run(args: &Args) -> Result<()> {
     if let Some(holder) = holder {
         holder.die().await?;
     }
-    let (mut latencies, mut lanes) = (Vec::new(), Lanes::default());
+    let (mut latencies, mut lanes, mut began) = (Vec::new(), Lanes::default(), None::<Instant>);
     while let Some(client) = clients.join_next().await {
-        let (took, worked) = client??;
+        let (started, took, worked) = client??;
+        began = Some(began.map_or(started, |began| began.min(started)));
         latencies.extend(took);
         lanes.add(worked);
     }
-    let took = began.elapsed();
+    let took = began.map_or(Duration::ZERO, |began| began.elapsed());
 
     let got: Vec<u64> = counters.iter().map(Counter::value).collect();
     let mut expected = vec![0; got.len()];
@@ -172,16 +172,35 @@ fn choose(args: &Args, client: u64, section: u64) -> Vec<u64> {
     if mixed >> 62 == 0 && second != first { vec![first, second] } else { vec![first] }
 }
 
-/// Runs a client's critical sections. Returns the latencies of its calls, and the counts of element and software.
-async fn client(url: String, args: Args, id: u64, counters: Arc<Vec<Counter>>) -> Result<(Vec<Duration>, Lanes)> {
+/// Runs a client's critical sections. Returns the time at which they began, the latencies of their calls, and the counts
+/// of element and software.
+async fn client(
+    url: String,
+    args: Args,
+    id: u64,
+    counters: Arc<Vec<Counter>>,
+) -> Result<(Instant, Vec<Duration>, Lanes)> {
     let mut lanes = Lanes::default();
     if args.way.plain {
-        return Ok((contend(LockClient::new(tonic_channel(url).await?), &args, id, &counters).await?, lanes));
+        let mut client = LockClient::new(tonic_channel(url).await?);
+        let started = warm_up(&mut client, id).await?;
+        return Ok((started, contend(client, &args, id, &counters).await?, lanes));
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
-    let latencies = contend(LockClient::new(channel.clone()), &args, id, &counters).await?;
+    let mut client = LockClient::new(channel.clone());
+    let started = warm_up(&mut client, id).await?;
+    let latencies = contend(client, &args, id, &counters).await?;
     lanes.count(&channel);
-    Ok((latencies, lanes))
+    Ok((started, latencies, lanes))
+}
+
+/// Takes and releases a lock of this client alone. The first call joins the application, and without a controller a
+/// server of locks admits nobody before the clock shows its next second.
+async fn warm_up<T: Transport>(client: &mut LockClient<T>, id: u64) -> Result<Instant> {
+    let own = || StrintMap { map: HashMap::from([(format!("client-{id}"), id as i64)]) };
+    let grant = acquire(client, own()).await?;
+    client.release(grant.release(own())).await?;
+    Ok(Instant::now())
 }
 
 async fn contend<T: Transport>(
