@@ -100,9 +100,9 @@ impl<R> DelegatedCall<R> {
     /// Passes a request on as [`delegate`](Self::delegate) does, with the metadata of `request` only.
     ///
     /// ```no_run
-    /// # use pathcall_rpc::delegate::Call;
+    /// # use pathcall_rpc::delegate::DelegatedCall;
     /// # use pathcall_test_support::stubs::{self as pb, delegated::DocsFetch};
-    /// # fn handler(call: Call<pb::Note>) -> Result<(), tonic::Status> {
+    /// # fn handler(call: DelegatedCall<pb::Note>) -> Result<(), tonic::Status> {
     /// let mut next = tonic::Request::new(pb::Note { text: "a".to_owned() });
     /// *next.metadata_mut() = call.metadata().clone();
     /// next.metadata_mut().remove("authorization"); // the next server does not need it
@@ -140,13 +140,13 @@ impl<R> DelegatedCall<R> {
     /// return value is ignored.
     ///
     /// ```no_run
-    /// # use pathcall_rpc::delegate::{Call, Record};
+    /// # use pathcall_rpc::delegate::{DelegatedCall, RequestRecord};
     /// # use pathcall_test_support::stubs::Note;
     /// # fn commit(_: &str, _: Option<Vec<u8>>) -> Result<(), tonic::Status> { Ok(()) }
-    /// # async fn handler(call: Call<Note>) -> Result<(), tonic::Status> {
+    /// # async fn handler(call: DelegatedCall<Note>) -> Result<(), tonic::Status> {
     /// call.reply(Note { text: "receipt".to_owned() }).await?; // nothing is stored yet
     /// let sealed = call.seal()?;
-    /// commit("the effect", sealed.record().map(Record::to_bytes))?; // both, or neither
+    /// commit("the effect", sealed.record().map(RequestRecord::to_bytes))?; // both, or neither
     /// sealed.release();
     /// # Ok(())
     /// # }

@@ -34,7 +34,7 @@ const TRACEPARENT: usize = 55;
 /// # use pathcall_test_support::stubs as pb;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// # use opentelemetry::trace::TracerProvider;
-/// # use pathcall::delegate::SpanExporter;
+/// # use pathcall::delegate::otel::SpanExporter;
 /// # let provider = opentelemetry_sdk::trace::SdkTracerProvider::default();
 /// let spans = SpanExporter::new(provider.tracer("shop"));
 /// let channel = pathcall::Channel::builder("http://127.0.0.1:50051", &pb::PATHCALL)?.traces(spans).connect().await?;
