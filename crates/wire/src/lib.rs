@@ -16,7 +16,8 @@
 //! Other formats: [`delegate`] has the messages of delegated calls, [`messages`] the frames of the UDP transport that
 //! carries them, [`link`] the negotiation of shared memory, [`function`] the header before a packet between an element
 //! and the servers of a network function (CLIP §IV-B), [`place`] the time that a request spent in the server's host
-//! (LEO Fig. 7). [`policy`] has the options of methods that all parties share. [`time`] is the clock type of all state machines.
+//! (LEO Fig. 7). [`policy`] has the options of methods that all parties share. [`time`] is the clock type of all state
+//! machines, and [`random`] their seeded generator.
 //!
 //! The `header!` macro describes each header once. It makes three things from one list of fields: the view, the plain
 //! struct (`Repr`) and the layout table. The C and P4 headers are generated from the layout table.

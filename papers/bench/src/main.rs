@@ -244,8 +244,9 @@ fn make(
     }
     println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
     let file = format!("{}.json", figure.name);
-    harness::write_json(&numbers.join(&file), &rows)?;
-    kept.map_or(Ok(()), |kept| harness::record(&kept.join(&file), &rows))?;
+    for directory in [Some(numbers), kept].into_iter().flatten() {
+        harness::write_rows(&directory.join(&file), &rows)?;
+    }
     harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
     curves.iter().try_for_each(|curves| harness::write_curves(numbers, pictures, figure.name, curves))?;
     panels.iter().try_for_each(|panels| harness::write_panels(numbers, pictures, figure.name, panels))

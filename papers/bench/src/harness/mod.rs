@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub(crate) use curves::{Curves, PlotLine, Points};
 pub(crate) use panels::{Panel, Panels, write_panels};
-pub(crate) use report::{Better, Row, record, table, write_json};
+pub(crate) use report::{Better, Row, table, write_rows};
 
 /// Default number of turns per side.
 pub(crate) const REPS: usize = 7;

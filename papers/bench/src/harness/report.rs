@@ -142,15 +142,15 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Writes rows to `bench/`, one a line, so that a new run shows as a difference of lines.
-pub(crate) fn record(path: &Path, rows: &[Row]) -> Result<()> {
+/// Writes rows as JSON, one a line, so that a new run of a recorded figure shows as a difference of lines.
+pub(crate) fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
     let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     std::fs::write(path, format!("[\n{}\n]\n", lines.join(",\n")))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes rows or lines as JSON.
-pub(crate) fn write_json(path: &Path, what: &impl Serialize) -> Result<()> {
+/// Writes lines or plots as JSON.
+pub(super) fn write_json(path: &Path, what: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(what)?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
