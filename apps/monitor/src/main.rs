@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, tonic_channel};
+use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, pathcall_channel, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
+use pathcall::manifest::MapPath;
 use pathcall::types::StrintMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -100,7 +101,7 @@ async fn run(args: Args) -> Result<()> {
     for i in 0..args.agents.max(1) {
         let (sender, batches) = mpsc::channel(AHEAD);
         senders.push(sender);
-        let part = agent(host.url.clone(), args.way.plain, i, batches);
+        let part = agent(host.url.clone(), (args.way.plain, args.way.path), i, batches);
         agents.spawn(args.way.places.clone().client(i, part));
     }
     let batch = args.batch.max(1);
@@ -194,7 +195,7 @@ fn read(
 /// Reports batches, the last one with a payload. Returns latencies, and the counts of element and software.
 async fn agent(
     url: String,
-    plain: bool,
+    (plain, path): (bool, MapPath),
     index: usize,
     batches: mpsc::Receiver<Table>,
 ) -> Result<(Vec<Duration>, Lanes)> {
@@ -202,7 +203,7 @@ async fn agent(
     if plain {
         return Ok((report(MonitorClient::new(tonic_channel(url).await?), index, batches).await?, lanes));
     }
-    let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
+    let channel = pathcall_channel(url, &pb::PATHCALL, path).await?;
     let latencies = report(MonitorClient::new(channel.clone()), index, batches).await?;
     lanes.count(&channel);
     Ok((latencies, lanes))

@@ -1,5 +1,7 @@
 {
   "AppName": "photos-likes",
+  // The demo shows the element at work also on one host.
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "Likes.of",

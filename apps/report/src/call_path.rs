@@ -6,6 +6,7 @@ use anyhow::{Context, Error, Result};
 use clap::Args;
 use pathcall::Manifest;
 use pathcall::channel::ClientStats;
+use pathcall::manifest::MapPath;
 use prost::Message;
 use tokio::net::TcpListener;
 use tonic::body::Body;
@@ -25,6 +26,9 @@ pub struct CallPath {
     /// Controller; without one, everything is done in software
     #[arg(long, value_name = "URL", conflicts_with = "plain")]
     pub controller: Option<String>,
+    /// Path of the calls with a filter: automatic, element, software or direct
+    #[arg(long, value_name = "PATH", default_value = "automatic", value_parser = parse_path, conflicts_with = "plain")]
+    pub path: MapPath,
     /// Plain gRPC: the handler does the work
     #[arg(long)]
     pub plain: bool,
@@ -34,6 +38,15 @@ pub struct CallPath {
     /// Hosts of the parties
     #[command(flatten)]
     pub places: PartyHosts,
+}
+
+/// Parses the name of a path.
+///
+/// # Errors
+/// The names of all paths.
+pub fn parse_path(name: &str) -> Result<MapPath, String> {
+    let names = MapPath::ALL.map(MapPath::name).join(", ");
+    MapPath::ALL.into_iter().find(|path| path.name() == name).ok_or_else(|| format!("expected one of {names}"))
 }
 
 /// Transport of a stub: a [`pathcall::Channel`], or tonic's own channel.
@@ -77,7 +90,7 @@ impl CallPath {
                 tokio::spawn(serve(routes, None, incoming));
                 return Ok(AppServer { url, server: None });
             }
-            let mut builder = pathcall::Layer::builder(manifest).advertise(&url);
+            let mut builder = pathcall::Layer::builder(manifest).advertise(&url).path(way.path);
             if let Some(controller) = &way.controller {
                 builder = builder.controller(controller);
             }
@@ -86,6 +99,18 @@ impl CallPath {
             Ok(AppServer { url, server: Some(server) })
         })
     }
+}
+
+/// Channel of Pathcall whose calls take this path.
+///
+/// # Errors
+/// Returns an error if no server answers at this URL.
+pub fn pathcall_channel(
+    url: String,
+    manifest: &'static Manifest,
+    path: MapPath,
+) -> BoxFuture<pathcall::Channel, Error> {
+    Box::pin(async move { Ok(pathcall::Channel::builder(url, manifest)?.path(path).connect().await?) })
 }
 
 /// Serves these routes, with Pathcall's layer or without, while polled. Boxed like [`tonic_channel`]: so the code below
@@ -115,7 +140,7 @@ impl AppServer {
     #[must_use]
     pub fn bytes(&self, handled: &Bytes) -> u64 {
         let applications = self.server.as_ref().map(pathcall::Layer::stats).unwrap_or_default();
-        let frames: u64 = applications.iter().map(|app| app.map.lane_bytes_received).sum();
+        let frames: u64 = applications.iter().map(|app| app.map.lane_bytes_received + app.direct.bytes).sum();
         frames + handled.0.load(Ordering::Relaxed)
     }
 }

@@ -16,6 +16,7 @@ use apps_report::call_path::{self, tonic_channel};
 use apps_report::party_hosts::PartyHosts;
 use apps_report::{Report, digest};
 use clap::Parser;
+use pathcall::manifest::MapPath;
 use pathcall::types::StrintMap;
 use prost::Message;
 use tokio::net::TcpListener;
@@ -41,6 +42,9 @@ struct Args {
     /// Controller; without one, everything is done in software
     #[arg(long)]
     controller: Option<String>,
+    /// Path of the additions: automatic, element, software or direct
+    #[arg(long, value_name = "PATH", default_value = "automatic", value_parser = call_path::parse_path)]
+    path: MapPath,
     /// Plain gRPC: the handler counts
     #[arg(long)]
     plain: bool,
@@ -123,7 +127,7 @@ async fn run(args: Args) -> Result<()> {
     let clients = if args.journal.is_some() { 1 } else { args.clients.max(1) };
     let shares = split(batches, clients);
     let clients = shares.into_iter().enumerate().map(|(index, share)| {
-        let part = client(url.clone(), args.plain, args.journal.clone(), share);
+        let part = client(url.clone(), (args.plain, args.path), args.journal.clone(), share);
         tokio::spawn(args.places.clone().client(index, part))
     });
     let (mut latencies, mut share) = (Vec::new(), (0, 0));
@@ -138,7 +142,7 @@ async fn run(args: Args) -> Result<()> {
 
     let mut report = Report::new("wordcount", args.plain, latencies, took);
     report.server_bytes = match &server {
-        Some(server) => server.stats().iter().map(|app| app.map.lane_bytes_received).sum(),
+        Some(server) => server.stats().iter().map(|app| app.map.lane_bytes_received + app.direct.bytes).sum(),
         None => handler.bytes.load(Ordering::Relaxed),
     };
     report.element_share = server.is_some().then(|| share.0 as f64 / (share.0 + share.1).max(1) as f64);
@@ -159,7 +163,7 @@ async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(S
         tokio::spawn(call_path::serve(routes, None, incoming));
         return Ok((url, None));
     }
-    let mut builder = pathcall::Layer::builder(&pb::PATHCALL).advertise(&url);
+    let mut builder = pathcall::Layer::builder(&pb::PATHCALL).advertise(&url).path(args.path);
     if let Some(controller) = &args.controller {
         builder = builder.controller(controller);
     }
@@ -171,7 +175,7 @@ async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(S
 /// Sends a share of the batches. Returns latencies, and the counts of element and software.
 async fn client(
     url: String,
-    plain: bool,
+    (plain, path): (bool, MapPath),
     journal: Option<PathBuf>,
     batches: Vec<Counts>,
 ) -> Result<(Vec<Duration>, u64, u64)> {
@@ -185,7 +189,7 @@ async fn client(
         }
         return Ok((latencies, 0, 0));
     }
-    let mut builder = pathcall::Channel::builder(url, &pb::PATHCALL)?;
+    let mut builder = pathcall::Channel::builder(url, &pb::PATHCALL)?.path(path);
     let named = journal.is_some();
     if let Some(journal) = journal {
         builder = builder.journal(journal);

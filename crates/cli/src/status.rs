@@ -103,7 +103,11 @@ fn memory_table(status: &StatusReply) -> TextTable<12> {
                 memory::bytes(memory.bytes),
                 memory.share(),
             ],
-            None => ["none", "-", "-", "-", "-", "-"].map(str::to_owned),
+            None => {
+                let reason = application.no_memory_reason().text();
+                let none = reason.map_or("none".to_owned(), |reason| format!("none ({reason})"));
+                [none, "-".into(), "-".into(), "-".into(), "-".into(), "-".into()]
+            }
         };
         table.row([
             application.name.clone(),
@@ -300,6 +304,7 @@ fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Va
         "alive": application.alive,
         "service_address": application.service_address,
         "authenticated": application.authenticated,
+        "no_element": application.no_memory_reason().text(),
         "memory": memory,
         "usage": RegisterMemory::of(application, status).map(|memory| memory.json()),
         "callers": callers(application),

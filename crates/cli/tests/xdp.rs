@@ -105,6 +105,10 @@ impl ElementTestbed {
         assert!(program.is_file(), "{}: build it first (`cargo build --release -p {name}`)", program.display());
         let hosts: Vec<OsString> = (1..=HOSTS).map(|k| self.bed.host(k).expect("a host").file().into()).collect();
         let mut command = Command::new(program);
+        // Parties on different hosts: training shows that the automatic path is the element's. Additions have a choice.
+        if name != "training" {
+            command.args(["--path", "element"]);
+        }
         command.args(["--json", "--controller", &self.url(), "--serve-at"]);
         command.arg(self.bed.host(1).expect("a host").address().to_string());
         command.arg("--namespaces").arg(hosts.join(",".as_ref())).stdin(Stdio::null());

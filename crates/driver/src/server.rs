@@ -137,6 +137,14 @@ impl ServerHandle {
         self.command(|owner, now, _| owner.server.apply(now, &entry, pairs, *modify))?
     }
 
+    /// Makes a direct call, see [`MapServer::add`].
+    ///
+    /// # Errors
+    /// [`CallError`]; then nothing was added.
+    pub fn add(&self, pairs: &[(Key, i64)], modify: Modify, get: bool) -> Result<Vec<i64>, CallError> {
+        self.command(|owner, _, _| owner.server.add(pairs, modify, get))?
+    }
+
     /// Reads the values of the given keys, or of all.
     ///
     /// # Errors

@@ -114,7 +114,7 @@ pub mod channel {
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, DEFAULT_FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
     pub use pathcall_rpc::channel::stats::{
-        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats,
+        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats, PathStats, PathTime,
     };
     pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
 }
@@ -147,7 +147,7 @@ pub mod place {
 pub mod layer {
     pub use pathcall_rpc::layer::builder::{Builder, DEFAULT_ROWS, DEFAULT_WORKERS, LayerError};
     pub use pathcall_rpc::layer::{
-        ApplicationStats, CarriedStats, CloneWorkerStats, LayerService, PoolStats, ServerStats,
+        ApplicationStats, CarriedStats, CloneWorkerStats, DirectStats, LayerService, PoolStats, ServerStats,
     };
 }
 

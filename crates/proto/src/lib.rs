@@ -25,6 +25,19 @@ pub const SILENT_MAX: usize = 16;
 pub mod v1 {
     include!("generated/pathcall.v1.rs");
 
+    impl NoMemoryReason {
+        /// Reason in words; `None` if there is none.
+        #[must_use]
+        pub fn text(self) -> Option<&'static str> {
+            match self {
+                Self::Unspecified => None,
+                Self::NotUsable => Some("not usable"),
+                Self::Pinned => Some("pinned"),
+                Self::SameHost => Some("one host"),
+            }
+        }
+    }
+
     impl std::fmt::Debug for TokenKey {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("TokenKey(secret)")

@@ -129,6 +129,8 @@ pub struct Method {
     pub to: ForwardTarget,
     /// `ack`: party that must have an addition before the call completes.
     pub ack: Ack,
+    /// `path`: path of the calls. The two ends need not agree on it.
+    pub map_path: MapPath,
 }
 
 impl Method {
@@ -145,7 +147,40 @@ impl Method {
         untyped_request: false,
         to: ForwardTarget::Src,
         ack: Ack::Element,
+        map_path: MapPath::Automatic,
     };
+}
+
+/// Path of the calls of a method with a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MapPath {
+    /// The server uses an element if a caller is on another host; the channel chooses between frames and one gRPC call
+    /// by measured times.
+    #[default]
+    Automatic,
+    /// Frames by the element, if one is registered; otherwise to the server.
+    Element,
+    /// Frames to the server.
+    Software,
+    /// One gRPC call, which the server's layer executes whole: for keyed additions and queries. Other methods of the
+    /// application take [`Software`](Self::Software).
+    Direct,
+}
+
+impl MapPath {
+    /// All paths.
+    pub const ALL: [Self; 4] = [Self::Automatic, Self::Element, Self::Software, Self::Direct];
+
+    /// Name in filters, options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Automatic => "automatic",
+            Self::Element => "element",
+            Self::Software => "software",
+            Self::Direct => "direct",
+        }
+    }
 }
 
 /// Meaning of a filter: its combination of primitives (NetRPC Tables 1 and 2).

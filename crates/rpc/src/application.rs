@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, Cloned, ForwardTarget, Kind, Manifest, Method, Placed};
+use pathcall_proto::manifest::{Ack, ClearPolicy, Cloned, ForwardTarget, Kind, Manifest, MapPath, Method, Placed};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// Properties that all methods of one `AppName` share.
@@ -28,6 +28,8 @@ pub(crate) struct Application {
     pub(crate) takes_locks: bool,
     /// Whether the element may count ballots: every method counts to the same threshold, or clears.
     pub(crate) votes: bool,
+    /// Path of the calls: that of the first method with one, other than automatic.
+    pub(crate) path: MapPath,
     /// Threshold and target of the counting methods so far, if they are equal.
     counted: Option<(u32, ForwardTarget)>,
 }
@@ -44,6 +46,7 @@ impl Application {
             locks: true,
             takes_locks: false,
             votes: true,
+            path: MapPath::Automatic,
             counted: None,
         }
     }
@@ -51,6 +54,11 @@ impl Application {
     /// Finishes the application: without counting methods there are no ballots.
     fn finish(self) -> Self {
         Self { votes: self.votes && self.counted.is_some(), ..self }
+    }
+
+    /// The application with another path of its calls.
+    pub(crate) fn with_path(self, path: MapPath) -> Self {
+        Self { path, ..self }
     }
 
     fn add_method(&mut self, method: &Method) {
@@ -65,6 +73,9 @@ impl Application {
             Kind::Clear => method.request.is_some(),
             _ => false,
         };
+        if self.path == MapPath::Automatic {
+            self.path = method.map_path;
+        }
         self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
             Kind::Sum { threshold, clear } => (self.threshold, self.clear) = (threshold, clear),
@@ -210,6 +221,7 @@ mod tests {
             locks: false,
             takes_locks: false,
             votes: false,
+            path: MapPath::Automatic,
             counted: None,
         };
         let clear = ClearPolicy::Shadow;

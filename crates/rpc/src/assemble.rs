@@ -19,7 +19,8 @@ use crate::status;
 /// Maximum size of a handler's reply that gets a typed field, bytes. A handler's untyped reply is small.
 pub(crate) const HANDLER_REPLY_BYTES_MAX: usize = 64 << 20;
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// Status of a response; among its headers, if there is no message.
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 

@@ -9,14 +9,14 @@ pub(crate) const CALL: HeaderName = HeaderName::from_static("pathcall-call");
 /// Metadata with the id of a call, which takes effect once even if it is sent several times. The application sets it on
 /// calls of a channel with a journal. At most 128 bytes, any that metadata may have.
 pub const CALL_ID: &str = "pathcall-call-id";
-/// Marks a query: the layer answers it from the map; the message has the typed keys.
-pub(crate) const QUERY: HeaderName = HeaderName::from_static("pathcall-query");
+/// Marks a direct call: the layer executes its map operation, too. The message is the whole message of the call.
+pub(crate) const DIRECT: HeaderName = HeaderName::from_static("pathcall-direct");
 /// Secret of the caller's session, in hexadecimal digits. The two marks above have no effect without it.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("pathcall-session");
 /// Marks a delegated request of the server's own layer, which has already checked it.
 pub(crate) const ADMITTED: HeaderName = HeaderName::from_static("pathcall-admitted");
 /// Metadata from channels to layers; handlers do not see it.
-pub(crate) const INTERNAL: [HeaderName; 4] = [CALL, QUERY, SESSION, ADMITTED];
+pub(crate) const INTERNAL: [HeaderName; 4] = [CALL, DIRECT, SESSION, ADMITTED];
 /// Reply metadata of a counting call: whether `CntFwd` forwarded it.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("pathcall-forwarded");
 /// Reply metadata of a call that took locks: minimum lease of the locks, milliseconds from the reply.

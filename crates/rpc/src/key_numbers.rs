@@ -53,6 +53,16 @@ impl KeyNumbers {
         keys.iter().map(|key| table.number(key, LONG_KEYS_BYTES_MAX).ok_or_else(|| exhausted(app))).collect()
     }
 
+    /// Replaces long keys by their numbers; assigns new ones to unknown keys.
+    pub(crate) fn shorten(&self, app: &str, pairs: &mut [(Key, i64)]) -> Result<(), Status> {
+        for key in pairs.iter_mut().map(|(key, _)| key).filter(|key| key.is_long()) {
+            let Some(text) = key.as_str() else { continue };
+            let number = self.table().number(text, LONG_KEYS_BYTES_MAX).ok_or_else(|| exhausted(app))?;
+            *key = Key::numbered(number);
+        }
+        Ok(())
+    }
+
     /// Key that frames use for this one; the key itself if no caller has asked for its number.
     pub(crate) fn short(&self, key: &Key) -> Key {
         let number = key.as_str().filter(|_| key.is_long()).and_then(|text| self.table().numbers.get(text).copied());

@@ -15,6 +15,9 @@ use crate::message::fields::split;
 use crate::message::typed::{TypedError, TypedFieldReader, TypedValues};
 use crate::status;
 
+/// Maximum size of a direct call with its gRPC header, bytes: tonic's default limit.
+pub(crate) const DIRECT_BYTES_MAX: usize = 4 << 20;
+
 /// Parsed request.
 #[derive(Debug)]
 pub(crate) struct Request {

@@ -30,7 +30,7 @@ pub(crate) struct ControllerRecords {
     /// Registrations of callers wait for this notification.
     pub(crate) slow: Option<Arc<Notify>>,
     pub(crate) memory: Option<MemoryGrant>,
-    registered: Vec<RegisterApplicationRequest>,
+    pub(crate) registered: Vec<RegisterApplicationRequest>,
     pub(crate) endpoints: Vec<RegisterEndpointRequest>,
     pub(crate) released: Vec<ReleaseEndpointRequest>,
     /// Senders of the streams of applications.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod authentication;
+mod automatic_path;
 mod calls;
 mod cancelled_sums;
 mod carried;
@@ -16,6 +17,7 @@ mod controller;
 mod cuttable_link;
 mod deadlines;
 mod delegated;
+mod direct_calls;
 mod dropped_callers;
 mod existing;
 mod idempotent_calls;

@@ -1,5 +1,6 @@
 {
   "AppName": "T-BUMP",
+  "path": "element",
   "Precision": 1,
   "get": "Bumped.now",
   "addTo": "Indexed.by",

@@ -1,5 +1,6 @@
 {
   "AppName": "T-ELECT",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",

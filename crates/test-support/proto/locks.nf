@@ -1,5 +1,6 @@
 {
   "AppName": "T-LOCKS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",
@@ -13,6 +14,7 @@
 }
 {
   "AppName": "T-LOCKS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",

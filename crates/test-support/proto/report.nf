@@ -1,5 +1,6 @@
 {
   "AppName": "T-WORDS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "Counts.kvs",

@@ -1,5 +1,6 @@
 {
   "AppName": "T-VOTE",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",

@@ -1,5 +1,6 @@
 {
   "AppName": "T-SHADOW",
+  "path": "element",
   "get": "Total.values",
   "addTo": "Part.values",
   "clear": "shadow",

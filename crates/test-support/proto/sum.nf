@@ -1,5 +1,6 @@
 {
   "AppName": "T-SUM",
+  "path": "element",
   "Precision": 3,
   "get": "AgtrGrad.tensor",
   "addTo": "NewGrad.layer.gradient",

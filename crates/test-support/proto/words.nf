@@ -1,5 +1,6 @@
 {
   "AppName": "T-WORDS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "Counts.kvs",
@@ -13,6 +14,7 @@
 }
 {
   "AppName": "T-WORDS",
+  "path": "element",
   "Precision": 0,
   "get": "Found.kvs",
   "addTo": "nop",

@@ -46,7 +46,7 @@ fn digest_of(report: &str) -> String {
 /// Panics if no run of eight shows a share of the element.
 #[must_use]
 pub fn digest_by_element(application: &str, arguments: &[&str], controller: &str) -> String {
-    let arguments = [arguments, &["--json", "--controller", controller]].concat();
+    let arguments = [arguments, &["--json", "--path", "element", "--controller", controller]].concat();
     for _ in 0..8 {
         match says(application, &arguments) {
             Ok(report) if !report.contains("\"element_share\":0.0,") => return digest_of(&report),

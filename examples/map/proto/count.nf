@@ -1,1 +1,1 @@
-{ "AppName": "visits", "addTo": "Seen.pages" }
+{ "AppName": "visits", "addTo": "Seen.pages", "path": "element" }

@@ -1,5 +1,6 @@
 {
   "AppName": "B-BALLOTS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",

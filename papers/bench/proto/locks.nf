@@ -1,5 +1,6 @@
 {
   "AppName": "B-LOCKS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",
@@ -9,6 +10,7 @@
 }
 {
   "AppName": "B-LOCKS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "nop",

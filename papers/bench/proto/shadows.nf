@@ -1,5 +1,6 @@
 {
   "AppName": "B-SHADOW-2",
+  "path": "element",
   "Precision": 3,
   "get": "Sum.values",
   "addTo": "Part.values",
@@ -9,6 +10,7 @@
 }
 {
   "AppName": "B-SHADOW-4",
+  "path": "element",
   "Precision": 3,
   "get": "Sum.values",
   "addTo": "Part.values",

@@ -1,5 +1,6 @@
 {
   "AppName": "B-SUM-2",
+  "path": "element",
   "Precision": 3,
   "get": "Sum.values",
   "addTo": "Part.values",
@@ -9,6 +10,7 @@
 }
 {
   "AppName": "B-SUM-4",
+  "path": "element",
   "Precision": 3,
   "get": "Sum.values",
   "addTo": "Part.values",
@@ -18,6 +20,7 @@
 }
 {
   "AppName": "B-SUM-8",
+  "path": "element",
   "Precision": 3,
   "get": "Sum.values",
   "addTo": "Part.values",

@@ -1,5 +1,6 @@
 {
   "AppName": "B-WORDS",
+  "path": "element",
   "Precision": 0,
   "get": "nop",
   "addTo": "Counts.counts",
@@ -9,6 +10,7 @@
 }
 {
   "AppName": "B-WORDS",
+  "path": "element",
   "Precision": 0,
   "get": "Counts.counts",
   "addTo": "nop",

@@ -10,6 +10,7 @@
 //!   "modify": "nop",                 // or {"op": "MAX", "para": 0}, applied to each value first
 //!   "CntFwd": {"to": "ALL", "threshold": 2, "key": "ClientID"},
 //!   "ack": "element",                // or "server": must have the addition before the call completes
+//!   "path": "automatic",             // or "element", "software", "direct": by which calls go
 //! }
 //! ```
 //!
@@ -17,7 +18,7 @@
 //! [`crate::resolve`], which has the messages, checks whether the fields exist and the primitives fit together. The
 //! text is JSON with comments and trailing commas; a file has one object, several in sequence, or an array of objects.
 
-use pathcall_proto::manifest::{Ack, ForwardTarget, Modify};
+use pathcall_proto::manifest::{Ack, ForwardTarget, MapPath, Modify};
 
 use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange};
 
@@ -53,6 +54,8 @@ pub struct NetFilter {
     pub cnt_fwd: CntFwd,
     /// `ack`: party that must have an addition before the call completes. Default: `element`.
     pub ack: Positioned<Ack>,
+    /// `path`: path of the calls. Default: `automatic`.
+    pub path: Positioned<MapPath>,
 }
 
 /// `CntFwd`: `cnt[key]++; if cnt[key] == threshold then forward(to) else drop` (NetRPC Table 2).

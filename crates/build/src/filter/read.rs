@@ -4,14 +4,15 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use pathcall_proto::manifest::{Ack, ForwardTarget, Modify, OpType};
+use pathcall_proto::manifest::{Ack, ForwardTarget, MapPath, Modify, OpType};
 
 use super::keywords::{OPS, is_integer, is_reference, op_name, ops, takes_para};
 use super::{ClearOption, CntFwd, CountedKey, NetFilter, PRECISION_MAX};
 use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange, closest, one_of};
 
 /// Fields of a filter.
-pub(super) const FIELDS: [&str; 8] = ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack"];
+pub(super) const FIELDS: [&str; 9] =
+    ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack", "path"];
 /// Fields of `CntFwd`.
 pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
 /// Fields of `modify`.
@@ -99,6 +100,7 @@ impl<'a> Reader<'a> {
         let clear = object.get("clear").and_then(|prop| self.clear(prop));
         let modify = object.get("modify").and_then(|prop| self.modify(prop));
         let ack = object.get("ack").and_then(|prop| self.ack(prop));
+        let path = object.get("path").and_then(|prop| self.path(prop));
         let cnt_fwd = match object.get("CntFwd") {
             None => CntFwd {
                 to: given(None, ForwardTarget::Src, brace),
@@ -118,6 +120,7 @@ impl<'a> Reader<'a> {
             modify: given(modify, Modify::NOP, brace),
             cnt_fwd,
             ack: given(ack, Ack::Element, brace),
+            path: given(path, MapPath::Automatic, brace),
         })
     }
 
@@ -175,6 +178,15 @@ impl<'a> Reader<'a> {
             _ => return self.unknown_word("ack", &text, &["element", "server"]),
         };
         Some(text.map(|_| ack))
+    }
+
+    /// Extension of the paper, where all calls go by the element.
+    fn path(&mut self, prop: &ObjectProp<'_>) -> Option<Positioned<MapPath>> {
+        let text = self.string(prop, "path")?;
+        match MapPath::ALL.into_iter().find(|path| path.name() == text.value) {
+            Some(path) => Some(text.map(|_| path)),
+            None => self.unknown_word("path", &text, &MapPath::ALL.map(MapPath::name)),
+        }
     }
 
     /// Reads `"nop"`, `"BNOT"`, or an operator with its operand (NetRPC Table 8).

@@ -9,7 +9,7 @@
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, Modify, Shape};
+use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, MapPath, Modify, Shape};
 
 use super::field::{self, Side};
 use super::{ResolvedField, ResolvedMethod};
@@ -64,6 +64,7 @@ pub(super) fn method(
     }
     check.precision(&[&request, &get]);
     check.ack(kind);
+    check.path(kind);
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
     }
@@ -369,6 +370,20 @@ impl FilterCheck<'_> {
         };
         let text = format!("applies to keyed additions, but {adds_nothing}");
         self.problem("ack", ack.span, text, "remove it");
+    }
+
+    /// Checks `path`: only keyed additions and queries have a meaning as one gRPC call.
+    fn path(&mut self, kind: Kind) {
+        let path = &self.filter.path;
+        let needs_frames = match kind {
+            _ if path.value != MapPath::Direct => return,
+            Kind::Add { .. } | Kind::Query => return,
+            Kind::Sum { .. } => "a sum waits for other callers",
+            Kind::Count { .. } => "a count may wait for other callers",
+            Kind::Clear => "a clear releases what frames took",
+        };
+        let text = format!("`direct` applies to keyed additions and queries, but {needs_frames}");
+        self.problem("path", path.span, text, "use `automatic`");
     }
 
     fn problem(&mut self, option: &str, span: TextRange, text: impl Into<String>, hint: &str) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, Modify, Shape};
+use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, MapPath, Modify, Shape};
 
 use crate::diagnostic::{Location, SourceText};
 use crate::filter::NetFilter;
@@ -35,6 +35,8 @@ pub struct ResolvedMethod {
     pub to: ForwardTarget,
     /// Party that must have an addition before the call completes.
     pub ack: Ack,
+    /// Path of the calls. The two ends need not agree on it.
+    pub map_path: MapPath,
     /// Position of the filter.
     pub at: Location,
 }
@@ -72,6 +74,7 @@ impl ResolvedMethod {
             reply,
             to: filter.cnt_fwd.to.value,
             ack: filter.ack.value,
+            map_path: filter.path.value,
             at: source.locate(filter.span.start),
         }
     }
@@ -139,6 +142,7 @@ impl ResolvedMethod {
         writeln!(out, "                untyped_request: {},", self.untyped_request)?;
         writeln!(out, "                to: ForwardTarget::{:?},", self.to)?;
         writeln!(out, "                ack: Ack::{:?},", self.ack)?;
+        writeln!(out, "                map_path: MapPath::{:?},", self.map_path)?;
         writeln!(out, "            }},")
     }
 }
@@ -162,6 +166,9 @@ impl fmt::Display for ResolvedMethod {
         }
         if self.ack == Ack::Server {
             write!(f, ", acknowledged by the server")?;
+        }
+        if self.map_path != MapPath::Automatic {
+            write!(f, ", path {}", self.map_path.name())?;
         }
         if self.clears_itself() {
             write!(f, ", kept in the element only")?;

@@ -17,6 +17,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 untyped_request: false,
                 to: ForwardTarget::All,
                 ack: Ack::Element,
+                map_path: MapPath::Automatic,
             },
         ],
         delegated: &[
@@ -48,6 +49,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 untyped_request: false,
                 to: ForwardTarget::Src,
                 ack: Ack::Element,
+                map_path: MapPath::Automatic,
             },
             Method {
                 path: "/lock.Lock/Release",
@@ -61,6 +63,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 untyped_request: false,
                 to: ForwardTarget::Src,
                 ack: Ack::Element,
+                map_path: MapPath::Automatic,
             },
         ],
         delegated: &[

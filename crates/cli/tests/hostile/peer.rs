@@ -304,7 +304,7 @@ impl Hostile<'_> {
             // Session of a member that may only read.
             hex(&self.reader.grant.session),
         ];
-        let says = ["pathcall-call", "pathcall-query", "pathcall-admitted", "pathcall-call-id"];
+        let says = ["pathcall-call", "pathcall-direct", "pathcall-admitted", "pathcall-call-id"];
         let first = self.random.random_range(0..says.len());
         for (nth, session) in sessions.iter().enumerate() {
             for token in [OUTSIDER, INSIDER, READER] {

@@ -153,7 +153,8 @@ impl LiveTestbed {
         let hosts: Vec<OsString> = (0..SERVERS.len()).map(|at| self.server_host(at).file().into()).collect();
         let at = self.server_host(0).address().to_string();
         let mut command = Command::new(program("wordcount"));
-        command.args(["--json", "--controller", &self.map_url(), "--serve-at", &at, "--namespaces"]);
+        command.args(["--json", "--path", "element", "--controller", &self.map_url(), "--serve-at", &at]);
+        command.arg("--namespaces");
         command.arg(hosts.join(",".as_ref())).stdin(Stdio::null());
         command
     }

@@ -81,11 +81,17 @@ impl ControllerState {
         let endpoint = self.kept_or_next_id(IdKind::Endpoint, held.endpoint)?;
         let gaid = self.kept_or_next_id(IdKind::Application, held.gaid)?;
         let epoch = self.ids.first_epoch.max(next_epoch(held.epoch.max(last)));
-        let silent = std::mem::take(&mut request.silent_elements);
+        let (silent, no_memory_reason) = (std::mem::take(&mut request.silent_elements), request.no_memory_reason);
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
-        let application =
-            Application { record, lease: Lease::Expired, callers: BTreeMap::new(), unreported: true, silent };
+        let application = Application {
+            record,
+            lease: Lease::Expired,
+            callers: BTreeMap::new(),
+            unreported: true,
+            silent,
+            no_memory_reason,
+        };
         self.applications.insert(gaid, application);
         self.changed.applications.insert(gaid);
         if let Some(memory) = self.reserve(gaid) {
@@ -107,6 +113,7 @@ impl ControllerState {
         let held = request.held.map_or(0, |held| held.epoch);
         let epoch = next_epoch(application.record.epoch.max(held));
         application.silent = std::mem::take(&mut request.silent_elements);
+        application.no_memory_reason = request.no_memory_reason;
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
         if !same {
@@ -158,6 +165,7 @@ impl ControllerState {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
         let RegisterApplicationRequest { width, rows, data_address, service_address, held, silent_elements, .. } =
             request;
+        application.no_memory_reason = request.no_memory_reason;
         let record = &mut application.record;
         // The registers of this epoch cannot be used any more.
         let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);

@@ -135,6 +135,8 @@ struct Application {
     unreported: bool,
     /// Boot ids of elements that do not answer the owner, by its latest report.
     silent: Vec<u64>,
+    /// Reason of the owner for using no element.
+    no_memory_reason: i32,
 }
 
 #[derive(Debug, Clone)]

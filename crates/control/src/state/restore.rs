@@ -69,7 +69,9 @@ impl ControllerState {
             let lease = lease(record.owned);
             // The owner reports silent elements again.
             let (callers, silent) = (BTreeMap::new(), Vec::new());
-            state.applications.insert(gaid, Application { record, lease, callers, unreported: true, silent });
+            state
+                .applications
+                .insert(gaid, Application { record, lease, callers, unreported: true, silent, no_memory_reason: 0 });
         }
         for record in snapshot.pools {
             let gaid = record.gaid;

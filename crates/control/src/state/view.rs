@@ -43,6 +43,7 @@ impl ControllerState {
                 service_address: record.service_address.clone(),
                 authenticated: record.token_key.is_some(),
                 memory: self.memory_grant(record),
+                no_memory_reason: application.no_memory_reason,
                 endpoints: endpoints.filter_map(|endpoint| self.entry(record.gaid, endpoint)).collect(),
             }
         });

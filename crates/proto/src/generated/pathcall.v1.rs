@@ -148,6 +148,9 @@ pub struct RegisterApplicationRequest {
     /// Boot ids of elements that do not answer the owner, up to 16. The controller grants no memory of them.
     #[prost(fixed64, repeated, tag = "10")]
     pub silent_elements: ::prost::alloc::vec::Vec<u64>,
+    /// Reason for requesting no memory.
+    #[prost(enumeration = "NoMemoryReason", tag = "11")]
+    pub no_memory_reason: i32,
 }
 /// Part of a grant that an owner cannot change while it has callers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -382,6 +385,9 @@ pub struct ApplicationStatus {
     /// Whether map frames carry tokens.
     #[prost(bool, tag = "8")]
     pub authenticated: bool,
+    /// Reason of the owner for using no element.
+    #[prost(enumeration = "NoMemoryReason", tag = "9")]
+    pub no_memory_reason: i32,
 }
 /// Status of an element.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -993,6 +999,43 @@ pub struct ApplyCallReply {
     /// Incarnation of the server.
     #[prost(uint32, tag = "2")]
     pub server_incarnation: u32,
+}
+/// Reason for which an owner uses no element. If it is set, the owner works in software.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum NoMemoryReason {
+    /// No reason: the owner uses an element if one has memory.
+    Unspecified = 0,
+    /// An element cannot execute the application's methods, or the owner is configured to request no rows.
+    NotUsable = 1,
+    /// A filter or the owner's configuration pins the calls to software or to direct calls.
+    Pinned = 2,
+    /// All callers are on the owner's host.
+    SameHost = 3,
+}
+impl NoMemoryReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "NO_MEMORY_REASON_UNSPECIFIED",
+            Self::NotUsable => "NO_MEMORY_REASON_NOT_USABLE",
+            Self::Pinned => "NO_MEMORY_REASON_PINNED",
+            Self::SameHost => "NO_MEMORY_REASON_SAME_HOST",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NO_MEMORY_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "NO_MEMORY_REASON_NOT_USABLE" => Some(Self::NotUsable),
+            "NO_MEMORY_REASON_PINNED" => Some(Self::Pinned),
+            "NO_MEMORY_REASON_SAME_HOST" => Some(Self::SameHost),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 pub mod controller_client {

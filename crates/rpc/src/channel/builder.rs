@@ -12,7 +12,7 @@ use pathcall_driver::node::Node;
 use pathcall_endpoint::clone;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::flow::RENEWAL_AT;
-use pathcall_proto::manifest::Manifest;
+use pathcall_proto::manifest::{Manifest, MapPath};
 use tonic::codegen::BoxFuture;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
@@ -55,6 +55,8 @@ pub(super) struct ChannelOptions {
     pub(super) flow_frames: u32,
     pub(super) busy_poll: Duration,
     pub(super) shared_memory: bool,
+    /// Path of the calls, instead of that of their filter.
+    pub(super) path: Option<MapPath>,
 }
 
 /// Error of [`Builder::connect`].
@@ -110,6 +112,7 @@ impl Builder {
                 flow_frames: RENEWAL_AT,
                 busy_poll: Duration::ZERO,
                 shared_memory: true,
+                path: None,
             },
         })
     }
@@ -192,6 +195,13 @@ impl Builder {
     /// the default is true. All other frames go by UDP.
     pub fn shared_memory(mut self, share: bool) -> Self {
         self.options.shared_memory = share;
+        self
+    }
+
+    /// Sets the path of the calls with a filter, instead of the filter's `path`. Whether frames go by an element, the
+    /// server decides: [`layer::Builder::path`](crate::layer::Builder::path).
+    pub fn path(mut self, path: MapPath) -> Self {
+        self.options.path = Some(path);
         self
     }
 

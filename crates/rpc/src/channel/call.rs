@@ -1,7 +1,9 @@
 //! Path of a call with a filter: map operation, then handler, then reply.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use pathcall_endpoint::map::{Key, Operation};
@@ -13,6 +15,7 @@ use tonic::body::Body;
 
 use super::Inner;
 use super::idempotent_call;
+use super::paths::{CallPath, PathChoice};
 use super::session::{ChannelApplication, LockReleaseGuard, MapSession, SumCancelGuard};
 use super::transport::Transport;
 use crate::assemble::HandlerOutcome;
@@ -34,7 +37,7 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
         self.counters.filtered.add();
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let message = frame::read(&parts.headers, &body, u32::MAX as usize).map_err(|error| {
             if error == FrameError::Compressed {
@@ -42,28 +45,25 @@ impl Inner {
             }
             status::of_frame(method, error)
         })?;
-        let request = Request::new(method, &message)?;
-        if let (Some(TypedValues::Pairs(pairs)), Some(field)) = (&request.typed, &method.request) {
-            key_numbers::check(field.name, pairs)?;
-        }
         let Some(application) = self.applications.get(method.app) else {
             let what = format!("{}: the manifest of generated code lacks {}", method.path, method.app);
             return Err(Status::internal(what));
         };
-        if let Some(id) = idempotent_call::id_of(&parts.headers) {
+        let id = idempotent_call::id_of(&parts.headers);
+        let choice = application.choose_path(method, body.len(), id.is_some());
+        if choice.path == CallPath::Direct {
+            return Box::pin(self.direct(method, application, choice, parts, body, deadline)).await;
+        }
+        let request = Request::new(method, &message)?;
+        if let (Some(TypedValues::Pairs(pairs)), Some(field)) = (&request.typed, &method.request) {
+            key_numbers::check(field.name, pairs)?;
+        }
+        if let Some(id) = id {
             return Box::pin(self.with_id(method, application, &id, request, parts, deadline)).await;
         }
-        if method.kind == Kind::Query {
-            // The server reads the keys from the request itself.
-            let session = application.session(method, &parts.headers, &self.transport).await?;
-            application.check_loss(method, &session)?;
-            mark(&mut parts.headers, headers::QUERY, &session, deadline);
-            let body = Body::new(Full::new(body));
-            return Box::pin(self.transport.call(http::Request::from_parts(parts, body))).await;
-        }
-
         let session = application.admitted(method, &parts.headers, &self.transport).await?;
         application.check_loss(method, &session)?;
+        let began = Instant::now();
         let typed = match request.typed {
             Some(typed) => typed,
             None => TypedValues::Pairs(Box::pin(self.all_keys(method, &session, &parts, deadline)).await?),
@@ -104,7 +104,33 @@ impl Inner {
         if let Some(guard) = lock_guard {
             guard.disarm();
         }
+        application.record_time(method, choice, began);
         assemble::reply(method, handled, &answer)
+    }
+
+    /// Makes a direct call: the server's layer reads the message and executes its map operation.
+    async fn direct(
+        &self,
+        method: &Method,
+        application: &Arc<ChannelApplication>,
+        choice: PathChoice,
+        mut parts: http::request::Parts,
+        body: Bytes,
+        deadline: Deadline,
+    ) -> Result<http::Response<Body>, Status> {
+        self.counters.direct.add();
+        let session = application.session(method, &parts.headers, &self.transport).await?;
+        application.check_loss(method, &session)?;
+        mark(&mut parts.headers, headers::DIRECT, &session, deadline);
+        let began = Instant::now();
+        let request = http::Request::from_parts(parts, Body::new(Full::new(body)));
+        let response = self.transport.call(request).await?;
+        // A response that begins with a status is an error.
+        if !response.headers().contains_key(assemble::GRPC_STATUS) {
+            application.mark_server_state(method, &session);
+            application.record_time(method, choice, began);
+        }
+        Ok(response)
     }
 
     /// Makes a call with an id: its map operation, then its handler, unless they are done.
@@ -158,7 +184,7 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<Vec<(Key, i64)>, Status> {
         let mut parts = parts.clone();
-        mark(&mut parts.headers, headers::QUERY, session, deadline);
+        mark(&mut parts.headers, headers::DIRECT, session, deadline);
         let request = assemble::handler_request(method, parts, &[])?;
         let message = assemble::message_of(method, self.transport.call(request).await?).await?;
         let keys = keys::read(&message)

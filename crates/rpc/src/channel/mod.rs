@@ -20,6 +20,7 @@ mod delegated;
 mod dial;
 mod idempotent_call;
 pub mod journal;
+mod paths;
 mod pool;
 mod session;
 pub mod stats;

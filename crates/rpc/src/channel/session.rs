@@ -16,6 +16,8 @@ mod admissions;
 mod guards;
 mod join;
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,7 @@ use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::builder::ChannelOptions;
+use super::paths::{MeasuredPaths, PathChoice};
 use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
@@ -62,6 +65,8 @@ pub(super) struct ChannelApplication {
     past: Mutex<(ClientStats, CarriedStats)>,
     /// Incarnation of the server that has state of this caller.
     stateful_server: Mutex<Option<u32>>,
+    /// Measured times of methods whose calls have a choice of paths.
+    measured: Mutex<BTreeMap<&'static str, MeasuredPaths>>,
 }
 
 impl ChannelApplication {
@@ -76,6 +81,7 @@ impl ChannelApplication {
             cancelling: Mutex::default(),
             past: Mutex::default(),
             stateful_server: Mutex::default(),
+            measured: Mutex::default(),
         }
     }
 
@@ -131,6 +137,25 @@ impl ChannelApplication {
         Ok(session)
     }
 
+    /// Chooses the path of a call whose message has `len` bytes. `has_id`: the call has an id.
+    pub(super) fn choose_path(&self, method: &Method, len: usize, has_id: bool) -> PathChoice {
+        let pinned = self.options.path.unwrap_or(method.map_path);
+        PathChoice::without_measurement(method, pinned, len, has_id).unwrap_or_else(|| {
+            let element =
+                lock(&self.current).as_ref().is_some_and(|session| session.by_element.load(Ordering::Relaxed));
+            lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, element)
+        })
+    }
+
+    /// Records the time of a successful call that began then.
+    pub(super) fn record_time(&self, method: &Method, choice: PathChoice, began: Instant) {
+        if choice.is_measured()
+            && let Some(measured) = lock(&self.measured).get_mut(method.path)
+        {
+            measured.record(choice, began.elapsed());
+        }
+    }
+
     /// Records that the session's server has state of this caller.
     pub(super) fn mark_server_state(&self, method: &Method, session: &MapSession) {
         if matches!(method.kind, Kind::Add { .. } | Kind::Count { .. }) {
@@ -163,7 +188,8 @@ impl ChannelApplication {
             lock(&self.current).as_ref().map(|session| (session.handle.stats(), session.handle.carried_stats()));
         let (past, current) = (*lock(&self.past), current.unwrap_or_default());
         let (map, carried) = (sum(past.0, current.0), sum_carried(past.1, current.1));
-        ApplicationStats { name: self.application.name, joins: self.joins.read(), map, carried }
+        let paths = lock(&self.measured).iter().flat_map(|(method, measured)| measured.report(method)).collect();
+        ApplicationStats { name: self.application.name, joins: self.joins.read(), map, carried, paths }
     }
 
     fn live(&self) -> Option<Arc<MapSession>> {
@@ -290,6 +316,8 @@ pub(super) struct MapSession {
     admissions: Arc<Admissions>,
     /// Incarnation of the server.
     pub(super) server: u32,
+    /// Whether the frames go by an element.
+    by_element: Arc<AtomicBool>,
     /// Numbers that the server assigned to long keys.
     pub(super) known: KnownKeyNumbers,
     /// Reason of the session's end, once it has ended.

@@ -6,6 +6,8 @@ pub use pathcall_driver::carrier::CarriedStats;
 pub use pathcall_endpoint::clone::CloneCallerStats;
 pub use pathcall_endpoint::map::client::ClientStats;
 
+pub use super::paths::{PathStats, PathTime};
+
 /// Counters of a channel and its clones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelStats {
@@ -19,6 +21,8 @@ pub struct ChannelStats {
     pub pool: CloneCallerStats,
     /// Delegated calls.
     pub delegated_calls: u64,
+    /// Direct calls of methods with a filter: one gRPC call each, which the server's layer executes.
+    pub direct_calls: u64,
     /// Calls of a handler after a map operation.
     pub handler_calls: u64,
     /// Completed calls with ids.
@@ -40,6 +44,8 @@ pub struct ApplicationStats {
     pub map: ClientStats,
     /// Counters of map frames carried over HTTP/2 because UDP is blocked; `open` is 1 while this is the case.
     pub carried: CarriedStats,
+    /// Measured times of its calls, by method and size of the message; the channel takes the faster path.
+    pub paths: Vec<PathStats>,
 }
 
 /// Counters behind [`ChannelStats`].
@@ -49,6 +55,7 @@ pub(super) struct Counters {
     pub(super) filtered: Counter,
     pub(super) cloned: Counter,
     pub(super) delegated: Counter,
+    pub(super) direct: Counter,
     pub(super) handler: Counter,
     pub(super) idempotent: Counter,
     pub(super) compressed: Counter,
@@ -66,6 +73,7 @@ impl Counters {
             cloned_calls: self.cloned.read(),
             pool,
             delegated_calls: self.delegated.read(),
+            direct_calls: self.direct.read(),
             handler_calls: self.handler.read(),
             idempotent_calls: self.idempotent.read(),
             compressed_refused: self.compressed.read(),

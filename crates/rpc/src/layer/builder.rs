@@ -10,7 +10,7 @@ use pathcall_auth::{ConnectTargetError, Security};
 use pathcall_driver::link::{Link, SharingRole};
 pub use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
-use pathcall_proto::manifest::Manifest;
+use pathcall_proto::manifest::{Manifest, MapPath};
 use pathcall_wire::TokenKey;
 use rand::rngs::SysError;
 use tokio::sync::watch;
@@ -57,6 +57,7 @@ pub struct Builder {
     advertise: String,
     data_address: Option<SocketAddr>,
     rows: u32,
+    path: Option<MapPath>,
     key_memory: usize,
     authenticate: Option<bool>,
     security: Security,
@@ -127,6 +128,7 @@ impl Builder {
             advertise: String::new(),
             data_address: None,
             rows: DEFAULT_ROWS,
+            path: None,
             key_memory: KEY_MEMORY,
             authenticate: None,
             security: Security::default(),
@@ -174,6 +176,14 @@ impl Builder {
     /// default is any address; elements then use the address from which the server reaches the controller.
     pub fn data_address(mut self, address: SocketAddr) -> Self {
         self.data_address = Some(address);
+        self
+    }
+
+    /// Sets the path of the map frames, instead of the filters' `path`. By default ([`MapPath::Automatic`]) an application
+    /// uses an element once a caller on another host has joined. As long as server and callers are on one host, an
+    /// element would be one more process that has to run for each frame. [`MapPath::Element`] always uses one.
+    pub fn path(mut self, path: MapPath) -> Self {
+        self.path = Some(path);
         self
     }
 
@@ -283,6 +293,7 @@ impl Builder {
             let mut registrations = JoinSet::new();
             for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
                 let key = if self.authenticates() { Some(draw_key(name)?) } else { None };
+                let application = self.path.map_or(application, |path| application.with_path(path));
                 let owned =
                     OwnedApplication::new(application, self.bind(name)?, self.lease, key, self.rows, self.key_memory);
                 if let Some(controller) = &controller {

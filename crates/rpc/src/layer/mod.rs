@@ -3,7 +3,7 @@
 //! ```text
 //! Join ─ admission ───────────► peer_service ─ controller ─► owned_application: member, by its session
 //! filter, `pathcall-call` ────────────────────────────────► handler
-//! filter, `pathcall-query` ─── admission ─ owned_application ─► values,  and the handler for untyped content
+//! filter, `pathcall-direct` ── admission ─ owned_application ─► map operation, and the handler for untyped content
 //! filter, plain gRPC ─────────► service: refused
 //! clone ══ frames ═► pool ════════════════════════════════► handler
 //! place ──────────────────────► place ─ selector ─► handler of the processor, or of the accelerator
@@ -141,10 +141,23 @@ pub struct ApplicationStats {
     pub members: usize,
     /// Whether an element takes part.
     pub element: bool,
+    /// Reason of this server for using no element; `None` if it uses one that has memory.
+    pub no_element: Option<&'static str>,
+    /// Direct calls: keyed additions and queries, each in one gRPC call.
+    pub direct: DirectStats,
     /// Counters of map frames; all 0 before the first caller.
     pub map: ServerStats,
     /// Counters of map frames carried over HTTP/2; `open` is the number of callers that UDP does not reach.
     pub carried: CarriedStats,
+}
+
+/// Counters of direct calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DirectStats {
+    /// Number of calls.
+    pub calls: u64,
+    /// Bytes of their messages.
+    pub bytes: u64,
 }
 
 impl Layer {

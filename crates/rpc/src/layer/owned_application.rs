@@ -8,7 +8,7 @@ mod silent_elements;
 mod standalone;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,12 +18,13 @@ use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::RegisterGrant;
 use pathcall_endpoint::map::server::{ElementTerms, EvictionPolicy, ServerConfig};
 use pathcall_proto::IDS_END;
-use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant};
+use pathcall_proto::manifest::MapPath;
+use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant, NoMemoryReason};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
-use super::ApplicationStats;
 use super::sessions::CallerSessions;
+use super::{ApplicationStats, DirectStats};
 use crate::application::Application;
 use crate::key_numbers::KeyNumbers;
 use silent_elements::SilentElements;
@@ -56,8 +57,12 @@ pub(super) struct OwnedApplication {
     unregistered_members: AtomicUsize,
     /// Numbers of keys that are too long for a frame.
     pub(super) key_numbers: KeyNumbers,
-    /// Number of register rows to request; 0 if they would not be used.
-    pub(super) rows: u32,
+    /// Number of register rows that the application may request; 0 if it cannot use them.
+    rows: u32,
+    /// Whether a caller on another host has joined. Until then, an element would only be one more process on this host.
+    has_remote_callers: AtomicBool,
+    direct_calls: AtomicU64,
+    direct_bytes: AtomicU64,
     /// Elements whose registers are not used for a while.
     silent: Mutex<SilentElements>,
     /// Maximum memory of keys, bytes.
@@ -133,6 +138,9 @@ impl OwnedApplication {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             rows: if application.can_use_element() { rows } else { 0 },
+            has_remote_callers: AtomicBool::new(false),
+            direct_calls: AtomicU64::new(0),
+            direct_bytes: AtomicU64::new(0),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
             lease,
@@ -151,6 +159,42 @@ impl OwnedApplication {
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
         })
+    }
+
+    /// Reason for which the application uses no element, if there is one.
+    pub(super) fn no_memory_reason(&self) -> NoMemoryReason {
+        match self.application.path {
+            _ if self.rows == 0 => NoMemoryReason::NotUsable,
+            MapPath::Software | MapPath::Direct => NoMemoryReason::Pinned,
+            MapPath::Automatic if !self.has_remote_callers.load(Ordering::Relaxed) => NoMemoryReason::SameHost,
+            MapPath::Automatic | MapPath::Element => NoMemoryReason::Unspecified,
+        }
+    }
+
+    fn uses_element(&self) -> bool {
+        self.no_memory_reason() == NoMemoryReason::Unspecified
+    }
+
+    /// Number of register rows to request. Before the first caller they are requested for a caller on another host.
+    pub(super) fn rows_to_request(&self) -> u32 {
+        let is_undecided = self.no_memory_reason() == NoMemoryReason::SameHost && self.active().is_none();
+        if is_undecided || self.uses_element() { self.rows } else { 0 }
+    }
+
+    /// Counts a direct call with a message of `bytes` bytes.
+    pub(super) fn count_direct(&self, bytes: usize) {
+        self.direct_calls.fetch_add(1, Ordering::Relaxed);
+        self.direct_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Handles a caller that is about to join. The first one on another host makes the element useful.
+    pub(super) fn on_joining(&self, remote: bool) {
+        if remote && !self.has_remote_callers.swap(true, Ordering::Relaxed) && self.uses_element() {
+            let needs_memory = self.active().is_some_and(|active| active.memory.is_none());
+            if needs_memory {
+                self.ask_anew.notify_one();
+            }
+        }
     }
 
     /// Applies a grant of the controller; false if callers know the application by other ids, those with which it has
@@ -299,14 +343,29 @@ impl OwnedApplication {
             }
         };
         let members = self.members.load(Ordering::Relaxed);
-        ApplicationStats { name: self.application.name, members, element, map, carried }
+        ApplicationStats {
+            name: self.application.name,
+            members,
+            element,
+            no_element: self.no_memory_reason().text(),
+            direct: DirectStats {
+                calls: self.direct_calls.load(Ordering::Relaxed),
+                bytes: self.direct_bytes.load(Ordering::Relaxed),
+            },
+            map,
+            carried,
+        }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {
         let key = grant.and_then(key_of).or(self.own_key);
         let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(ElementMemory::registers);
-        if grant.is_some_and(|grant| grant.memory.is_none()) && self.rows > 0 {
+        if grant.is_some_and(|grant| grant.memory.is_some()) && !self.uses_element() {
+            // Another application can use the memory.
+            self.ask_anew.notify_one();
+        }
+        if grant.is_some_and(|grant| grant.memory.is_none()) && self.uses_element() {
             let application = self.application.name;
             tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
         }
@@ -338,10 +397,10 @@ impl OwnedApplication {
         ActiveApplication { handle, gaid, epoch, endpoint, key, memory, terms: 0 }
     }
 
-    /// The granted memory, if its element has the key of the application's frames: an element with another key, or
+    /// The granted memory, if it is useful, and if its element has the key of the application's frames: an element with another key, or
     /// none, would drop them all.
     fn usable_memory(&self, grant: &ApplicationGrant, key: Option<TokenKey>) -> Option<ElementMemory> {
-        let memory = ElementMemory::new(grant)?;
+        let memory = ElementMemory::new(grant).filter(|_| self.uses_element())?;
         if key_of(grant) != key {
             let application = self.application.name;
             tracing::warn!(application, "the controller grants an element without the key that signs map frames");

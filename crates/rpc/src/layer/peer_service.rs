@@ -56,6 +56,7 @@ impl Peer for PeerService {
                  the server, not on a service",
             ));
         };
+        let is_local = remote.ip().is_loopback() || request.local_addr().is_some_and(|own| own.ip() == remote.ip());
         caller::check(request.extensions(), &request.get_ref().application)?;
         let check_key_transport = self.inner.check_key_transport(&request);
         let (credentials, request) = (CallerCredentials::of(&request), request.into_inner());
@@ -68,7 +69,7 @@ impl Peer for PeerService {
         };
         let address = (port != 0).then(|| SocketAddr::new(remote.ip().to_canonical(), port));
         let admitted = self.admitted(&request.application, &request.method, credentials).await?;
-        let caller = JoiningCaller { address, request, admitted };
+        let caller = JoiningCaller { address, remote: !is_local, request, admitted };
         caller.join(&self.inner, owned).await.map(Response::new)
     }
 

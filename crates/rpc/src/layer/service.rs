@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use pathcall_auth::CertificatePolicy;
-use pathcall_endpoint::map::Key;
+use pathcall_endpoint::map::{Key, Operation, Output};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
@@ -22,14 +22,11 @@ use super::{Admission, CallerCredentials, Inner, Layer};
 use crate::assemble::HandlerOutcome;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
-use crate::key_numbers::REQUEST_BYTES_MAX;
+use crate::key_numbers::{self, REQUEST_BYTES_MAX};
 use crate::message::frame;
 use crate::message::typed::TypedValues;
-use crate::request::{MapAnswer, Request};
+use crate::request::{DIRECT_BYTES_MAX, MapAnswer, MapWork, Request};
 use crate::{assemble, headers, status};
-
-/// Maximum size of a query, bytes: tonic's default limit.
-const QUERY_BYTES_MAX: usize = 4 << 20;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -126,13 +123,13 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
                         Ok(inner.all_keys(method, request, &admission).await.unwrap_or_else(Status::into_http))
                     });
                 }
-                FilteredRequest::Query => {
+                FilteredRequest::Direct => {
                     // An instance that was polled ready may hold a permit, which checks and handler need.
                     drop(services);
                     let services = self.services.clone();
                     return Box::pin(async move {
-                        match inner.query(method, request, &admission).await {
-                            Ok(query) => query.reply(services).await,
+                        match inner.direct(method, request, &admission).await {
+                            Ok(call) => call.reply(services).await,
                             Err(status) => Ok(status.into_http()),
                         }
                     });
@@ -160,8 +157,8 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
 enum FilteredRequest {
     /// Call of the handler: the map operation is done.
     Handler,
-    /// Query.
-    Query,
+    /// Direct call.
+    Direct,
     /// Query for all keys, which will be cleared.
     Keys,
 }
@@ -191,8 +188,8 @@ impl<S: Services> Service<http::Request<Body>> for PlacedServices<S> {
     }
 }
 
-/// Query with its answer from the map.
-struct AnsweredQuery {
+/// Direct call with its answer from the map.
+struct AnsweredCall {
     method: &'static Method,
     answer: MapAnswer,
     /// Call of the handler, if it has to run.
@@ -204,15 +201,15 @@ impl Inner {
     fn classify(&self, method: &Method, headers: &mut HeaderMap) -> Result<FilteredRequest, Status> {
         let owned = self.owned(method)?;
         let joined = owned.sessions.take(headers);
-        let (handler, query) = (headers.contains_key(headers::CALL), headers.contains_key(headers::QUERY));
-        if !joined && (handler || query) {
+        let (handler, direct) = (headers.contains_key(headers::CALL), headers.contains_key(headers::DIRECT));
+        if !joined && (handler || direct) {
             let what = "its caller has not joined, or its membership has ended";
             return Err(Status::unavailable(format!("{} ({}): {what}", method.path, method.app)));
         }
         match method.kind {
             _ if handler => Ok(FilteredRequest::Handler),
-            Kind::Query if query => Ok(FilteredRequest::Query),
-            Kind::Clear if query && method.request.is_none() => Ok(FilteredRequest::Keys),
+            Kind::Query | Kind::Add { .. } if direct => Ok(FilteredRequest::Direct),
+            Kind::Clear if direct && method.request.is_none() => Ok(FilteredRequest::Keys),
             _ => Err(Status::failed_precondition(format!(
                 "{} has the filter {}: call it through pathcall::Channel",
                 method.path, method.app
@@ -242,28 +239,53 @@ impl Inner {
         respond(handlers.node(), handlers.address(), &self.defaults, request, deadline, |_| {}).await
     }
 
-    /// Reads the map for a query.
-    async fn query(
+    /// Executes the map operation of a direct call.
+    async fn direct(
         &self,
         method: &'static Method,
         request: http::Request<Body>,
         admission: &Admission,
-    ) -> Result<AnsweredQuery, Status> {
+    ) -> Result<AnsweredCall, Status> {
         let (parts, body) = request.into_parts();
         admission.admit(method.path, CallerCredentials::of_parts(&parts)).await?;
         let path = method.path;
-        let body = Limited::new(body, QUERY_BYTES_MAX).collect().await.map_err(|error| {
-            Status::out_of_range(format!("{path}: cannot read a query of up to {QUERY_BYTES_MAX} bytes: {error}"))
+        let body = Limited::new(body, DIRECT_BYTES_MAX).collect().await.map_err(|error| {
+            Status::out_of_range(format!(
+                "{path}: cannot read a direct call of up to {DIRECT_BYTES_MAX} bytes: {error}"
+            ))
         })?;
         let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
             .map_err(|error| status::of_frame(method, error))?;
+        self.owned(method)?.count_direct(message.len());
         let request = Request::new(method, &message)?;
-        let pairs = self.read(method, request.typed.map(TypedValues::into_keys)).await?;
+        let answer = match method.kind {
+            Kind::Add { .. } => self.add(method, request.typed)?,
+            _ => {
+                let pairs = self.read(method, request.typed.map(TypedValues::into_keys)).await?;
+                MapAnswer::of(TypedValues::Pairs(pairs))
+            }
+        };
         let handler = match request.handler {
             Some(message) => Some(assemble::handler_request(method, parts, &message)?),
             None => None,
         };
-        Ok(AnsweredQuery { method, answer: MapAnswer::of(TypedValues::Pairs(pairs)), handler })
+        Ok(AnsweredCall { method, answer, handler })
+    }
+
+    /// Adds the values to the map, all or none.
+    fn add(&self, method: &Method, typed: Option<TypedValues>) -> Result<MapAnswer, Status> {
+        let mut work = MapWork::new(method, typed.unwrap_or(TypedValues::EMPTY));
+        let Some(Operation::Add { mut pairs, modify, get, .. }) = work.operation.take() else {
+            return Ok(work.answer(method, None));
+        };
+        if let Some(field) = &method.request {
+            key_numbers::check(field.name, &pairs)?;
+        }
+        let owned = self.owned(method)?;
+        owned.key_numbers.shorten(method.app, &mut pairs)?;
+        let added = owned.ensure_active().handle.add(&pairs, modify, get);
+        let values = added.map_err(|error| status::of_call(method, &error))?;
+        Ok(work.answer(method, get.then_some(Output::Values(values))))
     }
 
     async fn all_keys(
@@ -292,7 +314,7 @@ impl Inner {
     }
 }
 
-impl AnsweredQuery {
+impl AnsweredCall {
     /// Runs the handler, if necessary, and builds the reply.
     async fn reply<S: Services>(self, services: S) -> Result<http::Response<Body>, S::Error> {
         let handled = match self.handler {

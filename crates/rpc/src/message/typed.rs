@@ -3,11 +3,11 @@
 //! The encodings are those of `pathcall/types.proto`: arrays packed, unpacked or mixed, in any number of parts; map
 //! entries in any order, the last value of a key counts; a missing number is 0.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 
 use pathcall_endpoint::map::{Key, Lanes};
+use pathcall_endpoint::tables::SeededHashMap;
 use pathcall_proto::manifest::Shape;
 
 use super::fields::{FieldValue, Fields, unzigzag};
@@ -117,7 +117,7 @@ pub struct TypedFieldReader<'a> {
     lanes: Lanes,
     /// Entries of a map, in the order in which the keys first occurred.
     entries: Vec<(RawKey<'a>, i64)>,
-    positions: HashMap<RawKey<'a>, usize>,
+    positions: SeededHashMap<RawKey<'a>, usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,7 +147,7 @@ impl<'a> TypedFieldReader<'a> {
             scale: Scale::new(precision),
             lanes: Lanes::default(),
             entries: Vec::new(),
-            positions: HashMap::new(),
+            positions: SeededHashMap::default(),
         }
     }
 

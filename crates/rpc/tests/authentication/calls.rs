@@ -118,8 +118,9 @@ async fn internal_metadata_needs_a_session() {
     words.reduce(counts(&[("secret", 5)], "")).await.unwrap();
     let session = "00112233445566778899aabbccddeeff";
     for (path, says) in [
-        ("/rpctest.Words/Query", "pathcall-query"),
-        ("/rpctest.Locks/Reset", "pathcall-query"),
+        ("/rpctest.Words/Query", "pathcall-direct"),
+        ("/rpctest.Words/Reduce", "pathcall-direct"),
+        ("/rpctest.Locks/Reset", "pathcall-direct"),
         ("/rpctest.Locks/Lock", "pathcall-call"),
         ("/rpctest.Words/Query", "pathcall-call"),
         ("/rpctest.Words/Reduce", "pathcall-call"),

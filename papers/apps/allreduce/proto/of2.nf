@@ -1,5 +1,6 @@
 { //of2.nf: sum over 2 hosts; all hosts receive the sums
   "AppName": "SUMS-2",
+  "path": "element",
   "Precision": 6,
   "get": "Total.values",
   "addTo": "Part.values",

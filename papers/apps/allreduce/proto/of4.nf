@@ -1,5 +1,6 @@
 { //of4.nf: sum over 4 hosts; all hosts receive the sums
   "AppName": "SUMS-4",
+  "path": "element",
   "Precision": 6,
   "get": "Total.values",
   "addTo": "Part.values",

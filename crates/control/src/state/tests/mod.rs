@@ -355,6 +355,7 @@ fn gaid_of(push: &Push) -> Option<u32> {
 
 fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRequest {
     RegisterApplicationRequest {
+        no_memory_reason: 0,
         name: name.into(),
         filter_digest: 0xd19e57,
         width: 32,

@@ -229,6 +229,7 @@ pub(crate) async fn client(controller: &Handle) -> ControllerClient<Channel> {
 
 pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRequest {
     RegisterApplicationRequest {
+        no_memory_reason: 0,
         name: name.into(),
         filter_digest: 7,
         width: 32,

@@ -147,6 +147,18 @@ impl MapServer {
         self.idempotency.open(now, number)
     }
 
+    /// Adds all values to their keys, or none: a direct call. Each key occurs once. Returns the values after the
+    /// addition if `get`.
+    ///
+    /// # Errors
+    /// Nothing is added: [`CallError::KeysFull`], [`CallError::Overflow`], [`CallError::Range`],
+    /// [`CallError::KeyLength`].
+    pub fn add(&mut self, pairs: &[(Key, i64)], modify: Modify, get: bool) -> Result<Vec<i64>, CallError> {
+        let values = self.keyed.add_all_or_nothing(pairs, modify, get)?;
+        self.shared.stats.software_adds += pairs.len() as u64;
+        Ok(values)
+    }
+
     /// Adds all values to their keys, or none, unless the call took effect before.
     ///
     /// # Errors
@@ -164,7 +176,7 @@ impl MapServer {
             self.shared.stats.calls_repeated += 1;
             return Ok(ApplyOutcome::AlreadyApplied);
         }
-        self.keyed.add_all_or_nothing(pairs, modify)?;
+        self.keyed.add_all_or_nothing(pairs, modify, false)?;
         self.idempotency.record(entry);
         self.shared.stats.calls_applied += 1;
         self.shared.stats.software_adds += pairs.len() as u64;

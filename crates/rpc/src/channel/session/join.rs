@@ -8,6 +8,7 @@
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
@@ -191,10 +192,13 @@ impl JoinAttempt<'_> {
         };
         let key = grant.token_key.map(|key| TokenKey::new(key.into()));
         let over = watch::Sender::new(None);
+        let by_element = Arc::new(AtomicBool::new(config.element));
+        let element_too = Arc::clone(&by_element);
         let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
             .busy_poll(self.options.busy_poll)
             .spent_after(self.options.flow_frames);
         let (port, ended, over_too) = (handle.port(), handle.ended(), over.clone());
+
         let carry = FrameCarrier {
             channel: self.transport.channel(),
             application: self.application.name,
@@ -211,7 +215,7 @@ impl JoinAttempt<'_> {
                 pending::<()>().await;
             };
             tokio::select! {
-                () = read_grants(stream, port, over_too, uri) => {}
+                () = read_grants(stream, (port, element_too), over_too, uri) => {}
                 () = carrying_or_pending => {}
                 // The server has all values that only the element had: the stream may end.
                 _ = ended => {}
@@ -227,6 +231,7 @@ impl JoinAttempt<'_> {
             incarnation,
             admissions,
             server,
+            by_element,
             known: KnownKeyNumbers::default(),
             over,
             watcher,
@@ -237,7 +242,7 @@ impl JoinAttempt<'_> {
 /// Reads the join's stream to its end, which is the session's, and passes new epochs to the map.
 async fn read_grants(
     mut stream: Streaming<JoinGrant>,
-    map: CallerPort,
+    (map, by_element): (CallerPort, Arc<AtomicBool>),
     over: watch::Sender<Option<Arc<str>>>,
     uri: String,
 ) {
@@ -245,6 +250,7 @@ async fn read_grants(
         match stream.message().await {
             Ok(Some(grant)) => {
                 let element: Option<SocketAddr> = grant.element_address.parse().ok();
+                by_element.store(element.is_some(), Ordering::Relaxed);
                 map.renew(&epoch_change(&grant, element.is_some()), element);
             }
             Ok(None) => break format!("the server at {uri} has ended the join"),

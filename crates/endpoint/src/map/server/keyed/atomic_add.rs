@@ -7,12 +7,13 @@ use super::super::super::{CallError, Key, Modify};
 use super::KeyedStore;
 
 impl KeyedStore {
-    /// Adds all values to the bases of their keys, or none.
+    /// Adds all values to the bases of their keys, or none. Returns the bases after the addition if `get`.
     pub(in super::super) fn add_all_or_nothing(
         &mut self,
         pairs: &[(Key, i64)],
         modify: Modify,
-    ) -> Result<(), CallError> {
+        get: bool,
+    ) -> Result<Vec<i64>, CallError> {
         let mut values = Vec::with_capacity(pairs.len());
         for (position, (key, value)) in pairs.iter().enumerate() {
             if key.as_bytes().len() > MAX_KEY {
@@ -21,13 +22,18 @@ impl KeyedStore {
             let added = modified(*value, modify).ok_or(CallError::Range { value: *value, position, bits: 32 })?;
             let state = self.table.find_or_insert(key.as_bytes()).ok_or(CallError::KeysFull)?;
             state.base.checked_add(added).ok_or(CallError::Overflow { position })?;
-            values.push(added);
+            values.push((state.id, added));
         }
-        for ((key, _), value) in pairs.iter().zip(values) {
+        let mut bases = Vec::with_capacity(if get { values.len() } else { 0 });
+        for (id, value) in values {
+            let state = self.table.state_mut(id);
             // Each key occurs once, and its sum was checked above.
-            self.table.find_or_insert(key.as_bytes()).map(|state| state.add(value));
+            state.add(value);
+            if get {
+                bases.push(state.base);
+            }
         }
-        Ok(())
+        Ok(bases)
     }
 }
 

@@ -162,6 +162,11 @@ impl KeyTable {
         &self.keys[id as usize].1
     }
 
+    /// State of the key with this number, to change it.
+    pub(super) fn state_mut(&mut self, id: u32) -> &mut KeyState {
+        &mut self.keys[id as usize].1
+    }
+
     /// Gives the register of a key to another key.
     pub(super) fn reassign(&mut self, register: u32, id: u32) -> &mut KeyState {
         let before = std::mem::replace(&mut self.owners[register as usize], id);
