@@ -51,6 +51,9 @@ struct Args {
     /// Number of clients that share the text
     #[arg(long, default_value_t = 2)]
     clients: usize,
+    /// Words of the generated text
+    #[arg(long, default_value_t = 400_000, conflicts_with = "files")]
+    words: usize,
     /// Words of a batch
     #[arg(long, default_value_t = 4000)]
     batch: usize,
@@ -107,7 +110,7 @@ async fn run(args: Args) -> Result<()> {
         println!("ready {url}");
         return std::future::pending().await;
     }
-    let text = text::read(&args.files)?;
+    let text = text::read(&args.files, args.words)?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let batches: Vec<Counts> = words.chunks(args.batch.max(1)).map(count).collect();
     let mut expected = Counts::new();

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// Number of words in the generated text, and of different words.
-const WORDS: usize = 400_000;
+/// Number of different words in the generated text.
 const VOCABULARY: usize = 20_000;
 
-/// Content of all files in order; without any, the generated text.
-pub(crate) fn read(files: &[PathBuf]) -> Result<String> {
+/// Content of all files in order; without any, a generated text of this many words.
+pub(crate) fn read(files: &[PathBuf], words: usize) -> Result<String> {
     if files.is_empty() {
-        return Ok(made());
+        return Ok(made(words));
     }
     let mut text = String::new();
     for file in files {
@@ -22,14 +21,14 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<String> {
     Ok(text)
 }
 
-fn made() -> String {
+fn made(words: usize) -> String {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut roll = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as f64 / (1u64 << 53) as f64
     };
-    let mut text = String::with_capacity(WORDS * 8);
-    for _ in 0..WORDS {
+    let mut text = String::with_capacity(words * 8);
+    for _ in 0..words {
         // Inverse of the harmonic distribution: rank r with probability about 1/r.
         let rank = (VOCABULARY as f64).powf(roll()) as usize;
         text.push_str(&word(rank));

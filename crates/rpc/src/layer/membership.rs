@@ -36,8 +36,6 @@ const REGISTER_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::
 pub(super) struct JoiningCaller {
     /// UDP address of its frames; `None` when they are carried.
     pub(super) address: Option<SocketAddr>,
-    /// Whether the caller is on another host.
-    pub(super) remote: bool,
     pub(super) request: JoinRequest,
     /// Methods that it may call.
     pub(super) admitted: Vec<&'static Method>,
@@ -53,7 +51,6 @@ impl JoiningCaller {
             let name = owned.application.name;
             return Err(Status::resource_exhausted(format!("{name} has {MEMBERS_MAX} callers already")));
         };
-        owned.on_joining(self.remote);
         let terms = owned.terms.subscribe();
         let active = owned.ensure_active();
         // An element does not know permissions: a caller that may not call all methods is not registered with it.
@@ -83,7 +80,6 @@ impl JoiningCaller {
         let following = MembershipUpdates {
             caller: JoiningCaller {
                 address: self.address.filter(|_| all_methods),
-                remote: self.remote,
                 request: self.request.clone(),
                 admitted: Vec::new(),
             },

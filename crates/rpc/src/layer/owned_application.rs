@@ -4,11 +4,12 @@
 //! that does not answer, changes its terms: the map continues under a new epoch or without the element, and every
 //! caller is notified.
 
+mod element_choice;
 mod silent_elements;
 mod standalone;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,7 +19,6 @@ use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::RegisterGrant;
 use pathcall_endpoint::map::server::{ElementTerms, EvictionPolicy, ServerConfig};
 use pathcall_proto::IDS_END;
-use pathcall_proto::manifest::MapPath;
 use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant, NoMemoryReason};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
@@ -27,6 +27,7 @@ use super::sessions::CallerSessions;
 use super::{ApplicationStats, DirectStats};
 use crate::application::Application;
 use crate::key_numbers::KeyNumbers;
+use element_choice::ElementChoice;
 use silent_elements::SilentElements;
 use standalone::{DelayedHandle, StandaloneEpoch};
 
@@ -57,12 +58,8 @@ pub(super) struct OwnedApplication {
     unregistered_members: AtomicUsize,
     /// Numbers of keys that are too long for a frame.
     pub(super) key_numbers: KeyNumbers,
-    /// Number of register rows that the application may request; 0 if it cannot use them.
-    rows: u32,
-    /// Whether a caller on another host has joined. Until then, an element would only be one more process on this host.
-    has_remote_callers: AtomicBool,
-    direct_calls: AtomicU64,
-    direct_bytes: AtomicU64,
+    choice: ElementChoice,
+    direct: Mutex<DirectStats>,
     /// Elements whose registers are not used for a while.
     silent: Mutex<SilentElements>,
     /// Maximum memory of keys, bytes.
@@ -137,10 +134,8 @@ impl OwnedApplication {
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
-            rows: if application.can_use_element() { rows } else { 0 },
-            has_remote_callers: AtomicBool::new(false),
-            direct_calls: AtomicU64::new(0),
-            direct_bytes: AtomicU64::new(0),
+            choice: ElementChoice::new(if application.can_use_element() { rows } else { 0 }, application.path),
+            direct: Mutex::default(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
             lease,
@@ -163,37 +158,24 @@ impl OwnedApplication {
 
     /// Reason for which the application uses no element, if there is one.
     pub(super) fn no_memory_reason(&self) -> NoMemoryReason {
-        match self.application.path {
-            _ if self.rows == 0 => NoMemoryReason::NotUsable,
-            MapPath::Software | MapPath::Direct => NoMemoryReason::Pinned,
-            MapPath::Automatic if !self.has_remote_callers.load(Ordering::Relaxed) => NoMemoryReason::SameHost,
-            MapPath::Automatic | MapPath::Element => NoMemoryReason::Unspecified,
-        }
+        self.choice.no_memory_reason()
     }
 
-    fn uses_element(&self) -> bool {
-        self.no_memory_reason() == NoMemoryReason::Unspecified
-    }
-
-    /// Number of register rows to request. Before the first caller they are requested for a caller on another host.
+    /// Number of register rows to request.
     pub(super) fn rows_to_request(&self) -> u32 {
-        let is_undecided = self.no_memory_reason() == NoMemoryReason::SameHost && self.active().is_none();
-        if is_undecided || self.uses_element() { self.rows } else { 0 }
+        self.choice.rows_to_request(self.active().is_some())
     }
 
     /// Counts a direct call with a message of `bytes` bytes.
     pub(super) fn count_direct(&self, bytes: usize) {
-        self.direct_calls.fetch_add(1, Ordering::Relaxed);
-        self.direct_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let mut direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner);
+        *direct = DirectStats { calls: direct.calls + 1, bytes: direct.bytes + bytes as u64 };
     }
 
-    /// Handles a caller that is about to join. The first one on another host makes the element useful.
-    pub(super) fn on_joining(&self, remote: bool) {
-        if remote && !self.has_remote_callers.swap(true, Ordering::Relaxed) && self.uses_element() {
-            let needs_memory = self.active().is_some_and(|active| active.memory.is_none());
-            if needs_memory {
-                self.ask_anew.notify_one();
-            }
+    /// Handles a caller on another host that is about to join.
+    pub(super) fn on_remote_caller(&self) {
+        if self.choice.on_remote_caller() && self.active().is_some_and(|active| active.memory.is_none()) {
+            self.ask_anew.notify_one();
         }
     }
 
@@ -343,29 +325,20 @@ impl OwnedApplication {
             }
         };
         let members = self.members.load(Ordering::Relaxed);
-        ApplicationStats {
-            name: self.application.name,
-            members,
-            element,
-            no_element: self.no_memory_reason().text(),
-            direct: DirectStats {
-                calls: self.direct_calls.load(Ordering::Relaxed),
-                bytes: self.direct_bytes.load(Ordering::Relaxed),
-            },
-            map,
-            carried,
-        }
+        let (name, no_element) = (self.application.name, self.no_memory_reason().text());
+        let direct = *self.direct.lock().unwrap_or_else(PoisonError::into_inner);
+        ApplicationStats { name, members, element, no_element, direct, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {
         let key = grant.and_then(key_of).or(self.own_key);
         let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(ElementMemory::registers);
-        if grant.is_some_and(|grant| grant.memory.is_some()) && !self.uses_element() {
+        if grant.is_some_and(|grant| grant.memory.is_some()) && !self.choice.uses_element() {
             // Another application can use the memory.
             self.ask_anew.notify_one();
         }
-        if grant.is_some_and(|grant| grant.memory.is_none()) && self.uses_element() {
+        if grant.is_some_and(|grant| grant.memory.is_none()) && self.choice.uses_element() {
             let application = self.application.name;
             tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
         }
@@ -400,7 +373,7 @@ impl OwnedApplication {
     /// The granted memory, if it is useful, and if its element has the key of the application's frames: an element with another key, or
     /// none, would drop them all.
     fn usable_memory(&self, grant: &ApplicationGrant, key: Option<TokenKey>) -> Option<ElementMemory> {
-        let memory = ElementMemory::new(grant).filter(|_| self.uses_element())?;
+        let memory = ElementMemory::new(grant).filter(|_| self.choice.uses_element())?;
         if key_of(grant) != key {
             let application = self.application.name;
             tracing::warn!(application, "the controller grants an element without the key that signs map frames");

@@ -69,7 +69,10 @@ impl Peer for PeerService {
         };
         let address = (port != 0).then(|| SocketAddr::new(remote.ip().to_canonical(), port));
         let admitted = self.admitted(&request.application, &request.method, credentials).await?;
-        let caller = JoiningCaller { address, remote: !is_local, request, admitted };
+        if !is_local {
+            owned.on_remote_caller();
+        }
+        let caller = JoiningCaller { address, request, admitted };
         caller.join(&self.inner, owned).await.map(Response::new)
     }
 

@@ -69,8 +69,13 @@ impl Row {
         }
     }
 
+    /// Work and ratio, for messages.
+    pub(crate) fn name_and_ratio(&self) -> String {
+        format!("{} {:.2}x", self.case, self.ratio)
+    }
+
     /// True if the ratio is at least as good as expected; `None` without an expected ratio.
-    pub(super) fn reached(&self) -> Option<bool> {
+    pub(crate) fn reached(&self) -> Option<bool> {
         self.expected.map(|expected| match self.better {
             Better::Lower => self.ratio <= expected,
             Better::Higher => self.ratio >= expected,
