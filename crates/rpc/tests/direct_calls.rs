@@ -59,7 +59,7 @@ async fn direct_calls_have_the_replies_of_frames() {
         let turns = turn as f64;
         // With a precision of one digit, 2.25 is 2.3 or 2.2.
         assert_eq!((now[1], now[0].0), ((1, 0.5 * turns), -9));
-        assert_eq!(now[0].1, replies[0].5[0].1 * turns);
+        assert!((now[0].1 - replies[0].5[0].1 * turns).abs() < 0.01, "{now:?}");
         assert_eq!(*totals, [3 * turn, -3 * turn * (1 << 40), 21 * turn]);
     }
     assert!(direct(&server, "T-WORDS").1 > 0);
