@@ -182,13 +182,15 @@ fn claim(plan: &TestbedPlan, namespaces: &[String]) -> Result<Guard, Error> {
 }
 
 fn build(plan: &TestbedPlan) -> Result<(), Error> {
-    let pass = Program::new(Action::Pass)?;
+    // Root of another user namespace than the system's may not load programs; then no element can have one either.
+    let program = tool::may_load_programs().then(|| Program::new(Action::Pass)).transpose()?;
+    let pass = program.as_ref().map(Program::path);
     tool::ip(&plan.bed, &script::links(plan))?;
     for node in plan.nodes() {
         let script = match node {
-            NodeName::Host(k) => script::host(plan, k, &pass.path()),
+            NodeName::Host(k) => script::host(plan, k, pass.as_deref()),
             NodeName::Element(n) => script::element(plan, n),
-            NodeName::Wire => script::wire(plan, &pass.path()),
+            NodeName::Wire => script::wire(plan, pass.as_deref()),
         };
         tool::shell(&node.namespace(&plan.bed), &script)?;
     }

@@ -14,6 +14,12 @@ pub enum Error {
     /// Root lacks capabilities, as in most containers.
     #[error("a testbed needs a root with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN")]
     MissingCapabilities,
+    /// An ordinary user can't be root of a user namespace here.
+    #[error("cannot make a user namespace: {reason}")]
+    NoUserNamespace {
+        /// Output of the program `unshare`, or error of the system.
+        reason: String,
+    },
     /// A required program is not installed.
     #[error("{program} is missing: apt-get install {package}")]
     Missing {

@@ -20,7 +20,8 @@
 //! Batches never cross a link: senders may send 64 datagrams at once, but a wire or an XDP program receives single
 //! frames with complete checksums.
 //!
-//! Requirements: Linux, root, and the programs of iproute2, nftables and ethtool. `netem` is not used.
+//! Requirements: Linux, root, and the programs of iproute2, nftables and ethtool. `netem` is not used. An ordinary user is
+//! root in a [user namespace](enter_user_namespace), without XDP.
 
 #![warn(missing_docs)]
 
@@ -28,6 +29,7 @@ mod builder;
 mod error;
 mod guard;
 mod link;
+mod packet_socket;
 mod plan;
 mod preconditions;
 mod profile;
@@ -35,6 +37,7 @@ mod relay;
 mod script;
 mod testbed;
 mod tool;
+mod user_namespace;
 mod xdp;
 
 pub use builder::Builder;
@@ -44,3 +47,5 @@ pub use plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName};
 pub use preconditions::{ROOT_TESTS, alone, root_tests};
 pub use profile::{FrameShare, LinkDelay, LinkProfile, LinkRate, LinkValueError};
 pub use testbed::{Testbed, TestbedNode, list_testbeds};
+pub use tool::check;
+pub use user_namespace::enter_user_namespace;

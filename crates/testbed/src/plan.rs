@@ -97,20 +97,19 @@ pub(crate) const UP: &str = "up";
 /// Direction from the far end to the near end: from the element.
 pub(crate) const DOWN: &str = "down";
 
-/// Path on which frames of one direction are delayed: they leave by `inlet`, arrive at `outlet`, and are read from the
-/// character device of `tap`; frames written to the device return by `inlet`.
+/// Path on which frames of one direction are delayed: they leave by `inlet` and arrive at `outlet`, where a packet socket
+/// receives them; frames sent by the socket return by `inlet`.
 #[derive(Debug, Clone)]
 pub(crate) struct Detour {
     pub(crate) inlet: String,
     pub(crate) outlet: String,
-    pub(crate) tap: String,
 }
 
 impl Cable {
     /// Detour of a direction; `None` where frames are not delayed.
     pub(crate) fn detour(&self, direction: &str) -> Option<Detour> {
         let name = |end: &str| format!("{}-{direction}-{end}", self.name);
-        self.profile.delay.is_some().then(|| Detour { inlet: name("in"), outlet: name("out"), tap: name("tap") })
+        self.profile.delay.is_some().then(|| Detour { inlet: name("in"), outlet: name("out") })
     }
 }
 
@@ -269,8 +268,8 @@ mod tests {
         assert_eq!(ends().map(|end| (end.node, &end.interface)).collect::<BTreeSet<_>>().len(), count);
         // Limit of the kernel.
         assert!(ends().all(|end| end.interface.len() <= 15));
-        let detours = cables.iter().filter_map(|cable| cable.detour(DOWN)).flat_map(|d| [d.inlet, d.outlet, d.tap]);
-        assert_eq!(detours.filter(|interface| interface.len() <= 15).count(), 3 * (HOSTS_MAX + 1));
+        let detours = cables.iter().filter_map(|cable| cable.detour(DOWN)).flat_map(|d| [d.inlet, d.outlet]);
+        assert_eq!(detours.filter(|interface| interface.len() <= 15).count(), 2 * (HOSTS_MAX + 1));
         let namespaces: BTreeSet<String> = plan.nodes().map(|node| node.namespace("b")).collect();
         assert_eq!(namespaces.len(), HOSTS_MAX + ELEMENTS_MAX + 1);
     }

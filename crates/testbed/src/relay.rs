@@ -1,14 +1,13 @@
-//! Delay and reordering of frames in user space, since no suitable kernel queue may be available: threads read frames
-//! from a device in the wire, hold them, and write them back.
+//! Delay and reordering of frames in user space, since no suitable kernel queue may be available: threads receive frames
+//! from a packet socket in the wire, hold them, and send them back.
 //!
 //! ```text
-//!   near ─► rules ─► inlet ═veth═ outlet ─► tap ─► reader ─► queue ─► writer ─► tap ─► outlet ═ inlet ─► far
+//!   near ─► rules ─► inlet ═veth═ outlet ─► socket ─► reader ─► queue ─► writer ─► socket ─► outlet ═ inlet ─► far
 //! ```
 //!
 //! Each direction of a link has two threads. The reader records when each frame is due; the writer waits until then.
 //! The reader writes reordered frames at once.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
@@ -20,18 +19,18 @@ use std::time::Instant;
 
 use pathcall_wire::SplitMix64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::packet_socket;
 use crate::plan::{DOWN, NodeName, TestbedPlan, UP};
 use crate::profile::{FrameShare, LinkProfile};
-use crate::tool;
+use crate::testbed::{enter, namespace_file};
 
-/// Memory for held frames of one direction; beyond it, the device's queue overflows.
+/// Memory for held frames of one direction; beyond it, the socket's queue overflows.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// Headers beside a packet: Ethernet, and the device's own header.
-const HEADERS_BYTES: usize = 14 + 12;
+/// Ethernet header beside a packet, with room for a VLAN tag.
+const HEADERS_BYTES: usize = 18;
 
 /// Threads that delay frames; dropping the value ends them.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ pub(crate) struct Relay {
 /// One direction of a link.
 #[derive(Debug)]
 struct Direction {
-    tap: File,
+    socket: File,
     /// Stop flag, for threads that never wait.
     over: Arc<AtomicBool>,
     /// Readable after the stop, for threads that wait.
@@ -66,21 +65,20 @@ impl Relay {
         let mut delayed = Vec::new();
         for cable in plan.cables() {
             let detours = [UP, DOWN].into_iter().filter_map(|direction| cable.detour(direction));
-            delayed.extend(detours.map(|detour| (detour.tap, cable.profile)));
+            delayed.extend(detours.map(|detour| (detour.outlet, cable.profile)));
         }
         if delayed.is_empty() {
             return Ok(None);
         }
-        let devices = devices(&NodeName::Wire.namespace(&plan.bed))?;
+        let interfaces = delayed.iter().map(|(outlet, _)| outlet.clone()).collect();
+        let sockets = open(&plan.bed, interfaces)?;
         let (stopped, stop) = std::io::pipe().map_err(Error::io("a pipe"))?;
         let mut relay = Self { over: Arc::default(), stop: Some(stop), threads: Vec::new() };
-        for (name, profile) in delayed {
-            let missing = || Error::Output { program: "ls", expected: format!("device {name}"), got: String::new() };
-            let tap = open(&plan.bed, *devices.get(&name).ok_or_else(missing)?)?;
+        for ((_, profile), socket) in delayed.into_iter().zip(sockets) {
             let stop = stopped.try_clone().map_err(Error::io("a pipe"))?;
             let frame_bytes_max = plan.mtu as usize + HEADERS_BYTES;
             let over = Arc::clone(&relay.over);
-            relay.begin(Direction { tap, over, stop, profile, frame_bytes_max })?;
+            relay.begin(Direction { socket, over, stop, profile, frame_bytes_max })?;
         }
         Ok(Some(relay))
     }
@@ -111,12 +109,12 @@ impl Drop for Relay {
 }
 
 impl Direction {
-    /// Reads frames until it is stopped or the device is gone.
+    /// Reads frames until it is stopped or the interface is gone.
     fn read(&self, hold: &SyncSender<HeldFrame>, spare: &Receiver<Vec<u8>>) {
         let mut chance = Chance::new(self.profile.reorder);
         let mut frame = vec![0; self.frame_bytes_max];
         while !self.is_over() {
-            match (&self.tap).read(&mut frame) {
+            match (&self.socket).read(&mut frame) {
                 Ok(bytes) if chance.happens() => self.send(&frame[..bytes]),
                 Ok(bytes) => {
                     let next = spare.try_recv().unwrap_or_else(|_| vec![0; self.frame_bytes_max]);
@@ -155,7 +153,7 @@ impl Direction {
 
     /// Waits until `due`, or for a frame, also across signals. Returns false when the relay stops.
     fn wait(&self, due: Option<Instant>) -> bool {
-        let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.tap, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
         let fds = if due.is_some() { &mut fds[..1] } else { &mut fds[..] };
         loop {
             // A time of at most a second fits.
@@ -167,9 +165,9 @@ impl Direction {
         }
     }
 
-    /// Sends a frame; a frame that the device refuses is lost, as on any link.
+    /// Sends a frame; a frame that the system refuses is lost, as on any link.
     fn send(&self, frame: &[u8]) {
-        let _ = (&self.tap).write(frame);
+        let _ = (&self.socket).write(frame);
     }
 }
 
@@ -189,29 +187,15 @@ impl Chance {
     }
 }
 
-/// Numbers of the character devices in a namespace, by interface.
-fn devices(namespace: &str) -> Result<BTreeMap<String, (u32, u32)>, Error> {
-    let script = "for dev in /sys/class/net/*/tap*/dev; do echo \"$dev $(cat \"$dev\")\"; done";
-    let mut command = tool::command("ip");
-    let text = tool::output("ls", namespace, command.args(["netns", "exec", namespace, "sh", "-c", script]))?;
-    let device = |line: &str| {
-        let (path, numbers) = line.split_once(' ')?;
-        let (major, minor) = numbers.split_once(':')?;
-        Some((path.split('/').nth(4)?.to_owned(), (major.parse().ok()?, minor.parse().ok()?)))
-    };
-    Ok(text.lines().filter_map(device).collect())
-}
-
-/// Opens a character device by its numbers: names in `/dev` are shared by all namespaces, and clash.
-fn open(bed: &str, (major, minor): (u32, u32)) -> Result<File, Error> {
-    let doing = "opening a device of the testbed";
-    let path = format!("/dev/pathcall-{bed}-{minor}");
-    let mode = Mode::RUSR | Mode::WUSR;
-    mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor))
-        .map_err(|errno| Error::io(doing)(errno.into()))?;
-    let opened = rustix::fs::open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
-    std::fs::remove_file(&path).map_err(Error::io(doing))?;
-    opened.map(File::from).map_err(|errno| Error::io(doing)(errno.into()))
+/// Opens a socket at each of these interfaces of the wire. A thread enters the wire's namespace for it.
+fn open(bed: &str, interfaces: Vec<String>) -> Result<Vec<File>, Error> {
+    let doing = "opening a packet socket of the testbed";
+    let wire = namespace_file(&NodeName::Wire.namespace(bed));
+    let thread = thread::spawn(move || {
+        enter(&wire)?;
+        interfaces.iter().map(|name| packet_socket::open(name).map_err(Error::io(doing))).collect()
+    });
+    thread.join().unwrap_or_else(|_| Err(Error::io(doing)(std::io::Error::other("the thread panicked"))))
 }
 
 #[cfg(test)]
@@ -225,11 +209,11 @@ mod tests {
         for reorder in [FrameShare::default(), FrameShare::ALL] {
             let (stop, stopped) = std::io::pipe().unwrap();
             let mut relay = Relay { over: Arc::default(), stop: Some(stopped), threads: Vec::new() };
-            // The device always has a further frame, and each frame is overdue when its turn comes.
-            let tap = File::options().read(true).write(true).open("/dev/zero").unwrap();
+            // The file always has a further frame, and each frame is overdue when its turn comes.
+            let socket = File::options().read(true).write(true).open("/dev/zero").unwrap();
             let profile = LinkProfile { reorder, ..LinkProfile::default() };
             let over = Arc::clone(&relay.over);
-            relay.begin(Direction { tap, over, stop, profile, frame_bytes_max: 1500 }).unwrap();
+            relay.begin(Direction { socket, over, stop, profile, frame_bytes_max: 1500 }).unwrap();
             thread::sleep(Duration::from_millis(100));
             let (end, ended) = channel();
             thread::spawn(move || {

@@ -25,8 +25,6 @@ pub(crate) const ETHERNET_BYTES: u32 = 14;
 const QUEUE_FRAMES: u32 = 256;
 /// Queue length in frames on links without a rate.
 const QUEUE_FRAMES_UNSHAPED: u32 = 4096;
-/// Frames that queue for the thread that delays them.
-const DETOUR_FRAMES: u32 = 4096;
 /// Burst of the token bucket in milliseconds of the rate, which tolerates late timers.
 const BURST_MS: u64 = 1;
 /// Least burst of the token bucket, in full frames.
@@ -90,15 +88,14 @@ pub(crate) fn links(plan: &TestbedPlan) -> String {
     lines
 }
 
-/// Script of host `k`'s namespace; `pass` is the path of the XDP program that passes all frames.
-pub(crate) fn host(plan: &TestbedPlan, k: usize, pass: &str) -> String {
+/// Script of host `k`'s namespace; `pass` is the path of the XDP program that passes all frames, where one can be loaded.
+pub(crate) fn host(plan: &TestbedPlan, k: usize, pass: Option<&str>) -> String {
     let mut script = script_header();
     for cable in plan.cables().filter(|cable| cable.near.node == NodeName::Host(k)) {
         script.push_str(&up(&cable.near, &cable.far));
-        if cable.middle.is_none() {
-            script.push_str(&attach_pass_program(&cable.near.interface, pass));
-        } else {
-            script.push_str(&wait(&cable.near.interface));
+        match pass {
+            Some(pass) if cable.middle.is_none() => script.push_str(&attach_pass_program(&cable.near.interface, pass)),
+            _ => script.push_str(&wait(&cable.near.interface)),
         }
         put(&mut script, format_args!("ip route add default via {} dev {}", cable.far.address, cable.near.interface));
     }
@@ -136,14 +133,14 @@ pub(crate) fn element(plan: &TestbedPlan, n: usize) -> String {
 }
 
 /// Script of the wires' namespace.
-pub(crate) fn wire(plan: &TestbedPlan, pass: &str) -> String {
+pub(crate) fn wire(plan: &TestbedPlan, pass: Option<&str>) -> String {
     let mut script = script_header();
     let (mut counters, mut chains) = (String::new(), String::new());
     for cable in plan.cables() {
         let Some((near, far)) = &cable.middle else { continue };
         for (interface, end) in [(near, &cable.near), (far, &cable.far)] {
             single_frames(&mut script, interface);
-            if matches!(end.node, NodeName::Element(_)) {
+            if let (Some(pass), NodeName::Element(_)) = (pass, end.node) {
                 script.push_str(&attach_pass_program(interface, pass));
             }
             match cable.profile.rate {
@@ -218,19 +215,14 @@ fn marks(limits: &mut String, chains: &mut String, (rate, bytes, mtu): (LinkRate
     }
 }
 
-/// Script that creates the veth pair of a detour, and the device at its end.
+/// Script that creates the veth pair of a detour.
 fn detour_script(script: &mut String, detour: &Detour, mtu: u32) {
-    let Detour { inlet, outlet, tap } = detour;
+    let Detour { inlet, outlet } = detour;
     put(script, format_args!("ip link add name {inlet} mtu {mtu} type veth peer name {outlet} mtu {mtu}"));
-    put(
-        script,
-        format_args!("ip link add link {outlet} name {tap} txqueuelen {DETOUR_FRAMES} type macvtap mode passthru"),
-    );
     for interface in [inlet, outlet] {
         single_frames(script, interface);
         script.push_str(&wait(interface));
     }
-    put(script, format_args!("ip link set dev {tap} up"));
 }
 
 /// Buffers frames for a slower receiver, so that only intended losses occur (from Linux 6.16 on).
@@ -328,7 +320,7 @@ mod tests {
             delay: "1ms".parse().unwrap(),
             ..LinkProfile::default()
         };
-        let script = wire(&plan(profile), "/pass");
+        let script = wire(&plan(profile), Some("/pass"));
         let up = "  chain h1_up {\n    \
             type filter hook ingress device \"h1-host\" priority 0;\n    \
             numgen random mod 1000000 < 10000 counter name \"h1_up_lost\" drop\n    \
@@ -350,7 +342,7 @@ mod tests {
     fn full_frame_takes_32_mark_tokens() {
         let profile =
             LinkProfile { rate: Some("8mbit".parse().unwrap()), mark_bytes: Some(48_000), ..LinkProfile::default() };
-        let script = wire(&plan(profile), "/pass");
+        let script = wire(&plan(profile), Some("/pass"));
         // 48 bytes each.
         assert!(script.contains("  limit h1_up_over { rate over 19791/second burst 1000 packets }\n"), "{script}");
         let takes = |above: u32| format!("    meta length > {above} limit name \"h1_up_over\" ip ecn {{ ect0, ect1 }}");

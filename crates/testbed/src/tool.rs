@@ -17,8 +17,11 @@ const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Limit of a program's output in an error, in characters.
 const REASON_MAX: usize = 300;
 
-/// Checks that a testbed can be built here.
-pub(crate) fn check() -> Result<(), Error> {
+/// Checks that this process may build testbeds, and that the programs it takes are installed.
+///
+/// # Errors
+/// Returns an error without root or its capabilities, or if a program is missing.
+pub fn check() -> Result<(), Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotRoot);
     }
@@ -29,6 +32,16 @@ pub(crate) fn check() -> Result<(), Error> {
     }
     let missing = TOOLS.into_iter().find(|(program, _)| !is_installed(program));
     missing.map_or(Ok(()), |(program, package)| Err(Error::Missing { program, package }))
+}
+
+/// True if BPF programs can be loaded here: only in the first user namespace of the system, where each user is mapped to
+/// itself.
+pub(crate) fn may_load_programs() -> bool {
+    // Without the file, the kernel has no user namespaces.
+    std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| {
+        let numbers: Vec<&str> = map.split_whitespace().collect();
+        numbers == ["0", "0", "4294967295"]
+    })
 }
 
 /// True if [`command`] would find the program.
