@@ -2,7 +2,10 @@
 //! data set, sum their gradients in the network and take the same step.
 //!
 //! The loss curve is compared, bit for bit, with that of one worker which sums the same quantised gradients.
+//!
+//! With `--values`, four workers sum gradients of a larger model, without the model: see [`large`].
 
+mod large;
 mod model;
 
 use std::process::ExitCode;
@@ -14,7 +17,7 @@ use apps_report::call_path::{Bytes, CallPath, Lanes, Transport, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use model::{Data, Model};
-use pathcall::types::FpArray;
+use pathcall::types::{FpArray, FpArray32};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
@@ -38,24 +41,39 @@ struct Args {
     /// Passes over the data
     #[arg(long, default_value_t = 60)]
     epochs: usize,
+    /// Sum gradients with this number of values, of four bytes each, instead of training; four workers
+    #[arg(long, value_name = "N")]
+    values: Option<usize>,
+    /// Sums of such gradients
+    #[arg(long, default_value_t = 3, requires = "values")]
+    rounds: usize,
 }
 
 /// Handler of the service. With Pathcall, a call without untyped content does not reach it.
 #[derive(Debug, Clone)]
 struct Handler {
-    round: Arc<Mutex<Vec<Vec<f64>>>>,
-    full: Arc<Barrier>,
-    read: Arc<Barrier>,
+    round: Arc<Round<f64>>,
+    large: Arc<Round<f32>>,
     bytes: Arc<Bytes>,
 }
 
-#[tonic::async_trait]
-impl Training for Handler {
-    async fn update(&self, request: Request<pb::NewGrad>) -> Result<Response<pb::AgtrGrad>, Status> {
-        let request = request.into_inner();
-        self.bytes.count(&request);
-        let lock = || self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        lock().push(request.tensor.unwrap_or_default().data);
+/// Gradients of one step, one per worker.
+#[derive(Debug)]
+struct Round<T> {
+    parts: Mutex<Vec<Vec<T>>>,
+    full: Barrier,
+    read: Barrier,
+}
+
+impl<T> Round<T> {
+    fn new(workers: usize) -> Self {
+        Self { parts: Mutex::default(), full: Barrier::new(workers), read: Barrier::new(workers) }
+    }
+
+    /// Sum of this worker's part and the others', once all are there.
+    async fn sum(&self, part: Vec<T>, sum: fn(&[Vec<T>]) -> Vec<T>) -> Vec<T> {
+        let lock = || self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        lock().push(part);
         self.full.wait().await;
         let data = sum(&lock());
         if self.read.wait().await.is_leader() {
@@ -63,7 +81,24 @@ impl Training for Handler {
         }
         // No worker starts the next round before this one is empty.
         self.full.wait().await;
+        data
+    }
+}
+
+#[tonic::async_trait]
+impl Training for Handler {
+    async fn update(&self, request: Request<pb::NewGrad>) -> Result<Response<pb::AgtrGrad>, Status> {
+        let request = request.into_inner();
+        self.bytes.count(&request);
+        let data = self.round.sum(request.tensor.unwrap_or_default().data, sum).await;
         Ok(Response::new(pb::AgtrGrad { tensor: Some(FpArray { data }) }))
+    }
+
+    async fn update_large(&self, request: Request<pb::LargeGrad>) -> Result<Response<pb::LargeSum>, Status> {
+        let request = request.into_inner();
+        self.bytes.count(&request);
+        let data = self.large.sum(request.tensor.unwrap_or_default().data, large::sum).await;
+        Ok(Response::new(pb::LargeSum { tensor: Some(FpArray32 { data }) }))
     }
 }
 
@@ -73,15 +108,21 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let data = Arc::new(Data::load());
     let handler = Handler {
-        round: Arc::default(),
-        full: Arc::new(Barrier::new(WORKERS)),
-        read: Arc::new(Barrier::new(WORKERS)),
+        round: Arc::new(Round::new(WORKERS)),
+        large: Arc::new(Round::new(large::WORKERS)),
         bytes: Arc::default(),
     };
-    let host = args.way.serve(TrainingServer::new(handler.clone()), &pb::PATHCALL).await?;
+    let server = TrainingServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
+    let host = args.way.serve(server, &pb::PATHCALL).await?;
+    if let Some(values) = args.values {
+        let (report, lanes) = large::run(&args.way, &host.url, values, args.rounds).await?;
+        let report = Report { server_bytes: host.bytes(&handler.bytes), element_share: lanes.share(), ..report };
+        report.print(args.way.json);
+        return Ok(());
+    }
 
+    let data = Arc::new(Data::load());
     let began = Instant::now();
     let mut workers = JoinSet::new();
     for i in 0..WORKERS {

@@ -12,6 +12,22 @@ async fn all_paths_give_same_result() {
     by_element(same_results).await;
 }
 
+#[tokio::test]
+async fn large_gradients_give_same_sums() {
+    by_element(same_sums).await;
+}
+
+fn same_sums(controller: &str) {
+    let large = ["--values", "3000", "--rounds", "2"];
+    let report = |path: &[&str]| {
+        let arguments = [&large, path, &["--json"]].concat();
+        pathcall_test_support::application::digest("training", &arguments)
+    };
+    let plain = report(&["--plain"]);
+    assert_eq!(digest_by_element("training", &large, controller), plain);
+    assert_eq!(report(&[]), plain);
+}
+
 fn same_results(controller: &str) {
     let plain = digest(&["--plain"]);
     assert_eq!(plain.len(), 16);
