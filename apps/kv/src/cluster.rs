@@ -1,11 +1,9 @@
 //! Servers of the service in this process, and their clients, with Pathcall or as plain gRPC.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use apps_load::Random;
-use apps_report::call_path::{self, tonic_channel};
+use apps_report::call_path;
 use pathcall::channel::CloneOptions;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -18,6 +16,7 @@ use crate::objects::{SCAN, key};
 use crate::pb::kv_client::KvClient;
 use crate::pb::kv_server::KvServer;
 use crate::pb::{Key, Keys, Object, PATHCALL};
+use crate::plain::PlainClient;
 use crate::service::{KvService, Waits};
 use crate::store::Store;
 
@@ -65,7 +64,7 @@ pub enum Client {
         stub: KvClient<pathcall::Channel>,
     },
     /// Plain gRPC: each call goes to a random server.
-    Plain(Arc<[KvClient<tonic::transport::Channel>]>),
+    Plain(PlainClient),
 }
 
 impl Cluster {
@@ -148,12 +147,7 @@ impl Cluster {
     /// Returns an error if the client does not connect.
     pub async fn client(&self, options: Option<CloneOptions>) -> Result<Client> {
         if self.servers.is_empty() {
-            let mut stubs = Vec::new();
-            for url in &self.urls {
-                stubs
-                    .push(KvClient::new(tonic_channel(url.clone()).await.context("cannot connect to a plain server")?));
-            }
-            return Ok(Client::Plain(stubs.into()));
+            return Ok(Client::Plain(PlainClient::connect(&self.urls).await?));
         }
         Client::of_pool(&self.urls[0], options).await
     }
@@ -186,15 +180,12 @@ impl Client {
     pub async fn read(&self, nth: u64, read: ReadCall) -> Result<Vec<Object>, Status> {
         let objects = match self {
             Self::Pathcall { stub, .. } => ask(stub.clone(), read).await?,
-            Self::Plain(stubs) => {
-                let server = Random::new(nth).below(stubs.len() as u64) as usize;
-                ask(stubs[server].clone(), read).await?
-            }
+            Self::Plain(client) => client.read(nth, read).await?,
         };
         if read.is(&objects) { Ok(objects) } else { Err(Status::data_loss(format!("wrong objects for {read:?}"))) }
     }
 
-    /// Request counts since the client connected; `None` for plain gRPC, which sends each call once.
+    /// Request counts since the client connected; `None` for plain gRPC without hedging, which sends each call once.
     #[must_use]
     pub fn sent(&self) -> Option<RequestCounts> {
         match self {
@@ -203,12 +194,13 @@ impl Client {
                 let extra = stats.cloned + stats.second_requests + stats.repeated + stats.hedged;
                 Some(RequestCounts { calls: stats.calls, extra, redundant: stats.redundant })
             }
-            Self::Plain(_) => None,
+            Self::Plain(client) => client.sent(),
         }
     }
 }
 
-async fn ask<T>(mut stub: KvClient<T>, read: ReadCall) -> Result<Vec<Object>, Status>
+/// Makes a call by a stub.
+pub(crate) async fn ask<T>(mut stub: KvClient<T>, read: ReadCall) -> Result<Vec<Object>, Status>
 where
     T: tonic::client::GrpcService<
             tonic::body::Body,

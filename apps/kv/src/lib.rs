@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! Client ─ Get, Scan ─▶ pathcall: the element clones, or the shorter queue ─▶ KvService ─▶ its Store
-//!        └────────────▶ plain gRPC: a server at random ───────────────────▶ the same
+//!        └────────────▶ plain gRPC: a server at random, perhaps hedged ──▶ the same
 //! ```
 //!
 //! [`objects`] defines the stored objects, [`store`] keeps them, [`service`] answers calls, [`cluster`] has servers and
-//! clients of both kinds, [`load`] generates the paper's workload, [`picture`] draws latencies.
+//! clients of both kinds, [`plain`] the clients without Pathcall, [`load`] generates the paper's workload, [`picture`] draws latencies.
 
 pub mod cluster;
 pub mod load;
 pub mod objects;
 pub mod picture;
+pub mod plain;
 pub mod service;
 pub mod store;
 

@@ -1,5 +1,5 @@
 //! Application kv: reads from a replicated key-value store with occasionally slow servers, with clones by the element,
-//! without clones, and as plain gRPC.
+//! without clones, and as plain gRPC, with and without hedging.
 //!
 //! ```text
 //! load (Poisson, Zipf) ─► Client ─► four servers, each four workers ─► Store
@@ -16,10 +16,13 @@ use anyhow::{Result, bail, ensure};
 use apps_load::{Jitter, Latencies, LoadPlan, Run, Service, open_loop};
 use clap::{Args, Parser, Subcommand};
 use kv::cluster::WorkerConfig;
+use kv::plain::PlainClient;
 use kv::{Client, Cluster, Kind, ReadMix, Store, Waits, picture};
-use pathcall::channel::CloneOptions;
+use pathcall::channel::{Balance, CloneOptions};
 use serde::Serialize;
 
+/// Quantile of the latencies of plain gRPC after which the hedging client sends a call again.
+const HEDGED_FROM: f64 = 0.95;
 /// Warm-up that is not measured: connections open, and the element learns queue lengths.
 const WARM: Duration = Duration::from_millis(300);
 
@@ -34,7 +37,7 @@ struct Command {
 enum Action {
     /// Run one of the servers until killed
     Serve(Serve),
-    /// Read from servers: with clones, without clones, and as plain gRPC
+    /// Read from servers: with clones, without clones, and as plain gRPC, with and without hedging
     Demo(Demo),
 }
 
@@ -80,9 +83,12 @@ struct Demo {
     /// Controller for servers in this process, by which the servers of a pool know each other
     #[arg(long, value_name = "URL", required_unless_present = "pool")]
     controller: Option<String>,
-    /// Server elsewhere whose pool is read from, without plain gRPC
+    /// Server elsewhere whose pool is read from
     #[arg(long, value_name = "URL", conflicts_with = "controller")]
     pool: Option<String>,
+    /// Servers elsewhere that are read from as plain gRPC
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "pool")]
+    plain: Vec<String>,
     /// Number of servers, in this process or elsewhere
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     servers: u16,
@@ -116,6 +122,8 @@ struct PathResult {
     p999_us: f64,
     /// Extra requests per call.
     extra: Option<f64>,
+    /// Time after which gRPC hedging sends a call again.
+    hedging_delay_us: Option<f64>,
     /// Hash of the results, equal for equal results.
     digest: String,
     #[serde(skip)]
@@ -178,9 +186,11 @@ impl StoreArgs {
     }
 }
 
-/// Names and options of the paths to a pool: with the methods' options, and without clones.
+/// Names and options of the paths to a pool: with clones, of which the slower is cancelled, and the shorter queue where
+/// a call is not cloned; and with a random server.
 fn call_options() -> [(&'static str, Option<CloneOptions>); 2] {
-    [("clone", None), ("random", Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
+    let clone = CloneOptions { balance: Balance::Shortest, cancel: true, ..CloneOptions::default() };
+    [("clone", Some(clone)), ("random", Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
 }
 
 impl Demo {
@@ -195,8 +205,20 @@ impl Demo {
         }
         drop(pathcall);
         let plain = Cluster::plain(&stores, &work).await?;
-        ways.push(PathResult::make("plain gRPC", &plain.client(None).await?, &mix, plan).await?);
+        self.measure_plain(plain.urls(), &mut ways).await?;
         Ok(ways)
+    }
+
+    /// Measures servers as plain gRPC, with hedging and without.
+    async fn measure_plain(&self, urls: &[String], ways: &mut Vec<PathResult>) -> Result<()> {
+        let client = PlainClient::connect(urls).await?;
+        let (mix, plan) = (self.mix(), self.plan());
+        let plain = PathResult::make("plain gRPC", &Client::Plain(client.clone()), &mix, plan).await?;
+        let delay = plain.latencies.quantile(HEDGED_FROM);
+        let hedged = PathResult::make("gRPC hedging", &Client::Plain(client.hedging(delay)), &mix, plan).await?;
+        ways.push(PathResult { hedging_delay_us: Some(delay.as_secs_f64() * 1e6), ..hedged });
+        ways.push(plain);
+        Ok(())
     }
 
     /// Measures the pool of a server elsewhere.
@@ -205,6 +227,9 @@ impl Demo {
         for (name, options) in call_options() {
             let client = Client::of_pool(server, options).await?;
             ways.push(PathResult::make(name, &client, &self.mix(), self.plan()).await?);
+        }
+        if !self.plain.is_empty() {
+            self.measure_plain(&self.plain, &mut ways).await?;
         }
         Ok(ways)
     }
@@ -254,6 +279,7 @@ impl PathResult {
             p99_us: us(0.99),
             p999_us: us(0.999),
             extra: client.sent().map(|sent| sent.extra as f64 / sent.calls.max(1) as f64),
+            hedging_delay_us: None,
             digest: format!("{:016x}", digest.load(Ordering::Relaxed)),
             latencies: all,
         })
