@@ -41,6 +41,26 @@ fn delegation_gives_same_result_with_fewer_messages() {
     assert!(saved(&delegate, &nested) || (0..8).any(|_| more()), "delegation saves no messages");
 }
 
+#[test]
+fn row_of_middleboxes_gives_same_result_by_each_path() {
+    let names = ["middlebox", "middlebox-2", "middlebox-3", "backend-0", "backend-1"];
+    let (_pathcall, list) = pathcall_test_support::application::servers(PROXY, &names, &[]);
+    let (_plain, plain_list) = pathcall_test_support::application::servers(PROXY, &names, &["--plain"]);
+    let digests = [
+        (&list, &[][..]),
+        (&list, &["--rpc"]),
+        (&list, &["--direct"]),
+        (&plain_list, &["--plain"]),
+        (&plain_list, &["--plain", "--direct"]),
+    ]
+    .map(|(servers, path)| {
+        let output = run(&[&["demo", "--json", "--calls", "50", "--servers", servers], path].concat());
+        assert!(output.status.success(), "{path:?}: {}", text(&output.stderr));
+        field(&text(&output.stdout), "digest")
+    });
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
 /// Runs reads and kills a backend after the first value.
 fn killed(way: &[&str]) {
     let (mut running, list) =
