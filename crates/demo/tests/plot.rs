@@ -1,6 +1,6 @@
 //! Tests of the charts with arbitrary values.
 
-use pathcall_plot::{Axis, BarGroup, Bars, Chart, PlotLine};
+use pathcall_plot::{Axis, BarGroup, BarRole, Bars, Chart, Comparison, ComparisonBar, ComparisonPanel, PlotLine};
 
 #[test]
 fn bars_are_drawn_for_any_values() {
@@ -38,4 +38,32 @@ fn lines_are_drawn_for_any_values() {
     let nowhere = directory.path().join("no/such.svg");
     let error = Chart { title: "", about: "", x: axes[0], y: axes[0], lines: &[] }.draw(&nowhere);
     assert_eq!(error.expect_err("no folder").path, nowhere);
+}
+
+#[test]
+fn comparison_shows_values_notes_and_ticks() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("comparison.svg");
+    let bar = |name: &str, value, note: &str| ComparisonBar {
+        name: name.to_owned(),
+        value,
+        role: if note.is_empty() { BarRole::Baseline } else { BarRole::Gain },
+        note: note.to_owned(),
+    };
+    let panel = |unit, bars| ComparisonPanel { quantity: "time of a sum".to_owned(), unit, bars };
+    let panels = [
+        panel("s", vec![bar("element", 0.494, "5.6 times faster"), bar("plain gRPC", 2.787, "")]),
+        panel("requests/s", vec![bar("both", 20_027.4, ""), bar("odd", f64::NAN, ""), bar("none", 0.0, "")]),
+        panel("%", Vec::new()),
+    ];
+    let notes = ["a limit".to_owned()];
+    Comparison { title: "sums", about: "four workers", panels: &panels, notes: &notes }.draw(&path).expect("drawn");
+    let svg = std::fs::read_to_string(&path).expect("a picture");
+    for text in ["sums", "four workers", "0.49 s", "5.6 times faster", "2.79 s", "20,027 requests/s", "a limit"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+    // Ticks of both axes, the last one beyond the longest bar.
+    for tick in ["0.0", "0.5", "3.0", "5000", "25000"] {
+        assert!(svg.contains(&format!("\n{tick}\n")), "{tick}: {svg}");
+    }
 }

@@ -1,9 +1,10 @@
-//! Charts of measurements as SVG files: lines over an axis, and bars that compare alternatives.
+//! Charts of measurements as SVG files: lines over an axis, bars that compare alternatives, and comparisons with baselines.
 //!
 //! Used by the benchmark's figures, the results of `pathcall demo`, and latencies of applications.
-//! [`LineChart`](Chart::draw) and [`Bars`](Bars::draw) each draw one file.
+//! [`Chart`], [`Bars`] and [`Comparison`] each draw one file.
 
 mod bars;
+mod comparison;
 mod lines;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 
 pub use bars::{BarGroup, Bars};
+pub use comparison::{BarRole, Comparison, ComparisonBar, ComparisonPanel};
 pub use lines::{Axis, Chart, PlotLine, Points};
 
 /// Colors of lines and bars, in order.
