@@ -56,7 +56,7 @@ impl Demo {
         for (name, program) in &self.programs {
             let mut command = Command::new(program);
             let picture = findings.picture("kv-latency.svg", "latencies of reads, with and without clones");
-            command.args(["demo", "--json", "--seconds", "1.5", "--controller", controller, "--picture"]).arg(picture);
+            command.args(["demo", "--json", "--seconds", "0.5", "--controller", controller, "--picture"]).arg(picture);
             let report: Report = run_report((*name).to_owned(), command, program).await?;
             let reference = report.ways.last().map(|way| way.digest.clone()).unwrap_or_default();
             let mut table =

@@ -15,6 +15,8 @@ use pathcall_console::print;
 const LOOKUP: &str = "lookup";
 const RAYS: &str = "rays";
 const PROXY: &str = "proxy";
+/// Questions of the search.
+const QUERIES: &str = "150";
 
 const DESCRIPTION: &str = "
 delegate: a server passes a call on to the next one, and the last one answers the caller, which saves
@@ -114,6 +116,9 @@ async fn report(name: &str, program: &Path, way: CallPath, image: &Path) -> Resu
         CallPath::Rpc => drop(command.arg("--rpc")),
         CallPath::Delegate if name == RAYS => drop(command.arg("--image").arg(image)),
         CallPath::Delegate => {}
+    }
+    if name == LOOKUP {
+        command.args(["--queries", QUERIES]);
     }
     run_report(format!("{name} ({})", way.name(name)), command, program).await
 }

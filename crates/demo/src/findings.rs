@@ -59,6 +59,20 @@ impl Findings {
         self.differing.push(what);
     }
 
+    /// Compares the digest of a path's results with that of the reference. Returns the word for it, and records a
+    /// difference.
+    pub(super) fn compare(&mut self, of: &str, path: &str, got: &str, reference: (&str, &str)) -> &'static str {
+        let (name, expected) = reference;
+        if path == name {
+            return "reference";
+        }
+        if got == expected {
+            return "equal";
+        }
+        self.differs(format!("{of} ({path}): expected {expected} as {name}, got {got}"));
+        "DIFFERS"
+    }
+
     /// Records the calls per second of an application by one path.
     pub(super) fn rate(&mut self, application: &str, way: &str, calls_per_s: f64) {
         let bar = (way.to_owned(), calls_per_s);

@@ -1,7 +1,8 @@
 //! Command `pathcall demo`: demonstrates each ability, and then all of them in one service.
 //!
-//! Starts a controller and an element (see [`network`]), runs the applications beside this program by all of their
-//! paths, and compares the results: sums and locks with the element, in software and as plain gRPC ([`mapped`]), cloned
+//! On hosts, where the system allows them, [`hosts`] shows what an element and Pathcall's paths gain over plain gRPC. Then
+//! the demo starts a controller and an element on the loopback (see [`network`]), runs the applications beside this
+//! program by all of their paths, and compares the results: sums and locks with the element, in software and as plain gRPC ([`mapped`]), cloned
 //! calls ([`cloned`]), delegated calls ([`delegated`]), messages for a thread or an accelerator ([`placed`]), a network
 //! function over a capture ([`function`]), and a service that uses four abilities ([`together`]). The applications
 //! report in a line of JSON. [`findings`] collects differences and pictures. Nothing is left running.
@@ -11,6 +12,9 @@ mod delegated;
 mod failure;
 mod findings;
 mod function;
+mod gain;
+#[cfg(target_os = "linux")]
+mod hosts;
 mod mapped;
 mod network;
 mod placed;
@@ -59,6 +63,9 @@ struct DemoArgs {
     /// Run one part only
     #[arg(long, value_name = "PART", conflicts_with = "testbed")]
     only: Option<Part>,
+    /// Leave out the part on hosts, which makes namespaces
+    #[arg(long)]
+    loopback: bool,
     /// Folder for pictures [default: `figures` beside the folder of this program]
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
@@ -67,6 +74,7 @@ struct DemoArgs {
 /// Parts of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
+    Hosts,
     Map,
     Clone,
     Delegate,
@@ -80,7 +88,9 @@ type Programs = Vec<(&'static str, PathBuf)>;
 
 fn main() -> ExitCode {
     let args = DemoArgs::parse();
-    let done = Runtime::new().map_err(Failure::Runtime).and_then(|runtime| runtime.block_on(run(args)));
+    // Before this process has threads: it may be replaced.
+    let access = if args.wants_hosts() { HostAccess::gain() } else { HostAccess::Unwanted };
+    let done = Runtime::new().map_err(Failure::Runtime).and_then(|runtime| runtime.block_on(run(args, access)));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -90,31 +100,58 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(args: DemoArgs) -> Result<(), Failure> {
-    let directory = directory(args.applications)?;
-    // The other parts have all parties in one process.
-    let on_hosts = |part| matches!(part, Part::Map | Part::Together);
-    let is_selected = |part| args.only.map_or(args.testbed.is_none() || on_hosts(part), |only| only == part);
+async fn run(args: DemoArgs, access: HostAccess) -> Result<(), Failure> {
+    let directory = directory(args.applications.clone())?;
     let pathcall = find_one(&directory, PATHCALL)?;
-    let parts = SelectedParts::find(&directory, is_selected)?;
-    let figures = args.figures.unwrap_or_else(|| directory.parent().unwrap_or(&directory).join("figures"));
-    let mut findings = Findings::new(figures)?;
+    let parts = SelectedParts::find(&directory, &args)?;
+    let default = || directory.parent().unwrap_or(&directory).join("figures");
+    let mut findings = Findings::new(args.figures.clone().unwrap_or_else(default))?;
     let signal = stopped()?;
-    let network = Network::start(&pathcall, args.testbed.as_deref(), args.xdp).await?;
-    let done = tokio::select! {
+    tokio::select! {
         biased;
-        // The run in progress is killed when it is dropped.
-        () = signal => Err(Failure::Interrupted),
-        done = parts.run_parts(&network, &mut findings) => done,
-    };
-    network.shutdown().await;
-    done?;
+        // What is in progress is killed when it is dropped.
+        () = signal => return Err(Failure::Interrupted),
+        done = parts.run(&args, &pathcall, access, &mut findings) => done?,
+    }
     let pictures = findings.close()?;
     Ok(print(&format!("\n{END}{pictures}"))?)
 }
 
+/// Whether this process may make hosts.
+enum HostAccess {
+    Unwanted,
+    Gained,
+    /// With the reason.
+    Denied(String),
+}
+
+impl HostAccess {
+    /// Gains access: as root, or as root of a user namespace, for which this process is replaced.
+    #[cfg(target_os = "linux")]
+    fn gain() -> Self {
+        use pathcall_testbed::Error::{MissingCapabilities, NotRoot};
+        match pathcall_testbed::check() {
+            Ok(()) => Self::Gained,
+            Err(NotRoot | MissingCapabilities) => Self::Denied(pathcall_testbed::enter_user_namespace().to_string()),
+            Err(error) => Self::Denied(error.to_string()),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn gain() -> Self {
+        Self::Denied(Failure::NoTestbed.to_string())
+    }
+}
+
 /// Selected parts of the demo.
 struct SelectedParts {
+    #[cfg(target_os = "linux")]
+    hosts: Option<hosts::Demo>,
+    loopback: LoopbackParts,
+}
+
+/// Parts on the loopback, or on the hosts of a given testbed.
+struct LoopbackParts {
     mapped: Option<mapped::Demo>,
     cloned: Option<cloned::Demo>,
     delegated: Option<delegated::Demo>,
@@ -123,23 +160,70 @@ struct SelectedParts {
     together: Option<together::Demo>,
 }
 
+impl DemoArgs {
+    fn wants_hosts(&self) -> bool {
+        !self.loopback && self.testbed.is_none() && self.only.is_none_or(|only| only == Part::Hosts)
+    }
+
+    fn is_selected(&self, part: Part) -> bool {
+        // The other parts have all parties in one process.
+        let on_testbed = |part| matches!(part, Part::Map | Part::Together);
+        self.only.map_or(self.testbed.is_none() || on_testbed(part), |only| only == part)
+    }
+}
+
 impl SelectedParts {
     /// Finds the programs of the selected parts in this folder.
-    fn find(directory: &Path, is_selected: impl Fn(Part) -> bool) -> Result<Self, Failure> {
+    fn find(directory: &Path, args: &DemoArgs) -> Result<Self, Failure> {
+        let is_selected = |part| args.is_selected(part);
         Ok(Self {
-            mapped: is_selected(Part::Map).then(|| mapped::find(directory)).transpose()?,
-            cloned: is_selected(Part::Clone).then(|| cloned::find(directory)).transpose()?,
-            delegated: is_selected(Part::Delegate).then(|| delegated::find(directory)).transpose()?,
-            placed: is_selected(Part::Place),
-            function: is_selected(Part::Function).then(|| function::find(directory)).transpose()?,
-            together: is_selected(Part::Together).then(|| together::find(directory)).transpose()?,
+            #[cfg(target_os = "linux")]
+            hosts: args.wants_hosts().then(|| hosts::find(directory)).transpose()?,
+            loopback: LoopbackParts {
+                mapped: is_selected(Part::Map).then(|| mapped::find(directory)).transpose()?,
+                cloned: is_selected(Part::Clone).then(|| cloned::find(directory)).transpose()?,
+                delegated: is_selected(Part::Delegate).then(|| delegated::find(directory)).transpose()?,
+                placed: is_selected(Part::Place),
+                function: is_selected(Part::Function).then(|| function::find(directory)).transpose()?,
+                together: is_selected(Part::Together).then(|| together::find(directory)).transpose()?,
+            },
         })
     }
 
     /// Runs all selected parts, and prints their results.
-    async fn run_parts(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
-        let (url, element) = (network.url(), network.element());
-        print(&wrap(&format!("{INTRODUCTION} Started: a controller at {url}, and {element}.")))?;
+    async fn run(
+        &self,
+        args: &DemoArgs,
+        pathcall: &Path,
+        access: HostAccess,
+        findings: &mut Findings,
+    ) -> Result<(), Failure> {
+        print(&wrap(INTRODUCTION))?;
+        match access {
+            HostAccess::Unwanted => {}
+            HostAccess::Denied(reason) => print(&format!("\n{}", wrap(&format!("No hosts: {reason}."))))?,
+            HostAccess::Gained =>
+            {
+                #[cfg(target_os = "linux")]
+                if let Some(hosts) = &self.hosts {
+                    hosts.run(pathcall, findings).await?;
+                }
+            }
+        }
+        if args.only == Some(Part::Hosts) {
+            return Ok(());
+        }
+        let network = Network::start(pathcall, args.testbed.as_deref(), args.xdp).await?;
+        let done = self.loopback.run(&network, findings).await;
+        network.shutdown().await;
+        done
+    }
+}
+
+impl LoopbackParts {
+    async fn run(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
+        let url = network.url();
+        print(&format!("\n{}", wrap(&network.description())))?;
         if let Some(mapped) = &self.mapped {
             mapped.run(network, findings).await?;
         }

@@ -12,7 +12,10 @@ use crate::failure::Failure;
 use pathcall_console::TextTable;
 use pathcall_console::print;
 
-const APPLICATIONS: [&str; 5] = ["wordcount", "training", "monitor", "lock", "vote"];
+const APPLICATIONS: [&str; 5] = ["wordcount", TRAINING, "monitor", "lock", "vote"];
+const TRAINING: &str = "training";
+/// Passes over the data: the computing between the sums takes most of the time.
+const EPOCHS: &str = "15";
 
 const DESCRIPTION: &str = "
 map: a field of a call travels as frames, and the element sums or counts its values or grants locks as
@@ -111,6 +114,9 @@ async fn report(name: &str, program: &Path, path: CallPath, network: &Network) -
     let run = format!("{name} ({})", path.name());
     let mut command = Command::new(program);
     command.arg("--json").args(network.places());
+    if name == TRAINING {
+        command.args(["--epochs", EPOCHS]);
+    }
     match path {
         CallPath::Element => command.args(["--controller", &network.url()]),
         CallPath::Software => &mut command,

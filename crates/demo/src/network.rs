@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use tokio::process::Child;
 
@@ -23,21 +23,33 @@ pub(crate) enum Network {
 
 /// Running process of `pathcall up`.
 pub(crate) struct UpProcess {
-    url: String,
+    pub(crate) url: String,
     process: Child,
 }
 
 impl UpProcess {
-    /// Starts the process, and waits until the element is registered.
-    async fn start(command: Command) -> Result<Self, Failure> {
+    /// Starts the process, and waits until the element is registered. Its warnings are not shown; the reason for which
+    /// it does not start is.
+    pub(crate) async fn start(mut command: Command) -> Result<Self, Failure> {
         let spawn = |source| Failure::Spawn { program: "pathcall up".to_owned(), source };
-        // If it does not start, it has printed the reason.
-        let (process, Some(line)) = ready(command).await.map_err(spawn)? else { return Err(Failure::Unregistered) };
+        command.stderr(Stdio::piped());
+        let (mut process, line) = ready(command).await.map_err(spawn)?;
+        let stderr = process.stderr.take();
+        let Some(line) = line else {
+            if let Some(mut stderr) = stderr {
+                // What was written before its end is all there is.
+                let _ = tokio::io::copy(&mut stderr, &mut tokio::io::stderr()).await;
+            }
+            return Err(Failure::Unregistered);
+        };
+        if let Some(mut stderr) = stderr {
+            tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        }
         let url = line.split([' ', ',']).find(|word| word.starts_with("http://")).ok_or(Failure::Unregistered)?;
         Ok(Self { url: url.to_owned(), process })
     }
 
-    async fn shutdown(mut self) {
+    pub(crate) async fn shutdown(mut self) {
         // It may have ended by itself: Ctrl-C also reaches it.
         let _ = self.process.kill().await;
     }
@@ -70,12 +82,17 @@ impl Network {
         }
     }
 
-    /// Description of the element.
-    pub(crate) fn element(&self) -> &'static str {
+    /// Description of the network.
+    pub(crate) fn description(&self) -> String {
+        let url = self.url();
         match self {
-            Self::Loopback(_) => "an element in user space (overlay mode)",
+            Self::Loopback(_) => format!(
+                "Loopback: all parties of the parts below share the processors of this machine, which are the limit. \
+                 Results must match; rates say little about a network. Started: a controller at {url}, and an element \
+                 in user space (overlay mode)."
+            ),
             #[cfg(target_os = "linux")]
-            Self::Testbed(_) => "an element between the hosts of the testbed",
+            Self::Testbed(_) => format!("Started: a controller at {url}, and an element between the testbed's hosts."),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Demo of *place*: 10,000 messages about records, processed by a thread, by an accelerator, and by both, with the
+//! Demo of *place*: 4,000 messages about records, processed by a thread, by an accelerator, and by both, with the
 //! reasons for their paths.
 //!
 //! The accelerator is emulated: it sleeps for the time of its model, and its answers were computed in advance, since a
@@ -16,18 +16,19 @@ use pathcall_place::context::{Answer, Builder, Event, PlaceContext, RequestMessa
 use pathcall_place::device::discover::open;
 use pathcall_place::device::{AppError, ComputeDevice, TaskCode};
 use pathcall_place::{Application, DeviceRole, Hardware, PathId, SelectionReason};
-use pathcall_plot::{Axis, Chart, PlotLine};
+use pathcall_plot::{Axis, BarRole, Chart, Comparison, ComparisonPanel, PlotLine};
 
 use super::RUN_MAX;
 use super::findings::{Findings, verdict, wrap};
 use crate::failure::Failure;
+use crate::gain::{Gain, other};
 use pathcall_console::TextTable;
 use pathcall_console::print;
 
 /// Application model: a check reads a record, and a write changes it in order with the checks.
 const APPLICATION: &str = "application: records
 tasks:
-  check: { cpu: 60 us, acc: 120 us }
+  check: { cpu: 240 us, acc: 480 us }
   write: { cpu: 2 us }
 requests:
   CHECK:
@@ -51,20 +52,20 @@ links:
   - { between: [cpu, acc], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 2 us }
   - { between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
 ";
-const ACCELERATOR: &str = "emulated:per-job=120us,slots=2,latency=5us";
+const ACCELERATOR: &str = "emulated:per-job=480us,slots=2,latency=5us";
 /// Time of a check on a thread; the work is calibrated to it.
-const CHECK: Duration = Duration::from_micros(60);
+const CHECK: Duration = Duration::from_micros(240);
 /// Rounds of a calibration run, and number of such runs.
 const CALIBRATION_ROUNDS: u64 = 2_000;
 const CALIBRATION_RUNS: u32 = 50;
-const MESSAGES: u64 = 10_000;
+const MESSAGES: u64 = 4_000;
 const RECORDS: usize = 64;
 /// One message in this many is a write.
 const WRITES: u64 = 50;
 /// Messages in progress at the same time.
 const WINDOW: u64 = 48;
 /// Messages between two samples of the counts.
-const SAMPLE_INTERVAL: u64 = 250;
+const SAMPLE_INTERVAL: u64 = 100;
 /// Recent requests from which the explained ones are chosen.
 const EXPLAINED_MAX: usize = 1024;
 
@@ -100,14 +101,16 @@ pub(super) async fn run_part(findings: &mut Findings) -> Result<(), Failure> {
         "\n{}",
         wrap(&format!(
             "place: inside a host, each message takes the path that finishes soonest. Workload: {MESSAGES} messages \
-             about {RECORDS} records, one in {WRITES} a write; a check takes {} us on a thread, and 120 us on an emulated \
+             about {RECORDS} records, one in {WRITES} a write; a check takes {} us on a thread, and 480 us on an emulated \
              accelerator, which processes two at a time.",
             CHECK.as_micros()
         ))
     ))?;
     let done = tokio::task::spawn_blocking(run).await.map_err(|error| Failure::Place(error.to_string()))?;
-    let (differing, samples) = done?;
+    let (differing, runs) = done?;
     differing.into_iter().for_each(|what| findings.differs(what));
+    draw_rates(&runs, findings)?;
+    let samples = runs.last().map_or(&[][..], |both| &both.samples);
     let points = |of: fn(&Sample) -> u64| -> Vec<(f64, f64)> {
         samples.iter().map(|sample| (sample.at.as_secs_f64() * 1e3, of(sample) as f64)).collect()
     };
@@ -126,9 +129,37 @@ pub(super) async fn run_part(findings: &mut Findings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Processes the messages in all three configurations and prints the results. Returns the differences, and the samples
-/// of the run with both paths.
-fn run() -> Result<(Vec<String>, Vec<Sample>), Failure> {
+/// Draws the messages per second of all three configurations.
+fn draw_rates(runs: &[Run], findings: &mut Findings) -> Result<(), Failure> {
+    let [processor, accelerator, both] = runs else { return Ok(()) };
+    let (name, better) = match processor.per_second > accelerator.per_second {
+        true => ("the processor alone", processor),
+        false => ("the accelerator alone", accelerator),
+    };
+    let gain = Gain::rate(both.per_second, better.per_second);
+    let panel = ComparisonPanel {
+        quantity: "Messages per second (more is better)".to_owned(),
+        unit: "messages/s",
+        bars: vec![
+            gain.bar("Pathcall, both", both.per_second, name),
+            other("accelerator alone", accelerator.per_second, BarRole::Baseline),
+            other("processor alone", processor.per_second, BarRole::Baseline),
+        ],
+    };
+    let path = findings.picture("place-rate.svg", "messages per second of processor, accelerator and both");
+    Comparison {
+        title: &format!("Work on processor and accelerator: {}", gain.than(name)),
+        about: "checks of records: 240 µs on one processor; 480 µs on an emulated accelerator, two at a time",
+        panels: &[panel],
+        notes: &["One message in 50 is a write, which only the processor can do.".to_owned()],
+    }
+    .draw(&path)?;
+    Ok(())
+}
+
+/// Processes the messages in all three configurations and prints the results. Returns the differences and the runs, that
+/// with both paths last.
+fn run() -> Result<(Vec<String>, Vec<Run>), Failure> {
     let expected = Expected::new();
     let mut table =
         TextTable::new(["paths", "result", "messages/s", "p50 us", "p99 us", "by processor", "by accelerator"]);
@@ -141,7 +172,7 @@ fn run() -> Result<(Vec<String>, Vec<Sample>), Failure> {
         }
         runs.push(run);
     }
-    let [processor, accelerator, both] = &runs[..] else { return Ok((differing, Vec::new())) };
+    let [processor, accelerator, both] = &runs[..] else { return Ok((differing, runs)) };
     let times = both.per_second / processor.per_second.max(accelerator.per_second);
     let times_left = |path: usize| both.telemetry.paths[path].state.times_left;
     let gains = verdict(
@@ -157,7 +188,7 @@ fn run() -> Result<(Vec<String>, Vec<Sample>), Failure> {
         "{table}{gains}{avoided}Estimated cost of a path: its time, and the delay of other messages. Examples:\n{}",
         both.explanations
     ))?;
-    Ok((differing, runs.pop().map(|both| both.samples).unwrap_or_default()))
+    Ok((differing, runs))
 }
 
 fn row(name: &str, run: &Run) -> [String; 7] {
