@@ -17,6 +17,9 @@ pub(crate) enum Failure {
     #[cfg(target_os = "linux")]
     #[error(transparent)]
     Testbed(#[from] pathcall_testbed::Error),
+    /// The part on hosts was selected alone, where no hosts can be built.
+    #[error("no hosts: {0}")]
+    NoHosts(String),
     /// This system has no testbeds.
     #[cfg(not(target_os = "linux"))]
     #[error("a testbed needs Linux")]

@@ -199,28 +199,41 @@ impl SelectedParts {
         findings: &mut Findings,
     ) -> Result<(), Failure> {
         print(&wrap(INTRODUCTION))?;
-        match access {
-            HostAccess::Unwanted => {}
-            HostAccess::Denied(reason) => print(&format!("\n{}", wrap(&format!("No hosts: {reason}."))))?,
-            HostAccess::Gained =>
-            {
-                #[cfg(target_os = "linux")]
-                if let Some(hosts) = &self.hosts {
-                    hosts.run(pathcall, findings).await?;
-                }
-            }
-        }
-        if args.only == Some(Part::Hosts) {
-            return Ok(());
+        let denied = match access {
+            HostAccess::Unwanted => None,
+            HostAccess::Denied(reason) => Some(reason),
+            HostAccess::Gained => self.run_on_hosts(pathcall, findings).await?,
+        };
+        let is_alone = args.only == Some(Part::Hosts);
+        match denied {
+            Some(reason) if is_alone => return Err(Failure::NoHosts(reason)),
+            Some(reason) => print(&format!("\n{}", wrap(&format!("No hosts: {reason}."))))?,
+            None if is_alone => return Ok(()),
+            None => {}
         }
         let network = Network::start(pathcall, args.testbed.as_deref(), args.xdp).await?;
         let done = self.loopback.run(&network, findings).await;
         network.shutdown().await;
         done
     }
+
+    /// Runs the part on hosts. Returns the reason where hosts can't be built.
+    #[cfg(target_os = "linux")]
+    async fn run_on_hosts(&self, pathcall: &Path, findings: &mut Findings) -> Result<Option<String>, Failure> {
+        match &self.hosts {
+            Some(hosts) => hosts.run(pathcall, findings).await,
+            None => Ok(None),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    async fn run_on_hosts(&self, _: &Path, _: &mut Findings) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
 }
 
 impl LoopbackParts {
+    /// Runs all selected parts, and prints their results.
     async fn run(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
         let url = network.url();
         print(&format!("\n{}", wrap(&network.description())))?;

@@ -1,4 +1,4 @@
-//! Demo of *place*: 4,000 messages about records, processed by a thread, by an accelerator, and by both, with the
+//! Demo of *place*: 2,000 messages about records, processed by a thread, by an accelerator, and by both, with the
 //! reasons for their paths.
 //!
 //! The accelerator is emulated: it sleeps for the time of its model, and its answers were computed in advance, since a
@@ -58,14 +58,14 @@ const CHECK: Duration = Duration::from_micros(240);
 /// Rounds of a calibration run, and number of such runs.
 const CALIBRATION_ROUNDS: u64 = 2_000;
 const CALIBRATION_RUNS: u32 = 50;
-const MESSAGES: u64 = 4_000;
+const MESSAGES: u64 = 2_000;
 const RECORDS: usize = 64;
 /// One message in this many is a write.
 const WRITES: u64 = 50;
 /// Messages in progress at the same time.
 const WINDOW: u64 = 48;
 /// Messages between two samples of the counts.
-const SAMPLE_INTERVAL: u64 = 100;
+const SAMPLE_INTERVAL: u64 = 50;
 /// Recent requests from which the explained ones are chosen.
 const EXPLAINED_MAX: usize = 1024;
 

@@ -16,6 +16,8 @@ use pathcall_console::TextTable;
 use pathcall_console::print;
 
 const PHOTOS: &str = "photos";
+/// Calls of each method by each caller.
+const CALLS: &str = "120";
 
 const DESCRIPTION: &str = "
 together: photos, one service on three servers, uses map, clone, delegate and place. The element counts
@@ -135,7 +137,7 @@ async fn run_on_hosts(servers: Servers, program: &Path) -> Result<ReportsByPath,
 
 async fn report(way: &str, program: StdCommand, options: &[&str], path: &Path) -> Result<Report, Failure> {
     let mut command = Command::from(program);
-    command.args(["demo", "--json"]).args(options);
+    command.args(["demo", "--json", "--calls", CALLS]).args(options);
     run_report(format!("{PHOTOS} ({way})"), command, path).await
 }
 

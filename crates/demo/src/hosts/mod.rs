@@ -63,11 +63,11 @@ pub(crate) fn find(directory: &Path) -> Result<Demo, Failure> {
 
 impl Demo {
     /// Builds the hosts, runs all parts on them, prints the results and draws the pictures. Where hosts can't be built,
-    /// it only prints the reason.
-    pub(crate) async fn run(&self, pathcall: &Path, findings: &mut Findings) -> Result<(), Failure> {
+    /// it returns the reason.
+    pub(crate) async fn run(&self, pathcall: &Path, findings: &mut Findings) -> Result<Option<String>, Failure> {
         let bed = match build().await {
             Ok(bed) => bed,
-            Err(error) => return Ok(print(&format!("\n{}", wrap(&format!("No hosts: {error}."))))?),
+            Err(error) => return Ok(Some(error.to_string())),
         };
         print(&format!("\n{}", wrap(DESCRIPTION)))?;
         let hosts = Hosts::start(bed, pathcall).await?;
@@ -78,7 +78,8 @@ impl Demo {
                 _ => hops::run(&hosts, program, findings).await?,
             }
         }
-        hosts.shutdown().await
+        hosts.shutdown().await?;
+        Ok(None)
     }
 }
 
