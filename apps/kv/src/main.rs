@@ -101,6 +101,12 @@ struct Demo {
     /// Seconds of load for each path
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
+    /// Number of times that all paths are measured in turn; quantiles are medians over these rounds
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Leave out the path to a random server of the pool
+    #[arg(long)]
+    no_random: bool,
     /// Output file for the chart of latencies
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
@@ -120,7 +126,7 @@ struct PathResult {
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
-    /// Extra requests per call.
+    /// Extra requests per call, also of the warm-up.
     extra: Option<f64>,
     /// Time after which gRPC hedging sends a call again.
     hedging_delay_us: Option<f64>,
@@ -160,7 +166,7 @@ async fn demo(args: Demo) -> Result<()> {
     ensure!((0.0..=1.0).contains(&args.gets), "--gets: expected 0 to 1, got {}", args.gets);
     ensure!(args.seconds > 0.0 && args.seconds <= 3600.0, "--seconds: expected 0 to 3600, got {}", args.seconds);
     let ways = match &args.pool {
-        Some(server) => args.measure_remote(server).await?,
+        Some(server) => args.measure(server, &args.plain).await?,
         None => args.measure_local().await?,
     };
     if let Some(path) = &args.picture {
@@ -186,11 +192,14 @@ impl StoreArgs {
     }
 }
 
+/// Path to a random server of the pool.
+const RANDOM: &str = "random";
+
 /// Names and options of the paths to a pool: with clones, of which the slower is cancelled, and the shorter queue where
 /// a call is not cloned; and with a random server.
 fn call_options() -> [(&'static str, Option<CloneOptions>); 2] {
     let clone = CloneOptions { balance: Balance::Shortest, cancel: true, ..CloneOptions::default() };
-    [("clone", Some(clone)), ("random", Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
+    [("clone", Some(clone)), (RANDOM, Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
 }
 
 impl Demo {
@@ -198,40 +207,40 @@ impl Demo {
     async fn measure_local(&self) -> Result<Vec<PathResult>> {
         let work = self.working.work();
         let stores = vec![self.working.store().await?; usize::from(self.servers)];
-        let (mix, plan, mut ways) = (self.mix(), self.plan(), Vec::new());
         let pathcall = Cluster::pathcall(&stores, &work, self.controller.as_deref()).await?;
-        for (name, options) in call_options() {
-            ways.push(PathResult::make(name, &pathcall.client(options).await?, &mix, plan).await?);
-        }
-        drop(pathcall);
         let plain = Cluster::plain(&stores, &work).await?;
-        self.measure_plain(plain.urls(), &mut ways).await?;
-        Ok(ways)
+        self.measure(&pathcall.urls()[0], plain.urls()).await
     }
 
-    /// Measures servers as plain gRPC, with hedging and without.
-    async fn measure_plain(&self, urls: &[String], ways: &mut Vec<PathResult>) -> Result<()> {
-        let client = PlainClient::connect(urls).await?;
-        let (mix, plan) = (self.mix(), self.plan());
-        let plain = PathResult::make("plain gRPC", &Client::Plain(client.clone()), &mix, plan).await?;
-        let delay = plain.latencies.quantile(HEDGED_FROM);
-        let hedged = PathResult::make("gRPC hedging", &Client::Plain(client.hedging(delay)), &mix, plan).await?;
-        ways.push(PathResult { hedging_delay_us: Some(delay.as_secs_f64() * 1e6), ..hedged });
-        ways.push(plain);
-        Ok(())
-    }
-
-    /// Measures the pool of a server elsewhere.
-    async fn measure_remote(&self, server: &str) -> Result<Vec<PathResult>> {
-        let mut ways = Vec::new();
+    /// Measures the pool of this server, and servers as plain gRPC, if there are any.
+    async fn measure(&self, server: &str, plain: &[String]) -> Result<Vec<PathResult>> {
+        let mut clients = Vec::new();
         for (name, options) in call_options() {
-            let client = Client::of_pool(server, options).await?;
-            ways.push(PathResult::make(name, &client, &self.mix(), self.plan()).await?);
+            if name != RANDOM || !self.no_random {
+                clients.push((name, Client::of_pool(server, options).await?));
+            }
         }
-        if !self.plain.is_empty() {
-            self.measure_plain(&self.plain, &mut ways).await?;
+        let plain = match plain {
+            [] => None,
+            urls => Some(PlainClient::connect(urls).await?),
+        };
+        let (mix, plan, mut rounds) = (self.mix(), self.plan(), Vec::new());
+        for _ in 0..self.rounds {
+            let mut ways = Vec::new();
+            for (name, client) in &clients {
+                ways.push(PathResult::make(name, client, &mix, plan).await?);
+            }
+            if let Some(client) = &plain {
+                let plain = PathResult::make("plain gRPC", &Client::Plain(client.clone()), &mix, plan).await?;
+                let delay = plain.latencies.quantile(HEDGED_FROM);
+                let hedged =
+                    PathResult::make("gRPC hedging", &Client::Plain(client.hedging(delay)), &mix, plan).await?;
+                ways.extend([PathResult { hedging_delay_us: Some(delay.as_secs_f64() * 1e6), ..hedged }, plain]);
+            }
+            rounds.push(ways);
         }
-        Ok(ways)
+        let count = rounds.first().map_or(0, Vec::len);
+        (0..count).map(|nth| PathResult::of_rounds(rounds.iter().map(|ways| &ways[nth]).collect())).collect()
     }
 
     fn mix(&self) -> ReadMix {
@@ -254,6 +263,35 @@ impl Demo {
 }
 
 impl PathResult {
+    /// Result of several rounds: all calls together, and medians of the rounds' rates and quantiles.
+    fn of_rounds(rounds: Vec<&Self>) -> Result<Self> {
+        let median = |of: &dyn Fn(&Self) -> f64| {
+            let mut values: Vec<f64> = rounds.iter().map(|round| of(round)).collect();
+            values.sort_unstable_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let [first, ..] = rounds[..] else { bail!("no rounds") };
+        let mut latencies = Latencies::default();
+        for round in &rounds {
+            latencies.add(&round.latencies);
+            let Self { name, digest, .. } = round;
+            ensure!(*digest == first.digest, "{name}: results differ between rounds");
+        }
+        Ok(Self {
+            name: first.name,
+            calls: rounds.iter().map(|round| round.calls).sum(),
+            calls_per_s: median(&|round| round.calls_per_s),
+            p50_us: median(&|round| round.p50_us),
+            p99_us: median(&|round| round.p99_us),
+            p999_us: median(&|round| round.p999_us),
+            // Counted since the client connected.
+            extra: rounds.last().and_then(|round| round.extra),
+            hedging_delay_us: first.hedging_delay_us.map(|_| median(&|round| round.hedging_delay_us.unwrap_or(0.0))),
+            digest: first.digest.clone(),
+            latencies,
+        })
+    }
+
     async fn make(name: &'static str, client: &Client, mix: &ReadMix, plan: LoadPlan) -> Result<Self> {
         let digest = Arc::new(AtomicU64::new(0));
         let run: Run<Kind> = open_loop(plan, |nth| {
