@@ -16,8 +16,9 @@ else
 BIN = $(OUT)/release
 endif
 
-# Every ability shown, no root: everything on loopback, results compared, a table. As root, TESTBED=1 shows map, and all
-# at once, with every party on a host of its own, on links of 1 Gbit/s.
+# Every ability shown, no root: first on hosts with links of 100 Mbit/s, in a user namespace where the system allows it,
+# then on the loopback; results compared, tables, pictures. As root, TESTBED=1 shows map, and all at once, with every
+# party on a host of its own, on links of 1 Gbit/s.
 TESTBED ?=
 BED = demo$(shell echo $$PPID)
 demo:
