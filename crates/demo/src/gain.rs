@@ -2,6 +2,8 @@
 
 use pathcall_plot::{BarRole, ComparisonBar};
 
+use crate::findings::wrap;
+
 /// Ratio of a baseline's value to ours, for a quantity of which less is better.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gain {
@@ -46,6 +48,21 @@ impl Gain {
     fn is_loss(self) -> bool {
         self.ratio < 1.0
     }
+}
+
+/// Verdict of a part, below its table: first what is lost, then what is gained. An outcome is a subject with its verb, its
+/// gain or loss, and the baseline; `price` is what a gain costs in any case.
+pub(crate) fn outcomes(outcomes: &[(&str, Gain, &str)], price: Option<String>) -> String {
+    let sentence = |(subject, gain, baseline): &(&str, Gain, &str)| format!("{subject} {}", gain.than(baseline));
+    let (lost, gained): (Vec<_>, Vec<_>) = outcomes.iter().partition(|(_, gain, _)| gain.is_loss());
+    let mut lost: Vec<String> = lost.into_iter().map(sentence).collect();
+    let gained: Vec<String> = gained.into_iter().map(sentence).collect();
+    lost.extend(price);
+    let line = |title: &str, sentences: &[String]| match sentences {
+        [] => String::new(),
+        sentences => wrap(&format!("{title}: {}.", sentences.join("; "))),
+    };
+    line("No gain", &lost) + &line("Gain", &gained)
 }
 
 /// Bar of another path.

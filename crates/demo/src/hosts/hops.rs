@@ -9,8 +9,8 @@ use tokio::process::Command;
 
 use super::{FAR, Hosts, start_all};
 use crate::failure::Failure;
-use crate::findings::{Findings, verdict};
-use crate::gain::{Gain, other};
+use crate::findings::Findings;
+use crate::gain::{Gain, other, outcomes};
 use crate::run_report;
 
 const SERVERS: [usize; 5] = [FAR[0], FAR[1], FAR[2], FAR[3], FAR[4]];
@@ -70,13 +70,15 @@ pub(super) async fn run(hosts: &Hosts, program: &Path, findings: &mut Findings) 
         table.row([path.name.to_owned(), result.to_owned(), path.report.calls.to_string(), p50, p99]);
     }
     let gain = |ours: &PathHops, baseline: &PathHops| Gain::latency(ours.p50_ms(), baseline.p50_ms());
-    let gained = format!(
-        "through five servers, the median of a delegated call is {}, and {}",
-        gain(&delegated, &plain_nested).than("nested calls of plain gRPC"),
-        gain(&delegated, &nested).than("nested calls over Pathcall")
+    let outcomes = outcomes(
+        &[
+            ("the median of a delegated call through five servers is", gain(&delegated, &plain_nested), "plain gRPC"),
+            ("it is", gain(&delegated, &nested), "nested calls over Pathcall"),
+            ("the median of a call to one server is", gain(&direct, &plain_direct), "plain gRPC"),
+        ],
+        None,
     );
-    let limit = format!("the median of a call to one server is {}", gain(&direct, &plain_direct).than("plain gRPC"));
-    print(&format!("{table}{}", verdict(&gained, &limit)))?;
+    print(&format!("{table}{outcomes}"))?;
 
     let path = findings.picture("hosts-hops.svg", "a call through five servers on hosts, delegated and nested");
     let panel = |quantity: &str, bars| ComparisonPanel { quantity: quantity.to_owned(), unit: "ms", bars };

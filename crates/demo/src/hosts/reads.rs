@@ -9,8 +9,8 @@ use tokio::process::{Child, Command};
 
 use super::{Hosts, RACK, start_all};
 use crate::failure::Failure;
-use crate::findings::{Findings, verdict};
-use crate::gain::{Gain, other};
+use crate::findings::Findings;
+use crate::gain::{Gain, other, outcomes};
 use crate::run_report;
 
 const SERVERS: [usize; 4] = [RACK[0], RACK[1], RACK[2], RACK[3]];
@@ -87,18 +87,20 @@ pub(super) async fn run(hosts: &Hosts, program: &Path, findings: &mut Findings) 
     let p99 = |baseline: &PathReads| Gain::latency(clone.p99_us, baseline.p99_us);
     let p50 = |baseline: &PathReads| Gain::latency(clone.p50_us, baseline.p50_us);
     let hedged_after = hedging.hedging_delay_us.unwrap_or(0.0) / 1e3;
-    let gain = format!(
-        "the p99 latency with clones is {}, and {} (after the p95, {hedged_after:.0} ms); the median is {}",
-        p99(plain).than(&plain.name),
-        p99(hedging).than(&hedging.name),
-        p50(plain).than(&plain.name),
-    );
-    let loss = format!(
-        "servers receive {:.0} % more requests with clones, {:.1} % more with hedging",
+    let price = format!(
+        "servers receive {:.0} % more requests with clones, {:.1} % more with hedging (after the p95, {hedged_after:.0} ms)",
         clone.extra_percent(),
         hedging.extra_percent()
     );
-    print(&format!("{table}{}", verdict(&gain, &loss)))?;
+    let outcomes = outcomes(
+        &[
+            ("the p99 latency with clones is", p99(plain), &plain.name),
+            ("the p99 latency with clones is", p99(hedging), &hedging.name),
+            ("the median is", p50(plain), &plain.name),
+        ],
+        Some(price),
+    );
+    print(&format!("{table}{outcomes}"))?;
 
     let path = findings.picture("hosts-reads.svg", "reads on hosts with a slow replica: latencies, and extra requests");
     let others =
