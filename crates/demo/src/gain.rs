@@ -4,6 +4,9 @@ use pathcall_plot::{BarRole, ComparisonBar};
 
 use crate::findings::wrap;
 
+/// Ratios that differ less from 1 are neither gain nor loss.
+const SAME: f64 = 0.05;
+
 /// Ratio of a baseline's value to ours, for a quantity of which less is better.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gain {
@@ -35,6 +38,9 @@ impl Gain {
 
     /// Part of a sentence: `5.6× faster than plain gRPC`.
     pub(crate) fn than(self, baseline: &str) -> String {
+        if !self.is_loss() && !self.is_gain() {
+            return format!("about the same as {baseline}");
+        }
         let (word, ratio) = if self.is_loss() { (self.words.1, 1.0 / self.ratio) } else { (self.words.0, self.ratio) };
         format!("{ratio:.1}× {word} than {baseline}")
     }
@@ -46,15 +52,19 @@ impl Gain {
     }
 
     fn is_loss(self) -> bool {
-        self.ratio < 1.0
+        self.ratio < 1.0 - SAME
+    }
+
+    fn is_gain(self) -> bool {
+        self.ratio > 1.0 + SAME
     }
 }
 
-/// Verdict of a part, below its table: first what is lost, then what is gained. An outcome is a subject with its verb, its
+/// Verdict of a part, below its table: first what is not gained, then what is gained. An outcome is a subject with its verb, its
 /// gain or loss, and the baseline; `price` is what a gain costs in any case.
 pub(crate) fn outcomes(outcomes: &[(&str, Gain, &str)], price: Option<String>) -> String {
     let sentence = |(subject, gain, baseline): &(&str, Gain, &str)| format!("{subject} {}", gain.than(baseline));
-    let (lost, gained): (Vec<_>, Vec<_>) = outcomes.iter().partition(|(_, gain, _)| gain.is_loss());
+    let (gained, lost): (Vec<_>, Vec<_>) = outcomes.iter().partition(|(_, gain, _)| gain.is_gain());
     let mut lost: Vec<String> = lost.into_iter().map(sentence).collect();
     let gained: Vec<String> = gained.into_iter().map(sentence).collect();
     lost.extend(price);
