@@ -8,3 +8,12 @@
   "modify": "nop",
   "CntFwd": { "to": "SRC", "threshold": 2, "key": "Names.names" },
 }
+{
+  "AppName": "B-VOTES",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "copy",
+  "modify": "nop",
+  "CntFwd": { "to": "SRC", "threshold": 0, "key": "Names.names" },
+}

@@ -20,8 +20,8 @@ pub(crate) trait LockVoteCaller {
     async fn give(&mut self, name: &str) -> Result<()>;
     /// Votes, and waits for the decision.
     async fn cast(&mut self, name: &str) -> Result<()>;
-    /// Votes below the threshold, and waits until the vote is counted.
-    async fn count(&mut self, name: &str) -> Result<()>;
+    /// Clears a decided ballot.
+    async fn clear(&mut self, name: &str) -> Result<()>;
 }
 
 macro_rules! callers {
@@ -42,8 +42,8 @@ macro_rules! callers {
                 Ok(())
             }
 
-            async fn count(&mut self, name: &str) -> Result<()> {
-                self.ballot(names(name)).await?;
+            async fn clear(&mut self, name: &str) -> Result<()> {
+                self.forget(names(name)).await?;
                 Ok(())
             }
         })+
@@ -62,8 +62,6 @@ pub(crate) struct LockVoteHandler {
     locked: Arc<Mutex<HashSet<String>>>,
     /// Ballots that wait for the second vote.
     open: Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>,
-    /// Votes below the threshold.
-    counted: Arc<Mutex<HashMap<String, u64>>>,
 }
 
 #[tonic::async_trait]
@@ -110,11 +108,8 @@ impl Small for LockVoteHandler {
         Ok(Response::new(Done {}))
     }
 
-    async fn ballot(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
-            *counted.entry(name).or_default() += 1;
-        }
+    /// Decided ballots have left the table.
+    async fn forget(&self, _: Request<Names>) -> Result<Response<Done>, Status> {
         Ok(Response::new(Done {}))
     }
 }

@@ -1,4 +1,4 @@
-//! `testbed-vote`: latency of a counted vote between hosts of a testbed: see [`latency`].
+//! `testbed-vote`: latency of a decided vote between hosts of a testbed: see [`latency`].
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::testbed::latency;
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "testbed-vote",
-    about: "a vote cast and counted, between hosts of a testbed",
+    about: "two votes cast and decided, between hosts of a testbed",
     kind: Kind::Measured,
     run,
 };

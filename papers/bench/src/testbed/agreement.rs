@@ -1,8 +1,9 @@
-//! Locks or votes on the endpoint's own interface: an owner on host 1, a caller on host 2.
+//! Locks or votes on the endpoint's own interface: an owner on host 1, one or two callers on host 2.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::{ClearPolicy, Key, Operation};
 use pathcall_wire::ForwardTarget;
@@ -11,15 +12,15 @@ use super::endpoint_app::{AppKind, EndpointApp, FlowTerms};
 use super::{ElementTestbed, Party};
 use crate::net::{Stopwatch, percentiles};
 
-/// Vote threshold that is never reached: each vote is counted, and none decides.
-pub(super) const UNREACHED_THRESHOLD: u32 = 1 << 30;
+/// Votes that decide a ballot, and its voters.
+pub(super) const VOTERS: usize = 2;
 
 /// Kind of agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgreementKind {
     /// A free lock is taken and released.
     Lock,
-    /// A vote is counted, below the threshold.
+    /// Two callers vote in one ballot, and both wait for the decision.
     Vote,
 }
 
@@ -29,14 +30,14 @@ pub(super) fn sort(kind: AgreementKind) -> AppKind {
     AppKind { threshold: 0, clear: ClearPolicy::Copy, locks, votes, rows: 64, width: 1, terms: FlowTerms::default() }
 }
 
-/// Caller and owner of an agreement, with the path between them.
+/// Callers and owner of an agreement, with the path between them.
 pub(crate) struct Agreement {
     kind: AgreementKind,
     application: EndpointApp,
 }
 
 impl Agreement {
-    /// Starts owner and caller on their parties. `poll_time`: time for which calls poll for their answers.
+    /// Starts the owner, and the callers of the agreement on one party. `poll_time`: time for which calls poll for their answers.
     pub(crate) fn start(
         stage: &ElementTestbed,
         kind: AgreementKind,
@@ -44,20 +45,22 @@ impl Agreement {
         caller: Party,
         poll_time: Duration,
     ) -> Result<Self> {
-        Ok(Self { kind, application: EndpointApp::start(stage, sort(kind), server, vec![caller], poll_time)? })
+        let (caller, callers) = (Rc::new(caller), if kind == AgreementKind::Vote { VOTERS } else { 1 });
+        let callers = (0..callers).map(|_| Rc::clone(&caller)).collect();
+        Ok(Self { kind, application: EndpointApp::start(stage, sort(kind), server, callers, poll_time)? })
     }
 
-    /// Median and 99th percentile of a call, without the first tenth, and processor time of all parties per call. In
-    /// microseconds.
+    /// Median and 99th percentile of an agreement, without the first tenth, and processor time of all parties for one.
+    /// In microseconds.
     pub(crate) fn turn(&self, calls: usize) -> Result<[f64; 3]> {
-        let (handle, caller) = self.application.callers.first().context("no caller")?;
-        let (kind, calling, before) = (self.kind, handle.clone(), handle.stats());
+        let (_, caller) = self.application.callers.first().context("no caller")?;
+        let handles: Vec<MapHandle> = self.application.callers.iter().map(|(handle, _)| handle.clone()).collect();
+        let (kind, calling, before) = (self.kind, handles.clone(), processed(&handles));
         let watch = Stopwatch::start();
         let mut took = caller.run(move || call(calling, kind, calls))?;
         let cpu = watch.cpu_us(calls);
-        let after = handle.stats();
-        let by_element = after.lanes_element - before.lanes_element;
-        let by_server = after.lanes_software - before.lanes_software;
+        let after = processed(&handles);
+        let [by_element, by_server] = [0, 1].map(|place| after[place] - before[place]);
         let (right, wrong) =
             if self.application.by_element { (by_element, by_server) } else { (by_server, by_element) };
         // The first call discovers the element.
@@ -67,19 +70,28 @@ impl Agreement {
     }
 }
 
-async fn call(handle: MapHandle, kind: AgreementKind, calls: usize) -> Result<Vec<Duration>> {
+/// Values of all callers so far, processed by the element and by the server.
+fn processed(handles: &[MapHandle]) -> [u64; 2] {
+    let stats = handles.iter().map(MapHandle::stats);
+    stats.fold([0, 0], |[element, server], stats| [element + stats.lanes_element, server + stats.lanes_software])
+}
+
+/// Times of agreements. After each, the key is cleared, outside of its time.
+async fn call(handles: Vec<MapHandle>, kind: AgreementKind, calls: usize) -> Result<Vec<Duration>> {
     let key = || vec![Key::from("key")];
+    let count = || Operation::Count { keys: key(), threshold: handles.len() as u32, to: ForwardTarget::Src };
     let mut took = Vec::with_capacity(calls);
     for _ in 0..calls {
-        let threshold = if kind == AgreementKind::Lock { 1 } else { UNREACHED_THRESHOLD };
-        let to = if kind == AgreementKind::Lock { ForwardTarget::Src } else { ForwardTarget::Server };
-        let operation = Operation::Count { keys: key(), threshold, to };
         let began = Instant::now();
-        handle.call(operation).await?;
-        took.push(began.elapsed());
-        if kind == AgreementKind::Lock {
-            handle.call(Operation::Clear { keys: key(), tokens: Vec::new() }).await?;
+        match (kind, &handles[..]) {
+            (AgreementKind::Lock, [one]) => drop(one.call(count()).await?),
+            (AgreementKind::Vote, [one, other]) => {
+                tokio::try_join!(one.call(count()), other.call(count()))?;
+            }
+            _ => bail!("{} callers", handles.len()),
         }
+        took.push(began.elapsed());
+        handles[0].call(Operation::Clear { keys: key(), tokens: Vec::new() }).await?;
     }
     Ok(took)
 }

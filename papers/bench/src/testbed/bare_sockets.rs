@@ -10,7 +10,7 @@ use pathcall_wire::base::flip;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, ForwardTarget, FrameKind, MapFlags, MapRepr, pairs};
 
-use super::agreement::{AgreementKind, UNREACHED_THRESHOLD, sort};
+use super::agreement::{AgreementKind, sort};
 use super::endpoint_app::{EPOCH, GAID, SERVER, install};
 use super::{ANSWER_CPU, CALLER_CPU, ElementTestbed, WaitMode};
 use crate::net::percentiles;
@@ -20,6 +20,8 @@ const UNUSED_PORT: u16 = 9;
 /// Time after which a missing answer counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const FRAME_MAX: usize = 2048;
+/// Threshold that one vote does not reach: the element answers it, and each repeat.
+const UNREACHED_THRESHOLD: u32 = 1 << 30;
 
 /// Round trips of one repeated vote between a bare socket on host 2 and the element, which answers repeats like the
 /// first vote.

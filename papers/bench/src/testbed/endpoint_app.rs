@@ -2,6 +2,7 @@
 //! owner on host 1 and its callers on the other hosts.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -27,8 +28,6 @@ pub(super) const EPOCH: u32 = 1;
 pub(super) const SERVER: u32 = 1 << 20;
 /// Distance between the owners' ids of two applications.
 const ENDPOINTS: u32 = 1 << 10;
-/// Host of the first caller; the server is on host 1.
-const CALLERS_AT: usize = 2;
 
 /// Kind of an application, and its memory.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +105,7 @@ const HEADERS_BYTES: f64 = 42.0;
 /// Owner with its callers.
 pub(crate) struct EndpointApp {
     /// Callers, with their parties.
-    pub(crate) callers: Vec<(MapHandle, Party)>,
+    pub(crate) callers: Vec<(MapHandle, Rc<Party>)>,
     /// Keeps the owner running.
     _owner: ServerHandle,
     /// Party of the owner; declared after the owner, so that the owner is dropped first.
@@ -116,22 +115,22 @@ pub(crate) struct EndpointApp {
 }
 
 impl EndpointApp {
-    /// Starts an application on a stage, with the owner's party on host 1 and the callers' parties on the hosts after
-    /// it. `poll_time`: time for which calls poll for their answers.
+    /// Starts an application on a stage, with the owner's party and the callers' parties; callers may share one.
+    /// `poll_time`: time for which calls poll for their answers.
     pub(crate) fn start(
         stage: &ElementTestbed,
         app_kind: AppKind,
         server: Party,
-        callers: Vec<Party>,
+        callers: Vec<Rc<Party>>,
         poll_time: Duration,
     ) -> Result<Self> {
         let element = stage.element().map(|element| (element.data_addr(), element.control_addr(), element.boot_id()));
         let data = element.map(|(data, ..)| data);
-        let at = stage.free_at(1)?;
+        let at = server.free_address();
         let (owner, server_addr) = server.run(move || start_owner(app_kind, at, data))?;
         let mut links = Vec::new();
-        for (i, caller) in callers.iter().enumerate() {
-            let at = stage.free_at(CALLERS_AT + i)?;
+        for caller in &callers {
+            let at = caller.free_address();
             links.push(caller.run(move || async move { Ok(Link::bind(at)?) })?);
         }
         let addresses: Vec<SocketAddr> = links.iter().map(Link::local_addr).collect();

@@ -8,6 +8,7 @@
 //!        counts ─────────────────►
 //! ```
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -92,7 +93,8 @@ impl Pair {
             AppKind { threshold: 0, width: KEYED_WIDTH as u16, terms: FlowTerms { index: 1, ..terms }, ..sums };
         let start = |sort| {
             let server = stage.host(1, WaitMode::Blocking, None)?;
-            let callers = (2..=HOSTS).map(|k| stage.host(k, WaitMode::Blocking, None)).collect::<Result<_>>()?;
+            let callers =
+                (2..=HOSTS).map(|k| stage.host(k, WaitMode::Blocking, None).map(Rc::new)).collect::<Result<_>>()?;
             EndpointApp::start(stage, sort, server, callers, Duration::ZERO)
         };
         Ok(Self([start(sums)?, start(counts)?]))
@@ -118,7 +120,7 @@ impl Pair {
 
     /// Starts all callers of an application, which call until its end.
     fn begin(&self, which: usize, pace: &CallPace) -> Vec<RunningJob<()>> {
-        let begin = |(handle, party): &(MapHandle, Party)| {
+        let begin = |(handle, party): &(MapHandle, Rc<Party>)| {
             let (handle, pace) = (handle.clone(), pace.clone());
             party.begin(move || async move {
                 let mut calling = JoinSet::new();

@@ -1,6 +1,7 @@
 //! Party of a figure on its own host: a thread in the host's network namespace.
 
 use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::thread;
@@ -16,6 +17,8 @@ type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 /// Thread on a node, with its own runtime: its jobs open sockets in the node's namespace. Tasks spawned by jobs
 /// continue between jobs, until the party is dropped.
 pub(crate) struct Party {
+    /// Address of the node.
+    address: Ipv4Addr,
     /// `None` during the drop.
     jobs: Option<UnboundedSender<Job>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -38,7 +41,7 @@ impl Party {
     pub(crate) fn at(node: &TestbedNode, waiting: WaitMode, cpu: Option<usize>) -> Result<Self> {
         let (jobs, mut queue) = unbounded_channel::<Job>();
         let (ready, readiness) = mpsc::channel();
-        let (node, name) = (node.clone(), node.name().to_string());
+        let (node, name, address) = (node.clone(), node.name().to_string(), node.address());
         let enter = move || {
             node.enter()?;
             if let Some(cpu) = cpu {
@@ -63,7 +66,12 @@ impl Party {
         };
         let thread = thread::Builder::new().name(name).spawn(work).context("cannot start a party's thread")?;
         readiness.recv().context("a party ended at its start")??;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { address, jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Address of the party's node, with a free port.
+    pub(crate) fn free_address(&self) -> SocketAddr {
+        SocketAddr::new(self.address.into(), 0)
     }
 
     /// Starts a job, after all jobs started before.

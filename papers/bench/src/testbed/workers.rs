@@ -1,6 +1,7 @@
 //! Workers whose arrays are summed (SyncAgtr) on the endpoint's own interface: an owner on host 1, each worker on a
 //! host after it.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use pathcall_endpoint::map::{ClearPolicy, Lanes, Modify, Operation, Output};
 use pathcall_wire::LINEAR_LANES;
 
 use super::endpoint_app::{AppKind, EndpointApp, FlowTerms};
-use super::{ElementTestbed, RunningJob, WaitMode};
+use super::{ElementTestbed, Party, RunningJob, WaitMode};
 
 /// Default number of rows of Pathcall's servers.
 pub(super) const ROWS: u32 = pathcall::layer::DEFAULT_ROWS;
@@ -43,7 +44,8 @@ impl Workers {
         let terms = FlowTerms::default();
         let sort = AppKind { threshold, clear, locks: false, votes: false, rows, width, terms };
         let server = stage.host(1, WaitMode::Blocking, None)?;
-        let callers = Self::at(workers).map(|k| stage.host(k, WaitMode::Blocking, None)).collect::<Result<_>>()?;
+        let callers =
+            Self::at(workers).map(|k| stage.host(k, WaitMode::Blocking, None).map(Rc::new)).collect::<Result<_>>()?;
         Ok(Self(EndpointApp::start(stage, sort, server, callers, Duration::ZERO)?))
     }
 
@@ -67,9 +69,8 @@ impl Workers {
             parts.push(vec![Lanes::Narrow(part.to_vec()); calls]);
         }
         let began = Instant::now();
-        let begin = |((handle, party), parts): (&(MapHandle, _), _)| {
+        let begin = |((handle, party), parts): (&(MapHandle, Rc<Party>), _)| {
             let handle = handle.clone();
-            let party: &super::Party = party;
             party.begin(move || sums(handle, threshold, parts))
         };
         let begun: Vec<RunningJob<Vec<Lanes>>> = self.0.callers.iter().zip(parts).map(begin).collect();
