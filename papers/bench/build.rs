@@ -28,5 +28,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     pathcall_build::compile(&protos, &[&here, &out])?;
     // Stubs with prost's codec, without Pathcall.
     let stock = pathcall_build::configure().tonic(|tonic| tonic.codec_path("tonic_prost::ProstCodec"));
-    Ok(stock.compile(&[here.join("stock.proto")], &[&here])?)
+    Ok(stock.compile(&["stock.proto", "etcd.proto"].map(|name| here.join(name)), &[&here])?)
 }

@@ -70,6 +70,7 @@ mod testbed_goodput;
 mod testbed_lock;
 mod testbed_vote;
 mod traffic;
+mod users_pick;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -81,7 +82,7 @@ use harness::{Bench, BenchSettings, Figure, REPS, REPS_QUICK, Side};
 use pathcall_models::clone::Scheme;
 
 /// Figures of *map*, *clone*, *function* and *place*, in order; the figures of *delegate* follow.
-const FIGURES: [Figure; 51] = [
+const FIGURES: [Figure; 52] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -95,6 +96,7 @@ const FIGURES: [Figure; 51] = [
     testbed_vote::FIGURE,
     testbed_allreduce::FIGURE,
     testbed_goodput::FIGURE,
+    users_pick::FIGURE,
     netrpc_fig8::FIGURE,
     netrpc_fig9::FIGURE,
     netrpc_fig10::FIGURE,

@@ -18,6 +18,9 @@ pub(crate) mod shadows {
 pub(crate) mod many {
     pathcall::include_proto!("many");
 }
+pub(crate) mod etcd {
+    include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
+}
 pub(crate) mod stock {
     include!(concat!(env!("OUT_DIR"), "/stock.rs"));
 }

@@ -37,7 +37,8 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Starts the owner, and the callers of the agreement on one party. `poll_time`: time for which calls poll for their answers.
+    /// Starts the owner, and the callers of the agreement on one party. `poll_time`: time for which calls poll for
+    /// their answers.
     pub(crate) fn start(
         stage: &ElementTestbed,
         kind: AgreementKind,

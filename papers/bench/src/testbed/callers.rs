@@ -14,8 +14,8 @@ pub(crate) struct Callers<S> {
     callers: Vec<(S, Party)>,
     /// Keeps the owner running.
     _owner: Option<pathcall::Layer>,
-    /// Party of the owner; declared last, so that it is dropped last.
-    _server: Party,
+    /// Party of the owner, unless a process serves; declared last, so that it is dropped last.
+    _server: Option<Party>,
 }
 
 impl<S: Clone + Send + 'static> Callers<S> {
@@ -37,7 +37,7 @@ impl<S: Clone + Send + 'static> Callers<S> {
             let connect = move || async move { Ok(pathcall::Channel::connect(url, manifest).await?) };
             all.push((stub(party.run(connect)?), party));
         }
-        Ok(Self { callers: all, _owner: Some(served.owner), _server: server })
+        Ok(Self { callers: all, _owner: Some(served.owner), _server: Some(server) })
     }
 
     /// Starts callers without Pathcall.
@@ -56,7 +56,24 @@ impl<S: Clone + Send + 'static> Callers<S> {
             let url = url.clone();
             all.push((stub(party.run(move || async move { connect_plain(&url).await })?), party));
         }
-        Ok(Self { callers: all, _owner: None, _server: server })
+        Ok(Self { callers: all, _owner: None, _server: Some(server) })
+    }
+
+    /// Starts callers of a process that serves already; `connect` runs on each caller's host.
+    pub(crate) fn of_process<F>(
+        stage: &ElementTestbed,
+        callers: usize,
+        connect: impl Fn() -> F + Clone + Send + 'static,
+    ) -> Result<Self>
+    where
+        F: Future<Output = Result<S>> + 'static,
+    {
+        let mut all = Vec::new();
+        for k in 2..2 + callers {
+            let party = stage.host(k, WaitMode::Blocking, None)?;
+            all.push((party.run(connect.clone())?, party));
+        }
+        Ok(Self { callers: all, _owner: None, _server: None })
     }
 
     /// Processor time of all callers so far; the server has used the rest.
@@ -69,11 +86,26 @@ impl<S: Clone + Send + 'static> Callers<S> {
     where
         F: Future<Output = Result<()>> + 'static,
     {
-        let begin = |(stub, party): &(S, Party)| {
+        self.collect(move |_, stub| work(stub)).map(drop)
+    }
+
+    /// Runs `work` on all callers concurrently, each on its host, with the caller's number from 0; returns the results
+    /// in the order of the callers.
+    pub(crate) fn collect<T, F>(&self, work: impl Fn(usize, S) -> F + Clone + Send + 'static) -> Result<Vec<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        let begin = |(number, (stub, party)): (usize, &(S, Party))| {
             let (stub, work) = (stub.clone(), work.clone());
-            party.begin(move || work(stub))
+            party.begin(move || work(number, stub))
         };
-        let begun: Vec<RunningJob<()>> = self.callers.iter().map(begin).collect();
-        begun.into_iter().try_for_each(RunningJob::wait)
+        let begun: Vec<RunningJob<T>> = self.callers.iter().enumerate().map(begin).collect();
+        begun.into_iter().map(RunningJob::wait).collect()
+    }
+
+    /// Stubs of all callers.
+    pub(crate) fn stubs(&self) -> impl Iterator<Item = &S> {
+        self.callers.iter().map(|(stub, _)| stub)
     }
 }
