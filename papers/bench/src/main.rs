@@ -8,6 +8,7 @@
 //! the switch program alone, links, an element on a link, calls through stubs, calls between hosts of a testbed,
 //! delegated calls.
 
+mod by_network;
 mod dpc;
 mod element_rate;
 mod function;

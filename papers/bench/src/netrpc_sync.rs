@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::by_network::{ByNetwork, Shadows};
 use crate::harness::{Bench, Better, Figure, Kind, Metric};
 use crate::net::{Network, PathcallService, Stopwatch, connect_plain, runtime, serve, serve_plain};
 use crate::stubs::pb::PATHCALL;
@@ -40,7 +41,8 @@ fn run(bench: &mut Bench) -> Result<()> {
             let networks = [runtime.block_on(Network::start())?, runtime.block_on(Network::start())?];
             let service = || SumsServer::new(Adder::default());
             let with_element = runtime.block_on(serve(&PATHCALL, Some(&networks[0]), ROWS, service()))?;
-            let by_shadow = runtime.block_on(serve(&shadows::PATHCALL, Some(&networks[1]), ROWS, service()))?;
+            let answered = ByNetwork::<Shadows>::default();
+            let by_shadow = runtime.block_on(serve(&shadows::PATHCALL, Some(&networks[1]), ROWS, answered))?;
             let without = runtime.block_on(serve(&PATHCALL, None, ROWS, service()))?;
             let mut element = runtime.block_on(job.pathcall(&with_element))?;
             let mut software = runtime.block_on(job.pathcall(&without))?;

@@ -274,3 +274,43 @@ fn place_applications_have_rows_against_single_paths() {
     }
     assert!(out.join("figures/place-apps.svg").is_file());
 }
+
+/// The network answers these calls, and no handler exists: a service admits their callers all the same.
+#[test]
+fn figures_without_handlers_have_rows() {
+    let out = directory("answered");
+    let (done, stdout, stderr) =
+        bench(&["--quick", "--reps", "1", "--case", "2-to-1, 64k values, shadow", "netrpc-sync"], &out);
+    assert!(done && stdout.contains("| 2-to-1, 64k values, shadow "), "{stdout}{stderr}");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "netrpc-table7"], &out);
+    assert!(done && stdout.contains("| 20 at once, total rate "), "{stdout}{stderr}");
+    for app_type in ["sums", "counts", "reports and reads", "locks"] {
+        assert!(stdout.contains(&format!("| 20 at once, paced, {app_type}, p50 ")), "{app_type}: {stdout}");
+    }
+}
+
+/// As root, with the stores installed; each missing one is reported.
+#[test]
+fn locks_counts_and_ballots_are_compared_with_stores() {
+    let out = directory("picks");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "users-pick"], &out);
+    assert!(done, "{stderr}");
+    if !pathcall_testbed::root_tests("locks_counts_and_ballots_are_compared_with_stores") {
+        assert!(stderr.contains("users-pick: not made: "), "{stderr}");
+        return;
+    }
+    for (store, program) in [
+        ("Redis, nothing on disk", "redis-server"),
+        ("etcd, each write on disk", "etcd"),
+        ("etcd, its disk in memory", "etcd"),
+    ] {
+        if stderr.contains(&format!("users-pick: no rows beside {store}: {program} is not installed")) {
+            assert!(std::env::var_os("PATHCALL_STORE_TESTS").is_none(), "{stderr}");
+            continue;
+        }
+        for case in ["a free lock, no element, p50", "8 ballots at a time, no element"] {
+            let row = |line: &str| line.starts_with(&format!("| {case} ")) && line.contains(&format!("| {store} "));
+            assert!(stdout.lines().any(row), "{case} beside {store}: {stdout}");
+        }
+    }
+}
