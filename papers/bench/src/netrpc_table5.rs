@@ -4,8 +4,9 @@
 //! second of their processor time.
 //!
 //! A report contains the flows of a thousand packets, as in `apps/monitor`, with the count of each: flow sizes follow
-//! Zipf's law. The hosts have bare links. The element in the kernel has no processor of its own there: it runs in the
-//! agents' time.
+//! Zipf's law, and the agent has added up the packets of a flow. Beside that stand reports without this *aggregation*:
+//! each packet is a pair of its own, of another flow. The hosts have bare links. The element in the kernel has no
+//! processor of its own there: it runs in the agents' time.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -65,11 +66,23 @@ fn run(bench: &mut Bench) -> Result<()> {
             if agents == 1 {
                 bench.compare(delay(*hop), || report(&ours, calls), || report(&tonic, calls))?;
             } else {
-                bench.compare(capacity(*hop), || closed_loop(&ours, calls), || closed_loop(&tonic, calls))?;
+                for content in [Content::Aggregated, Content::Packets] {
+                    let ours = || closed_loop(&ours, calls, content);
+                    bench.compare(capacity(*hop, content), ours, || closed_loop(&tonic, calls, content))?;
+                }
             }
         }
     }
     Ok(())
+}
+
+/// Pairs of a report of a thousand packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// A pair for each flow, with the number of its packets.
+    Aggregated,
+    /// A pair for each packet.
+    Packets,
 }
 
 /// Adds the expected ratio for the best element.
@@ -83,8 +96,9 @@ fn delay(hop: Hop) -> [Metric; 3] {
     [expect(metric("p50", "us"), hop, DELAY), metric("p99", "us"), metric("CPU of all", "us/call")]
 }
 
-fn capacity(hop: Hop) -> [Metric; 3] {
-    let metric = |what, unit, better| Metric::new(format!("{what}, {}", hop.name()), "tonic", unit, better);
+fn capacity(hop: Hop, content: Content) -> [Metric; 3] {
+    let pairs = if content == Content::Aggregated { "" } else { ", a pair for each packet" };
+    let metric = |what, unit, better| Metric::new(format!("{what}{pairs}, {}", hop.name()), "tonic", unit, better);
     [
         metric("packets counted", "packets/s", Better::Higher),
         metric("CPU of all for a packet", "ns/packet", Better::Lower),
@@ -95,7 +109,7 @@ fn capacity(hop: Hop) -> [Metric; 3] {
 /// Median and 99th percentile of a report, without the first tenth, and processor time of all parties per report. In
 /// microseconds.
 fn report<S: CountClient + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
-    let reports = reports();
+    let reports = reports(Content::Aggregated);
     let (done, took) = std::sync::mpsc::channel();
     let watch = Stopwatch::start();
     agent.each(move |mut stub| {
@@ -119,8 +133,8 @@ fn report<S: CountClient + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f
 
 /// Closed loop of agents: packets per second, nanoseconds of all processors per packet, and packets per second of
 /// processor time without the agents' part.
-fn closed_loop<S: CountClient + Clone>(agents: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
-    let (reports, before) = (reports(), agents.cpu()?);
+fn closed_loop<S: CountClient + Clone>(agents: &Callers<S>, calls: usize, content: Content) -> Result<[f64; 3]> {
+    let (reports, before) = (reports(content), agents.cpu()?);
     let watch = Stopwatch::start();
     agents.each(move |mut stub| {
         let reports = reports.clone();
@@ -138,21 +152,25 @@ fn closed_loop<S: CountClient + Clone>(agents: &Callers<S>, calls: usize) -> Res
 }
 
 /// Flows of a thousand packets each, with their packet counts.
-fn reports() -> Vec<HashMap<String, i64>> {
+fn reports(content: Content) -> Vec<HashMap<String, i64>> {
     let mut random = 1_u64;
     let mut unit = || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as f64 / f64::from(1_u32 << 31)
     };
-    let mut report = || {
+    let mut report = |number: usize| {
         let mut flows = HashMap::new();
-        for _ in 0..PACKETS {
-            // Inverse of the harmonic distribution: rank r with probability about 1/r.
-            let rank = FLOWS.powf(unit()) as u64;
+        for packet in 0..PACKETS {
+            let rank = match content {
+                // Inverse of the harmonic distribution: rank r with probability about 1/r.
+                Content::Aggregated => FLOWS.powf(unit()) as usize,
+                // No flow twice: packets take turns in all flows.
+                Content::Packets => (number * PACKETS + packet) % FLOWS as usize,
+            };
             let flow = format!("tcp 192.0.2.{}:443 > 198.51.100.{}:{}", rank % 16, rank % 251, 1024 + rank);
             *flows.entry(flow).or_default() += 1;
         }
         flows
     };
-    (0..REPORTS).map(|_| report()).collect()
+    (0..REPORTS).map(&mut report).collect()
 }
