@@ -1,5 +1,5 @@
 //! `function-fig5`: throughput of a server without work over the packet length (CLIP Fig. 5), and of the element's
-//! part: measured in memory, see `packet_cost`.
+//! part: measured in memory, see `packet_cost`. Beside them, a native program that copies each frame: see `native`.
 
 use anyhow::Result;
 
@@ -30,6 +30,7 @@ mod measured {
     use anyhow::Result;
 
     use crate::function::frames::Mix;
+    use crate::function::native::NativeProgram;
     use crate::function::packet_cost::{LoadedFunction, xdp_available};
     use crate::harness::{Bench, Better, Metric, Panel, Panels, PlotLine};
 
@@ -43,6 +44,10 @@ mod measured {
     pub(super) fn run(bench: &mut Bench) -> Result<()> {
         if !xdp_available(bench) {
             return Ok(());
+        }
+        let native = NativeProgram::compile();
+        if let Err(error) = &native {
+            bench.print_note(&format!("no rows beside native C: {error:#}"));
         }
         let ready = LoadedFunction::forward()?;
         let parts = RefCell::new(ready.parts()?);
@@ -58,9 +63,14 @@ mod measured {
                 last.borrow_mut()[which] = bits / took_ns;
                 Ok([bits / took_ns])
             };
-            let metric = Metric::new(format!("{length} B: a server"), "the element's part", "Gbit/s", Better::Higher);
+            let metric = |peer| Metric::new(format!("{length} B: a server"), peer, "Gbit/s", Better::Higher);
+            if let Ok(native) = &native {
+                let native = ready.native(native, &mut parts.borrow_mut(), &load)?;
+                let server = || rate(1, parts.borrow_mut().remote(quick, &load)?.server);
+                bench.compare([metric("native C that copies")], server, || Ok([bits / native.packet_ns()?]))?;
+            }
             bench.compare(
-                [metric],
+                [metric("the element's part")],
                 || rate(1, parts.borrow_mut().remote(quick, &load)?.server),
                 || {
                     let remote = parts.borrow_mut().remote(quick, &load)?;

@@ -9,6 +9,8 @@ pub(crate) mod hand_written;
 #[cfg(feature = "xdp")]
 pub(crate) mod namespace_pair;
 #[cfg(feature = "xdp")]
+pub(crate) mod native;
+#[cfg(feature = "xdp")]
 pub(crate) mod packet_cost;
 #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "fully used only with the feature xdp"))]
 pub(crate) mod parts;

@@ -1,7 +1,6 @@
 //! Cost of a packet in the parts of a function, in memory, without links.
 //!
 //! ```text
-//! alone  ── one machine runs the unsplit function: interpreter and handler
 //! hit    ── the element in the kernel processes the packet alone
 //! request ─► server ─► response ── from the element through a server's handler back to the element
 //! ```
@@ -20,6 +19,7 @@ use pathcall_p4::ir::{Match, TableEntry, TableId};
 use pathcall_xdp::function::{Config, XdpFunction};
 
 use super::frames::{Flow, HEADERS, Mix, udp};
+use super::native::{NativeLoad, NativeProgram};
 use super::parts::{CompiledFunction, PORT_IN, responses};
 use super::routes::{Prefix, XorShift, Zipf};
 use super::thread_time;
@@ -32,7 +32,7 @@ pub(crate) const FLOWS: usize = 1 << 14;
 pub(crate) const FLOWS_QUICK: usize = 1 << 8;
 /// Address pool 192.0.2.0/28 of the function.
 pub(crate) const POOL: u32 = 0xc000_0200;
-/// Packets of a run of the unsplit function.
+/// Packets of a run through a server.
 const PACKETS: usize = 1 << 17;
 const PACKETS_QUICK: usize = 1 << 10;
 /// Packets that are run once each.
@@ -68,6 +68,8 @@ impl RemoteCost {
 
 /// Function with the content of its tables, and its packets.
 pub(crate) struct LoadedFunction {
+    /// Name in the native program.
+    name: &'static str,
     function: CompiledFunction,
     /// Initial entries of the servers.
     entries: Vec<(TableId, TableEntry)>,
@@ -112,7 +114,7 @@ impl LoadedFunction {
             (table, function.entry(table, keys, vec![addr.into(), port.into()]))
         };
         let placed = flows.iter().enumerate().map(entry).collect();
-        Ok(Self { function, entries: Vec::new(), placed, flows, is_endless: true })
+        Ok(Self { name: "snat", function, entries: Vec::new(), placed, flows, is_endless: true })
     }
 
     /// Addresses within these routes. The element contains as many routes as fit, including those of the addresses.
@@ -133,13 +135,14 @@ impl LoadedFunction {
             Flow { dst, ..Flow::inside(n) }
         };
         let flows = chosen.iter().enumerate().map(flow).collect();
-        Ok(Self { function, entries, placed, flows, is_endless: false })
+        Ok(Self { name: "fib", function, entries, placed, flows, is_endless: false })
     }
 
     /// Function that sends all packets to the server.
     pub(crate) fn forward() -> Result<Self> {
         let flows = (0..FLOWS_QUICK).map(Flow::inside).collect();
         Ok(Self {
+            name: "forward",
             function: CompiledFunction::forward()?,
             entries: Vec::new(),
             placed: Vec::new(),
@@ -171,10 +174,31 @@ impl LoadedFunction {
         let requests = self.function.requests(&frames)?;
         let answers = responses(&mut parts.server, &requests)?;
         let trace = trace(frames.len(), bench.size(PACKETS, PACKETS_QUICK));
-        let load = PacketTrace { frames, requests, answers, trace };
-        // Warm-up: each flow once.
-        parts.alone(&PacketTrace { trace: (0..load.frames.len()).collect(), ..load.clone() })?;
-        Ok(load)
+        Ok(PacketTrace { frames, requests, answers, trace })
+    }
+
+    /// The same packets for the native program, which has to make the same of them: it gets the routes, or the
+    /// addresses and ports that the handler has chosen.
+    pub(crate) fn native<'a>(
+        &self,
+        program: &'a NativeProgram,
+        parts: &mut FunctionParts,
+        load: &PacketTrace,
+    ) -> Result<NativeLoad<'a>> {
+        let left = parts.left(load)?;
+        let route = |(_, entry): &(TableId, TableEntry)| {
+            let Match { value, prefix_bits } = entry.keys[1];
+            [value as u32, prefix_bits.into(), entry.args[0] as u32, 0]
+        };
+        let mapping = |(flow, frame): (&Flow, &Vec<u8>)| {
+            let addr = u32::from_be_bytes([frame[26], frame[27], frame[28], frame[29]]);
+            [flow.src, u32::from(flow.sport) | 17 << 16, addr, u16::from_be_bytes([frame[34], frame[35]]).into()]
+        };
+        let table: Vec<[u32; 4]> = match self.name {
+            "snat" => self.flows.iter().zip(&left).map(mapping).collect(),
+            _ => self.entries.iter().map(route).collect(),
+        };
+        program.load(self.name, &table, &load.frames, &load.trace, &left)
     }
 
     fn element(&self, placed: &[(TableId, TableEntry)]) -> Result<XdpFunction> {
@@ -208,7 +232,6 @@ pub(crate) struct FunctionParts {
 }
 
 /// Packets of a run.
-#[derive(Clone)]
 pub(crate) struct PacketTrace {
     frames: Vec<Vec<u8>>,
     requests: Vec<Vec<u8>>,
@@ -218,16 +241,18 @@ pub(crate) struct PacketTrace {
 }
 
 impl FunctionParts {
-    /// Nanoseconds per packet of the unsplit function.
-    pub(crate) fn alone(&mut self, load: &PacketTrace) -> Result<f64> {
-        let mut left = 0;
-        let began = thread_time();
-        for at in &load.trace {
-            self.alone.process(NOW_US, PORT_IN, &load.frames[*at], &mut |output| left += usize::from(leaves(&output)));
-        }
-        let took = thread_time() - began;
-        ensure!(left == load.trace.len(), "{left} of {} packets left", load.trace.len());
-        Ok(took.as_nanos() as f64 / load.trace.len() as f64)
+    /// Each frame as it leaves the unsplit function.
+    fn left(&mut self, load: &PacketTrace) -> Result<Vec<Vec<u8>>> {
+        let one = |frame: &Vec<u8>| {
+            let mut left = None;
+            self.alone.process(NOW_US, PORT_IN, frame, &mut |output| {
+                if let Output::Packet { bytes, .. } = output {
+                    left = Some(bytes.to_vec());
+                }
+            });
+            left.context("a packet did not leave")
+        };
+        load.frames.iter().map(one).collect()
     }
 
     /// Nanoseconds per packet through a server.
@@ -279,10 +304,6 @@ fn run_hits(element: &mut XdpFunction, frame: &[u8], runs: u32) -> Result<f64> {
     let ran = element.repeat(frame, runs)?;
     ensure!(ran.action == LEFT && ran.packet.len() == frame.len(), "no hit: {ran:?}");
     Ok(ran.each.as_nanos() as f64)
-}
-
-fn leaves(output: &Output<'_>) -> bool {
-    matches!(output, Output::Packet { .. })
 }
 
 /// Flow of each packet.
