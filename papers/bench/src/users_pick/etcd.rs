@@ -88,7 +88,7 @@ impl Locks for EtcdCaller {
 
     async fn take(&self, lock: &str) -> Result<i64> {
         let put = PutRequest { key: lock.into(), value: Vec::new(), lease: self.lease };
-        let taken = self.transaction(is_missing(lock.into()), vec![Request::RequestPut(put)]).await?;
+        let taken = self.transaction(is_missing(lock.into()), vec![Request::Put(put)]).await?;
         ensure!(taken.succeeded, "lock {lock} is held");
         Ok(taken.header.context("an answer of etcd has no header")?.revision)
     }
@@ -97,7 +97,7 @@ impl Locks for EtcdCaller {
         let (target, held) = (CompareTarget::Create.into(), Some(TargetUnion::CreateRevision(grant)));
         let compare = Compare { result: 0, target, key: lock.into(), target_union: held };
         let delete = DeleteRangeRequest { key: lock.into(), range_end: Vec::new() };
-        let released = self.transaction(compare, vec![Request::RequestDeleteRange(delete)]).await?;
+        let released = self.transaction(compare, vec![Request::DeleteRange(delete)]).await?;
         ensure!(released.succeeded, "lock {lock} was lost");
         Ok(())
     }
@@ -112,11 +112,10 @@ impl Ballots for EtcdCaller {
         let vote = format!("{votes}{}", self.lease).into_bytes();
         let put = PutRequest { key: vote.clone(), value: Vec::new(), lease: 0 };
         let count = RangeRequest { range_end: after_prefix(&votes), key: votes.into(), count_only: true };
-        let requests = vec![Request::RequestPut(put), Request::RequestRange(count)];
+        let requests = vec![Request::Put(put), Request::Range(count)];
         let cast = self.transaction(is_missing(vote), requests).await?;
         ensure!(cast.succeeded, "a second vote in {ballot}");
-        let Some(Response::ResponseRange(votes)) = cast.responses.into_iter().nth(1).and_then(|one| one.response)
-        else {
+        let Some(Response::Range(votes)) = cast.responses.into_iter().nth(1).and_then(|one| one.response) else {
             bail!("etcd has not counted the votes of {ballot}")
         };
         open.decided(votes.count as usize).await
