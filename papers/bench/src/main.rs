@@ -172,6 +172,10 @@ struct Args {
     /// Only run as a rank of `leo-fig12`
     #[arg(long, value_name = "JOB", hide = true)]
     reduce_as: Option<String>,
+    /// Only run as a part of the live function of `function-table3`
+    #[cfg(feature = "xdp")]
+    #[arg(long, value_name = "PART", hide = true)]
+    live_part: Option<String>,
     /// Only run as the other process of `place-transfer`
     #[arg(long, hide = true)]
     own_memory: bool,
@@ -203,6 +207,10 @@ fn run(args: &Args) -> Result<()> {
     }
     if let Some(job) = &args.reduce_as {
         return reduce::rank::RankJob::from_args(job)?.run();
+    }
+    #[cfg(feature = "xdp")]
+    if let Some(part) = &args.live_part {
+        return function::live_snat::run_part(part);
     }
     if args.own_memory {
         return place_transfer::serve_memory();

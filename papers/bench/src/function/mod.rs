@@ -7,6 +7,8 @@ pub(crate) mod frames;
 #[cfg(feature = "xdp")]
 pub(crate) mod hand_written;
 #[cfg(feature = "xdp")]
+pub(crate) mod live_snat;
+#[cfg(feature = "xdp")]
 pub(crate) mod namespace_pair;
 #[cfg(feature = "xdp")]
 pub(crate) mod native;
