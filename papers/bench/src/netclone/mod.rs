@@ -1,10 +1,12 @@
 //! Common parts of the figures of *clone*: in virtual time, the paper's workloads and latency over load ([`model`]); in
-//! real time, servers and load on this machine ([`real`]), and real stores behind stubs ([`stores`]).
+//! real time, servers and load on this machine ([`real`]), and real stores behind stubs ([`stores`]), beside
+//! [`grpc_hedging`].
 //!
 //! ```text
 //! Case (servers, workload, schemes) ─► model, per load and seed ─► Curves ─► rows relative to random, a Panel
 //! ```
 
+mod grpc_hedging;
 pub(crate) mod model;
 pub(crate) mod real;
 pub(crate) mod stores;

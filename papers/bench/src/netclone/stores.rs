@@ -16,6 +16,7 @@ use kv_stores::{Daemon, StoreKind};
 use pathcall_models::clone::Scheme;
 use tokio::runtime::Runtime;
 
+use super::grpc_hedging::{HEDGING, HedgedClient};
 use crate::harness::{Bench, Better, Metric, Panel, Panels, PlotLine};
 use crate::net::{Network, Stopwatch, runtime};
 
@@ -88,19 +89,15 @@ pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) ->
     let network = runtime.block_on(Network::start())?;
     let mut panels = Vec::new();
     let waiting = StoreRack::start(&runtime, &network, &stores, &daemons, Some(WAITS))?;
+    let plain = HedgedClient::start(&runtime, &stores, &worker_config(Some(WAITS)))?;
     for (gets, name) in MIXES {
         let mix = ReadMix::new(objects, gets, 1);
         panels.push(waiting.curves(bench, name, &mix, capacity(gets))?);
-        let rate = capacity(gets) * LOAD_OF_ROWS;
-        waiting.rows_against_random(
-            bench,
-            &format!("{name}, waits, load {LOAD_OF_ROWS}"),
-            &mix,
-            rate,
-            Some(P99_RATIO_MAX),
-        )?;
+        let (rate, name) = (capacity(gets) * LOAD_OF_ROWS, format!("{name}, waits, load {LOAD_OF_ROWS}"));
+        waiting.rows_against_random(bench, &name, &mix, rate, Some(P99_RATIO_MAX))?;
+        waiting.rows_against_hedging(bench, &name, &mix, rate, &plain)?;
     }
-    drop(waiting);
+    drop((waiting, plain));
     let raw = StoreRack::start(&runtime, &network, &stores, &daemons, None)?;
     for (gets, name) in MIXES {
         let mix = ReadMix::new(objects, gets, 1);
@@ -113,6 +110,10 @@ pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) ->
     }
     bench.show_panels(Panels { name: "latency", words, panels });
     Ok(())
+}
+
+fn worker_config(waits: Option<Waits>) -> WorkerConfig {
+    WorkerConfig { workers: WORKERS, waits, seed: 1 }
 }
 
 async fn fill_store(daemon: &Daemon, objects: u64) -> Result<Store> {
@@ -135,7 +136,7 @@ impl<'a> StoreRack<'a> {
         daemons: &'a [Daemon],
         waits: Option<Waits>,
     ) -> Result<Self> {
-        let work = WorkerConfig { workers: WORKERS, waits, seed: 1 };
+        let work = worker_config(waits);
         let controller = network.url();
         runtime.block_on(async {
             let cluster = Cluster::pathcall(stores, &work, Some(&controller)).await?;
@@ -253,14 +254,45 @@ impl<'a> StoreRack<'a> {
         }
         Ok(())
     }
+
+    /// Rows of the element's schemes compared with gRPC's hedging policy, without Pathcall.
+    fn rows_against_hedging(
+        &self,
+        bench: &mut Bench,
+        name: &str,
+        mix: &ReadMix,
+        rate: f64,
+        plain: &HedgedClient,
+    ) -> Result<()> {
+        let wanted = bench.schemes();
+        for scheme in [Scheme::Clone, Scheme::CloneShortest].into_iter().filter(|scheme| wanted.contains(scheme)) {
+            let metrics = [("p99 of GETs", "ms"), ("p50 of GETs", "ms"), ("extra requests", "a call")]
+                .map(|(what, unit)| Metric::new(format!("{name}: {scheme}, {what}"), HEDGING, unit, Better::Lower));
+            let (seeds, plan) = ([Cell::default(), Cell::default()], plan(bench, rate, 0));
+            let next = |seed: &Cell<u64>| {
+                seed.set(seed.get() + 1);
+                LoadPlan { seed: seed.get(), ..plan }
+            };
+            let ours = || {
+                let results = self.run(scheme, mix, next(&seeds[0]))?;
+                Ok([results.of_gets(0.99), results.of_gets(0.5), results.extra])
+            };
+            bench.compare(metrics, ours, || plain.run(self.runtime, mix, next(&seeds[1])))?;
+        }
+        Ok(())
+    }
 }
 
 impl StoreResults {
     /// Latency quantile of GETs in milliseconds.
     fn of_gets(&self, share: f64) -> f64 {
-        let gets = self.run.latencies.get(&Kind::Get);
-        gets.map_or(0.0, |gets| gets.quantile(share).as_secs_f64() * 1e3)
+        of_gets(&self.run, share)
     }
+}
+
+/// Latency quantile of GETs in milliseconds.
+pub(super) fn of_gets(run: &Run<Kind>, share: f64) -> f64 {
+    run.latencies.get(&Kind::Get).map_or(0.0, |gets| gets.quantile(share).as_secs_f64() * 1e3)
 }
 
 fn plan(bench: &Bench, rate: f64, seed: u64) -> LoadPlan {
