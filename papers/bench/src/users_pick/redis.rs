@@ -54,7 +54,8 @@ impl RedisCaller {
             }
             Ok::<_, redis::aio::SendError>(())
         };
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(pushed);
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let config = config.set_push_sender(pushed);
         let mut connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
         connection.subscribe(DECIDED).await?;
         let load = |script: &str| cmd("SCRIPT").arg("LOAD").arg(script).clone();
