@@ -1,6 +1,7 @@
 //! Common parts of the figures of *function*: placement strategies in virtual time; packets, routes, and functions in
-//! their parts; cost of a packet in each part, in memory (`packet_cost`) and between namespaces (`namespace_pair`); a
-//! hand-written SNAT.
+//! their parts; cost of a packet in each part, in memory (`packet_cost`) and between namespaces (`namespace_pair`);
+//! round trips through a live SNAT (`live_snat`). Peers: functions in native C (`native`), a hand-written SNAT for XDP
+//! (`hand_written`).
 
 #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "fully used only with the feature xdp"))]
 pub(crate) mod frames;
