@@ -120,6 +120,9 @@ FIGURE ?=
 XDP ?=
 RECORD ?=
 bench:
+ifneq ($(filter never-slower,$(or $(FIGURE),never-slower)),)
+	$(CARGO) build --release $(DEMO)
+endif
 	cd papers && POCL_MAX_PTHREAD_COUNT=1 $(CARGO) run --release -p pathcall-bench $(if $(XDP),--features xdp) -- \
 	  $(if $(RECORD),--record ../bench) $(FIGURE)
 

@@ -56,6 +56,7 @@ mod netrpc_sync;
 mod netrpc_table5;
 mod netrpc_table6;
 mod netrpc_table7;
+mod never_slower;
 mod place_apps;
 mod place_select;
 mod place_transfer;
@@ -83,7 +84,7 @@ use harness::{Bench, BenchSettings, Figure, REPS, REPS_QUICK, Side};
 use pathcall_models::clone::Scheme;
 
 /// Figures of *map*, *clone*, *function* and *place*, in order; the figures of *delegate* follow.
-const FIGURES: [Figure; 52] = [
+const FIGURES: [Figure; 53] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -98,6 +99,7 @@ const FIGURES: [Figure; 52] = [
     testbed_allreduce::FIGURE,
     testbed_goodput::FIGURE,
     users_pick::FIGURE,
+    never_slower::FIGURE,
     netrpc_fig8::FIGURE,
     netrpc_fig9::FIGURE,
     netrpc_fig10::FIGURE,
@@ -260,7 +262,8 @@ fn make(
     }
     harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
     curves.iter().try_for_each(|curves| harness::write_curves(numbers, pictures, figure.name, curves))?;
-    panels.iter().try_for_each(|panels| harness::write_panels(numbers, pictures, figure.name, panels))
+    panels.iter().try_for_each(|panels| harness::write_panels(numbers, pictures, figure.name, panels))?;
+    if figure.name == never_slower::FIGURE.name { never_slower::check(&rows) } else { Ok(()) }
 }
 
 fn figures() -> impl Iterator<Item = Figure> {
