@@ -16,6 +16,7 @@ use apps_report::call_path::{self, tonic_channel};
 use apps_report::party_hosts::PartyHosts;
 use apps_report::{Report, digest};
 use clap::Parser;
+use pathcall::channel::PathStats;
 use pathcall::manifest::MapPath;
 use pathcall::types::StrintMap;
 use prost::Message;
@@ -133,11 +134,12 @@ async fn run(args: Args) -> Result<()> {
         let part = client(url.clone(), (args.plain, args.path), args.journal.clone(), share);
         tokio::spawn(args.places.clone().client(index, part))
     });
-    let (mut latencies, mut share) = (Vec::new(), (0, 0));
+    let (mut latencies, mut share, mut paths) = (Vec::new(), (0, 0), Vec::new());
     for client in clients.collect::<Vec<_>>() {
-        let (took, element, software) = client.await??;
-        latencies.extend(took);
-        share = (share.0 + element, share.1 + software);
+        let sent = client.await??;
+        latencies.extend(sent.latencies);
+        share = (share.0 + sent.element, share.1 + sent.software);
+        paths.extend(sent.paths);
     }
     let took = began.elapsed();
     let counts = args.places.clone().client(0, query(url.clone(), args.plain)).await?;
@@ -153,6 +155,9 @@ async fn run(args: Args) -> Result<()> {
     sorted.sort();
     report.digest = digest(sorted.iter().flat_map(|(word, n)| [word.as_bytes(), n]));
     report.print(args.json);
+    if !args.json {
+        paths.iter().for_each(|path| println!("  {path}"));
+    }
     Ok(())
 }
 
@@ -175,13 +180,24 @@ async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(S
     Ok((url, Some(owner)))
 }
 
-/// Sends a share of the batches. Returns latencies, and the counts of element and software.
+/// Results of a client.
+#[derive(Debug, Default)]
+struct Sent {
+    latencies: Vec<Duration>,
+    /// Values added by the element, and in software.
+    element: u64,
+    software: u64,
+    /// Measured times of the paths of calls.
+    paths: Vec<String>,
+}
+
+/// Sends a share of the batches.
 async fn client(
     url: String,
     (plain, path): (bool, MapPath),
     journal: Option<PathBuf>,
     batches: Vec<Counts>,
-) -> Result<(Vec<Duration>, u64, u64)> {
+) -> Result<Sent> {
     let mut latencies = Vec::new();
     if plain {
         let mut client = MapReduceClient::new(tonic_channel(url).await?);
@@ -190,7 +206,7 @@ async fn client(
             client.reduce_by_key(pb::ReduceRequest { kvs: Some(StrintMap { map }) }).await?;
             latencies.push(began.elapsed());
         }
-        return Ok((latencies, 0, 0));
+        return Ok(Sent { latencies, ..Sent::default() });
     }
     let mut builder = pathcall::Channel::builder(url, &pb::PATHCALL)?.path(path);
     let named = journal.is_some();
@@ -211,7 +227,13 @@ async fn client(
     }
     let stats = channel.stats();
     let sum = |f: fn(&pathcall::channel::ClientStats) -> u64| stats.applications.iter().map(|a| f(&a.map)).sum();
-    Ok((latencies, sum(|map| map.lanes_element), sum(|map| map.lanes_software)))
+    let paths = stats.applications.iter().flat_map(|application| &application.paths).map(PathStats::to_string);
+    Ok(Sent {
+        latencies,
+        element: sum(|map| map.lanes_element),
+        software: sum(|map| map.lanes_software),
+        paths: paths.collect(),
+    })
 }
 
 async fn query(url: String, plain: bool) -> Result<Counts> {

@@ -5,10 +5,15 @@
 //! message, it compares the median times of both paths. The path with the lower median takes the calls; the other one
 //! gets a few calls at growing intervals, so that a change is noticed.
 //!
+//! On one host, the parties share the processors. There the time of a call does not show how much it delays the others:
+//! frames of a long message are handled by two processors at once, and take more of their time. So a path is left
+//! only for one that takes half the time.
+//!
 //! ```text
-//! start: frames with an element or up to 2 KiB, else direct ─► 16 calls ─► 8 calls of the other path ─► compare
-//!    compare ─► the other one by 10 % faster: change, 128 calls ─┐
-//!            ─► else: twice as many calls as before, up to 8192 ─┴─► 8 calls of the other path ─► compare ─► …
+//! start: frames with an element or up to 4 KiB, else direct ─► 16 calls ─► 8 calls of the other path ─► compare
+//!    compare ─► the other one clearly faster, twice in a row: change, 128 calls ──────┐
+//!            ─► the same, for the first time: 16 calls ───────────────────────────────┤
+//!            ─► else: twice as many calls as before, up to 8192 ──────────────────────┴─► 8 calls of the other path ─► …
 //! ```
 
 use std::fmt;
@@ -28,7 +33,7 @@ const FIRST_INTERVAL: u64 = 16;
 /// Calls between trials: after a change, and at most.
 const INTERVAL: RangeInclusive<u64> = 128..=8192;
 /// Message size from which calls without an element begin as direct calls, bytes.
-const DIRECT_FROM: usize = 2 << 10;
+const DIRECT_FROM: usize = 4 << 10;
 /// Number of size classes, one for each power of two up to [`DIRECT_BYTES_MAX`].
 const CLASSES: usize = DIRECT_BYTES_MAX.ilog2() as usize + 1;
 
@@ -46,6 +51,27 @@ impl CallPath {
         match self {
             Self::Frames => Self::Direct,
             Self::Direct => Self::Frames,
+        }
+    }
+}
+
+/// Location of the server, as far as it matters for the choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServerLocation {
+    /// On this host, without an element.
+    ThisHost,
+    /// On another host, without an element.
+    OtherHost,
+    /// Behind an element.
+    BehindElement,
+}
+
+impl ServerLocation {
+    /// Whether the other path is so much faster that the chosen one is left.
+    fn is_clearly_faster(self, other: Duration, chosen: Duration) -> bool {
+        match self {
+            Self::ThisHost => other * 2 <= chosen,
+            Self::OtherHost | Self::BehindElement => other * 10 < chosen * 9,
         }
     }
 }
@@ -101,6 +127,8 @@ struct SizeClass {
     trial_left: u64,
     /// Calls between the last trial and the next one.
     interval: u64,
+    /// Whether the other path was faster in the last trial: one trial may have met a busy moment.
+    is_doubted: bool,
 }
 
 /// Latest times of one path.
@@ -129,11 +157,11 @@ impl MeasuredPaths {
         Self { classes: Box::new([const { None }; CLASSES]) }
     }
 
-    /// Path of a call whose message has `len` bytes. `element`: an element answers the frames.
-    pub(super) fn choose(&mut self, len: usize, element: bool) -> PathChoice {
+    /// Path of a call whose message has `len` bytes.
+    pub(super) fn choose(&mut self, len: usize, server: ServerLocation) -> PathChoice {
         let index = class_of(len);
-        let class = self.classes[index].get_or_insert_with(|| SizeClass::new(len, element));
-        PathChoice { path: class.choose(), class: Some(index) }
+        let class = self.classes[index].get_or_insert_with(|| SizeClass::new(len, server));
+        PathChoice { path: class.choose(server), class: Some(index) }
     }
 
     /// Records the time of a successful call.
@@ -163,10 +191,19 @@ fn class_of(len: usize) -> usize {
 }
 
 impl SizeClass {
-    fn new(len: usize, element: bool) -> Self {
-        let chosen = if element || len < DIRECT_FROM { CallPath::Frames } else { CallPath::Direct };
+    fn new(len: usize, server: ServerLocation) -> Self {
+        let by_frames = server == ServerLocation::BehindElement || len < DIRECT_FROM;
+        let chosen = if by_frames { CallPath::Frames } else { CallPath::Direct };
         let (frames, direct) = Default::default();
-        Self { chosen, frames, direct, until_trial: FIRST_INTERVAL, trial_left: 0, interval: INTERVAL.start() / 2 }
+        Self {
+            chosen,
+            frames,
+            direct,
+            until_trial: FIRST_INTERVAL,
+            trial_left: 0,
+            interval: INTERVAL.start() / 2,
+            is_doubted: false,
+        }
     }
 
     fn times(&mut self, path: CallPath) -> &mut Times {
@@ -176,13 +213,13 @@ impl SizeClass {
         }
     }
 
-    fn choose(&mut self) -> CallPath {
+    fn choose(&mut self, server: ServerLocation) -> CallPath {
         if self.trial_left > 0 {
             self.trial_left -= 1;
             return self.chosen.other();
         }
         if self.until_trial == 0 {
-            self.compare();
+            self.compare(server);
         }
         self.until_trial -= 1;
         if self.until_trial == 0 {
@@ -196,22 +233,28 @@ impl SizeClass {
     }
 
     /// Compares the paths after a trial. The chosen path stays unless the other one is clearly faster.
-    fn compare(&mut self) {
+    fn compare(&mut self, server: ServerLocation) {
         let other = self.chosen.other();
         let (chosen_median, other_median) = (self.times(self.chosen).median(), self.times(other).median());
         let is_faster = match (chosen_median, other_median) {
-            (Some(chosen), Some(other)) => other * 10 < chosen * 9,
+            (Some(chosen), Some(other)) => server.is_clearly_faster(other, chosen),
             // No call of the chosen path has succeeded.
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        if is_faster {
-            self.chosen = other;
-            self.interval = *INTERVAL.start();
-        } else {
-            self.interval = (self.interval * 2).min(*INTERVAL.end());
-        }
-        self.until_trial = self.interval;
+        self.until_trial = match (is_faster, self.is_doubted) {
+            (true, false) => FIRST_INTERVAL,
+            (true, true) => {
+                self.chosen = other;
+                self.interval = *INTERVAL.start();
+                self.interval
+            }
+            (false, _) => {
+                self.interval = (self.interval * 2).min(*INTERVAL.end());
+                self.interval
+            }
+        };
+        self.is_doubted = is_faster && !self.is_doubted;
     }
 }
 
@@ -268,7 +311,7 @@ mod tests {
     fn make_calls(paths: &mut MeasuredPaths, calls: u64, len: usize, frames: Duration, direct: Duration) -> u64 {
         let mut directs = 0;
         for _ in 0..calls {
-            let choice = paths.choose(len, false);
+            let choice = paths.choose(len, ServerLocation::OtherHost);
             let is_direct = choice.path == CallPath::Direct;
             directs += u64::from(is_direct);
             paths.record(choice, if is_direct { direct } else { frames });
@@ -277,11 +320,11 @@ mod tests {
     }
 
     #[test]
-    fn first_calls_are_direct_from_2_kib_without_an_element() {
+    fn first_calls_are_direct_from_4_kib_without_an_element() {
         let mut paths = MeasuredPaths::new();
-        assert_eq!(paths.choose(100, false).path, CallPath::Frames);
-        assert_eq!(paths.choose(4096, false).path, CallPath::Direct);
-        assert_eq!(paths.choose(1 << 20, true).path, CallPath::Frames);
+        assert_eq!(paths.choose(100, ServerLocation::ThisHost).path, CallPath::Frames);
+        assert_eq!(paths.choose(4096, ServerLocation::OtherHost).path, CallPath::Direct);
+        assert_eq!(paths.choose(1 << 20, ServerLocation::BehindElement).path, CallPath::Frames);
     }
 
     #[test]
@@ -311,15 +354,28 @@ mod tests {
     }
 
     #[test]
+    fn path_on_one_host_is_left_only_for_half_the_time() {
+        for (direct, expected) in [(51, CallPath::Frames), (49, CallPath::Direct)] {
+            let mut paths = MeasuredPaths::new();
+            for _ in 0..1000 {
+                let choice = paths.choose(100, ServerLocation::ThisHost);
+                paths.record(choice, us(if choice.path == CallPath::Direct { direct } else { 100 }));
+            }
+            let class = paths.report("").next().map(|stats| stats.direct);
+            assert_eq!(class, Some(expected == CallPath::Direct), "{direct} us");
+        }
+    }
+
+    #[test]
     fn path_on_which_calls_fail_is_left() {
         let mut paths = MeasuredPaths::new();
         for _ in 0..1000 {
-            let choice = paths.choose(9000, false);
+            let choice = paths.choose(9000, ServerLocation::OtherHost);
             if choice.path == CallPath::Frames {
                 paths.record(choice, us(10));
             }
         }
-        assert_eq!(paths.choose(9000, false).path, CallPath::Frames);
+        assert_eq!(paths.choose(9000, ServerLocation::OtherHost).path, CallPath::Frames);
     }
 
     #[test]
@@ -359,7 +415,7 @@ mod tests {
             let mut begun = std::collections::VecDeque::new();
             let mut slower = 0;
             for call in 0..20_000u64 {
-                let choice = paths.choose(5000, false);
+                let choice = paths.choose(5000, ServerLocation::OtherHost);
                 let is_direct = choice.path == CallPath::Direct;
                 slower += u64::from(call >= 10_000 && is_direct == slow_direct);
                 begun.push_back((call, choice, us(if is_direct { direct } else { frames })));

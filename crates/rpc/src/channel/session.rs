@@ -32,7 +32,7 @@ use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::builder::ChannelOptions;
-use super::paths::{MeasuredPaths, PathChoice};
+use super::paths::{MeasuredPaths, PathChoice, ServerLocation};
 use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
@@ -141,9 +141,8 @@ impl ChannelApplication {
     pub(super) fn choose_path(&self, method: &Method, len: usize, has_id: bool) -> PathChoice {
         let pinned = self.options.path.unwrap_or(method.map_path);
         PathChoice::without_measurement(method, pinned, len, has_id).unwrap_or_else(|| {
-            let element =
-                lock(&self.current).as_ref().is_some_and(|session| session.by_element.load(Ordering::Relaxed));
-            lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, element)
+            let server = lock(&self.current).as_ref().map_or(ServerLocation::OtherHost, |session| session.location());
+            lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, server)
         })
     }
 
@@ -318,6 +317,8 @@ pub(super) struct MapSession {
     pub(super) server: u32,
     /// Whether the frames go by an element.
     by_element: Arc<AtomicBool>,
+    /// Whether the server is on this host.
+    is_local: bool,
     /// Numbers that the server assigned to long keys.
     pub(super) known: KnownKeyNumbers,
     /// Reason of the session's end, once it has ended.
@@ -349,6 +350,14 @@ impl MapSession {
             }
             status::of_call(method, &error)
         })
+    }
+
+    fn location(&self) -> ServerLocation {
+        match (self.by_element.load(Ordering::Relaxed), self.is_local) {
+            (true, _) => ServerLocation::BehindElement,
+            (false, true) => ServerLocation::ThisHost,
+            (false, false) => ServerLocation::OtherHost,
+        }
     }
 
     /// Secret that proves the membership to the server.

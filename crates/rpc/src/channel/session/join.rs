@@ -222,6 +222,8 @@ impl JoinAttempt<'_> {
             }
         });
         let watcher = watcher.abort_handle();
+        // Only an address of this host can be bound.
+        let is_local = std::net::UdpSocket::bind((server, 0)).is_ok();
         let (endpoint, server) = (grant.endpoint, grant.server_incarnation);
         let (hold, paths) = (Duration::from_millis(grant.admission_ms), grant.admitted_methods.clone());
         let admissions = Arc::new(Admissions::new(grant.session.clone(), hold, asked, self.headers, paths));
@@ -232,6 +234,7 @@ impl JoinAttempt<'_> {
             admissions,
             server,
             by_element,
+            is_local,
             known: KnownKeyNumbers::default(),
             over,
             watcher,
