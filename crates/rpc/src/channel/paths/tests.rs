@@ -1,0 +1,135 @@
+//! Tests of the choice between the paths of a call.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ADD: Method =
+    Method { kind: Kind::Add { get: false, to: pathcall_proto::manifest::ForwardTarget::Src }, ..Method::DEFAULT };
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// Makes calls one after the other that take these times; returns how many of them were direct.
+fn make_calls(paths: &mut MeasuredPaths, calls: u64, len: usize, frames: Duration, direct: Duration) -> u64 {
+    let mut directs = 0;
+    for _ in 0..calls {
+        let choice = paths.choose(len, ServerLocation::OtherHost);
+        let is_direct = choice.path == CallPath::Direct;
+        directs += u64::from(is_direct);
+        paths.record(choice, if is_direct { direct } else { frames });
+    }
+    directs
+}
+
+#[test]
+fn first_calls_are_direct_from_4_kib_without_an_element() {
+    let mut paths = MeasuredPaths::new();
+    assert_eq!(paths.choose(100, ServerLocation::ThisHost).path, CallPath::Frames);
+    assert_eq!(paths.choose(4096, ServerLocation::OtherHost).path, CallPath::Direct);
+    assert_eq!(paths.choose(1 << 20, ServerLocation::BehindElement).path, CallPath::Frames);
+}
+
+#[test]
+fn faster_path_takes_all_calls_but_the_trials() {
+    for (len, frames, direct) in [(100, 10, 5), (100, 5, 10), (9000, 10, 5), (9000, 5, 10)] {
+        let mut paths = MeasuredPaths::new();
+        make_calls(&mut paths, 100, len, us(frames), us(direct));
+        let directs = make_calls(&mut paths, 10_000, len, us(frames), us(direct));
+        let slower = if direct < frames { 10_000 - directs } else { directs };
+        assert!((1..=100).contains(&slower), "{len} bytes, {frames} and {direct} us: {slower} calls by the slower");
+    }
+}
+
+#[test]
+fn path_that_becomes_slow_is_left() {
+    let mut paths = MeasuredPaths::new();
+    make_calls(&mut paths, 20_000, 9000, us(10), us(5));
+    make_calls(&mut paths, 30_000, 9000, us(10), us(50));
+    assert!(make_calls(&mut paths, 10_000, 9000, us(10), us(50)) < 200);
+}
+
+#[test]
+fn small_difference_changes_nothing() {
+    let mut paths = MeasuredPaths::new();
+    let directs = make_calls(&mut paths, 10_000, 9000, us(95), us(100));
+    assert!(directs > 9_900, "{directs}");
+}
+
+#[test]
+fn path_on_one_host_is_left_only_for_half_the_time() {
+    for (direct, expected) in [(51, CallPath::Frames), (49, CallPath::Direct)] {
+        let mut paths = MeasuredPaths::new();
+        for _ in 0..1000 {
+            let choice = paths.choose(100, ServerLocation::ThisHost);
+            paths.record(choice, us(if choice.path == CallPath::Direct { direct } else { 100 }));
+        }
+        let class = paths.report("").next().map(|stats| stats.direct);
+        assert_eq!(class, Some(expected == CallPath::Direct), "{direct} us");
+    }
+}
+
+#[test]
+fn path_on_which_calls_fail_is_left() {
+    let mut paths = MeasuredPaths::new();
+    for _ in 0..1000 {
+        let choice = paths.choose(9000, ServerLocation::OtherHost);
+        if choice.path == CallPath::Frames {
+            paths.record(choice, us(10));
+        }
+    }
+    assert_eq!(paths.choose(9000, ServerLocation::OtherHost).path, CallPath::Frames);
+}
+
+#[test]
+fn call_with_an_id_or_a_long_message_or_a_pin_is_not_measured() {
+    let only = |method: &Method, pinned, len, has_id| {
+        PathChoice::without_measurement(method, pinned, len, has_id).map(|choice| choice.path)
+    };
+    assert_eq!(only(&ADD, MapPath::Automatic, DIRECT_BYTES_MAX, false), None);
+    assert_eq!(only(&ADD, MapPath::Automatic, DIRECT_BYTES_MAX + 1, false), Some(CallPath::Frames));
+    assert_eq!(only(&ADD, MapPath::Direct, 100, false), Some(CallPath::Direct));
+    assert_eq!(only(&ADD, MapPath::Direct, 100, true), Some(CallPath::Frames));
+    assert_eq!(only(&ADD, MapPath::Element, 100, false), Some(CallPath::Frames));
+    assert_eq!(only(&ADD, MapPath::Software, 100, false), Some(CallPath::Frames));
+    assert_eq!(only(&Method::DEFAULT, MapPath::Element, 100, false), Some(CallPath::Direct));
+    let clear = Method { kind: Kind::Clear, ..ADD };
+    assert_eq!(only(&clear, MapPath::Direct, 100, false), Some(CallPath::Frames));
+}
+
+#[test]
+fn report_names_sizes_medians_and_the_chosen_path() {
+    let mut paths = MeasuredPaths::new();
+    make_calls(&mut paths, 100, 100, us(10), us(5));
+    let lines: Vec<String> = paths.report("/a.B/C").map(|stats| stats.to_string()).collect();
+    let line = "/a.B/C, 64 to 127 bytes: direct calls; medians: direct calls 5.00µs, frames 10.00µs";
+    assert_eq!(lines, [line]);
+}
+
+proptest! {
+    /// Whatever is in flight at the same time, and whatever fails: both paths are tried again, and the slower one
+    /// gets a small part of the calls.
+    #[test]
+    fn concurrent_calls_find_the_faster_path(
+        in_flight in 1usize..200, frames in 1u64..1000, factor in 2u64..10, slow_direct: bool, fails in 2u64..20,
+    ) {
+        let (frames, direct) = if slow_direct { (frames, frames * factor) } else { (frames * factor, frames) };
+        let mut paths = MeasuredPaths::new();
+        let mut begun = std::collections::VecDeque::new();
+        let mut slower = 0;
+        for call in 0..20_000u64 {
+            let choice = paths.choose(5000, ServerLocation::OtherHost);
+            let is_direct = choice.path == CallPath::Direct;
+            slower += u64::from(call >= 10_000 && is_direct == slow_direct);
+            begun.push_back((call, choice, us(if is_direct { direct } else { frames })));
+            if begun.len() >= in_flight
+                && let Some((call, choice, took)) = begun.pop_front()
+                && call % fails != 0
+            {
+                paths.record(choice, took);
+            }
+        }
+        prop_assert!(slower <= 200, "{slower} of 10000 calls by the slower path");
+    }
+}
