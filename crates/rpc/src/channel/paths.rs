@@ -10,7 +10,7 @@
 //! only for one that takes half the time.
 //!
 //! ```text
-//! start: frames with an element or up to 4 KiB, else direct ─► 16 calls ─► 8 calls of the other path ─► compare
+//! start: frames with an element or up to 2 KiB, else direct ─► 16 calls ─► 8 calls of the other path ─► compare
 //!    compare ─► the other one clearly faster, twice in a row: change, 128 calls ──────┐
 //!            ─► the same, for the first time: 16 calls ───────────────────────────────┤
 //!            ─► else: twice as many calls as before, up to 8192 ──────────────────────┴─► 8 calls of the other path ─► …
@@ -33,7 +33,7 @@ const FIRST_INTERVAL: u64 = 16;
 /// Calls between trials: after a change, and at most.
 const INTERVAL: RangeInclusive<u64> = 128..=8192;
 /// Message size from which calls without an element begin as direct calls, bytes.
-const DIRECT_FROM: usize = 4 << 10;
+const DIRECT_FROM: usize = 2 << 10;
 /// Number of size classes, one for each power of two up to [`DIRECT_BYTES_MAX`].
 const CLASSES: usize = DIRECT_BYTES_MAX.ilog2() as usize + 1;
 

@@ -24,7 +24,7 @@ fn make_calls(paths: &mut MeasuredPaths, calls: u64, len: usize, frames: Duratio
 }
 
 #[test]
-fn first_calls_are_direct_from_4_kib_without_an_element() {
+fn first_calls_are_direct_from_2_kib_without_an_element() {
     let mut paths = MeasuredPaths::new();
     assert_eq!(paths.choose(100, ServerLocation::ThisHost).path, CallPath::Frames);
     assert_eq!(paths.choose(4096, ServerLocation::OtherHost).path, CallPath::Direct);
