@@ -195,7 +195,7 @@ fn read(
 /// Reports batches, the last one with a payload. Returns latencies, and the counts of element and software.
 async fn agent(
     url: String,
-    (plain, path): (bool, MapPath),
+    (plain, path): (bool, Option<MapPath>),
     index: usize,
     batches: mpsc::Receiver<Table>,
 ) -> Result<(Vec<Duration>, Lanes)> {

@@ -26,9 +26,9 @@ pub struct CallPath {
     /// Controller; without one, everything is done in software
     #[arg(long, value_name = "URL", conflicts_with = "plain")]
     pub controller: Option<String>,
-    /// Path of the calls with a filter: automatic, element, software or direct
-    #[arg(long, value_name = "PATH", default_value = "automatic", value_parser = parse_path, conflicts_with = "plain")]
-    pub path: MapPath,
+    /// Path of the calls with a filter: automatic, element, software or direct [default: that of the filter]
+    #[arg(long, value_name = "PATH", value_parser = parse_path, conflicts_with = "plain")]
+    pub path: Option<MapPath>,
     /// Plain gRPC: the handler does the work
     #[arg(long)]
     pub plain: bool,
@@ -90,7 +90,10 @@ impl CallPath {
                 tokio::spawn(serve(routes, None, incoming));
                 return Ok(AppServer { url, server: None });
             }
-            let mut builder = pathcall::Layer::builder(manifest).advertise(&url).path(way.path);
+            let mut builder = pathcall::Layer::builder(manifest).advertise(&url);
+            if let Some(path) = way.path {
+                builder = builder.path(path);
+            }
             if let Some(controller) = &way.controller {
                 builder = builder.controller(controller);
             }
@@ -101,16 +104,22 @@ impl CallPath {
     }
 }
 
-/// Channel of Pathcall whose calls take this path.
+/// Channel of Pathcall whose calls take this path, or that of their filter.
 ///
 /// # Errors
 /// Returns an error if no server answers at this URL.
 pub fn pathcall_channel(
     url: String,
     manifest: &'static Manifest,
-    path: MapPath,
+    path: Option<MapPath>,
 ) -> BoxFuture<pathcall::Channel, Error> {
-    Box::pin(async move { Ok(pathcall::Channel::builder(url, manifest)?.path(path).connect().await?) })
+    Box::pin(async move {
+        let mut builder = pathcall::Channel::builder(url, manifest)?;
+        if let Some(path) = path {
+            builder = builder.path(path);
+        }
+        Ok(builder.connect().await?)
+    })
 }
 
 /// Serves these routes, with Pathcall's layer or without, while polled. Boxed like [`tonic_channel`]: so the code below

@@ -265,7 +265,7 @@ fn demo_runs_through_kernel() {
     // The demo fails when results differ.
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     let (equal, methods) = (printed.matches("  equal  ").count(), ["Like ", "Get ", "Thumbnail ", "Find "]);
-    assert_eq!(equal, 14, "five applications on two paths, four methods of a service on one: {printed}");
+    assert_eq!(equal, 19, "five applications on three paths, four methods of a service on one: {printed}");
     assert!(methods.iter().all(|method| printed.contains(method)), "{printed}");
 }
 
