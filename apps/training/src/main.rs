@@ -19,7 +19,7 @@ use clap::Parser;
 use model::{Data, Model};
 use pathcall::types::{FpArray, FpArray32};
 use tokio::sync::Barrier;
-use tokio::task::{JoinSet, block_in_place};
+use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -188,8 +188,7 @@ async fn descend(
     let mut done = Done { losses: Vec::new(), latencies: Vec::new(), lanes: Lanes::default() };
     let mut model = Model::new();
     for _ in 0..epochs {
-        // A long computation in a task would keep the runtime from the tasks of calls.
-        let gradient = block_in_place(|| model.gradient(shard, data.rows()).into_iter().map(given).collect());
+        let gradient = model.gradient(shard, data.rows()).into_iter().map(given).collect();
         let began = Instant::now();
         let reply = client.update(pb::NewGrad { tensor: Some(FpArray { data: gradient }) }).await?;
         done.step(&mut model, data, reply.into_inner(), began);
@@ -201,7 +200,7 @@ impl Done {
     fn step(&mut self, model: &mut Model, data: &Data, reply: pb::AgtrGrad, began: Instant) {
         self.latencies.push(began.elapsed());
         model.step(&reply.tensor.unwrap_or_default().data);
-        self.losses.push(block_in_place(|| model.loss(data)));
+        self.losses.push(model.loss(data));
     }
 }
 
