@@ -90,10 +90,7 @@ impl CallPath {
                 tokio::spawn(serve(routes, None, incoming));
                 return Ok(AppServer { url, server: None });
             }
-            let mut builder = pathcall::Layer::builder(manifest).advertise(&url);
-            if let Some(path) = way.path {
-                builder = builder.path(path);
-            }
+            let mut builder = pathcall::Layer::builder(manifest).advertise(&url).path(way.path);
             if let Some(controller) = &way.controller {
                 builder = builder.controller(controller);
             }
@@ -113,13 +110,7 @@ pub fn pathcall_channel(
     manifest: &'static Manifest,
     path: Option<MapPath>,
 ) -> BoxFuture<pathcall::Channel, Error> {
-    Box::pin(async move {
-        let mut builder = pathcall::Channel::builder(url, manifest)?;
-        if let Some(path) = path {
-            builder = builder.path(path);
-        }
-        Ok(builder.connect().await?)
-    })
+    Box::pin(async move { Ok(pathcall::Channel::builder(url, manifest)?.path(path).connect().await?) })
 }
 
 /// Serves these routes, with Pathcall's layer or without, while polled. Boxed like [`tonic_channel`]: so the code below

@@ -43,9 +43,9 @@ struct Args {
     /// Controller; without one, everything is done in software
     #[arg(long)]
     controller: Option<String>,
-    /// Path of the additions: automatic, element, software or direct
-    #[arg(long, value_name = "PATH", default_value = "automatic", value_parser = call_path::parse_path)]
-    path: MapPath,
+    /// Path of the additions: automatic, element, software or direct [default: that of the filter]
+    #[arg(long, value_name = "PATH", value_parser = call_path::parse_path, conflicts_with = "plain")]
+    path: Option<MapPath>,
     /// Plain gRPC: the handler counts
     #[arg(long)]
     plain: bool,
@@ -194,7 +194,7 @@ struct Sent {
 /// Sends a share of the batches.
 async fn client(
     url: String,
-    (plain, path): (bool, MapPath),
+    (plain, path): (bool, Option<MapPath>),
     journal: Option<PathBuf>,
     batches: Vec<Counts>,
 ) -> Result<Sent> {

@@ -304,7 +304,7 @@ fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Va
         "alive": application.alive,
         "service_address": application.service_address,
         "authenticated": application.authenticated,
-        "no_element": application.no_memory_reason().text(),
+        "no_memory_reason": application.no_memory_reason().text(),
         "memory": memory,
         "usage": RegisterMemory::of(application, status).map(|memory| memory.json()),
         "callers": callers(application),

@@ -55,9 +55,14 @@ impl KeyNumbers {
 
     /// Replaces long keys by their numbers; assigns new ones to unknown keys.
     pub(crate) fn shorten(&self, app: &str, pairs: &mut [(Key, i64)]) -> Result<(), Status> {
-        for key in pairs.iter_mut().map(|(key, _)| key).filter(|key| key.is_long()) {
+        let mut long = pairs.iter_mut().map(|(key, _)| key).filter(|key| key.is_long()).peekable();
+        if long.peek().is_none() {
+            return Ok(());
+        }
+        let mut table = self.table();
+        for key in long {
             let Some(text) = key.as_str() else { continue };
-            let number = self.table().number(text, LONG_KEYS_BYTES_MAX).ok_or_else(|| exhausted(app))?;
+            let number = table.number(text, LONG_KEYS_BYTES_MAX).ok_or_else(|| exhausted(app))?;
             *key = Key::numbered(number);
         }
         Ok(())

@@ -63,7 +63,7 @@ fn registration(controller: &FakeController) -> RegisterApplicationRequest {
 
 fn uses_element(layer: &Layer) -> (bool, Option<&'static str>) {
     let stats = layer.stats().into_iter().find(|stats| stats.name == "T-WORDS").unwrap();
-    (stats.element, stats.no_element)
+    (stats.element, stats.no_memory_reason)
 }
 
 #[tokio::test]

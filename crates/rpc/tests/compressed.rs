@@ -6,6 +6,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full};
+use pathcall_proto::manifest::MapPath;
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::Transport;
 use pathcall_test_support::service::{TestServer, counts, str_int};
@@ -37,6 +38,20 @@ async fn said(response: http::Response<Body>) -> (Bytes, Status) {
     let body = response.into_body().collect().await.unwrap();
     let trailers = body.trailers().cloned().unwrap_or(head);
     (body.to_bytes(), Status::from_header_map(&trailers).expect("a status"))
+}
+
+/// The server refuses a direct call that is longer than 4 MiB when it is decompressed.
+#[tokio::test]
+async fn compressed_call_that_is_long_when_decompressed_travels_as_frames() {
+    let server = TestServer::start().await;
+    let names: Vec<String> = (0..5).map(|number| format!("{number}{}", "k".repeat(1_000_000))).collect();
+    let pairs: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    for path in [MapPath::Automatic, MapPath::Direct] {
+        let mut channel = Channel::builder(server.uri(), &PATHCALL).unwrap().path(path).connect().await.unwrap();
+        let response = channel.call(request("", "/rpctest.Words/Reduce", &counts(&pairs, ""))).await.unwrap();
+        let (_, status) = said(response).await;
+        assert_eq!((status.code(), channel.stats().direct_calls), (Code::Ok, 0), "{status}");
+    }
 }
 
 #[tokio::test]

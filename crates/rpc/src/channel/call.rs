@@ -50,7 +50,8 @@ impl Inner {
             return Err(Status::internal(what));
         };
         let id = idempotent_call::id_of(&parts.headers);
-        let choice = application.choose_path(method, body.len(), id.is_some());
+        // The server limits a direct call both as received and decompressed.
+        let choice = application.choose_path(method, body.len().max(frame::HEADER_LEN + message.len()), id.is_some());
         if choice.path == CallPath::Direct {
             return Box::pin(self.direct(method, application, choice, parts, body, deadline)).await;
         }

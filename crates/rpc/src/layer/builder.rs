@@ -179,11 +179,11 @@ impl Builder {
         self
     }
 
-    /// Sets the path of the map frames, instead of the filters' `path`. By default ([`MapPath::Automatic`]) an application
+    /// Sets the path of the map frames, instead of the filters' `path`, which `None` leaves. By default ([`MapPath::Automatic`]) an application
     /// uses an element once a caller on another host has joined. As long as server and callers are on one host, an
     /// element would be one more process that has to run for each frame. [`MapPath::Element`] always uses one.
-    pub fn path(mut self, path: MapPath) -> Self {
-        self.path = Some(path);
+    pub fn path(mut self, path: impl Into<Option<MapPath>>) -> Self {
+        self.path = path.into();
         self
     }
 

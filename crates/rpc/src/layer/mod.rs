@@ -142,7 +142,7 @@ pub struct ApplicationStats {
     /// Whether an element takes part.
     pub element: bool,
     /// Reason of this server for using no element; `None` if it uses one that has memory.
-    pub no_element: Option<&'static str>,
+    pub no_memory_reason: Option<&'static str>,
     /// Direct calls: keyed additions and queries, each in one gRPC call.
     pub direct: DirectStats,
     /// Counters of map frames; all 0 before the first caller.

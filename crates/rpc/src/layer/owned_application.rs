@@ -325,9 +325,9 @@ impl OwnedApplication {
             }
         };
         let members = self.members.load(Ordering::Relaxed);
-        let (name, no_element) = (self.application.name, self.no_memory_reason().text());
+        let (name, no_memory_reason) = (self.application.name, self.no_memory_reason().text());
         let direct = *self.direct.lock().unwrap_or_else(PoisonError::into_inner);
-        ApplicationStats { name, members, element, no_element, direct, map, carried }
+        ApplicationStats { name, members, element, no_memory_reason, direct, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {
