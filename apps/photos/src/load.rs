@@ -24,7 +24,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Kind of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Kind {
     /// Adds two likes.
     Like,
@@ -51,6 +51,8 @@ pub struct Caller<T> {
 /// Number of calls.
 #[derive(Debug, Clone)]
 pub struct CallPlan {
+    /// Kinds of the calls.
+    pub kinds: Vec<Kind>,
     /// Least number of calls of each kind, by each caller.
     pub calls: u64,
     /// Calls continue until this is true.
@@ -100,7 +102,7 @@ where
     let before = expected.clone();
     let (began, mut running) = (Instant::now(), JoinSet::new());
     for (number, caller) in callers.iter().enumerate() {
-        for kind in KINDS {
+        for &kind in &plan.kinds {
             let one = CallLoop { caller: caller.clone(), number: number as u64, kind, began };
             running.spawn(one.run(plan.clone()));
         }

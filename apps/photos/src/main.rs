@@ -9,7 +9,7 @@ use apps_report::call_path::tonic_channel;
 use apps_report::nodes;
 use clap::{Args, Parser, Subcommand};
 use pathcall::delegate::PendingTrace;
-use photos::load::{self, CallPlan, Caller, KINDS};
+use photos::load::{self, CallPlan, Caller, KINDS, Kind};
 use photos::pb::photos_client::PhotosClient;
 use photos::pb::{PATHCALL, Words};
 use photos::report::Report;
@@ -61,6 +61,9 @@ struct Demo {
     /// Calls of each method by each caller
     #[arg(long, default_value_t = 200)]
     calls: u64,
+    /// Kind of the calls, in place of all kinds at once
+    #[arg(long, value_name = "KIND")]
+    only: Option<Kind>,
     /// Continue until the standard input ends, then make one more call of each
     #[arg(long)]
     until_told: bool,
@@ -143,10 +146,11 @@ impl Demo {
     fn plan(&self) -> CallPlan {
         let (tell, until) = watch::channel(!self.until_told);
         let done = watch::Sender::new(0);
+        let kinds = self.only.map_or(KINDS.to_vec(), |kind| vec![kind]);
         if self.until_told {
-            tokio::spawn(until_told(tell, done.subscribe(), self.callers as u64 * KINDS.len() as u64));
+            tokio::spawn(until_told(tell, done.subscribe(), (self.callers * kinds.len()) as u64));
         }
-        CallPlan { calls: self.calls, until, done }
+        CallPlan { kinds, calls: self.calls, until, done }
     }
 }
 

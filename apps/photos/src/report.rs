@@ -26,7 +26,7 @@ pub struct Report {
     pub calls_per_s: f64,
     /// Unavailable calls that were repeated.
     pub again: u64,
-    /// Results by method.
+    /// Results by method with calls.
     pub methods: Vec<Method>,
     /// Share of likes that the element added, 0 to 1; absent for plain gRPC.
     pub likes_in_element: Option<f64>,
@@ -95,7 +95,7 @@ impl Report {
             calls: calls.len() as u64,
             calls_per_s: calls.len() as f64 / took.as_secs_f64(),
             again: calls.iter().map(|call| call.again).sum(),
-            methods: KINDS.map(|kind| Method::of(kind, calls)).into(),
+            methods: KINDS.map(|kind| Method::of(kind, calls)).into_iter().filter(|method| method.calls > 0).collect(),
             likes_in_element: lanes.share(),
             cloned: (pooled > 0).then(|| cloned as f64 / pooled as f64),
             thumbnails: DeviceCounts { cpu: made_by(DeviceRole::Cpu), acc: made_by(DeviceRole::Acc) },

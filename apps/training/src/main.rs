@@ -19,7 +19,7 @@ use clap::Parser;
 use model::{Data, Model};
 use pathcall::types::{FpArray, FpArray32};
 use tokio::sync::Barrier;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -165,42 +165,65 @@ struct Done {
 }
 
 async fn worker(url: String, plain: bool, data: Arc<Data>, index: usize, epochs: usize) -> Result<Done> {
-    let shard = data.shard(index, WORKERS);
     if plain {
         // Plain gRPC sums doubles; they are quantised for comparison.
-        return descend(TrainingClient::new(tonic_channel(url).await?), &data, &shard, epochs, quantise).await;
+        let descent = Descent::new(data, index, quantise);
+        return descend(TrainingClient::new(tonic_channel(url).await?), descent, epochs).await;
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
     let client = TrainingClient::new(channel.clone());
-    let mut done = descend(client, &data, &shard, epochs, |value| value).await?;
+    let mut done = descend(client, Descent::new(data, index, |value| value), epochs).await?;
     done.lanes.count(&channel);
     Ok(done)
 }
 
-/// Steps of one worker; `given` converts each gradient value for sending.
-async fn descend(
-    mut client: TrainingClient<impl Transport>,
-    data: &Data,
-    shard: &Data,
-    epochs: usize,
-    given: fn(f64) -> f64,
-) -> Result<Done> {
-    let mut done = Done { losses: Vec::new(), latencies: Vec::new(), lanes: Lanes::default() };
-    let mut model = Model::new();
+/// Steps of one worker. They are computed outside of the runtime's tasks, which have to answer the other workers.
+async fn descend(mut client: TrainingClient<impl Transport>, mut descent: Descent, epochs: usize) -> Result<Done> {
+    let mut latencies = Vec::new();
+    let mut sum = None;
     for _ in 0..epochs {
-        let gradient = model.gradient(shard, data.rows()).into_iter().map(given).collect();
+        let gradient;
+        (descent, gradient) = spawn_blocking(move || {
+            descent.step(sum);
+            let gradient = descent.gradient();
+            (descent, gradient)
+        })
+        .await?;
         let began = Instant::now();
         let reply = client.update(pb::NewGrad { tensor: Some(FpArray { data: gradient }) }).await?;
-        done.step(&mut model, data, reply.into_inner(), began);
+        latencies.push(began.elapsed());
+        sum = Some(reply.into_inner().tensor.unwrap_or_default().data);
     }
-    Ok(done)
+    descent.step(sum);
+    Ok(Done { losses: descent.losses, latencies, lanes: Lanes::default() })
 }
 
-impl Done {
-    fn step(&mut self, model: &mut Model, data: &Data, reply: pb::AgtrGrad, began: Instant) {
-        self.latencies.push(began.elapsed());
-        model.step(&reply.tensor.unwrap_or_default().data);
-        self.losses.push(model.loss(data));
+/// Computation of one worker.
+struct Descent {
+    data: Arc<Data>,
+    shard: Data,
+    model: Model,
+    losses: Vec<f64>,
+    /// Converts each gradient value for sending.
+    convert: fn(f64) -> f64,
+}
+
+impl Descent {
+    fn new(data: Arc<Data>, index: usize, convert: fn(f64) -> f64) -> Self {
+        let shard = data.shard(index, WORKERS);
+        Self { data, shard, model: Model::new(), losses: Vec::new(), convert }
+    }
+
+    /// Takes a step by the sum of all gradients; there is none before the first step.
+    fn step(&mut self, sum: Option<Vec<f64>>) {
+        if let Some(sum) = sum {
+            self.model.step(&sum);
+            self.losses.push(self.model.loss(&self.data));
+        }
+    }
+
+    fn gradient(&self) -> Vec<f64> {
+        self.model.gradient(&self.shard, self.data.rows()).into_iter().map(self.convert).collect()
     }
 }
 

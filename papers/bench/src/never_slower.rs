@@ -29,16 +29,17 @@ struct Workload {
     plain: &'static str,
     /// Whether the other runs take a controller.
     has_controller: bool,
-    /// Option with the size of messages or the concurrency, and its values.
+    /// Option with the size of messages, the concurrency or the method, and its values.
     sizes: (&'static str, &'static [&'static str]),
 }
 
-const WORKLOADS: [Workload; 8] = [
+const WORKLOADS: [Workload; 9] = [
     map("wordcount", "--json --words 4000000", ("--batch", &["100", "1000", "4000", "20000"])),
     map("monitor", "--json --packets 1000000", ("--batch", &["100", "1000", "10000"])),
     map("training", "--json", ("--epochs", &["400"])),
     map("lock", "--json --sections 10000", ("--locks", &["1", "3", "64"])),
     map("vote", "--json --ballots 10000", ("--concurrent", &["1", "8", "64"])),
+    map("photos", "demo --json --calls 3000", ("--only", &["like", "get", "thumbnail", "find"])),
     delegated("lookup", "demo --json"),
     delegated("rays", "render --json"),
     delegated("proxy", "demo --json --calls 10000"),
@@ -69,7 +70,9 @@ fn run(bench: &mut Bench) -> Result<()> {
             let peer = [workload.plain.to_owned()];
             let report = |more: &[String]| -> Result<[f64; 2]> {
                 let report = report(workload.program, &[&arguments, more].concat())?;
-                Ok([number(&report, "calls_per_s")?, number(&report, "p50_us")?])
+                // A report by method has one method.
+                let times = report["methods"].get(0).unwrap_or(&report);
+                Ok([number(&report, "calls_per_s")?, number(times, "p50_us")?])
             };
             let name = [workload.program, option, size].join(" ").trim_end().to_owned();
             bench.compare(metrics(&name), || report(automatic), || report(&peer))?;

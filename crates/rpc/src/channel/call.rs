@@ -51,7 +51,8 @@ impl Inner {
         };
         let id = idempotent_call::id_of(&parts.headers);
         // The server limits a direct call both as received and decompressed.
-        let choice = application.choose_path(method, body.len().max(frame::HEADER_LEN + message.len()), id.is_some());
+        let len = body.len().max(frame::HEADER_LEN + message.len());
+        let choice = application.choose_path(method, &message, len, id.is_some());
         if choice.path == CallPath::Direct {
             return Box::pin(self.direct(method, application, choice, parts, body, deadline)).await;
         }

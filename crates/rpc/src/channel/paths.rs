@@ -10,7 +10,7 @@
 //! only for one that takes half the time.
 //!
 //! ```text
-//! start: frames with an element or up to 2 KiB, else direct ─► 16 calls ─► 8 calls of the other path ─► compare
+//! start: frames with an element or up to 256 values, else direct ─► 16 calls ─► 8 calls of the other path ─► compare
 //!    compare ─► the other one clearly faster, twice in a row: change, 128 calls ──────┐
 //!            ─► the same, for the first time: 16 calls ───────────────────────────────┤
 //!            ─► else: twice as many calls as before, up to 8192 ──────────────────────┴─► 8 calls of the other path ─► …
@@ -32,8 +32,9 @@ const TRIAL_CALLS: u64 = 8;
 const FIRST_INTERVAL: u64 = 16;
 /// Calls between trials: after a change, and at most.
 const INTERVAL: RangeInclusive<u64> = 128..=8192;
-/// Message size from which calls without an element begin as direct calls, bytes.
-const DIRECT_FROM: usize = 2 << 10;
+/// Number of values up to which calls without an element begin as frames. A frame has 32 values; up to eight frames
+/// take less time of the processors than one gRPC call.
+const FRAMES_UP_TO: usize = 256;
 /// Number of size classes, one for each power of two up to [`DIRECT_BYTES_MAX`].
 const CLASSES: usize = DIRECT_BYTES_MAX.ilog2() as usize + 1;
 
@@ -157,10 +158,16 @@ impl MeasuredPaths {
         Self { classes: Box::new([const { None }; CLASSES]) }
     }
 
-    /// Path of a call whose message has `len` bytes.
-    pub(super) fn choose(&mut self, len: usize, server: ServerLocation) -> PathChoice {
+    /// Path of a call whose message has `len` bytes. `values`: counts the values of its typed field, for the first call
+    /// of a size.
+    pub(super) fn choose(
+        &mut self,
+        len: usize,
+        server: ServerLocation,
+        values: impl FnOnce() -> usize,
+    ) -> PathChoice {
         let index = class_of(len);
-        let class = self.classes[index].get_or_insert_with(|| SizeClass::new(len, server));
+        let class = self.classes[index].get_or_insert_with(|| SizeClass::new(values(), server));
         PathChoice { path: class.choose(server), class: Some(index) }
     }
 
@@ -191,8 +198,8 @@ fn class_of(len: usize) -> usize {
 }
 
 impl SizeClass {
-    fn new(len: usize, server: ServerLocation) -> Self {
-        let by_frames = server == ServerLocation::BehindElement || len < DIRECT_FROM;
+    fn new(values: usize, server: ServerLocation) -> Self {
+        let by_frames = server == ServerLocation::BehindElement || values <= FRAMES_UP_TO;
         let chosen = if by_frames { CallPath::Frames } else { CallPath::Direct };
         let (frames, direct) = Default::default();
         Self {

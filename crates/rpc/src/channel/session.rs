@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::client::ClientStats;
@@ -37,6 +38,7 @@ use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
 use crate::key_numbers::KnownKeyNumbers;
+use crate::request::Request;
 use crate::{headers, status};
 use admissions::Admissions;
 pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
@@ -137,12 +139,14 @@ impl ChannelApplication {
         Ok(session)
     }
 
-    /// Chooses the path of a call whose message has `len` bytes. `has_id`: the call has an id.
-    pub(super) fn choose_path(&self, method: &Method, len: usize, has_id: bool) -> PathChoice {
+    /// Chooses the path of a call with this message, of which `len` bytes count. `has_id`: the call has an id.
+    pub(super) fn choose_path(&self, method: &Method, message: &Bytes, len: usize, has_id: bool) -> PathChoice {
         let pinned = self.options.path.unwrap_or(method.map_path);
         PathChoice::without_measurement(method, pinned, len, has_id).unwrap_or_else(|| {
             let server = lock(&self.current).as_ref().map_or(ServerLocation::OtherHost, |session| session.location());
-            lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, server)
+            // The caller of a malformed message gets its error from the path.
+            let values = || Request::new(method, message).ok().and_then(|request| request.typed).map_or(0, |t| t.len());
+            lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, server, values)
         })
     }
 

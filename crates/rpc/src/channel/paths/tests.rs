@@ -15,7 +15,7 @@ fn us(us: u64) -> Duration {
 fn make_calls(paths: &mut MeasuredPaths, calls: u64, len: usize, frames: Duration, direct: Duration) -> u64 {
     let mut directs = 0;
     for _ in 0..calls {
-        let choice = paths.choose(len, ServerLocation::OtherHost);
+        let choice = paths.choose(len, ServerLocation::OtherHost, || len / 20);
         let is_direct = choice.path == CallPath::Direct;
         directs += u64::from(is_direct);
         paths.record(choice, if is_direct { direct } else { frames });
@@ -24,11 +24,25 @@ fn make_calls(paths: &mut MeasuredPaths, calls: u64, len: usize, frames: Duratio
 }
 
 #[test]
-fn first_calls_are_direct_from_2_kib_without_an_element() {
+fn first_calls_are_direct_above_256_values_without_an_element() {
+    for (server, values, expected) in [
+        (ServerLocation::ThisHost, 256, CallPath::Frames),
+        (ServerLocation::ThisHost, 257, CallPath::Direct),
+        (ServerLocation::OtherHost, 256, CallPath::Frames),
+        (ServerLocation::OtherHost, 257, CallPath::Direct),
+        (ServerLocation::BehindElement, 100_000, CallPath::Frames),
+    ] {
+        let choice = MeasuredPaths::new().choose(9000, server, || values);
+        assert_eq!(choice.path, expected, "{server:?}, {values} values");
+    }
+}
+
+#[test]
+fn values_are_counted_for_the_first_call_of_a_size_only() {
     let mut paths = MeasuredPaths::new();
-    assert_eq!(paths.choose(100, ServerLocation::ThisHost).path, CallPath::Frames);
-    assert_eq!(paths.choose(4096, ServerLocation::OtherHost).path, CallPath::Direct);
-    assert_eq!(paths.choose(1 << 20, ServerLocation::BehindElement).path, CallPath::Frames);
+    paths.choose(9000, ServerLocation::ThisHost, || 300);
+    let second = paths.choose(9001, ServerLocation::ThisHost, || unreachable!("counted again"));
+    assert_eq!(second.path, CallPath::Direct);
 }
 
 #[test]
@@ -62,7 +76,7 @@ fn path_on_one_host_is_left_only_for_half_the_time() {
     for (direct, expected) in [(51, CallPath::Frames), (49, CallPath::Direct)] {
         let mut paths = MeasuredPaths::new();
         for _ in 0..1000 {
-            let choice = paths.choose(100, ServerLocation::ThisHost);
+            let choice = paths.choose(100, ServerLocation::ThisHost, || 100 / 20);
             paths.record(choice, us(if choice.path == CallPath::Direct { direct } else { 100 }));
         }
         let class = paths.report("").next().map(|stats| stats.direct);
@@ -74,12 +88,12 @@ fn path_on_one_host_is_left_only_for_half_the_time() {
 fn path_on_which_calls_fail_is_left() {
     let mut paths = MeasuredPaths::new();
     for _ in 0..1000 {
-        let choice = paths.choose(9000, ServerLocation::OtherHost);
+        let choice = paths.choose(9000, ServerLocation::OtherHost, || 9000 / 20);
         if choice.path == CallPath::Frames {
             paths.record(choice, us(10));
         }
     }
-    assert_eq!(paths.choose(9000, ServerLocation::OtherHost).path, CallPath::Frames);
+    assert_eq!(paths.choose(9000, ServerLocation::OtherHost, || 9000 / 20).path, CallPath::Frames);
 }
 
 #[test]
@@ -119,7 +133,7 @@ proptest! {
         let mut begun = std::collections::VecDeque::new();
         let mut slower = 0;
         for call in 0..20_000u64 {
-            let choice = paths.choose(5000, ServerLocation::OtherHost);
+            let choice = paths.choose(5000, ServerLocation::OtherHost, || 5000 / 20);
             let is_direct = choice.path == CallPath::Direct;
             slower += u64::from(call >= 10_000 && is_direct == slow_direct);
             begun.push_back((call, choice, us(if is_direct { direct } else { frames })));
