@@ -167,7 +167,7 @@ impl NodeCall {
         if from.is_some() {
             self.node.with(|state, now| {
                 let (caller, _, mut out) = state.split(now);
-                caller.record_consumed(self.id, from, &mut out);
+                caller.record_consumed(self.id, from, item.len(), &mut out);
             });
         }
         NodeReply::Item(item)

@@ -69,6 +69,8 @@ pub struct NodeConfig {
     pub flush: Duration,
     /// Most servers that a request passes through.
     pub depth_max: u8,
+    /// Most open requests of one of this node's calls.
+    pub requests_max: u32,
     /// Time without a reply, a delegation or a sign of progress after which a handler counts as stalled.
     pub stall: Option<Duration>,
     /// Key that signs messages, the same for all nodes that pass calls to each other: see [`Node::set_key`].
@@ -119,6 +121,13 @@ impl NodeConfig {
         self
     }
 
+    /// Sets [`Self::requests_max`].
+    #[must_use]
+    pub fn requests_max(mut self, requests_max: u32) -> Self {
+        self.requests_max = requests_max;
+        self
+    }
+
     /// Sets [`Self::stall`].
     #[must_use]
     pub fn stall(mut self, stall: Option<Duration>) -> Self {
@@ -144,6 +153,7 @@ impl Default for NodeConfig {
             order: RequestOrder::Arrival,
             flush: Duration::from_millis(1),
             depth_max: 64,
+            requests_max: 1 << 14,
             stall: None,
             key: None,
         }

@@ -112,6 +112,8 @@ impl NodeShared {
             Transport::Quic(tls) => streams(Streams::quic(id.bits(), config.listen, tls, sink).await?),
         };
         let address = advertised_address(config, local)?;
+        let caller =
+            DelegateCallerConfig { requests_max: config.requests_max, ..DelegateCallerConfig::new(id, address) };
         let config = DelegateWorkerConfig {
             order: config.order,
             flush: config.flush,
@@ -123,7 +125,7 @@ impl NodeShared {
         history.records.into_iter().for_each(|record| worker.restore(Instant(0), record));
         history.ended.into_iter().for_each(|last| worker.restore_ended(last));
         let state = State {
-            caller: DelegateCaller::new(DelegateCallerConfig::new(id, address)),
+            caller: DelegateCaller::new(caller),
             worker,
             transport,
             calls: ContextMap::default(),

@@ -72,6 +72,14 @@ fn begin(caller: &Node, to: &Node, commands: impl Into<String>) -> NodeCall {
     caller.call(CallOptions::default(), [(to.address(), Bytes::from(commands.into()))]).expect("below the limit")
 }
 
+#[tokio::test]
+async fn call_with_more_open_requests_than_allowed_fails() {
+    let (caller, _) = Node::start(&NodeConfig::default().requests_max(4)).await.expect("starts");
+    let server = serve(Transport::Flows).await;
+    let call = begin(&caller, &server, vec![format!("to {}: stay", server.address()); 6].join(";"));
+    assert_eq!(collect_replies(call).await.1, CallOutcome::Failed(CallFailure::TooLarge(4)));
+}
+
 async fn several_hops(transport: Transport) {
     let (caller, a, b, c) = (
         caller(transport.clone()).await,

@@ -76,6 +76,13 @@ impl Status {
     }
 }
 
+/// Bytes of responses that the application has not taken, from which on a server waits for a grant. A response that
+/// crosses this limit is sent.
+const CREDIT_BYTES: usize = 512 << 10;
+/// Bytes of taken responses after which the caller grants more. Half of [`CREDIT_BYTES`]: a server that waits has sent
+/// enough for a grant.
+const GRANT_BYTES: usize = CREDIT_BYTES / 2;
+
 /// Returns whether a message is for the caller of the node that received it, rather than for its worker.
 #[must_use]
 pub fn is_for_caller(message: &[u8]) -> bool {

@@ -141,11 +141,40 @@ fn replies_wait_for_grants_without_failing() {
     while net.outcome(call).is_none() {
         let CallerEvent::Reply { call, from, .. } = net.events[taken].clone() else { panic!("replies come first") };
         taken += 1;
-        net.at(0, |node, _, out| node.caller.record_consumed(call, from, out));
+        net.at(0, |node, _, out| node.caller.record_consumed(call, from, 1, out));
         net.deliver_all_idle();
         assert!(net.replies(call).len() <= taken + 6, "more replies than the credit are in flight");
     }
     let items: Vec<Bytes> = (0..100_u8).map(|item| vec![item].into()).collect();
+    assert_eq!((net.outcome(call), net.replies(call)), (Some(CallOutcome::Complete), items));
+}
+
+#[test]
+fn large_replies_wait_for_grants_by_bytes() {
+    const ITEM: usize = 100_000;
+    let mut net = Net::new(2);
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, CallOptions::default().credit(32)).expect("below the limit");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    net.deliver_all(|node, _, work, now, out| {
+        for item in 0..40_u8 {
+            node.worker.reply(now, work.execution, vec![item; ITEM].into(), out).expect("in progress");
+        }
+        node.worker.finish(now, work.execution, out).expect("in progress");
+    });
+    // Half a mebibyte, and the reply that crosses it.
+    assert_eq!((net.outcome(call), net.replies(call).len()), (None, 6));
+    let mut taken = 0;
+    while net.outcome(call).is_none() {
+        let CallerEvent::Reply { call, from, .. } = net.events[taken].clone() else { panic!("replies come first") };
+        taken += 1;
+        net.at(0, |node, _, out| node.caller.record_consumed(call, from, ITEM, out));
+        net.deliver_all_idle();
+        assert!(net.replies(call).len() <= taken + 6, "more bytes than the credit are in flight");
+    }
+    let items: Vec<Bytes> = (0..40_u8).map(|item| vec![item; ITEM].into()).collect();
     assert_eq!((net.outcome(call), net.replies(call)), (Some(CallOutcome::Complete), items));
 }
 

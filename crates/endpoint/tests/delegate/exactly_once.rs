@@ -38,7 +38,7 @@ fn repeated_call_completes_without_double_effect() {
     assert_eq!(stored, durable[0].1);
     net.nodes[1].worker.restore(net.now, stored);
     net.advance(MS * 200);
-    assert_eq!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    assert!(matches!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50, .. }))));
     net.events.retain(|event| !matches!(event, pathcall_endpoint::delegate::caller::CallerEvent::Ended { .. }));
 
     net.at(0, |node, now, out| node.caller.retry(now, call, out)).expect("a failed call");
@@ -125,12 +125,12 @@ fn undecided_request_is_not_confirmed() {
     assert_eq!(net.outcome(call), None, "the request is confirmed while undecided");
     net.at(1, |node, _, _| node.worker.set_stalled(work.execution, true));
     net.advance(MS * 100);
-    assert_eq!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    assert!(matches!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50, .. }))));
     // The repeated call does not run the request again.
     net.events.clear();
     net.at(0, |node, now, out| node.caller.retry(now, call, out)).expect("a failed call");
     net.advance(MS * 100);
-    assert_eq!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    assert!(matches!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50, .. }))));
 }
 
 #[test]

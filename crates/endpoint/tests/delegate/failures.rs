@@ -88,7 +88,7 @@ fn dead_server_is_detected_in_time() {
     net.advance(MS * 59);
     assert_eq!(net.outcome(call), None);
     net.advance(MS * 2);
-    assert_eq!(failure(&net, call), CallFailure::Unconfirmed { millis: 50 });
+    assert!(matches!(failure(&net, call), CallFailure::Unconfirmed { millis: 50, .. }));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn lost_reply_is_detected_in_time() {
         });
         net.in_flight.pop_front();
         net.advance(MS * 71);
-        assert_eq!(failure(&net, call), CallFailure::Lost { millis: 50 }, "{replies} replies");
+        assert!(matches!(failure(&net, call), CallFailure::Lost { millis: 50, .. }), "{replies} replies");
     }
 }
 
@@ -120,7 +120,7 @@ fn stalled_handler_fails_call_and_slow_one_does_not() {
     assert_eq!(net.outcome(call), None);
     net.nodes[1].worker.set_stalled(work.execution, true);
     net.advance(MS * 70);
-    assert_eq!(failure(&net, call), CallFailure::Unconfirmed { millis: 50 });
+    assert!(matches!(failure(&net, call), CallFailure::Unconfirmed { millis: 50, .. }));
     assert!(net.nodes[1].worker.next_event().is_some(), "the handler is told to stop");
 }
 
@@ -269,7 +269,7 @@ fn excessive_manifest_takes_no_memory() {
     net.in_flight.clear();
     net.in_flight.push_back((address(0), net.nodes[1].peer, Bytes::copy_from_slice(&response.encode())));
     net.deliver();
-    assert_eq!(failure(&net, call), CallFailure::TooLarge(1 << 18));
+    assert_eq!(failure(&net, call), CallFailure::TooLarge(1 << 14));
 }
 
 /// Begins the next request; returns its execution.
@@ -310,7 +310,7 @@ fn silent_server_fails_call_one_timeout_after_standstill() {
     net.advance(MS * 30);
     assert_eq!(net.outcome(call), None, "the timeout has not passed since the standstill");
     net.advance(MS * 50);
-    assert_eq!(failure(&net, call), CallFailure::Unconfirmed { millis: 50 });
+    assert!(matches!(failure(&net, call), CallFailure::Unconfirmed { millis: 50, .. }));
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn stuck_long_request_fails_its_call_in_time() {
     assert_eq!(net.outcome(call), None);
     // The time of remembering is 128 ms here: a third of it counts.
     net.advance(MS * (50 + 43 + 20));
-    assert_eq!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    assert!(matches!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50, .. }))));
     net.advance(MS * 34_000);
     assert!(net.nodes[2].worker.is_empty());
 }
@@ -111,7 +111,7 @@ fn lost_response_during_transfer(server: usize, millis: u32) -> (Net, ContextId)
 #[test]
 fn lost_response_is_detected_during_other_transfer() {
     let (net, call) = lost_response_during_transfer(2, 1_000);
-    assert_eq!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Lost { millis: 50 })));
+    assert!(matches!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Lost { millis: 50, .. }))));
     // If the server of the awaited response sends the long message, it may be the response.
     let (net, call) = lost_response_during_transfer(1, 1_000);
     assert_eq!(net.outcome(call), None);

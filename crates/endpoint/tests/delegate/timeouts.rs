@@ -84,7 +84,7 @@ fn old_pong_does_not_confirm_later_round() {
             net.now.since(asked)
         );
     }
-    assert_eq!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    assert!(matches!(net.outcome(call), Some(CallOutcome::Failed(CallFailure::Unconfirmed { millis: 50, .. }))));
     assert!(net.now > asked + MS * 50, "the pong confirms its own round");
 }
 

@@ -19,6 +19,7 @@ use tonic::{Extensions, Status};
 
 use super::directory::{Directory, NodeTarget};
 use super::envelope;
+use super::handler_slot::HandlerSlot;
 
 /// Delegated call of which a handler works on one request. The handler sends replies and passes requests on through it.
 /// `R` is the type of the replies in the caller's stream. Clones belong to the same request.
@@ -29,6 +30,7 @@ pub struct DelegatedCall<R> {
 
 pub(crate) struct Inner {
     pub(super) request: NodeRequest,
+    pub(super) slot: HandlerSlot,
     metadata: MetadataMap,
     extensions: Extensions,
     directory: Directory,
@@ -39,18 +41,22 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(super) fn new(
-        request: NodeRequest,
-        metadata: MetadataMap,
-        extensions: Extensions,
+        (request, slot): (NodeRequest, HandlerSlot),
+        (metadata, extensions): (MetadataMap, Extensions),
         directory: Directory,
         deadline: Option<Instant>,
     ) -> Self {
-        Self { request, metadata, extensions, directory, deadline, has_sent: AtomicBool::new(false) }
+        Self { request, slot, metadata, extensions, directory, deadline, has_sent: AtomicBool::new(false) }
     }
 
     /// Whether the request may have had an effect already. No other handler can start it then.
     pub(crate) fn has_sent(&self) -> bool {
         self.has_sent.load(Ordering::Acquire) || self.request.is_over()
+    }
+
+    /// Time left until the deadline, if the caller set one.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Sets the label of the request's span in a trace.
@@ -77,7 +83,8 @@ impl<R> DelegatedCall<R> {
         R: Message,
     {
         self.inner.has_sent.store(true, Ordering::Release);
-        self.inner.request.reply(item.encode_to_vec().into()).await.map_err(status)
+        let sent = self.inner.request.reply(item.encode_to_vec().into());
+        self.inner.slot.wait_without(sent).await.map_err(status)
     }
 
     /// Passes a request on to another server: the replies of `M`'s handler go to this call's caller. The metadata of
@@ -167,7 +174,7 @@ impl<R> DelegatedCall<R> {
     /// Time left until the deadline, if the caller set one.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        self.inner.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        self.inner.time_left()
     }
 
     /// Metadata of the request: of the caller's stub, or of the handler that passed the request on.

@@ -50,6 +50,12 @@ impl From<&str> for NodeTarget {
     }
 }
 
+impl From<String> for NodeTarget {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
 /// Directory of nodes by name. Clones share its content.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {

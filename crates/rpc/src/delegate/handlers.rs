@@ -26,6 +26,7 @@ use super::call::{DelegatedCall, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
 use super::guard::{self, HandlerGuard, InterceptorFn};
+use super::handler_slot::{HandlerSlot, HandlerSlots};
 use super::registry::{self, DirectoryMember};
 use crate::token_key;
 
@@ -149,7 +150,7 @@ impl Handlers {
         self
     }
 
-    /// Sets how many requests are worked on at a time; at least one.
+    /// Sets how many requests are worked on at a time; at least one. Handlers that wait for their callers do not count.
     pub fn concurrency_limit(mut self, requests: usize) -> Self {
         self.concurrency_limit = requests.clamp(1, Semaphore::MAX_PERMITS);
         self
@@ -224,18 +225,16 @@ impl Handlers {
                     Directory::of_target(controller, DirectoryMember::new(name, &node, signs.subscribe()))
                 }
             };
-            let permits = Arc::new(Semaphore::new(self.concurrency_limit));
+            let slots = HandlerSlots::new(self.concurrency_limit);
             let (handlers, placed, guard) = (self.handlers, OnceLock::new(), HandlerGuard::new(self.check));
             let shared = Arc::new(HandlerTable { handlers, placed, directory, guard });
             let working = Arc::clone(&shared);
             let task = tokio::spawn(async move {
-                // Permits first: a request that is received is worked on at once, the others keep the node's order.
-                while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+                // Slots first: a request that is received is worked on at once, the others keep the node's order.
+                loop {
+                    let slot = slots.take().await;
                     let (request, shared) = (requests.receive().await, Arc::clone(&working));
-                    tokio::spawn(async move {
-                        work(request, &shared).await;
-                        drop(permit);
-                    });
+                    tokio::spawn(async move { work(request, slot, &shared).await });
                 }
             });
             Ok(RunningHandlers(Arc::new(RunningNode { node, config: self.node, signs, shared, task })))
@@ -371,7 +370,7 @@ impl RunningHandlers {
 }
 
 /// Works on one request: checks it and runs its handler.
-async fn work(request: NodeRequest, shared: &HandlerTable) {
+async fn work(request: NodeRequest, slot: HandlerSlot, shared: &HandlerTable) {
     let fail = |request: &NodeRequest, status: Status| {
         request.fail(&delegate::Status::new(status.code() as u8, status.message()));
     };
@@ -395,7 +394,7 @@ async fn work(request: NodeRequest, shared: &HandlerTable) {
         Ok(admitted) => admitted,
         Err(status) => return fail(&request, status),
     };
-    let inner = Arc::new(Inner::new(request, metadata, extensions, shared.directory.clone(), deadline));
+    let inner = Arc::new(Inner::new((request, slot), (metadata, extensions), shared.directory.clone(), deadline));
     let _end_on_drop = EndOnDrop(Arc::clone(&inner));
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {
@@ -416,5 +415,6 @@ struct EndOnDrop(Arc<Inner>);
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.request.on_handler_dropped();
+        self.0.slot.release();
     }
 }

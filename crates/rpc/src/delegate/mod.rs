@@ -18,14 +18,15 @@
 //! A caller without Pathcall gets the same replies from the [server's layer](crate::Layer), which makes the delegated
 //! call on the caller's behalf.
 //!
-//! Private modules: `envelope` encodes requests, `registry` keeps a copy of the controller's directory, `respond` makes
-//! a stub's response stream of a call, `ongoing_call` retries and ends calls.
+//! Private modules: `envelope` encodes requests, `handler_slot` limits the running handlers, `registry` keeps a copy of
+//! the controller's directory, `respond` makes a stub's response stream of a call, `ongoing_call` retries and ends calls.
 
 pub(crate) mod call;
 mod client;
 pub mod directory;
 pub(crate) mod envelope;
 mod guard;
+mod handler_slot;
 pub(crate) mod handlers;
 pub(crate) mod ongoing_call;
 #[cfg(feature = "otel")]

@@ -220,7 +220,7 @@ mod tests {
         let (pause, pause_max) = (ms(20), ms(100));
         let until = Instant::now().checked_add(ms(500));
         let mut again = RetryState { once: true, until, deadline: None, pause, pause_max, sleep: None, end: None };
-        let lost = CallOutcome::Failed(CallFailure::Lost { millis: 1 });
+        let lost = CallOutcome::Failed(CallFailure::Lost { server: None, millis: 1 });
         let mut pauses = Vec::new();
         while again.is_due(&lost) {
             let began = Instant::now();
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(pauses, [20, 40, 80, 100, 100, 100].map(ms));
         again.until = None;
         for (outcome, due) in [
-            (CallOutcome::Failed(CallFailure::Unconfirmed { millis: 1 }), true),
+            (CallOutcome::Failed(CallFailure::Unconfirmed { server: None, millis: 1 }), true),
             (CallOutcome::Failed(CallFailure::Server(delegate::Status::new(delegate::Status::UNAVAILABLE, ""))), true),
             (CallOutcome::Failed(CallFailure::Server(delegate::Status::new(delegate::Status::INTERNAL, ""))), false),
             (CallOutcome::Failed(CallFailure::Deadline), false),

@@ -84,7 +84,7 @@ async fn lost_replies_switch_calls_to_grpc() {
         assert_eq!(status.code(), Code::Unavailable);
         let what = status.message().strip_prefix(&call).unwrap_or_else(|| panic!("{status}"));
         // A stalled machine may not even get the confirmation.
-        if what.starts_with("a reply was sent") {
+        if what.starts_with("a reply of ") {
             break;
         }
     }

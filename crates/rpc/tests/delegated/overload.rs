@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_rpc::Channel;
-use pathcall_rpc::delegate::{DelegatedCall, Directory, Handlers};
+use pathcall_rpc::delegate::{Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, NodeTarget};
 use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
@@ -73,4 +73,35 @@ async fn ask(channel: &Channel) -> Result<(), Status> {
     let mut replies = DocsClient::new(channel.clone()).lookup(wish(["fresh"])).await?.into_inner();
     while replies.message().await?.is_some() {}
     Ok(())
+}
+
+#[tokio::test]
+async fn unread_streams_leave_slots_to_other_calls() {
+    let fetch = async |note: Note, call: DelegatedCall<Note>| {
+        let is_endless = note.text == "endless";
+        loop {
+            call.reply(note.clone()).await?;
+            if !is_endless {
+                return Ok(());
+            }
+        }
+    };
+    let handlers = Handlers::new().concurrency_limit(2).handle::<DocsFetch, _, _>(fetch).start().await.unwrap();
+    let target = NodeTarget::from(handlers.address());
+    let (node, _) = Node::start(&NodeConfig::default()).await.unwrap();
+    let client = Client::new(node, Directory::default());
+    let ask = |text: &str| {
+        let call = client.call::<Note>().request::<DocsFetch>(target.clone(), &Note { text: text.to_owned() });
+        call.unwrap().begin().unwrap()
+    };
+    let mut unread = Vec::new();
+    for _ in 0..10 {
+        let mut replies = ask("endless");
+        // It runs, and will wait for this caller.
+        timeout(HANG, replies.message()).await.expect("in time").unwrap().expect("a reply");
+        unread.push(replies);
+    }
+    let mut replies = ask("fresh");
+    let reply = timeout(HANG, replies.message()).await.expect("in time").unwrap();
+    assert_eq!(reply.map(|note| note.text).as_deref(), Some("fresh"));
 }

@@ -45,8 +45,8 @@ pub(crate) enum DelegateEvent {
     Abort(usize),
     /// The caller retries a call.
     Again(usize),
-    /// The caller has consumed a reply.
-    Consumed(usize, ContextId, Option<ContextId>),
+    /// The caller has consumed a reply of this size.
+    Consumed(usize, ContextId, Option<ContextId>, usize),
     /// A message arrives at an incarnation of a host.
     Deliver { to: (usize, u32), from: PeerNode, message: Bytes },
     /// A long message makes progress towards an incarnation of a host.
@@ -196,11 +196,11 @@ impl<'a> DelegateWorld<'a> {
                     let _ = host.caller.retry(now, id, out);
                 });
             }
-            DelegateEvent::Consumed(host, call, from) => {
+            DelegateEvent::Consumed(host, call, from, bytes) => {
                 if let Some(&index) = self.ids.get(&call) {
                     self.checker.calls[index].active = self.time.now;
                 }
-                return self.on(host, |host, _, out| host.caller.record_consumed(call, from, out));
+                return self.on(host, |host, _, out| host.caller.record_consumed(call, from, bytes, out));
             }
             DelegateEvent::Deliver { to, from, message } => return self.receive_or_carry(to, from, message),
             DelegateEvent::Arriving { to: (to, incarnation), message } => {
@@ -343,7 +343,7 @@ impl<'a> DelegateWorld<'a> {
                 self.counts.replies += 1;
                 self.checker.check_reply(index, super::host::tag(&item))?;
                 let pause = self.plan.calls[index].consuming;
-                self.time.after(pause, DelegateEvent::Consumed(host, call, from));
+                self.time.after(pause, DelegateEvent::Consumed(host, call, from, item.len()));
             }
             CallerEvent::Ended { call, outcome } => {
                 let Some(index) = index(&call) else { return Ok(()) };

@@ -26,7 +26,7 @@ impl DelegateCallerConfig {
     /// Creates a configuration with the usual limits.
     #[must_use]
     pub const fn new(node: NodeId, address: SocketAddr) -> Self {
-        Self { node, address, calls_max: 1 << 20, requests_max: 1 << 18 }
+        Self { node, address, calls_max: 1 << 20, requests_max: 1 << 14 }
     }
 }
 
@@ -137,15 +137,19 @@ pub enum CallFailure {
     Server(Status),
     /// A request was not confirmed to be in progress.
     #[error(
-        "a request was not confirmed to be in progress for {millis} ms: has a server or the connection to it failed?"
+        "{} did not confirm a request for {millis} ms: has it or the connection to it failed?", server_name(*.server)
     )]
     Unconfirmed {
+        /// Server of the request, if it is known.
+        server: Option<SocketAddr>,
         /// Timeout of the call.
         millis: u64,
     },
     /// A request is done, but one of its messages did not arrive.
-    #[error("a reply was sent but has not arrived for {millis} ms: has a connection failed?")]
+    #[error("a reply of {} has not arrived for {millis} ms: has the connection to it failed?", server_name(*.server))]
     Lost {
+        /// Server that sent the reply, if it is known.
+        server: Option<SocketAddr>,
         /// Timeout of the call.
         millis: u64,
     },
@@ -172,6 +176,10 @@ impl CallFailure {
         };
         Status::new(code, self.to_string())
     }
+}
+
+fn server_name(server: Option<SocketAddr>) -> String {
+    server.map_or_else(|| "a server".to_owned(), |address| format!("the server at {address}"))
 }
 
 /// Outcome of a delegated call.

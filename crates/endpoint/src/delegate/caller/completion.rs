@@ -12,7 +12,7 @@ use pathcall_wire::delegate::{Branch, DelegateResponse, RequestManifest, Respons
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::number_set::NumberSet;
-use super::super::{ContextId, PeerNode};
+use super::super::{ContextId, GRANT_BYTES, PeerNode};
 
 /// Messages of one context, as far as they are known.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct ContextProgress {
     /// Time of its last message.
     last_message_at: Instant,
     consumed: u32,
+    /// Bytes of the responses that were consumed since the last grant.
+    consumed_bytes: usize,
     granted: u32,
     /// Number of responses that it reported as sent, and the time of the report.
     reported: (u32, Instant),
@@ -218,28 +220,33 @@ impl Completion {
         if context == self.id { Some(&self.own) } else { self.senders.get(&context) }
     }
 
-    /// Returns whether a response has been missing since before `since`.
-    pub(super) fn is_response_lost(&self, since: Instant) -> bool {
-        let missing = |sender: &ContextProgress| {
+    /// Server of a response that has been missing since before `since`; the server may be unknown.
+    pub(super) fn lost_response(&self, since: Instant) -> Option<Option<SocketAddr>> {
+        let missing = |sender: &&ContextProgress| {
             let (responses, at) =
                 sender.declared.map_or(sender.reported, |(_, responses)| (responses, sender.last_message_at));
             sender.last_message_at.max(at) < since && sender.received.up_to(responses) < responses
         };
         // No server answers in the caller's own context.
-        self.senders.values().any(missing) || self.awaited.values().any(|(at, _)| *at < since)
+        let numbered = self.senders.values().find(missing).map(|sender| sender.server);
+        let sole = || self.awaited.values().find(|(at, _)| *at < since).map(|(_, server)| Some(*server));
+        numbered.or_else(sole)
     }
 
-    /// Records that the application took a response; returns up to which number its sender may send, if that changes.
-    pub(super) fn record_consumed(&mut self, from: ContextId, initial: u32) -> Option<(SocketAddr, u32)> {
+    /// Records that the application took a response of this size; returns up to which number its sender may send, if
+    /// that changes.
+    pub(super) fn record_consumed(&mut self, from: ContextId, bytes: usize, initial: u32) -> Option<(SocketAddr, u32)> {
         let sender = self.senders.get_mut(&from)?;
         sender.consumed = sender.consumed.saturating_add(1);
+        sender.consumed_bytes = sender.consumed_bytes.saturating_add(bytes);
         let granted = sender.granted.max(initial);
         if mutant::on(Mutant::DelegateGrantForgotten) {
             return None;
         }
-        if sender.consumed.saturating_add(initial / 2) < granted {
+        if sender.consumed.saturating_add(initial / 2) < granted && sender.consumed_bytes < GRANT_BYTES {
             return None;
         }
+        sender.consumed_bytes = 0;
         sender.granted = sender.consumed.saturating_add(initial);
         Some((sender.server?, sender.granted))
     }
@@ -285,6 +292,7 @@ impl ContextProgress {
             server: None,
             last_message_at: now,
             consumed: 0,
+            consumed_bytes: 0,
             granted: 0,
             reported: (0, now),
             watched_up_to: 0,

@@ -136,12 +136,18 @@ impl DelegateCaller {
         Ok(())
     }
 
-    /// Records that the application took a reply: its sender may send another one.
-    pub fn record_consumed(&mut self, call: ContextId, from: Option<ContextId>, out: &mut dyn MessageOutbox) {
+    /// Records that the application took a reply of this size: its sender may send another one.
+    pub fn record_consumed(
+        &mut self,
+        call: ContextId,
+        from: Option<ContextId>,
+        bytes: usize,
+        out: &mut dyn MessageOutbox,
+    ) {
         let Some((open, from)) = self.calls.get_mut(&call).zip(from) else { return };
         let initial = 1 << open.options.credit_code();
         if open.state == State::Open
-            && let Some((to, responses)) = open.completion.record_consumed(from, initial)
+            && let Some((to, responses)) = open.completion.record_consumed(from, bytes, initial)
         {
             out.send(to, &ResponseGrant { call, context: from, responses }.encode(), &Bytes::new());
         }

@@ -169,13 +169,16 @@ impl DelegateCaller {
             let before = rounds.pending.len();
             rounds.pending.retain(|_, pending| pending.stopped || !late(pending));
             rounds.unreachable |= rounds.pending.len() < before;
-        } else if rounds.pending.values().any(late) && !mutant::on(Mutant::DelegateNeverFails) {
-            return self.fail(now, id, CallFailure::Unconfirmed { millis }, out);
+        } else if let Some(PendingRequest { address: server, .. }) = rounds.pending.values().find(|one| late(one))
+            && !mutant::on(Mutant::DelegateNeverFails)
+        {
+            let server = *server;
+            return self.fail(now, id, CallFailure::Unconfirmed { server, millis }, out);
         } else if now.0 > timeout.as_nanos() as u64
-            && call.completion.is_response_lost(Instant(now.0 - timeout.as_nanos() as u64))
+            && let Some(server) = call.completion.lost_response(Instant(now.0 - timeout.as_nanos() as u64))
             && !mutant::on(Mutant::DelegateLossUnnoticed)
         {
-            return self.fail(now, id, CallFailure::Lost { millis }, out);
+            return self.fail(now, id, CallFailure::Lost { server, millis }, out);
         }
         let mut pings = PingSender { call: id, abort: aborting, round: rounds.number, sent: 0, out };
         let mut asked = None;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pathcall_wire::delegate::{DelegateFlags, RequestFailure, RequestManifest};
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::{ContextId, RequestId, gc_time, micros};
+use super::super::{CREDIT_BYTES, ContextId, RequestId, gc_time, micros};
 use super::record::RecordedMessage;
 
 /// Phase of an execution.
@@ -81,6 +81,8 @@ pub(super) struct Execution {
     pub(super) responses: u32,
     /// Responses that may be sent.
     pub(super) granted: u32,
+    /// Sizes of the sent responses that the caller has not taken, as far as known, and their sum.
+    pub(super) in_flight: (VecDeque<usize>, usize),
     /// Time at which the held message leaves without a manifest.
     pub(super) flush_at: Option<Instant>,
     /// Time at which it is forgotten, or aborted if it is in progress.
@@ -129,6 +131,7 @@ impl Execution {
             sent_to: Vec::new(),
             responses: 0,
             granted: 0,
+            in_flight: (VecDeque::new(), 0),
             flush_at: None,
             expires: now,
             timer: None,
@@ -169,8 +172,41 @@ impl Execution {
         if self.outgoing.len() < 2 && self.phase != Phase::Finished && !flush {
             return None;
         }
-        let granted = self.responses < self.granted;
+        let granted = self.may_respond();
         self.outgoing.iter().position(|outgoing| granted || matches!(outgoing, OutgoingMessage::Request(..)))
+    }
+
+    /// Whether the credit of the caller, in responses and in bytes, allows another response.
+    pub(super) fn may_respond(&self) -> bool {
+        self.responses < self.granted && self.in_flight.1 < CREDIT_BYTES
+    }
+
+    /// Counts a sent response of this size.
+    pub(super) fn count_response(&mut self, bytes: usize) {
+        self.responses += 1;
+        self.in_flight.0.push_back(bytes);
+        self.in_flight.1 += bytes;
+    }
+
+    /// Records a grant; returns whether it is new. It shows how many responses the caller has taken.
+    pub(super) fn record_grant(&mut self, responses: u32) -> bool {
+        if responses <= self.granted {
+            return false;
+        }
+        self.granted = responses;
+        let taken = responses.saturating_sub(1 << self.credit);
+        while self.responses.saturating_sub(self.in_flight.0.len() as u32) < taken
+            && let Some(bytes) = self.in_flight.0.pop_front()
+        {
+            self.in_flight.1 -= bytes;
+        }
+        true
+    }
+
+    /// Forgets the responses: none was sent.
+    pub(super) fn reset_responses(&mut self) {
+        self.responses = 0;
+        self.in_flight = Default::default();
     }
 
     /// Age of the call now, in microseconds.
@@ -197,7 +233,7 @@ impl Execution {
             // Stalled: it will never be known whether the record is durable.
             Phase::Prepared => (stalled, 0),
             Phase::Working | Phase::Finished => {
-                let waits = self.responses >= self.granted && !self.outgoing.is_empty();
+                let waits = !self.may_respond() && !self.outgoing.is_empty();
                 (stalled | if waits { DelegateFlags::WAITING } else { 0 }, 0)
             }
             Phase::Complete(form) => (DelegateFlags::COMPLETE | form_flags(form), 0),

@@ -245,8 +245,7 @@ impl DelegateWorker {
 
     fn handle_grant(&mut self, now: Instant, grant: ResponseGrant, out: &mut dyn MessageOutbox) {
         let Some(execution) = self.executions.get_mut(&grant.context).filter(|e| e.call == grant.call) else { return };
-        if grant.responses > execution.granted {
-            execution.granted = grant.responses;
+        if execution.record_grant(grant.responses) {
             let null = execution.pump(now, &self.config, &mut self.timers, out);
             self.stats.nulls += u64::from(null);
             self.events.push_back(WorkerEvent::Granted { execution: grant.context });

@@ -211,7 +211,7 @@ impl DelegateWorker {
         prepared.phase = Phase::Working;
         prepared.recorded.clear();
         prepared.sent_to.clear();
-        prepared.responses = 0;
+        prepared.reset_responses();
         self.fail(now, execution, status, out);
     }
 

@@ -159,7 +159,7 @@ impl Execution {
             return true;
         }
         let held = self.outgoing.front();
-        let leaves = self.responses < self.granted || matches!(held, Some(OutgoingMessage::Request(..)));
+        let leaves = self.may_respond() || matches!(held, Some(OutgoingMessage::Request(..)));
         if held.is_none() || !leaves {
             self.end_hold(timers);
         } else if self.flush_at.is_none() {
@@ -233,7 +233,7 @@ impl Execution {
         let parents = if first && !mutant::on(Mutant::DelegateManifestDropped) { self.parents.take() } else { None };
         match outgoing {
             OutgoingMessage::Reply(item) => {
-                self.responses += 1;
+                self.count_response(item.len());
                 let id = match sole {
                     true => ResponseId::Sole(self.request.branch()),
                     false => ResponseId::Numbered(self.context, self.responses),
