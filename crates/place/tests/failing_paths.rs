@@ -109,6 +109,22 @@ fn failed_path_is_left_and_probed_until_it_recovers() {
 }
 
 #[test]
+fn failed_request_is_not_sent_as_a_probe() {
+    let mut bench = Bench::new();
+    let first = bench.dispatch();
+    // It fails so late that the path it was on is to be probed.
+    let second = bench.dispatch();
+    assert_eq!([first.path, second.path], [ACC, ACC]);
+    let Some(Released::Send(again)) = bench.fails(first) else { panic!("request is sent again") };
+    assert_eq!(again.path, CPU);
+    bench.done(again, 9_000);
+    bench.now.0 += 100 * MS;
+    let Some(Released::Send(again)) = bench.fails(second) else { panic!("request is sent again") };
+    assert_eq!((again.path, again.reason), (CPU, SelectionReason::Best));
+    assert_eq!(bench.dispatch().reason, SelectionReason::Probe, "a new request is the probe");
+}
+
+#[test]
 fn left_path_recovers_by_answer_without_host_time() {
     let mut bench = Bench::new();
     let first = bench.dispatch();
@@ -189,6 +205,35 @@ fn stalled_path_is_used_again_after_late_answers() {
         bench.done(dispatch, if dispatch.path == ACC { 4_000 } else { 9_000 });
     }
     assert!(well > 500, "{well}: {:?}", bench.selector.state(ACC));
+}
+
+#[test]
+fn path_that_stalls_again_and_again_is_left_for_longer() {
+    const STALL: u64 = 60 * MS;
+    let mut bench = Bench::new();
+    let (mut sent, mut stalls) = (0_u64, 0_u32);
+    let mut held: Vec<(u64, Dispatch)> = Vec::new();
+    while bench.now.0 < 4_000 * MS {
+        if held.first().is_some_and(|(at, _)| bench.now.0 >= at + STALL) {
+            for (at, dispatch) in std::mem::take(&mut held) {
+                let took = bench.now.0 - at;
+                let outcome = RequestOutcome::Done { intra_ns: Some(took), total_ns: took };
+                assert!(bench.selector.done(bench.now, dispatch.ticket, outcome));
+            }
+        }
+        let dispatch = bench.dispatch();
+        sent += u64::from(dispatch.path == ACC);
+        let stalls_now = dispatch.path == ACC && held.is_empty() && sent % 50 == 0;
+        stalls += u32::from(stalls_now);
+        if stalls_now || dispatch.path == ACC && !held.is_empty() {
+            held.push((bench.now.0, dispatch));
+            bench.now.0 += 10_000;
+        } else {
+            bench.done(dispatch, if dispatch.path == ACC { 4_000 } else { 9_000 });
+        }
+    }
+    // Sixty if it were used again at once.
+    assert!((5..=16).contains(&stalls), "{stalls} stalls: {:?}", bench.selector.state(ACC));
 }
 
 #[test]

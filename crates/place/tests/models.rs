@@ -263,3 +263,10 @@ fn application_errors_have_position_and_remedy() {
     let line = Paths::of(&hardware, &hardware, &application).expect_err("too slow").to_string();
     assert_eq!(line, "f.yaml:9:25: a GET by `cpu-cpu` takes more than an hour; check the units");
 }
+
+#[test]
+fn file_of_more_than_a_mebibyte_is_an_error() {
+    let long = format!("{HARDWARE}# {}", "x".repeat(1 << 20));
+    let error = Hardware::parse("long.yaml", &long).expect_err("too long").to_string();
+    assert_eq!(error, format!("long.yaml: the file has {} bytes; a model has at most 1048576", long.len()));
+}

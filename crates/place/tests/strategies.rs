@@ -2,7 +2,11 @@
 
 use crate::host_model::{Dice, Load, play};
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Config, Hardware, PathId, Paths, SelectionStrategy, Selector};
+use pathcall_place::{
+    Application, Config, Decision, DeviceRole, Hardware, Path, PathId, Paths, Released, RequestOutcome,
+    SelectionRequest, SelectionStrategy, Selector,
+};
+use pathcall_wire::Instant;
 
 fn paths(preset: Preset, application: &str) -> Paths {
     let hardware = Hardware::preset(preset);
@@ -87,4 +91,36 @@ fn tenfold_slower_device_is_detected_in_hundred_requests() {
         );
         assert!(before > 0.5 && after < 0.1 * before);
     }
+}
+
+#[test]
+fn all_cpu_uses_no_accelerator_however_slow_or_broken_the_processor_is() {
+    let paths = paths(Preset::OffPath, KVS);
+    let kind = paths.kind("GET").expect("a type");
+    for outcome in
+        [RequestOutcome::Done { intra_ns: Some(1_000_000_000), total_ns: 1_000_000_000 }, RequestOutcome::Failed]
+    {
+        let mut selector = Selector::new(&paths, SelectionStrategy::AllCpu, Config::default());
+        let fewest = paths.of_kind(kind).iter().map(accelerators).min();
+        let mut now = Instant(0);
+        for address in 0..1_000 {
+            now = Instant(now.0 + 1_000_000);
+            let mut next = Some(selector.select(now, &SelectionRequest { kind, address, message: address }));
+            while let Some(Decision::Send(dispatch)) = next {
+                assert_eq!(Some(accelerators(paths.path(dispatch.path))), fewest, "{outcome:?}, request {address}");
+                assert!(selector.done(now, dispatch.ticket, outcome));
+                next = selector.poll(now).and_then(|released| match released {
+                    Released::Send(dispatch) => Some(Decision::Send(dispatch)),
+                    Released::GivenUp { ticket } => {
+                        selector.done(now, ticket, RequestOutcome::Abandoned);
+                        None
+                    }
+                });
+            }
+        }
+    }
+}
+
+fn accelerators(path: &Path) -> usize {
+    [path.role, path.requester_role].into_iter().filter(|role| *role == DeviceRole::Acc).count()
 }

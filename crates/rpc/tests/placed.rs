@@ -1,8 +1,8 @@
 //! Tests of placed calls: processor and accelerator are services of the same type.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use pathcall_control::StoreLocation;
 use pathcall_place::admin_socket::{AdminQuery, query_admin_socket};
@@ -38,18 +38,34 @@ struct Part {
     values: Values,
     /// Each call takes one permit before it starts.
     gate: Arc<Semaphore>,
-    broken: Arc<AtomicBool>,
+    fault: Arc<Mutex<Option<Fault>>>,
+}
+
+/// Fault of a device.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Status(Code),
+    Panic,
+    Hang,
 }
 
 impl Part {
     fn new(values: &Values, open: bool) -> Self {
         let gate = Arc::new(Semaphore::new(if open { Semaphore::MAX_PERMITS } else { 0 }));
-        Self { values: Arc::clone(values), gate, broken: Arc::default() }
+        Self { values: Arc::clone(values), gate, fault: Arc::default() }
+    }
+
+    fn set_fault(&self, fault: Option<Fault>) {
+        *self.fault.lock().unwrap() = fault;
     }
 
     async fn pass(&self) -> Result<(), Status> {
-        if self.broken.load(Ordering::Relaxed) {
-            return Err(Status::unavailable("the device is gone"));
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            Some(Fault::Status(code)) => return Err(Status::new(code, "the device is gone")),
+            Some(Fault::Panic) => panic!("planted"),
+            Some(Fault::Hang) => std::future::pending().await,
+            None => {}
         }
         self.gate.acquire().await.map_err(|_| Status::internal("closed"))?.forget();
         Ok(())
@@ -186,7 +202,7 @@ async fn unavailable_device_falls_back_to_processor() {
     let host = Host::start(true, true, SelectionStrategy::AllAcc).await;
     in_time(host.put("k", 7)).await.unwrap();
     assert_eq!(in_time(host.get("k")).await.unwrap().1, "acc");
-    host.acc.broken.store(true, Ordering::Relaxed);
+    host.acc.set_fault(Some(Fault::Status(Code::Unavailable)));
     for _ in 0..50 {
         let (slot, role) = in_time(host.get("k")).await.unwrap();
         assert_eq!((slot.value, role.as_str()), (7, "cpu"));
@@ -195,8 +211,36 @@ async fn unavailable_device_falls_back_to_processor() {
     assert!(acc.failed >= 1 && acc.failed < 50 && acc.times_left >= 1, "the path is left, and probed: {acc:?}");
     assert_eq!(host.path_stats("GET", DeviceRole::Cpu).state.done, 50);
     // NOT_FOUND is an answer of the application, not a failure of the path.
-    host.acc.broken.store(false, Ordering::Relaxed);
+    host.acc.set_fault(None);
     assert_eq!(in_time(host.get("none")).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn no_call_fails_while_the_accelerator_is_broken() {
+    let codes = [Code::Unavailable, Code::ResourceExhausted, Code::Internal, Code::Unknown, Code::Unimplemented];
+    for fault in codes.map(Fault::Status).into_iter().chain([Fault::Panic, Fault::Hang]) {
+        let options =
+            |placing: PlaceOptions| placing.strategy(SelectionStrategy::AllAcc).acc_timeout(Duration::from_millis(50));
+        let host = Host::start_with(true, true, options).await;
+        host.cpu.values.lock().unwrap().insert(b"k".to_vec(), 7);
+        host.acc.set_fault(Some(fault));
+        for _ in 0..10 {
+            let calls: Vec<_> = (0..64).map(|_| host.get("k")).collect();
+            for call in calls {
+                let (slot, role) = in_time(call).await.unwrap_or_else(|status| panic!("{fault:?}: {status}"));
+                assert_eq!((slot.value, role.as_str()), (7, "cpu"), "{fault:?}");
+            }
+        }
+        let acc = host.path_stats("GET", DeviceRole::Acc).state;
+        assert!(acc.failed > 0 && acc.done == 0 && acc.times_left > 0, "{fault:?}: {acc:?}");
+        // Once it works again, it is used again.
+        host.acc.set_fault(None);
+        until(|| {
+            drop(host.get("k"));
+            host.path_stats("GET", DeviceRole::Acc).state.done > 0
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
@@ -236,7 +280,7 @@ async fn paths_and_reasons_are_explained() {
             .await;
     in_time(host.put("k", 7)).await.unwrap();
     assert_eq!(in_time(host.get("k")).await.unwrap().1, "acc");
-    host.acc.broken.store(true, Ordering::Relaxed);
+    host.acc.set_fault(Some(Fault::Status(Code::Unavailable)));
     assert_eq!(in_time(host.get("k")).await.unwrap().1, "cpu");
     let asked = |question| {
         let socket_path = socket_path.clone();

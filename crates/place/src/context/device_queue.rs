@@ -250,6 +250,11 @@ impl<T> DeviceQueue<T> {
         self.gap = self.gap - self.gap / 8 + now.since(self.last) / 8;
         self.last = now;
         let result = match (result, region) {
+            (Ok(bytes), Some(region)) if bytes > region.output_max => {
+                let error = JobError::Length { expected: format!("at most {}", region.output_max), got: bytes };
+                self.buffers.put(region);
+                Err(error)
+            }
             (Ok(bytes), Some(region)) => {
                 self.stats.done += 1;
                 Ok(self.buffers.answer(region, bytes))

@@ -10,7 +10,7 @@ use super::driver::Driver;
 use super::emulated::{Emulated, Rate};
 use super::pool::{CpuPool, PoolConfig};
 use super::{ComputeDevice, DeviceError, DeviceKind};
-use crate::model::units;
+use crate::model::{SLOTS_MAX, units};
 
 /// Result of the discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -109,7 +109,7 @@ impl fmt::Display for DeviceChoice {
 /// Error of an invalid device choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid device `{0}`: expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or emulated:per-job=10us,slots=2"
+    "invalid device `{0}`: expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or emulated:per-job=10us,slots=2; at most {SLOTS_MAX} threads or slots"
 )]
 pub struct DeviceChoiceError(String);
 
@@ -138,7 +138,7 @@ fn threads(text: Option<&str>) -> Option<DeviceChoice> {
     let (threads, processors) = text.split_once('@').map_or((text, None), |(threads, on)| (threads, Some(on)));
     let processors = processors.into_iter().flat_map(|on| on.split(','));
     let processors = processors.map(|one| one.parse().ok()).collect::<Option<_>>()?;
-    let threads = threads.parse().ok().filter(|threads| *threads > 0)?;
+    let threads = slots(threads)?;
     Some(DeviceChoice::Cpu { threads, processors })
 }
 
@@ -148,7 +148,7 @@ fn rate(text: &str) -> Option<Rate> {
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=')?;
         match key {
-            "slots" => rate.slots = value.parse().ok().filter(|slots| *slots > 0)?,
+            "slots" => rate.slots = slots(value)?,
             "per-job" => rate.per_job = duration(value)?,
             "bytes-per-second" => rate.bytes_per_second = value.parse().ok()?,
             "latency" => rate.latency = duration(value)?,
@@ -156,6 +156,11 @@ fn rate(text: &str) -> Option<Rate> {
         }
     }
     Some(rate)
+}
+
+/// Parses a number of threads or slots.
+fn slots(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots))
 }
 
 /// Parses `10us`, `3ms`, `250ns`, `1s`.
@@ -216,7 +221,9 @@ mod tests {
             "cpu:1@",
             "cpu:1@x",
             "cpu@1",
+            "cpu:99999999999",
             "emulated:slots=0",
+            "emulated:slots=99999999999",
             "emulated:per-job=1",
             "emulated:rate=1us",
         ] {

@@ -4,11 +4,8 @@ use serde::Deserialize;
 
 use super::hardware::{Hardware, HardwareLink, HardwareNode, HostLink, NodeRole};
 use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
-use super::{routes, units};
+use super::{SLOTS_MAX, routes, units};
 use crate::ModelError;
-
-/// Limit on the slots of a node.
-const SLOTS_MAX: u64 = 65_536;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,7 +75,7 @@ fn nodes(reader: FieldReader<'_>, given: &NamedEntries<NodeFile>) -> Result<Vec<
 }
 
 fn count(reader: FieldReader<'_>, text: &SpannedText) -> Result<u32, ModelError> {
-    match text.value.parse::<u64>() {
+    match text.value.parse::<usize>() {
         Ok(n) if (1..=SLOTS_MAX).contains(&n) => Ok(n as u32),
         _ => reader.fail(text, format!("invalid slots `{}`; write a number from 1 to {SLOTS_MAX}", text.value)),
     }

@@ -21,6 +21,9 @@ pub const APPLICATION_SCHEMA: &str = include_str!("../../models/application.sche
 
 use std::fmt;
 
+/// Limit on the slots of a node or a device.
+pub const SLOTS_MAX: usize = 65_536;
+
 /// Place of computation in a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceRole {

@@ -12,6 +12,8 @@ use crate::{FilePosition, ModelError};
 
 /// Limit on the entries of a list or a map.
 pub(super) const ENTRIES_MAX: usize = 256;
+/// Limit on the size of a file in bytes.
+const FILE_MAX: usize = 1 << 20;
 /// Limit on the length of a name in characters.
 const NAME_MAX: usize = 64;
 
@@ -25,6 +27,10 @@ pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 
 /// Reads the only document of a file.
 pub(super) fn read<'t, T: Deserialize<'t>>(file: &str, text: &'t str) -> Result<T, ModelError> {
+    if text.len() > FILE_MAX {
+        let message = format!("the file has {} bytes; a model has at most {FILE_MAX}", text.len());
+        return Err(ModelError::new(file, None, message));
+    }
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: 16, max_nodes: 20_000, max_documents: 1 },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },

@@ -128,7 +128,7 @@ impl Selector {
             Dependency::Msg => self.order.join(at, 1, request.message, read),
         }
         let choice = match self.order.is_free(at) || mutant::on(Mutant::PlaceOvertakes) {
-            true => Some(self.chooser.choose(now, request.kind)),
+            true => Some(self.chooser.choose(now, request.kind, false)),
             false => self.path_after_earlier(at, request.kind),
         };
         match choice {
@@ -235,7 +235,7 @@ impl Selector {
     /// Releases a ready request, if it may still be sent.
     fn release(&mut self, now: Instant, at: u32, kind: KindId) -> Option<Dispatch> {
         let choice = match self.order.is_free(at) {
-            true => Some(self.chooser.choose(now, kind)),
+            true => Some(self.chooser.choose(now, kind, self.held[at as usize].attempts > 0)),
             false => self.path_after_earlier(at, kind),
         };
         let Some((path, reason)) = choice else {

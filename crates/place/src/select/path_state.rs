@@ -11,6 +11,8 @@ const ONE: u64 = 16;
 const WEIGHT: f64 = 2.0;
 /// Limit on the probe interval of a path that is late but does not fail, in multiples of its delay.
 const LATE: u64 = 4;
+/// Time after a stall in which another one keeps the path left for longer.
+const STALL_MEMORY_NS: u64 = 1_000_000_000;
 /// Limit on the slowness: 65,536 times.
 const SLOWNESS_MAX: u64 = ONE << 16;
 
@@ -67,8 +69,10 @@ pub(super) struct PathInternals {
     slowness: u64,
     slow: u8,
     left: bool,
-    /// Whether it was left only because of a stall.
+    /// Whether it was left only because of a stall, and is used again after the next answer.
     stalled: bool,
+    /// Time of the last stall, and the number of stalls that followed each other closely.
+    stalls: (Option<Instant>, u32),
     /// Whether messages have failed or were lost since the last success.
     failing: bool,
     /// Time of the first completion after a stall; messages sent before were delayed by it.
@@ -105,6 +109,7 @@ impl PathInternals {
             slow: 0,
             left: false,
             stalled: false,
+            stalls: (None, 0),
             failing: false,
             resumed: Instant(0),
             moved: false,
@@ -160,13 +165,27 @@ impl PathInternals {
     }
 
     /// Whether it may be selected; leaves the path if it is stalled.
-    pub(super) fn usable(&mut self, now: Instant) -> bool {
+    pub(super) fn usable(&mut self, now: Instant, config: &Config) -> bool {
         if !self.left && self.counts.in_flight > 0 && self.stalls(now) {
+            self.record_stall(now, config);
             self.leave_path(now);
-            self.stalled = true;
             self.update_cached_costs();
         }
         !self.left
+    }
+
+    /// Records a stall. The first one ends with the next answer: the host may have stood still. After stalls that follow
+    /// each other closely, the path is probed, and each time later.
+    fn record_stall(&mut self, now: Instant, config: &Config) {
+        let (last, count) = self.stalls;
+        let pause_ns = |count: u32| config.probe_ns.saturating_mul(1 << count.min(32)).min(config.probe_ns_max);
+        let memory_ns = STALL_MEMORY_NS.saturating_add(2 * pause_ns(count));
+        let count = if last.is_some_and(|last| now.0.saturating_sub(last.0) < memory_ns) { count + 1 } else { 0 };
+        self.stalls = (Some(now), count);
+        self.stalled = count == 0;
+        if count > 0 {
+            self.backoff_ns = pause_ns(count);
+        }
     }
 
     /// Whether a probe is due. `slow`: also for a path that is only slow.

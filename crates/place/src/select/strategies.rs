@@ -88,32 +88,43 @@ impl PathChooser {
         }
     }
 
-    /// Selects the path of a request.
-    pub(super) fn choose(&mut self, now: Instant, kind: KindId) -> (PathId, SelectionReason) {
+    /// Selects the path of a request. `again`: it has failed before, and is not sent as a probe.
+    pub(super) fn choose(&mut self, now: Instant, kind: KindId, again: bool) -> (PathId, SelectionReason) {
         let &KindState { first, count, .. } = &self.kinds[usize::from(kind.0)];
         if count == 1 {
             return (PathId(first), SelectionReason::Only);
         }
         let chosen = match self.strategy {
-            SelectionStrategy::Leo => self.leo(now, first, count),
-            _ => self.other(now, kind),
+            SelectionStrategy::Leo => self.leo(now, first, count, again),
+            _ => self.other(now, kind, again),
         };
         chosen.unwrap_or_else(|| {
-            let due = (first..first + count).min_by_key(|at| self.lanes[usize::from(*at)].probe_at());
+            let allowed = self.accelerators_max(first, count);
+            let paths = (first..first + count).filter(|at| self.marks[usize::from(*at)].accelerators <= allowed);
+            let due = paths.min_by_key(|at| self.lanes[usize::from(*at)].probe_at());
             (PathId(due.unwrap_or(first)), SelectionReason::LeastBad)
         })
     }
 
+    /// Greatest number of accelerators of a path that the strategy may select from these.
+    fn accelerators_max(&self, first: u16, count: u16) -> u8 {
+        let marks = &self.marks[usize::from(first)..usize::from(first + count)];
+        match self.strategy {
+            SelectionStrategy::AllCpu => marks.iter().map(|mark| mark.accelerators).min().unwrap_or(0),
+            _ => u8::MAX,
+        }
+    }
+
     /// Leo's selection; `None` if all paths were left.
-    fn leo(&mut self, now: Instant, first: u16, count: u16) -> Option<(PathId, SelectionReason)> {
+    fn leo(&mut self, now: Instant, first: u16, count: u16, again: bool) -> Option<(PathId, SelectionReason)> {
         let mut best = None;
         let mut least = f64::INFINITY;
         for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
             let path = first + at;
             let lane = &mut self.lanes[usize::from(path)];
             if lane.needs_check(now) {
-                let usable = lane.usable(now);
-                if lane.probe_due(now, true) {
+                let usable = lane.usable(now, &self.config);
+                if !again && lane.probe_due(now, true) {
                     lane.probes(now, &self.config);
                     return Some((PathId(path), SelectionReason::Probe));
                 }
@@ -134,31 +145,35 @@ impl PathChooser {
     }
 
     /// Selection of the other strategies; `None` if all paths were left.
-    fn other(&mut self, now: Instant, kind: KindId) -> Option<(PathId, SelectionReason)> {
+    fn other(&mut self, now: Instant, kind: KindId, again: bool) -> Option<(PathId, SelectionReason)> {
         let KindState { first, count, turn, migration } = self.kinds[usize::from(kind.0)];
+        let allowed = self.accelerators_max(first, count);
         let planned = self.predictor.as_mut().map(|predictor| predictor.plan(now, kind));
         let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
         let marks = &self.marks[usize::from(first)..usize::from(first + count)];
         let heals = matches!(self.strategy, SelectionStrategy::ShortestQueue | SelectionStrategy::Horizon { .. });
         let (mut best, mut least) = (NONE, u64::MAX);
         for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
+            let accelerators = marks[usize::from(at)].accelerators;
+            if accelerators > allowed {
+                continue;
+            }
             let lane = &mut lanes[usize::from(at)];
-            let usable = lane.usable(now);
-            if lane.is_left_or_slow() && lane.probe_due(now, heals) {
+            let usable = lane.usable(now, &self.config);
+            if !again && lane.is_left_or_slow() && lane.probe_due(now, heals) {
                 lane.probes(now, &self.config);
                 return Some((PathId(first + at), SelectionReason::Probe));
             }
             if !usable {
                 continue;
             }
-            let accelerators = marks[usize::from(at)].accelerators;
             let cost = match self.strategy {
                 SelectionStrategy::Leo | SelectionStrategy::LeoAsPrinted => lane.cost_as_printed(),
                 SelectionStrategy::ShortestQueue => lane.cost_of_queue(),
                 SelectionStrategy::GreedyE2e => lane.last_total_ns(),
                 SelectionStrategy::GreedyIntra => lane.last_intra_ns(),
                 SelectionStrategy::RoundRobin => u64::from((at + count - turn) % count),
-                SelectionStrategy::AllCpu => role_cost(accelerators, lane),
+                SelectionStrategy::AllCpu => lane.traverse_ns,
                 SelectionStrategy::AllAcc => role_cost(2 - accelerators, lane),
                 SelectionStrategy::Migration if migration.away => role_cost(accelerators, lane),
                 SelectionStrategy::Migration => role_cost(2 - accelerators, lane),

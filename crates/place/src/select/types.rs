@@ -18,7 +18,8 @@ pub enum SelectionStrategy {
     GreedyIntra,
     /// Round robin.
     RoundRobin,
-    /// Processor, wherever the request type allows.
+    /// Processor, wherever the request type allows, however slow it is or however often it fails: switches accelerators
+    /// off.
     AllCpu,
     /// Accelerator, wherever the request type allows.
     AllAcc,

@@ -119,6 +119,22 @@ fn memory_lost_by_device_is_replaced() {
 }
 
 #[test]
+fn answer_longer_than_its_memory_is_an_error_of_the_device() {
+    let lies = odd(|Job { tag, region, done, .. }| {
+        let got = region.output_max + 1;
+        done.send(Completion::now(tag, Some(region), Ok(got))).expect("room");
+        Ok(())
+    });
+    let builder = builder(lies, host()).limits(patient());
+    let mut context =
+        builder.reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu).init().expect("context starts");
+    let inputs = inputs(20);
+    assert_sums(&all(&mut context, "ACC", &inputs), &inputs);
+    let stats = context.telemetry().devices[1].stats;
+    assert!(stats.failed > 0 && stats.done == 0, "{stats:?}");
+}
+
+#[test]
 fn cpu_fallbacks_are_counted_beyond_explained_requests() {
     let limits = Limits { explained_max: 1, ..patient() };
     let builder = builder(emulated(vec![PlantedFault::forever(0, EmulatedFault::Fails)]), host()).limits(limits);

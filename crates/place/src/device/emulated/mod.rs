@@ -21,6 +21,7 @@ use pathcall_wire::Instant;
 
 use super::pool::{HostDevice, HostJob, JOBS_MAX, run};
 use super::{Completion, DeviceKind, JobError};
+use crate::model::SLOTS_MAX;
 pub use timeline::{Rate, Timeline};
 
 /// Fault of an emulated device.
@@ -66,7 +67,7 @@ impl Emulated {
     /// # Errors
     /// An error of the system if the thread does not start.
     pub fn start(name: &str, rate: Rate, faults: Vec<PlantedFault>) -> io::Result<Self> {
-        let (slots, timeline) = (rate.slots.max(1), Timeline::new(rate.clone()));
+        let (slots, timeline) = (rate.slots.clamp(1, SLOTS_MAX), Timeline::new(rate.clone()));
         let time = move |function: &str| rate.job(function);
         let (device, queue) = Self::new(DeviceKind::Emulated, format!("emulated ({name})"), slots, JOBS_MAX, time);
         let timer = Timer { timeline, faults, origin: Clock::now(), taken: 0, due: BinaryHeap::new() };

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use pathcall_wire::Instant;
 
+use crate::model::SLOTS_MAX;
+
 /// Speed of an emulated device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
-    /// Number of slots, which work in parallel; at least one.
+    /// Number of slots, which work in parallel; 1 to [`SLOTS_MAX`].
     pub slots: usize,
     /// Slot time of each job.
     pub per_job: Duration,
@@ -57,7 +59,7 @@ impl Timeline {
     /// Creates a timeline with free slots.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
-        Self { free: vec![Instant(0); rate.slots.max(1)], rate }
+        Self { free: vec![Instant(0); rate.slots.clamp(1, SLOTS_MAX)], rate }
     }
 
     /// Adds a job and returns its completion time. `job` is the fixed slot time of [`Rate::job`]; `times` is a

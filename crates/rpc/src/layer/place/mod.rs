@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Both are ordinary services of the same generated type, or handlers of a delegated method. A device works on as many
-//! calls at once as it has slots; the others wait, and the selector takes this into account. If the accelerator answers
-//! UNAVAILABLE, the processor does the call.
+//! calls at once as it has slots; the others wait, and the selector takes this into account. If the accelerator fails
+//! before it has replied, the processor does the call.
 
+mod accelerator;
 mod ordering_key;
 mod placed_call;
 mod placed_methods;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pathcall_place::model::NodeRole;
 pub use pathcall_place::select::Config;
@@ -38,6 +40,8 @@ use crate::delegate::{DelegatedCall, RunningHandlers};
 
 /// Default maximum size of a request of a placed method, bytes: it is stored until it is answered.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// Default of [`PlaceOptions::acc_timeout`].
+const ACC_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of placed methods: the host's devices, the accelerator's services and handlers, and the selection strategy.
 #[derive(Clone)]
@@ -47,6 +51,7 @@ pub struct PlaceOptions {
     strategy: SelectionStrategy,
     config: Config,
     request_bytes_max: usize,
+    acc_timeout: Duration,
     routes: RoutesBuilder,
     accelerated: BTreeSet<&'static str>,
     /// Handlers of delegated methods by path.
@@ -131,6 +136,7 @@ impl PlaceOptions {
             strategy: SelectionStrategy::Leo,
             config: Config::default(),
             request_bytes_max: REQUEST_BYTES_MAX,
+            acc_timeout: ACC_TIMEOUT,
             routes: Routes::builder(),
             accelerated: BTreeSet::new(),
             handlers: BTreeMap::new(),
@@ -138,8 +144,11 @@ impl PlaceOptions {
         }
     }
 
-    /// Adds the accelerator's part of a service: a generated server whose methods use the device. A method that answers
-    /// UNAVAILABLE must not have had an effect: the call is then made on the processor.
+    /// Adds the accelerator's part of a service: a generated server whose methods use the device.
+    ///
+    /// The call is made on the processor if the accelerator's method panics, does not reply within
+    /// [`Self::acc_timeout`], or fails with UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN, DATA_LOSS or
+    /// UNIMPLEMENTED. It must not have had an effect then. Any other status is an answer to the caller.
     pub fn acc<S>(mut self, service: S) -> Self
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
@@ -152,8 +161,8 @@ impl PlaceOptions {
     }
 
     /// Adds the accelerator's handler of a delegated method. The processor's part is the handler in the server's
-    /// [`Handlers`](crate::delegate::Handlers). If the accelerator's handler fails with UNAVAILABLE before it has sent
-    /// a reply or passed a request on, the processor's handler runs.
+    /// [`Handlers`](crate::delegate::Handlers). It runs if the accelerator's handler fails as in [`Self::acc`] before
+    /// it has sent a reply or passed a request on.
     pub fn acc_handler<M, H, F>(mut self, handler: H) -> Self
     where
         M: Method,
@@ -179,6 +188,14 @@ impl PlaceOptions {
     /// Sets the maximum size of a request, bytes; the default is 64 MiB.
     pub fn request_bytes_max(mut self, bytes: usize) -> Self {
         self.request_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the time after which the accelerator's handler is dropped if it has not replied, including its wait for a
+    /// slot; the processor then does the call. The default is 10 s. A call with a deadline waits at most for half of
+    /// the time left.
+    pub fn acc_timeout(mut self, timeout: Duration) -> Self {
+        self.acc_timeout = timeout;
         self
     }
 
@@ -211,7 +228,7 @@ impl PlaceOptions {
         }
         let slots = [DeviceRole::Cpu, DeviceRole::Acc].map(|role| slots(&self.hardware, role));
         let acc = (self.routes.clone().routes(), self.handlers.clone());
-        let mut places = PlacedMethods::new(acc, self.request_bytes_max, slots);
+        let mut places = PlacedMethods::new(acc, self.request_bytes_max, self.acc_timeout, slots);
         for ((file, text), methods) in texts {
             let wrong = |mistake| PlaceError::Model { path: methods[0].path, mistake };
             let application = Application::parse(file, text).map_err(wrong)?;

@@ -13,6 +13,7 @@ use pathcall_wire::Instant;
 use tokio::sync::oneshot;
 
 use super::PlaceStats;
+use super::accelerator::AcceleratorFailure;
 
 /// Number of calls of an application that are kept for explanation.
 const EXPLAINED_MAX: usize = 1024;
@@ -198,11 +199,11 @@ impl PlacedCall {
     }
 
     /// Records that the accelerator has failed; the selector chooses again.
-    pub(super) fn failed(&mut self) {
+    pub(super) fn failed(&mut self, failure: &AcceleratorFailure) {
         let path = if let Step::Go(dispatch) = &self.step { Some(dispatch.path) } else { None };
         let now = self.application.now();
         let mut state = self.application.lock();
-        state.log.record_failure(self.record, path, "the accelerator answered UNAVAILABLE");
+        state.log.record_failure(self.record, path, &failure.to_string());
         self.step = Step::Wait(state.wait(self.ticket));
         state.end(now, self.ticket, RequestOutcome::Failed);
     }
@@ -246,7 +247,7 @@ requests:
         let mut call = application.select(KindId(0), 0).expect("room for one");
         assert!(application.select(KindId(0), 0).is_none());
         // The failed call waits for its step decision, which needs room, too.
-        call.failed();
+        call.failed(&AcceleratorFailure::Panic);
         drop(call);
         assert!(application.select(KindId(0), 0).is_some());
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -11,14 +12,16 @@ use pathcall_place::select::Config;
 use pathcall_place::{DeviceRole, KindId, Paths, SelectionStrategy};
 use pathcall_proto::manifest::Placed;
 use tokio::sync::Semaphore;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
-use tonic::{Code, Status};
 use tower::ServiceExt;
 
 use super::PlaceStats;
+use super::accelerator::{self, AcceleratorFailure, is_device_failure, time_limit};
 use super::ordering_key::OrderingKeyHasher;
 use super::placed_call::PlacedApplication;
+use crate::deadline::Deadline;
 use crate::delegate::call::Inner as CallState;
 use crate::delegate::handlers::Handler;
 use crate::headers::ROLE;
@@ -35,6 +38,8 @@ pub(in crate::layer) struct PlacedMethods {
     /// Accelerator's handlers of delegated methods, by path.
     handlers: BTreeMap<&'static str, Handler>,
     request_bytes_max: usize,
+    /// Time for which a call waits for the accelerator.
+    acc_timeout: Duration,
     ordering: OrderingKeyHasher,
     /// Slots of the host's devices, by [`DeviceRole`].
     slots: [Semaphore; 2],
@@ -54,6 +59,7 @@ impl PlacedMethods {
     pub(super) fn new(
         (acc, handlers): (Routes, BTreeMap<&'static str, Handler>),
         request_bytes_max: usize,
+        acc_timeout: Duration,
         slots: [usize; 2],
     ) -> Self {
         Self {
@@ -62,6 +68,7 @@ impl PlacedMethods {
             acc,
             handlers,
             request_bytes_max,
+            acc_timeout,
             ordering: OrderingKeyHasher::default(),
             slots: slots.map(|slots| Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
             #[cfg(unix)]
@@ -121,6 +128,7 @@ impl PlacedMethods {
             return Ok(cpu.oneshot(request).await?.map(Body::new));
         };
         let (parts, body) = request.into_parts();
+        let deadline = Deadline::of(&parts.headers);
         let (body, address) = match self.read(&parts.headers, body, method.key).await {
             Ok(read) => read,
             Err(status) => return Ok(status.into_http()),
@@ -131,32 +139,49 @@ impl PlacedMethods {
         };
         let mut failed = None;
         while let Some((role, begun)) = placed_call.next_role().await {
-            let _slot = self.slots[role as usize].acquire().await;
             let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
             let mut response = match role {
-                DeviceRole::Cpu => cpu.clone().oneshot(request).await?.map(Body::new),
-                // The accelerator's handlers have no checks of their own.
-                DeviceRole::Acc => match admission.admit(parts.uri.path(), CallerCredentials::of_parts(&parts)).await {
-                    Err(refused) => {
+                DeviceRole::Cpu => {
+                    let _slot = self.slots[role as usize].acquire().await;
+                    cpu.clone().oneshot(request).await?.map(Body::new)
+                }
+                DeviceRole::Acc => {
+                    // The accelerator's handlers have no checks of their own.
+                    let credentials = CallerCredentials::of_parts(&parts);
+                    if let Err(refused) = admission.admit(parts.uri.path(), credentials).await {
                         placed_call.done(begun);
                         return Ok(refused.into_http());
                     }
-                    Ok(()) => match self.acc.clone().oneshot(request).await {
+                    let limit = time_limit(self.acc_timeout, deadline.left());
+                    match accelerator::answer(limit, || false, self.acc_response(request)).await {
                         Ok(response) => response,
-                        Err(never) => match never {},
-                    },
-                },
+                        Err(failure) => {
+                            placed_call.failed(&failure);
+                            failed = Some(failure);
+                            continue;
+                        }
+                    }
+                }
             };
-            if role == DeviceRole::Acc && is_unavailable(&response) {
-                failed = Some(response);
-                placed_call.failed();
-                continue;
-            }
             placed_call.done(begun);
             response.headers_mut().insert(ROLE, HeaderValue::from_static(role.name()));
             return Ok(response);
         }
-        Ok(failed.unwrap_or_else(|| no_path_left().into_http()))
+        Ok(failed.map_or_else(no_path_left, AcceleratorFailure::into_status).into_http())
+    }
+
+    /// Response of the accelerator.
+    async fn acc_response(&self, request: http::Request<Body>) -> Result<http::Response<Body>, AcceleratorFailure> {
+        let _slot = self.slots[DeviceRole::Acc as usize].acquire().await;
+        let response = match self.acc.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        // An error without a message is in the headers.
+        match Status::from_header_map(response.headers()) {
+            Some(status) if is_device_failure(status.code()) => Err(AcceleratorFailure::Status(status)),
+            _ => Ok(response),
+        }
     }
 
     /// Handler of a delegated method that [is placed](Self::has): it chooses between `cpu` and the accelerator's
@@ -182,25 +207,46 @@ impl PlacedMethods {
         let mut placed_call = method.application.select(method.kind, address).ok_or_else(selector_full)?;
         let mut failed = None;
         while let Some((role, begun)) = placed_call.next_role().await {
-            let _slot = self.slots[role as usize].acquire().await;
-            let handler = match role {
-                DeviceRole::Cpu => cpu,
-                // Checked when the layer was built.
-                DeviceRole::Acc => self.handlers.get(path).ok_or_else(no_path_left)?,
-            };
             call.label(|| format!("{path} ({role})"));
-            match handler(message.clone(), Arc::clone(&call)).await {
-                Err(status) if role == DeviceRole::Acc && status.code() == Code::Unavailable && !call.has_sent() => {
-                    failed = Some(status);
-                    placed_call.failed();
+            let handled = match role {
+                DeviceRole::Cpu => {
+                    let _slot = self.slots[role as usize].acquire().await;
+                    cpu(message.clone(), Arc::clone(&call)).await
                 }
-                done => {
-                    placed_call.done(begun);
-                    return done;
+                DeviceRole::Acc => {
+                    let handled = self.acc_handled(path, message.clone(), &call);
+                    let limit = time_limit(self.acc_timeout, call.time_left());
+                    match accelerator::answer(limit, || call.has_sent(), handled).await {
+                        Ok(handled) => handled,
+                        Err(failure) if call.has_sent() => Err(failure.into_status()),
+                        Err(failure) => {
+                            placed_call.failed(&failure);
+                            failed = Some(failure);
+                            continue;
+                        }
+                    }
                 }
-            }
+            };
+            placed_call.done(begun);
+            return handled;
         }
-        Err(failed.unwrap_or_else(no_path_left))
+        Err(failed.map_or_else(no_path_left, AcceleratorFailure::into_status))
+    }
+
+    /// Result of the accelerator's handler of a delegated method.
+    async fn acc_handled(
+        &self,
+        path: &str,
+        message: Bytes,
+        call: &Arc<CallState>,
+    ) -> Result<Result<(), Status>, AcceleratorFailure> {
+        let _slot = self.slots[DeviceRole::Acc as usize].acquire().await;
+        // Checked when the layer was built.
+        let handler = self.handlers.get(path).ok_or_else(|| AcceleratorFailure::Status(no_path_left()))?;
+        match handler(message, Arc::clone(call)).await {
+            Err(status) if is_device_failure(status.code()) => Err(AcceleratorFailure::Status(status)),
+            handled => Ok(handled),
+        }
     }
 
     /// Bytes of a request and its ordering address.
@@ -239,9 +285,4 @@ fn no_path_left() -> Status {
 /// Last calls of some applications, by application, the newest last.
 fn explain_lines(applications: &[Arc<PlacedApplication>], count: usize) -> Vec<String> {
     applications.iter().flat_map(|application| application.explain_lines(count)).collect()
-}
-
-/// Whether a device has answered UNAVAILABLE.
-fn is_unavailable(response: &http::Response<Body>) -> bool {
-    Status::from_header_map(response.headers()).is_some_and(|status| status.code() == Code::Unavailable)
 }
