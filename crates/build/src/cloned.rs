@@ -41,8 +41,12 @@ impl fmt::Display for ClonedMethod {
         };
         let clone = if *clone { "cloned to two idle servers, else to " } else { "to " };
         write!(f, "{path}: {clone}{balance}, extra requests up to {budget} of the calls")?;
-        if let Some(Hedging { delay_ns, max_attempts, non_fatal }) = hedging {
-            write!(f, ", hedged after {:?}, {max_attempts} requests at most", Duration::from_nanos(*delay_ns))?;
+        if let Some(Hedging { delay_ns, share, max_attempts, non_fatal }) = hedging {
+            match share {
+                0 => write!(f, ", hedged after {:?}", Duration::from_nanos(*delay_ns))?,
+                share => write!(f, ", {} of the calls hedged", f64::from(*share) / 1000.0)?,
+            }
+            write!(f, ", {max_attempts} requests at most")?;
             if *non_fatal > 0 {
                 write!(f, ", {} status codes not fatal", non_fatal.count_ones())?;
             }
@@ -154,6 +158,37 @@ fn hedging(policy: &DynamicMessage) -> Result<Hedging, Problem> {
         .ok()
         .filter(|attempts| (2..=5).contains(attempts))
         .ok_or_else(|| (format!("has the maxAttempts {attempts}, expected 2 to 5"), "the first request is counted"))?;
+    let (delay_ns, share) = match value(policy, "hedgingShare") {
+        Some(Value::F64(share)) if policy.has_field_by_name("hedgingShare") => {
+            if policy.has_field_by_name("hedgingDelay") {
+                let what = "has a hedgingDelay and a hedgingShare".to_owned();
+                return Err((what, "remove the hedgingDelay to learn it"));
+            }
+            (0, hedging_share(share)?)
+        }
+        _ => (hedging_delay(policy)?, 0),
+    };
+    let codes = match value(policy, "nonFatalStatusCodes") {
+        Some(Value::List(codes)) => codes,
+        _ => Vec::new(),
+    };
+    // The enumeration has no other codes.
+    let bits = codes.iter().filter_map(Value::as_enum_number).map(|code| 1_u32 << (code & 31));
+    let non_fatal = bits.fold(0, |all, bit| all | bit);
+    Ok(Hedging { delay_ns, share, max_attempts, non_fatal })
+}
+
+/// Share of the calls in thousandths.
+fn hedging_share(share: f64) -> Result<u16, Problem> {
+    if !(0.001..=0.5).contains(&share) {
+        let what = format!("has the hedgingShare {share}, expected 0.001 to 0.5");
+        return Err((what, "0.05 hedges the slowest twentieth of the calls"));
+    }
+    Ok((share * 1000.0).round() as u16)
+}
+
+/// Delay in nanoseconds.
+fn hedging_delay(policy: &DynamicMessage) -> Result<u64, Problem> {
     let text = match value(policy, "hedgingDelay") {
         Some(Value::String(text)) => text,
         _ => String::new(),
@@ -163,14 +198,7 @@ fn hedging(policy: &DynamicMessage) -> Result<Hedging, Problem> {
     let delay = delay.map(Duration::from_secs_f64).ok_or_else(|| {
         (format!("has the hedgingDelay {text:?}, expected seconds and an `s`"), "20 ms are \"0.02s\"")
     })?;
-    let codes = match value(policy, "nonFatalStatusCodes") {
-        Some(Value::List(codes)) => codes,
-        _ => Vec::new(),
-    };
-    // The enumeration has no other codes.
-    let bits = codes.iter().filter_map(Value::as_enum_number).map(|code| 1_u32 << (code & 31));
-    let non_fatal = bits.fold(0, |all, bit| all | bit);
-    Ok(Hedging { delay_ns: u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), max_attempts, non_fatal })
+    Ok(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Value of a field, or its default.

@@ -368,6 +368,14 @@ fn invalid_clone_option_is_reported() {
             "has the hedgingDelay \"20ms\", expected seconds and an `s`\n  hint: 20 ms are \"0.02s\"",
         ),
         (
+            "idempotent: true, hedgingPolicy: { maxAttempts: 2, hedgingShare: 0.6 }",
+            "has the hedgingShare 0.6, expected 0.001 to 0.5\n  hint: 0.05 hedges the slowest twentieth of the calls",
+        ),
+        (
+            "idempotent: true, hedgingPolicy: { maxAttempts: 2, hedgingShare: 0.1, hedgingDelay: \"1s\" }",
+            "has a hedgingDelay and a hedgingShare\n  hint: remove the hedgingDelay to learn it",
+        ),
+        (
             "idempotent: true, workers: 0",
             "has 0 workers, expected at least 1\n  hint: remove the field to use the server's own number",
         ),
@@ -398,6 +406,13 @@ fn cloned_method_is_described_in_one_line() {
         "/app.S/Call: cloned to two idle servers, else to the shorter queue of two, extra requests up to 0.1 of the \
          calls, hedged after 20ms, 3 requests at most, 2 status codes not fatal, slower requests cancelled, \
          4 concurrent calls per server\n"
+    );
+    let learned = "idempotent: true, clone: false, hedgingPolicy: { maxAttempts: 2, hedgingShare: 0.05 }";
+    let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {learned} }}; }}");
+    let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
+    assert_eq!(
+        report.to_string(),
+        "/app.S/Call: to a random server, extra requests up to 1 of the calls, 0.05 of the calls hedged, 2 requests at most\n"
     );
     let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
     let report = check_files(&[("app.proto", &service(once))]).expect("a valid file");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
     Balance, CloneCall, CloneCaller, CloneCallerConfig, CloneDestination, CloneOptions, CloneWorker, CloneWorkerConfig,
-    Event, FailureCause, Hedge, HedgeBudgetConfig, Pool,
+    Event, FailureCause, Hedge, HedgeAfter, HedgeBudgetConfig, Pool,
 };
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::clone::{CloneFrame, MAX_PARTS, PART};
@@ -36,7 +36,8 @@ pub fn run(data: &[u8]) {
     let (mut caller, mut worker) = caller_and_worker();
     let (mut open, mut now, mut rest) = (HashSet::new(), Instant(0), data);
     for nth in 0..8 {
-        let hedge = (nth % 3 == 0).then_some(Hedge { delay: Duration::from_millis(nth as u64), max_attempts: 3 });
+        let hedge = (nth % 3 == 0)
+            .then_some(Hedge { after: HedgeAfter::Delay(Duration::from_millis(nth as u64)), max_attempts: 3 });
         let balance = [Balance::Random, Balance::Shortest, Balance::RoundRobin][nth % 3];
         let options = CloneOptions {
             clone: nth % 4 < 2,

@@ -116,7 +116,7 @@ pub mod channel {
     pub use pathcall_rpc::channel::stats::{
         ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats, PathStats, PathTime,
     };
-    pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
+    pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge, HedgeAfter};
 }
 
 /// Delegated calls: handlers that pass calls on to other servers, their nodes, callers and traces.

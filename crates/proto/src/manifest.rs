@@ -87,8 +87,10 @@ pub struct Cloned {
 /// gRPC's hedging policy (A6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hedging {
-    /// `hedgingDelay` in nanoseconds.
+    /// `hedgingDelay` in nanoseconds; not used with a share.
     pub delay_ns: u64,
+    /// `hedgingShare` in thousandths: the delay is learned. 0: the delay is fixed.
+    pub share: u16,
     /// `maxAttempts`: limit of requests of one call, 2 to 5.
     pub max_attempts: u8,
     /// `nonFatalStatusCodes`, as a bit mask: a status with code n does not end the call while another attempt may

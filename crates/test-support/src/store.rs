@@ -10,7 +10,7 @@ use crate::stubs::store_server::{Store, StoreServer};
 use crate::stubs::{Note, PATHCALL};
 use pathcall_control::{Config, Handle, LeaseTiming, StoreLocation};
 use pathcall_proto::manifest::Manifest;
-use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
+use pathcall_rpc::channel::{Balance, CloneOptions, Hedge, HedgeAfter};
 use pathcall_rpc::{Channel, Layer};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -37,7 +37,7 @@ pub const TIMING: LeaseTiming = LeaseTiming { grace: HANG, restart_grace: HANG, 
 #[must_use]
 pub fn ways() -> [CloneOptions; 6] {
     let random = CloneOptions { clone: false, ..CloneOptions::default() };
-    let hedge = Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 });
+    let hedge = Some(Hedge { after: HedgeAfter::Delay(Duration::from_millis(10)), max_attempts: 2 });
     [
         random,
         CloneOptions { balance: Balance::RoundRobin, ..random },

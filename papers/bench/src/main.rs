@@ -9,6 +9,7 @@
 //! delegated calls.
 
 mod by_network;
+mod clone_hedging;
 mod dpc;
 mod element_rate;
 mod function;
@@ -84,7 +85,7 @@ use harness::{Bench, BenchSettings, Figure, REPS, REPS_QUICK, Side};
 use pathcall_models::clone::Scheme;
 
 /// Figures of *map*, *clone*, *function* and *place*, in order; the figures of *delegate* follow.
-const FIGURES: [Figure; 53] = [
+const FIGURES: [Figure; 54] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -105,6 +106,7 @@ const FIGURES: [Figure; 53] = [
     netrpc_fig10::FIGURE,
     netrpc_fig11::FIGURE,
     netrpc_fig12::FIGURE,
+    clone_hedging::FIGURE,
     netclone_fig7::FIGURE,
     netclone_fig8::FIGURE,
     netclone_fig9::FIGURE,
@@ -162,7 +164,7 @@ struct Args {
     #[arg(long, value_name = "SIDE")]
     only: Option<Side>,
     /// Only these schemes, in figures that compare several: random, round-robin, jsq, hedging, c-clone, laedge,
-    /// netclone, netclone+jsq
+    /// netclone, netclone+jsq, learned-hedging
     #[arg(long = "scheme", value_name = "NAME", value_delimiter = ',')]
     schemes: Vec<Scheme>,
     /// Only make this number of calls of one hop, with --only, to count their instructions

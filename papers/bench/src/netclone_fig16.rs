@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use apps_load::{Jitter, LoadPlan, Service};
 use pathcall_endpoint::clone::HedgeBudgetConfig;
 use pathcall_models::clone::Scheme;
-use pathcall_models::clone::{CloneRun, CloneTestbed, measure};
+use pathcall_models::clone::{CloneRun, CloneTestbed, HEDGED_AFTER, measure};
 
 use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels, PlotLine};
 use crate::netclone::model::{HIGH, exp, paper};
@@ -66,7 +66,8 @@ fn simulated(bench: &mut Bench) -> Result<PlotLine> {
     let step = duration / STEPS;
     let testbed = CloneTestbed { outage: Some(outage), step, ..paper() };
     let (name, workload) = exp(HIGH);
-    let measured = measure(&testbed, &CloneRun { scheme: Scheme::Clone, workload, load: LOAD, seed: 1, duration });
+    let run = CloneRun { scheme: Scheme::Clone, workload, load: LOAD, hedged_after: HEDGED_AFTER, seed: 1, duration };
+    let measured = measure(&testbed, &run);
     let rates = per_second(&measured.timeline, step);
     let case = format!("simulated, {name}: calls answered a second");
     rows(bench, (&case, Kind::Simulated), &rates, (duration, outage))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_models::Histogram;
 use pathcall_models::clone::Scheme;
-use pathcall_models::clone::{CloneResults, CloneRun, CloneTestbed, Workload, measure};
+use pathcall_models::clone::{CloneResults, CloneRun, CloneTestbed, HEDGED_AFTER, Workload, measure};
 
 /// Loads over which improvements are averaged.
 const LOADS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
@@ -23,7 +23,7 @@ fn run(testbed: &CloneTestbed, scheme: Scheme, workload: Workload, load: f64) ->
 
 fn run_seed(testbed: &CloneTestbed, scheme: Scheme, workload: Workload, load: f64, seed: u64) -> CloneResults {
     let duration = Duration::from_secs_f64(CALLS / (testbed.capacity(&workload) * load));
-    measure(testbed, &CloneRun { scheme, workload, load, seed, duration })
+    measure(testbed, &CloneRun { scheme, workload, load, hedged_after: HEDGED_AFTER, seed, duration })
 }
 
 fn p99(testbed: &CloneTestbed, scheme: Scheme, workload: Workload, load: f64) -> f64 {
@@ -116,7 +116,14 @@ fn load_reduces_empty_queues() {
 fn throughput_recovers_after_switch_restart() {
     let ms = Duration::from_millis;
     let testbed = CloneTestbed { outage: Some((ms(20), ms(30))), step: ms(1), ..CloneTestbed::default() };
-    let run = CloneRun { scheme: Scheme::Clone, workload: EXPONENTIAL, load: 0.3, seed: 1, duration: ms(50) };
+    let run = CloneRun {
+        scheme: Scheme::Clone,
+        workload: EXPONENTIAL,
+        load: 0.3,
+        hedged_after: HEDGED_AFTER,
+        seed: 1,
+        duration: ms(50),
+    };
     let timeline = measure(&testbed, &run).timeline;
     let mean = |steps: &[u64]| steps.iter().sum::<u64>() as f64 / steps.len() as f64;
     let (before, out, after) = (mean(&timeline[5..20]), mean(&timeline[21..30]), mean(&timeline[32..50]));

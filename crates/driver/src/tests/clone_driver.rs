@@ -10,7 +10,7 @@ use crate::link::Link;
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
     Balance, CloneAnswer, CloneCall, CloneCallerConfig, CloneFailure, CloneOptions, CloneWorkerConfig, Hedge,
-    MESSAGE_MAX, Pool, PoolRequest, StartError,
+    HedgeAfter, MESSAGE_MAX, Pool, PoolRequest, StartError,
 };
 use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::clone::emit;
@@ -95,7 +95,7 @@ fn random() -> CloneOptions {
 
 /// All kinds of options: one server, two, hedging, and the element.
 fn all_options() -> [CloneOptions; 6] {
-    let hedge = Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 });
+    let hedge = Some(Hedge { after: HedgeAfter::Delay(Duration::from_millis(10)), max_attempts: 2 });
     [
         random(),
         CloneOptions { balance: Balance::RoundRobin, ..random() },

@@ -52,11 +52,21 @@ pub enum CloneDestination {
     Endpoint(u32),
 }
 
+/// Time after which a call goes to another server, repeatedly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HedgeAfter {
+    /// This time (A6: `hedgingDelay`).
+    Delay(Duration),
+    /// A time that the caller learns from the calls with the same budget, so that this share of them is hedged, in
+    /// thousandths. It is smaller as long as the answers of hedges seldom come first.
+    Share(u16),
+}
+
 /// Hedging policy, with the names of gRPC A6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hedge {
-    /// Time after which the call goes to another server, repeatedly (A6: `hedgingDelay`).
-    pub delay: Duration,
+    /// Time after which the call goes to another server, repeatedly.
+    pub after: HedgeAfter,
     /// Most times that the call is sent, including the first (A6: `maxAttempts`).
     pub max_attempts: u8,
 }

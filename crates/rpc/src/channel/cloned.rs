@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use pathcall_driver::clone::CloneCallError;
-use pathcall_endpoint::clone::{CloneCall, CloneOptions, Hedge, MESSAGE_MAX, StartError};
+use pathcall_endpoint::clone::{CloneCall, CloneOptions, Hedge, HedgeAfter, MESSAGE_MAX, StartError};
 use pathcall_proto::manifest::Cloned;
 use tonic::Status;
 use tonic::body::Body;
@@ -166,9 +166,13 @@ fn encode(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Opt
 
 /// Options of a call: those of its method, or those of its channel.
 fn options(method: &Cloned, channel: Option<CloneOptions>, deadline: Duration) -> CloneOptions {
-    let hedge = method
-        .hedging
-        .map(|hedging| Hedge { delay: Duration::from_nanos(hedging.delay_ns), max_attempts: hedging.max_attempts });
+    let hedge = method.hedging.map(|hedging| Hedge {
+        after: match hedging.share {
+            0 => HedgeAfter::Delay(Duration::from_nanos(hedging.delay_ns)),
+            share => HedgeAfter::Share(share),
+        },
+        max_attempts: hedging.max_attempts,
+    });
     let Some(options) = channel else {
         return CloneOptions {
             clone: method.clone,
@@ -217,11 +221,14 @@ mod tests {
             ..CloneOptions::default()
         };
         assert_eq!(own, expected);
-        let hedging = Some(Hedging { delay_ns: 5_000_000, max_attempts: 3, non_fatal: 0 });
-        let hedge = Hedge { delay: Duration::from_millis(10), max_attempts: 2 };
+        let hedging = Some(Hedging { delay_ns: 5_000_000, share: 0, max_attempts: 3, non_fatal: 0 });
+        let hedge = Hedge { after: HedgeAfter::Delay(Duration::from_millis(10)), max_attempts: 2 };
         let slow = CloneOptions { clone: false, hedge: Some(hedge), ..CloneOptions::default() };
         let hedged = options(&Cloned { hedging, ..METHOD }, Some(slow), deadline);
-        assert_eq!(hedged.hedge, Some(Hedge { delay: Duration::from_millis(5), max_attempts: 3 }));
+        assert_eq!(hedged.hedge, Some(Hedge { after: HedgeAfter::Delay(Duration::from_millis(5)), max_attempts: 3 }));
+        let learned = hedging.map(|hedging| Hedging { share: 50, ..hedging });
+        let learned = options(&Cloned { hedging: learned, ..METHOD }, None, deadline).hedge;
+        assert_eq!(learned, Some(Hedge { after: HedgeAfter::Share(50), max_attempts: 3 }));
         let random = options(&Cloned { hedging, ..METHOD }, Some(CloneOptions { hedge: None, ..slow }), deadline);
         assert_eq!((random.clone, random.balance, random.hedge), (false, Balance::Random, None));
     }

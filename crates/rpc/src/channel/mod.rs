@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge};
+pub use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeAfter};
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;

@@ -160,12 +160,7 @@ impl MeasuredPaths {
 
     /// Path of a call whose message has `len` bytes. `values`: counts the values of its typed field, for the first call
     /// of a size.
-    pub(super) fn choose(
-        &mut self,
-        len: usize,
-        server: ServerLocation,
-        values: impl FnOnce() -> usize,
-    ) -> PathChoice {
+    pub(super) fn choose(&mut self, len: usize, server: ServerLocation, values: impl FnOnce() -> usize) -> PathChoice {
         let index = class_of(len);
         let class = self.classes[index].get_or_insert_with(|| SizeClass::new(values(), server));
         PathChoice { path: class.choose(server), class: Some(index) }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeBudgetConfig};
+use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeAfter, HedgeBudgetConfig};
 use pathcall_program::CloneSize;
 use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
@@ -242,8 +242,11 @@ fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small:
 }
 
 fn any_options(random: &mut Random) -> CloneOptions {
-    let hedge =
-        Hedge { delay: Duration::from_micros(random.range(0..=50) * 100), max_attempts: random.range(1..=4) as u8 };
+    let after = match random.range(0..=50) {
+        even if even % 2 == 0 => HedgeAfter::Delay(Duration::from_micros(even * 100)),
+        odd => HedgeAfter::Share(odd as u16 * 10),
+    };
+    let hedge = Hedge { after, max_attempts: random.range(1..=4) as u8 };
     CloneOptions {
         clone: random.percent(60),
         send_to_two: random.percent(15),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pathcall_models::clone::Scheme;
-use pathcall_models::clone::{CloneRun, CloneTestbed, Workload, measure};
+use pathcall_models::clone::{CloneRun, CloneTestbed, HEDGED_AFTER, Workload, measure};
 
 /// Probabilities of jitter, which lengthens a call by a factor of 15 (NetClone §5.1.2).
 pub(crate) const HIGH: f64 = 0.01;
@@ -37,6 +37,7 @@ pub(crate) fn paper() -> CloneTestbed {
 pub(crate) struct Point {
     /// Calls answered per second.
     pub(crate) rate: f64,
+    pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     /// Requests received by servers beyond one per call, as a share of the calls.
     pub(crate) extra: f64,
@@ -55,11 +56,18 @@ pub(crate) fn at(
     calls: usize,
     seed: u64,
 ) -> Point {
-    let duration = Duration::from_secs_f64(calls as f64 / (load * testbed.capacity(&workload)));
-    let measured = measure(testbed, &CloneRun { scheme, workload, load, seed, duration });
+    let run = CloneRun { scheme, workload, load, hedged_after: HEDGED_AFTER, seed, duration: Duration::ZERO };
+    of_run(testbed, run, calls)
+}
+
+/// Makes about `calls` calls by this run.
+pub(crate) fn of_run(testbed: &CloneTestbed, run: CloneRun, calls: usize) -> Point {
+    let duration = Duration::from_secs_f64(calls as f64 / (run.load * testbed.capacity(&run.workload)));
+    let measured = measure(testbed, &CloneRun { duration, ..run });
     let of_calls = |count: u64| count as f64 / measured.calls.max(1) as f64;
     Point {
         rate: measured.throughput,
+        p50_us: measured.latency.quantile(0.5).as_secs_f64() * 1e6,
         p99_us: measured.latency.quantile(0.99).as_secs_f64() * 1e6,
         extra: of_calls(measured.extra),
         redundant: of_calls(measured.redundant),

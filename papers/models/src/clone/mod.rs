@@ -101,6 +101,9 @@ impl Default for FrameCosts {
     }
 }
 
+/// Usual fixed delay of a hedge in mean service times: about one call in twenty is hedged.
+pub const HEDGED_AFTER: f64 = 3.0;
+
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CloneRun {
@@ -110,6 +113,8 @@ pub struct CloneRun {
     pub workload: Workload,
     /// Offered load, as a share of [`CloneTestbed::capacity`].
     pub load: f64,
+    /// Fixed delay of a hedge in mean service times.
+    pub hedged_after: f64,
     /// Seed of the run.
     pub seed: u64,
     /// Time in which callers make calls. Calls of the first tenth are not measured.

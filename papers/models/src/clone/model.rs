@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
     CloneCall, CloneCaller, CloneCallerConfig, CloneDestination, CloneOptions, CloneWorker, CloneWorkerConfig, Event,
-    Hedge, HedgeBudgetConfig, Pool, PoolRequestId,
+    Hedge, HedgeAfter, HedgeBudgetConfig, Pool, PoolRequestId,
 };
 use pathcall_program::{Endpoint, FrameAction, Size, SwitchProgram};
 use pathcall_sim::queue::EventQueue;
@@ -22,8 +22,6 @@ const CALLER: u32 = 2_000;
 const COORDINATOR: u32 = 3_000;
 /// Retransmission timeout that never expires: the model loses no frames.
 const NEVER: Duration = Duration::from_secs(1_000);
-/// Delay of the hedge in mean service times; about one call in twenty is hedged.
-const HEDGED_AFTER: u32 = 3;
 /// Limits of the coordinator: waiting time of received frames, and number of waiting requests. The model drops what
 /// exceeds them at no cost, so the coordinator performs at its best under overload.
 const INBOX: Duration = Duration::from_micros(100);
@@ -64,6 +62,8 @@ impl SerialThread {
 
 struct CallerHost {
     caller: CloneCaller,
+    /// Time at which it is woken next.
+    wake_at: Instant,
     sender: SerialThread,
     receiver: SerialThread,
 }
@@ -109,6 +109,7 @@ impl<'a> RackModel<'a> {
             };
             CallerHost {
                 caller: CloneCaller::new(Instant(0), config),
+                wake_at: Instant(u64::MAX),
                 sender: SerialThread::default(),
                 receiver: SerialThread::default(),
             }
@@ -128,7 +129,9 @@ impl<'a> RackModel<'a> {
             seed: random.bits(),
         });
         let options = run.scheme.options();
-        let hedge = options.hedge.map(|hedge| Hedge { delay: run.workload.mean() * HEDGED_AFTER, ..hedge });
+        let delay = HedgeAfter::Delay(run.workload.mean().mul_f64(run.hedged_after));
+        let is_fixed = |hedge: &Hedge| matches!(hedge.after, HedgeAfter::Delay(_));
+        let hedge = options.hedge.map(|hedge| if is_fixed(&hedge) { Hedge { after: delay, ..hedge } } else { hedge });
         let options = CloneOptions { patience: Some(Duration::ZERO), deadline: NEVER, hedge, ..options };
         let rate = run.load * testbed.capacity(&run.workload) / testbed.callers as f64;
         Self {
@@ -189,8 +192,10 @@ impl<'a> RackModel<'a> {
             }
             RackEvent::Receive(caller, frame) => self.receive(now, caller, frame),
             RackEvent::Wake(caller) => {
+                self.callers[caller].wake_at = Instant(u64::MAX);
                 self.callers[caller].caller.poll(now);
                 self.send(now, caller);
+                self.arm(caller);
             }
             RackEvent::Coordinate(frame) => {
                 self.coordinator.receive(now, self.frames.get(frame));
@@ -210,12 +215,19 @@ impl<'a> RackModel<'a> {
             self.callers[index].caller.start_call(now, CloneCall { request: Bytes::new(), options: self.options });
         debug_assert!(asked.is_ok(), "{asked:?}");
         self.send(now, index);
-        if let Some(hedge) = self.options.hedge {
-            self.queue.push(now + hedge.delay, RackEvent::Wake(index));
-        }
+        self.arm(index);
         let next = now + exponential(&mut self.random, self.pause);
         if next < self.end {
             self.queue.push(next, RackEvent::Call(index));
+        }
+    }
+
+    /// Wakes a caller for its next hedge.
+    fn arm(&mut self, index: usize) {
+        let host = &mut self.callers[index];
+        if let Some(at) = host.caller.deadline().filter(|at| *at < host.wake_at) {
+            host.wake_at = at;
+            self.queue.push(at, RackEvent::Wake(index));
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge};
+use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeAfter};
 
 /// Scheme of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,11 +25,14 @@ pub enum Scheme {
     Clone,
     /// NetClone with RackSched: if the element does not clone, the shorter queue receives the call.
     CloneShortest,
+    /// Shorter queue of two, and another server for the slowest tenth of the calls, after a learned delay; the
+    /// answer cancels the slower request.
+    LearnedHedging,
 }
 
 impl Scheme {
     /// All schemes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Random,
         Self::RoundRobin,
         Self::Shortest,
@@ -38,6 +41,7 @@ impl Scheme {
         Self::Coordinator,
         Self::Clone,
         Self::CloneShortest,
+        Self::LearnedHedging,
     ];
 
     /// Name of the scheme.
@@ -52,6 +56,7 @@ impl Scheme {
             Self::Coordinator => "laedge",
             Self::Clone => "netclone",
             Self::CloneShortest => "netclone+jsq",
+            Self::LearnedHedging => "learned-hedging",
         }
     }
 
@@ -64,12 +69,17 @@ impl Scheme {
             Self::RoundRobin => CloneOptions { balance: Balance::RoundRobin, ..usual },
             Self::Shortest => CloneOptions { balance: Balance::Shortest, ..usual },
             Self::Hedging => {
-                CloneOptions { hedge: Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 }), ..usual }
+                let after = HedgeAfter::Delay(Duration::from_millis(10));
+                CloneOptions { hedge: Some(Hedge { after, max_attempts: 2 }), ..usual }
             }
             Self::ClientClone => CloneOptions { send_to_two: true, ..usual },
             Self::Coordinator => CloneOptions { clone: true, through_element: true, ..usual },
             Self::Clone => CloneOptions { clone: true, ..usual },
             Self::CloneShortest => CloneOptions { clone: true, balance: Balance::Shortest, ..usual },
+            Self::LearnedHedging => {
+                let hedge = Hedge { after: HedgeAfter::Share(100), max_attempts: 2 };
+                CloneOptions { balance: Balance::Shortest, hedge: Some(hedge), cancel: true, ..usual }
+            }
         }
     }
 }

@@ -50,6 +50,12 @@ pub(super) struct Call {
     pub(super) unanswered: u32,
     /// Time of the next hedge.
     pub(super) hedge_at: Option<Instant>,
+    /// Start of the wait for the next hedge.
+    pub(super) hedge_since: Instant,
+    /// Whether no answer came within the first learned delay of hedges.
+    pub(super) is_overdue: bool,
+    /// Attempt of the first hedge because the answer took long; 0: none.
+    pub(super) hedge_attempt: u8,
     /// Timer that is set.
     pub(super) timer: Instant,
     /// Servers that reported to work on the call and have neither failed nor been asked since; the last few, latest
@@ -115,6 +121,9 @@ impl Call {
             retried_elsewhere: false,
             unanswered: 0,
             hedge_at: None,
+            hedge_since: started_at,
+            is_overdue: false,
+            hedge_attempt: 0,
             timer: Instant(u64::MAX),
             working: Vec::new(),
             asked: [0; ASKED_MAX],

@@ -9,12 +9,13 @@
 //! ```
 //!
 //! [`route`] chooses the servers, [`outgoing`] writes the frames; [`HedgeBudgets`] pay for all requests beyond one for
-//! each call; [`ElementHealth`] records whether the element answers.
+//! each call; [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers.
 
 mod api;
 mod call;
 mod element_health;
 mod hedge_budget;
+mod hedge_delay;
 mod latency;
 mod outgoing;
 mod route;
@@ -37,6 +38,7 @@ use crate::tables::FixedHashMap;
 use call::{Call, ServerReply, bit};
 use element_health::ElementHealth;
 use hedge_budget::HedgeBudgets;
+use hedge_delay::HedgeDelay;
 use latency::Latency;
 use outgoing::OutgoingRequest;
 
@@ -57,6 +59,8 @@ pub struct CloneCaller {
     last_in_turn: u32,
     random: SplitMix64,
     budgets: HedgeBudgets,
+    /// Learned delays of hedges, by budget.
+    hedge_delays: Vec<HedgeDelay>,
     element: ElementHealth,
     latency: Latency,
     /// Last calls that were repeated, with the attempt that was answered.
@@ -79,6 +83,7 @@ impl CloneCaller {
             last_in_turn: 0,
             random: SplitMix64::new(config.seed),
             budgets: HedgeBudgets::new(now, &config.budgets),
+            hedge_delays: vec![HedgeDelay::default(); config.budgets.len()],
             element: ElementHealth::new(config.silent_after, config.probe_every),
             latency: Latency::default(),
             retried_elsewhere: VecDeque::new(),
@@ -298,6 +303,7 @@ impl CloneCaller {
         if head.attempt() == 0 {
             self.latency.record(now.since(call.started_at));
         }
+        self.learn_from_answer(now, &call, head.attempt());
         if call.options.cancel {
             self.cancel_others(seq, &call, frame);
         }

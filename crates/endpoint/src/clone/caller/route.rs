@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, Mutant, SplitMix64, clone, mutant};
 
-use super::super::{Balance, CloneDestination, CloneOptions};
+use super::super::{Balance, CloneDestination, CloneOptions, HedgeAfter};
 use super::call::bit;
 use super::outgoing::OutgoingRequest;
 use super::{Call, CloneCaller};
 
+/// Most groups that are drawn to find one of other servers than before.
+const DRAWS_MAX: u32 = 8;
 /// Least number of times that an unanswered call is sent before its deadline, if time allows.
 const SENDS_MIN: u32 = 4;
 
@@ -31,7 +33,7 @@ impl CloneCaller {
         let pause = self.retry_pause(call, 0);
         let again = options.idempotent || mutant::on(Mutant::CloneAnyRepeated);
         call.retry_at = again.then(|| now + pause);
-        call.hedge_at = options.hedge.filter(|_| options.idempotent).map(|hedge| now + hedge.delay);
+        call.hedge_at = self.hedge_delay(call).map(|delay| now + delay);
     }
 
     /// Repeats an unanswered call.
@@ -72,17 +74,21 @@ impl CloneCaller {
         let Some(mut call) = self.calls.remove(&seq) else { return false };
         let attempts_before = call.attempt;
         call.hedge_at = None;
-        if let Some(hedge) = call.options.hedge.filter(|_| call.may_hedge()) {
+        if call.may_hedge() && !self.waits_longer(now, &mut call) {
+            let delay = self.hedge_delay(&call);
             // A hedge that the budget refuses is not retried at once, however short the delay is.
-            call.hedge_at = Some(now + hedge.delay.max(self.config.retry_min));
+            call.hedge_at = delay.map(|delay| now + delay.max(self.config.retry_min));
             if self.spend_extra(now, &call) {
-                call.hedge_at = Some(now + hedge.delay);
+                call.hedge_at = delay.map(|delay| now + delay);
+                call.hedge_since = now;
                 call.attempt += 1;
                 self.stats.hedged += 1;
                 if call.failure.is_some() {
                     // The servers asked before have answered: this one gets the full time.
                     let pause = self.retry_pause(&call, call.unanswered);
                     call.retry_at = call.retry_at.map(|_| now + pause);
+                } else if call.hedge_attempt == 0 {
+                    call.hedge_attempt = call.attempt;
                 }
                 if self.uses_element(&call) && self.element.is_responsive() {
                     self.send_by_element(now, seq, &mut call);
@@ -94,6 +100,43 @@ impl CloneCaller {
         let sent = call.attempt > attempts_before;
         self.calls.insert(seq, call);
         sent
+    }
+
+    /// Delay of the next hedge of a call; `None`: there is none, or it is not known yet.
+    fn hedge_delay(&self, call: &Call) -> Option<Duration> {
+        match call.options.hedge.filter(|_| call.options.idempotent)?.after {
+            HedgeAfter::Delay(delay) => Some(delay),
+            HedgeAfter::Share(_) => self.hedge_delays.get(usize::from(call.options.budget))?.get(),
+        }
+    }
+
+    /// Whether a hedge that is due has to wait longer: the learned delay has grown since the call was sent. Otherwise,
+    /// the delay grows now.
+    fn waits_longer(&mut self, now: Instant, call: &mut Call) -> bool {
+        let Some(share) = learned_share(call).filter(|_| call.failure.is_none()) else { return false };
+        let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return false };
+        if let Some(delay) = learned.get().filter(|delay| now.since(call.hedge_since) < *delay) {
+            call.hedge_at = Some(call.hedge_since + delay);
+            return true;
+        }
+        if !std::mem::replace(&mut call.is_overdue, true) {
+            learned.record_overdue(share);
+        }
+        false
+    }
+
+    /// Learns the delay of hedges from the answer to this attempt of a call.
+    pub(super) fn learn_from_answer(&mut self, now: Instant, call: &Call, attempt: u8) {
+        let Some(share) = learned_share(call) else { return };
+        let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return };
+        let latency = now.since(call.started_at);
+        if call.hedge_attempt != 0 {
+            learned.record_hedge(attempt >= call.hedge_attempt);
+        } else if learned.get().is_none_or(|delay| latency < delay) {
+            learned.record_in_time(latency, share);
+        } else if !call.is_overdue {
+            learned.record_overdue(share);
+        }
     }
 
     /// Asks another server after the only one asked has failed: the element might have asked two.
@@ -185,7 +228,7 @@ impl CloneCaller {
             flags |= CloneFlags::CLONE;
             call.reserved |= bit(call.attempt);
         }
-        let (grp, idx) = (self.draw_group(options.balance), self.random.below(self.config.filter_tables.into()));
+        let (grp, idx) = (self.draw_group(call), self.random.below(self.config.filter_tables.into()));
         call.by_element = true;
         call.timed_out = false;
         call.element_choice = Some((self.config.pool.version, grp));
@@ -235,15 +278,26 @@ impl CloneCaller {
         });
     }
 
-    /// Draws a group whose first server follows the balance option.
-    fn draw_group(&mut self, balance: Balance) -> u32 {
+    /// Draws a group whose first server follows the balance option. Another attempt gets other servers than the last
+    /// group, if possible.
+    fn draw_group(&mut self, call: &Call) -> u32 {
         let servers = self.config.pool.servers.len();
-        if balance != Balance::RoundRobin || servers < 2 {
-            return self.random.below(clone::groups(servers));
+        if call.options.balance == Balance::RoundRobin && servers > 1 {
+            self.last_in_turn = self.last_in_turn.wrapping_add(1) % servers as u32;
+            let others = servers as u32 - 1;
+            return self.last_in_turn * others + self.random.below(others);
         }
-        self.last_in_turn = self.last_in_turn.wrapping_add(1) % servers as u32;
-        let others = servers as u32 - 1;
-        self.last_in_turn * others + self.random.below(others)
+        let last = call.element_choice.filter(|(version, _)| *version == self.config.pool.version);
+        let last = last.and_then(|(_, grp)| clone::pair(grp, servers)).filter(|_| servers > 3);
+        let mut drawn = self.random.below(clone::groups(servers));
+        for _ in 1..DRAWS_MAX {
+            let (Some(last), Some(pair)) = (last, clone::pair(drawn, servers)) else { break };
+            if [last.0, last.1].iter().all(|server| *server != pair.0 && *server != pair.1) {
+                break;
+            }
+            drawn = self.random.below(clone::groups(servers));
+        }
+        drawn
     }
 
     /// Time in µs after which a server reports that it works on a call.
@@ -256,6 +310,14 @@ impl CloneCaller {
     pub(super) fn retry_pause(&self, call: &Call, again: u32) -> Duration {
         let pause = self.latency.retry_delay(again, self.config.retry_min, self.config.retry_max);
         pause.min((call.options.deadline / SENDS_MIN).max(self.config.retry_min))
+    }
+}
+
+/// Share of the calls to hedge, if the delay is learned.
+fn learned_share(call: &Call) -> Option<f64> {
+    match call.options.hedge?.after {
+        HedgeAfter::Share(thousandths) => Some(f64::from(thousandths) / 1000.0),
+        HedgeAfter::Delay(_) => None,
     }
 }
 

@@ -5,7 +5,7 @@ use pathcall_wire::clone::{CALLER_ID, ORIGINAL, PART, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, MAX_FRAME};
 use proptest::prelude::*;
 
-use super::super::{Balance, CloneOptions, Hedge, HedgeBudgetConfig};
+use super::super::{Balance, CloneOptions, Hedge, HedgeAfter, HedgeBudgetConfig};
 use super::*;
 
 mod deadlines;
@@ -122,7 +122,10 @@ const ALL_OPTIONS: [fn() -> CloneOptions; 7] = [
     in_turn,
     sent_to_two,
     || CloneOptions { balance: Balance::Shortest, ..random() },
-    || CloneOptions { hedge: Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 }), ..random() },
+    || CloneOptions {
+        hedge: Some(Hedge { after: HedgeAfter::Delay(Duration::from_millis(10)), max_attempts: 2 }),
+        ..random()
+    },
     CloneOptions::default,
     || CloneOptions { balance: Balance::Shortest, ..CloneOptions::default() },
 ];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HEDGE: Hedge = Hedge { delay: Duration::from_secs(30), max_attempts: 2 };
+const HEDGE: Hedge = Hedge { after: HedgeAfter::Delay(Duration::from_secs(30)), max_attempts: 2 };
 
 fn hedged(options: CloneOptions) -> CloneOptions {
     CloneOptions { hedge: Some(HEDGE), patience: Some(Duration::from_millis(1)), ..options }
@@ -222,7 +222,7 @@ fn failure_of_last_possible_attempt_is_the_answer() {
 
 /// Caller with a call that was sent five times, and its requests.
 fn sent_five_times() -> (CloneCaller, CloneCallId, Vec<Sent>) {
-    let hedge = Hedge { delay: Duration::from_millis(1), max_attempts: 5 };
+    let hedge = Hedge { after: HedgeAfter::Delay(Duration::from_millis(1)), max_attempts: 5 };
     let budgets = vec![HedgeBudgetConfig { share: 0.0, burst: 1e6, per_second: 0.0 }];
     let mut caller = CloneCaller::new(Instant(0), CloneCallerConfig { budgets, ..config() });
     let call = start_call(&mut caller, ms(0), CloneOptions { hedge: Some(hedge), ..hedged(random()) });

@@ -29,7 +29,7 @@ fn cloned_call_is_cancelled_through_the_element() {
 #[test]
 fn slow_hedged_call_goes_to_another_server() {
     let mut caller = caller();
-    let hedge = Hedge { delay: Duration::from_millis(3), max_attempts: 2 };
+    let hedge = Hedge { after: HedgeAfter::Delay(Duration::from_millis(3)), max_attempts: 2 };
     start_call(&mut caller, ms(0), CloneOptions { hedge: Some(hedge), ..random() });
     let first = sent(&mut caller).remove(0).base.dst;
     caller.poll(ms(2));
@@ -42,11 +42,57 @@ fn slow_hedged_call_goes_to_another_server() {
 }
 
 #[test]
+fn learned_delay_grows_while_calls_wait() {
+    let mut caller = CloneCaller::new(Instant(0), CloneCallerConfig { retry_min: ms_of(100), ..config() });
+    let hedge = Hedge { after: HedgeAfter::Share(50), max_attempts: 2 };
+    let options = CloneOptions { hedge: Some(hedge), ..random() };
+    for nth in 0..16 {
+        start_call(&mut caller, ms(10 * nth), options);
+        let request = sent(&mut caller).remove(0);
+        caller.poll(ms(10 * nth + 1));
+        caller.receive(ms(10 * nth + 1), &answer(&request, request.base.dst, CloneRepr::default(), b""));
+    }
+    let calls = [(); 3].map(|()| start_call(&mut caller, ms(1000), options));
+    let first = sent(&mut caller).remove(0);
+    let mut hedged_at = |us: u64| {
+        caller.poll(Instant(us * 1_000));
+        sent(&mut caller).len()
+    };
+    // The first delay is four times the mean latency. Each hedge makes it a tenth longer for the others.
+    assert_eq!([1_003_900, 1_004_010, 1_004_300].map(&mut hedged_at), [0, 1, 0]);
+    assert_eq!([1_004_410, 1_004_800, 1_004_850].map(&mut hedged_at), [1, 0, 1]);
+    caller.receive(ms(1005), &answer(&first, first.base.dst, CloneRepr::default(), b"a"));
+    let last = std::iter::from_fn(|| answered(&mut caller)).last().map(|(call, _)| call);
+    assert_eq!((last, caller.stats().hedged), (Some(calls[0]), 3));
+}
+
+#[test]
+fn refused_hedge_counts_as_one_slow_call() {
+    let budget = HedgeBudgetConfig { share: 0.0, burst: 0.0, per_second: 0.0 };
+    let config = CloneCallerConfig { retry_min: ms_of(100), budgets: vec![budget], ..config() };
+    let mut caller = CloneCaller::new(Instant(0), config);
+    let hedge = Hedge { after: HedgeAfter::Share(50), max_attempts: 2 };
+    let options = CloneOptions { hedge: Some(hedge), deadline: Duration::from_secs(60), ..random() };
+    for _ in 0..16 {
+        start_call(&mut caller, ms(0), options);
+        let request = sent(&mut caller).remove(0);
+        caller.receive(ms(1), &answer(&request, request.base.dst, CloneRepr::default(), b""));
+    }
+    start_call(&mut caller, ms(1000), options);
+    sent(&mut caller);
+    for us in (1_000_000..3_000_000).step_by(1_000) {
+        caller.poll(Instant(us * 1_000));
+    }
+    let delay = caller.hedge_delays[0].get().expect("learned").as_micros();
+    assert!(caller.stats().hedged == 0 && (4_300..4_500).contains(&delay), "{delay} us");
+}
+
+#[test]
 fn hedges_without_delay_wait_for_budget() {
     let budget = HedgeBudgetConfig { share: 0.0, burst: 1.0, per_second: 100.0 };
     let mut caller =
         CloneCaller::new(Instant(0), CloneCallerConfig { budgets: vec![budget], retry_min: ms_of(2), ..config() });
-    let hedge = Hedge { delay: Duration::ZERO, max_attempts: 4 };
+    let hedge = Hedge { after: HedgeAfter::Delay(Duration::ZERO), max_attempts: 4 };
     start_call(&mut caller, ms(0), CloneOptions { hedge: Some(hedge), ..random() });
     let mut after = |now: u64| {
         caller.poll(ms(now));
