@@ -34,7 +34,7 @@ use super::random;
 #[cfg(feature = "quic")]
 use super::streams::quic::Tls;
 use pathcall_endpoint::delegate::ContextId;
-use pathcall_endpoint::delegate::caller::{CallOptions, DelegateCallerStats, SendRequestError};
+use pathcall_endpoint::delegate::caller::{CallOptions, DelegateCallerConfig, DelegateCallerStats, SendRequestError};
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
 use pathcall_endpoint::delegate::worker::{DelegateWorkerStats, RequestOrder};
 use pathcall_endpoint::messages;
@@ -153,7 +153,7 @@ impl Default for NodeConfig {
             order: RequestOrder::Arrival,
             flush: Duration::from_millis(1),
             depth_max: 64,
-            requests_max: 1 << 14,
+            requests_max: DelegateCallerConfig::REQUESTS_MAX,
             stall: None,
             key: None,
         }

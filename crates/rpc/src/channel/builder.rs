@@ -198,8 +198,8 @@ impl Builder {
         self
     }
 
-    /// Sets the path of the calls with a filter, instead of the filter's `path`, which `None` leaves. Whether frames go by an element, the
-    /// server decides: [`layer::Builder::path`](crate::layer::Builder::path).
+    /// Sets the path of the calls with a filter, instead of the filter's `path`, which `None` leaves. Whether frames go
+    /// by an element, the server decides: [`layer::Builder::path`](crate::layer::Builder::path).
     pub fn path(mut self, path: impl Into<Option<MapPath>>) -> Self {
         self.options.path = path.into();
         self

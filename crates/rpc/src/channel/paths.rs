@@ -21,6 +21,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use pathcall_proto::manifest::{Kind, MapPath, Method};
+use pathcall_wire::KEYED_LANES;
 
 use crate::request::DIRECT_BYTES_MAX;
 
@@ -32,9 +33,9 @@ const TRIAL_CALLS: u64 = 8;
 const FIRST_INTERVAL: u64 = 16;
 /// Calls between trials: after a change, and at most.
 const INTERVAL: RangeInclusive<u64> = 128..=8192;
-/// Number of values up to which calls without an element begin as frames. A frame has 32 values; up to eight frames
-/// take less time of the processors than one gRPC call.
-const FRAMES_UP_TO: usize = 256;
+/// Number of values up to which calls without an element begin as frames: eight frames take less time of the processors
+/// than one gRPC call.
+const FRAMES_UP_TO: usize = 8 * KEYED_LANES;
 /// Number of size classes, one for each power of two up to [`DIRECT_BYTES_MAX`].
 const CLASSES: usize = DIRECT_BYTES_MAX.ilog2() as usize + 1;
 

@@ -23,10 +23,13 @@ pub struct DelegateCallerConfig {
 }
 
 impl DelegateCallerConfig {
+    /// Usual [`Self::requests_max`].
+    pub const REQUESTS_MAX: u32 = 1 << 14;
+
     /// Creates a configuration with the usual limits.
     #[must_use]
     pub const fn new(node: NodeId, address: SocketAddr) -> Self {
-        Self { node, address, calls_max: 1 << 20, requests_max: 1 << 14 }
+        Self { node, address, calls_max: 1 << 20, requests_max: Self::REQUESTS_MAX }
     }
 }
 

@@ -233,7 +233,12 @@ impl Execution {
         let parents = if first && !mutant::on(Mutant::DelegateManifestDropped) { self.parents.take() } else { None };
         match outgoing {
             OutgoingMessage::Reply(item) => {
-                self.count_response(item.len());
+                // Nothing waits behind the last response.
+                if last {
+                    self.responses += 1
+                } else {
+                    self.count_response(item.len())
+                }
                 let id = match sole {
                     true => ResponseId::Sole(self.request.branch()),
                     false => ResponseId::Numbered(self.context, self.responses),
