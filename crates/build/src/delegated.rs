@@ -14,6 +14,10 @@ pub struct DelegatedMethod {
     pub package: String,
     /// Names of the service and of the method in the `.proto`.
     pub name: (String, String),
+    /// Whether a call has one reply instead of a stream.
+    pub unary: bool,
+    /// Whether the method has protobuf's option `idempotency_level`, other than `IDEMPOTENCY_UNKNOWN`.
+    pub idempotent: bool,
 }
 
 impl DelegatedMethod {
@@ -27,14 +31,16 @@ impl DelegatedMethod {
 /// One-line description.
 impl fmt::Display for DelegatedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: delegated", self.path)
+        let calls = if self.unary { ", unary" } else { "" };
+        let repeats = if self.idempotent { ", idempotent" } else { "" };
+        write!(f, "{}: delegated{calls}{repeats}", self.path)
     }
 }
 
 /// Resolves the methods, sorted by path, and reports invalid ones.
 pub(crate) fn resolve(marked: &[DelegateOption], problems: &mut Vec<BuildDiagnostic>) -> Vec<DelegatedMethod> {
     let mut methods = Vec::new();
-    for DelegateOption { method, at, filtered } in marked {
+    for DelegateOption { method, at, filtered, idempotent } in marked {
         let service = method.parent_service();
         let path = format!("/{}/{}", service.full_name(), method.name());
         let (wrong, hint) = if method.is_client_streaming() {
@@ -42,13 +48,12 @@ pub(crate) fn resolve(marked: &[DelegateOption], problems: &mut Vec<BuildDiagnos
                 "takes a stream, but a delegated method takes one message",
                 "remove `stream` before the request, or the option",
             )
-        } else if !method.is_server_streaming() {
-            ("has a single reply, but a delegated method returns a stream", "write `returns (stream …)`")
         } else if *filtered {
             ("has a filter as well, but a method is either mapped or delegated", "remove one of the options")
         } else {
             let name = (service.name().to_owned(), method.name().to_owned());
-            let method = DelegatedMethod { path, package: service.package_name().to_owned(), name };
+            let (package, unary) = (service.package_name().to_owned(), !method.is_server_streaming());
+            let method = DelegatedMethod { path, package, name, unary, idempotent: *idempotent };
             let same =
                 |other: &&DelegatedMethod| other.package == method.package && other.type_name() == method.type_name();
             if let Some(other) = methods.iter().find(same) {

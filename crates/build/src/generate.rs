@@ -51,7 +51,8 @@ fn write(
     writeln!(out, "        ],")?;
     writeln!(out, "        delegated: &[")?;
     for method in *delegated {
-        writeln!(out, "            {:?},", method.path)?;
+        let DelegatedMethod { path, unary, idempotent, .. } = method;
+        writeln!(out, "            Delegated {{ path: {path:?}, unary: {unary}, idempotent: {idempotent} }},")?;
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        cloned: &[")?;
@@ -110,6 +111,9 @@ fn write_delegated(
         writeln!(out, "        type Request = {request};")?;
         writeln!(out, "        type Response = {response};")?;
         writeln!(out, "        const PATH: &'static str = {path:?};")?;
+        if method.idempotent {
+            writeln!(out, "        const IDEMPOTENT: bool = true;")?;
+        }
         writeln!(out, "    }}")?;
     }
     writeln!(out, "}}")

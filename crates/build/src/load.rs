@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, Value};
 use prost_types::FileDescriptorSet;
+use prost_types::method_options::IdempotencyLevel;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
@@ -63,6 +64,8 @@ pub(crate) struct DelegateOption {
     pub(crate) at: Location,
     /// The method has a filter as well.
     pub(crate) filtered: bool,
+    /// The method's `idempotency_level` is `NO_SIDE_EFFECTS` or `IDEMPOTENT`.
+    pub(crate) idempotent: bool,
 }
 
 /// Method with a filter.
@@ -129,9 +132,16 @@ fn delegated_methods(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Delegate
     let mark = |method: MethodDescriptor| DelegateOption {
         at: place(&method, &proto_of(compiler, &method), option.number() as i32),
         filtered: filter.as_ref().is_some_and(|filter| method.options().has_extension(filter)),
+        idempotent: is_idempotent(&method),
         method,
     };
     methods.filter(is_delegated).map(mark).collect()
+}
+
+/// Whether a method declares that executing a call twice has the same effect as once.
+fn is_idempotent(method: &MethodDescriptor) -> bool {
+    let level = method.options().get_field_by_name("idempotency_level").and_then(|level| level.as_enum_number());
+    level.is_some_and(|level| level != IdempotencyLevel::IdempotencyUnknown as i32)
 }
 
 /// Path of the `.proto` that declares a method.

@@ -77,12 +77,12 @@ fn delegated_methods_have_types() {
     use pathcall_proto::delegate::Method;
 
     fn takes<M: Method<Request = R, Response = docs::Doc>, R>() -> (&'static str, bool) {
-        (M::PATH, docs::PATHCALL.is_delegated(M::PATH))
+        (M::PATH, docs::PATHCALL.delegated(M::PATH).is_some())
     }
     assert_eq!(takes::<DocsLookup, docs::Query>(), ("/docs.Docs/Lookup", true));
     assert_eq!(takes::<DocsFetch, docs::query::Word>(), ("/docs.Docs/Fetch", true));
     assert_eq!(takes::<DocsTouch, ()>(), ("/docs.Docs/Touch", true));
-    assert!(!docs::PATHCALL.is_delegated("/docs.Docs/Count"));
+    assert!(docs::PATHCALL.delegated("/docs.Docs/Count").is_none());
 }
 
 #[test]

@@ -13,8 +13,8 @@ pub use pathcall_wire::{ForwardTarget, OpType};
 pub struct Manifest {
     /// Methods with a filter, sorted by path.
     pub methods: &'static [Method],
-    /// Paths of delegated methods, sorted.
-    pub delegated: &'static [&'static str],
+    /// Delegated methods, sorted by path.
+    pub delegated: &'static [Delegated],
     /// Methods of a pool of servers, sorted by path.
     pub cloned: &'static [Cloned],
     /// Methods for a host's processor or accelerator, sorted by path.
@@ -31,10 +31,10 @@ impl Manifest {
         self.methods.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.methods[i])
     }
 
-    /// True if servers may pass on calls of the method with this HTTP/2 path (DPC ch. 3).
+    /// Method with this HTTP/2 path; `None` unless servers may pass its calls on (DPC ch. 3).
     #[must_use]
-    pub fn is_delegated(&self, path: &str) -> bool {
-        self.delegated.binary_search(&path).is_ok()
+    pub fn delegated(&self, path: &str) -> Option<&'static Delegated> {
+        self.delegated.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.delegated[i])
     }
 
     /// Method with this HTTP/2 path; `None` unless a pool of servers answers it (NetClone).
@@ -48,6 +48,17 @@ impl Manifest {
     pub fn placed(&self, path: &str) -> Option<&'static Placed> {
         self.placed.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.placed[i])
     }
+}
+
+/// Method whose calls servers may pass on to other servers (DPC ch. 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delegated {
+    /// HTTP/2 path: `/pkg.Service/Method`.
+    pub path: &'static str,
+    /// The call has exactly one reply; otherwise, its replies are a stream.
+    pub unary: bool,
+    /// Executing a call twice has the same effect as once: the method's `idempotency_level` is set.
+    pub idempotent: bool,
 }
 
 /// Method that a host's processor or accelerator may answer (LEO §III-A).

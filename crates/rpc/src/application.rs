@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, Cloned, ForwardTarget, Kind, Manifest, MapPath, Method, Placed};
+use pathcall_proto::manifest::{
+    Ack, ClearPolicy, Cloned, Delegated, ForwardTarget, Kind, Manifest, MapPath, Method, Placed,
+};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// Properties that all methods of one `AppName` share.
@@ -139,9 +141,9 @@ impl Catalogue {
         self.manifests.iter().flat_map(|manifest| manifest.methods).filter(move |method| method.app == application)
     }
 
-    /// Whether the method with this path has the option `delegate`.
-    pub(crate) fn is_delegated(&self, path: &str) -> bool {
-        self.manifests.iter().any(|manifest| manifest.is_delegated(path))
+    /// Method with this path, if it has the option `delegate`.
+    pub(crate) fn delegated(&self, path: &str) -> Option<&'static Delegated> {
+        self.manifests.iter().find_map(|manifest| manifest.delegated(path))
     }
 
     /// Method with this path, if it has the option `clone`.

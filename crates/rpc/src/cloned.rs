@@ -46,7 +46,7 @@ pub(crate) fn encode_request(
     left: Option<Duration>,
     message: &[u8],
 ) -> Result<Bytes, EnvelopeError> {
-    let encoded = envelope::encode(path, metadata, message)?;
+    let encoded = envelope::encode(path, metadata, &[], message)?;
     let mut out = BytesMut::with_capacity(8 + encoded.len());
     // An expired limit is not "no limit".
     out.put_u64(left.map_or(0, |left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1)));

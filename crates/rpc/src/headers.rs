@@ -15,8 +15,10 @@ pub(crate) const DIRECT: HeaderName = HeaderName::from_static("pathcall-direct")
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("pathcall-session");
 /// Marks a delegated request of the server's own layer, which has already checked it.
 pub(crate) const ADMITTED: HeaderName = HeaderName::from_static("pathcall-admitted");
+/// Metadata of a delegated request: the addresses of servers that have failed, separated by commas.
+pub(crate) const AVOID: HeaderName = HeaderName::from_static("pathcall-avoid");
 /// Metadata from channels to layers; handlers do not see it.
-pub(crate) const INTERNAL: [HeaderName; 4] = [CALL, DIRECT, SESSION, ADMITTED];
+pub(crate) const INTERNAL: [HeaderName; 5] = [CALL, DIRECT, SESSION, ADMITTED, AVOID];
 /// Reply metadata of a counting call: whether `CntFwd` forwarded it.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("pathcall-forwarded");
 /// Reply metadata of a call that took locks: minimum lease of the locks, milliseconds from the reply.

@@ -6,9 +6,9 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
         methods: &[
         ],
         delegated: &[
-            "/docs.Docs/Fetch",
-            "/docs.Docs/Lookup",
-            "/docs.Docs/Touch",
+            Delegated { path: "/docs.Docs/Fetch", unary: false, idempotent: false },
+            Delegated { path: "/docs.Docs/Lookup", unary: false, idempotent: false },
+            Delegated { path: "/docs.Docs/Touch", unary: true, idempotent: true },
         ],
         cloned: &[
         ],
@@ -42,5 +42,6 @@ pub mod delegated {
         type Request = ();
         type Response = super::Doc;
         const PATH: &'static str = "/docs.Docs/Touch";
+        const IDEMPOTENT: bool = true;
     }
 }

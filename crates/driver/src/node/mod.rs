@@ -250,6 +250,12 @@ impl Node {
         NodeCall::begin(&self.0, options, requests)
     }
 
+    /// Sets the function that gets the address of each server that a request of this node, or one that it passed on,
+    /// certainly did not reach. It is called under the node's lock, so it must not call the node.
+    pub fn on_unreachable(&self, unreachable: impl Fn(SocketAddr) + Send + 'static) {
+        self.0.with_state(|state| state.unreachable = Some(Box::new(unreachable)));
+    }
+
     /// Counters of this node.
     #[must_use]
     pub fn stats(&self) -> NodeStats {
@@ -290,4 +296,15 @@ impl fmt::Debug for Node {
 /// Draws a random node id, and the seed of its sessions.
 fn identity() -> io::Result<(NodeId, [u64; 2])> {
     Ok((NodeId::new(random()?), [random()?, random()?]))
+}
+
+/// Address at which others reach the node.
+fn advertised_address(config: &NodeConfig, local: SocketAddr) -> io::Result<SocketAddr> {
+    let address = config.advertised.unwrap_or(local);
+    let port = if address.port() == 0 { local.port() } else { address.port() };
+    if address.ip().is_unspecified() {
+        let message = format!("unspecified address {address}: set the address at which other nodes reach this one");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(SocketAddr::new(address.ip(), port))
 }

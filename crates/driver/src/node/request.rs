@@ -225,11 +225,14 @@ impl NodeRequest {
         self.notifier.abort();
     }
 
-    /// Fails the request unless it is over: its handler was dropped, perhaps by a panic.
+    /// Fails the request unless it is over: its handler was dropped by a panic, or by a server that stops.
     pub fn on_handler_dropped(&self) {
         if !self.is_over() {
-            let reason = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
-            self.fail(&Status::new(Status::INTERNAL, reason));
+            let (code, reason) = match std::thread::panicking() {
+                true => (Status::INTERNAL, "the handler panicked"),
+                false => (Status::UNAVAILABLE, "the handler was dropped"),
+            };
+            self.fail(&Status::new(code, reason));
         }
     }
 

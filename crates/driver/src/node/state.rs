@@ -9,14 +9,14 @@ use std::task::{Poll, Waker};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::{ContextId, NodeId, add_wait};
+use pathcall_wire::delegate::{ContextId, DelegateMessage, NodeId, add_wait, parse};
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::call::CallEvent;
 use super::request::RequestNotifier;
-use super::{NodeConfig, NodeStats, RecordHistory, Transport};
+use super::{NodeConfig, NodeStats, RecordHistory, Transport, advertised_address};
 use crate::event_channel::EventSender;
 use crate::link::{Link, PollMode, Readiness};
 use crate::streams::{EventSink, Streams};
@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) calls: ContextMap<CallEvents>,
     /// Notifications to the requests in progress.
     pub(super) requests: ContextMap<Arc<RequestNotifier>>,
+    /// Receiver of the addresses that requests certainly did not reach.
+    pub(super) unreachable: Option<UnreachableSink>,
     /// Channel of obsolete records.
     obsolete: Option<ObsoleteSender>,
     /// Wake-up state of the task.
@@ -61,6 +63,9 @@ pub(super) struct CallEvents {
     /// More events follow the end: the call may be made again, or its trace comes.
     pub(super) more_events: bool,
 }
+
+/// Function that gets the address of a server that a request did not reach.
+pub(super) type UnreachableSink = Box<dyn Fn(SocketAddr) + Send>;
 
 /// Channel of the calls and requests whose records are obsolete.
 type ObsoleteSender = mpsc::UnboundedSender<(ContextId, RequestId)>;
@@ -130,6 +135,7 @@ impl NodeShared {
             transport,
             calls: ContextMap::default(),
             requests: ContextMap::default(),
+            unreachable: None,
             obsolete,
             wake_state: WakeState::default(),
             sent: false,
@@ -257,17 +263,6 @@ fn streams(streams: Streams) -> (MessageTransport, SocketAddr) {
     (MessageTransport::Streams(streams), local)
 }
 
-/// Address at which others reach the node.
-fn advertised_address(config: &NodeConfig, local: SocketAddr) -> io::Result<SocketAddr> {
-    let address = config.advertised.unwrap_or(local);
-    let port = if address.port() == 0 { local.port() } else { address.port() };
-    if address.ip().is_unspecified() {
-        let message = format!("unspecified address {address}: set the address at which other nodes reach this one");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    Ok(SocketAddr::new(address.ip(), port))
-}
-
 /// Source of a node's messages.
 enum Source {
     Link(Readiness),
@@ -347,9 +342,9 @@ impl State {
 
     /// Handles an event of the message transport.
     fn handle_event(&mut self, now: Instant, event: Event) {
-        let (caller, worker, mut out) = self.split(now);
         match event {
             Event::Arrived { node, from, message } => {
+                let (caller, worker, mut out) = self.split(now);
                 let peer = PeerNode { node: NodeId::new(node), address: from };
                 match is_for_caller(&message) {
                     true => caller.handle(now, peer, &message, &mut out),
@@ -357,10 +352,15 @@ impl State {
                 }
             }
             Event::Undelivered { to, head } => {
+                if let (Some(unreachable), Ok((DelegateMessage::Request(_), _))) = (&self.unreachable, parse(&head)) {
+                    unreachable(to);
+                }
+                let (caller, worker, mut out) = self.split(now);
                 caller.undelivered(now, to, &head, &mut out);
                 worker.undelivered(now, to, &head, &mut out);
             }
             Event::Progress { peer, arriving } => {
+                let (caller, worker, _) = self.split(now);
                 caller.restart_timeouts(now, peer);
                 arriving.iter().for_each(|head| worker.arriving(now, head));
             }

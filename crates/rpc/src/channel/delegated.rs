@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use pathcall_driver::node::{Node, NodeConfig, NodeReply, Transport as Carrier};
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
+use pathcall_proto::manifest::Delegated;
 use pathcall_proto::v1::lookup_node_reply::Transport as NodeTransport;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{LookupNodeReply, LookupNodeRequest};
@@ -164,7 +165,7 @@ async fn query_node(transport: &Transport, method: &str, headers: &HeaderMap) ->
 /// Whether a node answers. The probe calls no handler, because a call takes effect at most once.
 async fn is_reachable(node: &Node, there: SocketAddr) -> bool {
     for _ in 0..PROBES {
-        let Ok(request) = envelope::encode(PROBE_PATH, &HeaderMap::new(), &[]) else { return false };
+        let Ok(request) = envelope::encode(PROBE_PATH, &HeaderMap::new(), &[], &[]) else { return false };
         let Ok(mut call) = node.call(CallOptions::new(), [(there, request)]) else { return false };
         let outcome = loop {
             if let NodeReply::Ended(outcome) = call.receive().await {
@@ -207,6 +208,7 @@ fn local_towards(there: SocketAddr) -> io::Result<IpAddr> {
 impl Inner {
     pub(super) async fn delegated(
         self: Arc<Self>,
+        method: &'static Delegated,
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
@@ -215,7 +217,7 @@ impl Inner {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(&self);
-                respond(node, to, &self.defaults, request, deadline, move |lost| {
+                respond(method, (node, to), &self.defaults, request, deadline, move |lost| {
                     inner.delegate_node.mark_lost(to, lost)
                 })
                 .await

@@ -180,8 +180,8 @@ impl tower::Service<http::Request<Body>> for Channel {
         let (deadline, path) = (Deadline::of(request.headers()), request.uri().path());
         if let Some(method) = inner.catalogue.method(path) {
             deadline.bound(inner.filtered(method, request, deadline))
-        } else if inner.catalogue.is_delegated(path) {
-            deadline.bound(inner.delegated(request, deadline))
+        } else if let Some(method) = inner.catalogue.delegated(path) {
+            deadline.bound(inner.delegated(method, request, deadline))
         } else if let Some(method) = inner.catalogue.cloned(path) {
             deadline.bound(inner.cloned(method, request, deadline))
         } else {

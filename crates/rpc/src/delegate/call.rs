@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     metadata: MetadataMap,
     extensions: Extensions,
     directory: Directory,
+    /// Servers that have failed in this call, or just before it.
+    avoided: Vec<SocketAddr>,
     deadline: Option<Instant>,
     /// True once a reply or a request of this handler may have been sent.
     has_sent: AtomicBool,
@@ -43,10 +45,10 @@ impl Inner {
     pub(super) fn new(
         (request, slot): (NodeRequest, HandlerSlot),
         (metadata, extensions): (MetadataMap, Extensions),
-        directory: Directory,
+        (directory, avoided): (Directory, Vec<SocketAddr>),
         deadline: Option<Instant>,
     ) -> Self {
-        Self { request, slot, metadata, extensions, directory, deadline, has_sent: AtomicBool::new(false) }
+        Self { request, slot, metadata, extensions, directory, avoided, deadline, has_sent: AtomicBool::new(false) }
     }
 
     /// Whether the request may have had an effect already. No other handler can start it then.
@@ -64,6 +66,16 @@ impl Inner {
         if self.request.is_traced() {
             self.request.set_label(&label());
         }
+    }
+}
+
+/// Ends the request when its handler has panicked or is dropped. Clones of its call may still exist.
+pub(super) struct EndOnDrop(pub(super) Arc<Inner>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.request.on_handler_dropped();
+        self.0.slot.release();
     }
 }
 
@@ -100,8 +112,7 @@ impl<R> DelegatedCall<R> {
         to: impl Into<NodeTarget>,
         request: &M::Request,
     ) -> Result<(), Status> {
-        let to = self.inner.directory.find(&to.into())?;
-        self.pass_on(to, M::PATH, &self.inner.metadata, &request.encode_to_vec())
+        self.pass_on(&to.into(), M::PATH, &self.inner.metadata, &request.encode_to_vec())
     }
 
     /// Passes a request on as [`delegate`](Self::delegate) does, with the metadata of `request` only.
@@ -124,12 +135,13 @@ impl<R> DelegatedCall<R> {
         to: impl Into<NodeTarget>,
         request: tonic::Request<M::Request>,
     ) -> Result<(), Status> {
-        let to = self.inner.directory.find(&to.into())?;
-        self.pass_on(to, M::PATH, request.metadata(), &request.get_ref().encode_to_vec())
+        self.pass_on(&to.into(), M::PATH, request.metadata(), &request.get_ref().encode_to_vec())
     }
 
-    fn pass_on(&self, to: SocketAddr, path: &str, metadata: &MetadataMap, message: &[u8]) -> Result<(), Status> {
-        let encoded = envelope::encode(path, metadata.as_ref(), message);
+    fn pass_on(&self, to: &NodeTarget, path: &str, metadata: &MetadataMap, message: &[u8]) -> Result<(), Status> {
+        let avoided = self.inner.directory.with_avoided(&self.inner.avoided);
+        let to = self.inner.directory.choose(to, &avoided)?;
+        let encoded = envelope::encode(path, metadata.as_ref(), &avoided, message);
         let encoded: Bytes = encoded.map_err(|error| Status::invalid_argument(error.to_string()))?;
         self.inner.has_sent.store(true, Ordering::Release);
         self.inner.request.delegate(to, encoded).map_err(status)

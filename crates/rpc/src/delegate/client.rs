@@ -10,12 +10,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use pathcall_driver::node::Node;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_proto::delegate::Method;
@@ -24,6 +22,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
+use super::attempts::{CallPlan, PlannedRequest};
 use super::directory::{Directory, NodeTarget};
 use super::envelope;
 use super::ongoing_call::{OngoingCall, StreamEvent};
@@ -81,8 +80,16 @@ impl Client {
 
     /// Starts to build a call whose methods reply with `R`.
     pub fn call<R>(&self) -> CallBuilder<R> {
-        let (metadata, options) = (MetadataMap::new(), self.defaults.options);
-        CallBuilder { client: self.clone(), metadata, options, method: "", requests: Vec::new(), reply: PhantomData }
+        let (client, metadata, options) = (self.clone(), MetadataMap::new(), self.defaults.options);
+        CallBuilder {
+            client,
+            metadata,
+            options,
+            method: "",
+            requests: Vec::new(),
+            idempotent: true,
+            reply: PhantomData,
+        }
     }
 }
 
@@ -93,7 +100,9 @@ pub struct CallBuilder<R> {
     metadata: MetadataMap,
     options: CallOptions,
     method: &'static str,
-    requests: Vec<(SocketAddr, Bytes)>,
+    requests: Vec<PlannedRequest>,
+    /// Whether all methods of the requests are idempotent.
+    idempotent: bool,
     reply: PhantomData<fn() -> R>,
 }
 
@@ -110,17 +119,21 @@ impl<R> CallBuilder<R> {
         self
     }
 
-    /// Adds a request.
+    /// Adds a request. If the methods of all requests are idempotent, the call is made again, up to twice, when its
+    /// servers fail before the first reply: requests to a [service](NodeTarget::service) then go to other replicas.
     ///
     /// # Errors
-    /// UNAVAILABLE when the directory has no such target; INVALID_ARGUMENT when the metadata is too long.
+    /// UNAVAILABLE when the directory has no such target.
     pub fn request<M: Method<Response = R>>(
         mut self,
         to: impl Into<NodeTarget>,
         request: &M::Request,
     ) -> Result<Self, Status> {
-        let to = self.client.directory.find(&to.into())?;
-        self.requests.push((to, encode::<M>(&self.metadata, request)?));
+        let to = to.into();
+        self.client.directory.find(&to)?;
+        let (metadata, message) = (self.metadata.as_ref().clone(), request.encode_to_vec().into());
+        self.requests.push(PlannedRequest { to, path: M::PATH.to_owned(), metadata, message });
+        self.idempotent &= M::IDEMPOTENT;
         if self.method.is_empty() {
             self.method = M::PATH;
         }
@@ -130,9 +143,23 @@ impl<R> CallBuilder<R> {
     /// Sends the requests. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT when there is none; RESOURCE_EXHAUSTED when too many calls are in progress.
+    /// INVALID_ARGUMENT when there is none, or the metadata is too long; RESOURCE_EXHAUSTED when too many calls are in
+    /// progress.
     pub fn begin(self) -> Result<Replies<R>, Status> {
-        self.start(None)
+        self.start(None, false)
+    }
+
+    /// Sends the request of a unary method, and waits for the reply.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin); the status with which the call failed; INTERNAL when the servers did not send exactly
+    /// one reply.
+    pub async fn reply(self) -> Result<R, Status>
+    where
+        R: Message + Default,
+    {
+        let reply = self.start(None, true)?.message().await?;
+        reply.ok_or_else(|| Status::internal("no server replied to a unary call"))
     }
 
     /// Sends the requests as [`begin`](Self::begin) does, and traces the call.
@@ -141,19 +168,26 @@ impl<R> CallBuilder<R> {
     /// As [`begin`](Self::begin).
     pub fn begin_traced(self) -> Result<(Replies<R>, PendingTrace), Status> {
         let (ask, trace) = PendingTrace::new();
-        Ok((self.start(Some(ask))?, trace))
+        Ok((self.start(Some(ask), false)?, trace))
     }
 
-    fn start(self, ask: Option<TraceRequest>) -> Result<Replies<R>, Status> {
-        let Self { client, metadata, options, method, requests, .. } = self;
+    fn start(self, ask: Option<TraceRequest>, unary: bool) -> Result<Replies<R>, Status> {
+        let Self { client, metadata, options, method, requests, idempotent, .. } = self;
         if requests.is_empty() {
             return Err(Status::invalid_argument("a call needs at least one request: add one with request()"));
         }
         let report = TraceReport::of(method, metadata.as_ref(), ask, client.defaults.traces.as_ref());
         let options = options.traced(options.traced || report.is_some());
-        let call = client.node.call(options, requests);
-        let call = call.map_err(|error| Status::resource_exhausted(format!("{method}: {error}")))?;
-        let ongoing = OngoingCall::new(call, &options, report);
+        let plan = CallPlan {
+            node: client.node,
+            directory: client.directory.clone(),
+            options,
+            requests,
+            method: method.to_owned(),
+            unary,
+            retries: idempotent.then_some(client.defaults.retries),
+        };
+        let ongoing = OngoingCall::begin(plan, report)?;
         Ok(Replies { ongoing, directory: client.directory, metadata, over: false, reply: PhantomData })
     }
 }
@@ -182,24 +216,27 @@ impl<R: Message + Default> Replies<R> {
         self.next().await.transpose()
     }
 
-    /// Sends one more request as part of the call.
+    /// Sends one more request as part of the call. The call is not made again if it fails after this.
     ///
     /// # Errors
-    /// UNAVAILABLE when the directory has no such target; FAILED_PRECONDITION when the call has just ended.
-    pub fn send<M: Method<Response = R>>(&self, to: impl Into<NodeTarget>, request: &M::Request) -> Result<(), Status> {
-        let to = self.directory.find(&to.into())?;
-        let encoded = encode::<M>(&self.metadata, request)?;
-        let ended = || Status::failed_precondition("the call has ended");
-        let call = self.ongoing.call().ok_or_else(ended)?;
-        call.send(to, encoded).map_err(|error| Status::failed_precondition(error.to_string()))
+    /// UNAVAILABLE when the directory has no such target; INVALID_ARGUMENT when the metadata is too long;
+    /// FAILED_PRECONDITION when the call has just ended.
+    pub fn send<M: Method<Response = R>>(
+        &mut self,
+        to: impl Into<NodeTarget>,
+        request: &M::Request,
+    ) -> Result<(), Status> {
+        let avoided = self.directory.with_avoided(&[]);
+        let to = self.directory.choose(&to.into(), &avoided)?;
+        let encoded = envelope::encode(M::PATH, self.metadata.as_ref(), &avoided, &request.encode_to_vec());
+        let encoded = encoded.map_err(|error| Status::invalid_argument(format!("{}: {error}", M::PATH)))?;
+        self.ongoing.send(to, encoded)
     }
 
     /// Aborts the call on all servers. The stream ends with CANCELLED once the servers have confirmed this or a timeout
     /// has passed.
-    pub fn abort(&self) {
-        if let Some(call) = self.ongoing.call() {
-            call.abort();
-        }
+    pub fn abort(&mut self) {
+        self.ongoing.abort();
     }
 }
 
@@ -227,9 +264,4 @@ impl<R> fmt::Debug for Replies<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replies").field("call", &self.ongoing.call()).field("over", &self.over).finish()
     }
-}
-
-fn encode<M: Method>(metadata: &MetadataMap, request: &M::Request) -> Result<Bytes, Status> {
-    let encoded = envelope::encode(M::PATH, metadata.as_ref(), &request.encode_to_vec());
-    encoded.map_err(|error| Status::invalid_argument(format!("{}: {error}", M::PATH)))
 }

@@ -1,18 +1,28 @@
-//! Directory of nodes, by name and by key.
+//! Directory of nodes: by name, by key, and by service.
+//!
+//! A *service* is a set of nodes of which any may work on a request, its *replicas*: the nodes whose name is the
+//! service's, or begins with it and a slash: `index/1`, `index/2`. With zones, the zone is the next part of the name:
+//! `index/east/1`.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pathcall_auth::{ConnectTargetError, Security};
 use pathcall_driver::node::Node;
 use pathcall_wire::link::LinkSecret;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tonic::Status;
 
+use super::dns;
 use super::registry::{DirectoryMember, controller, follow};
+use super::server_health::ServerHealth;
+
+/// Most servers that a call names as to be avoided.
+const AVOIDED_MAX: usize = 8;
 
 /// Destination of a delegated request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +39,31 @@ pub enum NodeTarget {
         /// The key.
         key: Vec<u8>,
     },
+    /// Replica of a service. Replicas that have just failed, and those that failed in the same call, are chosen only if
+    /// there is no other; those in the [directory's zone](Directory::in_zone) are preferred.
+    Service {
+        /// Name of the service.
+        name: String,
+        /// Key whose requests go to the same replica while the replicas do not change; without a key, the replica is
+        /// drawn at random.
+        key: Option<Vec<u8>>,
+    },
 }
 
 impl NodeTarget {
     /// Node that owns `key`, among the nodes whose names begin with `prefix`.
     pub fn key(prefix: impl Into<String>, key: impl AsRef<[u8]>) -> Self {
         Self::Key { prefix: prefix.into(), key: key.as_ref().to_vec() }
+    }
+
+    /// Any replica of a service.
+    pub fn service(name: impl Into<String>) -> Self {
+        Self::Service { name: name.into(), key: None }
+    }
+
+    /// Replica of a service that requests with this key prefer: its cache, for example, has the key.
+    pub fn service_key(name: impl Into<String>, key: impl AsRef<[u8]>) -> Self {
+        Self::Service { name: name.into(), key: Some(key.as_ref().to_vec()) }
     }
 }
 
@@ -60,6 +89,8 @@ impl From<String> for NodeTarget {
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     nodes: Arc<watch::Sender<BTreeMap<String, SocketAddr>>>,
+    health: Arc<Mutex<ServerHealth>>,
+    zone: Option<Arc<str>>,
     /// Task that updates the directory; it ends with the last clone.
     _feed: Option<Arc<Feed>>,
 }
@@ -89,6 +120,29 @@ impl Directory {
             *known = nodes;
             other
         });
+    }
+
+    /// Directory whose services are host names: the replicas of a service are the nodes at all addresses of its host, at
+    /// one port. The names are resolved again every five seconds while a clone of the directory exists; the addresses
+    /// stay unchanged while a name cannot be resolved.
+    ///
+    /// ```no_run
+    /// # async fn example() {
+    /// # use pathcall_rpc::delegate::Directory;
+    /// let directory = Directory::of_dns([("index", "index.search.svc.cluster.local:7801")]);
+    /// # }
+    /// ```
+    pub fn of_dns<N: Into<String>, H: Into<String>>(services: impl IntoIterator<Item = (N, H)>) -> Self {
+        let directory = Self::default();
+        let services = services.into_iter().map(|(name, host)| (name.into(), host.into())).collect();
+        let feed = tokio::spawn(dns::follow(services, directory.clone()));
+        Self { _feed: Some(Arc::new(Feed(feed))), ..directory }
+    }
+
+    /// Prefers replicas of this zone: those named `service/zone/…`.
+    #[must_use]
+    pub fn in_zone(self, zone: impl Into<Arc<str>>) -> Self {
+        Self { zone: Some(zone.into()), ..self }
     }
 
     /// Copy of the directory of the controller at `http://host:port`, kept up to date while a clone of it exists. It is
@@ -128,7 +182,7 @@ impl Directory {
     /// Waits until the directory has a node for this target.
     pub async fn wait_for(&self, target: &NodeTarget) {
         // The sender is in `self`, so the wait does not fail.
-        let _ = self.nodes.subscribe().wait_for(|nodes| look_up(nodes, target).is_some()).await;
+        let _ = self.nodes.subscribe().wait_for(|nodes| self.look_up(nodes, target, &[]).is_some()).await;
     }
 
     /// Address of a target.
@@ -136,26 +190,108 @@ impl Directory {
     /// # Errors
     /// UNAVAILABLE, with the name or prefix that the directory does not have.
     pub fn find(&self, target: &NodeTarget) -> Result<SocketAddr, Status> {
-        look_up(&self.nodes.borrow(), target).ok_or_else(|| {
+        self.choose(target, &[])
+    }
+
+    /// Address of a target, which should be none of `avoided` if it is a replica of a service.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(super) fn choose(&self, target: &NodeTarget, avoided: &[SocketAddr]) -> Result<SocketAddr, Status> {
+        self.look_up(&self.nodes.borrow(), target, avoided).ok_or_else(|| {
             let what = match target {
                 NodeTarget::Address(address) => address.to_string(),
                 NodeTarget::Name(name) => format!("a node named {name:?}"),
                 NodeTarget::Key { prefix, .. } => format!("a node whose name begins with {prefix:?}"),
+                NodeTarget::Service { name, .. } => format!("a node of the service {name:?}"),
             };
             Status::unavailable(format!("the directory does not have {what}"))
         })
     }
-}
 
-fn look_up(nodes: &BTreeMap<String, SocketAddr>, target: &NodeTarget) -> Option<SocketAddr> {
-    match target {
-        NodeTarget::Address(address) => Some(*address),
-        NodeTarget::Name(name) => nodes.get(name).copied(),
-        NodeTarget::Key { prefix, key } => {
-            let those = nodes.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(prefix));
-            those.max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| *address)
+    fn look_up(
+        &self,
+        nodes: &BTreeMap<String, SocketAddr>,
+        target: &NodeTarget,
+        avoided: &[SocketAddr],
+    ) -> Option<SocketAddr> {
+        match target {
+            NodeTarget::Address(address) => Some(*address),
+            NodeTarget::Name(name) => nodes.get(name).copied(),
+            NodeTarget::Key { prefix, key } => {
+                let those = nodes.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(prefix));
+                those.max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| *address)
+            }
+            NodeTarget::Service { name, key } => {
+                let replicas = self.best_replicas(nodes, name, avoided);
+                match key {
+                    Some(key) => replicas.into_iter().max_by_key(|(name, _)| weight(name, key)),
+                    None => replicas.get(rand::random_range(0..replicas.len().max(1))).copied(),
+                }
+                .map(|(_, address)| address)
+            }
         }
     }
+
+    /// Replicas of a service that a request may go to: of those that are not avoided, those in the zone. If all are
+    /// avoided, all of them: the service may have only just failed.
+    fn best_replicas<'a>(
+        &self,
+        nodes: &'a BTreeMap<String, SocketAddr>,
+        service: &str,
+        avoided: &[SocketAddr],
+    ) -> Vec<(&'a str, SocketAddr)> {
+        let replicas = || replicas_of(nodes, service);
+        let (health, now) = (self.health(), Instant::now());
+        let failed_before = |address| health.is_avoided(now, address);
+        let mut best: Vec<_> =
+            replicas().filter(|(_, address)| !avoided.contains(address) && !failed_before(*address)).collect();
+        if best.is_empty() {
+            best = replicas().filter(|(_, address)| !avoided.contains(address)).collect();
+        }
+        if best.is_empty() {
+            best = replicas().collect();
+        }
+        if let Some(zone) = &self.zone {
+            let of_zone = |name: &str| name[service.len()..].split('/').nth(1) == Some(zone);
+            if best.iter().any(|(name, _)| of_zone(name)) {
+                best.retain(|(name, _)| of_zone(name));
+            }
+        }
+        best
+    }
+
+    /// Records that a server did not answer: requests to its service avoid it for a while.
+    pub(super) fn record_failure(&self, server: SocketAddr) {
+        self.health().record_failure(Instant::now(), server);
+    }
+
+    /// These servers, and those that have just failed, but not more than a request can name.
+    pub(super) fn with_avoided(&self, avoided: &[SocketAddr]) -> Vec<SocketAddr> {
+        let mut avoided = avoided.to_vec();
+        avoided.truncate(AVOIDED_MAX);
+        for server in self.health().avoided(Instant::now(), AVOIDED_MAX) {
+            if avoided.len() < AVOIDED_MAX && !avoided.contains(&server) {
+                avoided.push(server);
+            }
+        }
+        avoided
+    }
+
+    fn health(&self) -> MutexGuard<'_, ServerHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Replicas of a service, by name.
+fn replicas_of<'a>(
+    nodes: &'a BTreeMap<String, SocketAddr>,
+    service: &str,
+) -> impl Iterator<Item = (&'a str, SocketAddr)> {
+    let prefix = format!("{service}/");
+    let whole = nodes.get_key_value(service).into_iter();
+    let parts = nodes.range(prefix.clone()..).take_while(move |(name, _)| name.starts_with(&prefix));
+    whole.chain(parts).map(|(name, address)| (&**name, *address))
 }
 
 /// Weight of a key at a node: the same on every host.
@@ -170,6 +306,8 @@ fn weight(name: &str, key: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn at(port: u16) -> SocketAddr {
@@ -188,6 +326,45 @@ mod tests {
         let missing = directory.find(&"docs-9".into()).unwrap_err();
         assert_eq!(missing.message(), "the directory does not have a node named \"docs-9\"");
         assert!(directory.find(&NodeTarget::key("nobody-", "k")).is_err());
+    }
+
+    /// Addresses at which a service is found in 200 draws.
+    fn drawn(directory: &Directory, avoided: &[SocketAddr]) -> BTreeSet<u16> {
+        let target = NodeTarget::service("index");
+        (0..200).map(|_| directory.choose(&target, avoided).unwrap().port()).collect()
+    }
+
+    #[tokio::test]
+    async fn service_is_found_at_its_healthy_replicas() {
+        let names = ["index", "index-9", "index/east/1", "index/west/1", "index/west/2", "indexes/1"];
+        let directory = Directory::of(names.into_iter().zip((0..).map(at)));
+        assert_eq!(drawn(&directory, &[]), [0, 2, 3, 4].into());
+        assert_eq!(drawn(&directory, &[at(0), at(3)]), [2, 4].into());
+        directory.record_failure(at(2));
+        assert_eq!(drawn(&directory, &[at(0)]), [3, 4].into());
+        assert_eq!(directory.with_avoided(&[at(9)]), [at(9), at(2)]);
+        let west = directory.clone().in_zone("west");
+        assert_eq!(drawn(&west, &[]), [3, 4].into());
+        assert_eq!(drawn(&west, &[at(3), at(4)]), [0].into(), "another zone before one that has failed");
+        assert_eq!(drawn(&directory, &[at(0), at(3), at(4)]), [2].into(), "it failed in another call only");
+        let all = [0, 2, 3, 4].map(at);
+        assert_eq!(drawn(&directory, &all), [0, 2, 3, 4].into(), "one of them may have come back");
+        let missing = directory.find(&NodeTarget::service("docs")).unwrap_err();
+        assert_eq!(missing.message(), "the directory does not have a node of the service \"docs\"");
+    }
+
+    #[tokio::test]
+    async fn key_of_a_service_moves_only_from_a_failed_replica() {
+        let directory = Directory::of((0..5).map(|i| (format!("index/{i}"), at(i))));
+        let homes = |directory: &Directory| -> Vec<SocketAddr> {
+            let target = |key: u32| NodeTarget::service_key("index", key.to_be_bytes());
+            (0..1_000).map(|key| directory.find(&target(key)).unwrap()).collect()
+        };
+        let before = homes(&directory);
+        directory.record_failure(at(3));
+        let after = homes(&directory);
+        assert!(before.contains(&at(3)) && !after.contains(&at(3)));
+        assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == at(3)));
     }
 
     #[test]

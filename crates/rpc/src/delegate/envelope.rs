@@ -3,17 +3,23 @@
 //! ```text
 //! length 2 │ path │ entries 2 │ (length 2 │ name │ length 2 │ value) … │ message
 //! ```
+//!
+//! The entry `pathcall-avoid` lists the servers that have failed, which further requests of the call avoid.
+
+use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::{ADMITTED, is_application_metadata};
+use crate::headers::{ADMITTED, AVOID, is_application_metadata};
 
 /// Decoded request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Envelope {
     pub(crate) path: String,
     pub(crate) metadata: HeaderMap,
+    /// Servers that further requests of the call should avoid.
+    pub(crate) avoided: Vec<SocketAddr>,
     pub(crate) message: Bytes,
 }
 
@@ -37,16 +43,26 @@ pub(crate) enum EnvelopeError {
 }
 
 /// Encodes a request for a method.
-pub(crate) fn encode(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<Bytes, EnvelopeError> {
+pub(crate) fn encode(
+    path: &str,
+    metadata: &HeaderMap,
+    avoided: &[SocketAddr],
+    message: &[u8],
+) -> Result<Bytes, EnvelopeError> {
     let entries: Vec<_> =
         metadata.iter().filter(|(name, _)| is_application_metadata(name) || *name == ADMITTED).collect();
     let mut out = BytesMut::with_capacity(64 + path.len() + message.len());
     put(&mut out, "path", path.as_bytes())?;
-    let count = u16::try_from(entries.len());
-    out.put_u16(count.map_err(|_| EnvelopeError::Long { what: "metadata", got: entries.len() })?);
+    let count = entries.len() + usize::from(!avoided.is_empty());
+    out.put_u16(u16::try_from(count).map_err(|_| EnvelopeError::Long { what: "metadata", got: count })?);
     for (name, value) in entries {
         put(&mut out, "metadata", name.as_str().as_bytes())?;
         put(&mut out, "metadata", value.as_bytes())?;
+    }
+    if !avoided.is_empty() {
+        let avoided: Vec<String> = avoided.iter().map(SocketAddr::to_string).collect();
+        put(&mut out, "metadata", AVOID.as_str().as_bytes())?;
+        put(&mut out, "metadata", avoided.join(",").as_bytes())?;
     }
     out.put_slice(message);
     Ok(out.freeze())
@@ -64,7 +80,13 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
         // A header map has a maximum size.
         metadata.try_append(name, value).map_err(|_| EnvelopeError::Text("metadata"))?;
     }
-    Ok(Envelope { path, metadata, message: bytes })
+    let avoided = metadata.remove(AVOID).and_then(|avoided| avoided.to_str().ok().map(addresses)).unwrap_or_default();
+    Ok(Envelope { path, metadata, avoided, message: bytes })
+}
+
+/// Addresses in a list; what is no address has no meaning.
+fn addresses(list: &str) -> Vec<SocketAddr> {
+    list.split(',').filter_map(|address| address.parse().ok()).collect()
 }
 
 fn put(out: &mut BytesMut, what: &'static str, bytes: &[u8]) -> Result<(), EnvelopeError> {
@@ -94,8 +116,12 @@ mod tests {
         let mut sent = metadata.clone();
         sent.append("grpc-timeout", HeaderValue::from_static("1S"));
         sent.append("te", HeaderValue::from_static("trailers"));
-        let envelope = decode(encode("/a.B/C", &sent, b"message").unwrap()).unwrap();
-        assert_eq!(envelope, Envelope { path: "/a.B/C".into(), metadata, message: Bytes::from_static(b"message") });
+        sent.append(AVOID, HeaderValue::from_static("10.0.0.9:9"));
+        for avoided in [vec![], vec!["10.0.0.1:7".parse().unwrap(), "[::1]:8".parse().unwrap()]] {
+            let envelope = decode(encode("/a.B/C", &sent, &avoided, b"message").unwrap()).unwrap();
+            let (path, metadata, message) = ("/a.B/C".into(), metadata.clone(), Bytes::from_static(b"message"));
+            assert_eq!(envelope, Envelope { path, metadata, avoided, message });
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tonic::Status;
 use tonic::codegen::BoxFuture;
 use tonic::service::Interceptor;
 
-use super::call::{DelegatedCall, Inner};
+use super::call::{DelegatedCall, EndOnDrop, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
 use super::guard::{self, HandlerGuard, InterceptorFn};
@@ -225,6 +225,8 @@ impl Handlers {
                     Directory::of_target(controller, DirectoryMember::new(name, &node, signs.subscribe()))
                 }
             };
+            let failed = directory.clone();
+            node.on_unreachable(move |server| failed.record_failure(server));
             let slots = HandlerSlots::new(self.concurrency_limit);
             let (handlers, placed, guard) = (self.handlers, OnceLock::new(), HandlerGuard::new(self.check));
             let shared = Arc::new(HandlerTable { handlers, placed, directory, guard });
@@ -374,7 +376,7 @@ async fn work(request: NodeRequest, slot: HandlerSlot, shared: &HandlerTable) {
     let fail = |request: &NodeRequest, status: Status| {
         request.fail(&delegate::Status::new(status.code() as u8, status.message()));
     };
-    let Envelope { path, metadata, message } = match envelope::decode(request.payload().clone()) {
+    let Envelope { path, metadata, avoided, message } = match envelope::decode(request.payload().clone()) {
         Ok(envelope) => envelope,
         Err(error) => return fail(&request, Status::invalid_argument(error.to_string())),
     };
@@ -394,7 +396,8 @@ async fn work(request: NodeRequest, slot: HandlerSlot, shared: &HandlerTable) {
         Ok(admitted) => admitted,
         Err(status) => return fail(&request, status),
     };
-    let inner = Arc::new(Inner::new((request, slot), (metadata, extensions), shared.directory.clone(), deadline));
+    let inner =
+        Arc::new(Inner::new((request, slot), (metadata, extensions), (shared.directory.clone(), avoided), deadline));
     let _end_on_drop = EndOnDrop(Arc::clone(&inner));
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {
@@ -406,15 +409,5 @@ async fn work(request: NodeRequest, slot: HandlerSlot, shared: &HandlerTable) {
             Err(status) => fail(&inner.request, status),
         },
         () = inner.request.aborted() => {}
-    }
-}
-
-/// Ends the request when its handler has panicked or is dropped. Clones of its call may still exist.
-struct EndOnDrop(Arc<Inner>);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.request.on_handler_dropped();
-        self.0.slot.release();
     }
 }

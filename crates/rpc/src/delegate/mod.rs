@@ -18,12 +18,15 @@
 //! A caller without Pathcall gets the same replies from the [server's layer](crate::Layer), which makes the delegated
 //! call on the caller's behalf.
 //!
-//! Private modules: `envelope` encodes requests, `handler_slot` limits the running handlers, `registry` keeps a copy of
-//! the controller's directory, `respond` makes a stub's response stream of a call, `ongoing_call` retries and ends calls.
+//! Private modules: `attempts` repeats idempotent calls, `dns` resolves a directory's hosts, `envelope` encodes requests,
+//! `handler_slot` limits the running handlers, `ongoing_call` follows a call to its end, `registry` keeps a copy of the
+//! controller's directory, `respond` makes a stub's response of a call, `server_health` remembers servers that failed.
 
+pub(crate) mod attempts;
 pub(crate) mod call;
 mod client;
 pub mod directory;
+mod dns;
 pub(crate) mod envelope;
 mod guard;
 mod handler_slot;
@@ -33,6 +36,7 @@ pub(crate) mod ongoing_call;
 pub mod otel;
 mod registry;
 pub(crate) mod respond;
+mod server_health;
 pub(crate) mod trace;
 
 pub use call::{DelegatedCall, SealedRequest};

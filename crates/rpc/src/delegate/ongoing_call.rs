@@ -1,10 +1,12 @@
-//! Delegated call in progress: its retries if it has exactly-once semantics, and its trace after its end.
+//! Delegated call in progress: its repeats, its one reply if it is unary, and its trace after its end.
 //!
 //! ```text
-//! poll_next ─▶ replies ─▶ failed, and exactly-once ─ pause ─▶ retry
+//! poll_next ─▶ replies ─▶ failed, and exactly-once ─ pause ─▶ the same call again
+//!                     ├▶ failed, idempotent, nothing delivered ─ pause ─▶ another call
 //!                     └▶ end: status ─▶ a task waits for the spans
 //! ```
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,6 +19,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::{Code, Status};
 
+use super::attempts::{Attempts, CallPlan};
+use super::directory::Directory;
 use super::trace::TraceReport;
 
 /// Time during which a failed exactly-once call without a deadline is retried.
@@ -47,8 +51,22 @@ pub(super) struct OngoingCall {
     /// `None` once the call has ended and waits for its trace in another task.
     call: Option<NodeCall>,
     again: RetryState,
+    /// Further attempts of an idempotent call, as long as nothing was delivered.
+    attempts: Option<Attempts>,
+    /// Pause before the next attempt.
+    pause: Option<Pin<Box<Sleep>>>,
+    single: Option<SingleReply>,
+    /// Directory that the call's servers are found in.
+    directory: Directory,
     report: Option<TraceReport>,
     runtime: Handle,
+}
+
+/// Reply of a unary call. It is held until the call has ended, because it may be followed by another one.
+#[derive(Debug, Default)]
+struct SingleReply {
+    held: Option<Bytes>,
+    delivered: bool,
 }
 
 /// Retry state of an exactly-once call.
@@ -67,13 +85,27 @@ struct RetryState {
 }
 
 impl OngoingCall {
-    /// Must be called within a runtime.
-    pub(super) fn new(call: NodeCall, options: &CallOptions, report: Option<TraceReport>) -> Self {
+    /// Makes the first attempt of a call. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// As [`CallPlan::make`].
+    pub(super) fn begin(plan: CallPlan, report: Option<TraceReport>) -> Result<Self, Status> {
+        let call = plan.make(plan.options, &[])?;
+        let mut ongoing = Self::new(call, &plan.options, report);
+        ongoing.directory = plan.directory.clone();
+        ongoing.single = plan.unary.then(SingleReply::default);
+        // An exactly-once call is repeated under its own id.
+        ongoing.attempts = (plan.retries.is_some() && !plan.options.once).then(|| Attempts::new(plan));
+        Ok(ongoing)
+    }
+
+    fn new(call: NodeCall, options: &CallOptions, report: Option<TraceReport>) -> Self {
         let after = |time| Instant::now().checked_add(time);
         let (until, deadline) = (after(options.deadline.unwrap_or(RETRY_TIMEOUT)), options.deadline.and_then(after));
         let (pause, pause_max) = (options.ping_period, options.timeout);
         let again = RetryState { once: options.once, until, deadline, pause, pause_max, sleep: None, end: None };
-        Self { call: Some(call), again, report, runtime: Handle::current() }
+        let (attempts, pause, single, directory) = (None, None, None, Directory::default());
+        Self { call: Some(call), again, attempts, pause, single, directory, report, runtime: Handle::current() }
     }
 
     /// The call, unless it has ended.
@@ -81,8 +113,32 @@ impl OngoingCall {
         self.call.as_ref()
     }
 
+    /// Ends the call: it is stopped on all servers, and not repeated.
+    pub(super) fn abort(&mut self) {
+        (self.attempts, self.pause) = (None, None);
+        self.call.iter().for_each(NodeCall::abort);
+    }
+
+    /// Adds a request to the call, which is not repeated any more if it fails.
+    pub(super) fn send(&mut self, to: SocketAddr, request: Bytes) -> Result<(), Status> {
+        let ended = || Status::failed_precondition("the call has ended");
+        let call = self.call.as_ref().filter(|_| self.pause.is_none()).ok_or_else(ended)?;
+        call.send(to, request).map_err(|error| Status::failed_precondition(error.to_string()))?;
+        self.attempts = None;
+        Ok(())
+    }
+
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<StreamEvent> {
         loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+                match self.attempts.as_ref().map(Attempts::make) {
+                    Some(Ok(call)) => self.call = Some(call),
+                    Some(Err(status)) => return Poll::Ready(self.end_with(status, None)),
+                    None => {}
+                }
+            }
             let Some(call) = &mut self.call else {
                 return Poll::Ready(StreamEvent::Ended { status: Status::cancelled("the call has ended"), lost: None });
             };
@@ -102,21 +158,65 @@ impl OngoingCall {
                 }
             }
             match ready!(call.poll_receive(cx)) {
-                NodeReply::Item(item) => return Poll::Ready(StreamEvent::Item(item)),
+                NodeReply::Item(item) => match &mut self.single {
+                    None => {
+                        self.attempts = None;
+                        return Poll::Ready(StreamEvent::Item(item));
+                    }
+                    Some(single) => {
+                        if single.held.replace(item).is_some() {
+                            self.abort();
+                            let status = Status::internal("the servers sent several replies to a unary call");
+                            return Poll::Ready(self.end_with(status, None));
+                        }
+                    }
+                },
                 NodeReply::Ended(outcome) if self.again.is_due(&outcome) => {}
+                NodeReply::Ended(CallOutcome::Failed(failure)) if self.repeat(&failure) => {}
+                NodeReply::Ended(CallOutcome::Complete) => return Poll::Ready(self.complete()),
                 NodeReply::Ended(outcome) => return Poll::Ready(self.end(&outcome)),
             }
         }
     }
 
+    /// Begins another attempt after a failure, if one is due.
+    fn repeat(&mut self, failure: &CallFailure) -> bool {
+        if let CallFailure::Unconfirmed { server: Some(server), .. } | CallFailure::Unreachable(server) = failure {
+            self.directory.record_failure(*server);
+        }
+        let Some(pause) = self.attempts.as_mut().and_then(|attempts| attempts.next(failure)) else { return false };
+        tracing::debug!(%failure, "a delegated call is made again");
+        self.single = self.single.take().map(|_| SingleReply::default());
+        self.pause = Some(Box::pin(sleep(pause)));
+        true
+    }
+
+    /// End of a complete call, or its only reply before it.
+    fn complete(&mut self) -> StreamEvent {
+        match &mut self.single {
+            Some(single) if !single.delivered => match single.held.take() {
+                Some(item) => {
+                    single.delivered = true;
+                    StreamEvent::Item(item)
+                }
+                None => self.end_with(Status::internal("no server replied to a unary call"), None),
+            },
+            _ => self.end(&CallOutcome::Complete),
+        }
+    }
+
     fn end(&mut self, outcome: &CallOutcome) -> StreamEvent {
-        let status = status(outcome);
-        self.trace(&status);
         let lost = match outcome {
             CallOutcome::Failed(CallFailure::Lost { .. }) => Some(LostDirection::Replies),
             CallOutcome::Failed(CallFailure::Server(_)) | CallOutcome::Complete | CallOutcome::Aborted { .. } => None,
             CallOutcome::Failed(_) => Some(LostDirection::Requests),
         };
+        self.end_with(status(outcome), lost)
+    }
+
+    fn end_with(&mut self, status: Status, lost: Option<LostDirection>) -> StreamEvent {
+        self.trace(&status);
+        self.call = None;
         StreamEvent::Ended { status, lost }
     }
 

@@ -1,7 +1,8 @@
-//! Response stream of a stub's delegated call.
+//! Response of a stub's delegated call.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,10 +12,12 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
 use pathcall_driver::node::Node;
 use pathcall_endpoint::delegate::caller::CallOptions;
+use pathcall_proto::manifest::Delegated;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::envelope;
+use super::attempts::{CallPlan, PlannedRequest, RetryBudget};
+use super::directory::Directory;
 use super::ongoing_call::{LostDirection, OngoingCall, StreamEvent};
 use super::trace::{SharedTraceSink, TraceReport, TraceRequest};
 use crate::deadline::Deadline;
@@ -26,18 +29,20 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Content type of all gRPC responses.
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Default options of delegated calls, and the receiver of their traces.
+/// Default options of delegated calls, the receiver of their traces, and what calls learn of servers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DelegateDefaults {
     pub(crate) options: CallOptions,
     pub(crate) traces: Option<SharedTraceSink>,
+    pub(crate) directory: Directory,
+    pub(crate) retries: Arc<RetryBudget>,
 }
 
 /// Calls the node at `to` on behalf of a stub, and returns the response with the replies. `unreached` is called if the
 /// call failed without a server reporting the failure.
 pub(crate) async fn respond(
-    node: &Node,
-    to: SocketAddr,
+    method: &Delegated,
+    (node, to): (&Node, SocketAddr),
     defaults: &DelegateDefaults,
     request: http::Request<Body>,
     deadline: Deadline,
@@ -54,8 +59,6 @@ pub(crate) async fn respond(
     })?;
     let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
         .map_err(|error| status::of_framed(path, error))?;
-    let encoded = envelope::encode(path, &parts.headers, &message);
-    let encoded = encoded.map_err(|error| Status::invalid_argument(format!("{path}: {error}")))?;
     let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(defaults.options);
     let report = TraceReport::of(
         path,
@@ -65,9 +68,17 @@ pub(crate) async fn respond(
     );
     let left = deadline.left().into_iter().chain(options.deadline).min();
     let options = options.deadline(left).traced(options.traced || report.is_some());
-    let call = node.call(options, [(to, encoded)]);
-    let call = call.map_err(|error| Status::resource_exhausted(format!("{path}: {error}")))?;
-    let ongoing = OngoingCall::new(call, &options, report);
+    let request = PlannedRequest { to: to.into(), path: path.to_owned(), metadata: parts.headers, message };
+    let plan = CallPlan {
+        node: node.clone(),
+        directory: defaults.directory.clone(),
+        options,
+        requests: vec![request],
+        method: path.to_owned(),
+        unary: method.unary,
+        retries: method.idempotent.then(|| Arc::clone(&defaults.retries)),
+    };
+    let ongoing = OngoingCall::begin(plan, report)?;
     let replies =
         ReplyBody { ongoing, over: false, call: format!("{path} at {to}"), unreached: Some(Box::new(unreached)) };
     let mut response = http::Response::new(Body::new(replies));
@@ -141,11 +152,13 @@ mod tests {
             (Some(MINUTE), None, Some(MINUTE)),
             (None, None, None),
         ] {
-            let defaults = DelegateDefaults { options: CallOptions::default().deadline(channels), traces: None };
+            let options = CallOptions::default().deadline(channels);
+            let defaults = DelegateDefaults { options, ..DelegateDefaults::default() };
+            let method = Delegated { path: "/a.B/C", unary: false, idempotent: false };
             let body = frame::close(frame::begin()).expect("an empty message");
             let request = http::Request::post("/a.B/C").body(Body::new(http_body_util::Full::new(body)));
             let (request, deadline) = (request.expect("a request"), Deadline::after(stubs));
-            let response = respond(&caller, server.address(), &defaults, request, deadline, |_| ()).await;
+            let response = respond(&method, (&caller, server.address()), &defaults, request, deadline, |_| ()).await;
             let time = requests.receive().await.time();
             // The rest of the time has passed on the way.
             let right = match (time, expected) {

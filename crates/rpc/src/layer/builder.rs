@@ -237,6 +237,7 @@ impl Builder {
     /// Sets the handlers of delegated methods. Callers without Pathcall reach them, too: the layer calls the handlers
     /// for them.
     pub fn handlers(mut self, handlers: RunningHandlers) -> Self {
+        self.defaults.directory = handlers.directory().clone();
         self.handlers = Some(handlers);
         self
     }

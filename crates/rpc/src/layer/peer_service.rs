@@ -173,7 +173,7 @@ impl Peer for PeerService {
         if token_key.is_some() {
             self.inner.check_key_transport(&request)?;
             let (credentials, LookupNodeRequest { method }) = (CallerCredentials::of(&request), request.into_inner());
-            if !self.inner.catalogue.is_delegated(&method) {
+            if self.inner.catalogue.delegated(&method).is_none() {
                 return Err(Status::invalid_argument(format!("{method:?} is not a delegated method")));
             }
             self.admission.admit_to_layers(&method, credentials.clone()).await?;

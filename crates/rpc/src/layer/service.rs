@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use pathcall_auth::CertificatePolicy;
 use pathcall_endpoint::map::{Key, Operation, Output};
-use pathcall_proto::manifest::{Kind, Method};
+use pathcall_proto::manifest::{Delegated, Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
@@ -135,10 +135,10 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
                     });
                 }
             }
-        } else if self.inner.handlers.is_some() && self.inner.catalogue.is_delegated(path) {
+        } else if let Some(method) = self.inner.catalogue.delegated(path).filter(|_| self.inner.handlers.is_some()) {
             let (inner, admission) = (Arc::clone(&self.inner), self.admission.clone());
             return Box::pin(async move {
-                Ok(inner.delegated(request, &admission).await.unwrap_or_else(Status::into_http))
+                Ok(inner.delegated(method, request, &admission).await.unwrap_or_else(Status::into_http))
             });
         }
         match self.inner.places.as_ref().filter(|places| places.has(request.uri().path())) {
@@ -224,6 +224,7 @@ impl Inner {
     /// Calls this server's own node for a caller without Pathcall.
     async fn delegated(
         &self,
+        method: &'static Delegated,
         request: http::Request<Body>,
         admission: &Admission,
     ) -> Result<http::Response<Body>, Status> {
@@ -235,8 +236,8 @@ impl Inner {
         handlers.guard().check(parts.headers.clone())?;
         let mut request = http::Request::from_parts(parts, body);
         handlers.guard().mark(request.headers_mut());
-        let deadline = Deadline::of(request.headers());
-        respond(handlers.node(), handlers.address(), &self.defaults, request, deadline, |_| {}).await
+        let (deadline, node) = (Deadline::of(request.headers()), (handlers.node(), handlers.address()));
+        respond(method, node, &self.defaults, request, deadline, |_| {}).await
     }
 
     /// Executes the map operation of a direct call.

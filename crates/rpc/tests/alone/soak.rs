@@ -180,9 +180,7 @@ async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tall
             }
             Err(status) => {
                 let usual = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Aborted, Code::NotFound];
-                // A server that is being killed may still report that its handlers were dropped.
-                let usual = usual.contains(&status.code()) || status.message() == "the handler was dropped";
-                assert!(usual, "{status}");
+                assert!(usual.contains(&status.code()), "{status}");
                 tally.failed.fetch_add(1, Ordering::Relaxed);
             }
         }

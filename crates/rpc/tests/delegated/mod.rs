@@ -1,4 +1,5 @@
-//! Tests of delegated calls: through stubs, through clients, traced, exactly once, and at their limits.
+//! Tests of delegated calls: through stubs, through clients, unary, to services with replicas, traced, exactly
+//! once, and at their limits.
 
 mod calls;
 pub(crate) mod cluster;
@@ -6,5 +7,7 @@ mod exactly_once;
 mod limits;
 mod overload;
 mod process;
+mod replicas;
 mod several_requests;
 mod traces;
+mod unary;

@@ -120,7 +120,7 @@ async fn call_ends_by_timeout_or_abort() {
     let status = all(replies).await.1.expect_err("late");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     timeout(HANG, cluster.seen.dropped.notified()).await.expect("the handler is dropped");
-    let replies = call().begin().expect("room");
+    let mut replies = call().begin().expect("room");
     timeout(HANG, cluster.seen.began.notified()).await.expect("the handler is there");
     replies.abort();
     assert_eq!(all(replies).await.1.expect_err("aborted").code(), Code::Cancelled);

@@ -221,7 +221,7 @@ impl PlaceOptions {
     ) -> Result<PlacedMethods, PlaceError> {
         let mut texts: BTreeMap<(&'static str, &'static str), Vec<&'static Placed>> = BTreeMap::new();
         let here = |method: &&'static Placed| {
-            !catalogue.is_delegated(method.path) || handlers.is_some_and(|handlers| handlers.has(method.path))
+            catalogue.delegated(method.path).is_none() || handlers.is_some_and(|handlers| handlers.has(method.path))
         };
         for method in catalogue.all_placed().filter(here) {
             texts.entry((method.file, method.application)).or_default().push(method);
@@ -254,7 +254,7 @@ impl PlaceOptions {
             return Ok(());
         }
         let service = super::builder::service_of(path).unwrap_or_default();
-        match catalogue.is_delegated(path) {
+        match catalogue.delegated(path).is_some() {
             true if !self.handlers.contains_key(path) => Err(PlaceError::NoHandler { path }),
             false if !self.accelerated.contains(service) => {
                 Err(PlaceError::NoService { path, service: service.to_owned() })
