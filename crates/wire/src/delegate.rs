@@ -4,6 +4,7 @@
 //! request   head 14 │ request 25 │ reply address 6/18 │ sender 6, in a chain │ manifest, if any │ payload
 //! response  head 14 │ id 13 │ manifest, if any │ payload
 //! manifest  29 │ address of its server 6/18
+//! load      head 14 │ load 4
 //! ```
 //!
 //! The transport (flows over UDP, TCP or QUIC) delivers each message whole and at most once (§4.6). [`ids`] has the ids
@@ -23,8 +24,8 @@ pub use address::Addresses;
 pub use encode::{Encoded, list};
 pub use ids::{Branch, ContextId, NodeId, RequestId, U24};
 pub use message::{
-    DelegateMessage, DelegateRequest, DelegateResponse, Ping, PingSubject, Pong, RequestFailure, RequestManifest,
-    ResponseGrant, ResponseId, TraceSpan, add_wait, parse,
+    DelegateMessage, DelegateRequest, DelegateResponse, LoadReport, Ping, PingSubject, Pong, RequestFailure,
+    RequestManifest, ResponseGrant, ResponseId, TraceSpan, add_wait, parse,
 };
 pub use parts::{DelegateFlags, DelegateKind, PlainRequest, PlainRequestRepr};
 

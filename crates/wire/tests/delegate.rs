@@ -7,9 +7,9 @@ use pathcall_wire::Error;
 use pathcall_wire::delegate::message::{ended_before, ended_code};
 use pathcall_wire::delegate::parts::{MessageHead, SpanPartRepr};
 use pathcall_wire::delegate::{
-    ContextId, DelegateFlags, DelegateMessage, DelegateRequest, DelegateResponse, Encoded, HEAD_MAX, MAGIC, NodeId,
-    PAGE, Ping, PingSubject, PlainRequest, Pong, RequestFailure, RequestManifest, ResponseGrant, ResponseId, TraceSpan,
-    U24, add_wait, list, parse,
+    ContextId, DelegateFlags, DelegateMessage, DelegateRequest, DelegateResponse, Encoded, HEAD_MAX, LoadReport, MAGIC,
+    NodeId, PAGE, Ping, PingSubject, PlainRequest, Pong, RequestFailure, RequestManifest, ResponseGrant, ResponseId,
+    TraceSpan, U24, add_wait, list, parse,
 };
 use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn ping_grant_failure_and_span_round_trip(
+    fn ping_grant_failure_span_and_load_round_trip(
         (call, context) in (contexts(), contexts()), abort: bool, words: [u32; 5], code in 1_u8..
     ) {
         let request = context.request(1).inherited(words[0] as u8);
@@ -132,7 +132,10 @@ proptest! {
         let grant = ResponseGrant { call, context, responses: words[0] };
         let head = grant.encode();
         prop_assert_eq!(parse(&head), Ok((DelegateMessage::Grant(grant), head.len())));
-        let fault = RequestFailure { call, request, code };
+        let load = LoadReport { load: words[0] };
+        let head = load.encode();
+        prop_assert_eq!(parse(&head), Ok((DelegateMessage::Load(load), head.len())));
+        let fault = RequestFailure { call, request, code, text: words[1] as u16 };
         let bytes = with_payload(&fault.encode());
         prop_assert_eq!(parse(&bytes), Ok((DelegateMessage::Fault(fault), fault.encode().len())));
         let [age, waited, ran, requests, responses] = words;
@@ -142,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn random_delegate_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 0_u8..9) {
+    fn random_delegate_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 0_u8..10) {
         let _ = parse(&bytes);
         if let [magic, second, ..] = &mut bytes[..] {
             (*magic, *second) = (MAGIC, kind);

@@ -12,6 +12,7 @@
 //! dropped before it is finished fails its call: so the request of a handler that panics or is cancelled never counts
 //! as done. A [`NodeCall`] that is dropped is aborted.
 
+mod arrivals;
 mod call;
 mod request;
 mod state;
@@ -175,6 +176,15 @@ pub struct NodeStats {
     pub requests_known: usize,
 }
 
+/// Event of a server that requests of this node go to, its own or passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// A request certainly did not reach the server.
+    Unreachable(SocketAddr),
+    /// The server reports how many requests wait or run.
+    Load(SocketAddr, u32),
+}
+
 /// Durable records of exactly-once requests from earlier processes (DPC §3.5.3).
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct RecordHistory {
@@ -250,10 +260,10 @@ impl Node {
         NodeCall::begin(&self.0, options, requests)
     }
 
-    /// Sets the function that gets the address of each server that a request of this node, or one that it passed on,
-    /// certainly did not reach. It is called under the node's lock, so it must not call the node.
-    pub fn on_unreachable(&self, unreachable: impl Fn(SocketAddr) + Send + 'static) {
-        self.0.with_state(|state| state.unreachable = Some(Box::new(unreachable)));
+    /// Adds a function that gets the events of the servers that requests go to, until it returns false. It is called
+    /// under the node's lock, so it must not call the node.
+    pub fn on_server_event(&self, wants_more: impl Fn(ServerEvent) -> bool + Send + 'static) {
+        self.0.with_state(|state| state.server_events.push(Box::new(wants_more)));
     }
 
     /// Counters of this node.

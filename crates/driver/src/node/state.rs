@@ -9,22 +9,23 @@ use std::task::{Poll, Waker};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::{ContextId, DelegateMessage, NodeId, add_wait, parse};
+use pathcall_wire::delegate::{ContextId, NodeId, add_wait};
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::call::CallEvent;
 use super::request::RequestNotifier;
-use super::{NodeConfig, NodeStats, RecordHistory, Transport, advertised_address};
+use super::{NodeConfig, NodeStats, RecordHistory, ServerEvent, Transport, advertised_address};
 use crate::event_channel::EventSender;
 use crate::link::{Link, PollMode, Readiness};
 use crate::streams::{EventSink, Streams};
 use crate::task_waker::{TaskWaker, WakeState};
 use pathcall_endpoint::delegate::caller::{CallerEvent, DelegateCaller, DelegateCallerConfig};
 use pathcall_endpoint::delegate::context_map::ContextMap;
+use pathcall_endpoint::delegate::load::LoadReports;
 use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, WorkerEvent};
-use pathcall_endpoint::delegate::{MessageOutbox, PeerNode, RequestId, earlier, is_for_caller};
+use pathcall_endpoint::delegate::{MessageOutbox, RequestId, earlier};
 use pathcall_endpoint::messages::{self, Event, Messages};
 
 /// Node state and its task, shared by the node's handles, calls and requests.
@@ -47,8 +48,9 @@ pub(super) struct State {
     pub(super) calls: ContextMap<CallEvents>,
     /// Notifications to the requests in progress.
     pub(super) requests: ContextMap<Arc<RequestNotifier>>,
-    /// Receiver of the addresses that requests certainly did not reach.
-    pub(super) unreachable: Option<UnreachableSink>,
+    /// Receivers of the events of servers.
+    pub(super) server_events: Vec<ServerEventSink>,
+    pub(super) load_reports: LoadReports,
     /// Channel of obsolete records.
     obsolete: Option<ObsoleteSender>,
     /// Wake-up state of the task.
@@ -64,8 +66,8 @@ pub(super) struct CallEvents {
     pub(super) more_events: bool,
 }
 
-/// Function that gets the address of a server that a request did not reach.
-pub(super) type UnreachableSink = Box<dyn Fn(SocketAddr) + Send>;
+/// Function that gets the events of servers; it returns whether it wants more.
+pub(super) type ServerEventSink = Box<dyn Fn(ServerEvent) -> bool + Send>;
 
 /// Channel of the calls and requests whose records are obsolete.
 type ObsoleteSender = mpsc::UnboundedSender<(ContextId, RequestId)>;
@@ -135,7 +137,8 @@ impl NodeShared {
             transport,
             calls: ContextMap::default(),
             requests: ContextMap::default(),
-            unreachable: None,
+            server_events: Vec::new(),
+            load_reports: LoadReports::default(),
             obsolete,
             wake_state: WakeState::default(),
             sent: false,
@@ -337,33 +340,6 @@ impl State {
         match &mut self.transport {
             MessageTransport::Flows(flows) => flows.1.next_event(),
             MessageTransport::Streams(_) => None,
-        }
-    }
-
-    /// Handles an event of the message transport.
-    fn handle_event(&mut self, now: Instant, event: Event) {
-        match event {
-            Event::Arrived { node, from, message } => {
-                let (caller, worker, mut out) = self.split(now);
-                let peer = PeerNode { node: NodeId::new(node), address: from };
-                match is_for_caller(&message) {
-                    true => caller.handle(now, peer, &message, &mut out),
-                    false => worker.handle(now, peer, &message, &mut out),
-                }
-            }
-            Event::Undelivered { to, head } => {
-                if let (Some(unreachable), Ok((DelegateMessage::Request(_), _))) = (&self.unreachable, parse(&head)) {
-                    unreachable(to);
-                }
-                let (caller, worker, mut out) = self.split(now);
-                caller.undelivered(now, to, &head, &mut out);
-                worker.undelivered(now, to, &head, &mut out);
-            }
-            Event::Progress { peer, arriving } => {
-                let (caller, worker, _) = self.split(now);
-                caller.restart_timeouts(now, peer);
-                arriving.iter().for_each(|head| worker.arriving(now, head));
-            }
         }
     }
 

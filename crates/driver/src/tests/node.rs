@@ -186,7 +186,7 @@ async fn exactly_once_replies_do_not_wait() {
 #[tokio::test]
 async fn failed_or_dropped_handler_fails_the_call() {
     let (caller, a, b) = (caller(Transport::Flows).await, serve(Transport::Flows).await, serve(Transport::Flows).await);
-    for (commands, code) in [("fail", Status::ABORTED), ("panic", Status::INTERNAL), ("forget", Status::INTERNAL)] {
+    for (commands, code) in [("fail", Status::ABORTED), ("panic", Status::INTERNAL), ("forget", Status::UNAVAILABLE)] {
         let commands = format!("reply first;to {}: {commands}", b.address());
         let (_, outcome) = collect_replies(begin(&caller, &a, commands)).await;
         let CallOutcome::Failed(CallFailure::Server(status)) = outcome else { panic!("{outcome:?}") };

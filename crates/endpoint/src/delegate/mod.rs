@@ -18,6 +18,7 @@
 
 pub mod caller;
 pub mod context_map;
+pub mod load;
 mod number_set;
 pub mod worker;
 
@@ -26,8 +27,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
-use pathcall_wire::delegate::DelegateKind;
 pub use pathcall_wire::delegate::{ContextId, NodeId, RequestId};
+use pathcall_wire::delegate::{DelegateKind, Encoded, RequestFailure};
 
 /// Sender of a message, as the transport's session identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Status {
     pub code: u8,
     /// Error message for people.
     pub message: String,
+    /// The application's details of the error, of which 8 KiB travel at most.
+    pub details: Bytes,
 }
 
 impl Status {
@@ -72,7 +75,7 @@ impl Status {
     /// Creates a status; code 0, which is no failure, becomes [`Status::INTERNAL`].
     #[must_use]
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code: if code == 0 { Self::INTERNAL } else { code }, message: message.into() }
+        Self { code: if code == 0 { Self::INTERNAL } else { code }, message: message.into(), details: Bytes::new() }
     }
 }
 
@@ -86,15 +89,33 @@ const GRANT_BYTES: usize = CREDIT_BYTES / 2;
 /// Returns whether a message is for the caller of the node that received it, rather than for its worker.
 #[must_use]
 pub fn is_for_caller(message: &[u8]) -> bool {
-    const OF_CALLER: [u8; 4] =
-        [DelegateKind::Response as u8, DelegateKind::Fault as u8, DelegateKind::Pong as u8, DelegateKind::Span as u8];
-    message.get(1).is_some_and(|kind| OF_CALLER.contains(kind))
+    use DelegateKind::{Fault, Pong, Response, Span};
+    matches!(DelegateKind::of(message), Some(Response | Fault | Pong | Span))
 }
 
 /// Most bytes of an error message that are sent.
 const STATUS_TEXT_MAX: usize = 1024;
 
-/// Error message of a status as it is sent.
+/// Most bytes of a status's details that are sent; longer ones are left out.
+const STATUS_DETAILS_MAX: usize = 8 << 10;
+
+/// Failure message of a request: its head, and its payload.
+fn failure(call: ContextId, request: RequestId, status: &Status) -> (Encoded, Bytes) {
+    let text = status_text(&status.message);
+    let failure = RequestFailure { call, request, code: status.code, text: text.len() as u16 };
+    let details = Some(&status.details).filter(|details| !details.is_empty() && details.len() <= STATUS_DETAILS_MAX);
+    let payload = details.map(|details| [&text[..], &details[..]].concat().into());
+    (failure.encode(), payload.unwrap_or(text))
+}
+
+/// Status of a failure message.
+fn status_of(failure: &RequestFailure, payload: &Bytes) -> Status {
+    let text = usize::from(failure.text).min(payload.len());
+    let message = String::from_utf8_lossy(&payload[..text]);
+    Status { details: payload.slice(text..), ..Status::new(failure.code, message) }
+}
+
+/// Text of an error or a label as it is sent.
 fn status_text(message: &str) -> Bytes {
     let end = (0..=STATUS_TEXT_MAX.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     Bytes::copy_from_slice(&message.as_bytes()[..end])

@@ -149,6 +149,7 @@ async fn wait_for_answer(mut call: NodeCall, id: u64, start: Arc<CommStart>) {
         NodeReply::Ended(CallOutcome::Failed(CallFailure::Server(Status {
             code: Status::FAILED_PRECONDITION,
             message,
+            ..
         }))) => Err(AnswerError::App(AppError(message))),
         NodeReply::Ended(CallOutcome::Failed(CallFailure::Server(Status { message, .. }))) => {
             Err(AnswerError::Failed(message))

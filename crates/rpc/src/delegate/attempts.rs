@@ -19,12 +19,14 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::directory::{Directory, NodeTarget};
-use super::envelope;
+use super::{envelope, failure};
 
 /// Most attempts of a call.
 const ATTEMPTS: u32 = 3;
 /// Pause before a call is made again that a server has answered with UNAVAILABLE; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Metadata of a status with the pause in milliseconds before another attempt; a negative number forbids one.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Method of a call, its requests, and the parties that make it.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl Attempts {
                 Duration::ZERO
             }
             CallFailure::Server(status) if status.code == delegate::Status::UNAVAILABLE => {
-                PAUSE * (1 << (self.made - 1))
+                pushback(status).unwrap_or(Some(PAUSE * (1 << (self.made - 1))))?
             }
             CallFailure::Server(_) | CallFailure::Deadline | CallFailure::TooLarge(_) => return None,
         };
@@ -120,6 +122,13 @@ impl Attempts {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.plan.make(self.plan.options.deadline(left), &self.avoided)
     }
+}
+
+/// Pause that a server asks for (gRPC A6): `Some(None)` if the call may not be made again, `None` if it asks for nothing.
+fn pushback(status: &delegate::Status) -> Option<Option<Duration>> {
+    let status = failure::decode(status.clone());
+    let asked = status.metadata().get(PUSHBACK)?;
+    Some(asked.to_str().ok().and_then(|millis| millis.parse().ok()).map(Duration::from_millis))
 }
 
 /// Budget of further attempts: one for every five calls, and a thousand at once, so that the calls in progress at a
@@ -154,6 +163,18 @@ impl Default for RetryBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pushback_of_a_server_is_heeded() {
+        let asked = |pushback: Option<&str>| {
+            let mut status = Status::unavailable("busy");
+            pushback.map(|asked| status.metadata_mut().insert(PUSHBACK, asked.parse().unwrap()));
+            super::pushback(&failure::encode(&status))
+        };
+        assert_eq!(asked(None), None);
+        assert_eq!(asked(Some("250")), Some(Some(Duration::from_millis(250))));
+        assert_eq!([asked(Some("-1")), asked(Some("soon"))], [Some(None), Some(None)]);
+    }
 
     #[test]
     fn retry_budget_allows_a_burst_and_a_fifth_of_the_calls() {

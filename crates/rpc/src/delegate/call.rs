@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pathcall_driver::node::{self, NodeRequest};
-use pathcall_endpoint::delegate;
 use pathcall_endpoint::delegate::worker::ExecutionError;
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
 use pathcall_proto::delegate::Method;
@@ -18,8 +17,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::directory::{Directory, NodeTarget};
-use super::envelope;
 use super::handler_slot::HandlerSlot;
+use super::{envelope, failure};
 
 /// Delegated call of which a handler works on one request. The handler sends replies and passes requests on through it.
 /// `R` is the type of the replies in the caller's stream. Clones belong to the same request.
@@ -258,7 +257,7 @@ impl SealedRequest {
     /// Fails the call with this status: neither effect nor record is durable, for certain. If the caller retries, the
     /// handler runs again.
     pub fn discard(self, status: &Status) {
-        self.0.discard(&delegate::Status::new(status.code() as u8, status.message()));
+        self.0.discard(&failure::encode(status));
     }
 }
 

@@ -61,6 +61,7 @@ impl Client {
     /// Creates a client that calls through this node and finds targets in this directory.
     #[must_use]
     pub fn new(node: Node, directory: Directory) -> Self {
+        directory.learn_from(&node);
         Self { node, directory, defaults: DelegateDefaults::default() }
     }
 

@@ -10,8 +10,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pathcall_auth::{ConnectTargetError, Security};
-use pathcall_driver::node::Node;
+use pathcall_driver::node::{Node, ServerEvent};
 use pathcall_wire::link::LinkSecret;
+use rand::seq::IndexedRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,77 +20,17 @@ use tonic::Status;
 
 use super::dns;
 use super::registry::{DirectoryMember, controller, follow};
-use super::server_health::ServerHealth;
+use super::server_states::ServerStates;
+pub use super::target::NodeTarget;
 
 /// Most servers that a call names as to be avoided.
 const AVOIDED_MAX: usize = 8;
-
-/// Destination of a delegated request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeTarget {
-    /// Node at this address.
-    Address(SocketAddr),
-    /// Node with this name in the directory.
-    Name(String),
-    /// Node that owns a key, among the nodes whose names begin with `prefix`. When nodes join or leave, only the keys
-    /// of these nodes move (highest random weight hashing, Thaler and Ravishankar 1998).
-    Key {
-        /// Prefix of the names; empty for all nodes.
-        prefix: String,
-        /// The key.
-        key: Vec<u8>,
-    },
-    /// Replica of a service. Replicas that have just failed, and those that failed in the same call, are chosen only if
-    /// there is no other; those in the [directory's zone](Directory::in_zone) are preferred.
-    Service {
-        /// Name of the service.
-        name: String,
-        /// Key whose requests go to the same replica while the replicas do not change; without a key, the replica is
-        /// drawn at random.
-        key: Option<Vec<u8>>,
-    },
-}
-
-impl NodeTarget {
-    /// Node that owns `key`, among the nodes whose names begin with `prefix`.
-    pub fn key(prefix: impl Into<String>, key: impl AsRef<[u8]>) -> Self {
-        Self::Key { prefix: prefix.into(), key: key.as_ref().to_vec() }
-    }
-
-    /// Any replica of a service.
-    pub fn service(name: impl Into<String>) -> Self {
-        Self::Service { name: name.into(), key: None }
-    }
-
-    /// Replica of a service that requests with this key prefer: its cache, for example, has the key.
-    pub fn service_key(name: impl Into<String>, key: impl AsRef<[u8]>) -> Self {
-        Self::Service { name: name.into(), key: Some(key.as_ref().to_vec()) }
-    }
-}
-
-impl From<SocketAddr> for NodeTarget {
-    fn from(address: SocketAddr) -> Self {
-        Self::Address(address)
-    }
-}
-
-impl From<&str> for NodeTarget {
-    fn from(name: &str) -> Self {
-        Self::Name(name.to_owned())
-    }
-}
-
-impl From<String> for NodeTarget {
-    fn from(name: String) -> Self {
-        Self::Name(name)
-    }
-}
 
 /// Directory of nodes by name. Clones share its content.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     nodes: Arc<watch::Sender<BTreeMap<String, SocketAddr>>>,
-    health: Arc<Mutex<ServerHealth>>,
+    servers: Arc<Mutex<ServerStates>>,
     zone: Option<Arc<str>>,
     /// Task that updates the directory; it ends with the last clone.
     _feed: Option<Arc<Feed>>,
@@ -225,10 +166,11 @@ impl Directory {
             NodeTarget::Service { name, key } => {
                 let replicas = self.best_replicas(nodes, name, avoided);
                 match key {
-                    Some(key) => replicas.into_iter().max_by_key(|(name, _)| weight(name, key)),
-                    None => replicas.get(rand::random_range(0..replicas.len().max(1))).copied(),
+                    Some(key) => {
+                        replicas.into_iter().max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| address)
+                    }
+                    None => self.less_loaded(&replicas),
                 }
-                .map(|(_, address)| address)
             }
         }
     }
@@ -242,8 +184,8 @@ impl Directory {
         avoided: &[SocketAddr],
     ) -> Vec<(&'a str, SocketAddr)> {
         let replicas = || replicas_of(nodes, service);
-        let (health, now) = (self.health(), Instant::now());
-        let failed_before = |address| health.is_avoided(now, address);
+        let (servers, now) = (self.servers(), Instant::now());
+        let failed_before = |address| servers.health.is_avoided(now, address);
         let mut best: Vec<_> =
             replicas().filter(|(_, address)| !avoided.contains(address) && !failed_before(*address)).collect();
         if best.is_empty() {
@@ -261,16 +203,44 @@ impl Directory {
         best
     }
 
+    /// The less loaded of two replicas that are drawn at random (RackSched §3.3), which gets a request now.
+    fn less_loaded(&self, replicas: &[(&str, SocketAddr)]) -> Option<SocketAddr> {
+        let drawn: Vec<_> = replicas.sample(&mut rand::rng(), 2).map(|(_, address)| *address).collect();
+        let mut servers = self.servers();
+        let now = servers.now();
+        let load = |server: &SocketAddr| servers.loads.estimate(now, *server);
+        let chosen = drawn.into_iter().min_by(|one, other| load(one).total_cmp(&load(other)))?;
+        servers.loads.record_sent(now, chosen);
+        Some(chosen)
+    }
+
+    /// Learns of the servers that a node sends requests to.
+    pub(super) fn learn_from(&self, node: &Node) {
+        let servers = Arc::downgrade(&self.servers);
+        node.on_server_event(move |event| {
+            let Some(servers) = servers.upgrade() else { return false };
+            let mut servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                ServerEvent::Unreachable(server) => servers.health.record_failure(Instant::now(), server),
+                ServerEvent::Load(server, load) => {
+                    let now = servers.now();
+                    servers.loads.record(now, server, load);
+                }
+            }
+            true
+        });
+    }
+
     /// Records that a server did not answer: requests to its service avoid it for a while.
     pub(super) fn record_failure(&self, server: SocketAddr) {
-        self.health().record_failure(Instant::now(), server);
+        self.servers().health.record_failure(Instant::now(), server);
     }
 
     /// These servers, and those that have just failed, but not more than a request can name.
     pub(super) fn with_avoided(&self, avoided: &[SocketAddr]) -> Vec<SocketAddr> {
         let mut avoided = avoided.to_vec();
         avoided.truncate(AVOIDED_MAX);
-        for server in self.health().avoided(Instant::now(), AVOIDED_MAX) {
+        for server in self.servers().health.avoided(Instant::now(), AVOIDED_MAX) {
             if avoided.len() < AVOIDED_MAX && !avoided.contains(&server) {
                 avoided.push(server);
             }
@@ -278,8 +248,8 @@ impl Directory {
         avoided
     }
 
-    fn health(&self) -> MutexGuard<'_, ServerHealth> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    fn servers(&self) -> MutexGuard<'_, ServerStates> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -308,6 +278,8 @@ fn weight(name: &str, key: &[u8]) -> u64 {
 mod tests {
     use std::collections::BTreeSet;
 
+    use pathcall_endpoint::delegate::load::ServerLoads;
+
     use super::*;
 
     fn at(port: u16) -> SocketAddr {
@@ -328,10 +300,14 @@ mod tests {
         assert!(directory.find(&NodeTarget::key("nobody-", "k")).is_err());
     }
 
-    /// Addresses at which a service is found in 200 draws.
+    /// Addresses at which a service without load is found in 200 draws.
     fn drawn(directory: &Directory, avoided: &[SocketAddr]) -> BTreeSet<u16> {
         let target = NodeTarget::service("index");
-        (0..200).map(|_| directory.choose(&target, avoided).unwrap().port()).collect()
+        let draw = || {
+            directory.servers().loads = ServerLoads::default();
+            directory.choose(&target, avoided).unwrap().port()
+        };
+        (0..200).map(|_| draw()).collect()
     }
 
     #[tokio::test]
@@ -351,6 +327,24 @@ mod tests {
         assert_eq!(drawn(&directory, &all), [0, 2, 3, 4].into(), "one of them may have come back");
         let missing = directory.find(&NodeTarget::service("docs")).unwrap_err();
         assert_eq!(missing.message(), "the directory does not have a node of the service \"docs\"");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_go_to_the_less_loaded_replica() {
+        let directory = Directory::of([("index/1", at(1)), ("index/2", at(2))]);
+        let find = || directory.find(&NodeTarget::service("index")).unwrap();
+        let report = |server, load| {
+            let mut servers = directory.servers();
+            let now = servers.now();
+            servers.loads.record(now, server, load);
+        };
+        report(at(1), 4);
+        assert_eq!([find(), find(), find(), find()], [at(2); 4]);
+        // Both have the same estimate now.
+        let both = [find(), find()];
+        assert!(both.contains(&at(1)) && both.contains(&at(2)), "{both:?}");
+        report(at(2), 64);
+        assert_eq!([find(), find()], [at(1); 2]);
     }
 
     #[tokio::test]

@@ -49,21 +49,16 @@ pub(crate) fn encode(
     avoided: &[SocketAddr],
     message: &[u8],
 ) -> Result<Bytes, EnvelopeError> {
-    let entries: Vec<_> =
-        metadata.iter().filter(|(name, _)| is_application_metadata(name) || *name == ADMITTED).collect();
+    let of_application = metadata.iter().filter(|(name, _)| is_application_metadata(name) || *name == ADMITTED);
+    let mut entries: Vec<_> = of_application.map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let avoid = AVOID;
+    let avoided = avoided.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
+    if !avoided.is_empty() {
+        entries.push((avoid.as_str(), avoided.as_bytes()));
+    }
     let mut out = BytesMut::with_capacity(64 + path.len() + message.len());
     put(&mut out, "path", path.as_bytes())?;
-    let count = entries.len() + usize::from(!avoided.is_empty());
-    out.put_u16(u16::try_from(count).map_err(|_| EnvelopeError::Long { what: "metadata", got: count })?);
-    for (name, value) in entries {
-        put(&mut out, "metadata", name.as_str().as_bytes())?;
-        put(&mut out, "metadata", value.as_bytes())?;
-    }
-    if !avoided.is_empty() {
-        let avoided: Vec<String> = avoided.iter().map(SocketAddr::to_string).collect();
-        put(&mut out, "metadata", AVOID.as_str().as_bytes())?;
-        put(&mut out, "metadata", avoided.join(",").as_bytes())?;
-    }
+    put_metadata(&mut out, entries)?;
     out.put_slice(message);
     Ok(out.freeze())
 }
@@ -71,17 +66,34 @@ pub(crate) fn encode(
 /// Decodes a request.
 pub(crate) fn decode(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
     let path = String::from_utf8(take(&mut bytes, "path")?.to_vec()).map_err(|_| EnvelopeError::Text("path"))?;
+    let mut metadata = take_metadata(&mut bytes)?;
+    let avoided = metadata.remove(AVOID).and_then(|avoided| avoided.to_str().ok().map(addresses)).unwrap_or_default();
+    Ok(Envelope { path, metadata, avoided, message: bytes })
+}
+
+/// Encodes metadata: the number of entries, and the entries.
+pub(super) fn put_metadata(out: &mut BytesMut, entries: Vec<(&str, &[u8])>) -> Result<(), EnvelopeError> {
+    let count = u16::try_from(entries.len());
+    out.put_u16(count.map_err(|_| EnvelopeError::Long { what: "metadata", got: entries.len() })?);
+    for (name, value) in entries {
+        put(out, "metadata", name.as_bytes())?;
+        put(out, "metadata", value)?;
+    }
+    Ok(())
+}
+
+/// Decodes metadata, and leaves the bytes after it.
+pub(super) fn take_metadata(bytes: &mut Bytes) -> Result<HeaderMap, EnvelopeError> {
     let entries = bytes.try_get_u16().map_err(|_| EnvelopeError::Short("metadata"))?;
     let mut metadata = HeaderMap::new();
     for _ in 0..entries {
-        let (name, value) = (take(&mut bytes, "metadata")?, take(&mut bytes, "metadata")?);
+        let (name, value) = (take(bytes, "metadata")?, take(bytes, "metadata")?);
         let name = HeaderName::from_bytes(&name).map_err(|_| EnvelopeError::Text("metadata"))?;
         let value = HeaderValue::from_maybe_shared(value).map_err(|_| EnvelopeError::Text("metadata"))?;
         // A header map has a maximum size.
         metadata.try_append(name, value).map_err(|_| EnvelopeError::Text("metadata"))?;
     }
-    let avoided = metadata.remove(AVOID).and_then(|avoided| avoided.to_str().ok().map(addresses)).unwrap_or_default();
-    Ok(Envelope { path, metadata, avoided, message: bytes })
+    Ok(metadata)
 }
 
 /// Addresses in a list; what is no address has no meaning.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use pathcall_auth::{ConnectTargetError, Security};
 use pathcall_driver::node::{Node, NodeConfig, NodeRequest, NodeStats, RecordHistory, Transport};
-use pathcall_endpoint::delegate::{self, ContextId, RequestId};
+use pathcall_endpoint::delegate::{ContextId, RequestId};
 use pathcall_proto::delegate::Method;
 use pathcall_wire::TokenKey;
 use prost::Message;
@@ -25,6 +25,7 @@ use tonic::service::Interceptor;
 use super::call::{DelegatedCall, EndOnDrop, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
+use super::failure;
 use super::guard::{self, HandlerGuard, InterceptorFn};
 use super::handler_slot::{HandlerSlot, HandlerSlots};
 use super::registry::{self, DirectoryMember};
@@ -225,8 +226,7 @@ impl Handlers {
                     Directory::of_target(controller, DirectoryMember::new(name, &node, signs.subscribe()))
                 }
             };
-            let failed = directory.clone();
-            node.on_unreachable(move |server| failed.record_failure(server));
+            directory.learn_from(&node);
             let slots = HandlerSlots::new(self.concurrency_limit);
             let (handlers, placed, guard) = (self.handlers, OnceLock::new(), HandlerGuard::new(self.check));
             let shared = Arc::new(HandlerTable { handlers, placed, directory, guard });
@@ -374,7 +374,7 @@ impl RunningHandlers {
 /// Works on one request: checks it and runs its handler.
 async fn work(request: NodeRequest, slot: HandlerSlot, shared: &HandlerTable) {
     let fail = |request: &NodeRequest, status: Status| {
-        request.fail(&delegate::Status::new(status.code() as u8, status.message()));
+        request.fail(&failure::encode(&status));
     };
     let Envelope { path, metadata, avoided, message } = match envelope::decode(request.payload().clone()) {
         Ok(envelope) => envelope,

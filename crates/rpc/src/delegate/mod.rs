@@ -18,9 +18,9 @@
 //! A caller without Pathcall gets the same replies from the [server's layer](crate::Layer), which makes the delegated
 //! call on the caller's behalf.
 //!
-//! Private modules: `attempts` repeats idempotent calls, `dns` resolves a directory's hosts, `envelope` encodes requests,
-//! `handler_slot` limits the running handlers, `ongoing_call` follows a call to its end, `registry` keeps a copy of the
-//! controller's directory, `respond` makes a stub's response of a call, `server_health` remembers servers that failed.
+//! Private modules: `attempts` repeats idempotent calls, `dns` resolves a directory's hosts, `envelope` encodes requests
+//! and `failure` statuses, `handler_slot` limits the running handlers, `ongoing_call` follows a call to its end, `registry` keeps a copy of the
+//! controller's directory, `respond` makes a stub's response of a call, `server_states` holds loads and failures.
 
 pub(crate) mod attempts;
 pub(crate) mod call;
@@ -28,6 +28,7 @@ mod client;
 pub mod directory;
 mod dns;
 pub(crate) mod envelope;
+mod failure;
 mod guard;
 mod handler_slot;
 pub(crate) mod handlers;
@@ -36,7 +37,8 @@ pub(crate) mod ongoing_call;
 pub mod otel;
 mod registry;
 pub(crate) mod respond;
-mod server_health;
+mod server_states;
+mod target;
 pub(crate) mod trace;
 
 pub use call::{DelegatedCall, SealedRequest};

@@ -21,6 +21,7 @@ use tonic::{Code, Status};
 
 use super::attempts::{Attempts, CallPlan};
 use super::directory::Directory;
+use super::failure;
 use super::trace::TraceReport;
 
 /// Time during which a failed exactly-once call without a deadline is retried.
@@ -264,10 +265,7 @@ impl RetryState {
 fn status(outcome: &CallOutcome) -> Status {
     match outcome {
         CallOutcome::Complete => Status::new(Code::Ok, ""),
-        CallOutcome::Failed(failure) => {
-            let status = failure.status();
-            Status::new(Code::from_i32(status.code.into()), status.message)
-        }
+        CallOutcome::Failed(cause) => failure::decode(cause.status()),
         CallOutcome::Aborted { .. } => Status::cancelled("the call was aborted"),
     }
 }

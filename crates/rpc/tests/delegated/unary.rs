@@ -33,6 +33,28 @@ async fn front() -> (RunningHandlers, RunningHandlers) {
 }
 
 #[tokio::test]
+async fn status_details_and_metadata_of_a_server_reach_the_caller() {
+    let book = async |_: Note, _: DelegatedCall<Note>| {
+        let mut status = Status::with_details(Code::NotFound, "sold out", b"\x08\x05\xff".as_slice().into());
+        status.metadata_mut().insert("again-in", "a week".parse().expect("text"));
+        Err(status)
+    };
+    let handlers = Handlers::new().handle::<AnswersBook, _, _>(book).start().await.expect("starts");
+    let url = serve(Some(handlers)).await;
+    let stock = tonic::transport::Endpoint::from_shared(url.clone()).expect("a URL").connect().await.expect("connects");
+    let by_stock = AnswersClient::new(stock).book(note("")).await.expect_err("sold out");
+    let channel = Channel::connect(url, &PATHCALL).await.expect("connects");
+    let by_channel = AnswersClient::new(channel).book(note("")).await.expect_err("sold out");
+    for status in [by_stock, by_channel] {
+        assert_eq!(
+            (status.code(), status.message(), status.details()),
+            (Code::NotFound, "sold out", &b"\x08\x05\xff"[..])
+        );
+        assert_eq!(status.metadata().get("again-in").map(|value| value.as_bytes()), Some(&b"a week"[..]), "{status:?}");
+    }
+}
+
+#[tokio::test]
 async fn unary_call_has_one_reply_of_any_server() {
     let (front, back) = front().await;
     let url = serve(Some(front.clone())).await;

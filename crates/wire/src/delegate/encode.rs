@@ -4,13 +4,13 @@ use core::net::SocketAddr;
 
 use super::ids::{ContextId, NodeId, RequestId, U24};
 use super::message::{
-    DelegateRequest, DelegateResponse, Ping, PingSubject, Pong, RequestFailure, RequestManifest, ResponseGrant,
-    ResponseId, TraceSpan,
+    DelegateRequest, DelegateResponse, LoadReport, Ping, PingSubject, Pong, RequestFailure, RequestManifest,
+    ResponseGrant, ResponseId, TraceSpan,
 };
 use super::parts::{
-    DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, ManifestPart, ManifestPartRepr,
-    MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr, RequestPart, RequestPartRepr,
-    ResponsePart, ResponsePartRepr, SpanPart,
+    DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, LoadPart, LoadPartRepr,
+    ManifestPart, ManifestPartRepr, MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr,
+    RequestPart, RequestPartRepr, ResponsePart, ResponsePartRepr, SpanPart,
 };
 use super::{HEAD_MAX, MAGIC, address};
 
@@ -112,11 +112,11 @@ impl DelegateResponse {
 }
 
 impl RequestFailure {
-    /// Encodes the head; the error text follows.
+    /// Encodes the head; the error text and the application's details follow.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let mut out = Encoded::new(DelegateKind::Fault, 0, self.call);
-        FaultPartRepr { request: self.request, code: self.code }.emit(out.rest());
+        FaultPartRepr { request: self.request, code: self.code, text: self.text }.emit(out.rest());
         out.len += FaultPart::LEN;
         out
     }
@@ -166,6 +166,17 @@ impl TraceSpan {
         let mut out = Encoded::new(DelegateKind::Span, 0, self.call);
         self.span.emit(out.rest());
         out.len += SpanPart::LEN;
+        out
+    }
+}
+
+impl LoadReport {
+    /// Encodes the message.
+    #[must_use]
+    pub fn encode(&self) -> Encoded {
+        let mut out = Encoded::new(DelegateKind::Load, 0, ContextId::default());
+        LoadPartRepr { load: self.load }.emit(out.rest());
+        out.len += LoadPart::LEN;
         out
     }
 }

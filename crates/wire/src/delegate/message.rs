@@ -6,9 +6,9 @@ use core::time::Duration;
 use super::address::{self, Addresses};
 use super::ids::{Branch, ContextId, NodeId, RequestId};
 use super::parts::{
-    DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, ManifestPart, ManifestPartRepr,
-    MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr, RequestPart, RequestPartRepr,
-    ResponsePart, SpanPart, SpanPartRepr,
+    DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, LoadPart, LoadPartRepr,
+    ManifestPart, ManifestPartRepr, MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr,
+    RequestPart, RequestPartRepr, ResponsePart, SpanPart, SpanPartRepr,
 };
 use super::{MAGIC, PAGE};
 use crate::Error;
@@ -109,6 +109,9 @@ pub struct RequestFailure {
     pub request: RequestId,
     /// gRPC status code, not 0.
     pub code: u8,
+    /// Length of the error text in bytes. The text is the first part of the payload, the application's details are the
+    /// rest.
+    pub text: u16,
 }
 
 /// Subject of a ping.
@@ -180,6 +183,13 @@ pub struct TraceSpan {
     pub span: SpanPartRepr,
 }
 
+/// Load report of a server (RackSched §3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Requests that wait or run at the sender.
+    pub load: u32,
+}
+
 /// Parsed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelegateMessage<'a> {
@@ -187,7 +197,7 @@ pub enum DelegateMessage<'a> {
     Request(DelegateRequest),
     /// Response; the application's message is the payload.
     Response(DelegateResponse),
-    /// Failure; the error text is the payload.
+    /// Failure; the error text and the application's details are the payload.
     Fault(RequestFailure),
     /// Question about a request.
     Ping(Ping),
@@ -197,6 +207,8 @@ pub enum DelegateMessage<'a> {
     Grant(ResponseGrant),
     /// Trace span; the label is the payload.
     Span(TraceSpan),
+    /// Load of the sender.
+    Load(LoadReport),
 }
 
 /// Parses a message. Returns the head and the offset of the payload.
@@ -231,9 +243,9 @@ pub fn parse(bytes: &[u8]) -> Result<(DelegateMessage<'_>, usize), Error> {
             })
         }
         DelegateKind::Fault => {
-            let FaultPartRepr { request, code } = FaultPart::unchecked(cursor.take(FaultPart::LEN)?).repr();
+            let FaultPartRepr { request, code, text } = FaultPart::unchecked(cursor.take(FaultPart::LEN)?).repr();
             nonzero("status code", code.into())?;
-            DelegateMessage::Fault(RequestFailure { call, request, code })
+            DelegateMessage::Fault(RequestFailure { call, request, code, text })
         }
         DelegateKind::Ping => {
             let PingPartRepr { subject, round, first } = PingPart::unchecked(cursor.take(PingPart::LEN)?).repr();
@@ -259,6 +271,10 @@ pub fn parse(bytes: &[u8]) -> Result<(DelegateMessage<'_>, usize), Error> {
         }
         DelegateKind::Span => {
             DelegateMessage::Span(TraceSpan { call, span: SpanPart::unchecked(cursor.take(SpanPart::LEN)?).repr() })
+        }
+        DelegateKind::Load => {
+            let LoadPartRepr { load } = LoadPart::unchecked(cursor.take(LoadPart::LEN)?).repr();
+            DelegateMessage::Load(LoadReport { load })
         }
     };
     let with_payload = matches!(head.kind, 1..=3 | 7);

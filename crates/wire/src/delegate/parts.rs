@@ -68,15 +68,17 @@ header! {
 }
 
 header! {
-    /// View of a failure's section; the error text follows.
+    /// View of a failure's section; the error text and the application's details follow.
     view FaultPart;
     /// Values of a failure's section.
     repr FaultPartRepr;
-    length 15;
+    length 17;
     /// Failed request.
     request (set_request): RequestId, 0;
     /// gRPC status code, not 0.
     code (set_code): u8, 14;
+    /// Length of the error text in bytes.
+    text (set_text): u16, 15;
 }
 
 header! {
@@ -154,6 +156,16 @@ header! {
 }
 
 header! {
+    /// View of the section of a load report.
+    view LoadPart;
+    /// Values of the section of a load report.
+    repr LoadPartRepr;
+    length 4;
+    /// Requests that wait or run at the sender.
+    load (set_load): u32, 0;
+}
+
+header! {
     /// View of the section of a plain remote call's request on the same transport, the baseline of delegated calls. Its
     /// response has the head only.
     view PlainRequest;
@@ -175,7 +187,7 @@ macro_rules! unchecked {
         }
     } )* };
 }
-unchecked! { MessageHead RequestPart ResponsePart ManifestPart FaultPart PingPart PongPart GrantPart SpanPart }
+unchecked! { MessageHead RequestPart ResponsePart ManifestPart FaultPart PingPart PongPart GrantPart SpanPart LoadPart }
 
 /// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,9 +207,17 @@ pub enum DelegateKind {
     Grant = 6,
     /// Trace record of an execution, from a server to the caller of a traced call.
     Span = 7,
+    /// Load of a server, for a node that sends it requests. It belongs to no call.
+    Load = 8,
 }
 
 impl DelegateKind {
+    /// Kind of a message, if it names one; the rest of the message may be invalid.
+    #[must_use]
+    pub fn of(message: &[u8]) -> Option<Self> {
+        message.get(1).and_then(|kind| Self::parse(*kind).ok())
+    }
+
     pub(super) const fn parse(value: u8) -> Result<Self, Error> {
         Ok(match value {
             1 => Self::Request,
@@ -207,6 +227,7 @@ impl DelegateKind {
             5 => Self::Pong,
             6 => Self::Grant,
             7 => Self::Span,
+            8 => Self::Load,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

@@ -28,7 +28,7 @@ pub use api::{
 };
 
 use super::context_map::{ContextMap, Timers, is_mostly_obsolete};
-use super::{ContextId, MessageOutbox, PeerNode, Status};
+use super::{ContextId, MessageOutbox, PeerNode, status_of};
 use call::{Call, State};
 use completion::Completion;
 use ping_rounds::PingRounds;
@@ -248,8 +248,8 @@ impl DelegateCaller {
                 }
             }
             DelegateMessage::Fault(fault) if call.state == State::Open => {
-                let text = String::from_utf8_lossy(&message[payload..]).into_owned();
-                self.fail(now, id, CallFailure::Server(Status::new(fault.code, text)), out);
+                let status = status_of(&fault, &message.slice(payload..));
+                self.fail(now, id, CallFailure::Server(status), out);
             }
             DelegateMessage::Pong(pong, addresses) => self.pong(now, from, &pong, addresses, out),
             DelegateMessage::Span(span) => {

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::{DelegateFlags, RequestFailure, RequestManifest};
+use pathcall_wire::delegate::{DelegateFlags, RequestManifest};
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::{CREDIT_BYTES, ContextId, RequestId, gc_time, micros};
+use super::super::{CREDIT_BYTES, ContextId, MessageOutbox, RequestId, Status, failure, gc_time, micros};
 use super::record::RecordedMessage;
 
 /// Phase of an execution.
@@ -214,8 +214,10 @@ impl Execution {
         self.age.saturating_add(micros(self.arrived, now))
     }
 
-    pub(super) fn fault(&self, code: u8) -> RequestFailure {
-        RequestFailure { call: self.call, request: self.request, code }
+    /// Sends a failure of the request to the caller.
+    pub(super) fn send_failure(&self, status: &Status, out: &mut dyn MessageOutbox) {
+        let (head, payload) = failure(self.call, self.request, status);
+        out.send(self.reply, &head, &payload);
     }
 
     /// Manifest of the sent messages, with one more response if `null`.

@@ -6,12 +6,11 @@ use std::ops::Bound;
 use bytes::Bytes;
 use pathcall_wire::delegate::message::ended_before;
 use pathcall_wire::delegate::{
-    DelegateFlags, DelegateMessage, DelegateRequest, PAGE, Ping, PingSubject, Pong, RequestFailure, ResponseGrant,
-    list, parse,
+    DelegateFlags, DelegateMessage, DelegateRequest, PAGE, Ping, PingSubject, Pong, ResponseGrant, list, parse,
 };
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::{ContextId, MessageOutbox, PeerNode, RequestId, Status, gc_time, status_text};
+use super::super::{ContextId, MessageOutbox, PeerNode, RequestId, Status, failure, gc_time};
 use super::execution::{Execution, Phase};
 use super::{ABORTED_MAX, ARRIVING_MAX, AbortReason, DelegateWorker, ENDED_MAX, RequestOrder, WorkerEvent};
 
@@ -77,8 +76,8 @@ impl DelegateWorker {
             return;
         }
         let refuse = |code, message: &str, out: &mut dyn MessageOutbox| {
-            let fault = RequestFailure { call: request.call, request: request.request, code };
-            out.send(request.reply, &fault.encode(), &status_text(message));
+            let (head, payload) = failure(request.call, request.request, &Status::new(code, message));
+            out.send(request.reply, &head, &payload);
         };
         if request.depth > self.config.depth_max {
             let message = format!("the call passed through {} servers: is there a cycle?", request.depth);

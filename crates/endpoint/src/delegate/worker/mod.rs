@@ -105,6 +105,12 @@ impl DelegateWorker {
         self.queued.requests > 0
     }
 
+    /// Number of requests that wait to be processed.
+    #[must_use]
+    pub fn waiting_requests(&self) -> usize {
+        self.queued.requests
+    }
+
     /// Begins the next waiting request. A request whose deadline has passed is not begun.
     pub fn next(&mut self, now: Instant) -> Option<DelegatedRequest> {
         let id = loop {
@@ -241,7 +247,7 @@ impl DelegateWorker {
         }
         self.queued.remove(failed);
         failed.enter_phase(now, Phase::Failed(status.code), &mut self.timers);
-        out.send(failed.reply, &failed.fault(status.code).encode(), &super::status_text(&status.message));
+        failed.send_failure(status, out);
         failed.send_span(out);
     }
 

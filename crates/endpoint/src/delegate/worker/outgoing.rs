@@ -38,8 +38,8 @@ impl DelegateWorker {
                 execution.outgoing.clear();
                 let status =
                     Status::new(Status::UNAVAILABLE, format!("the call was delegated to {to}, where nothing listens"));
-                let (id, fault) = (execution.context, execution.fault(status.code));
-                out.send(execution.reply, &fault.encode(), &super::super::status_text(&status.message));
+                let id = execution.context;
+                execution.send_failure(&status, out);
                 if execution.phase == Phase::Working {
                     let reason = AbortReason::Ended;
                     self.events.push_back(WorkerEvent::Aborted { execution: id, reason });

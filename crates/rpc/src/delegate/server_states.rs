@@ -1,4 +1,4 @@
-//! Health of the servers that delegated requests go to: a circuit breaker for each server that has failed.
+//! States of the servers that delegated requests go to: their loads, and a circuit breaker for each that has failed.
 //!
 //! A server that has not confirmed a request, or that no message reaches, is *avoided* for a time, in which requests to
 //! its service go to other servers. The time doubles with each further failure. After it, requests go to the server
@@ -8,12 +8,34 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pathcall_endpoint::delegate::load::ServerLoads;
 use tokio::time::Instant;
 
 /// Time for which a server is avoided after its first failure, and the longest such time.
 const AVOID_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Most servers with failures that are remembered; those whose failures are oldest are forgotten.
 const SERVERS_MAX: usize = 1024;
+
+/// What a process learns of the servers that its requests go to.
+#[derive(Debug)]
+pub(super) struct ServerStates {
+    pub(super) health: ServerHealth,
+    pub(super) loads: ServerLoads,
+    origin: Instant,
+}
+
+impl Default for ServerStates {
+    fn default() -> Self {
+        Self { health: ServerHealth::default(), loads: ServerLoads::default(), origin: Instant::now() }
+    }
+}
+
+impl ServerStates {
+    /// Time of the loads.
+    pub(super) fn now(&self) -> pathcall_wire::Instant {
+        pathcall_wire::Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
 
 /// Failures of servers.
 #[derive(Debug, Default)]
