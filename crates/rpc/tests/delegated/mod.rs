@@ -4,6 +4,7 @@
 mod calls;
 pub(crate) mod cluster;
 mod exactly_once;
+mod grpcio;
 mod limits;
 mod overload;
 mod process;

@@ -9,6 +9,7 @@
 //! *baseline* ([`variants::baseline`]) makes plain remote calls on the same transport; its caller makes every call
 //! itself.
 
+mod abort;
 mod bytes;
 mod delegate_testbed;
 mod fig6_1;
@@ -20,6 +21,7 @@ mod fig6_7;
 mod instructions;
 mod loss;
 mod plan;
+mod replicas;
 mod table6_3;
 mod testbed;
 mod variants;
@@ -33,7 +35,7 @@ use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
 pub(crate) use instructions::{CallInterface, one_hop};
 
 /// Figures in the order of the thesis: simulated, then real.
-pub(crate) const FIGURES: [Figure; 11] = [
+pub(crate) const FIGURES: [Figure; 13] = [
     fig6_1::FIGURE,
     fig6_2::FIGURE,
     fig6_4::FIGURE,
@@ -45,6 +47,8 @@ pub(crate) const FIGURES: [Figure; 11] = [
     testbed::FIGURE,
     instructions::FIGURE,
     loss::FIGURE,
+    abort::FIGURE,
+    replicas::FIGURE,
 ];
 
 /// One client and twenty servers (§6.1).
