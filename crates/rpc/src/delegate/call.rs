@@ -23,21 +23,21 @@ use super::{envelope, failure};
 /// Delegated call of which a handler works on one request. The handler sends replies and passes requests on through it.
 /// `R` is the type of the replies in the caller's stream. Clones belong to the same request.
 pub struct DelegatedCall<R> {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     reply: PhantomData<fn(R)>,
 }
 
 pub(crate) struct Inner {
     pub(super) request: NodeRequest,
     pub(super) slot: HandlerSlot,
-    metadata: MetadataMap,
+    pub(super) metadata: MetadataMap,
     extensions: Extensions,
-    directory: Directory,
+    pub(super) directory: Directory,
     /// Servers that have failed in this call, or just before it.
     avoided: Vec<SocketAddr>,
     deadline: Option<Instant>,
     /// True once a reply or a request of this handler may have been sent.
-    has_sent: AtomicBool,
+    pub(super) has_sent: AtomicBool,
 }
 
 impl Inner {
@@ -137,7 +137,13 @@ impl<R> DelegatedCall<R> {
         self.pass_on(&to.into(), M::PATH, request.metadata(), &request.get_ref().encode_to_vec())
     }
 
-    fn pass_on(&self, to: &NodeTarget, path: &str, metadata: &MetadataMap, message: &[u8]) -> Result<(), Status> {
+    pub(super) fn pass_on(
+        &self,
+        to: &NodeTarget,
+        path: &str,
+        metadata: &MetadataMap,
+        message: &[u8],
+    ) -> Result<(), Status> {
         let avoided = self.inner.directory.with_avoided(&self.inner.avoided);
         let to = self.inner.directory.choose(to, &avoided)?;
         let encoded = envelope::encode(path, metadata.as_ref(), &avoided, message);
@@ -261,7 +267,7 @@ impl SealedRequest {
     }
 }
 
-fn status(error: ExecutionError) -> Status {
+pub(super) fn status(error: ExecutionError) -> Status {
     match error {
         ExecutionError::Ended => Status::cancelled("the caller no longer needs the result"),
         ExecutionError::Depth(_) => Status::failed_precondition(error.to_string()),

@@ -8,6 +8,7 @@
 //! number of first requests, each with its own target. Their replies form one stream, which ends when all requests are
 //! done.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -53,7 +54,7 @@ use super::trace::{PendingTrace, SharedTraceSink, TraceReport, TraceRequest, Tra
 #[derive(Debug, Clone)]
 pub struct Client {
     node: Node,
-    directory: Directory,
+    pub(super) directory: Directory,
     defaults: DelegateDefaults,
 }
 
@@ -86,7 +87,7 @@ impl Client {
             client,
             metadata,
             options,
-            method: "",
+            method: Cow::Borrowed(""),
             requests: Vec::new(),
             idempotent: true,
             reply: PhantomData,
@@ -99,11 +100,11 @@ impl Client {
 pub struct CallBuilder<R> {
     client: Client,
     metadata: MetadataMap,
-    options: CallOptions,
-    method: &'static str,
-    requests: Vec<PlannedRequest>,
+    pub(super) options: CallOptions,
+    pub(super) method: Cow<'static, str>,
+    pub(super) requests: Vec<PlannedRequest>,
     /// Whether all methods of the requests are idempotent.
-    idempotent: bool,
+    pub(super) idempotent: bool,
     reply: PhantomData<fn() -> R>,
 }
 
@@ -136,7 +137,7 @@ impl<R> CallBuilder<R> {
         self.requests.push(PlannedRequest { to, path: M::PATH.to_owned(), metadata, message });
         self.idempotent &= M::IDEMPOTENT;
         if self.method.is_empty() {
-            self.method = M::PATH;
+            self.method = Cow::Borrowed(M::PATH);
         }
         Ok(self)
     }
@@ -177,14 +178,14 @@ impl<R> CallBuilder<R> {
         if requests.is_empty() {
             return Err(Status::invalid_argument("a call needs at least one request: add one with request()"));
         }
-        let report = TraceReport::of(method, metadata.as_ref(), ask, client.defaults.traces.as_ref());
+        let report = TraceReport::of(&method, metadata.as_ref(), ask, client.defaults.traces.as_ref());
         let options = options.traced(options.traced || report.is_some());
         let plan = CallPlan {
             node: client.node,
             directory: client.directory.clone(),
             options,
             requests,
-            method: method.to_owned(),
+            method: method.into_owned(),
             unary,
             retries: idempotent.then_some(client.defaults.retries),
         };
@@ -201,10 +202,10 @@ impl<R> fmt::Debug for CallBuilder<R> {
 
 /// Reply stream of a call, in order of arrival from all its servers. Dropping it before its end aborts the call.
 pub struct Replies<R> {
-    ongoing: OngoingCall,
+    pub(super) ongoing: OngoingCall,
     directory: Directory,
     metadata: MetadataMap,
-    over: bool,
+    pub(super) over: bool,
     reply: PhantomData<fn() -> R>,
 }
 

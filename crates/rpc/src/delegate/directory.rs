@@ -63,6 +63,12 @@ impl Directory {
         });
     }
 
+    /// Copy of the content: addresses by names.
+    #[must_use]
+    pub fn nodes(&self) -> BTreeMap<String, SocketAddr> {
+        self.nodes.borrow().clone()
+    }
+
     /// Directory whose services are host names: the replicas of a service are the nodes at all addresses of its host, at
     /// one port. The names are resolved again every five seconds while a clone of the directory exists; the addresses
     /// stay unchanged while a name cannot be resolved.

@@ -1,5 +1,6 @@
 //! Handlers of delegated methods, and the node that runs them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -56,8 +57,8 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), Status>> 
 /// ```
 #[must_use = "start them"]
 pub struct Handlers {
-    handlers: BTreeMap<&'static str, Handler>,
-    duplicate: Option<&'static str>,
+    handlers: BTreeMap<Cow<'static, str>, Handler>,
+    duplicate: Option<Cow<'static, str>>,
     node: NodeConfig,
     directory: Directory,
     controller: Option<(String, String)>,
@@ -89,7 +90,7 @@ pub enum HandlersError {
     Randomness(SysError),
     /// A method has two handlers.
     #[error("{0} has two handlers")]
-    DuplicateHandler(&'static str),
+    DuplicateHandler(Cow<'static, str>),
 }
 
 impl Default for Handlers {
@@ -183,14 +184,19 @@ impl Handlers {
     }
 
     /// Adds the handler of a method. It runs in a task of its own, and is dropped when the call is aborted.
-    pub fn handle<M, H, F>(mut self, handler: H) -> Self
+    pub fn handle<M, H, F>(self, handler: H) -> Self
     where
         M: Method,
         H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
-        if self.handlers.insert(M::PATH, erase_handler::<M, H, F>(handler)).is_some() {
-            self.duplicate = Some(M::PATH);
+        self.add(Cow::Borrowed(M::PATH), erase_handler::<M, H, F>(handler))
+    }
+
+    /// Adds a handler by its method's path.
+    pub(super) fn add(mut self, path: Cow<'static, str>, handler: Handler) -> Self {
+        if self.handlers.insert(path.clone(), handler).is_some() {
+            self.duplicate = Some(path);
         }
         self
     }
@@ -285,7 +291,7 @@ struct RunningNode {
 
 /// Handlers and checks that the tasks share.
 struct HandlerTable {
-    handlers: BTreeMap<&'static str, Handler>,
+    handlers: BTreeMap<Cow<'static, str>, Handler>,
     /// Handlers that choose between processor and accelerator, if the host has one. They replace `handlers`.
     placed: OnceLock<BTreeMap<&'static str, Handler>>,
     directory: Directory,
@@ -362,10 +368,13 @@ impl RunningHandlers {
         &self.0.shared.guard
     }
 
-    /// Replaces each handler by the one that `instead` returns. Has an effect once.
+    /// Replaces each handler of a typed method by the one that `instead` returns. Has an effect once.
     pub(crate) fn place_by(&self, instead: impl Fn(&'static str, &Handler) -> Option<Handler>) {
         let handlers = self.0.shared.handlers.iter();
-        let placed = handlers.filter_map(|(path, handler)| Some((*path, instead(path, handler)?)));
+        let placed = handlers.filter_map(|(path, handler)| match path {
+            Cow::Borrowed(path) => Some((*path, instead(path, handler)?)),
+            Cow::Owned(_) => None,
+        });
         // A second layer with the same handlers leaves them as they are.
         let _ = self.0.shared.placed.set(placed.collect());
     }

@@ -18,15 +18,17 @@
 //! A caller without Pathcall gets the same replies from the [server's layer](crate::Layer), which makes the delegated
 //! call on the caller's behalf.
 //!
-//! Private modules: `attempts` repeats idempotent calls, `dns` resolves a directory's hosts, `envelope` encodes requests
-//! and `failure` statuses, `handler_slot` limits the running handlers, `ongoing_call` follows a call to its end, `registry` keeps a copy of the
-//! controller's directory, `respond` makes a stub's response of a call, `server_states` holds loads and failures.
+//! Private modules: `attempts` repeats idempotent calls, `dns` resolves a directory's hosts, `encoded` adds handlers and
+//! calls of encoded messages, `envelope` encodes requests and `failure` statuses, `handler_slot` limits the running
+//! handlers, `ongoing_call` follows a call to its end, `registry` keeps a copy of the controller's directory, `respond`
+//! makes a stub's response of a call, `server_states` holds loads and failures.
 
 pub(crate) mod attempts;
 pub(crate) mod call;
 mod client;
 pub mod directory;
 mod dns;
+mod encoded;
 pub(crate) mod envelope;
 mod failure;
 mod guard;
@@ -44,13 +46,14 @@ pub(crate) mod trace;
 pub use call::{DelegatedCall, SealedRequest};
 pub use client::{CallBuilder, Client, Replies};
 pub use directory::{Directory, NodeTarget};
+pub use encoded::EncodedMessage;
 pub use handlers::{Handlers, HandlersError, RunningHandlers};
 pub use ongoing_call::RETRY_TIMEOUT;
 pub use pathcall_driver::node::{Node, NodeConfig, NodeStats, RecordHistory, Transport};
 #[cfg(feature = "quic")]
 pub use pathcall_driver::streams::quic::Tls;
-pub use pathcall_endpoint::delegate::caller::CallOptions;
 pub use pathcall_endpoint::delegate::caller::trace::{CallSpan, CallTree};
+pub use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions};
 pub use pathcall_endpoint::delegate::worker::RequestOrder;
 pub use pathcall_endpoint::delegate::worker::record::{InvalidRecord, RequestRecord};
 pub use pathcall_endpoint::delegate::{ContextId, RequestId};

@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -265,7 +266,11 @@ impl RetryState {
 fn status(outcome: &CallOutcome) -> Status {
     match outcome {
         CallOutcome::Complete => Status::new(Code::Ok, ""),
-        CallOutcome::Failed(cause) => failure::decode(cause.status()),
+        CallOutcome::Failed(cause) => {
+            let mut of_call = failure::decode(cause.status());
+            of_call.set_source(Arc::new(cause.clone()));
+            of_call
+        }
         CallOutcome::Aborted { .. } => Status::cancelled("the call was aborted"),
     }
 }

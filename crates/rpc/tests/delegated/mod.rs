@@ -3,6 +3,7 @@
 
 mod calls;
 pub(crate) mod cluster;
+mod encoded;
 mod exactly_once;
 mod grpcio;
 mod limits;

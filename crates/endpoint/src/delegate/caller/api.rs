@@ -179,6 +179,16 @@ impl CallFailure {
         };
         Status::new(code, self.to_string())
     }
+
+    /// Server that did not answer; `None` if it is not known or if no server is at fault.
+    #[must_use]
+    pub fn server(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Unconfirmed { server, .. } | Self::Lost { server, .. } => *server,
+            Self::Unreachable(server) => Some(*server),
+            Self::Server(_) | Self::Deadline | Self::TooLarge(_) => None,
+        }
+    }
 }
 
 fn server_name(server: Option<SocketAddr>) -> String {
