@@ -219,7 +219,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// Formats alternatives as `a`, `b` or `c`.
-pub(crate) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+pub fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match &words[..] {
         [] => "nothing".to_owned(),

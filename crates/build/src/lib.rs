@@ -15,13 +15,15 @@
 //! [`Manifest`](pathcall_proto::manifest::Manifest), and the descriptors that it includes.
 //!
 //! [`check`] does the same without writing files, for the command `pathcall check`. Both report all errors, each with
-//! its position ([`BuildDiagnostic`]). Without the default feature `stubs`, only [`check`] is available, and tonic's
-//! generator is not built.
+//! its position ([`BuildDiagnostic`]). [`descriptors`] only compiles the files. Without the default feature `stubs`, only
+//! these two are available, and tonic's generator is not built.
 
 #![warn(missing_docs)]
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use prost_reflect::DescriptorPool;
 
 mod cloned;
 mod delegated;
@@ -104,6 +106,17 @@ pub fn check_all(
     }
     let Resolution { methods, delegated, cloned, placed, problems: warnings, .. } = resolved;
     Ok(CheckReport { methods, delegated, cloned, placed, warnings })
+}
+
+/// Descriptors of `.proto` files and of their imports in `includes`, for programs that learn their methods at run time.
+///
+/// # Errors
+/// The first error of the files.
+pub fn descriptors(
+    protos: &[impl AsRef<Path>],
+    includes: &[impl AsRef<Path>],
+) -> Result<DescriptorPool, Box<BuildDiagnostic>> {
+    Ok(load::compile(&owned(protos), &owned(includes))?.descriptor_pool())
 }
 
 fn owned(paths: &[impl AsRef<Path>]) -> Vec<PathBuf> {

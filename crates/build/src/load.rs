@@ -80,6 +80,19 @@ pub(crate) struct FilterMethod {
 }
 
 pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, Box<BuildDiagnostic>> {
+    let mut compiler = compile(protos, includes)?;
+    let encoded = compiler.encode_file_descriptor_set();
+    let set = compiler.include_source_info(true).file_descriptor_set();
+    let paths = compiler.files().filter_map(|file| file.path().map(Path::to_path_buf)).collect();
+    let pool = compiler.descriptor_pool();
+    let (methods, delegated) = (filter_methods(&compiler, &pool), delegated_methods(&compiler, &pool));
+    let (cloned, placed) =
+        (option_methods(&compiler, &pool, CLONE_OPTION), option_methods(&compiler, &pool, PLACE_OPTION));
+    Ok(Loaded { set, encoded, paths, methods, delegated, cloned, placed })
+}
+
+/// Compiles these files with their imports.
+pub(crate) fn compile(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Compiler, Box<BuildDiagnostic>> {
     let mut resolver = ChainFileResolver::new();
     resolver.add(Embedded);
     for include in includes {
@@ -92,14 +105,7 @@ pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, B
     for proto in protos {
         compiler.open_file(proto).map_err(|error| compile_error(&error, proto, includes))?;
     }
-    let encoded = compiler.encode_file_descriptor_set();
-    let set = compiler.include_source_info(true).file_descriptor_set();
-    let paths = compiler.files().filter_map(|file| file.path().map(Path::to_path_buf)).collect();
-    let pool = compiler.descriptor_pool();
-    let (methods, delegated) = (filter_methods(&compiler, &pool), delegated_methods(&compiler, &pool));
-    let (cloned, placed) =
-        (option_methods(&compiler, &pool, CLONE_OPTION), option_methods(&compiler, &pool, PLACE_OPTION));
-    Ok(Loaded { set, encoded, paths, methods, delegated, cloned, placed })
+    Ok(compiler)
 }
 
 /// Methods with a structured option, in the order of their files.

@@ -268,5 +268,5 @@ fn application_errors_have_position_and_remedy() {
 fn file_of_more_than_a_mebibyte_is_an_error() {
     let long = format!("{HARDWARE}# {}", "x".repeat(1 << 20));
     let error = Hardware::parse("long.yaml", &long).expect_err("too long").to_string();
-    assert_eq!(error, format!("long.yaml: the file has {} bytes; a model has at most 1048576", long.len()));
+    assert_eq!(error, format!("long.yaml: the file has {} bytes; at most 1048576 are allowed", long.len()));
 }

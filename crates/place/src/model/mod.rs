@@ -9,7 +9,7 @@ mod hardware;
 mod hardware_yaml;
 mod routes;
 pub(crate) mod units;
-mod yaml;
+pub mod yaml;
 
 pub use application::{AccessMode, Application, Dataflow, Dependency, LinkBytes, RequestType, Task, Trip, TripEnd};
 pub use hardware::{Hardware, HardwareLink, HardwareNode, HostLink, NodeRole, Preset};

@@ -1,4 +1,4 @@
-//! YAML reader of the models, with one-line errors.
+//! YAML reader of the models and of pipes, with one-line errors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,17 +18,20 @@ const FILE_MAX: usize = 1 << 20;
 const NAME_MAX: usize = 64;
 
 /// Text with its position.
-pub(super) type SpannedText = Spanned<String>;
+pub type SpannedText = Spanned<String>;
 
 /// Deserialises an optional key, whose value must not be empty.
 pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SpannedText>, D::Error> {
     SpannedText::deserialize(deserializer).map(Some)
 }
 
-/// Reads the only document of a file.
-pub(super) fn read<'t, T: Deserialize<'t>>(file: &str, text: &'t str) -> Result<T, ModelError> {
+/// Reads the only document of a file. The keys that the file may have are those of `T`.
+///
+/// # Errors
+/// The file is too large, is no YAML, or does not have the keys and values of `T`.
+pub fn read<'t, T: Deserialize<'t>>(file: &str, text: &'t str) -> Result<T, ModelError> {
     if text.len() > FILE_MAX {
-        let message = format!("the file has {} bytes; a model has at most {FILE_MAX}", text.len());
+        let message = format!("the file has {} bytes; at most {FILE_MAX} are allowed", text.len());
         return Err(ModelError::new(file, None, message));
     }
     let options = serde_saphyr::options! {
@@ -44,7 +47,8 @@ pub(super) fn read<'t, T: Deserialize<'t>>(file: &str, text: &'t str) -> Result<
 }
 
 /// Converts a location of the library, if it is known.
-pub(super) fn position(at: &serde_saphyr::Location) -> Option<FilePosition> {
+#[must_use]
+pub fn position(at: &serde_saphyr::Location) -> Option<FilePosition> {
     let of = |n: u64| u32::try_from(n).ok().filter(|n| *n > 0);
     Some(FilePosition { line: of(at.line())?, column: of(at.column())? })
 }
