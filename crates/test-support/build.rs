@@ -4,7 +4,7 @@
 fn main() -> Result<(), pathcall_build::Error> {
     pathcall_build::configure()
         .runtime("::pathcall_proto")
-        .compile(&["proto/rpctest.proto", "proto/rounds.proto"], &["proto"])
+        .compile(&["proto/rpctest.proto", "proto/rounds.proto", "proto/shop.proto"], &["proto"])
 }
 
 #[cfg(not(feature = "services"))]

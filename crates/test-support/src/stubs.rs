@@ -1,4 +1,4 @@
-//! Generated stubs of `rpctest.proto` and `rounds.proto`.
+//! Generated stubs of `rpctest.proto`, `rounds.proto` and `shop.proto`.
 #![allow(unreachable_pub, missing_docs, clippy::all)]
 
 tonic::include_proto!("rpctest");
@@ -7,4 +7,8 @@ include!(concat!(env!("OUT_DIR"), "/rpctest.pathcall.rs"));
 pub mod rounds {
     tonic::include_proto!("rounds");
     include!(concat!(env!("OUT_DIR"), "/rounds.pathcall.rs"));
+}
+
+pub mod shop {
+    tonic::include_proto!("shop");
 }
