@@ -1,6 +1,7 @@
 //! Errors of the command, each printed as one line after `pathcall: `.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Reason for which a command fails.
@@ -54,6 +55,18 @@ pub(crate) enum Failure {
     /// A device can't be opened or measured.
     #[error("{0}")]
     Place(String),
+    /// A pipe's options don't fit its file, or its node does not start.
+    #[error("{0}")]
+    Pipe(String),
+    /// A pipe's file is invalid.
+    #[error(transparent)]
+    PipeFile(#[from] Box<pathcall_pipe::BuildDiagnostic>),
+    /// A pipe's node or front can't listen.
+    #[error("cannot listen on {address}: {source}")]
+    Bind { address: SocketAddr, source: io::Error },
+    /// A pipe's front can't accept connections.
+    #[error("the front of the pipe ended: {0}")]
+    Front(#[source] tonic::transport::Error),
     /// The output can't be written, or signals can't be received.
     #[error(transparent)]
     Console(#[from] pathcall_console::Error),

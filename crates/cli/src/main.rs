@@ -10,6 +10,7 @@
 //!             ├─ program ─▶ pathcall_program, and a running controller
 //!             ├─ function ─▶ pathcall_p4, pathcall_netfn, pathcall_live
 //!             ├─ place ─▶ pathcall_place
+//!             ├─ pipe ─▶ pathcall_pipe
 //!             └─ NAME ─▶ a separate program, pathcall-NAME: demo, sim, testbed
 //! ```
 //!
@@ -28,6 +29,7 @@ mod failure;
 mod function;
 mod kernel;
 mod memory;
+mod pipe;
 mod place;
 mod program;
 mod security;
@@ -75,6 +77,8 @@ enum Command {
     Function(function::FunctionArgs),
     /// Show and measure the devices and paths of hosts, and explain path selection
     Place(place::PlaceArgs),
+    /// Check and run a pipe of unmodified gRPC services
+    Pipe(pipe::PipeArgs),
     /// Command of a separate program
     #[command(external_subcommand)]
     External(Vec<OsString>),
@@ -96,6 +100,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check(args) => return check::run(&args),
         Command::Function(args) => return function::run(args),
         Command::Place(args) => return place::run(&args),
+        Command::Pipe(args) => return pipe::run(args),
         Command::External(words) => return external::run(&words),
         Command::Up(args) => block_on(up::run(args)),
         Command::Controller(args) => block_on(controller::run(args)),

@@ -5,15 +5,11 @@ use std::sync::LazyLock;
 use pathcall_build::BuildDiagnostic;
 use pathcall_pipe::{Pipe, STEPS_MAX};
 use proptest::prelude::*;
-use prost_reflect::DescriptorPool;
 
-use crate::{file, order};
+use crate::{SHOP, example, order};
 
-static ORDER: LazyLock<String> = LazyLock::new(|| std::fs::read_to_string(file("order.yaml")).expect("a file"));
-static SHOP: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let folder = file("../../test-support/proto");
-    pathcall_build::descriptors(&[folder.join("shop.proto")], &[folder]).expect("valid")
-});
+/// Text of the example.
+static TEXT: LazyLock<String> = LazyLock::new(|| std::fs::read_to_string(example("order.yaml")).expect("a file"));
 
 fn parse(text: &str) -> Result<Pipe, Box<BuildDiagnostic>> {
     Pipe::parse("order.yaml", text, &SHOP)
@@ -22,8 +18,8 @@ fn parse(text: &str) -> Result<Pipe, Box<BuildDiagnostic>> {
 /// Error of the order's pipe with `old` replaced by `new`.
 #[track_caller]
 fn error_with(old: &str, new: &str) -> String {
-    assert!(ORDER.contains(old), "{old}");
-    let error = parse(&ORDER.replacen(old, new, 1)).expect_err(new).to_string();
+    assert!(TEXT.contains(old), "{old}");
+    let error = parse(&TEXT.replacen(old, new, 1)).expect_err(new).to_string();
     assert_eq!(error.lines().count(), 1, "{error}");
     error
 }
@@ -129,7 +125,7 @@ fn values_of_all_kinds_are_accepted() {
         ("paid: $billing", "paid: { later: true }"),
         ("paid: $billing", "paid: {}"),
     ] {
-        let text = ORDER.replacen(old, new, 1);
+        let text = TEXT.replacen(old, new, 1);
         assert!(parse(&text).is_ok(), "{new}: {:?}", parse(&text));
     }
 }
@@ -144,7 +140,7 @@ fn missing_and_invalid_protos_give_one_line() {
         assert_eq!(error.lines().count(), 1, "{error}");
         error
     };
-    let rest = ORDER.split_once("pipe:").expect("a key").1;
+    let rest = TEXT.split_once("pipe:").expect("a key").1;
     assert!(
         error(&format!("protos: []\npipe:{rest}"))
             .ends_with("`protos` is empty; name the .proto files of all services")
@@ -188,9 +184,9 @@ const PIECES: [&str; 24] = [
 
 /// The order's file with some of its words replaced.
 fn mutated() -> impl Strategy<Value = String> {
-    let words = ORDER.split_inclusive(' ').count();
+    let words = TEXT.split_inclusive(' ').count();
     prop::collection::vec((0..words, prop::sample::select(&PIECES[..])), 1..4).prop_map(|changes| {
-        let mut words: Vec<&str> = ORDER.split_inclusive(' ').collect();
+        let mut words: Vec<&str> = TEXT.split_inclusive(' ').collect();
         changes.into_iter().for_each(|(at, piece)| words[at] = piece);
         words.concat()
     })

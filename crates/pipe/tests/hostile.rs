@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use prost::Message;
 use tonic::Code;
 
-use crate::{file, order};
+use crate::{SHOP, example, order};
 
 fn wish() -> Vec<u8> {
     let item = Item { name: "lamp".to_owned(), count: 2 };
@@ -48,11 +48,8 @@ fn hop_carries_only_fields_that_are_needed() {
 #[test]
 fn hop_of_other_version_or_step_is_refused() {
     let pipe = order();
-    let text = std::fs::read_to_string(file("order.yaml")).expect("a file").replace("days: 3", "days: 4");
-    let path = file("order-other.yaml");
-    let folder = file("../../test-support/proto");
-    let pool = pathcall_build::descriptors(&[folder.join("shop.proto")], &[folder]).expect("valid");
-    let other = Pipe::parse(&path.display().to_string(), &text, &pool).expect("valid");
+    let text = std::fs::read_to_string(example("order.yaml")).expect("a file").replace("days: 3", "days: 4");
+    let other = Pipe::parse("order.yaml", &text, &SHOP).expect("valid");
     let [first, second, _] = hops(&pipe);
     let refused = other.arrive(0, first.clone()).expect_err("another version");
     assert_eq!(refused.code(), Code::FailedPrecondition);

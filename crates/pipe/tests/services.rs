@@ -1,94 +1,26 @@
 //! Tests of pipes of real services: unmodified tonic servers, sidecars, a front, and a stock tonic client.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_pipe::{Pipe, PipeFront, sidecar};
 use pathcall_rpc::delegate::{Client, Directory, Handlers, Node, NodeConfig, RunningHandlers};
 use pathcall_test_support::HANG;
-use pathcall_test_support::stubs::shop::auth_server::{Auth, AuthServer};
-use pathcall_test_support::stubs::shop::billing_server::{Billing, BillingServer};
+use pathcall_test_support::shop::{FOR_EVER, Shop};
 use pathcall_test_support::stubs::shop::front_client::FrontClient;
 use pathcall_test_support::stubs::shop::stock_client::StockClient;
-use pathcall_test_support::stubs::shop::stock_server::{Stock, StockServer};
-use pathcall_test_support::stubs::shop::{
-    Bill, Currency, Item, Paid, Receipt, Reservation, Reserved, Token, User, Wish, paid,
-};
+use pathcall_test_support::stubs::shop::{Bill, Currency, Item, Paid, Receipt, Reservation, Token, Wish, paid};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_stream::Empty;
-use tonic::metadata::MetadataMap;
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
 use crate::order;
 
-/// Services of a shop, with the requests that they have received.
-#[derive(Debug, Clone, Default)]
-struct Shop(Arc<Mutex<Vec<(String, MetadataMap)>>>);
-
-impl Shop {
-    fn record<T: std::fmt::Debug>(&self, request: Request<T>) -> T {
-        let (metadata, _, message) = request.into_parts();
-        self.0.lock().expect("no panic").push((format!("{message:?}"), metadata));
-        message
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.0.lock().expect("no panic").iter().map(|(request, _)| request.clone()).collect()
-    }
-
-    /// A channel to a server of all three services.
-    async fn serve(&self) -> Channel {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let server = Server::builder()
-            .add_service(AuthServer::new(self.clone()))
-            .add_service(StockServer::new(self.clone()))
-            .add_service(BillingServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-        Endpoint::from_shared(url).expect("a URL").connect_lazy()
-    }
-}
-
-#[tonic::async_trait]
-impl Auth for Shop {
-    async fn check(&self, request: Request<Token>) -> Result<Response<User>, Status> {
-        match &*self.record(request).token {
-            "secret" => Ok(Response::new(User { name: "ann".to_owned(), roles: vec!["buyer".to_owned()] })),
-            _ => Err(Status::unauthenticated("unknown token")),
-        }
-    }
-}
-
-#[tonic::async_trait]
-impl Stock for Shop {
-    async fn reserve(&self, request: Request<Reservation>) -> Result<Response<Reserved>, Status> {
-        let item = self.record(request).item.unwrap_or_default();
-        if item.name == "for ever" {
-            std::future::pending::<()>().await;
-        }
-        Ok(Response::new(Reserved { id: 7, price: 2.5 * f64::from(item.count) }))
-    }
-
-    type WatchStream = Empty<Result<Reserved, Status>>;
-
-    async fn watch(&self, _: Request<Reservation>) -> Result<Response<Self::WatchStream>, Status> {
-        Err(Status::unimplemented("no pipe calls it"))
-    }
-}
-
-#[tonic::async_trait]
-impl Billing for Shop {
-    async fn charge(&self, request: Request<Bill>) -> Result<Response<Paid>, Status> {
-        let Bill { user, amount, .. } = self.record(request);
-        if amount > 10.0 {
-            return Err(Status::resource_exhausted("too expensive"));
-        }
-        Ok(Response::new(Paid { how: Some(paid::How::Account(format!("account of {user}"))) }))
-    }
+/// A channel to a server.
+fn channel(url: String) -> Channel {
+    Endpoint::from_shared(url).expect("a URL").connect_lazy()
 }
 
 /// A pipe of the shop's services, on one host.
@@ -104,7 +36,7 @@ struct OrderPipe {
 impl OrderPipe {
     async fn start() -> Self {
         let (pipe, shop, directory) = (order(), Shop::default(), Directory::default());
-        let service = shop.serve().await;
+        let service = channel(shop.serve().await);
         let mut sidecars = Vec::new();
         for step in pipe.step_names() {
             let handlers = Handlers::new().directory(directory.clone());
@@ -175,7 +107,7 @@ async fn metadata_and_time_left_reach_each_service() {
     request.metadata_mut().insert_bin("id-bin", tonic::metadata::MetadataValue::from_bytes(b"\0\xff"));
     request.set_timeout(HANG);
     pipe.order(request).await.expect("a receipt");
-    let seen = pipe.shop.0.lock().expect("no panic").clone();
+    let seen = pipe.shop.seen();
     assert_eq!(seen.len(), 3);
     for (request, metadata) in seen {
         assert_eq!(metadata.get("traceparent").map(|value| value.as_bytes()), Some(&b"00-1"[..]), "{request}");
@@ -193,7 +125,7 @@ async fn metadata_and_time_left_reach_each_service() {
 #[tokio::test]
 async fn deadline_ends_call_of_waiting_service() {
     let pipe = OrderPipe::start().await;
-    let mut request = Request::new(wish("secret", "for ever", 1));
+    let mut request = Request::new(wish("secret", FOR_EVER, 1));
     request.set_timeout(Duration::from_millis(300));
     let failed = pipe.order(request).await.expect_err("the service waits");
     // tonic's client reports its own timer, unless the server is faster.
@@ -231,7 +163,7 @@ async fn step_without_service_gives_unavailable_with_step() {
     let pipe = order();
     // Nothing listens there.
     let nobody = pathcall_test_support::loopback::own();
-    let service = Endpoint::from_shared(format!("http://{nobody}")).expect("a URL").connect_lazy();
+    let service = channel(format!("http://{nobody}"));
     let handlers = sidecar::add_step(Handlers::new(), &pipe, "auth", service).expect("a step");
     let auth = handlers.start().await.expect("starts");
     let url = front(Arc::clone(&pipe), sidecar::directory(&pipe, &[(0, auth.address())])).await;
@@ -246,7 +178,7 @@ async fn step_without_service_gives_unavailable_with_step() {
 async fn calls_are_spread_over_sidecars_of_step() {
     let mut pipe = OrderPipe::start().await;
     let handlers = Handlers::new().directory(pipe.directory.clone());
-    let handlers = sidecar::add_step(handlers, &order(), "stock", pipe.shop.serve().await).expect("a step");
+    let handlers = sidecar::add_step(handlers, &order(), "stock", channel(pipe.shop.serve().await)).expect("a step");
     let second = handlers.start().await.expect("starts");
     let name = sidecar::node_name(&order(), 1, "second");
     pipe.directory.set(pipe.directory.nodes().into_iter().chain([(name, second.address())]));

@@ -2,7 +2,7 @@
 //!
 //! [`HANG`] bounds every wait of a test, and [`loopback`] gives unique addresses. With the feature `services`:
 //! `stubs` are generated from `proto/`; `service` serves them with handlers that record their calls; `store` is a
-//! pool of servers; `udp_blocker` blocks UDP between a caller and its server; `photo_callers` are callers of the
+//! pool of servers; `shop` has the services of the example of a pipe; `udp_blocker` blocks UDP between a caller and its server; `photo_callers` are callers of the
 //! photo service, and `element` is a controller and an element. With the feature `certificates`: `certificates`
 //! issues certificates. [`process`] runs the programs of the workspace, and [`application`] runs applications.
 
@@ -19,6 +19,8 @@ pub mod photo_callers;
 pub mod process;
 #[cfg(feature = "services")]
 pub mod service;
+#[cfg(feature = "services")]
+pub mod shop;
 #[cfg(feature = "services")]
 pub mod store;
 #[cfg(feature = "services")]
