@@ -112,13 +112,15 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let ServeArgs { file, step, service, listen, name, node } = args;
     let pipe = Arc::new(Pipe::read(&file)?);
     let index = pipe.step(&step).map_err(|status| Failure::Pipe(status.message().to_owned()))?;
-    let next = pipe.step_names().nth(index + 1);
-    let security = node.tls.read()?;
-    let mut handlers = Handlers::new().node(node.config()).security(security);
-    handlers = match (&node.controller, name) {
+    let mut others: Vec<&str> = pipe.step_names().skip(index + 1).take(1).collect();
+    if listen.is_some() && index > 0 {
+        others.extend(pipe.step_names().next());
+    }
+    let handlers = Handlers::new().node(node.config()).security(node.tls.read()?);
+    let handlers = match (&node.controller, name) {
         (Some(url), Some(name)) => handlers.controller(url.clone(), sidecar::node_name(&pipe, index, &name)),
         (Some(_), None) => return Err(Failure::Pipe(format!("step {step} has no name in the directory; add --name"))),
-        (None, _) => handlers.directory(node.listed(&pipe, next).await?),
+        (None, _) => handlers.directory(node.listed(&pipe, &others).await?),
     };
     let handlers = sidecar::add_step(handlers, &pipe, &step, service.connect_lazy());
     let handlers = handlers.map_err(|status| Failure::Pipe(status.message().to_owned()))?;
@@ -130,6 +132,10 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
         signal.await;
         return Ok(());
     };
+    if node.controller.is_none() {
+        let own = (sidecar::node_name(&pipe, index, "self"), at);
+        running.directory().set(running.directory().nodes().into_iter().chain([own]));
+    }
     let listener = bind(listen).await?;
     print(&format!("ready: step {step} at {at}, front at {}\n", url(&listener)?))?;
     let front = PipeFront::new(pipe, running.node().clone(), running.directory().clone());
@@ -143,7 +149,7 @@ async fn front(args: FrontArgs) -> Result<(), Failure> {
     let (client, _requests) = started.map_err(|source| Failure::Bind { address: node.node, source })?;
     let directory = match &node.controller {
         Some(url) => followed(url, &node.tls.read()?, &client)?,
-        None => node.listed(&pipe, pipe.step_names().next()).await?,
+        None => node.listed(&pipe, &[pipe.step_names().next().unwrap_or_default()]).await?,
     };
     let signal = stopped()?;
     let listener = bind(listen).await?;
@@ -173,8 +179,8 @@ impl NodeArgs {
         NodeConfig::default().listen(self.node).advertised(self.advertise)
     }
 
-    /// Directory of the sidecars on the command line, which has the step `next`.
-    async fn listed(&self, pipe: &Pipe, next: Option<&str>) -> Result<Directory, Failure> {
+    /// Directory of the sidecars on the command line, which has the steps `needed`.
+    async fn listed(&self, pipe: &Pipe, needed: &[&str]) -> Result<Directory, Failure> {
         let mut sidecars = Vec::new();
         for entry in &self.directory {
             let wrong = |why: String| Failure::Pipe(format!("invalid --directory {entry}: {why}"));
@@ -183,11 +189,11 @@ impl NodeArgs {
             let mut found = tokio::net::lookup_host(address).await.map_err(|error| wrong(error.to_string()))?;
             sidecars.push((step, found.next().ok_or_else(|| wrong("the host has no address".to_owned()))?));
         }
-        if let Some(next) = next {
-            let step = pipe.step(next).map_err(|status| Failure::Pipe(status.message().to_owned()))?;
+        for needed in needed {
+            let step = pipe.step(needed).map_err(|status| Failure::Pipe(status.message().to_owned()))?;
             if !sidecars.iter().any(|(known, _)| *known == step) {
                 let message =
-                    format!("calls go on to step {next}; add --directory {next}=HOST:PORT, or --controller URL");
+                    format!("calls go on to step {needed}; add --directory {needed}=HOST:PORT, or --controller URL");
                 return Err(Failure::Pipe(message));
             }
         }

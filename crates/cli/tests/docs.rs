@@ -147,6 +147,10 @@ fn every_documented_command_works() {
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }
+            // Runs until it is stopped, beside services.
+            ["pathcall", "pipe", verb @ ("serve" | "front"), ..] => {
+                has(&place, "crates/cli/tests/pipe.rs", &format!("\"{verb}\""));
+            }
             // The command needs a running program to query.
             ["pathcall", "place", verb @ ("explain" | "status"), ..] => {
                 has(&place, "crates/cli/tests/place.rs", &format!("\"{verb}\""));

@@ -11,6 +11,7 @@ mod hostile;
 mod isolation;
 #[cfg(feature = "xdp")]
 mod live;
+mod pipe;
 mod place;
 mod pools;
 mod process_failures;
