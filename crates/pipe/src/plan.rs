@@ -11,6 +11,7 @@ use std::fmt;
 use std::hash::Hasher;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use pathcall_wire::link::LinkSecret;
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor, Value};
@@ -37,7 +38,7 @@ pub struct Pipe {
 pub(crate) struct Step {
     pub(crate) name: String,
     /// Method of the service.
-    pub(crate) path: String,
+    pub(crate) path: PathAndQuery,
     pub(crate) output: MessageDescriptor,
     pub(crate) request: Expression,
 }
@@ -99,11 +100,7 @@ impl Pipe {
     }
 
     /// Path of the service's method that a step calls.
-    ///
-    /// # Panics
-    /// There is no step with this index.
-    #[must_use]
-    pub fn service_path(&self, step: usize) -> &str {
+    pub(crate) fn service_path(&self, step: usize) -> &PathAndQuery {
         &self.steps[step].path
     }
 

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use pathcall_rpc::delegate::{DelegatedCall, Directory, EncodedMessage, Handlers, NodeTarget};
 use tonic::client::Grpc;
 use tonic::transport::Channel;
@@ -85,8 +84,7 @@ impl ServedStep {
             }
             _ => of_step(&self.pipe, self.step, &status),
         };
-        let path = PathAndQuery::try_from(self.pipe.service_path(self.step));
-        let path = path.map_err(|error| Status::internal(format!("invalid path of a method: {error}")))?;
+        let path = self.pipe.service_path(self.step).clone();
         let mut grpc = self.grpc.clone();
         let ready = grpc.ready().await;
         ready.map_err(|error| failed(Status::new(Code::Unavailable, format!("the service: {error}"))))?;

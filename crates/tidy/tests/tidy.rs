@@ -31,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("live", &["wire", "proto", "auth", "p4", "netfn", "xdp"]),
     ("element", &["wire", "proto", "auth", "program", "driver", "xdp"]),
     ("rpc", &["wire", "proto", "auth", "endpoint", "driver", "place"]),
+    ("pipe", &["wire", "build", "place", "rpc"]),
     ("conformance", &["wire", "program", "p4"]),
     ("sim", &["wire", "program", "endpoint", "p4", "netfn", "place"]),
     ("pathcall", &["proto", "auth", "rpc"]),

@@ -1,5 +1,6 @@
 //! Look-up of unary methods by their paths.
 
+use http::uri::PathAndQuery;
 use pathcall_build::BuildDiagnostic;
 use pathcall_build::diagnostic::one_of;
 use pathcall_place::model::yaml::SpannedText;
@@ -11,7 +12,7 @@ use super::wrong;
 #[derive(Debug)]
 pub(super) struct UnaryMethod {
     /// Path: `/pkg.Service/Method`.
-    pub(super) path: String,
+    pub(super) path: PathAndQuery,
     pub(super) input: MessageDescriptor,
     pub(super) output: MessageDescriptor,
 }
@@ -37,6 +38,9 @@ impl UnaryMethod {
         if method.is_client_streaming() || method.is_server_streaming() {
             return fail(format!("{text} is a streaming method; a pipe has unary methods only"));
         }
-        Ok(Self { path: text.clone(), input: method.input(), output: method.output() })
+        let Ok(path) = PathAndQuery::try_from(text) else {
+            return fail(format!("invalid method `{text}`; write /package.Service/Method"));
+        };
+        Ok(Self { path, input: method.input(), output: method.output() })
     }
 }

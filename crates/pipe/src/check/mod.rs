@@ -97,7 +97,7 @@ fn check(name: &str, pipe: &PipeFile, pool: &DescriptorPool) -> Result<Pipe, Box
     }
     checker.set_later(Vec::new());
     let reply = checker.message(&pipe.reply, "the reply", &method.output)?;
-    Ok(Pipe::new(method.path, method.input, steps, reply))
+    Ok(Pipe::new(method.path.to_string(), method.input, steps, reply))
 }
 
 fn check_count(name: &str, pipe: &PipeFile) -> Result<(), Box<BuildDiagnostic>> {

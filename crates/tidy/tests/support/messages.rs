@@ -5,9 +5,9 @@
 use super::tree::{read, tracked};
 
 /// Crates whose errors users can get.
-const USER_CRATES: [&str; 21] = [
+const USER_CRATES: [&str; 22] = [
     "auth", "build", "cli", "console", "control", "demo", "driver", "element", "endpoint", "live", "netfn", "p4",
-    "pathcall", "place", "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
+    "pathcall", "pipe", "place", "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
 ];
 
 /// Message on the page, with its code if present.
