@@ -111,15 +111,23 @@ async fn processes_with_listed_sidecars_serve_calls() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn processes_with_controller_serve_calls() {
-    let (_controller, ready) = Process::ready(&mut pathcall(&["controller", "--listen", "127.0.0.1:0"]));
+/// Calls a pipe whose processes find each other at a controller. `tls` returns the options of a role.
+async fn order_with_controller(tls: impl Fn(&str) -> Vec<String>) {
+    let options = |role: &str, rest: &[&str]| -> Vec<String> {
+        rest.iter().map(|option| (*option).to_owned()).chain(tls(role)).collect()
+    };
+    let free = "127.0.0.1:0";
+    let mut command = pathcall(&["controller"]);
+    let (_controller, ready) = Process::ready(command.args(options("controller", &["--listen", free])));
     let controller = ready.trim_end().trim_start_matches("ready: controller at ");
     let service = Shop::default().serve().await;
-    let options = ["--controller", controller, "--name", "host-1"];
-    let _sidecars = ["auth", "stock", "billing"].map(|step| serve(step, &service, &options));
-    let (_front, ready) = start(&["front", "order.yaml", "--listen", "127.0.0.1:0", "--controller", controller]);
-    let front = ready.strip_prefix("front at ").expect("a URL");
+    let _sidecars = ["auth", "stock", "billing"].map(|step| {
+        let args = ["pipe", "serve", "order.yaml", "--step", step, "--service", &service, "--name", "host-1"];
+        Process::ready(pathcall(&args).args(options("server", &["--controller", controller])))
+    });
+    let args = ["pipe", "front", "order.yaml", "--listen", free, "--controller", controller];
+    let (_front, ready) = Process::ready(pathcall(&args).args(options("caller", &[])));
+    let front = ready.trim_end().strip_prefix("ready: front at ").expect("a URL");
     // All nodes have to learn the directory first.
     let receipt = timeout(HANG, async {
         loop {
@@ -131,4 +139,27 @@ async fn processes_with_controller_serve_calls() {
         }
     });
     assert_eq!(receipt.await.expect("in time").user, "ann");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_with_controller_serve_calls() {
+    order_with_controller(|_| Vec::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_with_certificates_serve_calls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cert = |args: &[&str]| {
+        let mut command = Command::new(crate::PATHCALL);
+        let output = command.arg("cert").args(args).current_dir(folder.path()).output().expect("the command is built");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    cert(&["init", "--domain", "corp.example"]);
+    for role in ["controller", "server", "caller"] {
+        cert(&["issue", role, "one"]);
+        let text = format!("[tls]\nauthorities = \"certs/ca.pem\"\ncertificate = \"certs/{role}-one.pem\"\n");
+        std::fs::write(folder.path().join(format!("{role}.toml")), text).expect("written");
+    }
+    let path = |role: &str| folder.path().join(format!("{role}.toml")).display().to_string();
+    order_with_controller(|role| vec!["--tls".to_owned(), path(role)]).await;
 }
