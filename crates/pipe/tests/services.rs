@@ -133,6 +133,16 @@ async fn deadline_ends_call_of_waiting_service() {
 }
 
 #[tokio::test]
+async fn dropped_call_ends_handler_of_service() {
+    let pipe = OrderPipe::start().await;
+    tokio::select! {
+        ended = pipe.order(wish("secret", FOR_EVER, 1)) => panic!("the service waits: {ended:?}"),
+        () = pipe.shop.waits.notified() => {}
+    }
+    timeout(HANG, pipe.shop.dropped.notified()).await.expect("the service's handler is dropped");
+}
+
+#[tokio::test]
 async fn stopped_sidecar_gives_unavailable_with_step() {
     for (stopped, step) in ["auth", "stock", "billing"].into_iter().enumerate() {
         let mut pipe = OrderPipe::start().await;

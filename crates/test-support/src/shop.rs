@@ -7,6 +7,7 @@ use crate::stubs::shop::billing_server::{Billing, BillingServer};
 use crate::stubs::shop::stock_server::{Stock, StockServer};
 use crate::stubs::shop::{Bill, Paid, Reservation, Reserved, Token, User, paid};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_stream::Empty;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
@@ -18,12 +19,27 @@ pub const FOR_EVER: &str = "for ever";
 
 /// Services of a shop, with the requests that they have received.
 #[derive(Debug, Clone, Default)]
-pub struct Shop(Arc<Mutex<Vec<(String, MetadataMap)>>>);
+pub struct Shop {
+    seen: Arc<Mutex<Vec<(String, MetadataMap)>>>,
+    /// Notified when a handler has started to wait.
+    pub waits: Arc<Notify>,
+    /// Notified when a waiting handler was dropped.
+    pub dropped: Arc<Notify>,
+}
+
+/// Notifies when it is dropped.
+struct DropGuard(Arc<Notify>);
+
+impl Drop for DropGuard {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
 
 impl Shop {
     fn record<T: std::fmt::Debug>(&self, request: Request<T>) -> T {
         let (metadata, _, message) = request.into_parts();
-        self.0.lock().expect("no panic").push((format!("{message:?}"), metadata));
+        self.seen.lock().expect("no panic").push((format!("{message:?}"), metadata));
         message
     }
 
@@ -37,7 +53,7 @@ impl Shop {
     /// # Panics
     /// A handler has panicked.
     pub fn seen(&self) -> Vec<(String, MetadataMap)> {
-        self.0.lock().expect("no panic").clone()
+        self.seen.lock().expect("no panic").clone()
     }
 
     /// Starts a server of all three services, and returns its URL.
@@ -71,6 +87,8 @@ impl Stock for Shop {
     async fn reserve(&self, request: Request<Reservation>) -> Result<Response<Reserved>, Status> {
         let item = self.record(request).item.unwrap_or_default();
         if item.name == FOR_EVER {
+            let _guard = DropGuard(Arc::clone(&self.dropped));
+            self.waits.notify_one();
             std::future::pending::<()>().await;
         }
         Ok(Response::new(Reserved { id: 7, price: 2.5 * f64::from(item.count) }))
