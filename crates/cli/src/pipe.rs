@@ -112,6 +112,9 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let ServeArgs { file, step, service, listen, name, node } = args;
     let pipe = Arc::new(Pipe::read(&file)?);
     let index = pipe.step(&step).map_err(|status| Failure::Pipe(status.message().to_owned()))?;
+    if service.uri().scheme_str() != Some("http") {
+        return Err(Failure::Pipe(format!("invalid --service {}: write http://HOST:PORT", service.uri())));
+    }
     let mut others: Vec<&str> = pipe.step_names().skip(index + 1).take(1).collect();
     if listen.is_some() && index > 0 {
         others.extend(pipe.step_names().next());

@@ -69,6 +69,10 @@ fn wrong_options_are_refused() {
     };
     let steps = "its steps are auth, stock, billing";
     fails(&serve("ship", &[]), &format!("pathcall: the pipe has no step \"ship\"; {steps}"));
+    fails(
+        &["pipe", "serve", "order.yaml", "--step", "auth", "--service", "localhost:1"],
+        "pathcall: invalid --service localhost:1: write http://HOST:PORT",
+    );
     let goes_on = "pathcall: calls go on to step stock; add --directory stock=HOST:PORT, or --controller URL";
     fails(&serve("auth", &[]), goes_on);
     fails(

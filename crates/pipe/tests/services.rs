@@ -156,6 +156,18 @@ async fn stopped_sidecar_gives_unavailable_with_step() {
 }
 
 #[tokio::test]
+async fn stopped_sidecar_that_left_directory_gives_unavailable_with_step() {
+    let mut pipe = OrderPipe::start().await;
+    drop(pipe.sidecars.remove(1));
+    // The sidecar of the first step still has the address.
+    let nodes = pipe.directory.nodes().into_iter().filter(|(name, _)| !name.contains("/stock/"));
+    let mut client = FrontClient::connect(front(order(), Directory::of(nodes)).await).await.expect("it listens");
+    let failed = timeout(HANG, client.order(wish("secret", "lamp", 1))).await.expect("in time").expect_err("stopped");
+    assert_eq!(failed.code(), Code::Unavailable, "{failed}");
+    assert!(failed.message().starts_with("step stock: "), "{failed}");
+}
+
+#[tokio::test]
 async fn step_without_sidecar_gives_unavailable_with_step() {
     let pipe = OrderPipe::start().await;
     let prefix = "/shop.Front/Order/stock/";
