@@ -40,6 +40,7 @@ mod stubs;
 pub use cloned::ClonedMethod;
 pub use delegated::DelegatedMethod;
 pub use diagnostic::{BuildDiagnostic, Location, Severity};
+pub use load::is_idempotent;
 pub use placed::PlacedMethod;
 use resolve::Resolution;
 pub use resolve::ResolvedMethod;

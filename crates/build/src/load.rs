@@ -145,7 +145,8 @@ fn delegated_methods(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Delegate
 }
 
 /// Whether a method declares that executing a call twice has the same effect as once.
-fn is_idempotent(method: &MethodDescriptor) -> bool {
+#[must_use]
+pub fn is_idempotent(method: &MethodDescriptor) -> bool {
     let level = method.options().get_field_by_name("idempotency_level").and_then(|level| level.as_enum_number());
     level.is_some_and(|level| level != IdempotencyLevel::IdempotencyUnknown as i32)
 }

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pathcall_rpc::delegate::{CallFailure, Client, Directory, EncodedMessage, Node};
+use pathcall_rpc::delegate::{CallFailure, Client, Directory, EncodedMessage, EncodedMethod, Node};
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, http};
@@ -57,14 +57,12 @@ impl PipeFront {
     pub async fn call(&self, request: Request<Bytes>) -> Result<Bytes, Status> {
         let (metadata, extensions, message) = request.into_parts();
         let request = Request::from_parts(metadata, extensions, self.pipe.first_hop(&message)?);
-        let first = self.directory.find(&target(&self.pipe, 0)).map_err(|status| of_step(&self.pipe, 0, &status))?;
-        let mut replies = self.client.call_bytes(first, &self.pipe.sidecar_path(0), request)?;
-        let mut last = None;
-        // The call has succeeded only after its end.
-        while let Some(EncodedMessage(reply)) = replies.message_bytes().await.map_err(|status| self.named(status))? {
-            last = Some(reply);
-        }
-        last.ok_or_else(|| Status::internal("the last step has not replied"))
+        let (path, idempotent) = (self.pipe.sidecar_path(0), self.pipe.is_idempotent());
+        let method = EncodedMethod { path: &path, unary: true, idempotent };
+        let replies = self.client.call_bytes(target(&self.pipe, 0), method, request);
+        let mut replies = replies.map_err(|status| of_step(&self.pipe, 0, &status))?;
+        let reply = replies.message_bytes().await.map_err(|status| self.named(status))?;
+        reply.map(|EncodedMessage(reply)| reply).ok_or_else(|| Status::internal("the last step has not replied"))
     }
 
     async fn respond(self, request: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {

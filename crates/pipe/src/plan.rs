@@ -40,6 +40,8 @@ pub(crate) struct Step {
     /// Method of the service.
     pub(crate) path: PathAndQuery,
     pub(crate) output: MessageDescriptor,
+    /// Whether executing the step twice has the same effect as once.
+    pub(crate) idempotent: bool,
     pub(crate) request: Expression,
 }
 
@@ -97,6 +99,11 @@ impl Pipe {
             let names = self.step_names().collect::<Vec<_>>().join(", ");
             Status::invalid_argument(format!("the pipe has no step {name:?}; its steps are {names}"))
         })
+    }
+
+    /// Whether a call may be made again: the methods of all steps are idempotent.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.steps.iter().all(|step| step.idempotent)
     }
 
     /// Path of the service's method that a step calls.

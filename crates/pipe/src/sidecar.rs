@@ -16,7 +16,7 @@ use crate::plan::{HopAfter, Pipe};
 /// Adds the handler of a step to `handlers`. `service` is the channel to the step's service on this host.
 ///
 /// The caller's metadata goes to the service, and the service has the time that is left until the caller's deadline.
-/// Metadata and status details of the service's reply do not travel.
+/// Metadata of the service's reply does not travel.
 ///
 /// # Errors
 /// INVALID_ARGUMENT when the pipe has no step with this name.
@@ -48,9 +48,9 @@ pub(crate) fn prefix(pipe: &Pipe, step: usize) -> String {
     format!("{}/", pipe.sidecar_path(step))
 }
 
-/// One of the nodes that serve a step, chosen at random.
+/// One of the nodes that serve a step.
 pub(crate) fn target(pipe: &Pipe, step: usize) -> NodeTarget {
-    NodeTarget::key(prefix(pipe, step), rand::random::<[u8; 8]>())
+    NodeTarget::service(pipe.sidecar_path(step))
 }
 
 struct ServedStep {
@@ -96,5 +96,6 @@ impl ServedStep {
 /// Status of a step: with the step's name before its message.
 pub(crate) fn of_step(pipe: &Pipe, step: usize, status: &Status) -> Status {
     let name = pipe.step_names().nth(step).unwrap_or_default();
-    Status::new(status.code(), format!("step {name}: {}", status.message()))
+    let message = format!("step {name}: {}", status.message());
+    Status::with_details(status.code(), message, Bytes::copy_from_slice(status.details()))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_pipe::{Pipe, PipeFront, sidecar};
-use pathcall_rpc::delegate::{Client, Directory, Handlers, Node, NodeConfig, RunningHandlers};
+use pathcall_rpc::delegate::{Client, Directory, EncodedMethod, Handlers, Node, NodeConfig, RunningHandlers};
 use pathcall_test_support::HANG;
 use pathcall_test_support::shop::{FOR_EVER, Shop};
 use pathcall_test_support::stubs::shop::front_client::FrontClient;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
-use crate::order;
+use crate::{example, order};
 
 /// A channel to a server.
 fn channel(url: String) -> Channel {
@@ -170,11 +170,11 @@ async fn stopped_sidecar_that_left_directory_gives_unavailable_with_step() {
 #[tokio::test]
 async fn step_without_sidecar_gives_unavailable_with_step() {
     let pipe = OrderPipe::start().await;
-    let prefix = "/shop.Front/Order/stock/";
-    pipe.directory.set(pipe.directory.nodes().into_iter().filter(|(name, _)| !name.starts_with(prefix)));
+    let service = "/shop.Front/Order/stock";
+    pipe.directory.set(pipe.directory.nodes().into_iter().filter(|(name, _)| !name.starts_with(service)));
     let failed = pipe.order(wish("secret", "lamp", 1)).await.expect_err("no sidecar");
     assert_eq!(failed.code(), Code::Unavailable, "{failed}");
-    assert!(failed.message().starts_with("step stock: ") && failed.message().contains(prefix), "{failed}");
+    assert!(failed.message().starts_with("step stock: ") && failed.message().contains(service), "{failed}");
     pipe.directory.set([] as [(String, SocketAddr); 0]);
     let failed = pipe.order(wish("secret", "lamp", 1)).await.expect_err("no sidecars");
     assert!(failed.message().starts_with("step auth: the directory does not have "), "{failed}");
@@ -209,7 +209,7 @@ async fn calls_are_spread_over_sidecars_of_step() {
         pipe.order(wish("secret", "lamp", 1)).await.expect("a receipt");
     }
     let counts = pipe.sidecars.iter().map(|sidecar| sidecar.stats().worker.requests).collect::<Vec<_>>();
-    // One of two sidecars gets none with a probability of 2^-63.
+    // The less loaded one gets the next call.
     assert!(counts[1] > 0 && counts[3] > 0 && counts[1] + counts[3] == 64, "{counts:?}");
 }
 
@@ -223,6 +223,41 @@ async fn front_refuses_other_methods() {
     assert_eq!((failed.code(), failed.message()), (Code::Unimplemented, message));
 }
 
+/// Pipe whose only step has no side effects.
+const WHO: &str = "
+protos: [shop.proto]
+pipe: /shop.Front/Order
+steps:
+  - name: auth
+    call: /shop.Auth/Check
+    request: { token: $call.token }
+reply: { user: $auth.name }
+";
+
+#[tokio::test]
+async fn idempotent_call_is_made_again_at_another_sidecar() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::copy(example("shop.proto"), folder.path().join("shop.proto")).expect("the example");
+    std::fs::write(folder.path().join("who.yaml"), WHO).expect("a file");
+    let pipe = Arc::new(Pipe::read(&folder.path().join("who.yaml")).expect("a pipe"));
+    let (shop, mut sidecars) = (Shop::default(), Vec::new());
+    let service = channel(shop.serve().await);
+    for _ in 0..2 {
+        let handlers = sidecar::add_step(Handlers::new(), &pipe, "auth", service.clone()).expect("a step");
+        sidecars.push(handlers.start().await.expect("starts"));
+    }
+    let nodes: Vec<_> = sidecars.iter().map(|sidecar| (0, sidecar.address())).collect();
+    let url = front(Arc::clone(&pipe), sidecar::directory(&pipe, &nodes)).await;
+    let mut client = FrontClient::connect(url).await.expect("it listens");
+    sidecars.remove(0);
+    // One of these calls goes to the stopped sidecar first.
+    for _ in 0..4 {
+        let receipt = timeout(HANG, client.order(wish("secret", "lamp", 1))).await.expect("in time");
+        assert!(!receipt.expect("the other sidecar answers").into_inner().user.is_empty());
+    }
+    assert!(sidecars[0].stats().worker.requests >= 4);
+}
+
 #[tokio::test]
 async fn any_bytes_from_network_leave_sidecar_working() {
     let pipe = OrderPipe::start().await;
@@ -232,7 +267,8 @@ async fn any_bytes_from_network_leave_sidecar_working() {
         for (n, path) in [order().sidecar_path(step), "/shop.Auth/Check".to_owned()].iter().cycle().take(20).enumerate()
         {
             let bytes: Vec<u8> = (0..n as u8).map(|i| i.wrapping_mul(37) ^ n as u8).collect();
-            let replies = client.call_bytes(sidecar.address(), path, Request::new(bytes.into()));
+            let method = EncodedMethod { path, unary: true, idempotent: false };
+            let replies = client.call_bytes(sidecar.address(), method, Request::new(bytes.into()));
             let refused = timeout(HANG, replies.expect("room").message_bytes()).await.expect("in time");
             let codes = [Code::InvalidArgument, Code::FailedPrecondition, Code::Unimplemented];
             assert!(refused.as_ref().is_err_and(|status| codes.contains(&status.code())), "{refused:?}");

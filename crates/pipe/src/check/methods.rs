@@ -15,6 +15,8 @@ pub(super) struct UnaryMethod {
     pub(super) path: PathAndQuery,
     pub(super) input: MessageDescriptor,
     pub(super) output: MessageDescriptor,
+    /// Whether executing a call twice has the same effect as once.
+    pub(super) idempotent: bool,
 }
 
 impl UnaryMethod {
@@ -41,6 +43,7 @@ impl UnaryMethod {
         let Ok(path) = PathAndQuery::try_from(text) else {
             return fail(format!("invalid method `{text}`; write /package.Service/Method"));
         };
-        Ok(Self { path, input: method.input(), output: method.output() })
+        let idempotent = pathcall_build::is_idempotent(&method);
+        Ok(Self { path, input: method.input(), output: method.output(), idempotent })
     }
 }

@@ -92,8 +92,8 @@ fn check(name: &str, pipe: &PipeFile, pool: &DescriptorPool) -> Result<Pipe, Box
         checker.set_later(later.collect());
         let request = checker.message(&entry.request, "the request", &called.input)?;
         checker.add_source(&entry.name.value, called.output.clone());
-        let UnaryMethod { path, input: _, output } = called;
-        steps.push(Step { name: entry.name.value.clone(), path, output, request });
+        let UnaryMethod { path, output, idempotent, .. } = called;
+        steps.push(Step { name: entry.name.value.clone(), path, output, idempotent, request });
     }
     checker.set_later(Vec::new());
     let reply = checker.message(&pipe.reply, "the reply", &method.output)?;

@@ -173,7 +173,7 @@ impl<R> CallBuilder<R> {
         Ok((self.start(Some(ask), false)?, trace))
     }
 
-    fn start(self, ask: Option<TraceRequest>, unary: bool) -> Result<Replies<R>, Status> {
+    pub(super) fn start(self, ask: Option<TraceRequest>, unary: bool) -> Result<Replies<R>, Status> {
         let Self { client, metadata, options, method, requests, idempotent, .. } = self;
         if requests.is_empty() {
             return Err(Status::invalid_argument("a call needs at least one request: add one with request()"));

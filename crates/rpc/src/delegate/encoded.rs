@@ -24,6 +24,17 @@ use crate::deadline::Deadline;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedMessage(pub Bytes);
 
+/// Method of a call of encoded messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncodedMethod<'a> {
+    /// Path: `/pkg.Service/Method`.
+    pub path: &'a str,
+    /// Whether a call has exactly one reply.
+    pub unary: bool,
+    /// Whether a call may be made again when its servers fail.
+    pub idempotent: bool,
+}
+
 impl Handlers {
     /// Adds the handler of the method with this path, `/pkg.Service/Method`, for encoded requests. It runs as handlers
     /// of [`handle`](Self::handle) do.
@@ -58,8 +69,8 @@ impl DelegatedCall<EncodedMessage> {
 }
 
 impl Client {
-    /// Calls the method with this path, `/pkg.Service/Method`, at `to`. The request's metadata goes to all handlers; a
-    /// [timeout](tonic::Request::set_timeout) of the request is the call's. Must be called within a tokio runtime.
+    /// Calls a method at `to`. The request's metadata goes to all handlers; a [timeout](tonic::Request::set_timeout) of
+    /// the request is the call's. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// UNAVAILABLE when the directory has no such target; INVALID_ARGUMENT when the metadata is too long;
@@ -67,7 +78,7 @@ impl Client {
     pub fn call_bytes(
         &self,
         to: impl Into<NodeTarget>,
-        path: &str,
+        method: EncodedMethod<'_>,
         request: tonic::Request<Bytes>,
     ) -> Result<Replies<EncodedMessage>, Status> {
         let (metadata, _, message) = request.into_parts();
@@ -75,11 +86,10 @@ impl Client {
         let left = Deadline::of(&metadata).left();
         let mut call = self.call();
         call.options.deadline = left.into_iter().chain(call.options.deadline).min();
-        call.method = Cow::Owned(path.to_owned());
-        // The program may know better, but it has no word for it yet.
-        call.idempotent = false;
-        call.requests.push(PlannedRequest { to: to.into(), path: path.to_owned(), metadata, message });
-        call.begin()
+        call.method = Cow::Owned(method.path.to_owned());
+        call.idempotent = method.idempotent;
+        call.requests.push(PlannedRequest { to: to.into(), path: method.path.to_owned(), metadata, message });
+        call.start(None, method.unary)
     }
 }
 

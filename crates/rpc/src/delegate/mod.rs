@@ -46,7 +46,7 @@ pub(crate) mod trace;
 pub use call::{DelegatedCall, SealedRequest};
 pub use client::{CallBuilder, Client, Replies};
 pub use directory::{Directory, NodeTarget};
-pub use encoded::EncodedMessage;
+pub use encoded::{EncodedMessage, EncodedMethod};
 pub use handlers::{Handlers, HandlersError, RunningHandlers};
 pub use ongoing_call::RETRY_TIMEOUT;
 pub use pathcall_driver::node::{Node, NodeConfig, NodeStats, RecordHistory, Transport};

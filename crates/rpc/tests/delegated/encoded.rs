@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_rpc::delegate::{
-    CallFailure, Client, DelegatedCall, Directory, EncodedMessage, Handlers, Node, NodeConfig, NodeTarget,
-    RunningHandlers,
+    CallFailure, Client, DelegatedCall, Directory, EncodedMessage, EncodedMethod, Handlers, Node, NodeConfig,
+    NodeTarget, RunningHandlers,
 };
 use pathcall_test_support::HANG;
 use pathcall_test_support::loopback;
@@ -35,7 +35,8 @@ async fn chain() -> (RunningHandlers, RunningHandlers) {
 }
 
 async fn call(client: &Client, to: NodeTarget, request: Request<Bytes>) -> Result<Vec<Bytes>, Status> {
-    let mut replies = client.call_bytes(to, "/run.Time/First", request)?;
+    let method = EncodedMethod { path: "/run.Time/First", unary: false, idempotent: false };
+    let mut replies = client.call_bytes(to, method, request)?;
     let mut all = Vec::new();
     while let Some(EncodedMessage(reply)) = timeout(HANG, replies.message_bytes()).await.expect("in time")? {
         all.push(reply);

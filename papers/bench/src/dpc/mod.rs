@@ -20,6 +20,7 @@ mod fig6_6;
 mod fig6_7;
 mod instructions;
 mod loss;
+mod pipe;
 mod plan;
 mod replicas;
 mod table6_3;
@@ -35,7 +36,7 @@ use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
 pub(crate) use instructions::{CallInterface, one_hop};
 
 /// Figures in the order of the thesis: simulated, then real.
-pub(crate) const FIGURES: [Figure; 13] = [
+pub(crate) const FIGURES: [Figure; 14] = [
     fig6_1::FIGURE,
     fig6_2::FIGURE,
     fig6_4::FIGURE,
@@ -49,6 +50,7 @@ pub(crate) const FIGURES: [Figure; 13] = [
     loss::FIGURE,
     abort::FIGURE,
     replicas::FIGURE,
+    pipe::FIGURE,
 ];
 
 /// One client and twenty servers (§6.1).

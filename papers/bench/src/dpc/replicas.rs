@@ -161,13 +161,19 @@ struct Balanced {
     replicas: Vec<Runtime>,
 }
 
+/// Service that returns its requests.
 #[derive(Clone)]
-struct Answer;
+pub(super) struct Answer {
+    /// Time that a call takes.
+    pub(super) work: Option<Duration>,
+}
 
 #[tonic::async_trait]
 impl Plain for Answer {
     async fn ask(&self, request: Request<Step>) -> Result<Response<Item>, Status> {
-        tokio::time::sleep(WORK).await;
+        if let Some(work) = self.work {
+            tokio::time::sleep(work).await;
+        }
         Ok(Response::new(Item { place: request.into_inner().place }))
     }
 
@@ -180,7 +186,7 @@ impl Balanced {
     async fn start(attempts: usize) -> Result<Self> {
         let (replicas, mut endpoints) = (runtimes()?, Vec::new());
         for runtime in &replicas {
-            let url = runtime.spawn(serve_plain_at(FREE, PlainServer::new(Answer))).await??;
+            let url = runtime.spawn(serve_plain_at(FREE, PlainServer::new(Answer { work: Some(WORK) }))).await??;
             endpoints.push(Endpoint::from_shared(url)?);
         }
         let stub = PlainClient::new(Channel::balance_list(endpoints.into_iter()));
