@@ -53,6 +53,9 @@ struct ServeArgs {
     /// Name of this sidecar among those of the step in the controller's directory, such as the host's name
     #[arg(long, value_name = "NAME", requires = "controller")]
     name: Option<String>,
+    /// Pass the caller's credentials on to the next step
+    #[arg(long)]
+    forward_credentials: bool,
     #[command(flatten)]
     node: NodeArgs,
 }
@@ -109,7 +112,7 @@ fn check(file: &Path) -> Result<ExitCode, Failure> {
 }
 
 async fn serve(args: ServeArgs) -> Result<(), Failure> {
-    let ServeArgs { file, step, service, listen, name, node } = args;
+    let ServeArgs { file, step, service, listen, name, forward_credentials, node } = args;
     let pipe = Arc::new(Pipe::read(&file)?);
     let index = pipe.step(&step).map_err(|status| Failure::Pipe(status.message().to_owned()))?;
     if service.uri().scheme_str() != Some("http") {
@@ -120,6 +123,7 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
         others.extend(pipe.step_names().next());
     }
     let handlers = Handlers::new().node(node.config()).security(node.tls.read()?);
+    let handlers = handlers.forward_credentials(forward_credentials);
     let handlers = match (&node.controller, name) {
         (Some(url), Some(name)) => handlers.controller(url.clone(), sidecar::node_name(&pipe, index, &name)),
         (Some(_), None) => return Err(Failure::Pipe(format!("step {step} has no name in the directory; add --name"))),

@@ -30,6 +30,8 @@ pub(crate) const FENCING_TOKEN: HeaderName = HeaderName::from_static("pathcall-f
 /// Reply metadata of a placed call: the device that answered, `cpu` or `acc`.
 pub const ROLE: &str = "pathcall-role";
 
+/// Metadata with secrets of the caller.
+const CREDENTIALS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 /// Metadata of one hop, or of gRPC itself.
 const HOP_METADATA: [&str; 6] = ["content-type", "te", "user-agent", "host", "connection", "content-length"];
 /// Metadata for tracing, which does not identify the caller.
@@ -47,6 +49,16 @@ pub(crate) fn is_application_metadata(name: &HeaderName) -> bool {
 pub(crate) fn is_credential(name: &HeaderName) -> bool {
     let of_trace = TRACE_METADATA.contains(&name.as_str()) || name.as_str().starts_with("x-b3-");
     is_application_metadata(name) && name != FENCING_TOKEN && !of_trace
+}
+
+/// Metadata without the caller's credentials; `None` if there are none in it.
+pub(crate) fn without_credentials(metadata: &MetadataMap) -> Option<MetadataMap> {
+    let has_some = CREDENTIALS.iter().any(|name| metadata.contains_key(*name));
+    has_some.then(|| {
+        let mut rest = metadata.clone();
+        CREDENTIALS.iter().for_each(|name| drop(rest.remove(*name)));
+        rest
+    })
 }
 
 /// Application metadata of a call.

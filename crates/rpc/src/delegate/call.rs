@@ -30,7 +30,9 @@ pub struct DelegatedCall<R> {
 pub(crate) struct Inner {
     pub(super) request: NodeRequest,
     pub(super) slot: HandlerSlot,
-    pub(super) metadata: MetadataMap,
+    metadata: MetadataMap,
+    /// Metadata of requests that are passed on, if it is not the same.
+    passed_on: Option<MetadataMap>,
     extensions: Extensions,
     pub(super) directory: Directory,
     /// Servers that have failed in this call, or just before it.
@@ -43,11 +45,17 @@ pub(crate) struct Inner {
 impl Inner {
     pub(super) fn new(
         (request, slot): (NodeRequest, HandlerSlot),
-        (metadata, extensions): (MetadataMap, Extensions),
+        (metadata, passed_on, extensions): (MetadataMap, Option<MetadataMap>, Extensions),
         (directory, avoided): (Directory, Vec<SocketAddr>),
         deadline: Option<Instant>,
     ) -> Self {
-        Self { request, slot, metadata, extensions, directory, avoided, deadline, has_sent: AtomicBool::new(false) }
+        let has_sent = AtomicBool::new(false);
+        Self { request, slot, metadata, passed_on, extensions, directory, avoided, deadline, has_sent }
+    }
+
+    /// Metadata of requests that the handler passes on.
+    pub(super) fn passed_on(&self) -> &MetadataMap {
+        self.passed_on.as_ref().unwrap_or(&self.metadata)
     }
 
     /// Whether the request may have had an effect already. No other handler can start it then.
@@ -99,8 +107,8 @@ impl<R> DelegatedCall<R> {
     }
 
     /// Passes a request on to another server: the replies of `M`'s handler go to this call's caller. The metadata of
-    /// the caller's stub goes with the request, for example its `traceparent` and credentials;
-    /// [`delegate_with`](Self::delegate_with) sends other metadata.
+    /// the caller's stub goes with the request, for example its `traceparent`, but not its credentials, unless these
+    /// are [forwarded](super::Handlers::forward_credentials); [`delegate_with`](Self::delegate_with) sends other metadata.
     ///
     /// # Errors
     /// CANCELLED when the call has been aborted; UNAVAILABLE when the directory has no such target; FAILED_PRECONDITION
@@ -111,7 +119,7 @@ impl<R> DelegatedCall<R> {
         to: impl Into<NodeTarget>,
         request: &M::Request,
     ) -> Result<(), Status> {
-        self.pass_on(&to.into(), M::PATH, &self.inner.metadata, &request.encode_to_vec())
+        self.pass_on(&to.into(), M::PATH, self.inner.passed_on(), &request.encode_to_vec())
     }
 
     /// Passes a request on as [`delegate`](Self::delegate) does, with the metadata of `request` only.
@@ -122,7 +130,7 @@ impl<R> DelegatedCall<R> {
     /// # fn handler(call: DelegatedCall<pb::Note>) -> Result<(), tonic::Status> {
     /// let mut next = tonic::Request::new(pb::Note { text: "a".to_owned() });
     /// *next.metadata_mut() = call.metadata().clone();
-    /// next.metadata_mut().remove("authorization"); // the next server does not need it
+    /// next.metadata_mut().insert("authorization", "Bearer of-this-server".parse().expect("text"));
     /// call.delegate_with::<DocsFetch>("archive", next)
     /// # }
     /// ```

@@ -64,7 +64,7 @@ impl DelegatedCall<EncodedMessage> {
     /// # Errors
     /// As [`delegate`](Self::delegate).
     pub fn delegate_bytes(&self, to: impl Into<NodeTarget>, path: &str, message: &[u8]) -> Result<(), Status> {
-        self.pass_on(&to.into(), path, &self.inner.metadata, message)
+        self.pass_on(&to.into(), path, self.inner.passed_on(), message)
     }
 }
 

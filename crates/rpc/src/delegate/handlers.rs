@@ -7,29 +7,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use bytes::Bytes;
 use pathcall_auth::{ConnectTargetError, Security};
-use pathcall_driver::node::{Node, NodeConfig, NodeRequest, NodeStats, RecordHistory, Transport};
+use pathcall_driver::node::{Node, NodeConfig, RecordHistory};
 use pathcall_endpoint::delegate::{ContextId, RequestId};
 use pathcall_proto::delegate::Method;
-use pathcall_wire::TokenKey;
 use prost::Message;
 use rand::rngs::SysError;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::codegen::BoxFuture;
 use tonic::service::Interceptor;
 
-use super::call::{DelegatedCall, EndOnDrop, Inner};
+use super::call::{DelegatedCall, Inner};
 use super::directory::Directory;
-use super::envelope::{self, Envelope};
-use super::failure;
 use super::guard::{self, HandlerGuard, InterceptorFn};
-use super::handler_slot::{HandlerSlot, HandlerSlots};
+use super::handler_slot::HandlerSlots;
 use super::registry::{self, DirectoryMember};
+use super::running_handlers::{HandlerTable, RunningHandlers, RunningNode, serve};
 use crate::token_key;
 
 /// Default number of requests that are processed at a time; others wait in their order of arrival.
@@ -68,6 +64,7 @@ pub struct Handlers {
     forget: Option<Forget>,
     check: Option<InterceptorFn>,
     authenticate: Option<bool>,
+    forward_credentials: bool,
 }
 
 /// Error of [`Handlers::start`].
@@ -114,6 +111,7 @@ impl Handlers {
             forget: None,
             check: None,
             authenticate: None,
+            forward_credentials: false,
         }
     }
 
@@ -183,6 +181,14 @@ impl Handlers {
         self
     }
 
+    /// Sets whether requests that handlers pass on carry the caller's credentials: the metadata `authorization`,
+    /// `proxy-authorization`, `cookie` and `x-api-key`. The default is off: the next servers then see the rest of the
+    /// caller's metadata only. [`DelegatedCall::delegate_with`] passes on whatever a handler chooses.
+    pub fn forward_credentials(mut self, forward: bool) -> Self {
+        self.forward_credentials = forward;
+        self
+    }
+
     /// Adds the handler of a method. It runs in a task of its own, and is dropped when the call is aborted.
     pub fn handle<M, H, F>(self, handler: H) -> Self
     where
@@ -233,18 +239,15 @@ impl Handlers {
                 }
             };
             directory.learn_from(&node);
-            let slots = HandlerSlots::new(self.concurrency_limit);
-            let (handlers, placed, guard) = (self.handlers, OnceLock::new(), HandlerGuard::new(self.check));
-            let shared = Arc::new(HandlerTable { handlers, placed, directory, guard });
-            let working = Arc::clone(&shared);
-            let task = tokio::spawn(async move {
-                // Slots first: a request that is received is worked on at once, the others keep the node's order.
-                loop {
-                    let slot = slots.take().await;
-                    let (request, shared) = (requests.receive().await, Arc::clone(&working));
-                    tokio::spawn(async move { work(request, slot, &shared).await });
-                }
+            let shared = Arc::new(HandlerTable {
+                handlers: self.handlers,
+                placed: OnceLock::new(),
+                directory,
+                guard: HandlerGuard::new(self.check),
+                forward_credentials: self.forward_credentials,
             });
+            let slots = HandlerSlots::new(self.concurrency_limit);
+            let task = tokio::spawn(serve(requests, slots, Arc::clone(&shared)));
             Ok(RunningHandlers(Arc::new(RunningNode { node, config: self.node, signs, shared, task })))
         })
     }
@@ -272,151 +275,5 @@ where
 impl fmt::Debug for Handlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handlers").field("methods", &self.handlers.keys()).field("node", &self.node).finish()
-    }
-}
-
-/// Running handlers; they stop when the last clone is dropped.
-#[derive(Debug, Clone)]
-pub struct RunningHandlers(Arc<RunningNode>);
-
-#[derive(Debug)]
-struct RunningNode {
-    node: Node,
-    config: NodeConfig,
-    /// Whether messages carry tokens.
-    signs: watch::Sender<bool>,
-    shared: Arc<HandlerTable>,
-    task: JoinHandle<()>,
-}
-
-/// Handlers and checks that the tasks share.
-struct HandlerTable {
-    handlers: BTreeMap<Cow<'static, str>, Handler>,
-    /// Handlers that choose between processor and accelerator, if the host has one. They replace `handlers`.
-    placed: OnceLock<BTreeMap<&'static str, Handler>>,
-    directory: Directory,
-    guard: HandlerGuard,
-}
-
-impl fmt::Debug for HandlerTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let placed: Vec<_> = self.placed.get().into_iter().flat_map(BTreeMap::keys).collect();
-        f.debug_struct("HandlerTable")
-            .field("methods", &self.handlers.keys())
-            .field("placed", &placed)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for RunningNode {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl RunningHandlers {
-    /// Address at which other servers and callers reach the node.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.0.node.address()
-    }
-
-    /// Node of the handlers. It can also make calls.
-    #[must_use]
-    pub fn node(&self) -> &Node {
-        &self.0.node
-    }
-
-    /// Directory in which the handlers' targets are found.
-    #[must_use]
-    pub fn directory(&self) -> &Directory {
-        &self.0.shared.directory
-    }
-
-    /// Counters of the node.
-    #[must_use]
-    pub fn stats(&self) -> NodeStats {
-        self.0.node.stats()
-    }
-
-    pub(crate) fn config(&self) -> &NodeConfig {
-        &self.0.config
-    }
-
-    /// Turns tokens on for all messages from now on.
-    pub(crate) fn authenticate(&self) -> Result<(), SysError> {
-        if self.0.node.key().is_none() {
-            self.0.node.set_key(Some(token_key::random_key()?));
-        }
-        self.0.signs.send_if_modified(|signs| !std::mem::replace(signs, true));
-        Ok(())
-    }
-
-    /// Key for messages of callers; `None` by QUIC, which does not need it.
-    pub(crate) fn key(&self) -> Option<TokenKey> {
-        let signs = matches!(self.0.config.transport, Transport::Flows | Transport::Tcp) && *self.0.signs.borrow();
-        self.0.node.key().filter(|_| signs)
-    }
-
-    /// Whether there is a handler for the method with this path.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        self.0.shared.handlers.contains_key(path)
-    }
-
-    /// Checks of requests.
-    pub(crate) fn guard(&self) -> &HandlerGuard {
-        &self.0.shared.guard
-    }
-
-    /// Replaces each handler of a typed method by the one that `instead` returns. Has an effect once.
-    pub(crate) fn place_by(&self, instead: impl Fn(&'static str, &Handler) -> Option<Handler>) {
-        let handlers = self.0.shared.handlers.iter();
-        let placed = handlers.filter_map(|(path, handler)| match path {
-            Cow::Borrowed(path) => Some((*path, instead(path, handler)?)),
-            Cow::Owned(_) => None,
-        });
-        // A second layer with the same handlers leaves them as they are.
-        let _ = self.0.shared.placed.set(placed.collect());
-    }
-}
-
-/// Works on one request: checks it and runs its handler.
-async fn work(request: NodeRequest, slot: HandlerSlot, shared: &HandlerTable) {
-    let fail = |request: &NodeRequest, status: Status| {
-        request.fail(&failure::encode(&status));
-    };
-    let Envelope { path, metadata, avoided, message } = match envelope::decode(request.payload().clone()) {
-        Ok(envelope) => envelope,
-        Err(error) => return fail(&request, Status::invalid_argument(error.to_string())),
-    };
-    let placed = shared.placed.get().and_then(|placed| placed.get(&*path));
-    let Some(handler) = placed.or_else(|| shared.handlers.get(&*path)) else {
-        return fail(&request, Status::unimplemented(format!("this server has no handler of {path}")));
-    };
-    if request.is_traced() {
-        request.set_label(&path);
-    }
-    let deadline = request.time().and_then(|time| Instant::now().checked_add(time));
-    let admitted = tokio::select! {
-        admitted = shared.guard.admit(&path, metadata) => admitted,
-        () = request.aborted() => return fail(&request, Status::cancelled("the caller no longer needs the result")),
-    };
-    let (metadata, extensions) = match admitted {
-        Ok(admitted) => admitted,
-        Err(status) => return fail(&request, status),
-    };
-    let inner =
-        Arc::new(Inner::new((request, slot), (metadata, extensions), (shared.directory.clone(), avoided), deadline));
-    let _end_on_drop = EndOnDrop(Arc::clone(&inner));
-    let working = handler(message, Arc::clone(&inner));
-    tokio::select! {
-        done = working => match done {
-            // A sealed request: the result is sent when it is released.
-            Ok(()) if inner.request.is_over() => {}
-            // Aborted in the meantime: no party waits for the result.
-            Ok(()) => drop(inner.request.finish()),
-            Err(status) => fail(&inner.request, status),
-        },
-        () = inner.request.aborted() => {}
     }
 }

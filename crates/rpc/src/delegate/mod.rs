@@ -39,6 +39,7 @@ pub(crate) mod ongoing_call;
 pub mod otel;
 mod registry;
 pub(crate) mod respond;
+mod running_handlers;
 mod server_states;
 mod target;
 pub(crate) mod trace;
@@ -47,7 +48,7 @@ pub use call::{DelegatedCall, SealedRequest};
 pub use client::{CallBuilder, Client, Replies};
 pub use directory::{Directory, NodeTarget};
 pub use encoded::{EncodedMessage, EncodedMethod};
-pub use handlers::{Handlers, HandlersError, RunningHandlers};
+pub use handlers::{Handlers, HandlersError};
 pub use ongoing_call::RETRY_TIMEOUT;
 pub use pathcall_driver::node::{Node, NodeConfig, NodeStats, RecordHistory, Transport};
 #[cfg(feature = "quic")]
@@ -59,4 +60,5 @@ pub use pathcall_endpoint::delegate::worker::record::{InvalidRecord, RequestReco
 pub use pathcall_endpoint::delegate::{ContextId, RequestId};
 pub use pathcall_proto::delegate::Method;
 pub use pathcall_wire::TokenKey;
+pub use running_handlers::RunningHandlers;
 pub use trace::{CallTrace, PendingTrace, TraceSink};

@@ -95,6 +95,37 @@ async fn metadata_is_passed_on_unless_handler_changes_it() {
 }
 
 #[tokio::test]
+async fn credentials_are_passed_on_only_by_servers_that_forward_them() {
+    for forward in [false, true] {
+        let reply = async |_: Note, call: DelegatedCall<Note>| {
+            let mut names: Vec<_> = call.metadata().keys().map(|name| format!("{name:?}")).collect();
+            names.sort();
+            call.reply(Note { text: names.join(" ") }).await
+        };
+        let store = Handlers::new().handle::<DocsFetch, _, _>(reply).start().await.expect("starts");
+        let lookup = async |_: Wish, call: DelegatedCall<Note>| {
+            assert_eq!(call.metadata().get("cookie").map(|cookie| cookie.as_bytes()), Some(&b"secret"[..]));
+            call.delegate::<DocsFetch>("store", &Note::default())
+        };
+        let index = Handlers::new().directory(Directory::of([("store", store.address())])).forward_credentials(forward);
+        let url = serve(Some(index.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts"))).await;
+        let mut client = DocsClient::new(Channel::connect(url, &PATHCALL).await.expect("connects"));
+        let mut request = Request::new(wish(["x"]));
+        for name in ["authorization", "cookie", "x-api-key", "proxy-authorization", "user"] {
+            request.metadata_mut().insert(name, "secret".parse().expect("text"));
+        }
+        let (texts, ended) = all(client.lookup(request).await).await;
+        ended.expect("complete");
+        let expected = if forward {
+            r#"Ascii("authorization") Ascii("cookie") Ascii("proxy-authorization") Ascii("user") Ascii("x-api-key")"#
+        } else {
+            r#"Ascii("user")"#
+        };
+        assert_eq!(texts, [expected]);
+    }
+}
+
+#[tokio::test]
 async fn error_at_any_server_ends_stream() {
     let cluster = DelegateCluster::new(Transport::Flows).await;
     let mut client = cluster.client().await;
