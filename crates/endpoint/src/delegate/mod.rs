@@ -28,7 +28,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_wire::Instant;
 pub use pathcall_wire::delegate::{ContextId, NodeId, RequestId};
-use pathcall_wire::delegate::{DelegateKind, Encoded, RequestFailure};
+
+use crate::messages::MESSAGE_MAX;
+use pathcall_wire::delegate::{DelegateKind, Encoded, HEAD_MAX, RequestFailure};
 
 /// Sender of a message, as the transport's session identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,9 @@ const CREDIT_BYTES: usize = 512 << 10;
 /// Bytes of taken responses after which the caller grants more. Half of [`CREDIT_BYTES`]: a server that waits has sent
 /// enough for a grant.
 const GRANT_BYTES: usize = CREDIT_BYTES / 2;
+
+/// Longest payload of a request or a response, bytes: with any head, a message of the transport holds it.
+pub const PAYLOAD_MAX: usize = MESSAGE_MAX - HEAD_MAX;
 
 /// Returns whether a message is for the caller of the node that received it, rather than for its worker.
 #[must_use]

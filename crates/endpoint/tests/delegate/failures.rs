@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
 use pathcall_endpoint::delegate::worker::{AbortReason, ExecutionError, WorkerEvent};
-use pathcall_endpoint::delegate::{ContextId, NodeId, PeerNode, Status};
+use pathcall_endpoint::delegate::{ContextId, NodeId, PAYLOAD_MAX, PeerNode, Status};
 use pathcall_wire::delegate::{DelegateMessage, DelegateResponse, Ping, PingSubject, RequestManifest, ResponseId};
 
 use super::network::{MS, Net, address, node};
@@ -48,6 +48,29 @@ fn handler_error_fails_call_and_stops_servers() {
     assert_eq!(late, Err(ExecutionError::Ended));
     net.advance(MS * 40_000);
     assert!(net.is_empty());
+}
+
+#[test]
+fn message_that_is_too_long_fails_call_with_its_length() {
+    let (long, text) = (Bytes::from(vec![0; PAYLOAD_MAX + 1]), "is too long, at most");
+    let mut net = Net::new(3);
+    let refused = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, SHORT()).expect("below the limit");
+        node.caller.send(now, call, address(1), long.clone(), out).map_err(|error| error.to_string())
+    });
+    assert!(refused.is_err_and(|error| error.contains(text)), "a request");
+    for delegated in [false, true] {
+        let call = call(&mut net, SHORT());
+        net.deliver_all(|node, _, work, now, out| {
+            let failed = match delegated {
+                true => node.worker.delegate(now, work.execution, address(2), long.clone(), out),
+                false => node.worker.reply(now, work.execution, long.clone(), out),
+            };
+            assert_eq!(failed, Err(ExecutionError::TooLong(PAYLOAD_MAX + 1)));
+        });
+        let CallFailure::Server(status) = failure(&net, call) else { panic!("no server reported it") };
+        assert!(status.code == Status::RESOURCE_EXHAUSTED && status.message.contains(text), "{status:?}");
+    }
 }
 
 #[test]

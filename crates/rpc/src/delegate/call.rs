@@ -279,6 +279,6 @@ pub(super) fn status(error: ExecutionError) -> Status {
     match error {
         ExecutionError::Ended => Status::cancelled("the caller no longer needs the result"),
         ExecutionError::Depth(_) => Status::failed_precondition(error.to_string()),
-        ExecutionError::TooMany => Status::resource_exhausted(error.to_string()),
+        ExecutionError::TooMany | ExecutionError::TooLong(_) => Status::resource_exhausted(error.to_string()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_wire::delegate::U24;
 
-use super::super::{ContextId, NodeId, Status, gc_time};
+use super::super::{ContextId, NodeId, PAYLOAD_MAX, Status, gc_time};
 use super::trace::CallTree;
 
 /// Configuration of a delegate caller.
@@ -258,6 +258,9 @@ pub enum SendRequestError {
     /// The call has too many requests.
     #[error("a caller sends at most {} requests in one call", U24::MAX)]
     TooMany,
+    /// The request has more bytes than a message may have.
+    #[error("a request of {0} bytes is too long, at most {PAYLOAD_MAX} are sent")]
+    TooLong(usize),
 }
 
 /// Counters of a delegate caller.

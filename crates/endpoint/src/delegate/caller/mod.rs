@@ -28,7 +28,7 @@ pub use api::{
 };
 
 use super::context_map::{ContextMap, Timers, is_mostly_obsolete};
-use super::{ContextId, MessageOutbox, PeerNode, status_of};
+use super::{ContextId, MessageOutbox, PAYLOAD_MAX, PeerNode, status_of};
 use call::{Call, State};
 use completion::Completion;
 use ping_rounds::PingRounds;
@@ -123,6 +123,9 @@ impl DelegateCaller {
         let open = self.calls.get_mut(&call).filter(|call| call.state == State::Open).ok_or(SendRequestError::Ended)?;
         if open.requests >= U24::MAX {
             return Err(SendRequestError::TooMany);
+        }
+        if request.len() > PAYLOAD_MAX {
+            return Err(SendRequestError::TooLong(request.len()));
         }
         open.requests += 1;
         let branch = call.request(open.requests);

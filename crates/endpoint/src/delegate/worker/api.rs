@@ -7,7 +7,7 @@ use bytes::Bytes;
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::U24;
 
-use super::super::{ContextId, NodeId, RequestId};
+use super::super::{ContextId, NodeId, PAYLOAD_MAX, RequestId};
 
 /// Order in which waiting requests are processed (DPC §7.5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -138,6 +138,9 @@ pub enum ExecutionError {
     /// A manifest cannot count more messages; the call has failed now.
     #[error("a request leads to at most {} requests and as many replies", U24::MAX)]
     TooMany,
+    /// A message of this many bytes does not fit; the call has failed now.
+    #[error("a message of {0} bytes is too long, at most {PAYLOAD_MAX} are sent")]
+    TooLong(usize),
 }
 
 /// Counters of a delegate worker.

@@ -33,7 +33,7 @@ pub use api::{
 };
 
 use super::context_map::{ContextMap, is_mostly_obsolete};
-use super::{ContextId, MessageOutbox, NodeId, PeerNode, RequestId, Status};
+use super::{ContextId, MessageOutbox, NodeId, PAYLOAD_MAX, PeerNode, RequestId, Status};
 use execution::{Execution, Phase};
 use execution_timers::ExecutionTimers;
 use queue_accounting::QueueAccounting;
@@ -144,6 +144,9 @@ impl DelegateWorker {
         out: &mut dyn MessageOutbox,
     ) -> Result<(), ExecutionError> {
         let executing = executing(&mut self.executions, now, execution)?;
+        if item.len() > PAYLOAD_MAX {
+            return self.fail_with(now, execution, ExecutionError::TooLong(item.len()), out);
+        }
         if executing.responses_in_all() >= U24::MAX - 1 {
             return self.fail_with(now, execution, ExecutionError::TooMany, out);
         }
@@ -168,6 +171,9 @@ impl DelegateWorker {
         let executing = executing(&mut self.executions, now, execution)?;
         if executing.depth >= depth_max {
             return self.fail_with(now, execution, ExecutionError::Depth(depth_max), out);
+        }
+        if request.len() > PAYLOAD_MAX {
+            return self.fail_with(now, execution, ExecutionError::TooLong(request.len()), out);
         }
         if executing.requests_in_all() >= U24::MAX {
             return self.fail_with(now, execution, ExecutionError::TooMany, out);
@@ -366,7 +372,7 @@ impl DelegateWorker {
         out: &mut dyn MessageOutbox,
     ) -> Result<(), ExecutionError> {
         let code = match error {
-            ExecutionError::TooMany => Status::RESOURCE_EXHAUSTED,
+            ExecutionError::TooMany | ExecutionError::TooLong(_) => Status::RESOURCE_EXHAUSTED,
             _ => Status::FAILED_PRECONDITION,
         };
         self.fail(now, execution, &Status::new(code, error.to_string()), out);
