@@ -1,11 +1,10 @@
 //! State of a node behind one lock, and the task that receives messages for it.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
@@ -16,9 +15,10 @@ use tokio::task::AbortHandle;
 
 use super::call::CallEvent;
 use super::request::RequestNotifier;
+use super::task::{self, Source};
 use super::{NodeConfig, NodeStats, RecordHistory, ServerEvent, Transport, advertised_address};
 use crate::event_channel::EventSender;
-use crate::link::{Link, PollMode, Readiness};
+use crate::link::{Link, PollMode};
 use crate::streams::{EventSink, Streams};
 use crate::task_waker::{TaskWaker, WakeState};
 use pathcall_endpoint::delegate::caller::{CallerEvent, DelegateCaller, DelegateCallerConfig};
@@ -121,6 +121,7 @@ impl NodeShared {
         let address = advertised_address(config, local)?;
         let caller =
             DelegateCallerConfig { requests_max: config.requests_max, ..DelegateCallerConfig::new(id, address) };
+        let busy_poll = config.busy_poll;
         let config = DelegateWorkerConfig {
             order: config.order,
             flush: config.flush,
@@ -155,7 +156,7 @@ impl NodeShared {
             address,
             task: OnceLock::new(),
         });
-        let task = tokio::spawn(run(Arc::downgrade(&shared), shared.origin, from));
+        let task = tokio::spawn(task::run(Arc::downgrade(&shared), shared.origin, from, busy_poll));
         shared.task.get_or_init(|| task.abort_handle());
         Ok(shared)
     }
@@ -182,18 +183,23 @@ impl NodeShared {
         f(&mut self.lock())
     }
 
-    /// Runs one turn of the task: handles received messages, and does what is due.
-    fn run_once(&self, events: &mut Vec<Event>) {
+    /// Runs one turn of the task: handles received messages, and does what is due. Returns whether messages came.
+    pub(super) fn run_once(&self, events: &mut Vec<Event>, mode: PollMode) -> bool {
         let mut state = self.lock();
         let now = self.now();
+        let by_streams = !events.is_empty();
         events.drain(..).for_each(|event| state.handle_event(now, event));
-        state.receive(now);
-        state.drive(now);
+        let received = state.receive(now, mode) || by_streams;
+        // A busy poll that finds nothing leaves what is due to the timer.
+        if received || mode == PollMode::IfReady {
+            state.drive(now);
+        }
         let waiting = state.worker.is_waiting();
         drop(state);
         if waiting {
             self.request_waiting.notify_one();
         }
+        received
     }
 
     pub(super) fn stats(&self) -> NodeStats {
@@ -239,7 +245,7 @@ impl NodeShared {
     }
 
     /// Arms the timer before the task waits; returns whether frames wait for the send buffer.
-    fn arm(&self, task_waker: &mut TaskWaker, task: &Waker) -> bool {
+    pub(super) fn arm(&self, task_waker: &mut TaskWaker, task: &Waker) -> bool {
         let mut state = self.lock();
         let by = state.deadline();
         task_waker.arm(&mut state.wake_state, by, task);
@@ -266,38 +272,6 @@ fn streams(streams: Streams) -> (MessageTransport, SocketAddr) {
     (MessageTransport::Streams(streams), local)
 }
 
-/// Source of a node's messages.
-enum Source {
-    Link(Readiness),
-    Streams(mpsc::UnboundedReceiver<Event>),
-}
-
-/// Receives messages and advances time for a node, as long as a handle to it exists.
-async fn run(node: Weak<NodeShared>, origin: Clock, mut from: Source) {
-    let (mut task_waker, mut events) = (TaskWaker::new(origin), Vec::new());
-    poll_fn(|cx| {
-        loop {
-            let Some(node) = node.upgrade() else { return Poll::Ready(()) };
-            let blocked = node.arm(&mut task_waker, cx.waker());
-            let link = match &mut from {
-                Source::Link(readiness) => Some((&*readiness, blocked)),
-                Source::Streams(incoming) => {
-                    while let Poll::Ready(Some(event)) = incoming.poll_recv(cx) {
-                        events.push(event);
-                    }
-                    None
-                }
-            };
-            match task_waker.poll(cx, link) {
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending if events.is_empty() => return Poll::Pending,
-                _ => node.run_once(&mut events),
-            }
-        }
-    })
-    .await;
-}
-
 impl State {
     /// Splits the state into the state machines and their outbox.
     pub(super) fn split(&mut self, now: Instant) -> (&mut DelegateCaller, &mut DelegateWorker, MachineOutbox<'_>) {
@@ -305,14 +279,15 @@ impl State {
         (caller, worker, MachineOutbox { transport, now, sent })
     }
 
-    /// Receives one batch of frames.
-    fn receive(&mut self, now: Instant) {
-        let MessageTransport::Flows(flows) = &mut self.transport else { return };
+    /// Receives one batch of frames; returns whether there were any.
+    fn receive(&mut self, now: Instant, mode: PollMode) -> bool {
+        let MessageTransport::Flows(flows) = &mut self.transport else { return false };
         let (link, messages) = &mut **flows;
         // An error concerns one datagram (an unreachable peer, for example): the session handles the loss.
-        let _ = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
+        let frames = link.exchange(mode, |out, from, ce, frame| {
             messages.handle(now, from, frame, ce, &mut |to, frame| out.queue(to, frame));
         });
+        frames.is_ok_and(|frames| frames > 0)
     }
 
     /// Does what is due, and sends the resulting messages.

@@ -18,10 +18,10 @@ mod pb {
     pathcall::include_proto!("shapes");
 }
 
-pub(super) use pb::plain_client::PlainClient;
-pub(super) use pb::plain_server::{Plain, PlainServer};
+pub(in crate::dpc) use pb::plain_client::PlainClient;
+pub(in crate::dpc) use pb::plain_server::{Plain, PlainServer};
 use pb::shapes_client::ShapesClient;
-pub(super) use pb::{Item, Items, Step};
+pub(in crate::dpc) use pb::{Item, Items, Step};
 
 /// Server with its gRPC address and its node address.
 #[derive(Debug, Clone)]
