@@ -169,24 +169,32 @@ fn hardware_errors_have_position_and_remedy() {
     for (from, to, expected) in [
         ("slots: 4", "slotz: 4", "f.yaml:3:21: there is no key `slotz` here; keys are role, slots"),
         ("slots: 4", "slots: 0", "f.yaml:3:28: invalid slots `0`; write a number from 1 to 65536"),
-        ("slots: 4", "slots:", "f.yaml:3:26: a value is missing after the key"),
+        ("slots: 4", "slots:", "f.yaml:3:26: a value is missing after the key; write one, or remove the key"),
         ("role: acc", "role: gpu", "f.yaml:4:16: invalid role `gpu`; write one of cpu, acc, nic, switch"),
         (
             "role: acc",
             "role: cpu",
-            "f.yaml:4:16: there are two nodes with role cpu, `cpu` is the other; a host has one",
+            "f.yaml:4:16: there are two nodes with role cpu, the first is `cpu` in line 3; a host has one: remove one",
         ),
-        ("role: nic", "role: switch", "f.yaml:3:3: no node has role nic; each host needs one"),
+        (
+            "role: nic",
+            "role: switch",
+            "f.yaml:3:3: no node has role nic; each host needs one: add `nic: { role: nic }`",
+        ),
         ("  gpu:", "  g p:", "f.yaml:4:3: invalid name `g p`; use 1 to 64 letters, digits, `_`, `-`, `.`"),
-        ("  gpu:", "  cpu:", "f.yaml:4:3: duplicate key cpu; keep one"),
+        ("  gpu:", "  cpu:", "f.yaml:4:3: duplicate key `cpu`, first in line 3; rename or remove one"),
         ("[cpu, plx]", "[cpu, fpga]", "f.yaml:8:22: there is no node `fpga`; nodes are cpu, gpu, nic, plx"),
         ("[cpu, plx]", "[cpu, cpu]", "f.yaml:8:22: the link joins `cpu` to itself; name two nodes"),
         ("[cpu, plx]", "[cpu]", "f.yaml:8:17: a link is between two nodes, not 1; write `between: [cpu, nic]`"),
-        ("[cpu, nic], b", "[plx, cpu], b", "f.yaml:11:17: `plx` and `cpu` are joined twice; give one link"),
+        (
+            "[cpu, nic], b",
+            "[plx, cpu], b",
+            "f.yaml:11:17: `plx` and `cpu` are joined twice, first in line 8; give one link, which carries both directions",
+        ),
         ("12.8 GB/s", "12.8", "f.yaml:8:39: `12.8` has no unit; write a bandwidth like 12.8 GB/s or 100 Gbit/s"),
         ("12.8 GB/s", "-1 GB/s", "f.yaml:8:39: `-1 GB/s` is negative; a bandwidth cannot be negative"),
         ("200 ns", "200", "f.yaml:8:77: `200` has no unit; write a time like 600 ns or 1.5 us"),
-        (", latency: 200 ns", "", "f.yaml:8:50: the key `latency` is missing"),
+        (", latency: 200 ns", "", "f.yaml:8:50: the key `latency` is missing; add `latency: …`"),
         (
             "NC: [nic, cpu]",
             "NC: [nic, gpu, cpu]",
@@ -199,7 +207,41 @@ fn hardware_errors_have_position_and_remedy() {
             "NX: [nic, cpu]",
             "f.yaml:13:3: invalid logical link `NX`; write one of CN, NC, AN, NA, CA, AC",
         ),
-        ("hardware: mine", "hardware: mine\nhardware: x", "f.yaml:2:1: duplicate key hardware; keep one"),
+        (
+            "hardware: mine",
+            "hardware: mine\nhardware: x",
+            "f.yaml:2:1: duplicate key `hardware`, first in line 1; rename or remove one",
+        ),
+        (
+            "NC: [nic, cpu]",
+            "NC: [nic, cpu]\n  CN: [cpu, nic]\n  NC: [nic, plx, cpu]",
+            "f.yaml:15:3: duplicate key `NC`, first in line 13; rename or remove one",
+        ),
+        (
+            "{ role: acc }",
+            "[acc]",
+            "f.yaml:4:8: a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`",
+        ),
+        (
+            "{ role: acc }",
+            "acc",
+            "f.yaml:4:8: a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`",
+        ),
+        (
+            "[cpu, plx]",
+            "{ cpu: plx }",
+            "f.yaml:8:16: a list is expected here, not a map or a single value; write `[one, other]`, or `- one` on a line",
+        ),
+        (
+            "role: acc",
+            "role: [acc]",
+            "f.yaml:4:16: a single value is expected here, not a map or a list; write one word, name or quantity",
+        ),
+        (
+            "  NC: [nic, cpu]",
+            "  NC: [nic, cpu]\n---\nhardware: other",
+            "f.yaml:14:1: a second document begins here; remove the `---`, or move the document to a file of its own",
+        ),
     ] {
         wrong.extend(Some(parse_error(HARDWARE, from, to, Hardware::parse)).filter(|line| line != expected));
     }
@@ -207,7 +249,12 @@ fn hardware_errors_have_position_and_remedy() {
     let lonely =
         HARDWARE.replace("  - { between: [gpu, plx], bandwidth: 12.8 GB/s, messages: 20 M/s, latency: 300 ns }\n", "");
     let line = Hardware::parse("f.yaml", &lonely).expect_err("node is disconnected").to_string();
-    assert_eq!(line, "f.yaml: no route from `gpu` to `nic`; add links");
+    assert_eq!(line, "f.yaml:4:3: no route from `gpu` to `nic`; add links");
+    let bare = Hardware::parse("f.yaml", "hardware: bare\nnodes: {}\nlinks: []\n").expect_err("no nodes").to_string();
+    assert_eq!(bare, "f.yaml:2:8: there are no nodes; give at least one");
+    let twice = APPLICATION.replace("dependency: ADDR\n", "dependency: ADDR\n    access: read\n    dependency: MSG\n");
+    let line = Application::parse("f.yaml", &twice).expect_err("a key twice").to_string();
+    assert_eq!(line, "f.yaml:9:5: duplicate key `dependency`, first in line 7; rename or remove one");
     for text in ["", "\n", "---\n---\n", "a: [", "hardware: {{}}", "- 1", "\u{0}"] {
         let line = Hardware::parse("f.yaml", text).expect_err("no model").to_string();
         assert!(line.starts_with("f.yaml:") && line.lines().count() == 1, "{line}");
@@ -220,8 +267,8 @@ fn application_errors_have_position_and_remedy() {
     for (from, to, expected) in [
         ("bytes: 8 B", "bytes: -8 B", "f.yaml:9:41: `-8 B` is negative; a size cannot be negative"),
         ("bytes: 8 B", "bytes: 8", "f.yaml:9:41: `8` has no unit; write a size like 64 B or 256 KiB"),
-        ("bytes: 8 B", "bytes:", "f.yaml:9:39: a value is missing after the key"),
-        ("bytes: 8 B, ", "", "f.yaml:9:64: the key `bytes` is missing"),
+        ("bytes: 8 B", "bytes:", "f.yaml:9:39: a value is missing after the key; write one, or remove the key"),
+        ("bytes: 8 B, ", "", "f.yaml:9:64: the key `bytes` is missing; add `bytes: …`"),
         (
             "path: cpu-cpu",
             "path: cpu-gpu",
@@ -250,6 +297,23 @@ fn application_errors_have_position_and_remedy() {
             "f.yaml:13:20: from acc to acc a message goes over AN, then NA; one other link may stand before, one after",
         ),
         ("cpu: 2 us", "cpu: 2 h", "f.yaml:4:16: invalid unit `h` of a time; units are ns, us, µs, ms, s"),
+        ("  pack: {", "  look: {", "f.yaml:4:3: duplicate key `look`, first in line 3; rename or remove one"),
+        ("requests:\n", "requests:\n  GET: {}\n", "f.yaml:6:8: the key `dependency` is missing; add `dependency: …`"),
+        (
+            "      - trips: [{",
+            "      - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B }]\n      - trips: [{",
+            "f.yaml:10:25: `GET` has two dataflows `cpu-cpu`, the first in line 9; give one a `name`",
+        ),
+        (
+            "bytes: 8 B",
+            "bytes: { CN: 8 B }",
+            "f.yaml:9:41: invalid value; write a size, or a list of links with sizes like `[CA: 256 KiB, AN: 8 B, NC: 8 B]`",
+        ),
+        (
+            "{ cpu: 2 us }",
+            "[2 us]",
+            "f.yaml:4:9: a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`",
+        ),
         ("cpu: 2 us", "gpu: 2 us", "f.yaml:4:11: there is no key `gpu` here; keys are cpu, acc"),
     ] {
         wrong.extend(Some(parse_error(APPLICATION, from, to, Application::parse)).filter(|line| line != expected));

@@ -199,7 +199,11 @@ impl Builder {
     /// Sets the device of a role.
     #[must_use]
     pub fn device(mut self, role: DeviceRole, device: Arc<dyn ComputeDevice>) -> Self {
-        self.devices[role as usize] = Some(device);
+        let name = device.info().name.clone();
+        if let Some(first) = self.devices[role as usize].replace(device) {
+            let first = first.info().name.clone();
+            self.wrong = Some(format!("{role} has two devices, `{first}` and `{name}`: register one"));
+        }
         self
     }
 
@@ -207,7 +211,7 @@ impl Builder {
     #[must_use]
     pub fn reg_comm_func(mut self, comm: impl CommFunction + 'static, name: &str, role: DeviceRole) -> Self {
         if self.comms[role as usize].replace((name.into(), Box::new(comm))).is_some() {
-            self.wrong = Some(format!("{role} has two communication functions: `{name}` is the second"));
+            self.wrong = Some(format!("{role} has two communication functions: `{name}` is the second; register one"));
         }
         self
     }
@@ -223,7 +227,7 @@ impl Builder {
             ));
         }
         if self.windows.0.insert(name.into(), memory).is_some() {
-            self.wrong = Some(format!("two memories are registered as `{name}`"));
+            self.wrong = Some(format!("two memories are registered as `{name}`: register each under its own name"));
         }
         self
     }
@@ -235,7 +239,9 @@ impl Builder {
         if !["cpu", "nic"].contains(&name) {
             self.wrong = Some(format!("invalid clock `{name}`: expected `cpu` or `nic`"));
         }
-        self.clocks.insert(name.into(), clock);
+        if self.clocks.insert(name.into(), clock).is_some() {
+            self.wrong = Some(format!("two clocks are registered as `{name}`: register one"));
+        }
         self
     }
 

@@ -106,66 +106,85 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// Error of an invalid device choice.
+/// Error of an invalid device choice: the text, and what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "invalid device `{0}`: expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or emulated:per-job=10us,slots=2; at most {SLOTS_MAX} threads or slots"
-)]
-pub struct DeviceChoiceError(String);
+#[error("invalid device `{0}`: {1}")]
+pub struct DeviceChoiceError(String, String);
 
 impl std::str::FromStr for DeviceChoice {
     type Err = DeviceChoiceError;
 
     fn from_str(text: &str) -> Result<Self, DeviceChoiceError> {
-        let wrong = || DeviceChoiceError(text.into());
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
-        let number = |or| rest.map_or(Ok(or), |rest| rest.parse().map_err(|_| wrong()));
-        match kind {
-            "cpu" => threads(rest).ok_or_else(wrong),
-            "opencl" => number(0).map(Self::OpenCl),
-            "cuda" => number(0).map(Self::Cuda),
-            "emulated" => rate(rest.unwrap_or_default()).map(Self::Emulated).ok_or_else(wrong),
-            _ => Err(wrong()),
-        }
+        let number = || match rest {
+            Some(rest) => rest.parse().map_err(|_| format!("expected the number of a device, like {kind}:0")),
+            None => Ok(0),
+        };
+        let choice = match kind {
+            "cpu" => threads(rest),
+            "opencl" => number().map(Self::OpenCl),
+            "cuda" => number().map(Self::Cuda),
+            "emulated" => rate(rest.unwrap_or_default()).map(Self::Emulated),
+            _ => Err("expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or \
+                      emulated:per-job=10us,slots=2"
+                .to_owned()),
+        };
+        choice.map_err(|reason| DeviceChoiceError(text.into(), reason))
     }
 }
 
-/// Parses `4@0,2`.
-fn threads(text: Option<&str>) -> Option<DeviceChoice> {
+/// Parses `4@0,2`, or returns what is wrong.
+fn threads(text: Option<&str>) -> Result<DeviceChoice, String> {
     let Some(text) = text else {
-        return Some(DeviceChoice::cpu(std::thread::available_parallelism().map_or(1, usize::from)));
+        return Ok(DeviceChoice::cpu(std::thread::available_parallelism().map_or(1, usize::from)));
     };
     let (threads, processors) = text.split_once('@').map_or((text, None), |(threads, on)| (threads, Some(on)));
     let processors = processors.into_iter().flat_map(|on| on.split(','));
-    let processors = processors.map(|one| one.parse().ok()).collect::<Option<_>>()?;
-    let threads = slots(threads)?;
-    Some(DeviceChoice::Cpu { threads, processors })
+    let number = |one: &str| one.parse().map_err(|_| format!("`{one}` is no processor; write numbers, like cpu:2@0,1"));
+    let processors = processors.map(number).collect::<Result<_, _>>()?;
+    Ok(DeviceChoice::Cpu { threads: slots("threads", threads)?, processors })
 }
 
-/// Parses `slots=2,per-job=10us,per-job.pack=30us`.
-fn rate(text: &str) -> Option<Rate> {
+/// Parses `slots=2,per-job=10us,per-job.pack=30us`, or returns what is wrong.
+fn rate(text: &str) -> Result<Rate, String> {
     let mut rate = Rate::default();
+    let mut seen: Vec<&str> = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (key, value) = part.split_once('=')?;
+        let (key, value) =
+            part.split_once('=').ok_or_else(|| format!("`{part}` has no value; write KEY=VALUE, like slots=2"))?;
+        if seen.contains(&key) {
+            return Err(format!("the key `{key}` is given twice; keep one"));
+        }
+        seen.push(key);
         match key {
-            "slots" => rate.slots = slots(value)?,
+            "slots" => rate.slots = slots(key, value)?,
             "per-job" => rate.per_job = duration(value)?,
-            "bytes-per-second" => rate.bytes_per_second = value.parse().ok()?,
+            "bytes-per-second" => {
+                let wrong = |_| format!("`{value}` is no number of bytes per second; write it like 1000000000");
+                rate.bytes_per_second = value.parse().map_err(wrong)?;
+            }
             "latency" => rate.latency = duration(value)?,
-            _ => rate.per_task.push((key.strip_prefix("per-job.")?.into(), duration(value)?)),
+            _ => match key.strip_prefix("per-job.") {
+                Some(task) => rate.per_task.push((task.into(), duration(value)?)),
+                None => {
+                    let keys = "slots, per-job, per-job.TASK, bytes-per-second, latency";
+                    return Err(format!("unknown key `{key}`; keys are {keys}"));
+                }
+            },
         }
     }
-    Some(rate)
+    Ok(rate)
 }
 
 /// Parses a number of threads or slots.
-fn slots(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots))
+fn slots(what: &str, text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
+    number.ok_or_else(|| format!("invalid {what} `{text}`; write a number from 1 to {SLOTS_MAX}"))
 }
 
 /// Parses `10us`, `3ms`, `250ns`, `1s`.
-fn duration(text: &str) -> Option<Duration> {
-    units::TIME.parse(text).ok().map(Duration::from_nanos)
+fn duration(text: &str) -> Result<Duration, String> {
+    units::TIME.parse(text).map(Duration::from_nanos)
 }
 
 /// Opens a device.
@@ -214,21 +233,33 @@ mod tests {
         for text in ["cpu:2", "cpu:4@0,2", "opencl:0", "cuda:3", emulated, &by_task] {
             assert_eq!(text.parse::<DeviceChoice>().expect("a choice").to_string(), text);
         }
-        for text in [
-            "gpu",
-            "cpu:0",
-            "cpu:x",
-            "cpu:1@",
-            "cpu:1@x",
-            "cpu@1",
-            "cpu:99999999999",
-            "emulated:slots=0",
-            "emulated:slots=99999999999",
-            "emulated:per-job=1",
-            "emulated:rate=1us",
+    }
+
+    #[test]
+    fn device_choice_error_names_key_and_remedy() {
+        let expected = "expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or \
+                        emulated:per-job=10us,slots=2";
+        let keys = "keys are slots, per-job, per-job.TASK, bytes-per-second, latency";
+        let number = "write a number from 1 to 65536";
+        for (text, reason) in [
+            ("gpu", expected),
+            ("cpu@1", expected),
+            ("cpu:0", &*format!("invalid threads `0`; {number}")),
+            ("cpu:x", &format!("invalid threads `x`; {number}")),
+            ("cpu:99999999999", &format!("invalid threads `99999999999`; {number}")),
+            ("cpu:1@", "`` is no processor; write numbers, like cpu:2@0,1"),
+            ("cpu:1@0,x", "`x` is no processor; write numbers, like cpu:2@0,1"),
+            ("opencl:first", "expected the number of a device, like opencl:0"),
+            ("emulated:slots=0", &format!("invalid slots `0`; {number}")),
+            ("emulated:slots", "`slots` has no value; write KEY=VALUE, like slots=2"),
+            ("emulated:slots=1,slots=2", "the key `slots` is given twice; keep one"),
+            ("emulated:per-job.a=1us,per-job.a=2us", "the key `per-job.a` is given twice; keep one"),
+            ("emulated:per-job=1", "`1` has no unit; write a time like 600 ns or 1.5 us"),
+            ("emulated:bytes-per-second=fast", "`fast` is no number of bytes per second; write it like 1000000000"),
+            ("emulated:slots=2,rate=1us", &format!("unknown key `rate`; {keys}")),
         ] {
             let message = text.parse::<DeviceChoice>().expect_err(text).to_string();
-            assert!(message.starts_with(&format!("invalid device `{text}`: expected cpu")), "{message}");
+            assert_eq!(message, format!("invalid device `{text}`: {reason}"));
         }
     }
 

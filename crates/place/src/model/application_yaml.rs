@@ -8,7 +8,7 @@ use serde_saphyr::Spanned;
 
 use super::application::{AccessMode, Application, Dataflow, Dependency, LinkBytes, RequestType, Task, Trip, TripEnd};
 use super::hardware::{HostLink, NodeRole};
-use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
+use super::yaml::{FieldReader, NO_VALUE, NamedEntries, SpannedText, given, position, read};
 use super::{DeviceRole, units};
 use crate::ModelError;
 
@@ -21,7 +21,7 @@ struct File {
     application: SpannedText,
     #[serde(default)]
     tasks: NamedEntries<TaskFile>,
-    requests: NamedEntries<RequestFile>,
+    requests: Spanned<NamedEntries<RequestFile>>,
 }
 
 #[derive(Deserialize)]
@@ -83,8 +83,9 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Application, ModelError> {
         let compute_ns = [time(&task.cpu)?, time(&task.acc)?];
         application.tasks.push(Task { name: reader.name(name)?, compute_ns, busy_ns: [None; 2] });
     }
-    reader.check_count("requests", &parsed.requests.0)?;
-    for (name, request) in &parsed.requests.0 {
+    let requests = &parsed.requests.value.0;
+    reader.check_count("requests", &parsed.requests, requests.len())?;
+    for (name, request) in requests {
         let request = request_type(reader, &application.tasks, name, request)?;
         application.requests.push(request);
     }
@@ -114,13 +115,20 @@ fn request_type(
         let trips = way.trips.iter().map(|given| trip(reader, tasks, given)).collect::<Result<Vec<_>, _>>()?;
         let joined = || way.trips.iter().map(|trip| &trip.path.value[..]).collect::<Vec<_>>().join(",");
         let flow = way.name.as_ref().map_or_else(|| Ok(joined()), |name| reader.name(name))?;
-        if dataflows.iter().any(|known| known.name == flow) {
-            let at = way.name.as_ref().unwrap_or(&way.trips[0].path);
-            return reader.fail(at, format!("`{}` has two dataflows `{flow}`; give one a `name`", name.value));
+        if let Some(first) = dataflows.iter().position(|known| known.name == flow) {
+            let (at, line) = (name_of(way), name_of(&given.dataflows[first]).referenced.line());
+            let message =
+                format!("`{}` has two dataflows `{flow}`, the first in line {line}; give one a `name`", name.value);
+            return reader.fail(at, message);
         }
         dataflows.push(Dataflow { name: flow, trips });
     }
     Ok(RequestType { name: reader.name(name)?, dependency, access, dataflows })
+}
+
+/// Text that names a dataflow, or its first path.
+fn name_of(flow: &DataflowFile) -> &SpannedText {
+    flow.name.as_ref().unwrap_or(&flow.trips[0].path)
 }
 
 fn trip(reader: FieldReader<'_>, tasks: &[Task], given: &TripFile) -> Result<Trip, ModelError> {
@@ -231,7 +239,7 @@ impl<'de> Deserialize<'de> for BytesFile {
             }
 
             fn visit_unit<E: serde::de::Error>(self) -> Result<BytesFile, E> {
-                Err(E::custom("a value is missing after the key"))
+                Err(E::custom(NO_VALUE))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BytesFile, A::Error> {

@@ -1,6 +1,7 @@
 //! Parser of hardware models.
 
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 use super::hardware::{Hardware, HardwareLink, HardwareNode, HostLink, NodeRole};
 use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
@@ -11,8 +12,8 @@ use crate::ModelError;
 #[serde(deny_unknown_fields)]
 struct File {
     hardware: SpannedText,
-    nodes: NamedEntries<NodeFile>,
-    links: Vec<LinkFile>,
+    nodes: Spanned<NamedEntries<NodeFile>>,
+    links: Spanned<Vec<LinkFile>>,
     #[serde(default)]
     routes: NamedEntries<Vec<SpannedText>>,
 }
@@ -44,18 +45,24 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Hardware, ModelError> {
     for (link, way) in &parsed.routes.0 {
         explicit_route(reader, &mut hardware, link, way)?;
     }
-    routes::fill(&mut hardware)?;
+    routes::fill(&mut hardware).map_err(|(node, message)| {
+        ModelError::new(file, position(&parsed.nodes.value.0[node].0.referenced), message)
+    })?;
     Ok(hardware)
 }
 
-fn nodes(reader: FieldReader<'_>, given: &NamedEntries<NodeFile>) -> Result<Vec<HardwareNode>, ModelError> {
-    reader.check_count("nodes", &given.0)?;
-    let mut nodes: Vec<HardwareNode> = Vec::with_capacity(given.0.len());
-    for (text, node) in &given.0 {
+fn nodes(reader: FieldReader<'_>, given: &Spanned<NamedEntries<NodeFile>>) -> Result<Vec<HardwareNode>, ModelError> {
+    let given_nodes = &given.value.0;
+    reader.check_count("nodes", given, given_nodes.len())?;
+    let mut nodes: Vec<HardwareNode> = Vec::with_capacity(given_nodes.len());
+    for (text, node) in given_nodes {
         let role = reader.word("role", &NodeRole::NAMES, &node.role)?;
-        if let Some(other) = nodes.iter().find(|other| other.role == role && role != NodeRole::Switch) {
-            let message =
-                format!("there are two nodes with role {}, `{}` is the other; a host has one", role.name(), other.name);
+        if let Some(other) = nodes.iter().position(|other| other.role == role && role != NodeRole::Switch) {
+            let (other, line) = (&nodes[other].name, given_nodes[other].0.referenced.line());
+            let message = format!(
+                "there are two nodes with role {}, the first is `{other}` in line {line}; a host has one: remove one",
+                role.name()
+            );
             return reader.fail(&node.role, message);
         }
         let slots = node.slots.as_ref().map_or(Ok(1), |slots| count(reader, slots))?;
@@ -63,10 +70,10 @@ fn nodes(reader: FieldReader<'_>, given: &NamedEntries<NodeFile>) -> Result<Vec<
     }
     for role in [NodeRole::Cpu, NodeRole::Nic] {
         if !nodes.iter().any(|node| node.role == role) {
-            let message = format!("no node has role {}; each host needs one", role.name());
+            let message = format!("no node has role {0}; each host needs one: add `{0}: {{ role: {0} }}`", role.name());
             return Err(ModelError::new(
                 reader.file,
-                given.0.first().and_then(|(at, _)| position(&at.referenced)),
+                given_nodes.first().and_then(|(at, _)| position(&at.referenced)),
                 message,
             ));
         }
@@ -91,10 +98,14 @@ fn node(reader: FieldReader<'_>, nodes: &[HardwareNode], text: &SpannedText) -> 
     }
 }
 
-fn links(reader: FieldReader<'_>, nodes: &[HardwareNode], given: &[LinkFile]) -> Result<Vec<HardwareLink>, ModelError> {
-    reader.check_count("links", given)?;
-    let mut links: Vec<HardwareLink> = Vec::with_capacity(given.len());
-    for link in given {
+fn links(
+    reader: FieldReader<'_>,
+    nodes: &[HardwareNode],
+    given: &Spanned<Vec<LinkFile>>,
+) -> Result<Vec<HardwareLink>, ModelError> {
+    reader.check_count("links", given, given.value.len())?;
+    let mut links: Vec<HardwareLink> = Vec::with_capacity(given.value.len());
+    for link in &given.value {
         let [one, other] = &link.between[..] else {
             let message =
                 format!("a link is between two nodes, not {}; write `between: [cpu, nic]`", link.between.len());
@@ -105,8 +116,13 @@ fn links(reader: FieldReader<'_>, nodes: &[HardwareNode], given: &[LinkFile]) ->
         if from == to {
             return reader.fail(other, format!("the link joins `{}` to itself; name two nodes", other.value));
         }
-        if links.iter().any(|known| known.between == [from, to] || known.between == [to, from]) {
-            let message = format!("`{}` and `{}` are joined twice; give one link", one.value, other.value);
+        let joined = |known: &HardwareLink| known.between == [from, to] || known.between == [to, from];
+        if let Some(first) = links.iter().position(joined) {
+            let line = given.value[first].bandwidth.referenced.line();
+            let message = format!(
+                "`{}` and `{}` are joined twice, first in line {line}; give one link, which carries both directions",
+                one.value, other.value
+            );
             return reader.fail(one, message);
         }
         links.push(HardwareLink {

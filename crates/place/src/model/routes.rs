@@ -1,26 +1,24 @@
 //! Routes of logical links over physical ones: least latency, then fewest links.
 
 use super::hardware::{Hardware, HostLink};
-use crate::ModelError;
 
-/// Finds a route for each logical link that has none yet and whose ends exist.
-pub(super) fn fill(hardware: &mut Hardware) -> Result<(), ModelError> {
+/// Finds a route for each logical link that has none yet and whose ends exist; or returns the node that lacks a link,
+/// with the error's message.
+pub(super) fn fill(hardware: &mut Hardware) -> Result<(), (usize, String)> {
     for link in HostLink::ALL {
         let (from, to) = link.ends();
         let (Some(from), Some(to)) = (hardware.node(from), hardware.node(to)) else { continue };
         if hardware.routes[link as usize].is_none() {
             let Some(route) = shortest_route(hardware, from, to) else {
-                let [from, to] = [from, to].map(|at| &hardware.nodes[at].name);
-                let message = format!("no route from `{from}` to `{to}`; add links");
-                return Err(ModelError::new(&hardware.file, None, message));
+                let [first, last] = [from, to].map(|at| &hardware.nodes[at].name);
+                return Err((from, format!("no route from `{first}` to `{last}`; add links")));
             };
             hardware.routes[link as usize] = Some(route);
         }
     }
     for (at, node) in hardware.nodes.iter().enumerate() {
         if !hardware.links.iter().any(|link| link.between.contains(&at)) {
-            let message = format!("no link to `{}`; add a link, or remove the node", node.name);
-            return Err(ModelError::new(&hardware.file, None, message));
+            return Err((at, format!("no link to `{}`; add a link, or remove the node", node.name)));
         }
     }
     Ok(())

@@ -4,8 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_saphyr::{Error, MessageFormatter, Spanned, UserMessageFormatter};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::{DuplicateKeyPolicy, Error, MessageFormatter, Spanned, UserMessageFormatter};
 
 use super::units::Quantity;
 use crate::{FilePosition, ModelError};
@@ -16,6 +17,9 @@ pub(super) const ENTRIES_MAX: usize = 256;
 const FILE_MAX: usize = 1 << 20;
 /// Limit on the length of a name in characters.
 const NAME_MAX: usize = 64;
+
+/// Message for a key without a value.
+pub(super) const NO_VALUE: &str = "a value is missing after the key; write one, or remove the key";
 
 /// Text with its position.
 pub type SpannedText = Spanned<String>;
@@ -42,7 +46,12 @@ pub fn read<'t, T: Deserialize<'t>>(file: &str, text: &'t str) -> Result<T, Mode
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let error = error.without_snippet();
-        ModelError::new(file, error.location().and_then(|at| position(&at)), message(error))
+        let at = error.location().and_then(|at| position(&at));
+        let message = match error {
+            Error::DuplicateMappingKey { key: Some(key), .. } => duplicate(key, at, text),
+            error => message(error),
+        };
+        ModelError::new(file, at, message)
     })
 }
 
@@ -59,14 +68,101 @@ fn message(error: &Error) -> String {
         Error::SerdeUnknownField { field, expected, .. } => {
             format!("there is no key `{field}` here; keys are {}", expected.join(", "))
         }
-        Error::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate key {key}; keep one"),
-        Error::NullIntoString { .. } => "a value is missing after the key".to_owned(),
-        Error::Eof { .. } => "the file is empty".to_owned(),
+        Error::SerdeMissingField { field, .. } => format!("the key `{field}` is missing; add `{field}: …`"),
+        Error::NullIntoString { .. } => NO_VALUE.to_owned(),
+        Error::Eof { .. } => "the file is empty; begin with `hardware: NAME` or `application: NAME`".to_owned(),
+        Error::Budget { breach: BudgetBreach::Documents { .. }, .. } | Error::MultipleDocuments { .. } => {
+            "a second document begins here; remove the `---`, or move the document to a file of its own".to_owned()
+        }
+        Error::Unexpected { expected: "mapping start", .. } => {
+            "a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`".to_owned()
+        }
+        Error::Unexpected { expected: "sequence start", .. } => {
+            "a list is expected here, not a map or a single value; write `[one, other]`, or `- one` on a line"
+                .to_owned()
+        }
+        Error::Unexpected { expected: "string scalar", .. } => {
+            "a single value is expected here, not a map or a list; write one word, name or quantity".to_owned()
+        }
+        Error::SerdeInvalidType { expected, .. } => format!("invalid value; write {expected}"),
         error => {
             let whole = UserMessageFormatter.format_message(error);
             whole.lines().next().unwrap_or_default().to_owned()
         }
+    }
+}
+
+/// Message for a key that its map has already; names the line of the first one.
+fn duplicate(key: &str, second: Option<FilePosition>, text: &str) -> String {
+    // The library reports the second key only. Read again, both keys of a map are listed.
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let keys = serde_saphyr::from_str_with_options::<MapKeys>(text, options).unwrap_or_default().0;
+    let is_second = |(name, at): &&(String, Option<FilePosition>)| name == key && *at == second;
+    let map = keys.iter().find(|map| map.iter().any(|entry| is_second(&entry)));
+    let first = map.and_then(|map| map.iter().find(|(name, _)| name == key)?.1);
+    let line = first.map_or(String::new(), |first| format!(", first in line {}", first.line));
+    format!("duplicate key `{key}`{line}; rename or remove one")
+}
+
+/// Keys of each map of a document, with their positions.
+#[derive(Debug, Default)]
+struct MapKeys(Vec<Vec<(String, Option<FilePosition>)>>);
+
+impl<'de> Deserialize<'de> for MapKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = MapKeys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MapKeys, A::Error> {
+                let (mut own, mut all) = (Vec::new(), Vec::new());
+                while let Some((key, MapKeys(inner))) = map.next_entry::<SpannedText, MapKeys>()? {
+                    own.push((key.value.clone(), position(&key.referenced)));
+                    all.extend(inner);
+                }
+                all.push(own);
+                Ok(MapKeys(all))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MapKeys, A::Error> {
+                let mut all = Vec::new();
+                while let Some(MapKeys(inner)) = seq.next_element()? {
+                    all.extend(inner);
+                }
+                Ok(MapKeys(all))
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<MapKeys, E> {
+                Ok(MapKeys::default())
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<MapKeys, E> {
+                Ok(MapKeys::default())
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<MapKeys, E> {
+                Ok(MapKeys::default())
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<MapKeys, E> {
+                Ok(MapKeys::default())
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<MapKeys, E> {
+                Ok(MapKeys::default())
+            }
+
+            fn visit_unit<E>(self) -> Result<MapKeys, E> {
+                Ok(MapKeys::default())
+            }
+        }
+
+        deserializer.deserialize_any(Any)
     }
 }
 
@@ -107,16 +203,14 @@ impl FieldReader<'_> {
         }
     }
 
-    pub(super) fn check_count<T>(self, what: &str, entries: &[T]) -> Result<(), ModelError> {
-        match entries.len() {
-            0 => Err(ModelError::new(self.file, None, format!("there are no {what}; give at least one"))),
-            n if n > ENTRIES_MAX => Err(ModelError::new(
-                self.file,
-                None,
-                format!("there are {n} {what}; at most {ENTRIES_MAX} are allowed"),
-            )),
-            _ => Ok(()),
-        }
+    /// Checks that a list or map has 1 to [`ENTRIES_MAX`] entries.
+    pub(super) fn check_count<T>(self, what: &str, entries: &Spanned<T>, count: usize) -> Result<(), ModelError> {
+        let message = match count {
+            0 => format!("there are no {what}; give at least one"),
+            n if n > ENTRIES_MAX => format!("there are {n} {what}; at most {ENTRIES_MAX} are allowed"),
+            _ => return Ok(()),
+        };
+        Err(ModelError::new(self.file, position(&entries.referenced), message))
     }
 }
 
@@ -138,7 +232,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NamedEntries<T> {
             type Value = NamedEntries<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names, each with what belongs to it")
+                f.write_str("names, each with its keys: `name: { key: value }`")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {

@@ -213,7 +213,9 @@ fn invalid_registration_is_error_of_init() {
         "b",
         DeviceRole::Cpu,
     );
-    assert_eq!(init_error(twice), "cpu has two communication functions: `b` is the second");
+    assert_eq!(init_error(twice), "cpu has two communication functions: `b` is the second; register one");
+    let devices = builder(emulated(Vec::new()), host()).device(DeviceRole::Acc, emulated(Vec::new()));
+    assert_eq!(init_error(devices), "acc has two devices, `emulated (test)` and `emulated (test)`: register one");
     let unknown = builder(emulated(Vec::new()), host()).reg_app_func(host(), "sub", DeviceRole::Cpu, 0);
     assert_eq!(init_error(unknown), "`sub` is registered, but sums.yaml has no task of this name; it has: add");
     let clock = builder(emulated(Vec::new()), host()).reg_ts_func(Arc::new(|| Instant(0)), "gpu");
