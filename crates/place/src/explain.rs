@@ -8,7 +8,7 @@ use std::fmt;
 use pathcall_wire::Instant;
 
 use crate::path::{KindId, PathId, Paths};
-use crate::select::{PathState, SelectionReason, Selector};
+use crate::select::{LearnedTimes, PathState, SelectionReason, Selector};
 
 /// Limit on the paths in an explanation; a type may have more.
 pub const OPTIONS_MAX: usize = 6;
@@ -32,6 +32,8 @@ pub struct PathSnapshot {
     pub slowness: u32,
     /// Whether the selector has left the path.
     pub left: bool,
+    /// Times that late binding has learnt; `None` with other strategies.
+    pub learned: Option<LearnedTimes>,
 }
 
 impl PathSnapshot {
@@ -110,10 +112,11 @@ impl RequestLog {
         self.before = [None; OPTIONS_MAX];
         for ((at, path), seen) in paths.of_kind(kind).iter().enumerate().zip(&mut self.before) {
             let id = PathId(first + at as u16);
-            let PathState { k, in_flight, slowness, left_until, .. } = selector.state(id);
+            let PathState { k, in_flight, slowness, left_until, learned, .. } = selector.state(id);
             let (traverse_ns, toll_ns, left) = (path.traverse_ns, path.toll_ns, left_until.is_some());
             let queue_ns = selector.queue_ns(now, id);
-            *seen = Some(PathSnapshot { path: id, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left });
+            *seen =
+                Some(PathSnapshot { path: id, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left, learned });
         }
     }
 
@@ -207,19 +210,25 @@ impl fmt::Display for Explanation<'_> {
             ..
         } = self.record;
         let name = |path: PathId| &self.paths.path(path).name;
+        let is_late = options.iter().flatten().any(|seen| seen.learned.is_some());
+        let awaited = if is_late { "a device or earlier requests" } else { "earlier requests" };
         write!(f, "{number} {}: ", self.paths.kinds[usize::from(kind.0)].name)?;
         match (run_on_cpus, chosen) {
             (true, _) => write!(f, "executed by the CPUs: no path answered")?,
             (false, Some((path, reason))) => write!(f, "{} ({})", name(*path), reason_text(*reason))?,
-            (false, None) => write!(f, "waits for earlier requests")?,
+            (false, None) => write!(f, "waits for {awaited}")?,
         }
         if *waited && chosen.is_some() {
-            write!(f, ", after waiting for earlier requests")?;
+            write!(f, ", after waiting for {awaited}")?;
         }
         for (at, seen) in options.iter().flatten().enumerate() {
-            let PathSnapshot { path, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left } = seen;
+            let PathSnapshot { path, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left, learned } = seen;
             let left = if *left { ", left" } else { "" };
             write!(f, "{} {}: ", if at == 0 { ";" } else { "," }, name(*path))?;
+            if let Some(learned) = learned {
+                write!(f, "{learned}, {in_flight} in flight{left}")?;
+                continue;
+            }
             let sum = format!("{traverse_ns} + 2 × {queue_ns} + {k} × {toll_ns}");
             match slowness {
                 0..=16 => write!(f, "{sum} = ")?,

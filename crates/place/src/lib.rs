@@ -37,6 +37,6 @@ pub use model::{Application, Dependency, DeviceRole, Hardware};
 pub use model_error::{FilePosition, ModelError};
 pub use path::{Hop, KindId, Path, PathId, Paths, Resource, ResourceId};
 pub use select::{
-    Config, Decision, Dispatch, PathState, Released, RequestOutcome, SelectionReason, SelectionRequest,
+    Config, Decision, Dispatch, LearnedTimes, PathState, Released, RequestOutcome, SelectionReason, SelectionRequest,
     SelectionStrategy, Selector, Ticket,
 };

@@ -7,6 +7,7 @@ mod device;
 mod exact;
 mod failing_paths;
 mod host_model;
+mod late_binding;
 mod models;
 mod order;
 #[cfg(target_os = "linux")]

@@ -220,12 +220,12 @@ fn hardware_errors_have_position_and_remedy() {
         (
             "{ role: acc }",
             "[acc]",
-            "f.yaml:4:8: a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`",
+            "f.yaml:4:8: a map is expected here, not a list or a single value; write `key: value`",
         ),
         (
             "{ role: acc }",
             "acc",
-            "f.yaml:4:8: a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`",
+            "f.yaml:4:8: a map is expected here, not a list or a single value; write `key: value`",
         ),
         (
             "[cpu, plx]",
@@ -312,7 +312,7 @@ fn application_errors_have_position_and_remedy() {
         (
             "{ cpu: 2 us }",
             "[2 us]",
-            "f.yaml:4:9: a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`",
+            "f.yaml:4:9: a map is expected here, not a list or a single value; write `key: value`",
         ),
         ("cpu: 2 us", "gpu: 2 us", "f.yaml:4:11: there is no key `gpu` here; keys are cpu, acc"),
     ] {

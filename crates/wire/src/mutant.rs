@@ -410,6 +410,14 @@ mutants! {
         PlaceSlowKept,
         /// An avoided path is never tried again.
         PlaceNeverProbed,
+        /// Requests in the common queue are not sent when a device has room again.
+        PlaceQueueForgotten,
+        /// An abandoned request stays in the common queue.
+        PlaceQueuedKept,
+        /// A device takes requests from the common queue without limit.
+        PlaceNoWindow,
+        /// A device takes a request that another one would end sooner.
+        PlaceTakesAnyway,
     }
     together {
         /// The element deletes its pools when an application is installed.

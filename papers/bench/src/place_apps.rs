@@ -74,11 +74,13 @@ fn row(bench: &mut Bench, app: &App, named: &str, device: fn(Vec<(String, Durati
     let first = AppTestbed::new(plan(application.clone(), device(Vec::new())), &*load)?;
     let alone = first.run(&mut *load, SelectionStrategy::AllCpu)?;
     let testbed = AppTestbed::new(plan(application, device(times(&first, &alone)?)), &*load)?;
-    let metrics = [
-        Metric::new(format!("{}, {named}", app.name), "the better of one path", "operations/s", Better::Higher)
-            .expect(RATIO),
-        Metric::new(format!("{}, {named}: median of a message", app.name), "that one", "us", Better::Lower),
-    ];
+    let metrics = |by: &str| {
+        let case = format!("{by}{}, {named}", app.name);
+        [
+            Metric::new(case.clone(), "the better of one path", "operations/s", Better::Higher).expect(RATIO),
+            Metric::new(format!("{case}: median of a message"), "that one", "us", Better::Lower),
+        ]
+    };
     let load = RefCell::new(&mut *load);
     let measured = |strategy| -> Result<[f64; 2]> {
         let outcome = testbed.run(&mut **load.borrow_mut(), strategy)?;
@@ -89,7 +91,8 @@ fn row(bench: &mut Bench, app: &App, named: &str, device: fn(Vec<(String, Durati
         let [cpu, acc] = [measured(SelectionStrategy::AllCpu)?, measured(SelectionStrategy::AllAcc)?];
         Ok(if cpu[0] > acc[0] { cpu } else { acc })
     };
-    bench.compare(metrics, || measured(SelectionStrategy::Leo), single)
+    bench.compare(metrics(""), || measured(SelectionStrategy::Leo), single)?;
+    bench.compare(metrics("late binding: "), || measured(SelectionStrategy::Late), single)
 }
 
 /// Times of the processor for the tasks that both roles support: from a run of all messages on the processor, with

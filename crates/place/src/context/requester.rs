@@ -75,8 +75,10 @@ impl PlaceContext {
         };
         let at = ticket.index() as u32;
         self.entries.insert(at, entry);
-        if dispatch.is_some() {
-            self.start_attempt(now, at, dispatch);
+        match dispatch {
+            Some(_) => self.start_attempt(now, at, dispatch),
+            // A device may take another message now.
+            None => self.release(now),
         }
         Ok(())
     }
@@ -98,6 +100,7 @@ impl PlaceContext {
             }
             let now = (self.cpu_clock)();
             let due = self.queues.iter().flatten().filter_map(|queue| queue.deadline()).min();
+            let due = due.into_iter().chain(self.selector.poll_at()).min();
             let due = due.map_or(until, |due| until.min(Clock::now() + due.since(now)));
             let mut select = Select::new();
             select.recv(&self.arrivals.answers);

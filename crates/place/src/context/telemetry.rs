@@ -168,7 +168,7 @@ impl PlaceContext {
 impl fmt::Display for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for PathTelemetry { kind, name, state, intra, total, run_on_cpus } in &self.paths {
-            let PathState { sent, done, failed, probes, times_left, k, .. } = state;
+            let PathState { sent, done, failed, probes, times_left, k, learned, .. } = state;
             write!(
                 f,
                 "{kind} {name}: sent {sent}, done {done}, failed {failed}, probes {probes}, left {times_left} times"
@@ -180,6 +180,9 @@ impl fmt::Display for Telemetry {
                 intra.value_at_quantile(0.99)
             )?;
             write!(f, "; in total p50 {} p99 {} ns", total.value_at_quantile(0.5), total.value_at_quantile(0.99))?;
+            if let Some(learned) = learned {
+                write!(f, "; the next in {learned}")?;
+            }
             writeln!(
                 f,
                 "{}",

@@ -75,7 +75,7 @@ fn message(error: &Error) -> String {
             "a second document begins here; remove the `---`, or move the document to a file of its own".to_owned()
         }
         Error::Unexpected { expected: "mapping start", .. } => {
-            "a map is expected here, not a list or a single value; write `key: value`, or `{ key: value }`".to_owned()
+            "a map is expected here, not a list or a single value; write `key: value`".to_owned()
         }
         Error::Unexpected { expected: "sequence start", .. } => {
             "a list is expected here, not a map or a single value; write `[one, other]`, or `- one` on a line"

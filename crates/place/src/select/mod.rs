@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ── select ──┬─ Dispatch: send it on this path now
-//!                     ├─ Wait: it comes out of `poll` when those before it are done
+//!                     ├─ Wait: it comes out of `poll` when those before it are done, or a device has room
 //!                     └─ Full: too many are in flight; ask again after `done`
 //! outcome ── done ────── then drain `poll`: released requests, requests to send again, failed requests
 //! ```
@@ -17,12 +17,16 @@
 //! request fails, the later ones of the same address fail, too.
 
 mod backlog;
+mod common_queue;
+mod late;
 mod order;
 mod path_state;
 mod predictor;
+mod pull;
 mod strategies;
 mod types;
 
+pub use late::LearnedTimes;
 pub use path_state::PathState;
 pub use types::{
     Config, Decision, Dispatch, Released, RequestOutcome, SelectionReason, SelectionRequest, SelectionStrategy, Ticket,
@@ -32,6 +36,7 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 use crate::model::{AccessMode, Dependency};
 use crate::path::{KindId, PathId, Paths};
+use common_queue::CommonQueue;
 use order::{DependencyOrder, NONE};
 use path_state::QueueAhead;
 use strategies::PathChooser;
@@ -44,6 +49,8 @@ pub struct Selector {
     dependencies: Vec<(Dependency, AccessMode)>,
     chooser: PathChooser,
     order: DependencyOrder,
+    /// Messages that wait for a device, with late binding.
+    queue: Option<CommonQueue>,
     held: Vec<SelectedRequest>,
     /// First free entry of `held`.
     free: u32,
@@ -70,6 +77,8 @@ enum SelectionState {
     Free,
     /// Waits for earlier requests.
     Waiting,
+    /// Waits for a device in the common queue.
+    Queued,
     /// Queued for `poll`.
     Ready,
     /// Given up and returned by `poll`; ends when the caller reports an outcome.
@@ -100,6 +109,7 @@ impl Selector {
             dependencies: paths.kinds.iter().map(|kind| (kind.dependency, kind.access)).collect(),
             chooser: PathChooser::new(paths, strategy, config),
             order: DependencyOrder::new(max),
+            queue: (strategy == SelectionStrategy::Late).then(|| CommonQueue::new(max, paths.kinds.len())),
             held,
             free: 0,
             count: 0,
@@ -127,7 +137,11 @@ impl Selector {
             Dependency::Addr => self.order.join(at, 0, request.address, read),
             Dependency::Msg => self.order.join(at, 1, request.message, read),
         }
-        let choice = match self.order.is_free(at) || mutant::on(Mutant::PlaceOvertakes) {
+        let free = self.order.is_free(at) || mutant::on(Mutant::PlaceOvertakes);
+        if free && self.queue.is_some() {
+            return self.select_late(now, at);
+        }
+        let choice = match free {
             true => Some(self.chooser.choose(now, request.kind, false)),
             false => self.path_after_earlier(at, request.kind),
         };
@@ -158,16 +172,22 @@ impl Selector {
                 self.finish(at);
             }
             (SelectionState::Flying, RequestOutcome::Failed) => {
-                self.chooser.failed(now, path);
+                self.chooser.failed(now, path, ahead);
                 self.order.record_end(at);
                 self.again(at, attempts);
             }
             (SelectionState::Flying, RequestOutcome::Abandoned) => {
-                self.chooser.abandoned(path);
+                self.chooser.abandoned(now, path, ahead);
                 self.order.record_end(at);
                 self.finish(at);
             }
             (SelectionState::Waiting, RequestOutcome::Abandoned) => self.finish(at),
+            (SelectionState::Queued, RequestOutcome::Abandoned) => {
+                if !mutant::on(Mutant::PlaceQueuedKept) {
+                    self.leave_queue(at);
+                }
+                self.finish(at);
+            }
             (SelectionState::GivenUp, _) if mutant::on(Mutant::PlaceGivenUpKept) => {}
             (SelectionState::GivenUp, _) => self.finish(at),
             (SelectionState::Ready, RequestOutcome::Abandoned) => {
@@ -185,7 +205,10 @@ impl Selector {
         loop {
             let at = self.ready.0;
             if at == NONE {
-                return None;
+                match self.pull(now)? {
+                    Some(dispatch) => return Some(Released::Send(dispatch)),
+                    None => continue,
+                }
             }
             let entry = self.held[at as usize];
             self.ready.0 = entry.next;
@@ -199,6 +222,7 @@ impl Selector {
                     self.held[at as usize].state = SelectionState::GivenUp;
                     return Some(Released::GivenUp { ticket: self.ticket(at) });
                 }
+                _ if self.queue.is_some() && self.order.is_free(at) => self.enter_queue(at),
                 _ => {
                     if let Some(dispatch) = self.release(now, at, entry.kind) {
                         return Some(Released::Send(dispatch));
@@ -243,6 +267,11 @@ impl Selector {
             self.wake(at);
             return None;
         };
+        Some(self.send_released(now, at, path, reason))
+    }
+
+    /// Sends a request, and releases the next one of its order that may follow it.
+    fn send_released(&mut self, now: Instant, at: u32, path: PathId, reason: SelectionReason) -> Dispatch {
         let dispatch = self.record_dispatch(now, at, path, reason);
         if let Some(next) = self.order.behind(at)
             && self.held[next as usize].state == SelectionState::Waiting
@@ -250,7 +279,7 @@ impl Selector {
         {
             self.make_ready(next);
         }
-        Some(dispatch)
+        dispatch
     }
 
     /// Path on which a request can follow the earlier ones at once.

@@ -3,6 +3,7 @@
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::Config;
+use super::late::{LateAhead, LearnedTimes};
 use crate::path::Path;
 
 /// Slowness of a path that is as fast as the model; slowness is in 16ths.
@@ -11,6 +12,8 @@ const ONE: u64 = 16;
 const WEIGHT: f64 = 2.0;
 /// Limit on the probe interval of a path that is late but does not fail, in multiples of its delay.
 const LATE: u64 = 4;
+/// The same for a path that is not left because it is late: other messages measure it, too.
+const LATE_IN_USE: u64 = 64;
 /// Time after a stall in which another one keeps the path left for longer.
 const STALL_MEMORY_NS: u64 = 1_000_000_000;
 /// Limit on the slowness: 65,536 times.
@@ -41,6 +44,8 @@ pub struct PathState {
     pub slowness: u32,
     /// Time of the next probe, if the selector has left the path.
     pub left_until: Option<Instant>,
+    /// Times that [`SelectionStrategy::Late`](super::SelectionStrategy::Late) has learnt; `None` with other strategies.
+    pub learned: Option<LearnedTimes>,
 }
 
 /// Queue ahead of a message.
@@ -52,6 +57,8 @@ pub(super) struct QueueAhead {
     pub(super) queue_ns: u64,
     /// Time of sending.
     pub(super) sent: Instant,
+    /// Load of its device, with late binding.
+    pub(super) late: LateAhead,
 }
 
 /// Internal state of a path.
@@ -68,6 +75,8 @@ pub(super) struct PathInternals {
     late: u32,
     slowness: u64,
     slow: u8,
+    /// Whether it is left if it is slow.
+    leaves_slow: bool,
     left: bool,
     /// Whether it was left only because of a stall, and is used again after the next answer.
     stalled: bool,
@@ -96,7 +105,7 @@ pub(super) struct PathInternals {
 }
 
 impl PathInternals {
-    pub(super) fn new(path: &Path, config: &Config) -> Self {
+    pub(super) fn new(path: &Path, config: &Config, leaves_slow: bool) -> Self {
         let smoothed_ns = path.traverse_ns.saturating_add(path.noise_ns);
         Self {
             counts: PathState::default(),
@@ -107,6 +116,7 @@ impl PathInternals {
             late: 0,
             slowness: ONE,
             slow: 0,
+            leaves_slow,
             left: false,
             stalled: false,
             stalls: (None, 0),
@@ -205,6 +215,12 @@ impl PathInternals {
         self.left
     }
 
+    /// Time at which it is stalled, if no message ends until then.
+    pub(super) fn stalls_at(&self) -> Option<Instant> {
+        let waits = self.counts.in_flight > 0 && !self.left;
+        waits.then(|| Instant(self.progress.0.saturating_add(self.stall_ns).saturating_add(1)))
+    }
+
     pub(super) fn probe_at(&self) -> Instant {
         self.probe_at
     }
@@ -229,7 +245,7 @@ impl PathInternals {
         self.counts.probes += 1;
         self.moved = false;
         // A probe of a path that is only late costs as much as its delay; on a failing path the message is lost.
-        let late_ns = self.counts.total_ns.saturating_mul(LATE);
+        let late_ns = self.counts.total_ns.saturating_mul(if self.leaves_slow { LATE } else { LATE_IN_USE });
         let most = match self.failing {
             true => config.probe_ns_max,
             false => late_ns.clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max),
@@ -321,7 +337,7 @@ impl PathInternals {
         };
         let ratio = if mutant::on(Mutant::PlaceSlowKept) { ONE } else { ratio };
         self.slowness = ((self.slowness + ratio) / 2).min(2 * self.slowness);
-        let slow = ratio >= u64::from(config.stall_factor.max(1)) * ONE;
+        let slow = self.leaves_slow && ratio >= u64::from(config.stall_factor.max(1)) * ONE;
         self.slow = if slow { self.slow.saturating_add(1) } else { 0 };
         if self.slow >= config.slow_max.max(1) {
             self.leave_path(now);

@@ -3,6 +3,8 @@
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::backlog::Backlog;
+use super::common_queue::CommonQueue;
+use super::late::{LateBinding, QueueEnd};
 use super::path_state::{PathInternals, PathState, QueueAhead};
 use super::predictor::Predictor;
 use super::{Config, SelectionReason, SelectionStrategy};
@@ -29,6 +31,7 @@ pub(super) struct PathChooser {
     lossless_from: Vec<u64>,
     backlog: Backlog,
     predictor: Option<Predictor>,
+    late: Option<LateBinding>,
 }
 
 /// Fixed properties of a path.
@@ -60,6 +63,7 @@ struct Migration {
 impl PathChooser {
     pub(super) fn new(paths: &Paths, strategy: SelectionStrategy, config: Config) -> Self {
         let kinds = paths.kinds.iter();
+        let late = strategy == SelectionStrategy::Late;
         let marks = paths.paths.iter().enumerate().map(|(at, path)| Mark {
             kind: path.kind,
             class: class(&paths.paths, at),
@@ -68,7 +72,7 @@ impl PathChooser {
         Self {
             strategy,
             config,
-            lanes: paths.paths.iter().map(|path| PathInternals::new(path, &config)).collect(),
+            lanes: paths.paths.iter().map(|path| PathInternals::new(path, &config, !late)).collect(),
             kinds: kinds
                 .map(|kind| KindState {
                     first: kind.first.0,
@@ -85,6 +89,7 @@ impl PathChooser {
                 SelectionStrategy::Horizon { depth } => Some(Predictor::new(paths, depth)),
                 _ => None,
             },
+            late: late.then(|| LateBinding::new(paths, |path| accelerators(&paths.paths[path]))),
         }
     }
 
@@ -95,15 +100,60 @@ impl PathChooser {
             return (PathId(first), SelectionReason::Only);
         }
         let chosen = match self.strategy {
-            SelectionStrategy::Leo => self.leo(now, first, count, again),
+            SelectionStrategy::Leo | SelectionStrategy::Late => self.leo(now, first, count, again),
             _ => self.other(now, kind, again),
         };
-        chosen.unwrap_or_else(|| {
-            let allowed = self.accelerators_max(first, count);
-            let paths = (first..first + count).filter(|at| self.marks[usize::from(*at)].accelerators <= allowed);
-            let due = paths.min_by_key(|at| self.lanes[usize::from(*at)].probe_at());
-            (PathId(due.unwrap_or(first)), SelectionReason::LeastBad)
-        })
+        chosen.unwrap_or_else(|| self.least_bad(first, count))
+    }
+
+    /// Path to take if all were left: the first that is to be probed.
+    fn least_bad(&self, first: u16, count: u16) -> (PathId, SelectionReason) {
+        let allowed = self.accelerators_max(first, count);
+        let paths = (first..first + count).filter(|at| self.marks[usize::from(*at)].accelerators <= allowed);
+        let due = paths.min_by_key(|at| self.lanes[usize::from(*at)].probe_at());
+        (PathId(due.unwrap_or(first)), SelectionReason::LeastBad)
+    }
+
+    /// Late binding: path of the first or the last message of a type that waits in the queue; `None` if both wait.
+    /// `again`: the first one has failed before, and is not sent as a probe.
+    pub(super) fn pull(
+        &mut self,
+        now: Instant,
+        kind: KindId,
+        queue: &CommonQueue,
+        again: bool,
+    ) -> Option<(QueueEnd, PathId, SelectionReason)> {
+        let KindState { first, count, .. } = self.kinds[usize::from(kind.0)];
+        let late = self.late.as_mut()?;
+        for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
+            let lane = &mut self.lanes[usize::from(first + at)];
+            let mut probes = false;
+            if lane.needs_check(now) {
+                lane.usable(now, &self.config);
+                probes = !again && lane.probe_due(now, true);
+                if probes {
+                    lane.probes(now, &self.config);
+                }
+            }
+            if probes || !again && count > 1 && !lane.is_left() && late.probe_due(now, first + at) {
+                late.probes();
+                return Some((QueueEnd::First, PathId(first + at), SelectionReason::Probe));
+            }
+        }
+        let lanes = &self.lanes;
+        let usable = (first..first + count).filter(|at| !lanes[usize::from(*at)].is_left());
+        if usable.clone().next().is_none() {
+            let (path, reason) = self.least_bad(first, count);
+            return Some((QueueEnd::First, path, reason));
+        }
+        let (path, end) = self.late.as_mut()?.pull(usable, queue)?;
+        let reason = if count == 1 { SelectionReason::Only } else { SelectionReason::Best };
+        Some((end, PathId(path), reason))
+    }
+
+    /// Time from which a path is stalled if no message ends.
+    pub(super) fn stalls_at(&self) -> Option<Instant> {
+        self.lanes.iter().filter_map(PathInternals::stalls_at).min()
     }
 
     /// Greatest number of accelerators of a path that the strategy may select from these.
@@ -168,7 +218,9 @@ impl PathChooser {
                 continue;
             }
             let cost = match self.strategy {
-                SelectionStrategy::Leo | SelectionStrategy::LeoAsPrinted => lane.cost_as_printed(),
+                SelectionStrategy::Leo | SelectionStrategy::Late | SelectionStrategy::LeoAsPrinted => {
+                    lane.cost_as_printed()
+                }
                 SelectionStrategy::ShortestQueue => lane.cost_of_queue(),
                 SelectionStrategy::GreedyE2e => lane.last_total_ns(),
                 SelectionStrategy::GreedyIntra => lane.last_intra_ns(),
@@ -214,7 +266,8 @@ impl PathChooser {
             predictor.sent(now, self.marks[usize::from(path.0)].kind, path);
         }
         let queue_ns = self.backlog.add(now, usize::from(path.0));
-        QueueAhead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns, sent: now }
+        let late = self.late.as_mut().map_or_else(Default::default, |late| late.sent(now, path.0));
+        QueueAhead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns, sent: now, late }
     }
 
     pub(super) fn done(
@@ -227,26 +280,36 @@ impl PathChooser {
     ) {
         self.backlog.remove(usize::from(path.0));
         self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
+        if let Some(late) = &mut self.late {
+            late.done(now, path.0, &ahead.late, intra_ns, total_ns);
+        }
         if self.strategy == SelectionStrategy::Migration {
             self.kinds[usize::from(self.marks[usize::from(path.0)].kind.0)].migration.done(total_ns);
         }
     }
 
-    pub(super) fn failed(&mut self, now: Instant, path: PathId) {
+    pub(super) fn failed(&mut self, now: Instant, path: PathId, ahead: &QueueAhead) {
         self.backlog.remove(usize::from(path.0));
+        if let Some(late) = &mut self.late {
+            late.lost(now, path.0, &ahead.late);
+        }
         if let Some(class) = self.class(path) {
             self.lossless_from[usize::from(class)] = now.0.saturating_add(1);
         }
         self.lanes[usize::from(path.0)].fails(now);
     }
 
-    pub(super) fn abandoned(&mut self, path: PathId) {
+    pub(super) fn abandoned(&mut self, now: Instant, path: PathId, ahead: &QueueAhead) {
         self.backlog.remove(usize::from(path.0));
+        if let Some(late) = &mut self.late {
+            late.lost(now, path.0, &ahead.late);
+        }
         self.lanes[usize::from(path.0)].abandoned();
     }
 
     pub(super) fn state(&self, path: PathId) -> PathState {
-        self.lanes[usize::from(path.0)].state()
+        let learned = self.late.as_ref().map(|late| late.learned(path.0));
+        PathState { learned, ..self.lanes[usize::from(path.0)].state() }
     }
 
     pub(super) fn queue_ns(&self, now: Instant, path: PathId) -> u64 {

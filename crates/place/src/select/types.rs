@@ -10,6 +10,9 @@ pub enum SelectionStrategy {
     Leo,
     /// Leo as printed: `k̂` rises by one with each message that took longer than `T`, and is reset to zero otherwise.
     LeoAsPrinted,
+    /// Late binding: messages wait in one queue, and a device takes one when it has room; estimates are learnt from
+    /// answers, and only decide what a device should not take (`docs/place.md`).
+    Late,
     /// Least `n · toll + T`, with the path's number of messages in flight `n`.
     ShortestQueue,
     /// Least end-to-end time of the last measurement.
@@ -35,8 +38,9 @@ pub enum SelectionStrategy {
 
 impl SelectionStrategy {
     /// All strategies with their names; [`Self::Horizon`] looks 8 requests ahead.
-    pub const NAMES: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("leo", Self::Leo),
+        ("late", Self::Late),
         ("leo-as-printed", Self::LeoAsPrinted),
         ("shortest-queue", Self::ShortestQueue),
         ("greedy-e2e", Self::GreedyE2e),
@@ -211,7 +215,8 @@ pub enum SelectionReason {
 pub enum Decision {
     /// Send the request now.
     Send(Dispatch),
-    /// The request waits for earlier ones; [`Selector::poll`](super::Selector::poll) will return it.
+    /// The request waits for earlier ones, or for a device; [`Selector::poll`](super::Selector::poll) will return it.
+    /// With late binding, call it now, too: a device may take another request.
     Wait {
         /// The request.
         ticket: Ticket,

@@ -71,3 +71,23 @@ fn request_to_absent_peer_fails() {
     let asks = Builder::new(application(), hardware(), hardware()).reg_comm_func(asks, "asks", DeviceRole::Cpu);
     assert_gone(&mut asks.init().expect("context starts"));
 }
+
+/// Late binding in a live context: all answers, in order where that is needed, and the learnt times are shown.
+#[test]
+fn late_binding_answers_all_and_shows_learnt_times() {
+    let mut context = builder(emulated(Vec::new()), host())
+        .reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu)
+        .limits(patient())
+        .strategy(pathcall_place::SelectionStrategy::Late)
+        .init()
+        .expect("context starts");
+    for kind in ["ADD", "ORDERED"] {
+        let inputs = inputs(400);
+        assert_sums(&all(&mut context, kind, &inputs), &inputs);
+    }
+    let telemetry = context.telemetry();
+    assert!(telemetry.paths.iter().all(|path| path.state.learned.is_some_and(|times| times.alone_ns > 0)));
+    assert!(telemetry.to_string().contains("; the next in "), "{telemetry}");
+    let explained: Vec<String> = context.explain(3).map(|line| line.to_string()).collect();
+    assert!(explained.iter().all(|line| line.contains(" (alone ")), "{explained:?}");
+}

@@ -116,6 +116,30 @@ pub enum PlaceViolation {
         /// Number of requests considered.
         of: usize,
     },
+    /// A device took a request from the common queue without room.
+    #[error("request {request} was sent over path {path}, whose device has no room")]
+    NoRoom {
+        /// Index of the request.
+        request: usize,
+        /// Index of the path.
+        path: u16,
+    },
+    /// A device took a request from the common queue that another one would have ended sooner.
+    #[error(
+        "request {request} was sent over path {path}, which ends it in {expected} ns; path {other} does in {sooner}"
+    )]
+    Sooner {
+        /// Index of the request.
+        request: usize,
+        /// Index of the path.
+        path: u16,
+        /// Time on the path, by the selector's estimates, in nanoseconds.
+        expected: u64,
+        /// Index of the other path.
+        other: u16,
+        /// Longest time on the other path, with all waiting requests before it, in nanoseconds.
+        sooner: u64,
+    },
     /// The run does not end.
     #[error("the run did not end within {0} events")]
     Endless(u64),
@@ -146,8 +170,8 @@ struct RequestRecord {
 
 /// Checker of a run.
 pub(super) struct PlaceChecker<'a> {
-    plan: &'a PlacePlan,
-    paths: &'a Paths,
+    pub(super) plan: &'a PlacePlan,
+    pub(super) paths: &'a Paths,
     known: Vec<RequestRecord>,
     /// Requests that must stay in order, by their common address or message.
     by_address: BTreeMap<u64, Vec<usize>>,

@@ -8,6 +8,7 @@
 //!                  └─ checker: one answer each, in order, no stale value; counts 0 at the end; failed devices avoided
 //! ```
 
+mod binding;
 mod checker;
 mod host_pair;
 pub mod plan;

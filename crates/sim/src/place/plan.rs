@@ -99,6 +99,10 @@ pub fn generate(seed: u64) -> PlacePlan {
         station_faults: Vec::new(),
         reaction_check: None,
     };
+    // A third of the plans with Leo have late binding; the draws stay the same.
+    if plan.strategy == SelectionStrategy::Leo && seed % 3 == 1 {
+        plan.strategy = SelectionStrategy::Late;
+    }
     if watched {
         watched_plan(random, &paths, &mut plan)
     } else {

@@ -172,6 +172,7 @@ impl<'a> PlaceWorld<'a> {
             if !self.checker.has_ended(request) {
                 let ask = &self.plan.requests[request];
                 let selection = SelectionRequest { kind: ask.kind, address: ask.address, message: ask.message };
+                let before = self.checker.learned(&self.selector);
                 match self.selector.select(self.time.now, &selection) {
                     Decision::Full => {
                         self.counts.full += 1;
@@ -181,9 +182,11 @@ impl<'a> PlaceWorld<'a> {
                         self.counts.waited += 1;
                         self.note("waits", request, None);
                         self.record_ticket(request, ticket);
+                        self.send_released()?;
                     }
                     Decision::Send(dispatch) => {
                         self.record_ticket(request, dispatch.ticket);
+                        self.checker.check_binding(&before, &self.selector, request, &dispatch)?;
                         self.send_request(request, dispatch)?;
                     }
                 }
@@ -296,15 +299,7 @@ impl<'a> PlaceWorld<'a> {
         } else if !self.selector.done(self.time.now, ticket, outcome) {
             return Err(PlaceViolation::Ticket { request, is: "is in flight or waits", answer: "rejected" });
         }
-        while let Some(released) = self.selector.poll(self.time.now) {
-            match released {
-                Released::Send(dispatch) => {
-                    let request = self.by_ticket[&dispatch.ticket.index()];
-                    self.send_request(request, dispatch)?;
-                }
-                Released::GivenUp { ticket } => self.handle_given_up(self.by_ticket[&ticket.index()])?,
-            }
-        }
+        self.send_released()?;
         self.select_waiting()?;
         // Reports an outcome for an old ticket, whose index may be in use again.
         let Some(&(request, ticket)) = self.ended.get(self.random.index(ENDED_MAX)) else { return Ok(()) };
@@ -312,6 +307,22 @@ impl<'a> PlaceWorld<'a> {
             return Err(PlaceViolation::Ticket { request, is: "has ended long since", answer: "accepted" });
         }
         Ok(())
+    }
+
+    /// Sends what the selector releases.
+    fn send_released(&mut self) -> Result<(), PlaceViolation> {
+        loop {
+            let before = self.checker.learned(&self.selector);
+            match self.selector.poll(self.time.now) {
+                Some(Released::Send(dispatch)) => {
+                    let request = self.by_ticket[&dispatch.ticket.index()];
+                    self.checker.check_binding(&before, &self.selector, request, &dispatch)?;
+                    self.send_request(request, dispatch)?;
+                }
+                Some(Released::GivenUp { ticket }) => self.handle_given_up(self.by_ticket[&ticket.index()])?,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// Reports the final outcome of a request to the selector, perhaps twice.

@@ -171,8 +171,9 @@ impl<'a> PlaceModel<'a> {
             }
         };
         self.requests.push(one);
-        if let Some(path) = path {
-            self.dispatch(number, path);
+        match path {
+            Some(path) => self.dispatch(number, path),
+            None => self.release(),
         }
     }
 
@@ -226,6 +227,11 @@ impl<'a> PlaceModel<'a> {
         let PathSource::Selector(selector) = &mut self.path_source else { return };
         let Some(ticket) = self.requests[number].ticket else { return };
         selector.done(Instant(self.now), ticket, outcome);
+        self.release();
+    }
+
+    /// Sends what the selector releases.
+    fn release(&mut self) {
         while let PathSource::Selector(selector) = &mut self.path_source {
             match selector.poll(Instant(self.now)) {
                 Some(Released::Send(Dispatch { path, ticket, .. })) => {

@@ -119,12 +119,13 @@ pub struct PlaceStats {
 impl fmt::Display for PlaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { application, request, path, role, traverse_ns, toll_ns, state } = self;
-        let PathState { sent, done, failed, probes, times_left, in_flight, k, .. } = state;
+        let PathState { sent, done, failed, probes, times_left, in_flight, k, learned, .. } = state;
         write!(f, "{application} {request} {path} ({role}): T {traverse_ns} ns, toll {toll_ns} ns; sent {sent}, ")?;
         write!(
             f,
             "done {done}, failed {failed}, probes {probes}, left {times_left} times, in flight {in_flight}, k {k}"
-        )
+        )?;
+        learned.iter().try_for_each(|learned| write!(f, "; the next in {learned}"))
     }
 }
 

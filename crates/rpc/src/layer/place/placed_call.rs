@@ -74,7 +74,12 @@ impl PlacedApplication {
                 log.record_path(record, dispatch.path, dispatch.reason);
                 Step::Go(dispatch)
             }
-            None => Step::Wait(state.wait(ticket)),
+            None => {
+                let step = Step::Wait(state.wait(ticket));
+                // A device may take another call now.
+                state.drain(now);
+                step
+            }
         };
         Some(PlacedCall { application: Arc::clone(self), ticket, record, step })
     }

@@ -1,0 +1,199 @@
+//! Late binding: messages wait in one queue, and a device takes the next one when it has room.
+//!
+//! ```text
+//! message ─▶ common queue ─┬─ first ─▶ the path that would end it soonest, once its device has room
+//!                          └─ last ──▶ another device with room, if that ends it no later than to wait
+//! ```
+//!
+//! A model's times only begin the estimates. Each answer corrects those of its path: the time of a message alone, and the
+//! time between two messages when the device is busy. A device has room while its messages take less than a quarter
+//! more than a round trip: enough to keep it busy, so that little is bound early. `trial` compares the throughput with
+//! and without the accelerators, because devices may share what no model shows.
+
+mod estimate;
+mod trial;
+
+pub(super) use estimate::LateAhead;
+pub use estimate::LearnedTimes;
+
+use std::ops::Range;
+
+use estimate::{DeviceLoad, PathEstimate};
+use pathcall_wire::{Instant, Mutant, mutant};
+use trial::{RoleTrial, Roles};
+
+use super::common_queue::CommonQueue;
+use crate::path::Paths;
+
+/// End of the common queue from which a device takes a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QueueEnd {
+    First,
+    Last,
+}
+
+/// Estimates of all paths, loads of their devices, and trials.
+#[derive(Debug)]
+pub(super) struct LateBinding {
+    paths: Vec<PathEstimate>,
+    /// Paths of each request type.
+    kinds: Vec<Range<u16>>,
+    /// By resource.
+    devices: Vec<DeviceLoad>,
+    trial: RoleTrial,
+    /// Whether other messages wait beside the last one that was pulled.
+    is_saturated: bool,
+    /// Whether the next message is a probe.
+    probes: bool,
+}
+
+impl LateBinding {
+    /// `accelerators`: number of a path's ends on accelerators, by path.
+    pub(super) fn new(paths: &Paths, accelerators: impl Fn(usize) -> u8) -> Self {
+        let of_kind = |path: usize| {
+            let kind = &paths.kinds[usize::from(paths.paths[path].kind.0)];
+            let first = usize::from(kind.first.0);
+            (first..first + usize::from(kind.count)).map(&accelerators)
+        };
+        let estimate = |(at, path)| {
+            let all = || of_kind(at);
+            let fewest = all().min() == Some(accelerators(at));
+            let most = all().max() == Some(accelerators(at));
+            PathEstimate::new(path, paths, [true, fewest, most])
+        };
+        let differ = (0..paths.paths.len()).any(|at| of_kind(at).min() != of_kind(at).max());
+        Self {
+            paths: paths.paths.iter().enumerate().map(estimate).collect(),
+            kinds: paths.kinds.iter().map(|kind| kind.first.0..kind.first.0 + kind.count).collect(),
+            devices: vec![DeviceLoad::default(); paths.resources.len()],
+            trial: RoleTrial::new(differ),
+            is_saturated: false,
+            probes: false,
+        }
+    }
+
+    /// Path of a message among usable paths of its type, and the end of the queue that it comes from; `None` to wait.
+    pub(super) fn pull(
+        &mut self,
+        usable: impl Iterator<Item = u16> + Clone,
+        queue: &CommonQueue,
+    ) -> Option<(u16, QueueEnd)> {
+        let allowed = |path: &u16| self.is_allowed(*path);
+        let pulled = match usable.clone().any(|path| allowed(&path)) {
+            true => self.soonest(usable.filter(allowed), queue),
+            // A trial must not stop the messages.
+            false => self.soonest(usable, queue),
+        };
+        match pulled {
+            Some(_) => self.is_saturated = queue.waiting() > 1,
+            None => self.trial.waits(),
+        }
+        pulled
+    }
+
+    fn soonest(&self, paths: impl Iterator<Item = u16> + Clone, queue: &CommonQueue) -> Option<(u16, QueueEnd)> {
+        let expected = |path: &u16| self.expected_ns(*path);
+        let best = paths.clone().min_by_key(expected)?;
+        if self.has_room(best) {
+            return Some((best, QueueEnd::First));
+        }
+        let other = paths.filter(|path| self.has_room(*path)).min_by_key(expected)?;
+        let waiting_ns = || self.waiting_ns(best, queue).saturating_sub(self.gap_ns(best));
+        let pays = expected(&other) <= expected(&best).saturating_add(waiting_ns());
+        (pays || mutant::on(Mutant::PlaceTakesAnyway)).then_some((other, QueueEnd::Last))
+    }
+
+    /// Whether the running trial allows a path.
+    fn is_allowed(&self, path: u16) -> bool {
+        self.paths[usize::from(path)].allowed[self.trial.roles() as usize]
+    }
+
+    /// Time until a message would end that a path takes now, in nanoseconds.
+    fn expected_ns(&self, path: u16) -> u64 {
+        let path = &self.paths[usize::from(path)];
+        path.alone_ns().saturating_add(path.wait_ns(self.device(path).load_ns))
+    }
+
+    fn has_room(&self, path: u16) -> bool {
+        let path = &self.paths[usize::from(path)];
+        self.device(path).has_room(path) || mutant::on(Mutant::PlaceNoWindow)
+    }
+
+    /// Work of the messages in the queue that would take the device of a path, in nanoseconds.
+    pub(super) fn waiting_ns(&self, path: u16, queue: &CommonQueue) -> u64 {
+        let device = self.paths[usize::from(path)].device;
+        let work_ns = |(kind, paths): (usize, &Range<u16>)| {
+            let length = u64::from(queue.length(kind));
+            let best = paths.clone().filter(|_| length > 0).min_by_key(|path| self.expected_ns(*path));
+            let best = best.filter(|best| self.paths[usize::from(*best)].device == device);
+            best.map_or(0, |best| length.saturating_mul(self.gap_ns(best)))
+        };
+        self.kinds.iter().enumerate().map(work_ns).fold(0, u64::saturating_add)
+    }
+
+    fn device(&self, path: &PathEstimate) -> &DeviceLoad {
+        &self.devices[usize::from(path.device)]
+    }
+
+    /// Time between two messages of a busy path, in nanoseconds.
+    fn gap_ns(&self, path: u16) -> u64 {
+        self.paths[usize::from(path)].gap_ns()
+    }
+
+    /// Whether the next message should probe a path that has not been used for long.
+    pub(super) fn probe_due(&mut self, now: Instant, path: u16) -> bool {
+        self.paths[usize::from(path)].probe_due(now)
+    }
+
+    /// Records that the next message probes a left or slow path.
+    pub(super) fn probes(&mut self) {
+        self.probes = true;
+    }
+
+    /// Records that a message is sent.
+    pub(super) fn sent(&mut self, now: Instant, path: u16) -> LateAhead {
+        self.trial.sent(now);
+        let path = &self.paths[usize::from(path)];
+        let mut ahead = self.devices[usize::from(path.device)].sent(now, path.gap_ns(), self.is_saturated);
+        ahead.is_probe = std::mem::take(&mut self.probes);
+        ahead
+    }
+
+    /// Records that a message was answered.
+    pub(super) fn done(&mut self, now: Instant, path: u16, ahead: &LateAhead, intra_ns: Option<u64>, total_ns: u64) {
+        let path = &mut self.paths[usize::from(path)];
+        let device = &mut self.devices[usize::from(path.device)];
+        device.ended(ahead);
+        let rate = device.rate(now, ahead);
+        path.measured(now, ahead, rate, intra_ns, total_ns);
+        let work = path.work;
+        let (paths, trial) = (&self.paths, &mut self.trial);
+        trial.done(now, work, |choice| least_cost(paths, choice));
+    }
+
+    /// Records that a message ended without an answer.
+    pub(super) fn lost(&mut self, now: Instant, path: u16, ahead: &LateAhead) {
+        let device = self.paths[usize::from(path)].device;
+        self.devices[usize::from(device)].ended(ahead);
+        let (paths, trial) = (&self.paths, &mut self.trial);
+        trial.lost(now, |choice| least_cost(paths, choice));
+    }
+
+    /// Estimates of a path, for people and for checks.
+    pub(super) fn learned(&self, path: u16) -> LearnedTimes {
+        let estimate = &self.paths[usize::from(path)];
+        LearnedTimes {
+            alone_ns: estimate.alone_ns(),
+            gap_ns: estimate.gap_ns(),
+            expected_ns: self.expected_ns(path),
+            has_room: self.device(estimate).has_room(estimate),
+            is_tried: self.is_allowed(path),
+        }
+    }
+}
+
+/// Least cost that a choice of roles may have: what its answers have shown, less what other roles may have added.
+fn least_cost(paths: &[PathEstimate], choice: Roles) -> f64 {
+    let allowed = paths.iter().filter(|path| path.allowed[choice as usize]);
+    allowed.map(PathEstimate::least_cost).fold(f64::INFINITY, f64::min)
+}

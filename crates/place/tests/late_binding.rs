@@ -1,0 +1,298 @@
+//! Late binding beside the other strategies: a processor and an accelerator in virtual time, whose real times may
+//! differ from the model, change, or depend on each other.
+
+use std::collections::VecDeque;
+
+use crate::host_model::Dice;
+use pathcall_place::{
+    Application, Config, Decision, DeviceRole, Dispatch, Hardware, KindId, Paths, Released, RequestOutcome,
+    SelectionRequest, SelectionStrategy, Selector,
+};
+use pathcall_wire::Instant;
+
+const US: u64 = 1_000;
+/// Messages of a run, and those at the same time.
+const MESSAGES: usize = 20_000;
+const WINDOW: usize = 64;
+/// Deviation of a service time, as a share.
+const JITTER: f64 = 0.1;
+/// Share of the better single path that late binding has to reach.
+const ENOUGH: f64 = 0.97;
+
+/// Two devices: processor and accelerator.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    name: &'static str,
+    /// Time of a message on each device in the model, and the real one, in nanoseconds.
+    model_ns: [u64; 2],
+    real_ns: [u64; 2],
+    /// Messages that each computes at the same time.
+    slots: [usize; 2],
+    /// Message from which the accelerator is this many times slower.
+    slower: Option<(usize, u64)>,
+    /// Whether the accelerator computes on the processor's cores.
+    shares: bool,
+}
+
+impl Case {
+    const fn new(name: &'static str, real_ns: [u64; 2]) -> Self {
+        Self { name, model_ns: real_ns, real_ns, slots: [1, 1], slower: None, shares: false }
+    }
+}
+
+const CASES: [Case; 13] = [
+    Case::new("accelerator 20 times slower", [100 * US, 2_000 * US]),
+    Case::new("accelerator 3 times slower", [100 * US, 300 * US]),
+    Case::new("equal", [100 * US, 100 * US]),
+    Case::new("accelerator 3 times faster", [300 * US, 100 * US]),
+    Case::new("accelerator 20 times faster", [2_000 * US, 100 * US]),
+    Case { slots: [2, 16], ..Case::new("accelerator with 16 slots", [200 * US, 1_600 * US]) },
+    Case { model_ns: [100 * US, 25 * US], ..Case::new("accelerator modelled 4 times too fast", [100 * US, 100 * US]) },
+    Case { model_ns: [100 * US, 400 * US], ..Case::new("accelerator modelled 4 times too slow", [100 * US, 100 * US]) },
+    Case { model_ns: [100 * US, 75 * US], ..Case::new("slow accelerator modelled as fast", [100 * US, 300 * US]) },
+    Case { model_ns: [100 * US, 133 * US], ..Case::new("fast accelerator modelled as slow", [100 * US, 33 * US]) },
+    Case { slower: Some((MESSAGES / 2, 10)), ..Case::new("accelerator slows down 10 times", [100 * US, 50 * US]) },
+    Case { slots: [2, 2], shares: true, ..Case::new("shared cores, accelerator needs 3 times", [100 * US, 300 * US]) },
+    Case { slots: [2, 2], shares: true, ..Case::new("shared cores, processor needs 3 times", [300 * US, 100 * US]) },
+];
+
+/// Message at a device.
+struct Job {
+    dispatch: Dispatch,
+    sent: u64,
+    /// Remaining work in nanoseconds.
+    left: f64,
+}
+
+/// Devices that serve in order of arrival.
+struct Devices<'a> {
+    case: &'a Case,
+    dice: Dice,
+    now: f64,
+    sent: usize,
+    queues: [VecDeque<Job>; 2],
+}
+
+impl Devices<'_> {
+    fn send(&mut self, paths: &Paths, dispatch: Dispatch) {
+        let device = usize::from(paths.path(dispatch.path).role == DeviceRole::Acc);
+        let slower =
+            self.case.slower.filter(|(from, _)| device == 1 && self.sent >= *from).map_or(1, |(_, times)| times);
+        let work = (self.case.real_ns[device] * slower) as f64;
+        let left = work * (1.0 + JITTER * (2.0 * self.dice.roll() - 1.0));
+        self.sent += 1;
+        self.queues[device].push_back(Job { dispatch, sent: self.now as u64, left });
+    }
+
+    /// Advances to the next end of a message.
+    fn next(&mut self) -> Job {
+        let active: [usize; 2] = [0, 1].map(|device| self.queues[device].len().min(self.case.slots[device]));
+        // Cores are divided equally among the messages that compute on them.
+        let demand = (active[0] + active[1]) as f64;
+        let speed = if self.case.shares { (self.case.slots[0] as f64 / demand).min(1.0) } else { 1.0 };
+        let left = |device: usize, at: usize| self.queues[device][at].left;
+        let jobs = (0..2).flat_map(|device| (0..active[device]).map(move |at| (device, at)));
+        let (device, at) =
+            jobs.clone().min_by(|one, other| left(one.0, one.1).total_cmp(&left(other.0, other.1))).expect("a message");
+        let passes = left(device, at);
+        for (device, at) in jobs {
+            self.queues[device][at].left -= passes;
+        }
+        self.now += passes / speed;
+        self.queues[device].remove(at).expect("the message")
+    }
+}
+
+fn paths(case: &Case) -> Paths {
+    let [cpu, acc] = case.model_ns;
+    let application = format!(
+        "application: two
+tasks: {{ work: {{ cpu: {cpu} ns, acc: {acc} ns }} }}
+requests:
+  ANY:
+    dependency: NONE
+    dataflows:
+      - trips: [{{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: work }}]
+      - trips: [{{ path: cpu-acc, bytes: 8 B, reply: 8 B, responder: work }}]
+"
+    );
+    let [cpu, acc] = case.slots;
+    let host = format!(
+        "hardware: host
+nodes: {{ cpu: {{ role: cpu, slots: {cpu} }}, acc: {{ role: acc, slots: {acc} }}, nic: {{ role: nic }} }}
+links:
+  - {{ between: [cpu, acc], bandwidth: 12.8 GB/s, messages: 100 M/s, latency: 100 ns }}
+  - {{ between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 100 M/s, latency: 100 ns }}
+"
+    );
+    let host = Hardware::parse("host.yaml", &host).expect("a host");
+    Paths::of(&host, &host, &Application::parse("two.yaml", &application).expect("an application")).expect("paths")
+}
+
+/// Messages per second in a closed loop.
+fn throughput(case: &Case, strategy: SelectionStrategy) -> f64 {
+    let paths = paths(case);
+    let mut selector = Selector::new(&paths, strategy, Config::default());
+    let mut devices = Devices { case, dice: Dice::new(1), now: 1e6, sent: 0, queues: Default::default() };
+    let ask = |selector: &mut Selector, devices: &mut Devices<'_>, number: usize| {
+        let request = SelectionRequest { kind: KindId(0), address: 0, message: number as u64 };
+        match selector.select(Instant(devices.now as u64), &request) {
+            Decision::Send(dispatch) => devices.send(&paths, dispatch),
+            Decision::Wait { .. } => {}
+            Decision::Full => panic!("selector is full"),
+        }
+    };
+    (0..WINDOW).for_each(|number| ask(&mut selector, &mut devices, number));
+    // The last messages would show how long one device works alone.
+    for done in 0..MESSAGES - WINDOW {
+        let Job { dispatch, sent, .. } = devices.next();
+        let now = Instant(devices.now as u64);
+        let total_ns = now.0 - sent;
+        selector.done(now, dispatch.ticket, RequestOutcome::Done { intra_ns: Some(total_ns), total_ns });
+        ask(&mut selector, &mut devices, done + WINDOW);
+        while let Some(released) = selector.poll(now) {
+            let Released::Send(dispatch) = released else { panic!("no path fails") };
+            devices.send(&paths, dispatch);
+        }
+    }
+    (MESSAGES - WINDOW) as f64 * 1e9 / (devices.now - 1e6)
+}
+
+#[test]
+fn late_binding_reaches_better_single_path() {
+    let strategies =
+        [SelectionStrategy::AllCpu, SelectionStrategy::AllAcc, SelectionStrategy::Leo, SelectionStrategy::Late];
+    println!("{:<40} {:>9} {:>9} {:>9} {:>9}  leo   late", "messages/s", "all-cpu", "all-acc", "leo", "late");
+    let mut slow = Vec::new();
+    for case in CASES {
+        let [cpu, acc, leo, late] = strategies.map(|strategy| throughput(&case, strategy));
+        let better = cpu.max(acc);
+        let line = format!(
+            "{:<40} {cpu:>9.0} {acc:>9.0} {leo:>9.0} {late:>9.0} {:>5.2} {:>5.2}",
+            case.name,
+            leo / better,
+            late / better
+        );
+        println!("{line}");
+        slow.extend((late < ENOUGH * better).then_some(line));
+    }
+    assert!(slow.is_empty(), "slower than {ENOUGH} of the better single path:\n{}", slow.join("\n"));
+}
+
+/// Selector of late binding for a case, with a clock.
+struct Bench {
+    paths: Paths,
+    selector: Selector,
+    now: Instant,
+    asked: u64,
+}
+
+impl Bench {
+    fn new(case: &Case) -> Self {
+        let paths = paths(case);
+        let selector = Selector::new(&paths, SelectionStrategy::Late, Config::default());
+        Self { paths, selector, now: Instant(1_000_000), asked: 0 }
+    }
+
+    fn ask(&mut self) -> Decision {
+        self.asked += 1;
+        self.selector.select(self.now, &SelectionRequest { kind: KindId(0), address: 0, message: self.asked })
+    }
+
+    /// Messages that a burst sends at once, and tickets of those that wait.
+    fn burst(&mut self, count: usize) -> (Vec<Dispatch>, Vec<pathcall_place::Ticket>) {
+        let (mut sent, mut waiting) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            match self.ask() {
+                Decision::Send(dispatch) => sent.push(dispatch),
+                Decision::Wait { ticket } => waiting.push(ticket),
+                Decision::Full => panic!("selector is full"),
+            }
+            sent.extend(self.released());
+        }
+        (sent, waiting)
+    }
+
+    fn released(&mut self) -> Vec<Dispatch> {
+        let mut all = Vec::new();
+        while let Some(released) = self.selector.poll(self.now) {
+            let Released::Send(dispatch) = released else { panic!("no message is given up") };
+            all.push(dispatch);
+        }
+        all
+    }
+
+    fn is_acc(&self, dispatch: &Dispatch) -> bool {
+        self.paths.path(dispatch.path).role == DeviceRole::Acc
+    }
+
+    fn on_acc(&self, sent: &[Dispatch]) -> usize {
+        sent.iter().filter(|dispatch| self.is_acc(dispatch)).count()
+    }
+}
+
+const EQUAL: Case = Case::new("equal", [100 * US, 100 * US]);
+
+#[test]
+fn burst_waits_in_queue_and_each_answer_releases_one() {
+    let mut bench = Bench::new(&EQUAL);
+    let (sent, waiting) = bench.burst(16);
+    assert_eq!((sent.len(), bench.on_acc(&sent)), (4, 2), "one message computes and one waits at each device");
+    assert_eq!(bench.selector.waiting(), 12);
+    assert_eq!(waiting.iter().filter(|ticket| sent.iter().all(|dispatch| dispatch.ticket != **ticket)).count(), 12);
+    bench.now.0 += 100 * US;
+    let outcome = RequestOutcome::Done { intra_ns: Some(100 * US), total_ns: 100 * US };
+    assert!(bench.selector.done(bench.now, sent[0].ticket, outcome));
+    let next = bench.released();
+    assert_eq!((next.len(), next[0].path), (1, sent[0].path), "the device that is free takes it");
+}
+
+#[test]
+fn slow_device_takes_no_message_that_other_ends_sooner() {
+    let mut bench = Bench::new(&Case::new("ten times slower", [100 * US, 1_000 * US]));
+    let (few, _) = bench.burst(8);
+    assert_eq!(bench.on_acc(&few), 0, "eight take the processor 800 us, and the accelerator needs 1,000 us for one");
+    let (more, _) = bench.burst(8);
+    assert_eq!(bench.on_acc(&more), 1, "the last of sixteen would wait longer than that");
+}
+
+#[test]
+fn abandoned_waiting_message_is_not_sent() {
+    let mut bench = Bench::new(&EQUAL);
+    let (sent, waiting) = bench.burst(6);
+    for ticket in &waiting {
+        assert!(bench.selector.done(bench.now, *ticket, RequestOutcome::Abandoned));
+    }
+    assert_eq!((bench.selector.waiting(), bench.selector.held()), (0, sent.len() as u32));
+    for dispatch in sent {
+        assert!(bench.selector.done(bench.now, dispatch.ticket, RequestOutcome::Abandoned));
+        assert!(bench.released().is_empty());
+    }
+    assert_eq!(bench.selector.held(), 0);
+}
+
+#[test]
+fn failed_message_goes_before_waiting_ones_to_other_device() {
+    let mut bench = Bench::new(&EQUAL);
+    let (sent, _) = bench.burst(16);
+    let failed = sent.iter().find(|dispatch| bench.is_acc(dispatch)).expect("one is on the accelerator").ticket;
+    assert!(bench.selector.done(bench.now, failed, RequestOutcome::Failed));
+    assert!(bench.released().is_empty(), "the accelerator is left, and the processor is full");
+    let outcome = RequestOutcome::Done { intra_ns: Some(100 * US), total_ns: 100 * US };
+    let on_cpu = sent.iter().find(|dispatch| !bench.is_acc(dispatch)).expect("one is on the processor").ticket;
+    bench.now.0 += 100 * US;
+    assert!(bench.selector.done(bench.now, on_cpu, outcome));
+    let next = bench.released();
+    assert_eq!((next.len(), next[0].ticket, bench.is_acc(&next[0])), (1, failed, false));
+}
+
+#[test]
+fn waiting_messages_leave_device_that_stands_still() {
+    let mut bench = Bench::new(&Case::new("ten times slower", [1_000 * US, 100 * US]));
+    let (sent, waiting) = bench.burst(8);
+    assert_eq!((bench.on_acc(&sent), sent.len()), (sent.len(), 2), "all are for the fast accelerator");
+    assert_eq!(bench.selector.waiting() as usize, waiting.len());
+    bench.now = bench.selector.poll_at().expect("messages wait for the accelerator");
+    let released = bench.released();
+    assert_eq!((released.len(), bench.on_acc(&released)), (2, 0), "the processor takes what it has room for");
+}
