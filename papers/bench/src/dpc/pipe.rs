@@ -73,18 +73,18 @@ impl Hosts {
         let (mut servers, mut sidecars, mut urls, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in 0..SERVICES {
             let (party, at) = (stage.host(2 + step, WaitMode::Blocking, None)?, stage.free_at(2 + step)?);
-            let (pipes, found) = (pipes.clone(), directory.clone());
+            let (served, found) = (serving(&pipes, step), directory.clone());
             let (url, running) = party.run(move || async move {
                 let url = serve_plain_at(at, PlainServer::new(Answer { work: None })).await?;
                 let mut handlers = Handlers::new().node(NodeConfig::default().listen(at)).directory(found);
-                for pipe in pipes.iter().filter(|pipe| step < pipe.step_names().count()) {
+                for pipe in &served {
                     let service = Endpoint::from_shared(url.clone())?.connect_lazy();
                     handlers = sidecar::add_step(handlers, pipe, &step_name(step), service)?;
                 }
                 Ok((url, handlers.start().await?))
             })?;
-            let serving = pipes.iter().filter(|pipe| step < pipe.step_names().count());
-            nodes.extend(serving.map(|pipe| (sidecar::node_name(pipe, step, "only"), running.address())));
+            let at = running.address();
+            nodes.extend(serving(&pipes, step).iter().map(|pipe| (sidecar::node_name(pipe, step, "only"), at)));
             urls.push(url);
             sidecars.push(running);
             servers.push(party);
@@ -116,6 +116,11 @@ impl Hosts {
 
 fn channel(url: String) -> Result<Channel> {
     Ok(Endpoint::from_shared(url)?.connect_lazy())
+}
+
+/// Pipes that have this step.
+fn serving(pipes: &[Arc<Pipe>], step: usize) -> Vec<Arc<Pipe>> {
+    pipes.iter().filter(|pipe| step < pipe.step_names().count()).cloned().collect()
 }
 
 fn step_name(step: usize) -> String {
