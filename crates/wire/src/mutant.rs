@@ -310,6 +310,8 @@ mutants! {
         CloneNeverFails,
         /// The caller ignores the hedge budget.
         CloneBudgetIgnored,
+        /// The caller clones and hedges while all servers are slow.
+        CloneOutageIgnored,
         /// The caller uses one hedge budget for all methods.
         ClonePursesShared,
         /// The caller reports a failure although another server may succeed.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub use caller::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, Event,
-    StartError,
+    RefusedExtra, StartError,
 };
 pub use pathcall_wire::policy::Balance;
 pub use worker::{

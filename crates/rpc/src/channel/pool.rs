@@ -208,6 +208,7 @@ fn sum(a: CloneCallerStats, b: CloneCallerStats) -> CloneCallerStats {
         cloned: a.cloned + b.cloned,
         second_requests: a.second_requests + b.second_requests,
         repeated: a.repeated + b.repeated,
+        reminded: a.reminded + b.reminded,
         hedged: a.hedged + b.hedged,
         refused: a.refused + b.refused,
         redundant: a.redundant + b.redundant,

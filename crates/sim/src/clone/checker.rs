@@ -46,6 +46,12 @@ pub enum CloneViolation {
     /// A request was cloned that must not be.
     #[error("call {0} was cloned although it must not be")]
     Cloned(usize),
+    /// A request may be cloned while all servers are slow.
+    #[error("call {0} may be cloned although all servers are slow together")]
+    ClonedSlow(usize),
+    /// A request may not be cloned although the servers are fast again.
+    #[error("call {0} may not be cloned although the servers are fast again")]
+    NotCloned(usize),
     /// A server received a request that no caller sent.
     #[error("server {0} received a request that no caller sent")]
     Request(usize),
@@ -183,6 +189,7 @@ impl<'a> CloneChecker<'a> {
         if frame.kind() == FrameKind::CloneRequest && frame.head().part() == 0 {
             self.sent(call).requests += 1;
             self.calls[call].attempt = frame.head().attempt();
+            self.plan.check_slow_time(call, frame)?;
         }
         self.within_budget(now, call)
     }

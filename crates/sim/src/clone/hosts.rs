@@ -67,7 +67,8 @@ impl CloneWorld<'_> {
         {
             let tag = self.checker.begins(index, (SERVER + index as u32, incarnation), &work.request)?;
             self.counts.executions += 1;
-            let at = self.time.now + self.random.between(self.plan.servers[index].service);
+            let service = self.random.between(self.plan.servers[index].service);
+            let at = self.time.now + self.plan.slow_service(self.time.now).unwrap_or(service);
             self.line(CloneNode::Server(index), || format!("begins call {}, execution {}", tag.call, tag.execution));
             self.start_execution(PlacedExecution::new(index, incarnation, work.id, tag), at);
         }

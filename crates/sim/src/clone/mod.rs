@@ -6,7 +6,8 @@
 //!                  ├─ callers and servers: Caller, Worker; some servers report a wrong state
 //!                  ├─ element: Program with small tables, each verdict checked
 //!                  ├─ network: faults, an attacker; pool updates that arrive late
-//!                  └─ checker: one whole answer or a failure in time, only permitted clones, budgets, bounds
+//!                  └─ checker: one whole answer or a failure in time, only permitted clones, budgets, bounds; no clones
+//!                     while all servers are slow
 //! ```
 
 mod checker;
@@ -16,6 +17,7 @@ mod network;
 pub(crate) mod part;
 mod payload;
 pub mod plan;
+mod slowdown;
 pub(crate) mod world;
 
 use std::time::Duration;
@@ -99,7 +101,7 @@ impl Simulation for CloneSimulation {
         &[|plan, part| remove_range(&mut plan.calls, part), |plan, part| remove_range(&mut plan.incidents, part)];
 
     fn generate(seed: u64) -> ClonePlan {
-        plan::generate(seed)
+        slowdown::with_slow_time(plan::generate(seed))
     }
 
     fn play_with_trace(plan: &ClonePlan, text: &mut Option<String>) -> CloneOutcome {

@@ -38,6 +38,21 @@ pub struct ClonePlan {
     pub faults_until: Instant,
     /// Incidents by time.
     pub incidents: Vec<(Instant, Incident)>,
+    /// Time in which all servers are slow.
+    pub slow: Option<SlowTime>,
+}
+
+/// Time in which all servers are slow together, and a caller that makes calls before, in and after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowTime {
+    /// Index of the caller.
+    pub caller: usize,
+    /// Start.
+    pub from: Instant,
+    /// End.
+    pub until: Instant,
+    /// Service time of each execution.
+    pub takes: Duration,
 }
 
 /// Plan of a server.
@@ -168,6 +183,7 @@ pub fn generate(seed: u64) -> ClonePlan {
         late,
         forged,
         faults_until: Instant(0) + if calm { Duration::ZERO } else { FAULTS },
+        slow: None,
     }
 }
 

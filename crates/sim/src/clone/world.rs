@@ -162,7 +162,7 @@ impl<'a> CloneWorld<'a> {
                 && call.given_up.is_none()
                 && call.options.deadline > Duration::from_secs(1)
         });
-        let repeated = self.callers.iter().any(|(caller, _)| caller.stats().repeated > 0);
+        let repeated = self.callers.iter().any(|(caller, _)| caller.stats().repeated + caller.stats().reminded > 0);
         // The element lets failures pass, so a second answer may follow.
         let all_do_it = self.plan.servers.iter().all(|server| server.fails == Chance(0));
         if self.plan.is_calm() && steered && all_do_it && !repeated && redundant > 0 {

@@ -36,6 +36,10 @@ pub struct CloneTestbed {
     pub filter: bool,
     /// Start and end of an outage, in which the switch drops all frames and loses its state (Fig. 16).
     pub outage: Option<(Duration, Duration)>,
+    /// Start and end of a time in which all servers take ten times as long.
+    pub slow: Option<(Duration, Duration)>,
+    /// Whether callers repeat unanswered calls.
+    pub repeats: bool,
     /// Width of a step of [`CloneResults::timeline`].
     pub step: Duration,
 }
@@ -49,6 +53,8 @@ impl Default for CloneTestbed {
             costs: FrameCosts::default(),
             filter: true,
             outage: None,
+            slow: None,
+            repeats: false,
             step: Duration::from_millis(1),
         }
     }
@@ -148,6 +154,8 @@ pub struct CloneResults {
     pub answers: u64,
     /// Calls answered in each [`CloneTestbed::step`].
     pub timeline: Vec<u64>,
+    /// Extra requests in each step: sent by callers, or made by the switch.
+    pub extra_timeline: Vec<u64>,
 }
 
 /// Runs calls on a testbed. The result is deterministic.

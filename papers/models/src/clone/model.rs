@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    CloneCall, CloneCaller, CloneCallerConfig, CloneDestination, CloneOptions, CloneWorker, CloneWorkerConfig, Event,
-    Hedge, HedgeAfter, HedgeBudgetConfig, Pool, PoolRequestId,
+    CloneCall, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneDestination, CloneOptions, CloneWorker,
+    CloneWorkerConfig, Event, Hedge, HedgeAfter, HedgeBudgetConfig, Pool, PoolRequestId,
 };
 use pathcall_program::{Endpoint, FrameAction, Size, SwitchProgram};
 use pathcall_sim::queue::EventQueue;
@@ -22,6 +22,8 @@ const CALLER: u32 = 2_000;
 const COORDINATOR: u32 = 3_000;
 /// Retransmission timeout that never expires: the model loses no frames.
 const NEVER: Duration = Duration::from_secs(1_000);
+/// Factor on the service times in a slow-down of all servers.
+const SLOW_FACTOR: u32 = 10;
 /// Limits of the coordinator: waiting time of received frames, and number of waiting requests. The model drops what
 /// exceeds them at no cost, so the coordinator performs at its best under overload.
 const INBOX: Duration = Duration::from_micros(100);
@@ -42,6 +44,8 @@ enum RackEvent {
     Receive(usize, u32),
     /// A caller's timer expires.
     Wake(usize),
+    /// A server's timer expires.
+    Report(usize),
     /// The coordinator has a frame.
     Coordinate(u32),
     /// The switch loses its state.
@@ -66,10 +70,14 @@ struct CallerHost {
     wake_at: Instant,
     sender: SerialThread,
     receiver: SerialThread,
+    /// Extra requests sent so far.
+    sent: u64,
 }
 
 struct ServerHost {
     worker: CloneWorker,
+    /// Time at which it is woken next.
+    wake_at: Instant,
     dispatcher: SerialThread,
 }
 
@@ -100,25 +108,26 @@ impl<'a> RackModel<'a> {
         let budget = HedgeBudgetConfig { share: 1.0, burst: 1e9, per_second: 0.0 };
         let callers = (0..testbed.callers as u32).map(|index| {
             let config = CloneCallerConfig::new(CALLER + index, 1, pool.clone(), random.bits());
-            let config = CloneCallerConfig {
-                budgets: vec![budget],
-                retry_min: NEVER,
-                retry_max: NEVER,
-                calls_max: usize::MAX,
-                ..config
-            };
+            let config = CloneCallerConfig { budgets: vec![budget], calls_max: usize::MAX, ..config };
+            let never = CloneCallerConfig { retry_min: NEVER, retry_max: NEVER, ..config.clone() };
+            let config = if testbed.repeats { config } else { never };
             CallerHost {
                 caller: CloneCaller::new(Instant(0), config),
                 wake_at: Instant(u64::MAX),
                 sender: SerialThread::default(),
                 receiver: SerialThread::default(),
+                sent: 0,
             }
         });
         let callers = callers.collect();
         let server = |(sid, workers): (usize, &usize)| {
             let config = CloneWorkerConfig::new(GAID, SERVER + sid as u32, 1, sid as u16, *workers);
             let config = CloneWorkerConfig { queue_max: usize::MAX, ..config };
-            ServerHost { worker: CloneWorker::new(config), dispatcher: SerialThread::default() }
+            ServerHost {
+                worker: CloneWorker::new(config),
+                wake_at: Instant(u64::MAX),
+                dispatcher: SerialThread::default(),
+            }
         };
         let coordinator = Coordinator::new(CoordinatorConfig {
             workers: *testbed.workers.iter().min().unwrap_or(&1),
@@ -132,7 +141,8 @@ impl<'a> RackModel<'a> {
         let delay = HedgeAfter::Delay(run.workload.mean().mul_f64(run.hedged_after));
         let is_fixed = |hedge: &Hedge| matches!(hedge.after, HedgeAfter::Delay(_));
         let hedge = options.hedge.map(|hedge| if is_fixed(&hedge) { Hedge { after: delay, ..hedge } } else { hedge });
-        let options = CloneOptions { patience: Some(Duration::ZERO), deadline: NEVER, hedge, ..options };
+        let patience = Some(Duration::ZERO).filter(|_| !testbed.repeats);
+        let options = CloneOptions { patience, deadline: NEVER, hedge, ..options };
         let rate = run.load * testbed.capacity(&run.workload) / testbed.callers as f64;
         Self {
             testbed,
@@ -180,14 +190,18 @@ impl<'a> RackModel<'a> {
                 self.servers[server].worker.receive(now, self.frames.get(frame));
                 self.frames.free(frame);
                 self.begin(now, server);
+                self.send_answers(now, server);
+            }
+            RackEvent::Report(server) => {
+                self.servers[server].wake_at = Instant(u64::MAX);
+                self.servers[server].worker.poll(now);
+                self.send_answers(now, server);
             }
             RackEvent::Done(server, id) => {
                 // Each request starts and finishes here, once.
                 let finished = self.servers[server].worker.finish(id, REPLY);
                 debug_assert!(finished.is_ok(), "{finished:?}");
-                while let Some((to, frame)) = self.frames.take(|out| self.servers[server].worker.transmit(now, out)) {
-                    self.queue.push(now + wire, RackEvent::Switch { frame, steered: to == CloneDestination::Element });
-                }
+                self.send_answers(now, server);
                 self.begin(now, server);
             }
             RackEvent::Receive(caller, frame) => self.receive(now, caller, frame),
@@ -206,6 +220,19 @@ impl<'a> RackModel<'a> {
                 }
             }
             RackEvent::Restart => self.program = program(self.testbed),
+        }
+    }
+
+    /// Sends the outgoing frames of a server.
+    fn send_answers(&mut self, now: Instant, index: usize) {
+        let host = &mut self.servers[index];
+        while let Some((to, frame)) = self.frames.take(|out| host.worker.transmit(now, out)) {
+            let steered = to == CloneDestination::Element;
+            self.queue.push(now + self.testbed.costs.wire, RackEvent::Switch { frame, steered });
+        }
+        if let Some(at) = host.worker.deadline().filter(|at| *at < host.wake_at) {
+            host.wake_at = at;
+            self.queue.push(at, RackEvent::Report(index));
         }
     }
 
@@ -234,13 +261,16 @@ impl<'a> RackModel<'a> {
     /// Sends the outgoing frames of a caller.
     fn send(&mut self, now: Instant, index: usize) {
         let FrameCosts { wire, send, .. } = self.testbed.costs;
-        let CallerHost { caller, sender, .. } = &mut self.callers[index];
+        let CallerHost { caller, sender, sent, .. } = &mut self.callers[index];
+        let CloneCallerStats { repeated, hedged, second_requests, .. } = caller.stats();
+        let extra = repeated + hedged + second_requests - std::mem::replace(sent, repeated + hedged + second_requests);
         while let Some((to, frame)) = self.frames.take(|out| caller.transmit(now, out)) {
             self.queue.push(
                 sender.schedule(now, send) + wire,
                 RackEvent::Switch { frame, steered: to == CloneDestination::Element },
             );
         }
+        self.count_extra(now, extra);
     }
 
     /// Passes a frame through the switch. The switch program processes a frame that is addressed to the switch.
@@ -267,6 +297,7 @@ impl<'a> RackModel<'a> {
         match self.program.process(now, bytes, false).action {
             FrameAction::Forward(to) => self.deliver(now, frame, to),
             FrameAction::Clone(to) => {
+                self.count_extra(now, 1);
                 let copy = self.frames.copy(frame);
                 self.deliver(now, frame, to);
                 match self.program.recirculate(self.frames.get_mut(copy)).action {
@@ -302,8 +333,10 @@ impl<'a> RackModel<'a> {
 
     /// Assigns waiting requests to idle workers.
     fn begin(&mut self, now: Instant, server: usize) {
+        let is_in = |(from, until)| (Instant(0) + from..Instant(0) + until).contains(&now);
+        let factor = if self.testbed.slow.is_some_and(is_in) { SLOW_FACTOR } else { 1 };
         while let Some(work) = self.servers[server].worker.begin_next(now) {
-            let schedule = self.run.workload.draw(&mut self.random) + self.testbed.costs.reply;
+            let schedule = self.run.workload.draw(&mut self.random) * factor + self.testbed.costs.reply;
             self.queue.push(now + schedule, RackEvent::Done(server, work.id));
         }
     }
@@ -321,12 +354,15 @@ impl<'a> RackModel<'a> {
             if now >= self.warm && now < self.end {
                 self.measured.throughput += 1.0;
             }
-            let step = (now.0 / self.testbed.step.as_nanos().max(1) as u64) as usize;
             if now < self.end {
-                let len = self.measured.timeline.len().max(step + 1);
-                self.measured.timeline.resize(len, 0);
-                self.measured.timeline[step] += 1;
+                add(&mut self.measured.timeline, self.testbed, now, 1);
             }
+        }
+    }
+
+    fn count_extra(&mut self, now: Instant, requests: u64) {
+        if requests > 0 && now < self.end {
+            add(&mut self.measured.extra_timeline, self.testbed, now, requests);
         }
     }
 
@@ -349,6 +385,13 @@ impl<'a> RackModel<'a> {
         measured.filtered = self.program.counters().drop_filtered + self.coordinator.stats().redundant;
         self.measured
     }
+}
+
+/// Adds to the step of a timeline.
+fn add(timeline: &mut Vec<u64>, testbed: &CloneTestbed, now: Instant, count: u64) {
+    let step = (now.0 / testbed.step.as_nanos().max(1) as u64) as usize;
+    timeline.resize(timeline.len().max(step + 1), 0);
+    timeline[step] += count;
 }
 
 /// Switch program with tables as the controller fills them.

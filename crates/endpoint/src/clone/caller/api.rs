@@ -122,6 +122,31 @@ pub enum Event {
     Failed(CloneCallId, CloneFailure),
 }
 
+/// Extra requests that a clone caller did not send, or did not allow to be cloned, by the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RefusedExtra {
+    /// The hedge budget was spent.
+    pub budget: u64,
+    /// All servers were slow together.
+    pub outage: u64,
+}
+
+impl RefusedExtra {
+    /// Number of refused extra requests.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.budget + self.outage
+    }
+}
+
+impl std::ops::Add for RefusedExtra {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { budget: self.budget + other.budget, outage: self.outage + other.outage }
+    }
+}
+
 /// Counters of a clone caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CloneCallerStats {
@@ -135,12 +160,14 @@ pub struct CloneCallerStats {
     pub cloned: u64,
     /// Second requests of C-Clone.
     pub second_requests: u64,
-    /// Requests repeated because no answer came.
+    /// Requests repeated because no answer came, to another server.
     pub repeated: u64,
+    /// Requests repeated to a server that works on the call: it executes the call once.
+    pub reminded: u64,
     /// Requests sent because the answer took long, or was a failure.
     pub hedged: u64,
-    /// Extra requests that the budget refused: they were not sent, or not allowed to be cloned.
-    pub refused: u64,
+    /// Extra requests that were not sent, or not allowed to be cloned.
+    pub refused: RefusedExtra,
     /// Answers to calls that were answered already.
     pub redundant: u64,
     /// Failures that were set aside for a better answer of another server.

@@ -46,12 +46,16 @@ pub(super) struct Call {
     pub(super) retry_at: Option<Instant>,
     /// Whether the call was repeated to a server that does not work on it.
     pub(super) retried_elsewhere: bool,
+    /// Requests that were sent to a server that already worked on the call.
+    pub(super) reminders: u32,
     /// Number of attempts without an answer.
     pub(super) unanswered: u32,
     /// Time of the next hedge.
     pub(super) hedge_at: Option<Instant>,
     /// Start of the wait for the next hedge.
     pub(super) hedge_since: Instant,
+    /// Whether its latency is recorded in [`super::Slowdown`], after its answer or because it waits long.
+    pub(super) latency_recorded: bool,
     /// Whether no answer came within the first learned delay of hedges.
     pub(super) is_overdue: bool,
     /// Attempt of the first hedge because the answer took long; 0: none.
@@ -119,9 +123,11 @@ impl Call {
             timed_out: false,
             retry_at: None,
             retried_elsewhere: false,
+            reminders: 0,
             unanswered: 0,
             hedge_at: None,
             hedge_since: started_at,
+            latency_recorded: false,
             is_overdue: false,
             hedge_attempt: 0,
             timer: Instant(u64::MAX),

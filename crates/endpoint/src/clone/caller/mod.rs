@@ -8,39 +8,44 @@
 //! timer ─▶ repeat, to other servers; if a server works on the call, to that one
 //! ```
 //!
-//! [`route`] chooses the servers, [`outgoing`] writes the frames; [`HedgeBudgets`] pay for all requests beyond one for
-//! each call; [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers.
+//! [`route`] chooses the servers, [`outgoing`] writes the frames, [`answers`] handles the answers. [`extra`] decides
+//! about all requests beyond one for each call: [`HedgeBudgets`] pay for them, and there are none while [`Slowdown`]
+//! shows that all servers are slow. [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers.
 
+mod answers;
 mod api;
 mod call;
 mod element_health;
+mod extra;
 mod hedge_budget;
 mod hedge_delay;
 mod latency;
 mod outgoing;
 mod route;
+mod slowdown;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use bytes::Bytes;
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, Mutant, SplitMix64, mutant};
 
 pub use api::{
-    CloneAnswer, CloneCall, CloneCallId, CloneCallerConfig, CloneCallerStats, CloneFailure, Event, StartError,
+    CloneAnswer, CloneCall, CloneCallId, CloneCallerConfig, CloneCallerStats, CloneFailure, Event, RefusedExtra,
+    StartError,
 };
 
 use super::assembly::{self, AddOutcome};
 use super::{CloneDestination, Pool};
 use crate::tables::FixedHashMap;
-use call::{Call, ServerReply, bit};
+use call::Call;
 use element_health::ElementHealth;
 use hedge_budget::HedgeBudgets;
 use hedge_delay::HedgeDelay;
 use latency::Latency;
 use outgoing::OutgoingRequest;
+use slowdown::Slowdown;
 
 /// Obsolete timers, beyond one for each call, before they are removed.
 const STALE_MAX: usize = 1024;
@@ -61,6 +66,8 @@ pub struct CloneCaller {
     budgets: HedgeBudgets,
     /// Learned delays of hedges, by budget.
     hedge_delays: Vec<HedgeDelay>,
+    /// Latencies that show a slow-down of all servers, by budget.
+    slowdowns: Vec<Slowdown>,
     element: ElementHealth,
     latency: Latency,
     /// Last calls that were repeated, with the attempt that was answered.
@@ -84,6 +91,7 @@ impl CloneCaller {
             random: SplitMix64::new(config.seed),
             budgets: HedgeBudgets::new(now, &config.budgets),
             hedge_delays: vec![HedgeDelay::default(); config.budgets.len()],
+            slowdowns: vec![Slowdown::default(); config.budgets.len()],
             element: ElementHealth::new(config.silent_after, config.probe_every),
             latency: Latency::default(),
             retried_elsewhere: VecDeque::new(),
@@ -114,6 +122,10 @@ impl CloneCaller {
         let seq = self.next_seq();
         self.stats.calls += 1;
         self.budgets.add_call(now, options.budget);
+        self.record_waiting(now, options.budget);
+        if let Some(slowdown) = self.slowdowns.get_mut(usize::from(options.budget)) {
+            slowdown.watch(seq, now);
+        }
         let mut call = Call::new(request, parts, options, now, now + options.deadline);
         self.send_first(now, seq, &mut call);
         self.calls.insert(seq, call);
@@ -193,7 +205,7 @@ impl CloneCaller {
             call.timer = Instant(u64::MAX);
             if call.deadline <= now {
                 if !mutant::on(Mutant::CloneNeverFails) {
-                    self.fail(seq);
+                    self.fail(now, seq);
                     continue;
                 }
                 call.deadline = Instant(u64::MAX);
@@ -278,115 +290,6 @@ impl CloneCaller {
             && base.has(Flags::FROM_SERVER)
             && incarnation
             && server
-    }
-
-    /// Handles the report of a server that it works on a call.
-    fn record_working_server(&mut self, now: Instant, seq: u32, server: u32) {
-        let pause = |call: &Call| self.retry_pause(call, 1).max(call.min_pause(now));
-        let Some(pause) = self.calls.get(&seq).map(pause) else { return };
-        let Some(call) = self.calls.get_mut(&seq) else { return };
-        self.stats.working += 1;
-        call.record_working(server);
-        call.unanswered = 0;
-        call.retry_at = call.retry_at.map(|_| now + pause);
-        self.arm(seq);
-    }
-
-    /// Completes a call with its answer.
-    fn handle_answer(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
-        let twice = mutant::on(Mutant::CloneAnsweredTwice);
-        let Some(mut call) = self.calls.remove(&seq) else { return };
-        let (head, cloned) = (frame.head(), frame.head().clo() != 0);
-        if !cloned {
-            self.refund(&mut call, head.attempt());
-        }
-        if head.attempt() == 0 {
-            self.latency.record(now.since(call.started_at));
-        }
-        self.learn_from_answer(now, &call, head.attempt());
-        if call.options.cancel {
-            self.cancel_others(seq, &call, frame);
-        }
-        if call.retried_elsewhere && head.attempt() < call.attempt {
-            self.latency.record_premature_retry();
-        } else if call.retried_elsewhere {
-            self.retried_elsewhere.truncate(RETRIED_MAX - 1);
-            self.retried_elsewhere.push_front((seq, head.attempt()));
-        }
-        self.complete(now, seq, &call, ServerReply { reply, server: frame.base().src(), cloned });
-        if twice {
-            self.calls.insert(seq, call);
-        }
-    }
-
-    /// Handles an answer to a call that was answered already.
-    fn handle_redundant(&mut self, seq: u32, attempt: u8) {
-        self.stats.redundant += 1;
-        let late = |(of, answered): &(u32, u8)| *of == seq && *answered != attempt;
-        if let Some(at) = self.retried_elsewhere.iter().position(late) {
-            self.retried_elsewhere.remove(at);
-            self.latency.record_premature_retry();
-        }
-    }
-
-    /// Handles a server's failure: another server is asked at once, or the working servers are awaited (gRPC A6).
-    fn handle_failure(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
-        let Some(mut call) = self.calls.remove(&seq) else { return };
-        let (attempt, server) = (frame.head().attempt(), frame.base().src());
-        let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
-        if call.record_failure(attempt, ServerReply { reply, server, cloned }) {
-            self.stats.set_aside += 1;
-            call.clear_working(server);
-            if !cloned {
-                self.refund(&mut call, attempt);
-            }
-            if call.may_hedge() {
-                call.hedge_at = Some(now);
-            } else if !cloned {
-                self.ask_another_server(now, seq, &mut call, server);
-            }
-        }
-        let over = call.has_failed() && !call.may_hedge();
-        self.calls.insert(seq, call);
-        if over { self.complete_with_failure(now, seq) } else { self.arm(seq) }
-    }
-
-    /// Completes a call with its last failure.
-    fn complete_with_failure(&mut self, now: Instant, seq: u32) {
-        if let Some(mut call) = self.calls.remove(&seq)
-            && let Some(reply) = call.failure.take()
-        {
-            self.complete(now, seq, &call, reply);
-        }
-    }
-
-    /// Refunds the clone of an attempt that was not cloned.
-    fn refund(&mut self, call: &mut Call, attempt: u8) {
-        if call.reserved & bit(attempt) != 0 {
-            call.reserved &= !bit(attempt);
-            self.budgets.refund(call.options.budget);
-        }
-    }
-
-    /// Completes a call with a reply.
-    fn complete(&mut self, now: Instant, seq: u32, call: &Call, answer: ServerReply) {
-        let ServerReply { reply, server, cloned } = answer;
-        self.stats.answered += 1;
-        self.stats.cloned += u64::from(cloned);
-        let requests = call.requests + u32::from(cloned);
-        let answer = CloneAnswer { reply, server, latency: now.since(call.started_at), cloned, requests };
-        self.events.push_back(Event::Answered(CloneCallId(seq), answer));
-    }
-
-    /// Fails a call at its deadline.
-    fn fail(&mut self, seq: u32) {
-        let Some(call) = self.calls.remove(&seq) else { return };
-        self.stats.failed += 1;
-        if call.options.cancel {
-            self.cancel_all(seq, &call);
-        }
-        let failure = CloneFailure::Deadline { after: call.options.deadline, requests: call.requests };
-        self.events.push_back(Event::Failed(CloneCallId(seq), failure));
     }
 
     /// Sets the timer of a call.

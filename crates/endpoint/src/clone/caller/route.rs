@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, Mutant, SplitMix64, clone, mutant};
 
-use super::super::{Balance, CloneDestination, CloneOptions, HedgeAfter};
+use super::super::{Balance, CloneDestination};
 use super::call::bit;
 use super::outgoing::OutgoingRequest;
 use super::{Call, CloneCaller};
@@ -25,7 +25,7 @@ impl CloneCaller {
         } else {
             self.send_direct(seq, call);
             let others = self.config.pool.servers.len() > 1;
-            if options.send_to_two && options.idempotent && others && self.spend_extra(now, call) {
+            if options.send_to_two && options.idempotent && others && self.spend_optional(now, call) {
                 self.stats.second_requests += 1;
                 self.send_direct(seq, call);
             }
@@ -55,10 +55,15 @@ impl CloneCaller {
         }
         if call.attempt < u8::MAX && self.spend_extra(now, &call) {
             call.attempt += 1;
-            self.stats.repeated += 1;
             let by_element = call.by_element || self.uses_element(&call);
             let working = call.working.pop().filter(|server| self.config.pool.servers.contains(server));
-            call.retried_elsewhere |= working.is_none();
+            if working.is_some() {
+                call.reminders += 1;
+                self.stats.reminded += 1;
+            } else {
+                call.retried_elsewhere = true;
+                self.stats.repeated += 1;
+            }
             match working {
                 Some(server) => self.send_to(seq, &mut call, server, by_element && self.element.is_responsive()),
                 // Only new calls probe a silent element; otherwise a lone call would never go past it.
@@ -67,91 +72,6 @@ impl CloneCaller {
             }
         }
         self.calls.insert(seq, call);
-    }
-
-    /// Sends a call to another server in addition; false if it was not sent.
-    pub(super) fn hedge(&mut self, now: Instant, seq: u32) -> bool {
-        let Some(mut call) = self.calls.remove(&seq) else { return false };
-        let attempts_before = call.attempt;
-        call.hedge_at = None;
-        if call.may_hedge() && !self.waits_longer(now, &mut call) {
-            let delay = self.hedge_delay(&call);
-            // A hedge that the budget refuses is not retried at once, however short the delay is.
-            call.hedge_at = delay.map(|delay| now + delay.max(self.config.retry_min));
-            if self.spend_extra(now, &call) {
-                call.hedge_at = delay.map(|delay| now + delay);
-                call.hedge_since = now;
-                call.attempt += 1;
-                self.stats.hedged += 1;
-                if call.failure.is_some() {
-                    // The servers asked before have answered: this one gets the full time.
-                    let pause = self.retry_pause(&call, call.unanswered);
-                    call.retry_at = call.retry_at.map(|_| now + pause);
-                } else if call.hedge_attempt == 0 {
-                    call.hedge_attempt = call.attempt;
-                }
-                if self.uses_element(&call) && self.element.is_responsive() {
-                    self.send_by_element(now, seq, &mut call);
-                } else {
-                    self.send_direct(seq, &mut call);
-                }
-            }
-        }
-        let sent = call.attempt > attempts_before;
-        self.calls.insert(seq, call);
-        sent
-    }
-
-    /// Delay of the next hedge of a call; `None`: there is none, or it is not known yet.
-    fn hedge_delay(&self, call: &Call) -> Option<Duration> {
-        match call.options.hedge.filter(|_| call.options.idempotent)?.after {
-            HedgeAfter::Delay(delay) => Some(delay),
-            HedgeAfter::Share(_) => self.hedge_delays.get(usize::from(call.options.budget))?.get(),
-        }
-    }
-
-    /// Whether a hedge that is due has to wait longer: the learned delay has grown since the call was sent. Otherwise,
-    /// the delay grows now.
-    fn waits_longer(&mut self, now: Instant, call: &mut Call) -> bool {
-        let Some(share) = learned_share(call).filter(|_| call.failure.is_none()) else { return false };
-        let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return false };
-        if let Some(delay) = learned.get().filter(|delay| now.since(call.hedge_since) < *delay) {
-            call.hedge_at = Some(call.hedge_since + delay);
-            return true;
-        }
-        if !std::mem::replace(&mut call.is_overdue, true) {
-            learned.record_overdue(share);
-        }
-        false
-    }
-
-    /// Learns the delay of hedges from the answer to this attempt of a call.
-    pub(super) fn learn_from_answer(&mut self, now: Instant, call: &Call, attempt: u8) {
-        let Some(share) = learned_share(call) else { return };
-        let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return };
-        let latency = now.since(call.started_at);
-        if call.hedge_attempt != 0 {
-            learned.record_hedge(attempt >= call.hedge_attempt);
-        } else if learned.get().is_none_or(|delay| latency < delay) {
-            learned.record_in_time(latency, share);
-        } else if !call.is_overdue {
-            learned.record_overdue(share);
-        }
-    }
-
-    /// Asks another server after the only one asked has failed: the element might have asked two.
-    pub(super) fn ask_another_server(&mut self, now: Instant, seq: u32, call: &mut Call, failed: u32) {
-        let CloneOptions { clone, idempotent, hedge, .. } = call.options;
-        let may = clone && idempotent && hedge.is_none() && call.requests == 1 && call.attempt < u8::MAX;
-        call.record_asked(failed);
-        let another = self.config.pool.servers.iter().any(|server| !call.has_asked(*server));
-        if may && another && self.spend_extra(now, call) {
-            call.attempt += 1;
-            self.stats.hedged += 1;
-            let pause = self.retry_pause(call, call.unanswered);
-            call.retry_at = call.retry_at.map(|_| now + pause);
-            self.send_direct(seq, call);
-        }
     }
 
     /// Tells the servers that may have a call in their queues that it is answered.
@@ -203,20 +123,13 @@ impl CloneCaller {
         }
     }
 
-    fn uses_element(&self, call: &Call) -> bool {
+    pub(super) fn uses_element(&self, call: &Call) -> bool {
         let options = call.options;
         options.idempotent && (options.clone || options.through_element || options.balance == Balance::Shortest)
     }
 
-    /// Takes an extra request from the budget of the call; returns whether it may be sent.
-    fn spend_extra(&mut self, now: Instant, call: &Call) -> bool {
-        let allowed = self.budgets.spend(now, call.options.budget);
-        self.stats.refused += u64::from(!allowed);
-        allowed
-    }
-
     /// Sends a call to a random pair of servers, for the element to choose.
-    fn send_by_element(&mut self, now: Instant, seq: u32, call: &mut Call) {
+    pub(super) fn send_by_element(&mut self, now: Instant, seq: u32, call: &mut Call) {
         let options = call.options;
         // All parts of a repeated request go to one server: the element must not steer single parts.
         let may_be_cloned = call.parts == 1 || call.attempt == 0;
@@ -224,7 +137,7 @@ impl CloneCaller {
         if may_be_cloned && options.balance == Balance::Shortest {
             flags |= CloneFlags::SHORTEST;
         }
-        if may_be_cloned && options.clone && self.spend_extra(now, call) {
+        if may_be_cloned && options.clone && self.spend_optional(now, call) {
             flags |= CloneFlags::CLONE;
             call.reserved |= bit(call.attempt);
         }
@@ -246,7 +159,7 @@ impl CloneCaller {
     }
 
     /// Sends a call past the element, to a server that was not asked yet if there is one.
-    fn send_direct(&mut self, seq: u32, call: &mut Call) {
+    pub(super) fn send_direct(&mut self, seq: u32, call: &mut Call) {
         let servers = &self.config.pool.servers;
         let in_turn = call.options.balance == Balance::RoundRobin && call.requests == 0;
         let server = if in_turn {
@@ -310,14 +223,6 @@ impl CloneCaller {
     pub(super) fn retry_pause(&self, call: &Call, again: u32) -> Duration {
         let pause = self.latency.retry_delay(again, self.config.retry_min, self.config.retry_max);
         pause.min((call.options.deadline / SENDS_MIN).max(self.config.retry_min))
-    }
-}
-
-/// Share of the calls to hedge, if the delay is learned.
-fn learned_share(call: &Call) -> Option<f64> {
-    match call.options.hedge?.after {
-        HedgeAfter::Share(thousandths) => Some(f64::from(thousandths) / 1000.0),
-        HedgeAfter::Delay(_) => None,
     }
 }
 

@@ -11,6 +11,7 @@ use super::*;
 mod deadlines;
 mod failures;
 mod ignored;
+mod outage;
 mod server_choice;
 
 const SERVERS: [u32; 3] = [11, 12, 13];
@@ -236,7 +237,7 @@ fn clones_and_repeats_stay_within_budget() {
     }
     let spend_extra = requests + clones - 1_000;
     assert!((95..=105).contains(&spend_extra), "{spend_extra}: {:?}", caller.stats());
-    assert!(caller.stats().refused > 0);
+    assert!(caller.stats().refused.budget > 0);
 }
 
 #[test]
@@ -299,7 +300,7 @@ fn request_counts_once_against_the_element() {
         caller.poll(ms(at));
     }
     // The budget allowed one clone, and so no repeat.
-    assert!(caller.by_element() && caller.stats().refused > 3, "{:?}", caller.stats());
+    assert!(caller.by_element() && caller.stats().refused.budget > 3, "{:?}", caller.stats());
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn failure_is_the_answer_without_working_server() {
     caller.receive(ms(2), &reply(FrameKind::CloneWorking, &request, 12, by_element(), b""));
     // The working server is asked; its report may be lost.
     let mut at = 2;
-    while caller.stats().repeated == 0 {
+    while caller.stats().reminded == 0 {
         at += 1;
         caller.poll(ms(at));
         assert_eq!(caller.next_event(), None);
@@ -263,4 +263,29 @@ fn late_answer_to_early_attempt_is_accepted() {
     caller.receive(ms(101), &answer(first, first.base.dst, part(0), &[7; PART]));
     caller.receive(ms(101), &answer(first, first.base.dst, part(1), b"end"));
     assert_eq!(answered(&mut caller).map(|(of, _)| of), Some(call));
+}
+
+/// A slow server is reminded of each call, and answers the reminder.
+#[test]
+fn answers_to_reminders_lengthen_the_pause() {
+    let mut caller = caller();
+    let mut reminders = Vec::new();
+    for nth in 0..20 {
+        let before = caller.stats().reminded;
+        start_call(&mut caller, ms(1_000 * nth), CloneOptions::default());
+        let mut last = sent(&mut caller).remove(0);
+        for at in 1..100 {
+            let now = ms(1_000 * nth + at);
+            caller.poll(now);
+            let reminder = sent(&mut caller).pop();
+            if at == 2 || reminder.is_some() {
+                last = reminder.unwrap_or(last);
+                caller.receive(now, &reply(FrameKind::CloneWorking, &last, 12, by_element(), b""));
+            }
+        }
+        caller.receive(ms(1_000 * nth + 100), &answer(&last, 12, by_element(), b"yes"));
+        assert!(answered(&mut caller).is_some());
+        reminders.push(caller.stats().reminded - before);
+    }
+    assert!(reminders[0] > 0 && reminders[10..].iter().all(|again| *again == 0), "{reminders:?}");
 }

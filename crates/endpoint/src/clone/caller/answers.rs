@@ -1,0 +1,122 @@
+//! Answers of servers: the first one ends its call; a failed answer lets another server try (gRPC A6).
+
+use bytes::Bytes;
+use pathcall_wire::{CloneFlags, CloneFrame, Instant, Mutant, mutant};
+
+use super::call::{Call, ServerReply, bit};
+use super::{CloneAnswer, CloneCallId, CloneCaller, CloneFailure, Event, RETRIED_MAX};
+
+impl CloneCaller {
+    /// Handles the report of a server that it works on a call.
+    pub(super) fn record_working_server(&mut self, now: Instant, seq: u32, server: u32) {
+        let pause = |call: &Call| self.retry_pause(call, 1).max(call.min_pause(now));
+        let Some(pause) = self.calls.get(&seq).map(pause) else { return };
+        let Some(call) = self.calls.get_mut(&seq) else { return };
+        self.stats.working += 1;
+        call.record_working(server);
+        call.unanswered = 0;
+        call.retry_at = call.retry_at.map(|_| now + pause);
+        self.arm(seq);
+    }
+
+    /// Completes a call with its answer.
+    pub(super) fn handle_answer(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
+        let twice = mutant::on(Mutant::CloneAnsweredTwice);
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        let (head, cloned) = (frame.head(), frame.head().clo() != 0);
+        if !cloned {
+            self.refund(&mut call, head.attempt());
+        }
+        // A server that is reminded goes on with the same execution.
+        if head.attempt() == 0 || call.requests == 1 + call.reminders {
+            self.latency.record(now.since(call.started_at));
+        }
+        self.learn_from_answer(now, &call, head.attempt());
+        self.record_latency(now, &mut call);
+        if call.options.cancel {
+            self.cancel_others(seq, &call, frame);
+        }
+        if call.retried_elsewhere && head.attempt() < call.attempt {
+            self.latency.record_premature_retry();
+        } else if call.retried_elsewhere {
+            self.retried_elsewhere.truncate(RETRIED_MAX - 1);
+            self.retried_elsewhere.push_front((seq, head.attempt()));
+        }
+        self.complete(now, seq, &call, ServerReply { reply, server: frame.base().src(), cloned });
+        if twice {
+            self.calls.insert(seq, call);
+        }
+    }
+
+    /// Handles an answer to a call that was answered already.
+    pub(super) fn handle_redundant(&mut self, seq: u32, attempt: u8) {
+        self.stats.redundant += 1;
+        let late = |(of, answered): &(u32, u8)| *of == seq && *answered != attempt;
+        if let Some(at) = self.retried_elsewhere.iter().position(late) {
+            self.retried_elsewhere.remove(at);
+            self.latency.record_premature_retry();
+        }
+    }
+
+    /// Handles a server's failure: another server is asked at once, or the working servers are awaited (gRPC A6).
+    pub(super) fn handle_failure(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        let (attempt, server) = (frame.head().attempt(), frame.base().src());
+        let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
+        if call.record_failure(attempt, ServerReply { reply, server, cloned }) {
+            self.stats.set_aside += 1;
+            call.clear_working(server);
+            if !cloned {
+                self.refund(&mut call, attempt);
+            }
+            if call.may_hedge() {
+                call.hedge_at = Some(now);
+            } else if !cloned {
+                self.ask_another_server(now, seq, &mut call, server);
+            }
+        }
+        let over = call.has_failed() && !call.may_hedge();
+        self.calls.insert(seq, call);
+        if over { self.complete_with_failure(now, seq) } else { self.arm(seq) }
+    }
+
+    /// Completes a call with its last failure.
+    pub(super) fn complete_with_failure(&mut self, now: Instant, seq: u32) {
+        if let Some(mut call) = self.calls.remove(&seq)
+            && let Some(reply) = call.failure.take()
+        {
+            self.record_latency(now, &mut call);
+            self.complete(now, seq, &call, reply);
+        }
+    }
+
+    /// Refunds the clone of an attempt that was not cloned.
+    pub(super) fn refund(&mut self, call: &mut Call, attempt: u8) {
+        if call.reserved & bit(attempt) != 0 {
+            call.reserved &= !bit(attempt);
+            self.budgets.refund(call.options.budget);
+        }
+    }
+
+    /// Completes a call with a reply.
+    pub(super) fn complete(&mut self, now: Instant, seq: u32, call: &Call, answer: ServerReply) {
+        let ServerReply { reply, server, cloned } = answer;
+        self.stats.answered += 1;
+        self.stats.cloned += u64::from(cloned);
+        let requests = call.requests + u32::from(cloned);
+        let answer = CloneAnswer { reply, server, latency: now.since(call.started_at), cloned, requests };
+        self.events.push_back(Event::Answered(CloneCallId(seq), answer));
+    }
+
+    /// Fails a call at its deadline.
+    pub(super) fn fail(&mut self, now: Instant, seq: u32) {
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        self.stats.failed += 1;
+        self.record_latency(now, &mut call);
+        if call.options.cancel {
+            self.cancel_all(seq, &call);
+        }
+        let failure = CloneFailure::Deadline { after: call.options.deadline, requests: call.requests };
+        self.events.push_back(Event::Failed(CloneCallId(seq), failure));
+    }
+}

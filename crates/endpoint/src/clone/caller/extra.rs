@@ -1,0 +1,142 @@
+//! Extra requests of calls: when the caller sends another one, and when it may not.
+
+use std::time::Duration;
+
+use pathcall_wire::Instant;
+
+use super::super::{CloneOptions, HedgeAfter};
+use super::slowdown::Slowdown;
+use super::{Call, CloneCaller};
+
+impl CloneCaller {
+    /// Sends a call to another server in addition; false if it was not sent.
+    pub(super) fn hedge(&mut self, now: Instant, seq: u32) -> bool {
+        let Some(budget) = self.calls.get(&seq).map(|call| call.options.budget) else { return false };
+        self.record_waiting(now, budget);
+        let Some(mut call) = self.calls.remove(&seq) else { return false };
+        let attempts_before = call.attempt;
+        call.hedge_at = None;
+        if call.may_hedge() && !self.waits_longer(now, &mut call) {
+            let delay = self.hedge_delay(&call);
+            // A hedge that the budget refuses is not retried at once, however short the delay is.
+            call.hedge_at = delay.map(|delay| now + delay.max(self.config.retry_min));
+            let may = if call.failure.is_some() { Self::spend_extra } else { Self::spend_optional };
+            if may(self, now, &call) {
+                call.hedge_at = delay.map(|delay| now + delay);
+                call.hedge_since = now;
+                call.attempt += 1;
+                self.stats.hedged += 1;
+                if call.failure.is_some() {
+                    // The servers asked before have answered: this one gets the full time.
+                    let pause = self.retry_pause(&call, call.unanswered);
+                    call.retry_at = call.retry_at.map(|_| now + pause);
+                } else if call.hedge_attempt == 0 {
+                    call.hedge_attempt = call.attempt;
+                }
+                if self.uses_element(&call) && self.element.is_responsive() {
+                    self.send_by_element(now, seq, &mut call);
+                } else {
+                    self.send_direct(seq, &mut call);
+                }
+            }
+        }
+        let sent = call.attempt > attempts_before;
+        self.calls.insert(seq, call);
+        sent
+    }
+
+    /// Delay of the next hedge of a call; `None`: there is none, or it is not known yet.
+    pub(super) fn hedge_delay(&self, call: &Call) -> Option<Duration> {
+        match call.options.hedge.filter(|_| call.options.idempotent)?.after {
+            HedgeAfter::Delay(delay) => Some(delay),
+            HedgeAfter::Share(_) => self.hedge_delays.get(usize::from(call.options.budget))?.get(),
+        }
+    }
+
+    /// Whether a hedge that is due has to wait longer: the learned delay has grown since the call was sent. Otherwise,
+    /// the delay grows now.
+    fn waits_longer(&mut self, now: Instant, call: &mut Call) -> bool {
+        let Some(share) = learned_share(call).filter(|_| call.failure.is_none()) else { return false };
+        let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return false };
+        if let Some(delay) = learned.get().filter(|delay| now.since(call.hedge_since) < *delay) {
+            call.hedge_at = Some(call.hedge_since + delay);
+            return true;
+        }
+        if !std::mem::replace(&mut call.is_overdue, true) {
+            learned.record_overdue(share);
+        }
+        false
+    }
+
+    /// Learns the delay of hedges from the answer to this attempt of a call.
+    pub(super) fn learn_from_answer(&mut self, now: Instant, call: &Call, attempt: u8) {
+        let Some(share) = learned_share(call) else { return };
+        let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return };
+        let latency = now.since(call.started_at);
+        if call.hedge_attempt != 0 {
+            learned.record_hedge(attempt >= call.hedge_attempt);
+        } else if learned.get().is_none_or(|delay| latency < delay) {
+            learned.record_in_time(latency, share);
+        } else if !call.is_overdue {
+            learned.record_overdue(share);
+        }
+    }
+
+    /// Asks another server after the only one asked has failed: the element might have asked two.
+    pub(super) fn ask_another_server(&mut self, now: Instant, seq: u32, call: &mut Call, failed: u32) {
+        let CloneOptions { clone, idempotent, hedge, .. } = call.options;
+        let may = clone && idempotent && hedge.is_none() && call.requests == 1 && call.attempt < u8::MAX;
+        call.record_asked(failed);
+        let another = self.config.pool.servers.iter().any(|server| !call.has_asked(*server));
+        if may && another && self.spend_extra(now, call) {
+            call.attempt += 1;
+            self.stats.hedged += 1;
+            let pause = self.retry_pause(call, call.unanswered);
+            call.retry_at = call.retry_at.map(|_| now + pause);
+            self.send_direct(seq, call);
+        }
+    }
+
+    /// Takes an extra request that only shortens the latency, a clone or a hedge; returns whether it may be sent. If all
+    /// servers are slow, it would add load and shorten nothing.
+    pub(super) fn spend_optional(&mut self, now: Instant, call: &Call) -> bool {
+        let slow = self.slowdowns.get(usize::from(call.options.budget)).is_some_and(Slowdown::is_slow);
+        self.stats.refused.outage += u64::from(slow);
+        !slow && self.spend_extra(now, call)
+    }
+
+    /// Takes an extra request from the budget of the call; returns whether it may be sent.
+    pub(super) fn spend_extra(&mut self, now: Instant, call: &Call) -> bool {
+        let allowed = self.budgets.spend(now, call.options.budget);
+        self.stats.refused.budget += u64::from(!allowed);
+        allowed
+    }
+
+    /// Records the latencies of watched calls that wait long.
+    pub(super) fn record_waiting(&mut self, now: Instant, budget: u8) {
+        let Some(slowdown) = self.slowdowns.get_mut(usize::from(budget)) else { return };
+        while let Some((seq, started_at)) = slowdown.next_overdue(now) {
+            let waiting = self.calls.get_mut(&seq).filter(|call| call.started_at == started_at);
+            if waiting.is_some_and(|call| !std::mem::replace(&mut call.latency_recorded, true)) {
+                slowdown.record(now, now.since(started_at));
+            }
+        }
+    }
+
+    /// Records the latency of a call that ends, unless it is recorded.
+    pub(super) fn record_latency(&mut self, now: Instant, call: &mut Call) {
+        if let Some(slowdown) = self.slowdowns.get_mut(usize::from(call.options.budget))
+            && !std::mem::replace(&mut call.latency_recorded, true)
+        {
+            slowdown.record(now, now.since(call.started_at));
+        }
+    }
+}
+
+/// Share of the calls to hedge, if the delay is learned.
+fn learned_share(call: &Call) -> Option<f64> {
+    match call.options.hedge?.after {
+        HedgeAfter::Share(thousandths) => Some(f64::from(thousandths) / 1000.0),
+        HedgeAfter::Delay(_) => None,
+    }
+}

@@ -1,0 +1,65 @@
+//! Slow time of all servers: the plan of its calls, and the check that none of them is cloned.
+
+use std::time::Duration;
+
+use pathcall_endpoint::clone::{CloneOptions, HedgeBudgetConfig};
+use pathcall_wire::{CloneFlags, CloneFrame, Instant};
+
+use super::checker::CloneViolation;
+use super::plan::{CallPlan, CallerPlan, ClonePlan, HEDGE_BUDGETS, SlowTime};
+
+/// One plan without faults in this many has a slow time.
+const ONE_IN: u64 = 8;
+/// Start of its calls, after all others.
+const START: Instant = Instant(8_000_000_000);
+/// Number of calls before the slow time, in it, and after it.
+const CALLS: [u32; 3] = [300, 300, 200];
+/// Number of calls after which the caller has noticed that all servers are slow, or fast again.
+const NOTICED_AFTER: usize = 180;
+
+/// Adds a slow time to some plans without faults. Each execution then takes ten times as long as the slowest before.
+pub(super) fn with_slow_time(mut plan: ClonePlan) -> ClonePlan {
+    if !plan.is_calm() || plan.seed % ONE_IN != 0 {
+        return plan;
+    }
+    let service = plan.servers.iter().map(|server| server.service.1).max().unwrap_or_default();
+    let slowest = service + plan.delay.1 * 4;
+    let (caller, interval) = (plan.callers.len(), slowest * 20);
+    let budget = HedgeBudgetConfig { share: 1.0, burst: 1e4, per_second: 0.0 };
+    plan.callers.push(CallerPlan { budgets: [budget; HEDGE_BUDGETS], last_call: 0 });
+    let at = |nth| START + interval * nth;
+    let options = CloneOptions { deadline: Duration::from_secs(4), ..CloneOptions::default() };
+    let call = |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None };
+    plan.calls.extend((0..CALLS.iter().sum()).map(call));
+    let [before, slow, _] = CALLS;
+    plan.slow = Some(SlowTime { caller, from: at(before), until: at(before + slow), takes: slowest * 10 });
+    plan
+}
+
+impl ClonePlan {
+    /// Service time of an execution that begins in the slow time.
+    pub(super) fn slow_service(&self, now: Instant) -> Option<Duration> {
+        self.slow.filter(|slow| (slow.from..slow.until).contains(&now)).map(|slow| slow.takes)
+    }
+
+    /// Checks that a request may not be cloned while all servers are slow, and may be cloned again afterwards.
+    pub(super) fn check_slow_time(&self, call: usize, frame: &CloneFrame<&[u8]>) -> Result<(), CloneViolation> {
+        let Some(slow) = self.slow.filter(|slow| slow.caller == self.calls[call].caller) else { return Ok(()) };
+        let at = self.calls[call].at;
+        let made = |from: Instant, until: Instant| {
+            let within = |other: &&CallPlan| other.caller == slow.caller && (from..until).contains(&other.at);
+            self.calls.iter().filter(within).count()
+        };
+        let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
+        if made(Instant(0), slow.from) < NOTICED_AFTER || frame.head().attempt() > 0 {
+            return Ok(());
+        }
+        let known_slow = at < slow.until && made(slow.from, at) >= NOTICED_AFTER;
+        let known_fast = made(slow.until, at) >= NOTICED_AFTER;
+        match cloned {
+            true if known_slow => Err(CloneViolation::ClonedSlow(call)),
+            false if known_fast => Err(CloneViolation::NotCloned(call)),
+            _ => Ok(()),
+        }
+    }
+}
