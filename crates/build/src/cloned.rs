@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use pathcall_proto::manifest::{Balance, Hedging};
+use pathcall_proto::manifest::{Balance, HedgeBudgetConfig, Hedging};
 use prost_reflect::{DynamicMessage, Value};
 
 use crate::diagnostic::BuildDiagnostic;
@@ -20,8 +20,10 @@ pub struct ClonedMethod {
     pub clone: bool,
     /// Choice of the server for calls that are not cloned.
     pub balance: Balance,
-    /// Limit of extra requests, as a share of the calls.
-    pub budget: f64,
+    /// Limit of extra requests.
+    pub budget: HedgeBudgetConfig,
+    /// Units of the budget that one extra request takes.
+    pub cost: u16,
     /// Hedging of slow calls to another pair of servers.
     pub hedging: Option<Hedging>,
     /// Requests that have not begun are cancelled once the call has an answer.
@@ -33,14 +35,21 @@ pub struct ClonedMethod {
 /// One-line description.
 impl fmt::Display for ClonedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, clone, balance, budget, hedging, cancel, workers, .. } = self;
+        let Self { path, clone, balance, budget, cost, hedging, cancel, workers, .. } = self;
         let balance = match balance {
             Balance::Random => "a random server",
             Balance::Shortest => "the shorter queue of two",
             Balance::RoundRobin => "servers in rotation",
         };
         let clone = if *clone { "cloned to two idle servers, else to " } else { "to " };
-        write!(f, "{path}: {clone}{balance}, extra requests up to {budget} of the calls")?;
+        write!(f, "{path}: {clone}{balance}, extra requests up to {} of the calls", budget.share)?;
+        let usual = HedgeBudgetConfig::default();
+        if (budget.burst, budget.per_second) != (usual.burst, usual.per_second) {
+            write!(f, " + {} at once + {} a second", budget.burst, budget.per_second)?;
+        }
+        if *cost > 1 {
+            write!(f, ", each counted as {cost}")?;
+        }
         if let Some(Hedging { delay_ns, share, max_attempts, non_fatal }) = hedging {
             match share {
                 0 => write!(f, ", hedged after {:?}", Duration::from_nanos(*delay_ns))?,
@@ -57,6 +66,9 @@ impl fmt::Display for ClonedMethod {
         if *workers > 0 { write!(f, ", {workers} concurrent calls per server") } else { Ok(()) }
     }
 }
+
+/// Greatest cost of an extra request.
+const COST_MAX: u16 = 1000;
 
 /// Error message and hint.
 type Problem = (String, &'static str);
@@ -101,14 +113,7 @@ fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<Clo
             )),
         };
     }
-    let budget = match value(option, "budget") {
-        Some(Value::F64(budget)) => budget,
-        _ => 1.0,
-    };
-    if !(0.0..=10.0).contains(&budget) {
-        let what = format!("has the invalid budget {budget}: expected a share of the calls between 0 and 10");
-        return Err((what, "0.1 is one extra request for ten calls"));
-    }
+    let (budget, cost) = (hedge_budget(option)?, cost(option)?);
     let balance = match value(option, "balance") {
         Some(Value::EnumNumber(1)) => Balance::Shortest,
         Some(Value::EnumNumber(2)) => Balance::RoundRobin,
@@ -142,10 +147,38 @@ fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<Clo
         clone,
         balance,
         budget,
+        cost,
         hedging,
         cancel,
         workers,
     }))
+}
+
+fn hedge_budget(option: &DynamicMessage) -> Result<HedgeBudgetConfig, Problem> {
+    let usual = HedgeBudgetConfig::default();
+    let number = |name: &str, usual: f64| value(option, name).and_then(|value| value.as_f64()).unwrap_or(usual);
+    let share = number("budget", usual.share);
+    if !(0.0..=10.0).contains(&share) {
+        let what = format!("has the invalid budget {share}: expected a share of the calls between 0 and 10");
+        return Err((what, "0.1 is one extra request for ten calls"));
+    }
+    let (burst, per_second) = (number("budgetBurst", usual.burst), number("budgetPerSecond", usual.per_second));
+    for (name, requests) in [("budgetBurst", burst), ("budgetPerSecond", per_second)] {
+        if !(0.0..=1e6).contains(&requests) {
+            let what = format!("has the {name} {requests}, expected 0 to 1000000 extra requests");
+            return Err((what, "0 allows a share of the calls only"));
+        }
+    }
+    Ok(HedgeBudgetConfig { share, burst, per_second })
+}
+
+/// Units of the budget that one extra request takes.
+fn cost(option: &DynamicMessage) -> Result<u16, Problem> {
+    let cost = value(option, "cost").and_then(|value| value.as_u32()).unwrap_or(1);
+    u16::try_from(cost)
+        .ok()
+        .filter(|cost| (1..=COST_MAX).contains(cost))
+        .ok_or_else(|| (format!("has the cost {cost}, expected 1 to {COST_MAX}"), "2 halves the extra requests"))
 }
 
 fn hedging(policy: &DynamicMessage) -> Result<Hedging, Problem> {

@@ -56,12 +56,13 @@ fn write(
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        cloned: &[")?;
-    for ClonedMethod { path, clone, balance, budget, hedging, cancel, workers, .. } in *cloned {
+    for ClonedMethod { path, clone, balance, budget, cost, hedging, cancel, workers, .. } in *cloned {
         writeln!(out, "            Cloned {{")?;
         writeln!(out, "                path: {path:?},")?;
         writeln!(out, "                clone: {clone},")?;
         writeln!(out, "                balance: Balance::{balance:?},")?;
         writeln!(out, "                budget: {budget:?},")?;
+        writeln!(out, "                cost: {cost},")?;
         writeln!(out, "                hedging: {hedging:?},")?;
         writeln!(out, "                cancel: {cancel},")?;
         writeln!(out, "                workers: {workers},")?;

@@ -347,6 +347,11 @@ fn invalid_clone_option_is_reported() {
              for ten calls",
         ),
         (
+            "idempotent: true, budgetPerSecond: -1",
+            "has the budgetPerSecond -1, expected 0 to 1000000 extra requests\n  hint: 0 allows a share of the calls only",
+        ),
+        ("idempotent: true, cost: 0", "has the cost 0, expected 1 to 1000\n  hint: 2 halves the extra requests"),
+        (
             "idempotent: true, balance: ROUND_ROBIN",
             "is cloned, but ROUND_ROBIN allows no clones, which go to random pairs of servers\n  hint: add `clone: \
              false`, or choose RANDOM or SHORTEST",
@@ -405,6 +410,14 @@ fn cloned_method_is_described_in_one_line() {
     assert_eq!(
         report.to_string(),
         "/app.S/Call: to a random server, extra requests up to 1 of the calls, 0.05 of the calls hedged, 2 requests at most\n"
+    );
+    let dear = "idempotent: true, budget: 0.1, budgetPerSecond: 0, budgetBurst: 20, cost: 5";
+    let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {dear} }}; }}");
+    let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
+    assert_eq!(
+        report.to_string(),
+        "/app.S/Call: cloned to two idle servers, else to a random server, extra requests up to 0.1 of the calls + 20 at \
+         once + 0 a second, each counted as 5\n"
     );
     let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
     let report = check_files(&[("app.proto", &service(once))]).expect("a valid file");

@@ -5,7 +5,7 @@
 //! a call in it ([`Manifest::method`]) to learn which field of the message travels as map frames, and how the network
 //! processes it. All values are `'static` and `Copy`: nothing is parsed or allocated at start-up.
 
-pub use pathcall_wire::policy::{Ack, Balance, ClearPolicy, Modify};
+pub use pathcall_wire::policy::{Ack, Balance, ClearPolicy, HedgeBudgetConfig, Modify};
 pub use pathcall_wire::{ForwardTarget, OpType};
 
 /// Methods of one protobuf package with network options, and the descriptors of their messages.
@@ -85,8 +85,10 @@ pub struct Cloned {
     pub clone: bool,
     /// Choice of the server for calls that are not cloned.
     pub balance: Balance,
-    /// Limit of extra requests, as a share of the calls.
-    pub budget: f64,
+    /// Limit of extra requests.
+    pub budget: HedgeBudgetConfig,
+    /// Units of the budget that one extra request takes.
+    pub cost: u16,
     /// Hedging of slow calls to another pair of servers.
     pub hedging: Option<Hedging>,
     /// Requests that have not begun are cancelled once the call has an answer.

@@ -9,6 +9,9 @@ pub(crate) const CALL: HeaderName = HeaderName::from_static("pathcall-call");
 /// Metadata with the id of a call, which takes effect once even if it is sent several times. The application sets it on
 /// calls of a channel with a journal. At most 128 bytes, any that metadata may have.
 pub const CALL_ID: &str = "pathcall-call-id";
+/// Metadata of a cloned call that is dearer than others of its method: units of the hedge budget that one extra request
+/// takes, 1 to 1000. It overrides the method's `cost`.
+pub const COST: &str = "pathcall-cost";
 /// Marks a direct call: the layer executes its map operation, too. The message is the whole message of the call.
 pub(crate) const DIRECT: HeaderName = HeaderName::from_static("pathcall-direct");
 /// Secret of the caller's session, in hexadecimal digits. The two marks above have no effect without it.
@@ -91,6 +94,13 @@ pub(crate) fn decode_session(value: &HeaderValue) -> Option<[u8; 16]> {
     Some(id)
 }
 
+/// Cost of a call's extra requests; `None` if its metadata has none.
+pub(crate) fn decode_cost(headers: &HeaderMap) -> Result<Option<u16>, Status> {
+    let Some(value) = headers.get(COST) else { return Ok(None) };
+    let cost = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|cost| (1..=1000).contains(cost));
+    cost.map(Some).ok_or_else(|| Status::invalid_argument(format!("{COST}: expected 1 to 1000, got {value:?}")))
+}
+
 /// Encodes fencing tokens as metadata.
 pub(crate) fn encode_tokens(tokens: &[u64]) -> Option<HeaderValue> {
     let texts: Vec<String> = tokens.iter().map(u64::to_string).collect();
@@ -117,6 +127,18 @@ mod tests {
         assert_eq!(decode_session(&encode_session(&id).expect("digits")), Some(id));
         for wrong in ["", "00", "0011223344556677889900aabbccddeg", "+11223344556677889900aabbccddee"] {
             assert_eq!(decode_session(&HeaderValue::from_static(wrong)), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_cost_is_refused() {
+        let with =
+            |text: &'static str| HeaderMap::from_iter([(COST.parse().expect("a name"), text.parse().expect("text"))]);
+        assert_eq!(decode_cost(&HeaderMap::new()).expect("none"), None);
+        assert_eq!(decode_cost(&with("7")).expect("a number"), Some(7));
+        for wrong in ["", "0", "1001", "-1", "much"] {
+            let error = decode_cost(&with(wrong)).expect_err(wrong);
+            assert!(error.message().starts_with("pathcall-cost: expected 1 to 1000"), "{error}");
         }
     }
 

@@ -7,10 +7,10 @@ use pathcall_control::StoreLocation;
 use pathcall_driver::clone::{CloneCallerHandle, PoolAddresses};
 use pathcall_driver::link::Link;
 use pathcall_endpoint::clone::{CloneCall, CloneCallerConfig, CloneOptions};
-use pathcall_proto::manifest::{Cloned, Manifest};
+use pathcall_proto::manifest::{Cloned, HedgeBudgetConfig, Manifest};
 use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_rpc::{Channel, Layer};
+use pathcall_rpc::{COST, Channel, Layer};
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::{TestServer, note, start_plain, within};
 use pathcall_test_support::store::{PoolServer, STORE, TestPool, calls, micros, ways};
@@ -372,14 +372,17 @@ async fn frames_reach_idempotent_methods_only() {
 #[tokio::test]
 async fn hedge_budgets_of_methods_are_separate() {
     let pool = TestPool::start(3).await;
-    let frugal = |method: &Cloned| Cloned { budget: if method.path.ends_with("/Get") { 0.0 } else { 1.0 }, ..*method };
+    let frugal = |method: &Cloned| {
+        let share = if method.path.ends_with("/Get") { 0.0 } else { 1.0 };
+        Cloned { budget: HedgeBudgetConfig { share, ..method.budget }, ..*method }
+    };
     let methods: Vec<_> = STORE.cloned.iter().map(frugal).collect();
     let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
     let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(sent_to_two());
     let channel = channel.connect().await.unwrap();
     let client = StoreClient::new(channel.clone());
     let spent = async {
-        while channel.stats().pool.refused == 0 {
+        while channel.stats().pool.refused.budget == 0 {
             calls(&client, 100).await;
         }
     };
@@ -395,7 +398,11 @@ async fn hedge_budgets_of_methods_are_separate() {
 #[tokio::test]
 async fn hedge_budget_is_kept() {
     let pool = TestPool::start(3).await;
-    let frugal: Vec<_> = STORE.cloned.iter().map(|method| Cloned { budget: 0.05, ..*method }).collect();
+    let frugal: Vec<_> = STORE
+        .cloned
+        .iter()
+        .map(|method| Cloned { budget: HedgeBudgetConfig { share: 0.05, ..method.budget }, ..*method })
+        .collect();
     let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: frugal.leak(), ..STORE }));
     let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(sent_to_two());
     let channel = channel.connect().await.unwrap();
@@ -404,7 +411,7 @@ async fn hedge_budget_is_kept() {
     let mut made = 0.0;
     let spent = async {
         // The budget also grows with time, so a slow machine needs more calls to spend it.
-        while made < 3000.0 || channel.stats().pool.refused == 0 {
+        while made < 3000.0 || channel.stats().pool.refused.budget == 0 {
             calls(&client, 100).await;
             made += 100.0;
         }
@@ -417,4 +424,37 @@ async fn hedge_budget_is_kept() {
     assert!((extra as f64) <= allowed, "{extra} of {allowed}: {stats:?}");
     let done: u64 = pool.members.iter().map(PoolServer::gets).sum();
     assert!(done as f64 <= made + allowed, "{done} for {made}");
+}
+
+#[tokio::test]
+async fn dear_calls_have_fewer_extra_requests() {
+    let pool = TestPool::start(3).await;
+    let budget = HedgeBudgetConfig { share: 0.0, burst: 20.0, per_second: 0.0 };
+    let methods: Vec<_> = STORE.cloned.iter().map(|method| Cloned { budget, cost: 2, ..*method }).collect();
+    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(sent_to_two());
+    let channel = channel.connect().await.unwrap();
+    let mut client = StoreClient::new(channel.clone());
+    let dear = |cost: &str| {
+        let mut request = Request::new(note("call"));
+        request.metadata_mut().insert(COST, cost.parse().unwrap());
+        request
+    };
+    let by_frames = async {
+        while channel.stats().pool.answered == 0 {
+            client.get(dear("1000")).await.unwrap();
+        }
+    };
+    timeout(HANG, by_frames).await.expect("frames are delivered");
+    assert!(channel.stats().pool.refused.dear > 0, "{:?}", channel.stats().pool);
+    client.get(dear("14")).await.unwrap();
+    for _ in 0..20 {
+        client.get(note("call")).await.unwrap();
+    }
+    // Repeats after a time-out, on a stalled machine, take from the budget as well.
+    let stats = channel.stats().pool;
+    let paid = stats.second_requests + stats.repeated + stats.reminded + stats.hedged;
+    assert!((1..=4).contains(&paid) && stats.refused.budget > 0, "{stats:?}");
+    let refused = client.get(dear("no")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
 }

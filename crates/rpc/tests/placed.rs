@@ -8,7 +8,7 @@ use pathcall_control::StoreLocation;
 use pathcall_place::admin_socket::{AdminQuery, query_admin_socket};
 use pathcall_place::model::Preset;
 use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
-use pathcall_proto::manifest::{Balance, Cloned, Manifest};
+use pathcall_proto::manifest::{Balance, Cloned, HedgeBudgetConfig, Manifest};
 use pathcall_rpc::layer::{Builder, LayerError, PlaceError, PlaceOptions, PlaceStats};
 use pathcall_rpc::{Layer, ROLE};
 use pathcall_test_support::HANG;
@@ -356,7 +356,8 @@ static BOTH: Manifest = Manifest {
         path: "/rpctest.Shelf/Get",
         clone: true,
         balance: Balance::Random,
-        budget: 1.0,
+        budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },
+        cost: 1,
         hedging: None,
         cancel: false,
         workers: 0,

@@ -310,6 +310,8 @@ mutants! {
         CloneNeverFails,
         /// The caller ignores the hedge budget.
         CloneBudgetIgnored,
+        /// The caller takes one unit of the hedge budget for each extra request, whatever its cost.
+        CloneCostIgnored,
         /// The caller clones and hedges while all servers are slow.
         CloneOutageIgnored,
         /// The caller uses one hedge budget for all methods.

@@ -49,3 +49,25 @@ pub enum Balance {
     /// Each server in turn, in the order of their SIDs.
     RoundRobin,
 }
+
+/// Budget of extra requests of a cloned method, beyond one for each call: clones, repeats and hedges.
+///
+/// Each call adds `share` to the budget, an extra request takes the cost of its call. A request that may be cloned is
+/// paid when it is sent, and refunded if its answer reports that it was not cloned. At any time the cost of all extra
+/// requests is at most `share · calls + burst + per_second · time`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HedgeBudgetConfig {
+    /// Extra requests per call.
+    pub share: f64,
+    /// Most extra requests that the budget can hold.
+    pub burst: f64,
+    /// Extra requests added per second, so that a few calls on a lossy link succeed.
+    pub per_second: f64,
+}
+
+impl Default for HedgeBudgetConfig {
+    /// Every call may be cloned. When a server fails, its calls have to be sent again at once.
+    fn default() -> Self {
+        Self { share: 1.0, burst: 500.0, per_second: 100.0 }
+    }
+}

@@ -151,7 +151,7 @@ fn plan(rack: &RealRack, load: f64, measured: Duration, seed: u64) -> LoadPlan {
 
 fn budget() -> HedgeBudgetConfig {
     // Calls of earlier turns fill the burst budget.
-    HedgeBudgetConfig { share: BUDGET, ..HedgeBudgetConfig::default() }
+    HedgeBudgetConfig { share: BUDGET, burst: 100.0, per_second: 10.0 }
 }
 
 fn time(bench: &Bench) -> Duration {

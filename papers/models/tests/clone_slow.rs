@@ -19,7 +19,7 @@ fn run(scheme: Scheme, load: f64) -> CloneResults {
     let testbed = CloneTestbed {
         workers: vec![8; 6],
         slow: Some((tenths(SLOW.0), tenths(SLOW.1))),
-        repeats: true,
+        product: true,
         step: tenths(1),
         ..CloneTestbed::default()
     };

@@ -24,7 +24,7 @@ pub use caller::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, Event,
     RefusedExtra, StartError,
 };
-pub use pathcall_wire::policy::Balance;
+pub use pathcall_wire::policy::{Balance, HedgeBudgetConfig};
 pub use worker::{
     CloneWorker, CloneWorkerConfig, CloneWorkerStats, FailureCause, FinishError, PoolRequest, PoolRequestId,
 };
@@ -94,6 +94,8 @@ pub struct CloneOptions {
     pub patience: Option<Duration>,
     /// Index of the caller's budget that pays for extra requests: calls of one kind share a budget.
     pub budget: u8,
+    /// Units of the budget that one extra request of this call takes: more for a dear call.
+    pub cost: u16,
     /// Time after which the call fails.
     pub deadline: Duration,
     /// Whether the request begins with its remaining time, 8 bytes, in µs, at least 1. The caller fills it in at each
@@ -114,30 +116,9 @@ impl Default for CloneOptions {
             cancel: false,
             patience: None,
             budget: 0,
+            cost: 1,
             deadline: Duration::from_secs(1),
             timed: false,
         }
-    }
-}
-
-/// Budget of extra requests, beyond one for each call: clones, repeats and hedges.
-///
-/// Each call adds `share` to the budget, an extra request takes 1. A request that may be cloned is paid when it is
-/// sent, and refunded if its answer reports that it was not cloned. At any time the number of extra requests is at most
-/// `share · calls + burst + per_second · time`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HedgeBudgetConfig {
-    /// Extra requests per call.
-    pub share: f64,
-    /// Most extra requests that the budget can hold.
-    pub burst: f64,
-    /// Extra requests added per second, so that a few calls on a lossy link succeed.
-    pub per_second: f64,
-}
-
-impl Default for HedgeBudgetConfig {
-    /// Every call may be cloned.
-    fn default() -> Self {
-        Self { share: 1.0, burst: 100.0, per_second: 10.0 }
     }
 }

@@ -16,6 +16,7 @@ use super::Inner;
 use super::pool::{PoolMembership, PoolSession, PoolState};
 use crate::cloned::{self, Reply};
 use crate::deadline::Deadline;
+use crate::headers;
 use crate::message::frame;
 use crate::process_timeout;
 use crate::status::deadline_exceeded;
@@ -40,11 +41,12 @@ impl Inner {
         let Some(pool) = &self.pool else { return self.plain(request).await };
         let (parts, body) = request.into_parts();
         pool.note_call(method, &parts.headers);
+        let cost = headers::decode_cost(&parts.headers)?;
         let body = body.collect().await?.to_bytes();
         while let PoolState::Frames(session) = pool.state().await {
             // A compressed message cannot be read; gRPC carries it as it is.
             let Some(encoded) = encode(&parts, deadline, &body) else { break };
-            match self.by_frames(method, &session, encoded, deadline).await {
+            match self.by_frames(method, &session, encoded, deadline, cost).await {
                 FrameOutcome::Replied(response) => return Ok(response),
                 FrameOutcome::Failed(status) => return Err(status),
                 FrameOutcome::ByGrpc => break,
@@ -60,12 +62,13 @@ impl Inner {
         session: &PoolSession,
         request: Bytes,
         deadline: Deadline,
+        cost: Option<u16>,
     ) -> FrameOutcome {
         self.counters.cloned.add();
         let budget = self.catalogue.nth_cloned(method).and_then(|nth| u8::try_from(nth).ok()).unwrap_or(u8::MAX);
         let left = deadline.left();
         let options = options(method, self.override_cloned, left.unwrap_or(NO_DEADLINE));
-        let options = CloneOptions { budget, timed: left.is_some(), ..options };
+        let options = CloneOptions { budget, cost: cost.unwrap_or(method.cost), timed: left.is_some(), ..options };
         let mut asked = pin!(session.call(CloneCall { request, options }));
         let answer = if session.has_answers() {
             asked.await
@@ -194,7 +197,7 @@ fn options(method: &Cloned, channel: Option<CloneOptions>, deadline: Duration) -
 #[cfg(test)]
 mod tests {
     use pathcall_endpoint::clone::Balance;
-    use pathcall_proto::manifest::Hedging;
+    use pathcall_proto::manifest::{HedgeBudgetConfig, Hedging};
 
     use super::*;
 
@@ -202,7 +205,8 @@ mod tests {
         path: "/a.S/M",
         clone: true,
         balance: Balance::Shortest,
-        budget: 1.0,
+        budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },
+        cost: 1,
         hedging: None,
         cancel: true,
         workers: 0,

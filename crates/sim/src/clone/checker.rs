@@ -56,13 +56,13 @@ pub enum CloneViolation {
     #[error("server {0} received a request that no caller sent")]
     Request(usize),
     /// A caller exceeded its hedge budget.
-    #[error("caller {caller} sent {extra} extra requests, but its hedge budget allows {budget:.1}")]
+    #[error("caller {caller} sent extra requests that cost {extra}, but its hedge budget allows {budget:.1}")]
     Budget {
         /// Index of the caller.
         caller: usize,
-        /// Number of extra requests.
+        /// Cost of the extra requests.
         extra: u64,
-        /// Number of extra requests that the budget allows, rounded up.
+        /// Cost that the budget allows, rounded up.
         budget: u64,
     },
     /// A caller reported a failure although it could have sent the request to another server.
@@ -143,11 +143,13 @@ pub(super) struct CallRecord {
 #[derive(Debug, Clone, Default)]
 struct SentRequests {
     calls: u64,
-    requests: u64,
+    /// Cost of one request for each call, and of the requests that were sent.
+    calls_cost: u64,
+    requests_cost: u64,
     /// Arrivals at the element, by call number and attempt. Repeats by the network do not count against the caller.
     came: BTreeMap<(u32, u8), u32>,
-    /// Requests that arrived once and were cloned.
-    cloned: BTreeSet<(u32, u8)>,
+    /// Requests that arrived once and were cloned, with their cost.
+    cloned: BTreeMap<(u32, u8), u64>,
 }
 
 /// Checker of a run.
@@ -176,7 +178,9 @@ impl<'a> CloneChecker<'a> {
 
     pub(super) fn made(&mut self, now: Instant, call: usize) {
         self.calls[call].made = Some(now);
-        self.sent(call).calls += 1;
+        let cost = u64::from(self.plan.calls[call].options.cost);
+        let sent = self.sent(call);
+        (sent.calls, sent.calls_cost) = (sent.calls + 1, sent.calls_cost + cost);
     }
 
     /// Records a frame that a caller sends.
@@ -187,7 +191,7 @@ impl<'a> CloneChecker<'a> {
         frame: &CloneFrame<&[u8]>,
     ) -> Result<(), CloneViolation> {
         if frame.kind() == FrameKind::CloneRequest && frame.head().part() == 0 {
-            self.sent(call).requests += 1;
+            self.sent(call).requests_cost += u64::from(self.plan.calls[call].options.cost);
             self.calls[call].attempt = frame.head().attempt();
             self.plan.check_slow_time(call, frame)?;
         }
@@ -215,9 +219,10 @@ impl<'a> CloneChecker<'a> {
         call: usize,
         frame: &CloneFrame<&[u8]>,
     ) -> Result<(), CloneViolation> {
+        let cost = u64::from(self.plan.calls[call].options.cost);
         let (name, sent) = ((frame.base().seq(), frame.head().attempt()), self.sent(call));
         if sent.came.get(&name) == Some(&1) {
-            sent.cloned.insert(name);
+            sent.cloned.insert(name, cost);
         }
         self.within_budget(now, call)
     }
@@ -232,7 +237,7 @@ impl<'a> CloneChecker<'a> {
     fn within_budget(&self, now: Instant, call: usize) -> Result<(), CloneViolation> {
         let (caller, hedge_budget) = (self.plan.calls[call].caller, usize::from(self.plan.calls[call].options.budget));
         let (sent, budget) = (&self.sent[caller][hedge_budget], self.plan.callers[caller].budgets[hedge_budget]);
-        let extra = (sent.requests + sent.cloned.len() as u64).saturating_sub(sent.calls);
+        let extra = (sent.requests_cost + sent.cloned.values().sum::<u64>()).saturating_sub(sent.calls_cost);
         let time = now.since(Instant(0)).as_secs_f64();
         let allowed = budget.share * sent.calls as f64 + budget.burst.max(1.0) + budget.per_second * time;
         if extra as f64 > allowed + 1e-6 {

@@ -247,14 +247,17 @@ fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small:
         _ => random.below(64 * PART as u64) as usize,
     };
     let latest = Duration::from_millis(random.pick(&[2, 200, 1_800]));
-    CallPlan {
+    let mut call = CallPlan {
         at: Instant(0) + random.up_to(latest),
         caller: random.index(callers),
         options,
         request: len(random),
         reply: len(random),
         given_up: random.percent(4).then(|| random.up_to(Duration::from_millis(5))),
-    }
+    };
+    // No draw of its own: other draws would change.
+    call.options.cost = if call.request % 4 == 3 { 3 } else { 1 };
+    call
 }
 
 fn any_options(random: &mut Random) -> CloneOptions {

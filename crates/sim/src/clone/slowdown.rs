@@ -19,7 +19,7 @@ const NOTICED_AFTER: usize = 180;
 
 /// Adds a slow time to some plans without faults. Each execution then takes ten times as long as the slowest before.
 pub(super) fn with_slow_time(mut plan: ClonePlan) -> ClonePlan {
-    if !plan.is_calm() || plan.seed % ONE_IN != 0 {
+    if !plan.is_calm() || !plan.seed.is_multiple_of(ONE_IN) {
         return plan;
     }
     let service = plan.servers.iter().map(|server| server.service.1).max().unwrap_or_default();

@@ -8,7 +8,7 @@
 //!
 //! Each thread of a host processes one frame after the other. [`FrameCosts`] lists the time per frame. Wires and the
 //! switch have a constant delay, independent of the load. Frames are never lost, so clones are the only repeated
-//! requests.
+//! requests, unless [`CloneTestbed::product`] is set.
 
 mod coordinator;
 mod model;
@@ -38,8 +38,8 @@ pub struct CloneTestbed {
     pub outage: Option<(Duration, Duration)>,
     /// Start and end of a time in which all servers take ten times as long.
     pub slow: Option<(Duration, Duration)>,
-    /// Whether callers repeat unanswered calls.
-    pub repeats: bool,
+    /// Whether callers repeat unanswered calls, and all schemes send no extra requests while all servers are slow.
+    pub product: bool,
     /// Width of a step of [`CloneResults::timeline`].
     pub step: Duration,
 }
@@ -54,7 +54,7 @@ impl Default for CloneTestbed {
             filter: true,
             outage: None,
             slow: None,
-            repeats: false,
+            product: false,
             step: Duration::from_millis(1),
         }
     }

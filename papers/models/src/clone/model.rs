@@ -108,9 +108,14 @@ impl<'a> RackModel<'a> {
         let budget = HedgeBudgetConfig { share: 1.0, burst: 1e9, per_second: 0.0 };
         let callers = (0..testbed.callers as u32).map(|index| {
             let config = CloneCallerConfig::new(CALLER + index, 1, pool.clone(), random.bits());
-            let config = CloneCallerConfig { budgets: vec![budget], calls_max: usize::MAX, ..config };
+            let config = CloneCallerConfig {
+                budgets: vec![budget],
+                extra_while_slow: run.scheme.sends_extra_while_slow() && !testbed.product,
+                calls_max: usize::MAX,
+                ..config
+            };
             let never = CloneCallerConfig { retry_min: NEVER, retry_max: NEVER, ..config.clone() };
-            let config = if testbed.repeats { config } else { never };
+            let config = if testbed.product { config } else { never };
             CallerHost {
                 caller: CloneCaller::new(Instant(0), config),
                 wake_at: Instant(u64::MAX),
@@ -141,7 +146,7 @@ impl<'a> RackModel<'a> {
         let delay = HedgeAfter::Delay(run.workload.mean().mul_f64(run.hedged_after));
         let is_fixed = |hedge: &Hedge| matches!(hedge.after, HedgeAfter::Delay(_));
         let hedge = options.hedge.map(|hedge| if is_fixed(&hedge) { Hedge { after: delay, ..hedge } } else { hedge });
-        let patience = Some(Duration::ZERO).filter(|_| !testbed.repeats);
+        let patience = Some(Duration::ZERO).filter(|_| !testbed.product);
         let options = CloneOptions { patience, deadline: NEVER, hedge, ..options };
         let rate = run.load * testbed.capacity(&run.workload) / testbed.callers as f64;
         Self {

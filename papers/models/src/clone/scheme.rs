@@ -60,6 +60,12 @@ impl Scheme {
         }
     }
 
+    /// Whether callers send extra requests while all servers are slow: gRPC and C-Clone do.
+    #[must_use]
+    pub const fn sends_extra_while_slow(self) -> bool {
+        matches!(self, Self::Hedging | Self::ClientClone)
+    }
+
     /// Options of a call with this scheme; other options have their defaults.
     #[must_use]
     pub fn options(self) -> CloneOptions {

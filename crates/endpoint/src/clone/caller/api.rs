@@ -33,6 +33,8 @@ pub struct CloneCallerConfig {
     pub silent_after: u32,
     /// Interval at which one call probes a silent element.
     pub probe_every: Duration,
+    /// Whether clones and hedges are sent while all servers are slow. Other systems do so; comparisons need it.
+    pub extra_while_slow: bool,
     /// Most calls in progress.
     pub calls_max: usize,
 }
@@ -53,6 +55,7 @@ impl CloneCallerConfig {
             filter_tables: 2,
             silent_after: 3,
             probe_every: Duration::from_millis(100),
+            extra_while_slow: false,
             calls_max: 1 << 20,
         }
     }
@@ -127,6 +130,8 @@ pub enum Event {
 pub struct RefusedExtra {
     /// The hedge budget was spent.
     pub budget: u64,
+    /// The hedge budget had less than the cost of the call left.
+    pub dear: u64,
     /// All servers were slow together.
     pub outage: u64,
 }
@@ -135,7 +140,7 @@ impl RefusedExtra {
     /// Number of refused extra requests.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.budget + self.outage
+        self.budget + self.dear + self.outage
     }
 }
 
@@ -143,7 +148,7 @@ impl std::ops::Add for RefusedExtra {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { budget: self.budget + other.budget, outage: self.outage + other.outage }
+        Self { budget: self.budget + other.budget, dear: self.dear + other.dear, outage: self.outage + other.outage }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pathcall_wire::Instant;
 
 use super::super::{CloneOptions, HedgeAfter};
+use super::hedge_budget::Payment;
 use super::slowdown::Slowdown;
 use super::{Call, CloneCaller};
 
@@ -100,16 +101,20 @@ impl CloneCaller {
     /// Takes an extra request that only shortens the latency, a clone or a hedge; returns whether it may be sent. If all
     /// servers are slow, it would add load and shorten nothing.
     pub(super) fn spend_optional(&mut self, now: Instant, call: &Call) -> bool {
-        let slow = self.slowdowns.get(usize::from(call.options.budget)).is_some_and(Slowdown::is_slow);
+        let slowdown = self.slowdowns.get(usize::from(call.options.budget));
+        let slow = !self.config.extra_while_slow && slowdown.is_some_and(Slowdown::is_slow);
         self.stats.refused.outage += u64::from(slow);
         !slow && self.spend_extra(now, call)
     }
 
     /// Takes an extra request from the budget of the call; returns whether it may be sent.
     pub(super) fn spend_extra(&mut self, now: Instant, call: &Call) -> bool {
-        let allowed = self.budgets.spend(now, call.options.budget);
-        self.stats.refused.budget += u64::from(!allowed);
-        allowed
+        match self.budgets.spend(now, call.options.budget, call.options.cost) {
+            Payment::Paid => return true,
+            Payment::Spent => self.stats.refused.budget += 1,
+            Payment::TooDear => self.stats.refused.dear += 1,
+        }
+        false
     }
 
     /// Records the latencies of watched calls that wait long.

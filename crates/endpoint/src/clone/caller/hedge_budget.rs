@@ -20,15 +20,15 @@ impl HedgeBudgets {
         }
     }
 
-    /// Takes an extra request from the budget; returns whether it may be sent.
-    pub(super) fn spend(&mut self, now: Instant, budget: u8) -> bool {
-        self.get_mut(budget).is_some_and(|budget| budget.spend(now))
+    /// Takes an extra request of this cost from the budget.
+    pub(super) fn spend(&mut self, now: Instant, budget: u8, cost: u16) -> Payment {
+        self.get_mut(budget).map_or(Payment::Spent, |budget| budget.spend(now, cost))
     }
 
     /// Refunds an extra request that was not sent.
-    pub(super) fn refund(&mut self, budget: u8) {
+    pub(super) fn refund(&mut self, budget: u8, cost: u16) {
         if let Some(budget) = self.get_mut(budget) {
-            budget.refund();
+            budget.refund(cost);
         }
     }
 
@@ -36,6 +36,17 @@ impl HedgeBudgets {
         let budget = if mutant::on(Mutant::ClonePursesShared) { 0 } else { budget };
         self.0.get_mut(usize::from(budget))
     }
+}
+
+/// Whether an extra request is paid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Payment {
+    /// It may be sent.
+    Paid,
+    /// The budget is spent.
+    Spent,
+    /// The budget has enough for a cheaper call only.
+    TooDear,
 }
 
 /// Token bucket: calls and time add tokens, extra requests take them.
@@ -58,22 +69,21 @@ impl HedgeBudget {
         self.add_elapsed(now);
     }
 
-    /// Takes an extra request; returns whether it may be sent.
-    fn spend(&mut self, now: Instant) -> bool {
+    /// Takes an extra request.
+    fn spend(&mut self, now: Instant, cost: u16) -> Payment {
         self.add_elapsed(now);
-        if mutant::on(Mutant::CloneBudgetIgnored) {
-            return true;
+        let cost = if mutant::on(Mutant::CloneCostIgnored) { 1.0 } else { f64::from(cost.max(1)) };
+        if self.tokens >= cost {
+            self.tokens -= cost;
+        } else if !mutant::on(Mutant::CloneBudgetIgnored) {
+            return if self.tokens < 1.0 { Payment::Spent } else { Payment::TooDear };
         }
-        let allowed = self.tokens >= 1.0;
-        if allowed {
-            self.tokens -= 1.0;
-        }
-        allowed
+        Payment::Paid
     }
 
     /// Refunds an extra request that was not sent.
-    fn refund(&mut self) {
-        self.add(1.0);
+    fn refund(&mut self, cost: u16) {
+        self.add(f64::from(cost.max(1)));
     }
 
     fn add_elapsed(&mut self, now: Instant) {
@@ -101,17 +111,17 @@ mod tests {
         for call in 0..1_000_u32 {
             let now = Instant(0) + Duration::from_millis(10) * call;
             budget.add_call(now);
-            taken += u32::from(budget.spend(now));
+            taken += u32::from(budget.spend(now, 1) == Payment::Paid);
         }
         // 100 for the calls, 10 for the seconds, 2 at the start.
         assert!((110..=112).contains(&taken), "{taken}");
-        budget.refund();
-        assert!(budget.spend(Instant(10_000_000_000)), "a refund can be spent");
+        budget.refund(1);
+        assert_eq!(budget.spend(Instant(10_000_000_000), 1), Payment::Paid, "a refund can be spent");
     }
 
     /// Number of extra requests that the budget allows now.
     fn taken(budget: &mut HedgeBudget, now: Instant) -> usize {
-        (0..1_000).take_while(|_| budget.spend(now)).count()
+        (0..1_000).take_while(|_| budget.spend(now, 1) == Payment::Paid).count()
     }
 
     #[test]
@@ -123,7 +133,7 @@ mod tests {
         assert_eq!(taken(&mut budget, hour), 3, "an idle hour adds at most a burst, not 36,000");
         (0..1_000).for_each(|_| budget.add_call(hour));
         assert_eq!(taken(&mut budget, hour), 3, "a thousand calls add at most a burst");
-        (0..1_000).for_each(|_| budget.refund());
+        (0..1_000).for_each(|_| budget.refund(1));
         assert_eq!(taken(&mut budget, hour), 3, "a thousand refunds add at most a burst");
         // A burst below 1 would never allow an extra request.
         let mut budget = HedgeBudget::new(Instant(0), HedgeBudgetConfig { share: 0.0, burst: 0.5, per_second: 1.0 });
@@ -134,9 +144,24 @@ mod tests {
     fn budgets_are_independent() {
         let budget = |burst| HedgeBudgetConfig { share: 0.0, burst, per_second: 0.0 };
         let mut budgets = HedgeBudgets::new(Instant(0), &[budget(1.0), budget(2.0)]);
-        let taken = [0, 0, 1, 1, 1, 2].map(|budget| budgets.spend(Instant(0), budget));
+        let taken = [0, 0, 1, 1, 1, 2].map(|budget| budgets.spend(Instant(0), budget, 1) == Payment::Paid);
         assert_eq!(taken, [true, false, true, true, false, false]);
-        budgets.refund(0);
-        assert!(budgets.spend(Instant(0), 0) && !budgets.spend(Instant(0), 1));
+        budgets.refund(0, 1);
+        assert_eq!([0, 1].map(|budget| budgets.spend(Instant(0), budget, 1)), [Payment::Paid, Payment::Spent]);
+    }
+
+    #[test]
+    fn dear_call_takes_its_cost() {
+        let config = HedgeBudgetConfig { share: 0.1, burst: 20.0, per_second: 0.0 };
+        let mut budget = HedgeBudget::new(Instant(0), config);
+        let paid = |budget: &mut HedgeBudget, cost| budget.spend(Instant(0), cost);
+        assert_eq!([10, 8, 3, 2, 1].map(|cost| paid(&mut budget, cost)), {
+            use Payment::{Paid, Spent, TooDear};
+            [Paid, Paid, TooDear, Paid, Spent]
+        });
+        budget.refund(10);
+        let taken =
+            (0..1_000).filter(|_| (budget.add_call(Instant(0)), paid(&mut budget, 5)).1 == Payment::Paid).count();
+        assert!((21..=22).contains(&taken), "{taken}: 10 refunded, a tenth of 1,000 calls");
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pathcall_driver::clone::{CloneCallerHandle, PoolAddresses};
 use pathcall_driver::link::{Link, SharingRole};
-use pathcall_endpoint::clone::{CloneCallerConfig, CloneCallerStats, HedgeBudgetConfig};
+use pathcall_endpoint::clone::{CloneCallerConfig, CloneCallerStats};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolTable, PoolView};
 use tokio::sync::watch;
@@ -34,11 +34,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const PLAIN_PAUSE: Duration = Duration::from_secs(10);
 /// Time without any reachable server after which calls by frames fail.
 const NO_SERVER_MAX: Duration = Duration::from_secs(10);
-
-/// Hedge budget of a method at the start, in requests, and its growth per second without calls: when a server fails,
-/// its calls have to be sent again at once.
-const BURST: f64 = 500.0;
-const PER_SECOND: f64 = 100.0;
 
 /// Reason for the end of a session.
 enum SessionEnd {
@@ -111,8 +106,7 @@ impl Follower {
         let pool = read(&view)?;
         let (gaid, mut version, endpoint) = (pool.pool.gaid, pool.pool.version, view.endpoint);
         let (mut outdated, mut seek) = (view.outdated, PAUSE_MIN);
-        let budget = |share: &f64| HedgeBudgetConfig { share: *share, burst: BURST, per_second: PER_SECOND };
-        let budgets = self.terms.methods.iter().map(|method| budget(&method.budget)).collect();
+        let budgets = self.terms.methods.iter().map(|method| method.budget).collect();
         let config = CloneCallerConfig::new(endpoint, address.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(cloned::pool_key);
         let caller = CloneCallerHandle::spawn(CloneCallerConfig { budgets, ..config }, pool, key, link);

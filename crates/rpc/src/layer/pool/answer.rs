@@ -243,7 +243,7 @@ mod tests {
     use std::convert::Infallible;
 
     use http::HeaderMap;
-    use pathcall_proto::manifest::{Balance, Manifest};
+    use pathcall_proto::manifest::{Balance, HedgeBudgetConfig, Manifest};
     use tokio::time::Instant;
 
     use super::*;
@@ -255,7 +255,8 @@ mod tests {
             path: "/a/Ask",
             clone: true,
             balance: Balance::Random,
-            budget: 1.0,
+            budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },
+            cost: 1,
             hedging: None,
             cancel: false,
             workers: 1,

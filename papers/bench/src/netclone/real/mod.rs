@@ -131,8 +131,11 @@ impl RealRack {
         let steering = std::thread::Builder::new().name("middle".to_owned()).spawn(run_middle)?;
 
         let watch = Stopwatch::start();
-        let config =
-            CloneCallerConfig { budgets: vec![budget], ..CloneCallerConfig::new(CALLER, INCARNATION, pool, plan.seed) };
+        let config = CloneCallerConfig {
+            budgets: vec![budget],
+            extra_while_slow: load.scheme.sends_extra_while_slow(),
+            ..CloneCallerConfig::new(CALLER, INCARNATION, pool, plan.seed)
+        };
         let answers = caller::call(&caller, &addresses, config, &load);
         let (took, cpu) = watch.read();
         let processors = std::thread::available_parallelism()?.get() as f64;
