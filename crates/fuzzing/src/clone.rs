@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
     Balance, CloneCall, CloneCaller, CloneCallerConfig, CloneDestination, CloneOptions, CloneWorker, CloneWorkerConfig,
-    Event, FailureCause, Hedge, HedgeAfter, HedgeBudgetConfig, Pool,
+    Event, FailureCause, Hedge, HedgeAfter, HedgeBudgetConfig, Pool, Pushback,
 };
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::clone::{CloneFrame, MAX_PARTS, PART};
@@ -149,6 +149,7 @@ fn execute_requests(now: Instant, worker: &mut CloneWorker, how: u8) {
                 work.id,
                 reply(usize::from(how)),
                 if how > 99 { FailureCause::Server } else { FailureCause::Request },
+                [None, Some(Pushback::Never), Some(Pushback::After(Duration::from_millis(1)))][usize::from(how) % 3],
             ),
             2 => worker.finish(work.id, reply(MAX_PARTS * PART + 1)),
             _ => {

@@ -110,13 +110,13 @@ pub mod auth {
 
 /// Options, errors and counters of a [`Channel`].
 pub mod channel {
-    pub use pathcall_rpc::CALL_ID;
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, DEFAULT_FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
     pub use pathcall_rpc::channel::stats::{
-        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats, PathStats, PathTime,
+        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats, PathStats, PathTime, RefusedExtra,
     };
     pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge, HedgeAfter};
+    pub use pathcall_rpc::{CALL_ID, COST};
 }
 
 /// Delegated calls: handlers that pass calls on to other servers, their nodes, callers and traces.

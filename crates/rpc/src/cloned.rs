@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use pathcall_driver::clone::PoolAddresses;
-use pathcall_endpoint::clone::Pool;
+use pathcall_endpoint::clone::{Pool, Pushback};
 use pathcall_proto::v1::PoolTable;
 use pathcall_wire::TokenKey;
 use pathcall_wire::clone::{MAX_SERVERS, switch_id};
@@ -32,6 +32,9 @@ const METADATA_MAX: usize = 16 << 10;
 
 /// Metadata with the status code of a response.
 const GRPC_STATUS: &str = "grpc-status";
+
+/// Metadata of a failed call: time in milliseconds before which it is not to be sent again.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Kinds of replies: with a message, and without (the call failed).
 const WITH_MESSAGE: u8 = 1;
@@ -74,11 +77,19 @@ pub(crate) enum Reply {
 #[error("the server's reply is damaged: its {0}")]
 pub(crate) struct DamagedReply(&'static str);
 
-/// Encoded reply, with the status code of the call.
+/// Encoded reply, with the status code of the call and the handler's pushback.
 #[derive(Debug)]
 pub(crate) struct EncodedReply {
     pub(crate) bytes: Bytes,
     pub(crate) code: Code,
+    pub(crate) pushback: Option<Pushback>,
+}
+
+/// Pushback of a status: when another server may be asked (gRPC A6). A negative or invalid number means never.
+pub(crate) fn pushback(trailers: &HeaderMap) -> Option<Pushback> {
+    let value = trailers.get(PUSHBACK)?;
+    let ms = value.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+    Some(ms.map_or(Pushback::Never, |ms| Pushback::After(Duration::from_millis(ms))))
 }
 
 /// Encoding of a reply that is too long.
@@ -90,7 +101,8 @@ pub(crate) fn too_long() -> Bytes {
 pub(crate) fn of_status(status: Status) -> EncodedReply {
     let code = status.code();
     let (parts, _) = status.into_http::<Body>().into_parts();
-    EncodedReply { bytes: encode(&parts.headers, &HeaderMap::new(), None).unwrap_or_else(too_long), code }
+    let bytes = encode(&parts.headers, &HeaderMap::new(), None).unwrap_or_else(too_long);
+    EncodedReply { bytes, code, pushback: pushback(&parts.headers) }
 }
 
 /// Encodes the response of a handler; a response longer than `max` bytes becomes [`too_long`].
@@ -102,7 +114,7 @@ where
     let (parts, body) = response.into_parts();
     // The body can only fail by its length: handlers' errors are trailers.
     let Ok(collected) = Limited::new(body, max).collect().await else {
-        return EncodedReply { bytes: too_long(), code: Code::Ok };
+        return EncodedReply { bytes: too_long(), code: Code::Ok, pushback: None };
     };
     let trailers = collected.trailers().cloned().unwrap_or_default();
     let bytes = collected.to_bytes();
@@ -115,7 +127,9 @@ where
     };
     let said = trailers.get(GRPC_STATUS).or_else(|| parts.headers.get(GRPC_STATUS));
     let code = said.map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
-    EncodedReply { bytes: encode(&parts.headers, &trailers, message.as_deref()).unwrap_or_else(too_long), code }
+    let pushback = pushback(&trailers).or_else(|| pushback(&parts.headers));
+    let bytes = encode(&parts.headers, &trailers, message.as_deref()).unwrap_or_else(too_long);
+    EncodedReply { bytes, code, pushback }
 }
 
 /// Encodes metadata and message; `None` if the metadata is too long.
@@ -270,6 +284,16 @@ mod tests {
         let response = decoded(of_status(status).bytes);
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!((status.code(), status.message(), status.details()), (Code::Aborted, "no", &b"details"[..]));
+    }
+
+    #[test]
+    fn pushback_is_read_from_metadata() {
+        let with = |text: &'static str| HeaderMap::from_iter([(PUSHBACK.parse().unwrap(), text.parse().unwrap())]);
+        assert_eq!(pushback(&HeaderMap::new()), None);
+        assert_eq!(pushback(&with("20")), Some(Pushback::After(Duration::from_millis(20))));
+        for never in ["-1", "soon", "", "1.5"] {
+            assert_eq!(pushback(&with(never)), Some(Pushback::Never), "{never:?}");
+        }
     }
 
     #[tokio::test]

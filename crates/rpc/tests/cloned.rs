@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pathcall_control::StoreLocation;
 use pathcall_driver::clone::{CloneCallerHandle, PoolAddresses};
 use pathcall_driver::link::Link;
-use pathcall_endpoint::clone::{CloneCall, CloneCallerConfig, CloneOptions};
+use pathcall_endpoint::clone::{CloneCall, CloneCallerConfig, CloneOptions, Hedge, HedgeAfter, MESSAGE_MAX};
 use pathcall_proto::manifest::{Cloned, HedgeBudgetConfig, Manifest};
 use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
@@ -457,4 +457,56 @@ async fn dear_calls_have_fewer_extra_requests() {
     assert!((1..=4).contains(&paid) && stats.refused.budget > 0, "{stats:?}");
     let refused = client.get(dear("no")).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+/// Options for a hedge only after a failed answer.
+fn hedged_late() -> CloneOptions {
+    let hedge = Hedge { after: HedgeAfter::Delay(HANG), max_attempts: 2 };
+    CloneOptions { clone: false, hedge: Some(hedge), ..CloneOptions::default() }
+}
+
+#[tokio::test]
+async fn final_pushback_ends_the_call() {
+    let pool = TestPool::start(3).await;
+    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().cloned(hedged_late());
+    let channel = channel.connect().await.unwrap();
+    let mut client = StoreClient::new(channel.clone());
+    let pushed = async {
+        while channel.stats().pool.refused.pushback < 10 {
+            let status = client.get(note("push -1")).await.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Aborted, "later"));
+        }
+    };
+    timeout(HANG, pushed).await.expect("failed answers come by frames");
+    assert_eq!(channel.stats().pool.hedged, 0, "{:?}", channel.stats().pool);
+}
+
+#[tokio::test]
+async fn hedge_waits_for_the_pushback() {
+    const PUSHBACK: Duration = Duration::from_millis(300);
+    let pool = TestPool::start(3).await;
+    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().cloned(hedged_late());
+    let channel = channel.connect().await.unwrap();
+    let mut client = StoreClient::new(channel.clone());
+    let hedged = async {
+        while channel.stats().pool.hedged == 0 {
+            let began = Instant::now();
+            assert_eq!(client.get(note("push 300")).await.unwrap_err().code(), Code::Aborted);
+            assert!(channel.stats().pool.hedged == 0 || began.elapsed() >= PUSHBACK, "{:?}", began.elapsed());
+        }
+    };
+    timeout(HANG, hedged).await.expect("another server is asked");
+}
+
+#[tokio::test]
+async fn final_pushback_ends_a_call_by_grpc() {
+    let pool = TestPool::start(3).await;
+    let mut client = pool.client().await;
+    let long = "x".repeat(2 * MESSAGE_MAX);
+    let gets = || pool.members.iter().map(PoolServer::gets).sum::<u64>();
+    for (pushback, asked) in [("-1", 1), ("1", 3)] {
+        let before = gets();
+        let status = client.tried(note(&format!("push {pushback} {long}"))).await.unwrap_err();
+        assert_eq!((status.code(), gets() - before), (Code::Aborted, asked), "{pushback}");
+    }
 }

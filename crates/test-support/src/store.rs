@@ -95,6 +95,12 @@ impl StoreHandler {
                 status.metadata_mut().insert("why", MetadataValue::from_static("because"));
                 return Err(status);
             }
+            ("push", number) => {
+                let number = number.split(' ').next().expect("a word").parse().expect("metadata");
+                let mut status = Status::aborted("later");
+                status.metadata_mut().insert("grpc-retry-pushback-ms", number);
+                return Err(status);
+            }
             ("refuse", name) if name == self.name => return Err(Status::aborted("not here")),
             ("deny", _) => return Err(Status::permission_denied("nowhere")),
             // Without printing a backtrace, which takes longer than a call waits before it is repeated.

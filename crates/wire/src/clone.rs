@@ -44,10 +44,13 @@ header! {
     parts (set_parts): u16, 24;
     /// Length of the payload in bytes.
     payload_len (set_payload_len): u16, 26;
-    /// In requests: time in microseconds after which the caller expects a notice that the server works on the request.
+    /// In requests: time in microseconds after which the caller expects a notice that the server works on the request. In
+    /// failed answers: time in microseconds before which no other server shall be asked; [`NO_ATTEMPT`]: never.
     patience (set_patience): u32, 28;
 }
 
+/// Patience of a failed answer after which no other server shall be asked.
+pub const NO_ATTEMPT: u32 = u32::MAX;
 /// CLO of a request that was cloned, and of its answer.
 pub const ORIGINAL: u8 = 1;
 /// CLO of the clone, and of its answer.

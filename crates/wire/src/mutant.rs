@@ -312,6 +312,8 @@ mutants! {
         CloneBudgetIgnored,
         /// The caller takes one unit of the hedge budget for each extra request, whatever its cost.
         CloneCostIgnored,
+        /// The caller asks another server although a server wishes that it waits.
+        ClonePushbackIgnored,
         /// The caller clones and hedges while all servers are slow.
         CloneOutageIgnored,
         /// The caller uses one hedge budget for all methods.

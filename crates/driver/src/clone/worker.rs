@@ -14,7 +14,7 @@ use super::super::link::Link;
 use super::{FrameBuffer, LearntAddresses, PoolAddresses, sender, switch_id};
 use pathcall_endpoint::clone::{
     CloneDestination, CloneWorker, CloneWorkerConfig, CloneWorkerStats, FailureCause, MESSAGE_MAX, PoolRequest,
-    PoolRequestId,
+    PoolRequestId, Pushback,
 };
 use pathcall_endpoint::tables::FixedHashMap;
 
@@ -67,13 +67,21 @@ impl ReplySender {
         let _ = self.0.command(|queue, _, _| queue.worker.finish(id, reply));
     }
 
-    /// Fails a request on this server, so that another server's answer is preferred; `reply` contains the error.
+    /// Fails a request on this server, so that another server's answer is preferred; `reply` contains the error. `pushback`
+    /// tells the caller when it may ask another server.
     /// `instead` is as in [`finish`](Self::finish).
-    pub fn fail(&self, id: PoolRequestId, reply: Bytes, instead: Bytes, cause: FailureCause) {
+    pub fn fail(
+        &self,
+        id: PoolRequestId,
+        reply: Bytes,
+        instead: Bytes,
+        cause: FailureCause,
+        pushback: Option<Pushback>,
+    ) {
         if reply.len() > MESSAGE_MAX {
             return self.finish(id, reply, instead);
         }
-        let _ = self.0.command(|queue, _, _| queue.worker.fail(id, reply, cause));
+        let _ = self.0.command(|queue, _, _| queue.worker.fail(id, reply, cause, pushback));
     }
 
     /// Drops a request without an answer: the caller asks again.

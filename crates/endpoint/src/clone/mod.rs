@@ -20,6 +20,8 @@ mod worker;
 
 use std::time::Duration;
 
+use pathcall_wire::clone::NO_ATTEMPT;
+
 pub use caller::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, Event,
     RefusedExtra, StartError,
@@ -69,6 +71,36 @@ pub struct Hedge {
     pub after: HedgeAfter,
     /// Most times that the call is sent, including the first (A6: `maxAttempts`).
     pub max_attempts: u8,
+}
+
+/// Wish of a server whose answer is a failed answer, about further attempts of the call (gRPC A6:
+/// `grpc-retry-pushback-ms`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushback {
+    /// No attempt before this time has passed.
+    After(Duration),
+    /// No attempt.
+    Never,
+}
+
+impl Pushback {
+    /// Value of the answer's `patience`.
+    fn encode(pushback: Option<Self>) -> u32 {
+        match pushback {
+            None => 0,
+            Some(Self::After(time)) => u32::try_from(time.as_micros()).unwrap_or(u32::MAX).clamp(1, NO_ATTEMPT - 1),
+            Some(Self::Never) => NO_ATTEMPT,
+        }
+    }
+
+    /// Reads the answer's `patience`.
+    fn decode(patience: u32) -> Option<Self> {
+        match patience {
+            0 => None,
+            NO_ATTEMPT => Some(Self::Never),
+            time => Some(Self::After(Duration::from_micros(time.into()))),
+        }
+    }
 }
 
 /// Options of a cloned call.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use pathcall_driver::clone::CloneCallError;
-use pathcall_endpoint::clone::{CloneCall, CloneOptions, Hedge, HedgeAfter, MESSAGE_MAX, StartError};
+use pathcall_endpoint::clone::{CloneCall, CloneOptions, Hedge, HedgeAfter, MESSAGE_MAX, Pushback, StartError};
 use pathcall_proto::manifest::Cloned;
 use tonic::Status;
 use tonic::body::Body;
@@ -120,11 +120,18 @@ impl Inner {
         let mut attempts = method.hedging.map_or(1, |hedging| hedging.max_attempts);
         loop {
             let (mut failed, mut non_fatal) = (None, None);
+            let mut pause = Duration::ZERO;
             for transport in pool.transports() {
                 let mut request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+                tokio::time::sleep(std::mem::take(&mut pause)).await;
                 deadline.write_to(request.headers_mut());
                 match transport.call(request).await {
                     Ok(response) if attempts > 1 && is_non_fatal(method, &response) => {
+                        pause = match cloned::pushback(response.headers()) {
+                            Some(Pushback::After(pause)) if deadline.left().is_none_or(|left| pause < left) => pause,
+                            Some(Pushback::After(_) | Pushback::Never) => return Ok(response),
+                            None => Duration::ZERO,
+                        };
                         attempts -= 1;
                         non_fatal = Some(response);
                     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use pathcall_driver::carrier::CarriedStats;
-pub use pathcall_endpoint::clone::CloneCallerStats;
+pub use pathcall_endpoint::clone::{CloneCallerStats, RefusedExtra};
 pub use pathcall_endpoint::map::client::ClientStats;
 
 pub use super::paths::{PathStats, PathTime};

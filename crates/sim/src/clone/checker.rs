@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{CloneAnswer, Event};
+use pathcall_endpoint::clone::{CloneAnswer, Event, Pushback};
 use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, clone};
 
 use super::payload::PayloadTag;
-use super::plan::{ClonePlan, HEDGE_BUDGETS};
+use super::plan::{ClonePlan, HEDGE_BUDGETS, pushback};
 
 /// Violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +52,9 @@ pub enum CloneViolation {
     /// A request may not be cloned although the servers are fast again.
     #[error("call {0} may not be cloned although the servers are fast again")]
     NotCloned(usize),
+    /// A caller asked another server earlier than a failed answer allows.
+    #[error("call {0} was sent again earlier than a failed answer allows")]
+    PushedBack(usize),
     /// A server received a request that no caller sent.
     #[error("server {0} received a request that no caller sent")]
     Request(usize),
@@ -137,6 +140,12 @@ pub(super) struct CallRecord {
     done: Option<Instant>,
     /// Number of the last attempt that was sent.
     attempt: u8,
+    /// Time before which no other server may be asked.
+    not_before: Instant,
+    /// Servers, by endpoint, that have reported to work on the call.
+    working: BTreeSet<u32>,
+    /// Attempts and servers of the failed answers that the caller has.
+    failed_answers: BTreeSet<(u8, u32)>,
 }
 
 /// Requests that one caller sent under one hedge budget.
@@ -191,11 +200,33 @@ impl<'a> CloneChecker<'a> {
         frame: &CloneFrame<&[u8]>,
     ) -> Result<(), CloneViolation> {
         if frame.kind() == FrameKind::CloneRequest && frame.head().part() == 0 {
+            let known = &self.calls[call];
+            let reminds = frame.head().flags() & CloneFlags::DIRECT != 0 && known.working.contains(&frame.base().dst());
+            if now < known.not_before && !reminds {
+                return Err(CloneViolation::PushedBack(call));
+            }
             self.sent(call).requests_cost += u64::from(self.plan.calls[call].options.cost);
             self.calls[call].attempt = frame.head().attempt();
             self.plan.check_slow_time(call, frame)?;
         }
         self.within_budget(now, call)
+    }
+
+    /// Records a frame of a server that arrives at the caller of an open call.
+    pub(super) fn record_answer(&mut self, now: Instant, call: usize, frame: &CloneFrame<&[u8]>) {
+        let (known, head, server) = (&mut self.calls[call], frame.head(), frame.base().src());
+        if frame.kind() == FrameKind::CloneWorking {
+            known.working.insert(server);
+        } else if head.flags() & CloneFlags::FAILED != 0
+            && head.parts() == 1
+            && known.failed_answers.insert((head.attempt(), server))
+        {
+            known.not_before = known.not_before.max(match pushback(call) {
+                None => known.not_before,
+                Some(Pushback::After(time)) => now + time,
+                Some(Pushback::Never) => Instant(u64::MAX),
+            });
+        }
     }
 
     /// Records the arrival of a request at the element.
@@ -289,7 +320,8 @@ impl<'a> CloneChecker<'a> {
     /// Checks that a call may end with a server's failure: no other server can be asked, and none has completed it.
     fn failure(&self, now: Instant, call: usize) -> Result<(), CloneViolation> {
         let (known, plan) = (&self.calls[call], &self.plan.calls[call]);
-        let others = plan.options.hedge.is_some_and(|hedge| known.attempt + 1 < hedge.max_attempts);
+        let others =
+            plan.options.hedge.is_some_and(|hedge| known.attempt + 1 < hedge.max_attempts) && pushback(call).is_none();
         if others && plan.options.idempotent && self.is_generous(plan.caller) {
             return Err(CloneViolation::GaveUp(call));
         }

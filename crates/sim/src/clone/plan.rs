@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeAfter, HedgeBudgetConfig};
+use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeAfter, HedgeBudgetConfig, Pushback};
 use pathcall_program::CloneSize;
 use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
@@ -197,6 +197,15 @@ impl ClonePlan {
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.faults_until == Instant(0)
+    }
+}
+
+/// Pushback in the failed answers to a call.
+pub(super) fn pushback(call: usize) -> Option<Pushback> {
+    match call % 8 {
+        3 => Some(Pushback::After(Duration::from_millis(2))),
+        5 => Some(Pushback::Never),
+        _ => None,
     }
 }
 

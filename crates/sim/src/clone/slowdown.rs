@@ -22,8 +22,10 @@ pub(super) fn with_slow_time(mut plan: ClonePlan) -> ClonePlan {
     if !plan.is_calm() || !plan.seed.is_multiple_of(ONE_IN) {
         return plan;
     }
-    let service = plan.servers.iter().map(|server| server.service.1).max().unwrap_or_default();
-    let slowest = service + plan.delay.1 * 4;
+    // Clones to much faster servers would hide the usual latency of a server.
+    let service = plan.servers[0].service;
+    plan.servers.iter_mut().for_each(|server| server.service = service);
+    let slowest = service.1 + plan.delay.1 * 4;
     let (caller, interval) = (plan.callers.len(), slowest * 20);
     let budget = HedgeBudgetConfig { share: 1.0, burst: 1e4, per_second: 0.0 };
     plan.callers.push(CallerPlan { budgets: [budget; HEDGE_BUDGETS], last_call: 0 });

@@ -12,7 +12,7 @@ use pathcall_endpoint::clone::{
     CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneWorker, CloneWorkerConfig, FailureCause, Pool,
     PoolRequestId,
 };
-use pathcall_wire::{CloneFrame, Instant};
+use pathcall_wire::{CloneFrame, Flags, Instant};
 
 use super::CloneCounts;
 use super::checker::{CloneChecker, CloneViolation, is_clone};
@@ -20,7 +20,7 @@ use super::element::Element;
 use super::network::describe;
 use super::part::PlacedExecution;
 use super::payload::PayloadTag;
-use super::plan::{ClonePlan, Incident};
+use super::plan::{self, ClonePlan, Incident};
 use crate::environment::Environment;
 use crate::random::{Chance, Random};
 use crate::timeline::Timeline;
@@ -245,7 +245,12 @@ impl<'a> CloneWorld<'a> {
     fn deliver_frame(&mut self, from: CloneNode, to: CloneNode, bytes: Vec<u8>) -> Result<(), CloneViolation> {
         self.line(to, || format!("got {}", describe(&bytes)));
         match to {
-            CloneNode::Caller(index) => self.callers[index].0.receive(self.time.now, &bytes),
+            CloneNode::Caller(index) => {
+                if let Some((call, frame)) = self.answer_of(index, from, &bytes) {
+                    self.checker.record_answer(self.time.now, call, &frame);
+                }
+                self.callers[index].0.receive(self.time.now, &bytes);
+            }
             CloneNode::Server(index) => return self.at_server(from, index, &bytes),
             CloneNode::Element if self.environment.has_front(self.time.now) => self.carried.push(bytes),
             CloneNode::Element => return self.at_element(bytes),
@@ -273,6 +278,17 @@ impl<'a> CloneWorld<'a> {
             return Err(CloneViolation::Bounds { server: index, waiting, memory });
         }
         self.drain(CloneNode::Server(index))
+    }
+
+    /// Open call that a frame of a server or the element answers.
+    fn answer_of<'b>(&self, caller: usize, from: CloneNode, bytes: &'b [u8]) -> Option<(usize, CloneFrame<&'b [u8]>)> {
+        let frame = CloneFrame::new_checked(bytes).ok().filter(|_| from != CloneNode::Attacker)?;
+        // The element forwards forged frames that the caller ignores.
+        let base = frame.base();
+        let server = base.src().checked_sub(SERVER).is_some_and(|server| (server as usize) < self.servers.len());
+        let genuine = server && base.dst_incarnation() == INCARNATION && base.has(Flags::FROM_SERVER);
+        let call = self.ids.get(&(caller, base.seq())).filter(|_| genuine)?;
+        Some((*call, frame))
     }
 
     /// Call that a request belongs to.
@@ -319,7 +335,10 @@ impl<'a> CloneWorld<'a> {
         let fails = self.random.happens(self.plan.servers[index].fails) || undone;
         self.checker.done(self.time.now, tag, fails);
         // No plan has an answer that exceeds the size limit.
-        let finished = if fails { worker.fail(work, reply, FailureCause::Server) } else { worker.finish(work, reply) };
+        let finished = match fails {
+            true => worker.fail(work, reply, FailureCause::Server, plan::pushback(tag.call as usize)),
+            false => worker.finish(work, reply),
+        };
         debug_assert!(finished.is_ok(), "{finished:?}");
         self.drain(CloneNode::Server(index))
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use pathcall_wire::{CloneFlags, CloneFrame, Instant, Mutant, mutant};
 
+use super::super::Pushback;
 use super::call::{Call, ServerReply, bit};
 use super::{CloneAnswer, CloneCallId, CloneCaller, CloneFailure, Event, RETRIED_MAX};
 
@@ -66,16 +67,24 @@ impl CloneCaller {
         if call.record_failure(attempt, ServerReply { reply, server, cloned }) {
             self.stats.set_aside += 1;
             call.clear_working(server);
+            if let Some(pushback) = Pushback::decode(frame.head().patience())
+                && !mutant::on(Mutant::ClonePushbackIgnored)
+            {
+                call.push_back(now, pushback);
+            }
             if !cloned {
                 self.refund(&mut call, attempt);
             }
             if call.may_hedge() {
-                call.hedge_at = Some(now);
+                call.hedge_at = Some(call.not_before.max(now));
+            } else if call.has_attempts() {
+                call.hedge_at = None;
+                self.stats.refused.pushback += 1;
             } else if !cloned {
                 self.ask_another_server(now, seq, &mut call, server);
             }
         }
-        let over = call.has_failed() && !call.may_hedge();
+        let over = call.has_failed() && !call.may_hedge() && call.ask_after.is_none();
         self.calls.insert(seq, call);
         if over { self.complete_with_failure(now, seq) } else { self.arm(seq) }
     }

@@ -134,13 +134,15 @@ pub struct RefusedExtra {
     pub dear: u64,
     /// All servers were slow together.
     pub outage: u64,
+    /// A server whose answer was a failed answer wished no further attempt of the call (`grpc-retry-pushback-ms`).
+    pub pushback: u64,
 }
 
 impl RefusedExtra {
     /// Number of refused extra requests.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.budget + self.dear + self.outage
+        self.budget + self.dear + self.outage + self.pushback
     }
 }
 
@@ -148,7 +150,12 @@ impl std::ops::Add for RefusedExtra {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { budget: self.budget + other.budget, dear: self.dear + other.dear, outage: self.outage + other.outage }
+        Self {
+            budget: self.budget + other.budget,
+            dear: self.dear + other.dear,
+            outage: self.outage + other.outage,
+            pushback: self.pushback + other.pushback,
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_wire::{CloneFlags, CloneFrame, Instant, Mutant, mutant};
 
-use super::super::CloneOptions;
 use super::super::assembly::{AddOutcome, Assembly};
+use super::super::{CloneOptions, Pushback};
 
 /// Partial answers of one call at most; another one evicts the oldest.
 const PARTIAL_MAX: usize = 4;
@@ -50,6 +50,10 @@ pub(super) struct Call {
     pub(super) reminders: u32,
     /// Number of attempts without an answer.
     pub(super) unanswered: u32,
+    /// Time before which no other server may be asked, as servers wish.
+    pub(super) not_before: Instant,
+    /// Server after whose failed answer another one is asked at [`Self::not_before`].
+    pub(super) ask_after: Option<u32>,
     /// Time of the next hedge.
     pub(super) hedge_at: Option<Instant>,
     /// Start of the wait for the next hedge.
@@ -125,6 +129,8 @@ impl Call {
             retried_elsewhere: false,
             reminders: 0,
             unanswered: 0,
+            not_before: started_at,
+            ask_after: None,
             hedge_at: None,
             hedge_since: started_at,
             latency_recorded: false,
@@ -211,8 +217,27 @@ impl Call {
         if left > SPREAD_ATTEMPTS { Duration::ZERO } else { self.deadline.since(now) / (u32::from(left) + 1) }
     }
 
-    /// Returns whether the hedging policy allows another attempt.
+    /// Records when another server may be asked.
+    pub(super) fn push_back(&mut self, now: Instant, pushback: Pushback) {
+        let not_before = match pushback {
+            Pushback::After(time) => now + time,
+            Pushback::Never => Instant(u64::MAX),
+        };
+        self.not_before = self.not_before.max(not_before);
+    }
+
+    /// Returns whether servers wish that no other one is asked before the deadline.
+    pub(super) fn is_pushed_back(&self) -> bool {
+        self.not_before >= self.deadline
+    }
+
+    /// Returns whether the hedging policy, and the servers, allow another attempt.
     pub(super) fn may_hedge(&self) -> bool {
+        self.has_attempts() && !self.is_pushed_back()
+    }
+
+    /// Returns whether the hedging policy allows another attempt.
+    pub(super) fn has_attempts(&self) -> bool {
         self.options.idempotent
             && self.options.hedge.is_some_and(|hedge| self.attempt.saturating_add(1) < hedge.max_attempts)
     }

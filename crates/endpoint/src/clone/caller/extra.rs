@@ -83,13 +83,21 @@ impl CloneCaller {
         }
     }
 
-    /// Asks another server after the only one asked has failed: the element might have asked two.
+    /// Asks another server after the only one asked has failed: the element might have asked two. The failed server may
+    /// wish that this happens later.
     pub(super) fn ask_another_server(&mut self, now: Instant, seq: u32, call: &mut Call, failed: u32) {
         let CloneOptions { clone, idempotent, hedge, .. } = call.options;
         let may = clone && idempotent && hedge.is_none() && call.requests == 1 && call.attempt < u8::MAX;
         call.record_asked(failed);
         let another = self.config.pool.servers.iter().any(|server| !call.has_asked(*server));
-        if may && another && self.spend_extra(now, call) {
+        if !may || !another {
+            return;
+        }
+        if call.is_pushed_back() {
+            self.stats.refused.pushback += 1;
+        } else if call.not_before > now {
+            (call.ask_after, call.retry_at) = (Some(failed), Some(call.not_before));
+        } else if self.spend_extra(now, call) {
             call.attempt += 1;
             self.stats.hedged += 1;
             let pause = self.retry_pause(call, call.unanswered);

@@ -39,6 +39,20 @@ impl CloneCaller {
     /// Repeats an unanswered call.
     pub(super) fn send_again(&mut self, now: Instant, seq: u32) {
         let Some(mut call) = self.calls.remove(&seq) else { return };
+        if call.not_before > now && !call.is_pushed_back() && call.working.is_empty() {
+            // A server wishes that no other one is asked yet.
+            call.retry_at = Some(call.not_before);
+            self.calls.insert(seq, call);
+            return;
+        }
+        if let Some(failed) = call.ask_after.take() {
+            self.ask_another_server(now, seq, &mut call, failed);
+            let over = call.has_failed();
+            self.calls.insert(seq, call);
+            return if over {
+                self.complete_with_failure(now, seq)
+            };
+        }
         if call.failure.is_some() && call.working.is_empty() {
             // No server is known to work on it: the missing answer is lost. Without a hedge, the failure is the answer.
             self.calls.insert(seq, call);

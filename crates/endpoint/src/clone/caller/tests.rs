@@ -12,6 +12,7 @@ mod deadlines;
 mod failures;
 mod ignored;
 mod outage;
+mod pushback;
 mod server_choice;
 
 const SERVERS: [u32; 3] = [11, 12, 13];

@@ -23,7 +23,7 @@ use pathcall_wire::{CloneFrame, Flags, FrameKind, Instant, Mutant, clone, mutant
 
 pub use api::{CloneWorkerConfig, CloneWorkerStats, FailureCause, FinishError, PoolRequest, PoolRequestId};
 
-use super::{CloneDestination, assembly};
+use super::{CloneDestination, Pushback, assembly};
 use outgoing::{OutgoingAnswer, RequestHeader};
 use partial_requests::PartialRequests;
 use request_queue::{QueuedRequest, RequestHistory, RequestQueue};
@@ -131,15 +131,21 @@ impl CloneWorker {
     }
 
     /// Fails a request, so that another server's answer is preferred; the reply contains the error, and becomes the
-    /// answer of the call if no other comes.
+    /// answer of the call if no other comes. `pushback` tells the caller when it may ask another server.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
-    pub fn fail(&mut self, id: PoolRequestId, reply: Bytes, cause: FailureCause) -> Result<(), FinishError> {
+    pub fn fail(
+        &mut self,
+        id: PoolRequestId,
+        reply: Bytes,
+        cause: FailureCause,
+        pushback: Option<Pushback>,
+    ) -> Result<(), FinishError> {
         let header = self.remove_begun(id)?.header;
         let marked = cause != FailureCause::Request || header.clo() != 0;
         self.stats.failed += u64::from(marked);
-        let header = if marked { header.failed() } else { header };
+        let header = if marked { header.failed(pushback) } else { header };
         let waiting = match cause {
             FailureCause::Server => self.queue_length().max(1),
             FailureCause::Request | FailureCause::Policy => self.queue_length(),

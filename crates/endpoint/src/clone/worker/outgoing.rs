@@ -4,8 +4,8 @@ use bytes::Bytes;
 use pathcall_wire::clone::emit;
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, Mutant, mutant};
 
-use super::super::CloneDestination;
 use super::super::assembly::part_of;
+use super::super::{CloneDestination, Pushback};
 use super::CloneWorkerConfig;
 
 /// Fields of a request's headers that its answer repeats (NetClone §3.2).
@@ -25,7 +25,7 @@ impl RequestHeader {
         let base = frame.base();
         let clone = frame.head().repr();
         // Flags that only answers use are not copied from a request.
-        let clone = CloneRepr { flags: clone.flags & !CloneFlags::FAILED, ..clone };
+        let clone = CloneRepr { flags: clone.flags & !CloneFlags::FAILED, patience: 0, ..clone };
         Self {
             version: base.epoch(),
             caller: base.src(),
@@ -38,12 +38,12 @@ impl RequestHeader {
     }
 
     /// Header of a failure: the element must not take it for the answer that counts.
-    pub(super) fn failed(self) -> Self {
+    pub(super) fn failed(self, pushback: Option<Pushback>) -> Self {
         let clone = self.clone;
         let cloned = if clone.clo == 0 { 0 } else { CloneFlags::CLONE };
         let flags = clone.flags & !CloneFlags::CLONE | cloned | CloneFlags::FAILED;
         let clo = if mutant::on(Mutant::CloneFailureFiltered) { clone.clo } else { 0 };
-        Self { clone: CloneRepr { flags, clo, ..clone }, ..self }
+        Self { clone: CloneRepr { flags, clo, patience: Pushback::encode(pushback), ..clone }, ..self }
     }
 
     pub(super) const fn attempt(&self) -> u8 {
@@ -95,8 +95,7 @@ impl OutgoingAnswer {
             seq,
             ..BaseRepr::new(self.kind)
         };
-        let clone =
-            CloneRepr { sid: config.sid, state: self.state, part: self.part, parts: self.parts, patience: 0, ..clone };
+        let clone = CloneRepr { sid: config.sid, state: self.state, part: self.part, parts: self.parts, ..clone };
         let payload = part_of(&self.payload, self.part);
         self.part += 1;
         let to = if by_element { CloneDestination::Element } else { CloneDestination::Endpoint(caller) };

@@ -355,12 +355,14 @@ fn failure_is_not_filtered_by_the_element() {
         let header = CloneRepr { clo, flags: CloneFlags::CLONE | CloneFlags::FAILED, ..plain() };
         worker.receive(ms(0), &request(seq, header, b""));
         let work = worker.begin_next(ms(0)).expect("a waiting request");
-        worker.fail(work.id, Bytes::from_static(b"why"), FailureCause::Policy).expect("in progress");
+        worker
+            .fail(work.id, Bytes::from_static(b"why"), FailureCause::Policy, Some(Pushback::Never))
+            .expect("in progress");
         let (to, _, head, payload) = sent(&mut worker).remove(0);
         let cloned = if clo == 0 { 0 } else { CloneFlags::CLONE };
         assert_eq!(
-            (to, head.clo, head.flags, &payload[..]),
-            (CloneDestination::Element, 0, CloneFlags::FAILED | cloned, &b"why"[..])
+            (to, head.clo, head.flags, head.patience, &payload[..]),
+            (CloneDestination::Element, 0, CloneFlags::FAILED | cloned, clone::NO_ATTEMPT, &b"why"[..])
         );
     }
     worker.receive(ms(1), &request(3, CloneRepr { flags: CloneFlags::FAILED, ..plain() }, b""));
@@ -379,7 +381,7 @@ fn failed_server_is_not_reported_idle() {
         let seq = seq + 10 * u32::from(clo);
         worker.receive(ms(0), &request(seq, CloneRepr { clo, ..plain() }, b""));
         let work = worker.begin_next(ms(0)).expect("a waiting request");
-        worker.fail(work.id, Bytes::new(), blame).expect("in progress");
+        worker.fail(work.id, Bytes::new(), blame, None).expect("in progress");
         let (_, _, head, _) = sent(&mut worker).remove(0);
         // An invalid request is marked as failed only if another answer is on its way.
         let marked = blame != FailureCause::Request || clo != 0;

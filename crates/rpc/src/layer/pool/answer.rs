@@ -113,9 +113,9 @@ impl Drop for PendingReply {
             return self.replies.drop_request(self.id);
         }
         let ended = || cloned::of_status(Status::internal("the handler ended without a reply"));
-        let EncodedReply { bytes, code } = self.reply.take().unwrap_or_else(ended);
+        let EncodedReply { bytes, code, pushback } = self.reply.take().unwrap_or_else(ended);
         match failure_cause(self.method, code) {
-            Some(cause) => self.replies.fail(self.id, bytes, cloned::too_long(), cause),
+            Some(cause) => self.replies.fail(self.id, bytes, cloned::too_long(), cause, pushback),
             None => self.replies.finish(self.id, bytes, cloned::too_long()),
         }
     }
