@@ -191,8 +191,7 @@ impl Client {
         match self {
             Self::Pathcall { channel, .. } => {
                 let stats = channel.stats().pool;
-                let extra = stats.cloned + stats.second_requests + stats.repeated + stats.hedged;
-                Some(RequestCounts { calls: stats.calls, extra, redundant: stats.redundant })
+                Some(RequestCounts { calls: stats.calls, extra: stats.extra(), redundant: stats.redundant })
             }
             Self::Plain(client) => client.sent(),
         }

@@ -1,5 +1,6 @@
 //! Tests of NetFilters, options, generated code and diagnostics.
 
+mod clone_options;
 mod common;
 mod file_errors;
 mod generated;

@@ -8,6 +8,7 @@ mod cancelled_sums;
 mod carried;
 mod cloned;
 mod cloned_element;
+mod cloned_extra;
 mod cloned_members;
 mod cloned_unreached;
 mod cloned_workers;

@@ -210,6 +210,7 @@ fn sum(a: CloneCallerStats, b: CloneCallerStats) -> CloneCallerStats {
         repeated: a.repeated + b.repeated,
         reminded: a.reminded + b.reminded,
         hedged: a.hedged + b.hedged,
+        after_failed: a.after_failed + b.after_failed,
         refused: a.refused + b.refused,
         redundant: a.redundant + b.redundant,
         set_aside: a.set_aside + b.set_aside,

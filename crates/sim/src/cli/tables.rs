@@ -47,7 +47,7 @@ pub(super) fn clone(counts: &CloneCounts) -> Rows {
         ("slower answers", counts.redundant.to_string()),
         ("failures set aside", counts.set_aside.to_string()),
         ("requests repeated", counts.resent.to_string()),
-        ("refused by budgets", counts.refused.to_string()),
+        ("extra refused", counts.refused.to_string()),
         ("silent elements", counts.silent.to_string()),
         ("frames", counts.frames.to_string()),
         ("lost", share(counts.lost, counts.frames)),

@@ -59,7 +59,7 @@ counts! {
         pub set_aside: u64,
         /// Repeated requests of callers.
         pub resent: u64,
-        /// Extra requests that the hedge budget refused.
+        /// Extra requests that callers refused, for any reason.
         pub refused: u64,
         /// Times that a caller began to bypass a silent element.
         pub silent: u64,

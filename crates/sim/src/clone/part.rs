@@ -62,7 +62,7 @@ impl SteppedRun for CloneWorld<'_> {
         let mut counts = self.counts;
         for stats in self.callers.iter().map(|(caller, _)| caller.stats()) {
             counts.redundant += stats.redundant;
-            counts.resent += stats.repeated + stats.reminded + stats.hedged + stats.second_requests;
+            counts.resent += stats.extra() - stats.cloned;
             counts.refused += stats.refused.total();
             counts.set_aside += stats.set_aside;
             counts.silent += stats.silent;

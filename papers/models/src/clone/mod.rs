@@ -11,6 +11,7 @@
 //! requests, unless [`CloneTestbed::product`] is set.
 
 mod coordinator;
+mod frame_pool;
 mod model;
 mod scheme;
 mod workload;

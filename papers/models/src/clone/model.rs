@@ -10,8 +10,9 @@ use pathcall_endpoint::clone::{
 use pathcall_program::{Endpoint, FrameAction, Size, SwitchProgram};
 use pathcall_sim::queue::EventQueue;
 use pathcall_sim::random::Random;
-use pathcall_wire::{Base, CloneFrame, Flags, Instant, MAX_FRAME};
+use pathcall_wire::{Base, CloneFrame, Flags, Instant};
 
+use super::frame_pool::FramePool;
 use super::workload::exponential;
 use super::{CloneResults, CloneRun, CloneTestbed, Coordinator, CoordinatorConfig, FrameCosts, Scheme};
 
@@ -267,8 +268,10 @@ impl<'a> RackModel<'a> {
     fn send(&mut self, now: Instant, index: usize) {
         let FrameCosts { wire, send, .. } = self.testbed.costs;
         let CallerHost { caller, sender, sent, .. } = &mut self.callers[index];
+        // Without reminders, which are not executed.
         let CloneCallerStats { repeated, hedged, second_requests, .. } = caller.stats();
-        let extra = repeated + hedged + second_requests - std::mem::replace(sent, repeated + hedged + second_requests);
+        let now_sent = repeated + hedged + second_requests;
+        let extra = now_sent - std::mem::replace(sent, now_sent);
         while let Some((to, frame)) = self.frames.take(|out| caller.transmit(now, out)) {
             self.queue.push(
                 sender.schedule(now, send) + wire,
@@ -411,58 +414,4 @@ fn program(testbed: &CloneTestbed) -> SwitchProgram {
     let pool = tables.install_pool(pathcall_program::InstalledPool { gaid: GAID, version: 1, servers });
     debug_assert!(all.is_ok() && pool.is_ok(), "{all:?} {pool:?}");
     program
-}
-
-/// Frames in flight, by number.
-#[derive(Default)]
-struct FramePool {
-    frames: Vec<(u8, [u8; FRAME])>,
-    free: Vec<u32>,
-    /// Buffer for frames written by `transmit`.
-    out: Vec<u8>,
-}
-
-/// Maximum frame length in the model: headers and a small payload.
-const FRAME: usize = 100;
-
-impl FramePool {
-    fn get(&self, frame: u32) -> &[u8] {
-        let (len, bytes) = &self.frames[frame as usize];
-        &bytes[..usize::from(*len)]
-    }
-
-    fn get_mut(&mut self, frame: u32) -> &mut [u8] {
-        let (len, bytes) = &mut self.frames[frame as usize];
-        &mut bytes[..usize::from(*len)]
-    }
-
-    fn free(&mut self, frame: u32) {
-        self.free.push(frame);
-    }
-
-    /// Stores the frame that `transmit` writes.
-    fn take(
-        &mut self,
-        transmit: impl FnOnce(&mut [u8]) -> Option<(CloneDestination, usize)>,
-    ) -> Option<(CloneDestination, u32)> {
-        self.out.resize(MAX_FRAME, 0);
-        let (to, len) = transmit(&mut self.out)?;
-        let frame = self.place();
-        self.frames[frame as usize].0 = len as u8;
-        self.frames[frame as usize].1[..len].copy_from_slice(&self.out[..len]);
-        Some((to, frame))
-    }
-
-    fn copy(&mut self, frame: u32) -> u32 {
-        let copy = self.place();
-        self.frames[copy as usize] = self.frames[frame as usize];
-        copy
-    }
-
-    fn place(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.frames.push((0, [0; FRAME]));
-            self.frames.len() as u32 - 1
-        })
-    }
 }

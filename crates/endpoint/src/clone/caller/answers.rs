@@ -103,6 +103,7 @@ impl CloneCaller {
     pub(super) fn refund(&mut self, call: &mut Call, attempt: u8) {
         if call.reserved & bit(attempt) != 0 {
             call.reserved &= !bit(attempt);
+            self.stats.refused.busy += 1;
             self.budgets.refund(call.options.budget, call.options.cost);
         }
     }

@@ -136,13 +136,17 @@ pub struct RefusedExtra {
     pub outage: u64,
     /// A server whose answer was a failed answer wished no further attempt of the call (`grpc-retry-pushback-ms`).
     pub pushback: u64,
+    /// The element sent the request to one server: the other was busy, or there was none.
+    pub busy: u64,
+    /// The call is not idempotent. Counts the calls whose options ask for extra requests.
+    pub not_idempotent: u64,
 }
 
 impl RefusedExtra {
     /// Number of refused extra requests.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.budget + self.dear + self.outage + self.pushback
+        self.budget + self.dear + self.outage + self.pushback + self.busy + self.not_idempotent
     }
 }
 
@@ -155,6 +159,8 @@ impl std::ops::Add for RefusedExtra {
             dear: self.dear + other.dear,
             outage: self.outage + other.outage,
             pushback: self.pushback + other.pushback,
+            busy: self.busy + other.busy,
+            not_idempotent: self.not_idempotent + other.not_idempotent,
         }
     }
 }
@@ -176,8 +182,10 @@ pub struct CloneCallerStats {
     pub repeated: u64,
     /// Requests repeated to a server that works on the call: it executes the call once.
     pub reminded: u64,
-    /// Requests sent because the answer took long, or was a failure.
+    /// Requests sent because the answer took long.
     pub hedged: u64,
+    /// Requests sent because of a failed answer.
+    pub after_failed: u64,
     /// Extra requests that were not sent, or not allowed to be cloned.
     pub refused: RefusedExtra,
     /// Answers to calls that were answered already.
@@ -194,4 +202,12 @@ pub struct CloneCallerStats {
     pub ignored: u64,
     /// Frames sent.
     pub frames: u64,
+}
+
+impl CloneCallerStats {
+    /// Number of extra requests: sent by the caller beyond one for each call, or made by the element.
+    #[must_use]
+    pub const fn extra(&self) -> u64 {
+        self.cloned + self.second_requests + self.repeated + self.reminded + self.hedged + self.after_failed
+    }
 }

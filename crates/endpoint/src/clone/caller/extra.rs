@@ -26,13 +26,16 @@ impl CloneCaller {
                 call.hedge_at = delay.map(|delay| now + delay);
                 call.hedge_since = now;
                 call.attempt += 1;
-                self.stats.hedged += 1;
                 if call.failure.is_some() {
+                    self.stats.after_failed += 1;
                     // The servers asked before have answered: this one gets the full time.
                     let pause = self.retry_pause(&call, call.unanswered);
                     call.retry_at = call.retry_at.map(|_| now + pause);
-                } else if call.hedge_attempt == 0 {
-                    call.hedge_attempt = call.attempt;
+                } else {
+                    self.stats.hedged += 1;
+                    if call.hedge_attempt == 0 {
+                        call.hedge_attempt = call.attempt;
+                    }
                 }
                 if self.uses_element(&call) && self.element.is_responsive() {
                     self.send_by_element(now, seq, &mut call);
@@ -99,7 +102,7 @@ impl CloneCaller {
             (call.ask_after, call.retry_at) = (Some(failed), Some(call.not_before));
         } else if self.spend_extra(now, call) {
             call.attempt += 1;
-            self.stats.hedged += 1;
+            self.stats.after_failed += 1;
             let pause = self.retry_pause(call, call.unanswered);
             call.retry_at = call.retry_at.map(|_| now + pause);
             self.send_direct(seq, call);

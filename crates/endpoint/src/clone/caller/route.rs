@@ -18,6 +18,8 @@ impl CloneCaller {
     /// Sends a call for the first time.
     pub(super) fn send_first(&mut self, now: Instant, seq: u32, call: &mut Call) {
         let options = call.options;
+        let asks_extra = options.clone || options.send_to_two || options.hedge.is_some();
+        self.stats.refused.not_idempotent += u64::from(asks_extra && !options.idempotent);
         let asks_element = options.clone || options.through_element || options.balance == Balance::Shortest;
         let element_may_handle = options.idempotent || mutant::on(Mutant::CloneAnyCall);
         if asks_element && element_may_handle && self.element.should_use(now) {

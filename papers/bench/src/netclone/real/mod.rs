@@ -156,8 +156,7 @@ impl RealRack {
 impl RackResults {
     /// Requests sent beyond one per call, per call.
     pub(crate) fn extra(&self) -> f64 {
-        let CloneCallerStats { calls, cloned, second_requests, repeated, hedged, .. } = self.answers.stats;
-        (cloned + second_requests + repeated + hedged) as f64 / calls.max(1) as f64
+        self.answers.stats.extra() as f64 / self.answers.stats.calls.max(1) as f64
     }
 
     /// Microseconds of the middle's processor time per call.

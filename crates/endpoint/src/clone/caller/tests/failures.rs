@@ -27,7 +27,7 @@ fn failure_triggers_hedge_at_once() {
     assert!(second.base.dst != first.base.dst && caller.next_event().is_none());
     caller.receive(ms(2), &answer(&second, second.base.dst, by_element(), b"yes"));
     assert_eq!(answered(&mut caller), Some((call, b"yes".to_vec())));
-    assert_eq!((caller.stats().set_aside, caller.stats().hedged, caller.is_empty()), (1, 1, true));
+    assert_eq!((caller.stats().set_aside, caller.stats().after_failed, caller.is_empty()), (1, 1, true));
 }
 
 #[test]
