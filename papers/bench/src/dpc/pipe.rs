@@ -79,7 +79,8 @@ impl Hosts {
                 let mut handlers = Handlers::new().node(NodeConfig::default().listen(at)).directory(found);
                 for pipe in &served {
                     let service = Endpoint::from_shared(url.clone())?.connect_lazy();
-                    handlers = sidecar::add_step(handlers, pipe, &step_name(step), service)?;
+                    let name = step_name(pipe.step_names().count(), step);
+                    handlers = sidecar::add_step(handlers, pipe, &name, service)?;
                 }
                 Ok((url, handlers.start().await?))
             })?;
@@ -123,8 +124,9 @@ fn serving(pipes: &[Arc<Pipe>], step: usize) -> Vec<Arc<Pipe>> {
     pipes.iter().filter(|pipe| step < pipe.step_names().count()).cloned().collect()
 }
 
-fn step_name(step: usize) -> String {
-    format!("s{step}")
+/// Name of a step, unique among all pipes: their paths are the same.
+fn step_name(services: usize, step: usize) -> String {
+    format!("step{step}of{services}")
 }
 
 /// Pipe in which each service gets the answer of the one before it.
@@ -132,9 +134,9 @@ fn pipe(services: usize) -> Result<Arc<Pipe>> {
     let folder = std::env::temp_dir().join(format!("pathcall-bench-{}-{services}", std::process::id()));
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("shapes.proto"), include_str!("../../proto/shapes.proto"))?;
-    let source = |step: usize| step.checked_sub(1).map_or("call".to_owned(), step_name);
+    let source = |step: usize| step.checked_sub(1).map_or("call".to_owned(), |step| step_name(services, step));
     let step = |step| {
-        let (name, source) = (step_name(step), source(step));
+        let (name, source) = (step_name(services, step), source(step));
         format!("  - name: {name}\n    call: /shapes.Plain/Ask\n    request: {{ place: ${source}.place }}\n")
     };
     let steps: String = (0..services).map(step).collect();
