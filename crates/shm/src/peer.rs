@@ -13,12 +13,16 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::time::Timespec;
 use rustix::{cmsg_space, net};
 
 /// Connections that may wait to be accepted; one more is refused.
@@ -155,6 +159,40 @@ impl MemoryPeer {
 impl AsFd for MemoryPeer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Creates a liveness socket: the end that this process keeps, and the one for other processes.
+pub(crate) fn liveness_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
+}
+
+/// Returns whether the process at the other end of a socket has ended.
+pub(crate) fn is_closed(end: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+}
+
+/// User of the process at the other end.
+pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(socket_peercred(socket)?.uid.as_raw())
+}
+
+/// Waits until the socket is readable, or at its end.
+pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    if wait(&mut fds, deadline)? == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+}
+
+/// Waits until a descriptor is ready; returns the number of ready ones, 0 at the deadline.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<usize> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(fds, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
     }
 }
 

@@ -12,15 +12,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::time::Timespec;
+use rustix::event::{PollFd, PollFlags};
 
 use super::Config;
 use super::error::{GroupError, JoinRefusal, RankLossReason};
 use super::shared_memory::{SharedRows, SharedWords};
-use crate::peer::{MemoryPeer, PeerListener};
+use crate::peer::{MemoryPeer, PeerListener, is_closed, liveness_pair, peer_user, wait, wait_readable};
 
 /// First message of a rank: this magic, its rank and the number of ranks.
 const MAGIC: [u8; 8] = *b"pcgroup1";
@@ -273,21 +270,6 @@ impl LivenessSockets {
     }
 }
 
-/// Creates a liveness socket: the end that this process keeps, and the one for other ranks.
-fn liveness_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
-}
-
-fn is_closed(end: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
-    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
-}
-
-/// User of the process at the other end.
-fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(socket_peercred(socket)?.uid.as_raw())
-}
-
 /// Sends a message with a descriptor; `value` depends on the kind.
 pub(super) fn send_handout(peer: &MemoryPeer, kind: Handout, value: u32, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let mut message = [0; 8];
@@ -305,22 +287,4 @@ pub(super) fn receive_handout(peer: &MemoryPeer, deadline: Instant) -> io::Resul
     let (message, descriptor) = peer.receive_memory::<8>()?;
     let word = |from| u32::from_be_bytes(std::array::from_fn(|i| message[from + i]));
     Ok((word(0), word(4), descriptor))
-}
-
-/// Waits until the socket is readable, or at its end.
-fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
-    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-    if wait(&mut fds, deadline)? == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
-}
-
-/// Waits until a descriptor is ready; returns the number of ready ones, 0 at the deadline.
-fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<usize> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(fds, Some(&left)) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
 }
