@@ -1,4 +1,4 @@
-//! Shared memory between processes of one host: rings of frames between two, and groups that work on common values.
+//! Shared memory between processes of one host: rings of frames, groups, and windows.
 //!
 //! ```text
 //! one side                    shared memory                     the other
@@ -11,7 +11,8 @@
 //! its end. [`map`] creates the memory and checks received memory; [`ring`] transfers frames through it. Access control
 //! is the caller's task (the links of `pathcall-endpoint`).
 //!
-//! [`group`] is independent of that: processes that trust each other and work together on values in shared memory.
+//! Two modules are independent of that: [`group`] is processes that trust each other and work together on values in
+//! shared memory; [`window`] is memory of one process that others read and write without its help.
 //!
 //! **The other side of a ring is hostile.** It may write anything into the memory at any moment and may stop at any
 //! instruction. So the memory is accessed as atomic words only; a frame is copied out before it is used; positions and
@@ -29,6 +30,9 @@ mod memory;
 #[cfg(target_os = "linux")]
 pub mod peer;
 pub mod ring;
+#[cfg(target_os = "linux")]
+pub mod window;
+mod words;
 
 #[cfg(target_os = "linux")]
 pub use group::Group;
@@ -37,3 +41,5 @@ pub use map::RingMap;
 #[cfg(target_os = "linux")]
 pub use peer::{MemoryPeer, PeerListener};
 pub use ring::{Consumer, Producer, RingCorruption, RingSide, ring_pair};
+#[cfg(target_os = "linux")]
+pub use window::{SharedWindow, SharedWindowError};

@@ -12,8 +12,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64, Ordering};
 
+use crate::words::{WORD_BYTES, read, write};
+
 /// Words of the cache lines that a processor fetches together: each position has its own.
-const LINE_WORDS: usize = 16;
+pub(crate) const LINE_WORDS: usize = 16;
 /// Positions of the producer and of the consumer, words.
 const WRITTEN: usize = 0;
 const READ: usize = LINE_WORDS;
@@ -21,8 +23,6 @@ const READ: usize = LINE_WORDS;
 const WAITING: usize = 2 * LINE_WORDS;
 /// Words before the frames: for each ring, three positions and an unused line.
 const HEADER_WORDS: usize = 8 * LINE_WORDS;
-/// Bytes of a word.
-const WORD_BYTES: usize = size_of::<u64>();
 
 /// Word of shared memory.
 pub trait RingWord: Send + Sync {
@@ -32,6 +32,11 @@ pub trait RingWord: Send + Sync {
     fn store(&self, value: u64, order: Ordering);
     /// Swaps the word as [`AtomicU64::swap`] does.
     fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Exchanges the word as [`AtomicU64::compare_exchange`] does, with acquire order; the error is its other value.
+    ///
+    /// # Errors
+    /// When the word is not `current`.
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
     /// Issues a fence as [`atomic::fence`] does.
     fn fence(order: Ordering);
 }
@@ -50,6 +55,11 @@ impl RingWord for AtomicU64 {
     #[inline]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         self.swap(value, order)
+    }
+
+    #[inline]
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed)
     }
 
     #[inline]
@@ -377,34 +387,6 @@ impl<M: RingMemory> Consumer<M> {
 
     fn position(&self, which: usize) -> &M::Word {
         self.layout.position(&*self.memory, which)
-    }
-}
-
-/// Writes bytes into words.
-#[inline]
-fn write<W: RingWord>(words: &[W], bytes: &[u8]) {
-    let (whole_words, rest) = bytes.as_chunks::<WORD_BYTES>();
-    for (word, bytes) in words.iter().zip(whole_words) {
-        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-    }
-    if !rest.is_empty() {
-        let mut last = [0; WORD_BYTES];
-        last[..rest.len()].copy_from_slice(rest);
-        words[whole_words.len()].store(u64::from_ne_bytes(last), Ordering::Relaxed);
-    }
-}
-
-/// Reads bytes from words.
-#[inline]
-fn read<W: RingWord>(words: &[W], bytes: &mut [u8]) {
-    let (whole_words, rest) = bytes.as_chunks_mut::<WORD_BYTES>();
-    let full = whole_words.len();
-    for (word, bytes) in words.iter().zip(whole_words) {
-        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-    }
-    if !rest.is_empty() {
-        let last = words[full].load(Ordering::Relaxed).to_ne_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
     }
 }
 

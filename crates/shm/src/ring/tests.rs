@@ -286,6 +286,10 @@ mod model {
             self.swap(value, order)
         }
 
+        fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+            self.compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed)
+        }
+
         fn fence(order: Ordering) {
             fence(order);
         }
