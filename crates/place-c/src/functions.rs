@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pathcall_place::context::window::MemoryWindow;
+use pathcall_place::context::window::{MemoryWindow, WindowFailure};
 use pathcall_place::device::{AppError, TaskCode};
 use pathcall_wire::Instant;
 
@@ -134,13 +134,15 @@ impl MemoryWindow for CallbackMemory {
         if self.user.gate.is_open() { self.bytes } else { 0 }
     }
 
-    fn read(&self, at: usize, to: &mut [u8]) {
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), WindowFailure> {
         // SAFETY: the range is within the memory, and `to` is a slice.
-        self.user.call(|user| unsafe { (self.read)(user, at, to.as_mut_ptr(), to.len()) });
+        let called = self.user.call(|user| unsafe { (self.read)(user, at, to.as_mut_ptr(), to.len()) });
+        called.ok_or_else(|| WindowFailure("the context is freed".into()))
     }
 
-    fn write(&self, at: usize, bytes: &[u8]) {
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), WindowFailure> {
         // SAFETY: as in `read`.
-        self.user.call(|user| unsafe { (self.write)(user, at, bytes.as_ptr(), bytes.len()) });
+        let called = self.user.call(|user| unsafe { (self.write)(user, at, bytes.as_ptr(), bytes.len()) });
+        called.ok_or_else(|| WindowFailure("the context is freed".into()))
     }
 }

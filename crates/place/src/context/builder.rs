@@ -13,14 +13,15 @@ use super::comm::{CommFunction, CommStart, Inbox, InboxReceivers, ReplyTo, Reque
 use super::device_queue::{DeviceQueue, LoadedTask};
 use super::error::InitError;
 use super::load::{check_sample, load, next_functions};
+use super::path_trips::PathTrips;
 use super::pending::PendingRequests;
 use super::telemetry::TelemetryState;
 use super::window::{MemoryWindow, WINDOWS_MAX, Windows};
 use super::{Event, TaskHooks};
 use crate::DeviceRole;
 use crate::device::{ComputeDevice, TaskCode};
-use crate::model::{Application, Hardware, Trip};
-use crate::path::{KindId, PathId, Paths};
+use crate::model::{Application, Hardware};
+use crate::path::Paths;
 use crate::select::{Config, SelectionStrategy, Selector};
 
 /// Function that makes the request of the next trip in a dataflow with several trips, from the trip's number, the
@@ -56,39 +57,6 @@ pub(super) enum JobOwner {
     Reply { reply: ReplyTo, at: Instant, request: Option<Box<(RequestHead, Bytes)>> },
 }
 
-/// Trips of each path.
-#[derive(Debug)]
-pub(super) struct PathTrips {
-    by_path: Vec<Arc<[Trip]>>,
-    /// Trips by request type, for the fallback on the CPUs.
-    by_kind: Vec<Arc<[Trip]>>,
-}
-
-impl PathTrips {
-    fn new(application: &Application) -> Self {
-        let flows = |request: &crate::model::RequestType| -> Vec<Arc<[Trip]>> {
-            request.dataflows.iter().map(|flow| flow.trips.clone().into()).collect()
-        };
-        let by_kind: Vec<_> = application.requests.iter().map(flows).collect();
-        Self { by_kind: by_kind.iter().map(|flows| Arc::clone(&flows[0])).collect(), by_path: by_kind.concat() }
-    }
-
-    fn of(&self, kind: KindId, path: Option<PathId>) -> &[Trip] {
-        match path {
-            Some(path) => &self.by_path[usize::from(path.0)],
-            None => &self.by_kind[usize::from(kind.0)],
-        }
-    }
-
-    pub(super) fn trip(&self, kind: KindId, path: Option<PathId>, trip: u8) -> &Trip {
-        &self.of(kind, path)[usize::from(trip)]
-    }
-
-    pub(super) fn trips(&self, kind: KindId, path: Option<PathId>) -> usize {
-        self.of(kind, path).len()
-    }
-}
-
 /// Requester, responder, or both. Belongs to one thread.
 pub struct PlaceContext {
     pub(super) application: Application,
@@ -109,6 +77,8 @@ pub struct PlaceContext {
     _inbox: Inbox,
     pub(super) accesses: HashMap<u64, u64>,
     pub(super) accessed: u64,
+    /// Memory of the other side that this process can access itself.
+    pub(super) attached: Windows,
     pub(super) events: VecDeque<Event>,
     /// Time at which arrivals were last processed.
     pub(super) polled_at: Instant,
@@ -137,6 +107,7 @@ pub struct Builder {
     limits: Limits,
     comms: [Option<(String, Box<dyn CommFunction>)>; 2],
     windows: Windows,
+    attached: Windows,
     clocks: HashMap<String, TsFn>,
     functions: Vec<(String, DeviceRole, TaskCode, usize)>,
     devices: [Option<Arc<dyn ComputeDevice>>; 2],
@@ -168,6 +139,7 @@ impl Builder {
             limits: Limits::default(),
             comms: [None, None],
             windows: Windows::default(),
+            attached: Windows::default(),
             clocks: HashMap::new(),
             functions: Vec::new(),
             devices: [None, None],
@@ -228,6 +200,17 @@ impl Builder {
         }
         if self.windows.0.insert(name.into(), memory).is_some() {
             self.wrong = Some(format!("two memories are registered as `{name}`: register each under its own name"));
+        }
+        self
+    }
+
+    /// Attaches memory of the other side that this process can access itself, such as a
+    /// [`SharedWindow`](super::window::SharedWindow) of another process on this host: reads and writes of this name
+    /// are executed at once, without a message.
+    #[must_use]
+    pub fn attach_window(mut self, memory: Arc<dyn MemoryWindow>, name: &str) -> Self {
+        if self.attached.0.insert(name.into(), memory).is_some() {
+            self.wrong = Some(format!("two memories are attached as `{name}`"));
         }
         self
     }
@@ -327,7 +310,7 @@ impl Builder {
             // An accelerator may fail one job and complete the next one, which breaks the order.
             role == DeviceRole::Cpu && devices[role as usize].as_ref().is_none_or(|device| device.info().in_order)
         };
-        for (path, trips) in paths.paths.iter_mut().zip(&flows.by_path) {
+        for (path, trips) in paths.paths.iter_mut().zip(flows.by_path()) {
             // Properties that the hardware's model does not contain.
             let mut ends = trips.iter().flat_map(|trip| [trip.requester, trip.responder]);
             path.fifo &= ordered && ends.all(|end| one_by_one(end.role));
@@ -384,6 +367,7 @@ impl Builder {
             _inbox: inbox,
             accesses: HashMap::new(),
             accessed: 0,
+            attached: self.attached,
             events: VecDeque::new(),
             polled_at: Instant(0),
             cpu_clock,

@@ -33,6 +33,7 @@ pub mod comm;
 mod device_queue;
 mod error;
 mod load;
+mod path_trips;
 mod pending;
 pub mod remote;
 mod requester;

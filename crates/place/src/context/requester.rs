@@ -129,22 +129,23 @@ impl PlaceContext {
         }
     }
 
-    /// Writes into memory that the other side has registered (one-sided).
+    /// Writes into memory that the other side has registered (one-sided): by a message, or at once if the memory is
+    /// [attached](super::Builder::attach_window).
     ///
     /// # Errors
     /// [`SendError::Full`], [`SendError::TooLong`].
     pub fn write(&mut self, window: &str, at: u64, bytes: Bytes, tag: u64) -> Result<(), SendError> {
         let got = bytes.len();
-        self.access(&WindowAccess::Write { window: window.into(), at, bytes }, got, tag)
+        self.access(window, &WindowAccess::Write { window: window.into(), at, bytes }, got, tag)
     }
 
-    /// Reads memory that the other side has registered (one-sided).
+    /// Reads memory that the other side has registered (one-sided), as [`write`](Self::write) does.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn read(&mut self, window: &str, at: u64, len: u64, tag: u64) -> Result<(), SendError> {
         let got = usize::try_from(len).unwrap_or(usize::MAX);
-        self.access(&WindowAccess::Read { window: window.into(), at, len }, got, tag)
+        self.access(window, &WindowAccess::Read { window: window.into(), at, len }, got, tag)
     }
 
     /// Request type with this name in the application's file.
@@ -356,12 +357,18 @@ impl PlaceContext {
         self.events.push_back(Event::Answer(Answer { tag, result, path, attempts, intra_ns, total_ns }));
     }
 
-    fn access(&mut self, access: &WindowAccess, got: usize, tag: u64) -> Result<(), SendError> {
+    fn access(&mut self, window: &str, access: &WindowAccess, got: usize, tag: u64) -> Result<(), SendError> {
         if got > MESSAGE_MAX {
             return Err(SendError::TooLong { got, max: MESSAGE_MAX });
         }
-        if self.accesses.len() >= ACCESSES_MAX {
+        // Accesses of attached memory are in flight until their event is taken.
+        if self.accesses.len().max(self.events.len()) >= ACCESSES_MAX {
             return Err(SendError::Full(ACCESSES_MAX as u32));
+        }
+        if self.attached.contains(window) {
+            let result = self.attached.access(access).map_err(|error| RequestError::Failed(error.to_string()));
+            self.events.push_back(Event::Accessed { tag, result });
+            return Ok(());
         }
         self.accessed += 1;
         let id = ACCESS | self.accessed;

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+#[cfg(target_os = "linux")]
+pub use pathcall_shm::window::{SharedWindow, SharedWindowError};
 
 use crate::device::MESSAGE_MAX;
 
@@ -20,10 +22,21 @@ pub trait MemoryWindow: fmt::Debug + Send + Sync {
         self.len() == 0
     }
     /// Reads at an offset within the memory; a concurrent write of the same bytes is seen wholly or not at all.
-    fn read(&self, at: usize, to: &mut [u8]);
+    ///
+    /// # Errors
+    /// When the memory cannot be read now.
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), WindowFailure>;
     /// Writes at an offset within the memory.
-    fn write(&self, at: usize, bytes: &[u8]);
+    ///
+    /// # Errors
+    /// When the memory cannot be written now. No byte was written.
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), WindowFailure>;
 }
+
+/// Reason why memory cannot be accessed now, as one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WindowFailure(pub String);
 
 /// Window of host memory.
 #[derive(Debug)]
@@ -42,13 +55,41 @@ impl MemoryWindow for HostWindow {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn read(&self, at: usize, to: &mut [u8]) {
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), WindowFailure> {
         to.copy_from_slice(&self.0.read().unwrap_or_else(PoisonError::into_inner)[at..at + to.len()]);
+        Ok(())
     }
 
-    fn write(&self, at: usize, bytes: &[u8]) {
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), WindowFailure> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
     }
+}
+
+/// Memory that processes of this host share. An access of another process fails when the owner has ended.
+#[cfg(target_os = "linux")]
+impl MemoryWindow for SharedWindow {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), WindowFailure> {
+        check_owner(self)?;
+        self.read(at, to).map_err(|error| WindowFailure(error.to_string()))
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), WindowFailure> {
+        check_owner(self)?;
+        self.write(at, bytes).map_err(|error| WindowFailure(error.to_string()))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn check_owner(window: &SharedWindow) -> Result<(), WindowFailure> {
+    if window.owner_has_ended() {
+        return Err(WindowFailure(format!("the owner of shared window `{}` has ended", window.name())));
+    }
+    Ok(())
 }
 
 /// Access to a window.
@@ -92,6 +133,14 @@ pub enum WindowAccessError {
         /// Length of the access in bytes.
         len: u64,
     },
+    /// The memory cannot be accessed now.
+    #[error("access to window `{window}` failed: {reason}")]
+    Failed {
+        /// Name of the window.
+        window: String,
+        /// Reason of the failure.
+        reason: WindowFailure,
+    },
 }
 
 /// Windows of one context.
@@ -99,10 +148,16 @@ pub enum WindowAccessError {
 pub struct Windows(pub(super) BTreeMap<String, Arc<dyn MemoryWindow>>);
 
 impl Windows {
+    /// Whether a window has this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Executes an access; returns the bytes that were read, if any.
     ///
     /// # Errors
-    /// [`WindowAccessError`]; no byte was read or written.
+    /// [`WindowAccessError`]; no byte was written, unless the window has shrunk meanwhile.
     pub fn access(&self, access: &WindowAccess) -> Result<Bytes, WindowAccessError> {
         let (name, at, len) = match access {
             WindowAccess::Read { window, at, len } => (window, *at, *len),
@@ -115,14 +170,15 @@ impl Windows {
             at.checked_add(len).filter(|end| *end <= has as u64 && len <= MESSAGE_MAX as u64).ok_or_else(outside)
         };
         inside()?;
+        let failed = |reason| WindowAccessError::Failed { window: name.clone(), reason };
         let bytes = match access {
             WindowAccess::Read { .. } => {
                 let mut bytes = vec![0; len as usize];
-                window.read(at as usize, &mut bytes);
+                window.read(at as usize, &mut bytes).map_err(failed)?;
                 bytes.into()
             }
             WindowAccess::Write { bytes, .. } => {
-                window.write(at as usize, bytes);
+                window.write(at as usize, bytes).map_err(failed)?;
                 Bytes::new()
             }
         };
@@ -146,16 +202,22 @@ mod tests {
             if self.0.load(Ordering::Acquire) { 0 } else { 8 }
         }
 
-        fn read(&self, _: usize, _: &mut [u8]) {
+        fn read(&self, _: usize, _: &mut [u8]) -> Result<(), WindowFailure> {
             self.0.store(true, Ordering::Release);
+            Ok(())
         }
 
-        fn write(&self, _: usize, _: &[u8]) {}
+        fn write(&self, _: usize, _: &[u8]) -> Result<(), WindowFailure> {
+            Err(WindowFailure("read-only".into()))
+        }
     }
 
     #[test]
-    fn read_of_shrinking_window_is_refused() {
+    fn failed_or_shrinking_window_is_reported() {
         let windows = Windows([("v".into(), Arc::new(Going(AtomicBool::new(false))) as Arc<dyn MemoryWindow>)].into());
+        let access = WindowAccess::Write { window: "v".into(), at: 0, bytes: Bytes::from_static(b"x") };
+        let failed = windows.access(&access).expect_err("window cannot be written").to_string();
+        assert_eq!(failed, "access to window `v` failed: read-only");
         let access = WindowAccess::Read { window: "v".into(), at: 0, len: 8 };
         let refused = windows.access(&access).expect_err("window is gone").to_string();
         assert_eq!(refused, "access to 8 bytes at 0 exceeds window `v` of 0 bytes");
