@@ -10,7 +10,7 @@
 //!
 //! **Atomicity.** A read sees a concurrent write wholly or not at all. Writes exclude each other by a lock in the
 //! memory, which names its holder. A read repeats itself while a write changes the memory, and takes the lock after
-//! some repeats, so that writers cannot delay it for ever.
+//! some repeats. Whoever has waited for the lock for long gets it next, so that busy writers cannot keep it.
 //!
 //! **A process that ends during a write**, at any instruction: the write is undone, and the window goes on with the old
 //! bytes. The owner's thread does that for other processes, and the next process that waits does it for the owner. Until
@@ -59,6 +59,8 @@ const SPINS: u32 = 100;
 const YIELDS: u32 = 20;
 /// Sleep between two attempts to lock, and between two attempts to connect.
 const PAUSE: Duration = Duration::from_micros(200);
+/// Pauses in which a process gives way to one that has waited for the lock for long, at most.
+const GIVE_WAY_MAX: u32 = 10;
 /// Number of the owner as a holder of the lock. Other processes have the numbers after it.
 const OWNER: Holder = 1;
 
@@ -248,6 +250,9 @@ impl SharedWindow {
 
     /// Takes the lock, at most within the timeout.
     fn lock(&self) -> Result<Locked, SharedWindowError> {
+        if self.memory.is_wanted() {
+            self.give_way();
+        }
         for attempt in 0..SPINS + YIELDS {
             match self.memory.try_lock(self.holder, self.process) {
                 Ok(locked) => return Ok(locked),
@@ -258,15 +263,31 @@ impl SharedWindow {
         self.sleep_for_lock()
     }
 
+    /// Lets one that has waited for long take the lock first.
+    #[cold]
+    fn give_way(&self) {
+        for _ in 0..GIVE_WAY_MAX {
+            thread::sleep(PAUSE);
+            if !self.memory.is_wanted() {
+                return;
+            }
+        }
+        // It may have ended. If not, it asks again.
+        self.memory.set_wanted(false);
+    }
+
     #[cold]
     fn sleep_for_lock(&self) -> Result<Locked, SharedWindowError> {
         let begun = Instant::now();
         loop {
-            let holder = match self.memory.try_lock(self.holder, self.process) {
+            let locked = self.memory.try_lock(self.holder, self.process);
+            let is_late = begun.elapsed() >= self.timeout;
+            self.memory.set_wanted(locked.is_err() && !is_late);
+            let holder = match locked {
                 Ok(locked) => return Ok(locked),
                 Err(holder) => holder,
             };
-            if begun.elapsed() >= self.timeout {
+            if is_late {
                 let (name, process) = (self.name.clone(), self.memory.process());
                 return Err(SharedWindowError::Locked { name, process, waited: self.timeout });
             }

@@ -25,6 +25,8 @@ const JOURNAL_STATE: usize = 2;
 /// First word in the journal, and number of words.
 const JOURNAL_FIRST: usize = 3;
 const JOURNAL_COUNT: usize = 4;
+/// Not 0: a process has waited for the lock for long, and others give way.
+const WANTED: usize = 5;
 const HEADER_WORDS: usize = LINE_WORDS;
 /// Bits of the state that name the holder.
 const HOLDER_BITS: u32 = 16;
@@ -146,6 +148,17 @@ impl<M: RingMemory> LockedBytes<M> {
         self.copy_out(at, to);
         // Nothing has changed: the sequence stays.
         self.word(STATE).store(locked.0 & !HOLDER_MASK, Ordering::Release);
+    }
+
+    /// Returns whether a process has waited for the lock for long.
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.word(WANTED).load(Ordering::Relaxed) != 0
+    }
+
+    /// Sets whether a process has waited for the lock for long.
+    pub(super) fn set_wanted(&self, wanted: bool) {
+        self.word(WANTED).store(wanted.into(), Ordering::Relaxed);
     }
 
     /// Process id of the last holder, as it has written it.

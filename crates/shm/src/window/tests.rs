@@ -145,6 +145,47 @@ fn stopped_holder_of_lock_is_reported() {
 }
 
 #[test]
+fn waiting_process_gets_lock_before_busy_one() {
+    let name = name();
+    let (owner, opener) = (create(&name, 8), open(&name));
+    let locked = owner.memory.try_lock(OWNER, 1).expect("free");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| opener.write(0, b"w"));
+        pathcall_test_support::process::until("a waiting thread", || owner.memory.is_wanted().then_some(()));
+        owner.memory.write(locked, 0, b"o");
+        waiting.join().expect("no panic").expect("the lock becomes free");
+    });
+    assert!(!owner.memory.is_wanted());
+    // One that has ended while it waited does not stop others.
+    owner.memory.set_wanted(true);
+    owner.write(1, b"o").expect("free");
+    assert!(!owner.memory.is_wanted());
+    let mut got = [0; 2];
+    owner.read(0, &mut got).expect("free");
+    assert_eq!(&got, b"wo");
+}
+
+#[test]
+fn busy_writer_does_not_starve_others() {
+    let name = name();
+    let (owner, opener) = (create(&name, LEN), open(&name));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                owner.write(0, &[1; LEN]).expect("the lock becomes free");
+            }
+        });
+        for value in 2..10 {
+            opener.write(0, &[value; LEN]).expect("the lock becomes free");
+            read_equal_bytes(&opener, &mut vec![0; LEN]);
+        }
+        done.store(true, Ordering::Release);
+        busy.join().expect("no panic");
+    });
+}
+
+#[test]
 fn threads_see_writes_wholly() {
     let name = name();
     let (owner, opener) = (create(&name, 1001), open(&name));
