@@ -193,8 +193,11 @@ impl NodeArgs {
             let wrong = |why: String| Failure::Pipe(format!("invalid --directory {entry}: {why}"));
             let (step, address) = entry.split_once('=').ok_or_else(|| wrong("write STEP=HOST:PORT".to_owned()))?;
             let step = pipe.step(step).map_err(|status| wrong(status.message().to_owned()))?;
-            let mut found = tokio::net::lookup_host(address).await.map_err(|error| wrong(error.to_string()))?;
-            sidecars.push((step, found.next().ok_or_else(|| wrong("the host has no address".to_owned()))?));
+            let found = tokio::net::lookup_host(address).await.map_err(|error| wrong(error.to_string()))?;
+            // The node reaches addresses of its own family only.
+            let at = found.into_iter().find(|at| at.is_ipv4() == self.node.is_ipv4());
+            let family = if self.node.is_ipv4() { "IPv4" } else { "IPv6" };
+            sidecars.push((step, at.ok_or_else(|| wrong(format!("the host has no {family} address, as --node has")))?));
         }
         for needed in needed {
             let step = pipe.step(needed).map_err(|status| Failure::Pipe(status.message().to_owned()))?;

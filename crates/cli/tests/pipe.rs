@@ -56,9 +56,9 @@ fn check_prints_description_or_position_of_error() {
     let path = folder.path().join("order.yaml");
     std::fs::write(&path, "protos: []\npipe: x\n").expect("written");
     let path = path.to_str().expect("text");
-    fails(&["pipe", "check", path], &format!("{path}:2:1: error: the key `steps` is missing"));
+    fails(&["pipe", "check", path], &format!("{path}:2:1: error: the key `steps` is missing; add `steps: …`"));
     let args = ["pipe", "front", path, "--listen", "127.0.0.1:0"];
-    fails(&args, &format!("pathcall: {path}:2:1: error: the key `steps` is missing"));
+    fails(&args, &format!("pathcall: {path}:2:1: error: the key `steps` is missing; add `steps: …`"));
 }
 
 #[test]

@@ -13,10 +13,12 @@ use std::hash::Hasher;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use pathcall_wire::link::LinkSecret;
-use prost::Message;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::{DecodeError, Message};
 use prost_reflect::{DynamicMessage, MessageDescriptor, Value};
 use tonic::Status;
 
+use crate::MESSAGE_BYTES_MAX;
 use crate::expression::Expression;
 use crate::fields::{FieldSet, kept};
 
@@ -53,6 +55,17 @@ struct HopMessage {
     /// The call and the replies of all steps so far, encoded. A message that is no longer needed is empty.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     messages: Vec<Bytes>,
+}
+
+/// Number of fields of an encoded message, without those of its messages.
+fn fields_of(mut message: &[u8]) -> Result<usize, DecodeError> {
+    let mut fields = 0;
+    while !message.is_empty() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+        fields += 1;
+    }
+    Ok(fields)
 }
 
 /// Messages that have arrived at a step.
@@ -140,8 +153,18 @@ impl Pipe {
     /// There is no step with this index.
     pub fn arrive(&self, step: usize, message: Bytes) -> Result<ArrivedHop, Status> {
         let name = &self.steps[step].name;
-        let hop = HopMessage::decode(message)
-            .map_err(|error| Status::invalid_argument(format!("step {name}: invalid message of a hop: {error}")))?;
+        let invalid = |error: &dyn fmt::Display| {
+            Status::invalid_argument(format!("step {name}: invalid message of a hop: {error}"))
+        };
+        if message.len() > MESSAGE_BYTES_MAX {
+            return Err(invalid(&format!("it has {} bytes, at most {MESSAGE_BYTES_MAX} are taken", message.len())));
+        }
+        // Before they take memory.
+        let fields = fields_of(&message).map_err(|error| invalid(&error))?;
+        if fields > step + 2 {
+            return Err(invalid(&format!("it has {fields} fields, at most {} are taken", step + 2)));
+        }
+        let hop = HopMessage::decode(message).map_err(|error| invalid(&error))?;
         if hop.digest != self.digest {
             return Err(Status::failed_precondition(format!(
                 "step {name}: the sender has another version of the pipe; start all hosts with the same file"

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pathcall_rpc::delegate::{DelegatedCall, Directory, EncodedMessage, Handlers, NodeTarget};
 use tonic::client::Grpc;
+use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Extensions, Request, Status};
 
 use crate::MESSAGE_BYTES_MAX;
 use crate::codec::EncodedCodec;
 use crate::plan::{HopAfter, Pipe};
+
+/// Metadata of a status with the pause before another attempt (gRPC A6).
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Adds the handler of a step to `handlers`. `service` is the channel to the step's service on this host.
 ///
@@ -97,5 +101,10 @@ impl ServedStep {
 pub(crate) fn of_step(pipe: &Pipe, step: usize, status: &Status) -> Status {
     let name = pipe.step_names().nth(step).unwrap_or_default();
     let message = format!("step {name}: {}", status.message());
-    Status::with_details(status.code(), message, Bytes::copy_from_slice(status.details()))
+    let mut metadata = MetadataMap::new();
+    if let Some(pushback) = status.metadata().get(PUSHBACK) {
+        metadata.insert(PUSHBACK, pushback.clone());
+    }
+    let details = Bytes::copy_from_slice(status.details());
+    Status::with_details_and_metadata(status.code(), message, details, metadata)
 }

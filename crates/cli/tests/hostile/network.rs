@@ -166,7 +166,7 @@ async fn index(node: NodeConfig, directory: Directory) -> RunningHandlers {
         }
         Ok(())
     };
-    let handlers = pathcall_rpc::delegate::Handlers::new().node(node).directory(directory);
+    let handlers = pathcall_rpc::delegate::Handlers::new().node(node).directory(directory).forward_credentials(true);
     let handlers = handlers.interceptor(interceptor);
     handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
 }

@@ -1,6 +1,7 @@
 //! Events of a node's transport: messages that arrive or do not arrive, for the state machines and the node itself.
 
 use std::net::SocketAddr;
+use std::sync::Weak;
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::{MessageOutbox, PeerNode, is_for_caller};
@@ -32,7 +33,7 @@ impl State {
             }
             Event::Undelivered { to, head } => {
                 if DelegateKind::of(&head) == Some(DelegateKind::Request) {
-                    self.server_events.retain(|wants_more| wants_more(ServerEvent::Unreachable(to)));
+                    self.tell_observers(ServerEvent::Unreachable(to));
                 }
                 let (caller, worker, mut out) = self.split(now);
                 caller.undelivered(now, to, &head, &mut out);
@@ -57,7 +58,11 @@ impl State {
     /// Handles a load report of a server.
     fn handle_load(&mut self, from: SocketAddr, message: &[u8]) {
         if let Ok((DelegateMessage::Load(LoadReport { load }), _)) = parse(message) {
-            self.server_events.retain(|wants_more| wants_more(ServerEvent::Load(from, load)));
+            self.tell_observers(ServerEvent::Load(from, load));
         }
+    }
+
+    fn tell_observers(&self, event: ServerEvent) {
+        self.observers.iter().filter_map(Weak::upgrade).for_each(|observer| observer.on_server_event(event));
     }
 }

@@ -197,6 +197,12 @@ pub enum ServerEvent {
     Load(SocketAddr, u32),
 }
 
+/// Observer of the servers that a node's requests go to. It is called under the node's lock, so it must not call the node.
+pub trait ServerObserver: Send + Sync {
+    /// Handles an event.
+    fn on_server_event(&self, event: ServerEvent);
+}
+
 /// Durable records of exactly-once requests from earlier processes (DPC §3.5.3).
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct RecordHistory {
@@ -272,10 +278,15 @@ impl Node {
         NodeCall::begin(&self.0, options, requests)
     }
 
-    /// Adds a function that gets the events of the servers that requests go to, until it returns false. It is called
-    /// under the node's lock, so it must not call the node.
-    pub fn on_server_event(&self, wants_more: impl Fn(ServerEvent) -> bool + Send + 'static) {
-        self.0.with_state(|state| state.server_events.push(Box::new(wants_more)));
+    /// Adds an observer of the servers that requests go to, unless it is there, as long as it exists.
+    pub fn add_observer(&self, observer: Weak<impl ServerObserver + 'static>) {
+        let observer: Weak<dyn ServerObserver> = observer;
+        self.0.with_state(|state| {
+            state.observers.retain(|known| known.strong_count() > 0);
+            if !state.observers.iter().any(|known| Weak::ptr_eq(known, &observer)) {
+                state.observers.push(observer);
+            }
+        });
     }
 
     /// Counters of this node.

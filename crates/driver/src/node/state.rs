@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Instant as Clock;
 
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::call::CallEvent;
 use super::request::RequestNotifier;
 use super::task::{self, Source};
-use super::{NodeConfig, NodeStats, RecordHistory, ServerEvent, Transport, advertised_address};
+use super::{NodeConfig, NodeStats, RecordHistory, ServerObserver, Transport, advertised_address};
 use crate::event_channel::EventSender;
 use crate::link::{Link, PollMode};
 use crate::streams::{EventSink, Streams};
@@ -48,8 +48,8 @@ pub(super) struct State {
     pub(super) calls: ContextMap<CallEvents>,
     /// Notifications to the requests in progress.
     pub(super) requests: ContextMap<Arc<RequestNotifier>>,
-    /// Receivers of the events of servers.
-    pub(super) server_events: Vec<ServerEventSink>,
+    /// Observers of servers; some may be gone.
+    pub(super) observers: Vec<Weak<dyn ServerObserver>>,
     pub(super) load_reports: LoadReports,
     /// Channel of obsolete records.
     obsolete: Option<ObsoleteSender>,
@@ -65,9 +65,6 @@ pub(super) struct CallEvents {
     /// More events follow the end: the call may be made again, or its trace comes.
     pub(super) more_events: bool,
 }
-
-/// Function that gets the events of servers; it returns whether it wants more.
-pub(super) type ServerEventSink = Box<dyn Fn(ServerEvent) -> bool + Send>;
 
 /// Channel of the calls and requests whose records are obsolete.
 type ObsoleteSender = mpsc::UnboundedSender<(ContextId, RequestId)>;
@@ -138,7 +135,7 @@ impl NodeShared {
             transport,
             calls: ContextMap::default(),
             requests: ContextMap::default(),
-            server_events: Vec::new(),
+            observers: Vec::new(),
             load_reports: LoadReports::default(),
             obsolete,
             wake_state: WakeState::default(),
@@ -287,7 +284,8 @@ impl State {
         let frames = link.exchange(mode, |out, from, ce, frame| {
             messages.handle(now, from, frame, ce, &mut |to, frame| out.queue(to, frame));
         });
-        frames.is_ok_and(|frames| frames > 0)
+        // Frames may have come before the error.
+        frames.map_or(true, |frames| frames > 0)
     }
 
     /// Does what is due, and sends the resulting messages.

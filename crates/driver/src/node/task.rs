@@ -48,15 +48,15 @@ pub(super) async fn run(node: Weak<NodeShared>, origin: Clock, mut from: Source,
                     if !polls {
                         return Poll::Pending;
                     }
-                    if !node.run_once(&mut events, PollMode::Always) {
-                        if idle > Some(SPIN_TIME) {
-                            // The other side may be waiting for this processor.
-                            std::thread::yield_now();
-                        }
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
+                    if node.run_once(&mut events, PollMode::Always) {
+                        last_message = Clock::now();
+                    } else if idle > Some(SPIN_TIME) {
+                        // The other side may be waiting for this processor.
+                        std::thread::yield_now();
                     }
-                    last_message = Clock::now();
+                    // Other tasks run before the next poll.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
                 _ => {
                     if node.run_once(&mut events, PollMode::IfReady) && busy_poll.is_some() {

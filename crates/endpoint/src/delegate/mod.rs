@@ -101,8 +101,8 @@ pub fn is_for_caller(message: &[u8]) -> bool {
 /// Most bytes of an error message that are sent.
 const STATUS_TEXT_MAX: usize = 1024;
 
-/// Most bytes of a status's details that are sent; longer ones are left out.
-const STATUS_DETAILS_MAX: usize = 8 << 10;
+/// Most bytes of a status's details; longer ones are left out by either side.
+pub const STATUS_DETAILS_MAX: usize = 8 << 10;
 
 /// Failure message of a request: its head, and its payload.
 fn failure(call: ContextId, request: RequestId, status: &Status) -> (Encoded, Bytes) {
@@ -117,7 +117,9 @@ fn failure(call: ContextId, request: RequestId, status: &Status) -> (Encoded, By
 fn status_of(failure: &RequestFailure, payload: &Bytes) -> Status {
     let text = usize::from(failure.text).min(payload.len());
     let message = String::from_utf8_lossy(&payload[..text]);
-    Status { details: payload.slice(text..), ..Status::new(failure.code, message) }
+    let details = payload.slice(text..);
+    let details = if details.len() <= STATUS_DETAILS_MAX { details } else { Bytes::new() };
+    Status { details, ..Status::new(failure.code, message) }
 }
 
 /// Text of an error or a label as it is sent.

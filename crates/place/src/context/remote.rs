@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
 use super::comm::{AnswerError, CommEvent, CommFunction, CommStart, PostError, ReplyRoute, ReplyTo, RequestHead};
-use super::window::WindowAccess;
+use super::window::{WindowAccess, Windows};
 use crate::DeviceRole;
 use crate::device::AppError;
 
@@ -174,12 +174,24 @@ async fn receive(requests: NodeRequests, start: Arc<CommStart>) {
                 start.inbox.request(CommEvent::Request { head, payload, at, reply });
             }
             // One-sided: the application is not involved.
-            Some(ParsedRequest::Access(access)) => match start.windows.access(&access) {
-                Ok(bytes) => answer(&request, HostTime::default(), &bytes),
-                Err(error) => fail(&request, &AnswerError::Failed(error.to_string())),
-            },
+            Some(ParsedRequest::Access(access)) if start.windows.may_wait(&access) => {
+                let windows = Arc::clone(&start.windows);
+                tokio::task::spawn_blocking(move || {
+                    let _permit = permit;
+                    answer_access(&request, &windows, &access);
+                });
+            }
+            Some(ParsedRequest::Access(access)) => answer_access(&request, &start.windows, &access),
             None => fail(&request, &AnswerError::Failed("the request is none".into())),
         }
+    }
+}
+
+/// Executes an access and sends the answer.
+fn answer_access(request: &NodeRequest, windows: &Windows, access: &WindowAccess) {
+    match windows.access(access) {
+        Ok(bytes) => answer(request, HostTime::default(), &bytes),
+        Err(error) => fail(request, &AnswerError::Failed(error.to_string())),
     }
 }
 

@@ -21,6 +21,10 @@ pub trait MemoryWindow: fmt::Debug + Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Whether an access may wait for another process. Then it runs on a thread of its own where others must not wait.
+    fn may_wait(&self) -> bool {
+        false
+    }
     /// Reads at an offset within the memory; a concurrent write of the same bytes is seen wholly or not at all.
     ///
     /// # Errors
@@ -69,6 +73,10 @@ impl MemoryWindow for HostWindow {
 /// Memory that processes of this host share. An access of another process fails when the owner has ended.
 #[cfg(target_os = "linux")]
 impl MemoryWindow for SharedWindow {
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> usize {
         self.len()
     }
@@ -152,6 +160,13 @@ impl Windows {
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
+    }
+
+    /// Whether an access may wait for another process.
+    #[must_use]
+    pub fn may_wait(&self, access: &WindowAccess) -> bool {
+        let (WindowAccess::Read { window, .. } | WindowAccess::Write { window, .. }) = access;
+        self.0.get(window).is_some_and(|window| window.may_wait())
     }
 
     /// Executes an access; returns the bytes that were read, if any.

@@ -12,8 +12,7 @@ impl Selector {
     /// still.
     #[must_use]
     pub fn poll_at(&self) -> Option<Instant> {
-        self.queue.as_ref().filter(|queue| queue.waiting() > 0)?;
-        self.chooser.stalls_at()
+        self.queue.as_ref().and_then(|queue| self.chooser.stalls_at(queue))
     }
 
     /// Number of requests that wait for a device.
@@ -26,7 +25,9 @@ impl Selector {
     pub(super) fn select_late(&mut self, now: Instant, at: u32) -> Decision {
         self.enter_queue(at);
         let kind = self.held[at as usize].kind;
-        let alone = self.queue.as_ref().filter(|queue| queue.length(usize::from(kind.0)) == 1);
+        self.chooser.begin_round();
+        // Older messages may wait for the same device.
+        let alone = self.queue.as_ref().filter(|queue| queue.waiting() == 1);
         match alone.and_then(|queue| self.chooser.pull(now, kind, queue, false)) {
             Some((_, path, reason)) => {
                 self.leave_queue(at);
@@ -40,6 +41,7 @@ impl Selector {
     /// inner one: the request has to wait for others again.
     pub(super) fn pull(&mut self, now: Instant) -> Option<Option<Dispatch>> {
         let mut kind = None;
+        self.chooser.begin_round();
         loop {
             let queue = self.queue.as_ref().filter(|_| !mutant::on(Mutant::PlaceQueueForgotten))?;
             let oldest = queue.oldest(kind)?;
@@ -54,6 +56,7 @@ impl Selector {
             if self.order.is_free(at) {
                 return Some(Some(self.send_released(now, at, path, reason)));
             }
+            self.chooser.not_sent();
             self.held[at as usize].state = SelectionState::Waiting;
             self.wake(at);
             return Some(None);

@@ -151,9 +151,20 @@ impl PathChooser {
         Some((end, PathId(path), reason))
     }
 
-    /// Time from which a path is stalled if no message ends.
-    pub(super) fn stalls_at(&self) -> Option<Instant> {
-        self.lanes.iter().filter_map(PathInternals::stalls_at).min()
+    /// Time from which a path of a waiting message is stalled if no message ends.
+    pub(super) fn stalls_at(&self, queue: &CommonQueue) -> Option<Instant> {
+        let paths = self.late.as_ref()?.waiting_kinds(queue).flatten();
+        paths.filter_map(|path| self.lanes[usize::from(path)].stalls_at()).min()
+    }
+
+    /// Begins a round of pulls, from the oldest waiting message on.
+    pub(super) fn begin_round(&mut self) {
+        self.late.iter_mut().for_each(LateBinding::begin_round);
+    }
+
+    /// Records that a message that was pulled is not sent.
+    pub(super) fn not_sent(&mut self) {
+        self.late.iter_mut().for_each(LateBinding::not_sent);
     }
 
     /// Greatest number of accelerators of a path that the strategy may select from these.

@@ -128,7 +128,7 @@ impl Inner {
                 match transport.call(request).await {
                     Ok(response) if attempts > 1 && is_non_fatal(method, &response) => {
                         pause = match cloned::pushback(response.headers()) {
-                            Some(Pushback::After(pause)) if deadline.left().is_none_or(|left| pause < left) => pause,
+                            Some(Pushback::After(pause)) if pause < deadline.left().unwrap_or(NO_DEADLINE) => pause,
                             Some(Pushback::After(_) | Pushback::Never) => return Ok(response),
                             None => Duration::ZERO,
                         };

@@ -25,8 +25,8 @@ use super::{envelope, failure};
 const ATTEMPTS: u32 = 3;
 /// Pause before a call is made again that a server has answered with UNAVAILABLE; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Metadata of a status with the pause in milliseconds before another attempt; a negative number forbids one.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
+/// Longest pause that a server may ask for; a call with a longer one is not made again.
+const PUSHBACK_MAX: Duration = Duration::from_secs(60);
 
 /// Method of a call, its requests, and the parties that make it.
 #[derive(Debug)]
@@ -76,6 +76,7 @@ impl CallPlan {
 #[derive(Debug)]
 pub(super) struct Attempts {
     plan: CallPlan,
+    began: Instant,
     deadline: Option<Instant>,
     made: u32,
     /// Servers that have failed in this call.
@@ -85,9 +86,10 @@ pub(super) struct Attempts {
 impl Attempts {
     /// Attempts of a call whose first one is made now.
     pub(super) fn new(plan: CallPlan) -> Self {
-        let deadline = plan.options.deadline.and_then(|time| Instant::now().checked_add(time));
+        let began = Instant::now();
+        let deadline = plan.options.deadline.and_then(|time| began.checked_add(time));
         plan.retries.iter().for_each(|budget| budget.add_call());
-        Self { plan, deadline, made: 1, avoided: Vec::new() }
+        Self { plan, began, deadline, made: 1, avoided: Vec::new() }
     }
 
     /// Pause before the next attempt after this failure; `None` if there is none.
@@ -114,6 +116,11 @@ impl Attempts {
         })
     }
 
+    /// Time since the first attempt.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// Makes the next attempt.
     ///
     /// # Errors
@@ -127,8 +134,9 @@ impl Attempts {
 /// Pause that a server asks for (gRPC A6): `Some(None)` if the call may not be made again, `None` if it asks for nothing.
 fn pushback(status: &delegate::Status) -> Option<Option<Duration>> {
     let status = failure::decode(status.clone());
-    let asked = status.metadata().get(PUSHBACK)?;
-    Some(asked.to_str().ok().and_then(|millis| millis.parse().ok()).map(Duration::from_millis))
+    let asked = status.metadata().get(failure::PUSHBACK)?;
+    let millis = asked.to_str().ok().and_then(|millis| millis.parse().ok());
+    Some(millis.map(Duration::from_millis).filter(|pause| *pause <= PUSHBACK_MAX))
 }
 
 /// Budget of further attempts: one for every five calls, and a thousand at once, so that the calls in progress at a
@@ -168,12 +176,12 @@ mod tests {
     fn pushback_of_a_server_is_heeded() {
         let asked = |pushback: Option<&str>| {
             let mut status = Status::unavailable("busy");
-            pushback.map(|asked| status.metadata_mut().insert(PUSHBACK, asked.parse().unwrap()));
+            pushback.map(|asked| status.metadata_mut().insert(failure::PUSHBACK, asked.parse().unwrap()));
             super::pushback(&failure::encode(&status))
         };
         assert_eq!(asked(None), None);
         assert_eq!(asked(Some("250")), Some(Some(Duration::from_millis(250))));
-        assert_eq!([asked(Some("-1")), asked(Some("soon"))], [Some(None), Some(None)]);
+        assert_eq!(["-1", "soon", "60001", "18446744073709551615"].map(|it| asked(Some(it))), [Some(None); 4]);
     }
 
     #[test]

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use pathcall_auth::{ConnectTargetError, Security};
-use pathcall_driver::node::{Node, ServerEvent};
+use pathcall_driver::node::Node;
 use pathcall_wire::link::LinkSecret;
 use rand::seq::IndexedRandom;
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ use tonic::Status;
 
 use super::dns;
 use super::registry::{DirectoryMember, controller, follow};
-use super::server_states::ServerStates;
+use super::server_states::{ServerStates, SharedServers};
 pub use super::target::NodeTarget;
 
 /// Most servers that a call names as to be avoided.
@@ -30,7 +30,7 @@ const AVOIDED_MAX: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     nodes: Arc<watch::Sender<BTreeMap<String, SocketAddr>>>,
-    servers: Arc<Mutex<ServerStates>>,
+    servers: Arc<SharedServers>,
     zone: Option<Arc<str>>,
     /// Task that updates the directory; it ends with the last clone.
     _feed: Option<Arc<Feed>>,
@@ -137,14 +137,23 @@ impl Directory {
     /// # Errors
     /// UNAVAILABLE, with the name or prefix that the directory does not have.
     pub fn find(&self, target: &NodeTarget) -> Result<SocketAddr, Status> {
-        self.choose(target, &[])
+        self.find_avoiding(target, &[])
     }
 
-    /// Address of a target, which should be none of `avoided` if it is a replica of a service.
+    /// Address of a target for a request that is sent now. It should be none of `avoided` if it is a replica of a
+    /// service.
     ///
     /// # Errors
     /// As [`find`](Self::find).
     pub(super) fn choose(&self, target: &NodeTarget, avoided: &[SocketAddr]) -> Result<SocketAddr, Status> {
+        let chosen = self.find_avoiding(target, avoided)?;
+        if matches!(target, NodeTarget::Service { .. }) {
+            self.servers().record_sent(chosen);
+        }
+        Ok(chosen)
+    }
+
+    fn find_avoiding(&self, target: &NodeTarget, avoided: &[SocketAddr]) -> Result<SocketAddr, Status> {
         self.look_up(&self.nodes.borrow(), target, avoided).ok_or_else(|| {
             let what = match target {
                 NodeTarget::Address(address) => address.to_string(),
@@ -182,7 +191,7 @@ impl Directory {
     }
 
     /// Replicas of a service that a request may go to: of those that are not avoided, those in the zone. If all are
-    /// avoided, all of them: the service may have only just failed.
+    /// avoided, those that are named last, or all of them: the service may have only just failed.
     fn best_replicas<'a>(
         &self,
         nodes: &'a BTreeMap<String, SocketAddr>,
@@ -194,11 +203,11 @@ impl Directory {
         let failed_before = |address| servers.health.is_avoided(now, address);
         let mut best: Vec<_> =
             replicas().filter(|(_, address)| !avoided.contains(address) && !failed_before(*address)).collect();
-        if best.is_empty() {
-            best = replicas().filter(|(_, address)| !avoided.contains(address)).collect();
-        }
-        if best.is_empty() {
-            best = replicas().collect();
+        // The servers that failed in this call are named first.
+        for named in (0..=avoided.len()).rev() {
+            if best.is_empty() {
+                best = replicas().filter(|(_, address)| !avoided[..named].contains(address)).collect();
+            }
         }
         if let Some(zone) = &self.zone {
             let of_zone = |name: &str| name[service.len()..].split('/').nth(1) == Some(zone);
@@ -209,32 +218,17 @@ impl Directory {
         best
     }
 
-    /// The less loaded of two replicas that are drawn at random (RackSched §3.3), which gets a request now.
+    /// The less loaded of two replicas that are drawn at random (RackSched §3.3).
     fn less_loaded(&self, replicas: &[(&str, SocketAddr)]) -> Option<SocketAddr> {
         let drawn: Vec<_> = replicas.sample(&mut rand::rng(), 2).map(|(_, address)| *address).collect();
-        let mut servers = self.servers();
-        let now = servers.now();
-        let load = |server: &SocketAddr| servers.loads.estimate(now, *server);
-        let chosen = drawn.into_iter().min_by(|one, other| load(one).total_cmp(&load(other)))?;
-        servers.loads.record_sent(now, chosen);
-        Some(chosen)
+        let servers = self.servers();
+        drawn.into_iter().min_by(|one, other| servers.load(*one).total_cmp(&servers.load(*other)))
     }
 
     /// Learns of the servers that a node sends requests to.
     pub(super) fn learn_from(&self, node: &Node) {
-        let servers = Arc::downgrade(&self.servers);
-        node.on_server_event(move |event| {
-            let Some(servers) = servers.upgrade() else { return false };
-            let mut servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
-            match event {
-                ServerEvent::Unreachable(server) => servers.health.record_failure(Instant::now(), server),
-                ServerEvent::Load(server, load) => {
-                    let now = servers.now();
-                    servers.loads.record(now, server, load);
-                }
-            }
-            true
-        });
+        let servers: Weak<SharedServers> = Arc::downgrade(&self.servers);
+        node.add_observer(servers);
     }
 
     /// Records that a server did not answer: requests to its service avoid it for a while.
@@ -255,7 +249,7 @@ impl Directory {
     }
 
     fn servers(&self) -> MutexGuard<'_, ServerStates> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 }
 
@@ -284,6 +278,7 @@ fn weight(name: &str, key: &[u8]) -> u64 {
 mod tests {
     use std::collections::BTreeSet;
 
+    use pathcall_driver::node::{ServerEvent, ServerObserver};
     use pathcall_endpoint::delegate::load::ServerLoads;
 
     use super::*;
@@ -330,7 +325,9 @@ mod tests {
         assert_eq!(drawn(&west, &[at(3), at(4)]), [0].into(), "another zone before one that has failed");
         assert_eq!(drawn(&directory, &[at(0), at(3), at(4)]), [2].into(), "it failed in another call only");
         let all = [0, 2, 3, 4].map(at);
-        assert_eq!(drawn(&directory, &all), [0, 2, 3, 4].into(), "one of them may have come back");
+        assert_eq!(drawn(&directory, &all), [4].into(), "the others failed in this call, or before it");
+        let merged = directory.with_avoided(&[at(0), at(3), at(4)]);
+        assert_eq!(drawn(&directory, &merged), [2].into(), "it failed in another call only");
         let missing = directory.find(&NodeTarget::service("docs")).unwrap_err();
         assert_eq!(missing.message(), "the directory does not have a node of the service \"docs\"");
     }
@@ -338,13 +335,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_go_to_the_less_loaded_replica() {
         let directory = Directory::of([("index/1", at(1)), ("index/2", at(2))]);
-        let find = || directory.find(&NodeTarget::service("index")).unwrap();
+        let service = NodeTarget::service("index");
+        let find = || directory.choose(&service, &[]).unwrap();
         let report = |server, load| {
-            let mut servers = directory.servers();
-            let now = servers.now();
-            servers.loads.record(now, server, load);
+            directory.servers.on_server_event(ServerEvent::Load(server, load));
         };
         report(at(1), 4);
+        assert_eq!(directory.find(&service).unwrap(), at(2), "a look-up is no request");
         assert_eq!([find(), find(), find(), find()], [at(2); 4]);
         // Both have the same estimate now.
         let both = [find(), find()];

@@ -1,31 +1,49 @@
 //! Directory of services whose replicas have the addresses of a host name.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::lookup_host;
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use super::directory::Directory;
 
-/// Pause before names are resolved again.
+/// Pause before names are resolved again, and the longest wait for a name.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Resolves the host of each service, `host:port`, and keeps the directory up to date, until dropped.
 pub(super) async fn follow(services: Vec<(String, String)>, directory: Directory) {
     let mut known: BTreeMap<String, Vec<SocketAddr>> = BTreeMap::new();
     loop {
-        for (service, host) in &services {
-            match lookup_host(host).await {
-                Ok(addresses) => drop(known.insert(service.clone(), addresses.collect())),
-                Err(error) => tracing::warn!(%error, "cannot resolve {host:?}, the host of the service {service:?}"),
-            }
+        let mut resolved = JoinSet::new();
+        for (service, host) in services.clone() {
+            resolved.spawn(async move {
+                match timeout(PERIOD, resolve(&host)).await {
+                    Ok(Ok(addresses)) => return Some((service, addresses)),
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, "cannot resolve {host:?}, the host of the service {service:?}")
+                    }
+                    Err(_) => tracing::warn!("no answer for {host:?}, the host of the service {service:?}"),
+                }
+                None
+            });
         }
-        let replicas = known.iter().flat_map(|(service, addresses)| addresses.iter().map(move |at| (service, *at)));
-        directory.set(replicas.map(|(service, address)| (format!("{service}/{address}"), address)));
+        // A name that is slow does not delay the others.
+        while let Some(done) = resolved.join_next().await {
+            let Ok(Some((service, addresses))) = done else { continue };
+            known.insert(service, addresses);
+            let replicas = known.iter().flat_map(|(service, addresses)| addresses.iter().map(move |at| (service, *at)));
+            directory.set(replicas.map(|(service, address)| (format!("{service}/{address}"), address)));
+        }
         sleep(PERIOD).await;
     }
+}
+
+async fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok(lookup_host(host).await?.collect())
 }
 
 #[cfg(test)]

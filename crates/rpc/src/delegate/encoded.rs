@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::attempts::PlannedRequest;
@@ -84,7 +85,7 @@ impl Client {
         let (metadata, _, message) = request.into_parts();
         let metadata = metadata.into_headers();
         let left = Deadline::of(&metadata).left();
-        let mut call = self.call();
+        let mut call = self.call().metadata(MetadataMap::from_headers(metadata.clone()));
         call.options.deadline = left.into_iter().chain(call.options.deadline).min();
         call.method = Cow::Owned(method.path.to_owned());
         call.idempotent = method.idempotent;

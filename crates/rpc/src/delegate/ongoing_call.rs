@@ -57,6 +57,8 @@ pub(super) struct OngoingCall {
     attempts: Option<Attempts>,
     /// Pause before the next attempt.
     pause: Option<Pin<Box<Sleep>>>,
+    /// The call was aborted during such a pause.
+    aborted: bool,
     single: Option<SingleReply>,
     /// Directory that the call's servers are found in.
     directory: Directory,
@@ -107,7 +109,8 @@ impl OngoingCall {
         let (pause, pause_max) = (options.ping_period, options.timeout);
         let again = RetryState { once: options.once, until, deadline, pause, pause_max, sleep: None, end: None };
         let (attempts, pause, single, directory) = (None, None, None, Directory::default());
-        Self { call: Some(call), again, attempts, pause, single, directory, report, runtime: Handle::current() }
+        let (call, aborted, runtime) = (Some(call), false, Handle::current());
+        Self { call, again, attempts, pause, aborted, single, directory, report, runtime }
     }
 
     /// The call, unless it has ended.
@@ -117,7 +120,8 @@ impl OngoingCall {
 
     /// Ends the call: it is stopped on all servers, and not repeated.
     pub(super) fn abort(&mut self) {
-        (self.attempts, self.pause) = (None, None);
+        self.attempts = None;
+        self.aborted |= self.pause.take().is_some();
         self.call.iter().for_each(NodeCall::abort);
     }
 
@@ -132,18 +136,21 @@ impl OngoingCall {
 
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<StreamEvent> {
         loop {
+            if self.aborted && self.call.is_some() {
+                return Poll::Ready(self.end(&CallOutcome::Aborted { confirmed: false }));
+            }
             if let Some(pause) = &mut self.pause {
                 ready!(pause.as_mut().poll(cx));
                 self.pause = None;
-                match self.attempts.as_ref().map(Attempts::make) {
-                    Some(Ok(call)) => self.call = Some(call),
-                    Some(Err(status)) => return Poll::Ready(self.end_with(status, None)),
-                    None => {}
+                if let Some(attempts) = &self.attempts {
+                    self.report.iter_mut().for_each(|report| report.repeat(attempts.elapsed()));
+                    match attempts.make() {
+                        Ok(call) => self.call = Some(call),
+                        Err(status) => return Poll::Ready(self.end_with(status, None)),
+                    }
                 }
             }
-            let Some(call) = &mut self.call else {
-                return Poll::Ready(StreamEvent::Ended { status: Status::cancelled("the call has ended"), lost: None });
-            };
+            let Some(call) = &mut self.call else { return Poll::Ready(self.after_end()) };
             if let Some(end) = &mut self.again.end
                 && end.as_mut().poll(cx).is_ready()
             {
@@ -196,15 +203,24 @@ impl OngoingCall {
     /// End of a complete call, or its only reply before it.
     fn complete(&mut self) -> StreamEvent {
         match &mut self.single {
-            Some(single) if !single.delivered => match single.held.take() {
+            Some(single) => match single.held.take() {
                 Some(item) => {
                     single.delivered = true;
+                    // A caller may drop the call once it has the reply.
+                    self.trace(&Status::new(Code::Ok, ""));
                     StreamEvent::Item(item)
                 }
                 None => self.end_with(Status::internal("no server replied to a unary call"), None),
             },
-            _ => self.end(&CallOutcome::Complete),
+            None => self.end(&CallOutcome::Complete),
         }
+    }
+
+    /// End of a call whose reply or status has been returned.
+    fn after_end(&self) -> StreamEvent {
+        let complete = self.single.as_ref().is_some_and(|single| single.delivered);
+        let status = if complete { Status::new(Code::Ok, "") } else { Status::cancelled("the call has ended") };
+        StreamEvent::Ended { status, lost: None }
     }
 
     fn end(&mut self, outcome: &CallOutcome) -> StreamEvent {

@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pathcall_driver::node::{ServerEvent, ServerObserver};
 use pathcall_endpoint::delegate::load::ServerLoads;
 use tokio::time::Instant;
 
@@ -15,6 +17,29 @@ use tokio::time::Instant;
 const AVOID_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Most servers with failures that are remembered; those whose failures are oldest are forgotten.
 const SERVERS_MAX: usize = 1024;
+
+/// States of servers, shared with the nodes that learn of them.
+#[derive(Debug, Default)]
+pub(super) struct SharedServers(Mutex<ServerStates>);
+
+impl SharedServers {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ServerStates> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerObserver for SharedServers {
+    fn on_server_event(&self, event: ServerEvent) {
+        let mut servers = self.lock();
+        match event {
+            ServerEvent::Unreachable(server) => servers.health.record_failure(Instant::now(), server),
+            ServerEvent::Load(server, load) => {
+                let now = servers.now();
+                servers.loads.record(now, server, load);
+            }
+        }
+    }
+}
 
 /// What a process learns of the servers that its requests go to.
 #[derive(Debug)]
@@ -31,8 +56,19 @@ impl Default for ServerStates {
 }
 
 impl ServerStates {
+    /// Estimate of a server's load.
+    pub(super) fn load(&self, server: SocketAddr) -> f64 {
+        self.loads.estimate(self.now(), server)
+    }
+
+    /// Records that a request is sent to a server.
+    pub(super) fn record_sent(&mut self, server: SocketAddr) {
+        let now = self.now();
+        self.loads.record_sent(now, server);
+    }
+
     /// Time of the loads.
-    pub(super) fn now(&self) -> pathcall_wire::Instant {
+    fn now(&self) -> pathcall_wire::Instant {
         pathcall_wire::Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 }

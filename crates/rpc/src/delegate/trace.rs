@@ -137,6 +137,8 @@ pub(super) struct TraceRequest(Arc<Mutex<Option<oneshot::Sender<CallTrace>>>>);
 pub(super) struct TraceReport {
     method: String,
     began: (SystemTime, Instant),
+    /// Time from then to the last attempt, if the call was made again.
+    repeated_after: Option<Duration>,
     traceparent: Option<String>,
     ask: Option<TraceRequest>,
     sink: Option<SharedTraceSink>,
@@ -156,7 +158,13 @@ impl TraceReport {
         }
         let traceparent = metadata.get("traceparent").and_then(|value| value.to_str().ok());
         let began = (SystemTime::now(), Instant::now());
-        Some(Self { method: method.to_owned(), began, traceparent: traceparent.map(str::to_owned), ask, sink })
+        let (method, traceparent) = (method.to_owned(), traceparent.map(str::to_owned));
+        Some(Self { method, began, repeated_after: None, traceparent, ask, sink })
+    }
+
+    /// Records that the call is made again: the spans of the attempts before this one are left out.
+    pub(super) fn repeat(&mut self, elapsed: Duration) {
+        self.repeated_after = Some(elapsed);
     }
 
     /// Records the end of the call.
@@ -173,8 +181,12 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    pub(super) fn deliver(self, tree: CallTree) {
-        let Self { report: TraceReport { method, began, traceparent, ask, sink }, took, status } = self;
+    pub(super) fn deliver(self, mut tree: CallTree) {
+        let Self { report: TraceReport { method, began, repeated_after, traceparent, ask, sink }, took, status } = self;
+        if let Some(later) = repeated_after {
+            tree.complete = false;
+            tree.spans.iter_mut().for_each(|(_, span)| span.begin += later);
+        }
         let traced = CallTrace { method, began: began.0, took, status, traceparent, tree };
         if let Some(sink) = sink {
             sink.0.take(&traced);

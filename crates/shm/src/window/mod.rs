@@ -55,6 +55,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(1);
 const OPEN_TIMEOUT: Duration = group::TIMEOUT;
 /// Repeats of a read, or of an attempt to lock, before the next means.
 const SPINS: u32 = 100;
+/// Reads of more bytes take the lock after one repeat.
+const LONG_READ: usize = 4 << 10;
 /// Yields of an attempt to lock before it sleeps.
 const YIELDS: u32 = 20;
 /// Sleep between two attempts to lock, and between two attempts to connect.
@@ -237,7 +239,9 @@ impl SharedWindow {
     /// Reads while other processes write.
     #[cold]
     fn read_contended(&self, at: usize, to: &mut [u8]) -> Result<(), SharedWindowError> {
-        for _ in 0..SPINS {
+        // A long read that is repeated takes as long as many writes.
+        let repeats = if to.len() > LONG_READ { 1 } else { SPINS };
+        for _ in 0..repeats {
             std::hint::spin_loop();
             if self.memory.try_read(at, to) {
                 return Ok(());

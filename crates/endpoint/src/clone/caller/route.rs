@@ -55,6 +55,7 @@ impl CloneCaller {
                 self.complete_with_failure(now, seq)
             };
         }
+        call.working.retain(|server| self.config.pool.servers.contains(server));
         if call.failure.is_some() && call.working.is_empty() {
             // No server is known to work on it: the missing answer is lost. Without a hedge, the failure is the answer.
             self.calls.insert(seq, call);
@@ -72,7 +73,7 @@ impl CloneCaller {
         if call.attempt < u8::MAX && self.spend_extra(now, &call) {
             call.attempt += 1;
             let by_element = call.by_element || self.uses_element(&call);
-            let working = call.working.pop().filter(|server| self.config.pool.servers.contains(server));
+            let working = call.working.pop();
             if working.is_some() {
                 call.reminders += 1;
                 self.stats.reminded += 1;

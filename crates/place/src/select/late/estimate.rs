@@ -211,8 +211,9 @@ impl PathEstimate {
 }
 
 impl DeviceLoad {
+    /// Whether the device takes another message: a slot is free, or the load is small for this path.
     pub(super) fn has_room(&self, path: &PathEstimate) -> bool {
-        self.in_flight == 0 || self.load_ns <= path.window_ns()
+        self.in_flight == 0 || f64::from(self.in_flight) < path.slots || self.load_ns <= path.window_ns()
     }
 
     pub(super) fn sent(&mut self, now: Instant, gap_ns: u64, is_saturated: bool) -> LateAhead {

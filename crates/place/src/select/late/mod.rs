@@ -40,6 +40,8 @@ pub(super) struct LateBinding {
     kinds: Vec<Range<u16>>,
     /// By resource.
     devices: Vec<DeviceLoad>,
+    /// Devices that an older message waits for, by resource: no younger one takes them in this round.
+    held_back: Vec<bool>,
     trial: RoleTrial,
     /// Whether other messages wait beside the last one that was pulled.
     is_saturated: bool,
@@ -66,10 +68,16 @@ impl LateBinding {
             paths: paths.paths.iter().enumerate().map(estimate).collect(),
             kinds: paths.kinds.iter().map(|kind| kind.first.0..kind.first.0 + kind.count).collect(),
             devices: vec![DeviceLoad::default(); paths.resources.len()],
+            held_back: vec![false; paths.resources.len()],
             trial: RoleTrial::new(differ),
             is_saturated: false,
             probes: false,
         }
+    }
+
+    /// Begins a round of pulls, from the oldest waiting message on.
+    pub(super) fn begin_round(&mut self) {
+        self.held_back.fill(false);
     }
 
     /// Path of a message among usable paths of its type, and the end of the queue that it comes from; `None` to wait.
@@ -80,13 +88,18 @@ impl LateBinding {
     ) -> Option<(u16, QueueEnd)> {
         let allowed = |path: &u16| self.is_allowed(*path);
         let pulled = match usable.clone().any(|path| allowed(&path)) {
-            true => self.soonest(usable.filter(allowed), queue),
+            true => self.soonest(usable.clone().filter(allowed), queue),
             // A trial must not stop the messages.
-            false => self.soonest(usable, queue),
+            false => self.soonest(usable.clone(), queue),
         };
         match pulled {
             Some(_) => self.is_saturated = queue.waiting() > 1,
-            None => self.trial.waits(),
+            None => {
+                self.trial.waits();
+                if let Some(best) = usable.min_by_key(|path| self.expected_ns(*path)) {
+                    self.held_back[usize::from(self.paths[usize::from(best)].device)] = true;
+                }
+            }
         }
         pulled
     }
@@ -116,7 +129,8 @@ impl LateBinding {
 
     fn has_room(&self, path: u16) -> bool {
         let path = &self.paths[usize::from(path)];
-        self.device(path).has_room(path) || mutant::on(Mutant::PlaceNoWindow)
+        let free = self.device(path).has_room(path) || mutant::on(Mutant::PlaceNoWindow);
+        free && !self.held_back[usize::from(path.device)]
     }
 
     /// Work of the messages in the queue that would take the device of a path, in nanoseconds.
@@ -148,6 +162,16 @@ impl LateBinding {
     /// Records that the next message probes a left or slow path.
     pub(super) fn probes(&mut self) {
         self.probes = true;
+    }
+
+    /// Records that the message that should have been a probe is not sent.
+    pub(super) fn not_sent(&mut self) {
+        self.probes = false;
+    }
+
+    /// Types of messages that wait, with their paths.
+    pub(super) fn waiting_kinds<'a>(&'a self, queue: &'a CommonQueue) -> impl Iterator<Item = Range<u16>> + 'a {
+        self.kinds.iter().enumerate().filter(|(kind, _)| queue.length(*kind) > 0).map(|(_, paths)| paths.clone())
     }
 
     /// Records that a message is sent.

@@ -84,6 +84,27 @@ impl PlacedApplication {
         Some(PlacedCall { application: Arc::clone(self), ticket, record, step })
     }
 
+    /// Waits for the selector's decision. Meanwhile the selector looks for devices that stand still.
+    async fn wait_turn(&self, receiver: &mut oneshot::Receiver<Option<Dispatch>>) -> Option<Dispatch> {
+        loop {
+            let poll_at = self.lock().selector.poll_at();
+            let due = async {
+                match poll_at {
+                    Some(at) => tokio::time::sleep(at.since(self.now())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The sender lives as long as the application.
+                decided = &mut *receiver => return decided.ok().flatten(),
+                () = due => {
+                    let now = self.now();
+                    self.lock().drain(now);
+                }
+            }
+        }
+    }
+
     /// Last calls, the newest last: a line each.
     pub(super) fn explain_lines(&self, count: usize) -> Vec<String> {
         let state = self.lock();
@@ -167,9 +188,8 @@ impl PlacedCall {
     pub(super) async fn next_role(&mut self) -> Option<(DeviceRole, Clock)> {
         let dispatch = match &mut self.step {
             Step::Go(dispatch) => Some(*dispatch),
-            // The sender lives as long as the application.
             Step::Wait(receiver) => {
-                let dispatch = receiver.await.ok().flatten();
+                let dispatch = self.application.wait_turn(receiver).await;
                 dispatch.inspect(|dispatch| {
                     self.application.lock().log.record_path(self.record, dispatch.path, dispatch.reason)
                 })
