@@ -296,3 +296,61 @@ fn waiting_messages_leave_device_that_stands_still() {
     let released = bench.released();
     assert_eq!((released.len(), bench.on_acc(&released)), (2, 0), "the processor takes what it has room for");
 }
+
+#[test]
+fn short_message_is_sent_beside_a_stream_of_long_ones() {
+    let application = "application: two
+tasks: { long: { cpu: 100 us }, short: { cpu: 10 us } }
+requests:
+  LONG:
+    dependency: NONE
+    dataflows: [{ trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: long }] }]
+  SHORT:
+    dependency: NONE
+    dataflows: [{ trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: short }] }]
+";
+    let host = "hardware: host
+nodes: { cpu: { role: cpu, slots: 1 }, nic: { role: nic } }
+links: [{ between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 100 M/s, latency: 100 ns }]
+";
+    let host = Hardware::parse("host.yaml", host).expect("a host");
+    let application = Application::parse("two.yaml", application).expect("an application");
+    let paths = Paths::of(&host, &host, &application).expect("paths");
+    let [long, short] = ["LONG", "SHORT"].map(|name| {
+        let at = paths.kinds.iter().position(|kind| kind.name == name).expect("a type of the application");
+        KindId(u16::try_from(at).expect("two"))
+    });
+    let mut selector = Selector::new(&paths, SelectionStrategy::Late, Config::default());
+    let (mut now, mut at_device, mut message) = (1_000_000, VecDeque::new(), 0);
+    let mut ask = |selector: &mut Selector, now, kind| {
+        message += 1;
+        selector.select(Instant(now), &SelectionRequest { kind, address: 0, message })
+    };
+    let mut short_one = None;
+    for round in 0..100 {
+        if round == 20 {
+            let Decision::Wait { ticket } = ask(&mut selector, now, short) else { return };
+            short_one = Some(ticket);
+        }
+        // Three long messages at any time.
+        let decided: Vec<Decision> =
+            (0..if round == 0 { 3 } else { 1 }).map(|_| ask(&mut selector, now, long)).collect();
+        for decision in decided {
+            if let Decision::Send(dispatch) = decision {
+                at_device.push_back(dispatch);
+            }
+        }
+        while let Some(Released::Send(dispatch)) = selector.poll(Instant(now)) {
+            if Some(dispatch.ticket) == short_one {
+                assert!(round <= 24, "the short message has waited for {} long ones", round - 20);
+                return;
+            }
+            at_device.push_back(dispatch);
+        }
+        now += 100 * US;
+        let ended: Dispatch = at_device.pop_front().expect("the device is never idle");
+        let total_ns = 100 * US;
+        selector.done(Instant(now), ended.ticket, RequestOutcome::Done { intra_ns: Some(total_ns), total_ns });
+    }
+    panic!("the short message is not sent");
+}

@@ -1,11 +1,14 @@
 //! Tests of unary delegated methods: one call, one reply, by any server.
 
 use pathcall_rpc::Channel;
-use pathcall_rpc::delegate::{Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, RunningHandlers};
+use pathcall_rpc::delegate::{
+    CallTrace, Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, RunningHandlers,
+};
 use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::answers_client::AnswersClient;
 use pathcall_test_support::stubs::delegated::{AnswersAsk, AnswersBook};
 use pathcall_test_support::stubs::{Note, PATHCALL};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
@@ -79,4 +82,19 @@ async fn unary_call_has_one_reply_of_any_server() {
         }
     }
     assert_eq!(back.stats().worker.requests, 9, "all but those that failed before");
+}
+
+#[tokio::test]
+async fn trace_of_unary_call_has_its_outcome() {
+    let (front, _back) = front().await;
+    let (traced, mut traces) = mpsc::unbounded_channel();
+    let (node, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+    let client = Client::new(node, Directory::of([("front", front.address())]));
+    let client = client.traces(move |trace: &CallTrace| drop(traced.send(trace.clone())));
+    for (question, code) in [("yes", Code::Ok), ("fail", Code::NotFound), ("", Code::Internal)] {
+        let call = client.call::<Note>().request::<AnswersAsk>("front", &note(question)).expect("known");
+        let _ = timeout(HANG, call.reply()).await.expect("in time");
+        let trace = timeout(HANG, traces.recv()).await.expect("in time").expect("a trace");
+        assert_eq!(trace.status, code, "{question:?}: {trace}");
+    }
 }
