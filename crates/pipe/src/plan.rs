@@ -18,9 +18,9 @@ use prost::{DecodeError, Message};
 use prost_reflect::{DynamicMessage, MessageDescriptor, Value};
 use tonic::Status;
 
-use crate::MESSAGE_BYTES_MAX;
 use crate::expression::Expression;
 use crate::fields::{FieldSet, kept};
+use crate::{MESSAGE_BYTES_MAX, STEPS_MAX};
 
 /// Pipe whose types have been checked.
 #[derive(Debug, Clone)]
@@ -56,6 +56,9 @@ struct HopMessage {
     #[prost(bytes = "bytes", repeated, tag = "2")]
     messages: Vec<Bytes>,
 }
+
+/// Most fields of a hop: digest, call, and a reply of each step.
+const FIELDS_MAX: usize = 2 + STEPS_MAX;
 
 /// Number of fields of an encoded message, without those of its messages.
 fn fields_of(mut message: &[u8]) -> Result<usize, DecodeError> {
@@ -161,8 +164,8 @@ impl Pipe {
         }
         // Before they take memory.
         let fields = fields_of(&message).map_err(|error| invalid(&error))?;
-        if fields > step + 2 {
-            return Err(invalid(&format!("it has {fields} fields, at most {} are taken", step + 2)));
+        if fields > FIELDS_MAX {
+            return Err(invalid(&format!("it has {fields} fields, at most {FIELDS_MAX} are taken")));
         }
         let hop = HopMessage::decode(message).map_err(|error| invalid(&error))?;
         if hop.digest != self.digest {

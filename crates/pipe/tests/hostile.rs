@@ -1,7 +1,7 @@
 //! Tests of invalid bytes from the network: each is refused or handled, and none panics.
 
 use bytes::Bytes;
-use pathcall_pipe::{HopAfter, Pipe};
+use pathcall_pipe::{HopAfter, Pipe, STEPS_MAX};
 use pathcall_test_support::stubs::shop::{Item, Reserved, User, Wish};
 use proptest::prelude::*;
 use prost::Message;
@@ -110,4 +110,14 @@ proptest! {
             prop_assert!(pipe.arrive(0, hop).is_ok());
         }
     }
+}
+
+#[test]
+fn hop_with_too_many_messages_is_refused_before_they_take_memory() {
+    // Empty messages of two bytes each.
+    let hop = Bytes::from([0x12, 0x00].repeat(1_000_000));
+    let refused = order().arrive(0, hop).expect_err("too many");
+    let limit = STEPS_MAX + 2;
+    let message = format!("step auth: invalid message of a hop: it has 1000000 fields, at most {limit} are taken");
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, &message[..]));
 }
