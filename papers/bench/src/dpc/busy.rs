@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use pathcall_driver::node::{Node, NodeConfig, NodeReply};
+use pathcall_driver::node::{Node, NodeConfig, NodeReply, NodeRequests};
 use pathcall_endpoint::delegate::caller::{CallOptions, CallOutcome};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -45,15 +45,8 @@ fn latencies(busy_poll: Duration, calls: usize) -> Result<[f64; 2]> {
         runtime()?.block_on(async {
             let (node, requests) = Node::start(&of_server).await?;
             started.send(node.address())?;
-            let serve = async {
-                loop {
-                    let request = requests.receive().await;
-                    request.reply_now(request.payload().clone())?;
-                    request.finish()?;
-                }
-            };
             tokio::select! {
-                ended = serve => ended,
+                ended = answer(requests) => ended,
                 // Ends when the client has ended, too.
                 _ = stopped => Ok(()),
             }
@@ -80,6 +73,15 @@ fn latencies(busy_poll: Duration, calls: usize) -> Result<[f64; 2]> {
     drop(stop);
     server.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
     measured
+}
+
+/// Answers requests until an error.
+async fn answer(requests: NodeRequests) -> Result<()> {
+    loop {
+        let request = requests.receive().await;
+        request.reply_now(request.payload().clone())?;
+        request.finish()?;
+    }
 }
 
 fn runtime() -> Result<Runtime> {
