@@ -91,10 +91,10 @@ impl CloneCaller {
 
     /// Completes a call with its last failure.
     pub(super) fn complete_with_failure(&mut self, now: Instant, seq: u32) {
-        // How soon a server fails says nothing of how soon servers answer.
         if let Some(mut call) = self.calls.remove(&seq)
             && let Some(reply) = call.failure.take()
         {
+            self.record_failed(now, &mut call);
             self.complete(now, seq, &call, reply);
         }
     }

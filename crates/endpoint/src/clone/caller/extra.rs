@@ -139,6 +139,15 @@ impl CloneCaller {
         }
     }
 
+    /// Records the latency of a call that ends with a failure, unless it is recorded.
+    pub(super) fn record_failed(&mut self, now: Instant, call: &mut Call) {
+        if let Some(slowdown) = self.slowdowns.get_mut(usize::from(call.options.budget))
+            && !std::mem::replace(&mut call.latency_recorded, true)
+        {
+            slowdown.record_failed(now, now.since(call.started_at));
+        }
+    }
+
     /// Records the latency of a call that ends, unless it is recorded.
     pub(super) fn record_latency(&mut self, now: Instant, call: &mut Call) {
         if let Some(slowdown) = self.slowdowns.get_mut(usize::from(call.options.budget))

@@ -84,6 +84,15 @@ impl Slowdown {
         self.calls = (self.calls + 1).min(AVERAGED_CALLS);
     }
 
+    /// Records the latency of a call that only failed answers ended. A failure that is much faster than usual answers says
+    /// nothing of how soon servers answer.
+    pub(super) fn record_failed(&mut self, now: Instant, latency: Duration) {
+        let latency_ln = (latency.as_nanos().max(1) as f64).ln();
+        if self.calls < FIRST_CALLS || latency_ln > self.usual_ln - SLOW_LN {
+            self.record(now, latency);
+        }
+    }
+
     /// Whether hardly any server is as fast as usual.
     pub(super) fn is_slow(&self) -> bool {
         self.calls >= FIRST_CALLS && self.recent_ln - self.usual_ln > SLOW_LN && !mutant::on(Mutant::CloneOutageIgnored)
@@ -132,6 +141,28 @@ mod tests {
             }
             changed
         }
+    }
+
+    #[test]
+    fn fast_failures_hide_no_slow_down_and_change_no_usual_latency() {
+        let mut calls = Calls::new();
+        calls.make(20_000, |calls| calls.exponential(MS));
+        let fail = |calls: &mut Calls| {
+            let now = calls.now;
+            calls.slowdown.record_failed(now, Duration::from_micros(10));
+        };
+        // For five minutes, all calls fail at once.
+        for _ in 0..300_000 {
+            calls.now = calls.now + Duration::from_millis(1);
+            fail(&mut calls);
+        }
+        assert_eq!(calls.make(5_000, |calls| calls.exponential(MS)), None, "the servers are as fast as before");
+        // Half of the calls fail at once, the others are ten times as slow.
+        let noticed = calls.make(1_000, |calls| {
+            fail(calls);
+            calls.exponential(10.0 * MS)
+        });
+        assert!(noticed.is_some_and(|after| after < 300), "{noticed:?}");
     }
 
     #[test]
