@@ -77,9 +77,6 @@ pub struct NodeConfig {
     pub stall: Option<Duration>,
     /// Key that signs messages, the same for all nodes that pass calls to each other: see [`Node::set_key`].
     pub key: Option<TokenKey>,
-    /// Time after each message for which the node polls its socket before it waits, on flows. A poll finds a message
-    /// sooner than a wait ends, and takes the processor of one thread meanwhile.
-    pub busy_poll: Duration,
 }
 
 /// Setters, one for each field.
@@ -140,13 +137,6 @@ impl NodeConfig {
         self
     }
 
-    /// Sets [`Self::busy_poll`].
-    #[must_use]
-    pub fn busy_poll(mut self, busy_poll: Duration) -> Self {
-        self.busy_poll = busy_poll;
-        self
-    }
-
     /// Sets [`Self::key`].
     #[must_use]
     pub fn key(mut self, key: Option<TokenKey>) -> Self {
@@ -168,7 +158,6 @@ impl Default for NodeConfig {
             requests_max: DelegateCallerConfig::REQUESTS_MAX,
             stall: None,
             key: None,
-            busy_poll: Duration::ZERO,
         }
     }
 }

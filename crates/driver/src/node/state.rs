@@ -118,7 +118,6 @@ impl NodeShared {
         let address = advertised_address(config, local)?;
         let caller =
             DelegateCallerConfig { requests_max: config.requests_max, ..DelegateCallerConfig::new(id, address) };
-        let busy_poll = config.busy_poll;
         let config = DelegateWorkerConfig {
             order: config.order,
             flush: config.flush,
@@ -153,7 +152,7 @@ impl NodeShared {
             address,
             task: OnceLock::new(),
         });
-        let task = tokio::spawn(task::run(Arc::downgrade(&shared), shared.origin, from, busy_poll));
+        let task = tokio::spawn(task::run(Arc::downgrade(&shared), shared.origin, from));
         shared.task.get_or_init(|| task.abort_handle());
         Ok(shared)
     }
@@ -180,23 +179,18 @@ impl NodeShared {
         f(&mut self.lock())
     }
 
-    /// Runs one turn of the task: handles received messages, and does what is due. Returns whether messages came.
-    pub(super) fn run_once(&self, events: &mut Vec<Event>, mode: PollMode) -> bool {
+    /// Runs one turn of the task: handles received messages, and does what is due.
+    pub(super) fn run_once(&self, events: &mut Vec<Event>) {
         let mut state = self.lock();
         let now = self.now();
-        let by_streams = !events.is_empty();
         events.drain(..).for_each(|event| state.handle_event(now, event));
-        let received = state.receive(now, mode) || by_streams;
-        // A busy poll that finds nothing leaves what is due to the timer.
-        if received || mode == PollMode::IfReady {
-            state.drive(now);
-        }
+        state.receive(now);
+        state.drive(now);
         let waiting = state.worker.is_waiting();
         drop(state);
         if waiting {
             self.request_waiting.notify_one();
         }
-        received
     }
 
     pub(super) fn stats(&self) -> NodeStats {
@@ -276,16 +270,14 @@ impl State {
         (caller, worker, MachineOutbox { transport, now, sent })
     }
 
-    /// Receives one batch of frames; returns whether there were any.
-    fn receive(&mut self, now: Instant, mode: PollMode) -> bool {
-        let MessageTransport::Flows(flows) = &mut self.transport else { return false };
+    /// Receives one batch of frames.
+    fn receive(&mut self, now: Instant) {
+        let MessageTransport::Flows(flows) = &mut self.transport else { return };
         let (link, messages) = &mut **flows;
         // An error concerns one datagram (an unreachable peer, for example): the session handles the loss.
-        let frames = link.exchange(mode, |out, from, ce, frame| {
+        let _ = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
             messages.handle(now, from, frame, ce, &mut |to, frame| out.queue(to, frame));
         });
-        // Frames may have come before the error.
-        frames.map_or(true, |frames| frames > 0)
     }
 
     /// Does what is due, and sends the resulting messages.

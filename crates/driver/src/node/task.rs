@@ -3,17 +3,14 @@
 use std::future::poll_fn;
 use std::sync::Weak;
 use std::task::Poll;
-use std::time::{Duration, Instant as Clock};
+use std::time::Instant as Clock;
 
 use pathcall_endpoint::messages::Event;
 use tokio::sync::mpsc;
 
 use super::state::NodeShared;
-use crate::link::{PollMode, Readiness};
+use crate::link::Readiness;
 use crate::task_waker::TaskWaker;
-
-/// Time after which a busy poll yields its processor between two polls.
-const SPIN_TIME: Duration = Duration::from_micros(20);
 
 /// Source of a node's messages.
 pub(super) enum Source {
@@ -22,11 +19,8 @@ pub(super) enum Source {
 }
 
 /// Receives messages and advances time for a node, as long as a handle to it exists.
-///
-/// For `busy_poll` after a message, the task polls the link before each wait; other tasks of its thread run in between.
-pub(super) async fn run(node: Weak<NodeShared>, origin: Clock, mut from: Source, busy_poll: Duration) {
+pub(super) async fn run(node: Weak<NodeShared>, origin: Clock, mut from: Source) {
     let (mut task_waker, mut events) = (TaskWaker::new(origin), Vec::new());
-    let (busy_poll, mut last_message) = (Some(busy_poll).filter(|time| !time.is_zero()), Clock::now());
     poll_fn(|cx| {
         loop {
             let Some(node) = node.upgrade() else { return Poll::Ready(()) };
@@ -42,27 +36,8 @@ pub(super) async fn run(node: Weak<NodeShared>, origin: Clock, mut from: Source,
             };
             match task_waker.poll(cx, link) {
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending if events.is_empty() => {
-                    let idle = busy_poll.map(|_| last_message.elapsed());
-                    let polls = idle.zip(busy_poll).is_some_and(|(idle, time)| idle < time);
-                    if !polls {
-                        return Poll::Pending;
-                    }
-                    if node.run_once(&mut events, PollMode::Always) {
-                        last_message = Clock::now();
-                    } else if idle > Some(SPIN_TIME) {
-                        // The other side may be waiting for this processor.
-                        std::thread::yield_now();
-                    }
-                    // Other tasks run before the next poll.
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                _ => {
-                    if node.run_once(&mut events, PollMode::IfReady) && busy_poll.is_some() {
-                        last_message = Clock::now();
-                    }
-                }
+                Poll::Pending if events.is_empty() => return Poll::Pending,
+                _ => node.run_once(&mut events),
             }
         }
     })

@@ -167,40 +167,6 @@ async fn end_of_request_wakes_all_waiting_replies() {
     }
 }
 
-/// Calls through nodes that poll their sockets.
-async fn busy_polled_calls() {
-    let config = NodeConfig::default().busy_poll(Duration::from_millis(1));
-    let (caller, _requests) = Node::start(&config).await.expect("starts");
-    let (server, requests) = Node::start(&config).await.expect("starts");
-    let serving = tokio::spawn(async move {
-        for _ in 0..50 {
-            let request = requests.receive().await;
-            request.reply_now(request.payload().clone()).expect("in progress");
-            request.finish().expect("in progress");
-        }
-        requests
-    });
-    for number in 0..50 {
-        if number == 25 {
-            // The polls have ended.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let call = begin(&caller, &server, number.to_string());
-        assert_eq!(collect_replies(call).await, (vec![number.to_string()], CallOutcome::Complete));
-    }
-    drop((caller, server, serving.await.expect("no panic")));
-}
-
-#[tokio::test]
-async fn nodes_that_poll_on_one_thread_answer_each_other() {
-    busy_polled_calls().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_poll_on_several_threads_answer_each_other() {
-    busy_polled_calls().await;
-}
-
 #[tokio::test]
 async fn exactly_once_replies_do_not_wait() {
     let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");

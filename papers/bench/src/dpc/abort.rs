@@ -28,6 +28,8 @@ const SIZES: [usize; 4] = [1_000, 10_000, 30_000, 100_000];
 const SIZES_QUICK: [usize; 1] = [100];
 /// Most requests of one call here; the usual limit is lower.
 const REQUESTS_MAX: u32 = 1 << 18;
+/// Pause between two rounds of pings of the large call, each of which has a ping for every request.
+const PING_PERIOD: Duration = Duration::from_secs(2);
 /// Longest 99th percentile of the other caller's calls, microseconds.
 const P99_MAX: f64 = 20_000.0;
 /// Calls of the other caller in one turn, at least.
@@ -37,15 +39,16 @@ const LINEAR: f64 = 1.5;
 
 fn run(bench: &mut Bench) -> Result<()> {
     let runtime = runtime()?;
-    let hosts = runtime.block_on(Hosts::start())?;
+    let cancelled = |size| runtime.block_on(async { Hosts::start().await?.cancelled(size).await });
+    let quiet = |size| runtime.block_on(async { Hosts::start().await?.quiet(size).await });
     let sizes: &[usize] = bench.size(&SIZES, &SIZES_QUICK);
     for &size in sizes {
         let case = format!("{size} requests");
         let p99 = |peer| Metric::new(format!("{case}, p99 of the other caller"), peer, "us", Better::Lower);
         bench.compare(
             [p99("nothing cancelled"), p99("20 ms").expect(1.0)],
-            || runtime.block_on(hosts.cancelled(size)).map(|turn| [turn.p99; 2]),
-            || runtime.block_on(hosts.quiet(size)).map(|p99| [p99, P99_MAX]),
+            || cancelled(size).map(|turn| [turn.p99; 2]),
+            || quiet(size).map(|p99| [p99, P99_MAX]),
         )?;
         let stop = Metric::new(
             format!("{case}, time to stop, each"),
@@ -53,7 +56,7 @@ fn run(bench: &mut Bench) -> Result<()> {
             "us",
             Better::Lower,
         );
-        let stopped = |size| runtime.block_on(hosts.cancelled(size)).map(|turn| [turn.stop_each]);
+        let stopped = |size| cancelled(size).map(|turn| [turn.stop_each]);
         bench.compare([stop.expect(LINEAR)], || stopped(size), || stopped(sizes[0]))?;
     }
     Ok(())
@@ -109,7 +112,7 @@ impl Hosts {
 
     /// Makes the large call, and waits until all its handlers run.
     async fn begin(&self, size: usize) -> Result<NodeCall> {
-        let options = CallOptions::new().timeout(CallOptions::TIMEOUT_MAX);
+        let options = CallOptions::new().ping_period(PING_PERIOD).timeout(CallOptions::TIMEOUT_MAX);
         let fan = Bytes::copy_from_slice(&(size as u32).to_be_bytes());
         let call = self.large.call(options, [(self.front, fan)])?;
         self.held.wait_for(size).await?;

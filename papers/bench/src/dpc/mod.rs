@@ -10,7 +10,6 @@
 //! itself.
 
 mod abort;
-mod busy;
 mod bytes;
 mod delegate_testbed;
 mod fig6_1;
@@ -37,7 +36,7 @@ use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
 pub(crate) use instructions::{CallInterface, one_hop};
 
 /// Figures in the order of the thesis: simulated, then real.
-pub(crate) const FIGURES: [Figure; 15] = [
+pub(crate) const FIGURES: [Figure; 14] = [
     fig6_1::FIGURE,
     fig6_2::FIGURE,
     fig6_4::FIGURE,
@@ -52,7 +51,6 @@ pub(crate) const FIGURES: [Figure; 15] = [
     abort::FIGURE,
     replicas::FIGURE,
     pipe::FIGURE,
-    busy::FIGURE,
 ];
 
 /// One client and twenty servers (§6.1).
