@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use pathcall_rpc::PUSHBACK;
 use pathcall_rpc::delegate::{DelegatedCall, Directory, EncodedMessage, Handlers, NodeTarget};
 use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
@@ -13,9 +14,6 @@ use tonic::{Code, Extensions, Request, Status};
 use crate::MESSAGE_BYTES_MAX;
 use crate::codec::EncodedCodec;
 use crate::plan::{HopAfter, Pipe};
-
-/// Metadata of a status with the pause before another attempt (gRPC A6).
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Adds the handler of a step to `handlers`. `service` is the channel to the step's service on this host.
 ///

@@ -25,6 +25,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::delegate::envelope::{self, Envelope, EnvelopeError};
+use crate::headers;
 use crate::message::frame;
 
 /// Maximum size of a reply's metadata, bytes.
@@ -32,9 +33,6 @@ const METADATA_MAX: usize = 16 << 10;
 
 /// Metadata with the status code of a response.
 const GRPC_STATUS: &str = "grpc-status";
-
-/// Metadata of a failed call: time in milliseconds before which it is not to be sent again.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Kinds of replies: with a message, and without (the call failed).
 const WITH_MESSAGE: u8 = 1;
@@ -85,13 +83,6 @@ pub(crate) struct EncodedReply {
     pub(crate) pushback: Option<Pushback>,
 }
 
-/// Pushback of a status: when another server may be asked (gRPC A6). A negative or invalid number means never.
-pub(crate) fn pushback(trailers: &HeaderMap) -> Option<Pushback> {
-    let value = trailers.get(PUSHBACK)?;
-    let ms = value.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-    Some(ms.map_or(Pushback::Never, |ms| Pushback::After(Duration::from_millis(ms))))
-}
-
 /// Encoding of a reply that is too long.
 pub(crate) fn too_long() -> Bytes {
     Bytes::from_static(&[TOO_LONG])
@@ -102,7 +93,7 @@ pub(crate) fn of_status(status: Status) -> EncodedReply {
     let code = status.code();
     let (parts, _) = status.into_http::<Body>().into_parts();
     let bytes = encode(&parts.headers, &HeaderMap::new(), None).unwrap_or_else(too_long);
-    EncodedReply { bytes, code, pushback: pushback(&parts.headers) }
+    EncodedReply { bytes, code, pushback: headers::pushback(&parts.headers) }
 }
 
 /// Encodes the response of a handler; a response longer than `max` bytes becomes [`too_long`].
@@ -127,7 +118,7 @@ where
     };
     let said = trailers.get(GRPC_STATUS).or_else(|| parts.headers.get(GRPC_STATUS));
     let code = said.map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
-    let pushback = pushback(&trailers).or_else(|| pushback(&parts.headers));
+    let pushback = headers::pushback(&trailers).or_else(|| headers::pushback(&parts.headers));
     let bytes = encode(&parts.headers, &trailers, message.as_deref()).unwrap_or_else(too_long);
     EncodedReply { bytes, code, pushback }
 }
@@ -284,16 +275,6 @@ mod tests {
         let response = decoded(of_status(status).bytes);
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!((status.code(), status.message(), status.details()), (Code::Aborted, "no", &b"details"[..]));
-    }
-
-    #[test]
-    fn pushback_is_read_from_metadata() {
-        let with = |text: &'static str| HeaderMap::from_iter([(PUSHBACK.parse().unwrap(), text.parse().unwrap())]);
-        assert_eq!(pushback(&HeaderMap::new()), None);
-        assert_eq!(pushback(&with("20")), Some(Pushback::After(Duration::from_millis(20))));
-        for never in ["-1", "soon", "", "1.5"] {
-            assert_eq!(pushback(&with(never)), Some(Pushback::Never), "{never:?}");
-        }
     }
 
     #[tokio::test]

@@ -1,6 +1,9 @@
 //! gRPC metadata between a channel and the server's layer, and metadata of replies.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
+use pathcall_endpoint::clone::Pushback;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Status};
 
@@ -35,6 +38,9 @@ pub const ROLE: &str = "pathcall-role";
 
 /// Metadata with secrets of the caller.
 const CREDENTIALS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+/// Metadata of a failed call: time in milliseconds before which it is not to be sent again; a negative number: never
+/// (gRPC A6).
+pub const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// Metadata of one hop, or of gRPC itself.
 const HOP_METADATA: [&str; 6] = ["content-type", "te", "user-agent", "host", "connection", "content-length"];
 /// Metadata for tracing, which does not identify the caller.
@@ -117,9 +123,26 @@ pub(crate) fn decode_tokens(headers: &HeaderMap, keys: usize) -> Result<Vec<u64>
     })
 }
 
+/// Pushback of a status: when another server may be asked (gRPC A6). A negative or invalid number means never.
+pub(crate) fn pushback(trailers: &HeaderMap) -> Option<Pushback> {
+    let value = trailers.get(PUSHBACK)?;
+    let ms = value.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+    Some(ms.map_or(Pushback::Never, |ms| Pushback::After(Duration::from_millis(ms))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pushback_is_read_from_metadata() {
+        let with = |text: &'static str| HeaderMap::from_iter([(PUSHBACK.parse().unwrap(), text.parse().unwrap())]);
+        assert_eq!(pushback(&HeaderMap::new()), None);
+        assert_eq!(pushback(&with("20")), Some(Pushback::After(Duration::from_millis(20))));
+        for never in ["-1", "soon", "", "1.5"] {
+            assert_eq!(pushback(&with(never)), Some(Pushback::Never), "{never:?}");
+        }
+    }
 
     #[test]
     fn session_round_trips() {

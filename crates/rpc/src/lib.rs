@@ -39,6 +39,6 @@ mod token_key;
 
 pub use application::FilterConflict;
 pub use channel::Channel;
-pub use headers::{CALL_ID, COST, ROLE};
+pub use headers::{CALL_ID, COST, PUSHBACK, ROLE};
 pub use key_numbers::{KEY_BYTES_MAX, LONG_KEYS_BYTES_MAX};
 pub use layer::Layer;

@@ -127,7 +127,7 @@ impl Inner {
                 deadline.write_to(request.headers_mut());
                 match transport.call(request).await {
                     Ok(response) if attempts > 1 && is_non_fatal(method, &response) => {
-                        pause = match cloned::pushback(response.headers()) {
+                        pause = match headers::pushback(response.headers()) {
                             Some(Pushback::After(pause)) if pause < deadline.left().unwrap_or(NO_DEADLINE) => pause,
                             Some(Pushback::After(_) | Pushback::Never) => return Ok(response),
                             None => Duration::ZERO,

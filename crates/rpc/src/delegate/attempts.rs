@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use pathcall_driver::node::{Node, NodeCall};
+use pathcall_endpoint::clone::Pushback;
 use pathcall_endpoint::delegate;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions};
 use tokio::time::Instant;
@@ -20,6 +21,7 @@ use tonic::Status;
 
 use super::directory::{Directory, NodeTarget};
 use super::{envelope, failure};
+use crate::headers;
 
 /// Most attempts of a call.
 const ATTEMPTS: u32 = 3;
@@ -104,7 +106,7 @@ impl Attempts {
                 Duration::ZERO
             }
             CallFailure::Server(status) if status.code == delegate::Status::UNAVAILABLE => {
-                pushback(status).unwrap_or(Some(PAUSE * (1 << (self.made - 1))))?
+                pause_after(status, PAUSE * (1 << (self.made - 1)))?
             }
             CallFailure::Server(_) | CallFailure::Deadline | CallFailure::TooLarge(_) => return None,
         };
@@ -131,12 +133,14 @@ impl Attempts {
     }
 }
 
-/// Pause that a server asks for (gRPC A6): `Some(None)` if the call may not be made again, `None` if it asks for nothing.
-fn pushback(status: &delegate::Status) -> Option<Option<Duration>> {
+/// Pause that a server asks for after this failure; `None` if the call may not be made again.
+fn pause_after(status: &delegate::Status, usual: Duration) -> Option<Duration> {
     let status = failure::decode(status.clone());
-    let asked = status.metadata().get(failure::PUSHBACK)?;
-    let millis = asked.to_str().ok().and_then(|millis| millis.parse().ok());
-    Some(millis.map(Duration::from_millis).filter(|pause| *pause <= PUSHBACK_MAX))
+    match headers::pushback(status.metadata().as_ref()) {
+        None => Some(usual),
+        Some(Pushback::After(pause)) if pause <= PUSHBACK_MAX => Some(pause),
+        Some(Pushback::After(_) | Pushback::Never) => None,
+    }
 }
 
 /// Budget of further attempts: one for every five calls, and a thousand at once, so that the calls in progress at a
@@ -176,12 +180,12 @@ mod tests {
     fn pushback_of_a_server_is_heeded() {
         let asked = |pushback: Option<&str>| {
             let mut status = Status::unavailable("busy");
-            pushback.map(|asked| status.metadata_mut().insert(failure::PUSHBACK, asked.parse().unwrap()));
-            super::pushback(&failure::encode(&status))
+            pushback.map(|asked| status.metadata_mut().insert(headers::PUSHBACK, asked.parse().unwrap()));
+            pause_after(&failure::encode(&status), PAUSE)
         };
-        assert_eq!(asked(None), None);
-        assert_eq!(asked(Some("250")), Some(Some(Duration::from_millis(250))));
-        assert_eq!(["-1", "soon", "60001", "18446744073709551615"].map(|it| asked(Some(it))), [Some(None); 4]);
+        assert_eq!(asked(None), Some(PAUSE));
+        assert_eq!(asked(Some("250")), Some(Duration::from_millis(250)));
+        assert_eq!(["-1", "soon", "60001", "18446744073709551615"].map(|it| asked(Some(it))), [None; 4]);
     }
 
     #[test]

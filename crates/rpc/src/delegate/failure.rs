@@ -8,13 +8,12 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::envelope;
+use crate::headers::PUSHBACK;
 
 /// Headers of gRPC that travel as code and text.
 const CODE_AND_TEXT: [&str; 2] = ["grpc-status", "grpc-message"];
 /// Header of gRPC with the status details.
 const DETAILS: &str = "grpc-status-details-bin";
-/// Metadata of a status with the pause in milliseconds before another attempt; a negative number forbids one.
-pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Status that a server sends. If details and metadata are too long, the details are left out, and then all metadata but
 /// the pushback.
