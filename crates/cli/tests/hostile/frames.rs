@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, MAX_FRAME, MapFlags, MapRepr, TokenKey, clone, pairs};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, MAX_FRAME, MapFlags, MapRepr, TokenKey, pairs};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -71,17 +71,15 @@ const REST: &[fn(&mut BaseRepr, &mut StdRng)] = &[
 ];
 
 impl Hostile<'_> {
-    /// Recorded frame of *clone* or of *map*.
-    fn received(&mut self, clone: bool) -> Vec<u8> {
-        let received = self.network.received.lock().expect("the task succeeds");
-        // Honest callers make calls of both kinds all the time.
-        for _ in 0..received.frames.len() * 4 {
-            let frame = &received.frames[self.random.random_range(0..received.frames.len())];
-            if clone::is_clone(frame) == clone {
-                return frame.clone();
+    /// Recorded frame of *clone* or of *map*; waits for the first one. Honest callers make calls of both kinds all the time.
+    async fn received(&mut self, clone: bool) -> Vec<u8> {
+        loop {
+            let chosen = self.network.received.lock().expect("the task succeeds").choose(clone, &mut self.random);
+            match chosen {
+                Some(frame) => return frame,
+                None => self.network.recorded.notified().await,
             }
         }
-        panic!("no such frame was recorded");
     }
 
     fn any_host(&mut self, to: To, base: &BaseRepr) -> SocketAddr {
@@ -98,8 +96,8 @@ impl Hostile<'_> {
     }
 
     /// Recorded frame with lies in its header, without token or with a token of another key, and its destination.
-    fn forged(&mut self, clone: bool, to: To) -> (Vec<u8>, SocketAddr) {
-        let mut frame = self.received(clone);
+    async fn forged(&mut self, clone: bool, to: To) -> (Vec<u8>, SocketAddr) {
+        let mut frame = self.received(clone).await;
         let truth = Base::new_checked(&frame[..]).expect("heard").repr();
         let address = self.any_host(to, &truth);
         // The token is cut out.
@@ -137,7 +135,7 @@ impl Hostile<'_> {
     async fn forge(&mut self, kind: Attack, clone: bool, to: To, counters: &[&str]) {
         self.counted(kind, counters, async move |hostile| {
             for _ in 0..BURST {
-                let (frame, address) = hostile.forged(clone, to);
+                let (frame, address) = hostile.forged(clone, to).await;
                 hostile.send(&frame, address).await;
             }
         })
@@ -168,7 +166,7 @@ impl Hostile<'_> {
     pub(super) async fn damaged(&mut self) {
         self.counted(Attack::Damaged, &["element drop_malformed"], async |hostile| {
             for turn in 0..BURST {
-                let frame = hostile.received(turn % 2 == 0);
+                let frame = hostile.received(turn % 2 == 0).await;
                 let base = Base::new_checked(&frame[..]).expect("heard").repr();
                 let to = [To::Element, To::Servers, To::Callers][turn / 2 % 3];
                 let address = hostile.any_host(to, &base);
@@ -197,7 +195,7 @@ impl Hostile<'_> {
             ["element repeats", "element stale", "element drop_stale", "element not_admitted", "pool repeats"];
         self.counted(Attack::ReplayToElement, &counters, async |hostile| {
             for turn in 0..BURST {
-                let frame = hostile.received(turn % 2 == 0);
+                let frame = hostile.received(turn % 2 == 0).await;
                 hostile.send(&frame, hostile.network.element.data_addr()).await;
             }
         })
@@ -208,7 +206,7 @@ impl Hostile<'_> {
         let counters = ["server ignored", "caller ignored", "pool ignored", "pool repeats", "pool's caller ignored"];
         self.counted(Attack::ReplayToHosts, &counters, async |hostile| {
             for turn in 0..BURST {
-                let frame = hostile.received(turn % 2 == 0);
+                let frame = hostile.received(turn % 2 == 0).await;
                 let base = Base::new_checked(&frame[..]).expect("heard").repr();
                 let to = [To::Servers, To::Callers][turn / 2 % 2];
                 let address = hostile.any_host(to, &base);
@@ -289,7 +287,7 @@ impl Hostile<'_> {
         };
         let mut requests = vec![first];
         for turn in 0..BURST {
-            let (mut frames, received) = (Vec::new(), self.received(turn % 2 == 0));
+            let (mut frames, received) = (Vec::new(), self.received(turn % 2 == 0).await);
             frames.extend((received.len() as u16).to_be_bytes());
             frames.extend(received);
             // The length of the last frame exceeds the stream.

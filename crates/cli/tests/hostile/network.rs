@@ -21,8 +21,11 @@ use pathcall_test_support::stubs::store_server::StoreServer;
 use pathcall_test_support::stubs::training_server::TrainingServer;
 use pathcall_test_support::stubs::words_server::WordsServer;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
-use pathcall_wire::{Base, TokenKey};
+use pathcall_wire::{Base, TokenKey, clone};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::Notify;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::transport::server::TcpIncoming;
@@ -60,6 +63,8 @@ pub(super) struct Network {
     /// Address at which hosts reach the element.
     pub(super) relay: SocketAddr,
     pub(super) received: Arc<Mutex<RecordedFrames>>,
+    /// Notified after each recorded frame.
+    pub(super) recorded: Arc<Notify>,
     pub(super) server: SocketAddr,
     pathcall: [Layer; 2],
     /// One index node and the store nodes.
@@ -69,7 +74,8 @@ pub(super) struct Network {
 /// Frames recorded by the relay on their way to the element.
 #[derive(Default)]
 pub(super) struct RecordedFrames {
-    pub(super) frames: Vec<Vec<u8>>,
+    /// The last frames of *map*, and of *clone*.
+    frames: [Vec<Vec<u8>>; 2],
     /// Source addresses of endpoints.
     pub(super) hosts: HashMap<u32, SocketAddr>,
     turn: usize,
@@ -81,21 +87,33 @@ impl RecordedFrames {
         let Ok(base) = Base::new_checked(frame) else { return };
         self.hosts.insert(base.src(), from);
         self.turn += 1;
-        match self.frames.len() < HEARD_MAX {
-            true => self.frames.push(frame.to_vec()),
-            false => self.frames[self.turn % HEARD_MAX] = frame.to_vec(),
+        let frames = &mut self.frames[usize::from(clone::is_clone(frame))];
+        match frames.len() < HEARD_MAX {
+            true => frames.push(frame.to_vec()),
+            false => frames[self.turn % HEARD_MAX] = frame.to_vec(),
         }
+    }
+
+    /// Recorded frame of *clone* or of *map*; `None` before the first one.
+    pub(super) fn choose(&self, clone: bool, random: &mut StdRng) -> Option<Vec<u8>> {
+        self.frames[usize::from(clone)].choose(random).cloned()
     }
 }
 
 /// Forwards datagrams of hosts to the element.
-async fn relay(socket: Arc<UdpSocket>, element: SocketAddr, received: Arc<Mutex<RecordedFrames>>) {
+async fn relay(
+    socket: Arc<UdpSocket>,
+    element: SocketAddr,
+    received: Arc<Mutex<RecordedFrames>>,
+    recorded: Arc<Notify>,
+) {
     let mut buffer = vec![0; 65_536];
     loop {
         // Errors of earlier datagrams do not matter.
         let Ok((len, from)) = socket.recv_from(&mut buffer).await else { continue };
         // Hostile frames bypass the relay: all frames here are of the hosts.
         received.lock().expect("the task succeeds").hear(from, &buffer[..len]);
+        recorded.notify_one();
         let _ = socket.send_to(&buffer[..len], element).await;
     }
 }
@@ -194,7 +212,8 @@ impl Network {
         let address = socket.local_addr().expect("bound");
         let socket = Arc::new(socket);
         let received = Arc::<Mutex<RecordedFrames>>::default();
-        tokio::spawn(relay(socket, element.data_addr(), Arc::clone(&received)));
+        let recorded = Arc::<Notify>::default();
+        tokio::spawn(relay(socket, element.data_addr(), Arc::clone(&received), Arc::clone(&recorded)));
 
         let node = NodeConfig::default().key(tokens.then(|| TokenKey::new([7, 8])));
         let stores = [store(node.clone()).await, store(node.clone()).await];
@@ -221,6 +240,7 @@ impl Network {
             _registered: registered,
             relay: address,
             received,
+            recorded,
             server,
             pathcall: [whole, other],
             nodes: {
