@@ -18,7 +18,7 @@
 #define PC_LOCK_TAG 0x3fffffff
 #define PC_LOCK_WANTED 0x80000000
 #define PC_LOCK_PARKED 0x40000000
-#define PC_MAX_SERVERS 0x40
+#define PC_MAX_SERVERS 0x200
 #define PC_MAX_PARTS 0x40
 #define PC_CLO_ORIGINAL 0x1
 #define PC_CLO_CLONE 0x2

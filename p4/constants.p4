@@ -36,8 +36,9 @@
 /* Derived sizes. */
 #define PC_CELLS (2 * PC_ROWS)
 #define PC_PLACES (256 * PC_SLOTS)
-#define PC_LOADS (64 * PC_POOLS)
-#define PC_PAIRS (64 * 63 * PC_POOLS)
+#define PC_LOADS (512 * PC_POOLS)
+/* Pairs of all pools together: of one pool of 512 servers, or of 64 pools of 64. */
+#define PC_PAIRS (512 * 511)
 #define PC_PRINTS (PC_FILTERS * PC_FINGERPRINTS)
 /* Lanes of a frame that a pipeline processes: one register array for each (NetRPC 5.2.2). */
 #define PC_LANES 32

@@ -12,7 +12,7 @@ control Load(inout headers hdr, inout metadata md) {
     bool may_choose = false;
 
     apply {
-        base = md.index << 6;
+        base = md.index << 9;
         if (md.way == WAY_REPLY || md.way == WAY_WORKING) {
             /* State that a server reports (lines 15 and 16). */
             loads.write(base | (bit<32>) hdr.call.sid, hdr.call.state);

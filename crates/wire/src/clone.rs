@@ -60,7 +60,7 @@ pub const PART: usize = crate::MAX_UNSIGNED - Base::LEN - CloneHeader::LEN;
 /// Maximum number of parts of a request or a reply; longer ones use HTTP/2.
 pub const MAX_PARTS: usize = 64;
 /// Maximum number of servers of a pool.
-pub const MAX_SERVERS: usize = 64;
+pub const MAX_SERVERS: usize = 512;
 
 /// Bits of the clone header's `flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn groups_are_all_ordered_pairs() {
-        for servers in 2..=MAX_SERVERS {
+        for servers in (2..=64).chain([MAX_SERVERS]) {
             let pairs: HashSet<_> = (0..groups(servers)).filter_map(|grp| pair(grp, servers)).collect();
             assert_eq!(pairs.len(), servers * (servers - 1));
             assert!(pairs.iter().all(|(a, b)| a != b && usize::from(*a.max(b)) < servers));

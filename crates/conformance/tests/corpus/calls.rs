@@ -3,7 +3,7 @@
 use pathcall_conformance::ProgramStep;
 use pathcall_conformance::corpus::Case;
 use pathcall_program::{Endpoint, InstalledPool};
-use pathcall_wire::clone::{CLONE, ORIGINAL, caller_id, emit, groups};
+use pathcall_wire::clone::{CLONE, MAX_SERVERS, ORIGINAL, caller_id, emit, groups, pair};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, Flags, FrameKind, MAX_FRAME};
 
 use super::case_recorder::{CaseRecorder, INCARNATION, MEMORY};
@@ -146,12 +146,33 @@ pub fn calls() -> Case {
     scene.send(frame(FrameKind::CloneRequest, 4, CALLERS[0], 0, clone));
     scene.remark("a repeated server, an application's id, too many servers");
     scene.step(pool(5, &[SERVERS[0], SERVERS[0]]));
-    scene.step(pool(5, &(0..65).collect::<Vec<_>>()));
+    scene.step(pool(5, &(0..=MAX_SERVERS as u32).collect::<Vec<_>>()));
     scene.remark("request numbers wrap around without 0");
     scene.step(pool(6, &SERVERS));
     scene.step(ProgramStep::NumberAfter((1 << 63) - 2));
     for _ in 0..2 {
         scene.send(frame(FrameKind::CloneRequest, 6, CALLERS[0], 0, clone));
     }
+    large_pool(&mut scene);
     scene.end()
+}
+
+/// Calls to a pool of 130 servers: to the first and the last ones of it.
+fn large_pool(scene: &mut CaseRecorder) {
+    scene.remark("a pool of 130 servers: calls to the first and the last ones; the last one reports waiting requests");
+    let servers: Vec<u32> = (1000..1130).collect();
+    [0, 1, 63, 64, 129].into_iter().for_each(|sid| scene.step(endpoint(servers[sid])));
+    scene.step(pool(7, &servers));
+    let send = |scene: &mut CaseRecorder, pairs: &[(u16, u16)]| {
+        for wanted in pairs {
+            let grp = (0..groups(servers.len())).find(|grp| pair(*grp, servers.len()) == Some(*wanted));
+            let head =
+                CloneRepr { grp: grp.expect("a group of each pair"), ..may(CloneFlags::CLONE | CloneFlags::SHORTEST) };
+            scene.send(frame(FrameKind::CloneRequest, 7, CALLERS[0], 0, head));
+        }
+    };
+    send(scene, &[(0, 1), (63, 64), (64, 129), (129, 0)]);
+    let report = CloneRepr { sid: 129, state: 2, ..may(0) };
+    scene.send(frame(FrameKind::CloneWorking, 7, servers[129], CALLERS[0], report));
+    send(scene, &[(0, 1), (1, 129), (129, 1), (129, 64)]);
 }

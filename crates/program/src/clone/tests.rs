@@ -1,4 +1,4 @@
-use pathcall_wire::clone::{caller_id, emit, groups, pair};
+use pathcall_wire::clone::{MAX_SERVERS, caller_id, emit, groups, pair};
 use pathcall_wire::{BaseRepr, CloneRepr, TokenKey};
 
 use super::*;
@@ -195,12 +195,14 @@ fn request_without_clone_flag_is_not_cloned() {
 
 #[test]
 fn every_group_maps_to_its_pair() {
-    let mut program = program(5);
-    for grp in 0..groups(5) {
-        let (action, mut bytes) = run(&mut program, request(CloneRepr { grp, ..head() }));
-        let (first, second) = pair(grp, 5).expect("a group");
-        assert_eq!(action, FrameAction::Clone(FIRST + u32::from(first)));
-        assert_eq!(program.recirculate(&mut bytes).action, FrameAction::Forward(FIRST + u32::from(second)));
+    for servers in [5, MAX_SERVERS] {
+        let mut program = program(servers as u32);
+        for grp in 0..groups(servers) {
+            let (action, mut bytes) = run(&mut program, request(CloneRepr { grp, ..head() }));
+            let (first, second) = pair(grp, servers).expect("a group");
+            assert_eq!(action, FrameAction::Clone(FIRST + u32::from(first)));
+            assert_eq!(program.recirculate(&mut bytes).action, FrameAction::Forward(FIRST + u32::from(second)));
+        }
     }
 }
 

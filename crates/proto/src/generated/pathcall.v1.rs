@@ -1314,7 +1314,7 @@ pub mod controller_client {
         /// Adds a server to a pool: the servers that answer the same cloned methods (NetClone §3). Each message of the stream
         /// is the current pool. When the stream ends, the server leaves the pool at once.
         /// Errors: FAILED_PRECONDITION if this server and the pool differ in authenticate; RESOURCE_EXHAUSTED if the pool has
-        /// 64 servers, the maximum; INVALID_ARGUMENT.
+        /// 512 servers, the maximum; INVALID_ARGUMENT.
         pub async fn join_pool(
             &mut self,
             request: impl tonic::IntoRequest<super::JoinPoolRequest>,
@@ -1442,7 +1442,7 @@ pub mod controller_server {
         /// Adds a server to a pool: the servers that answer the same cloned methods (NetClone §3). Each message of the stream
         /// is the current pool. When the stream ends, the server leaves the pool at once.
         /// Errors: FAILED_PRECONDITION if this server and the pool differ in authenticate; RESOURCE_EXHAUSTED if the pool has
-        /// 64 servers, the maximum; INVALID_ARGUMENT.
+        /// 512 servers, the maximum; INVALID_ARGUMENT.
         async fn join_pool(
             &self,
             request: tonic::Request<super::JoinPoolRequest>,

@@ -227,11 +227,11 @@ fn refused_join_states_reason() {
     let tokens = "the frames of pool \"kv\" carry no tokens, and those of this server do: set the same \
                   authenticate_frames on all servers of a pool";
     assert_eq!(refused(&|request| request.authenticate = true), tokens);
-    for incarnation in 2..=64 {
+    for incarnation in 2..=512 {
         net.server("kv", incarnation);
     }
-    let call = net.join("kv", 65);
-    assert_eq!(net.refusal(call), Some(RegistrationRefusal::Full { what: "server of this pool", limit: 64 }));
+    let call = net.join("kv", 513);
+    assert_eq!(net.refusal(call), Some(RegistrationRefusal::Full { what: "server of this pool", limit: 512 }));
 }
 
 #[test]

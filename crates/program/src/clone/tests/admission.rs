@@ -85,10 +85,10 @@ fn invalid_pool_is_refused() {
     let mut program = program(2);
     let tables = program.tables_mut();
     let pool = |gaid, servers| InstalledPool { gaid, version: 9, servers };
-    let wide = (0..65).collect();
+    let wide = (0..=MAX_SERVERS as u32).collect();
     assert!(matches!(
         tables.install_pool(pool(GAID, wide)),
-        Err(TableChangeError::Range { what: "servers", end: 65, .. })
+        Err(TableChangeError::Range { what: "servers", end: 513, .. })
     ));
     assert_eq!(tables.install_pool(pool(GAID, vec![4, 5, 4])), Err(TableChangeError::Twice(4)));
     tables.install_pool(pool(8, vec![])).expect("the second");
