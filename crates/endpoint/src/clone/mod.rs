@@ -24,7 +24,7 @@ use pathcall_wire::clone::NO_ATTEMPT;
 
 pub use caller::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, Event,
-    RefusedExtra, StartError,
+    RefusedExtra, StartError, StreamCallEnd, StreamCallId, StreamHedges, StreamOptions, StreamStep,
 };
 pub use pathcall_wire::policy::{Balance, HedgeBudgetConfig};
 pub use worker::{
@@ -62,6 +62,16 @@ pub enum HedgeAfter {
     /// A time that the caller learns from the calls with the same budget, so that this share of them is hedged, in
     /// thousandths. It is smaller as long as the answers of hedges seldom come first.
     Share(u16),
+}
+
+impl HedgeAfter {
+    /// Share of the calls to hedge, if the delay is learned.
+    fn share(self) -> Option<f64> {
+        match self {
+            Self::Share(thousandths) => Some(f64::from(thousandths) / 1000.0),
+            Self::Delay(_) => None,
+        }
+    }
 }
 
 /// Hedging policy, with the names of gRPC A6.

@@ -62,12 +62,9 @@ impl CloneCaller {
     fn waits_longer(&mut self, now: Instant, call: &mut Call) -> bool {
         let Some(share) = learned_share(call).filter(|_| call.failure.is_none()) else { return false };
         let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return false };
-        if let Some(delay) = learned.get().filter(|delay| now.since(call.hedge_since) < *delay) {
-            call.hedge_at = Some(call.hedge_since + delay);
+        if let Some(later) = learned.wait_longer(now, share, call.hedge_since, &mut call.is_overdue) {
+            call.hedge_at = Some(later);
             return true;
-        }
-        if !std::mem::replace(&mut call.is_overdue, true) {
-            learned.record_overdue(share);
         }
         false
     }
@@ -76,14 +73,8 @@ impl CloneCaller {
     pub(super) fn learn_from_answer(&mut self, now: Instant, call: &Call, attempt: u8) {
         let Some(share) = learned_share(call) else { return };
         let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return };
-        let latency = now.since(call.started_at);
-        if call.hedge_attempt != 0 {
-            learned.record_hedge(attempt >= call.hedge_attempt);
-        } else if learned.get().is_none_or(|delay| latency < delay) {
-            learned.record_in_time(latency, share);
-        } else if !call.is_overdue {
-            learned.record_overdue(share);
-        }
+        let wins = (call.hedge_attempt != 0).then_some(attempt >= call.hedge_attempt);
+        learned.record_answer(now.since(call.started_at), share, wins, call.is_overdue);
     }
 
     /// Asks another server after the only one asked has failed: the element might have asked two. The failed server may
@@ -160,8 +151,5 @@ impl CloneCaller {
 
 /// Share of the calls to hedge, if the delay is learned.
 fn learned_share(call: &Call) -> Option<f64> {
-    match call.options.hedge?.after {
-        HedgeAfter::Share(thousandths) => Some(f64::from(thousandths) / 1000.0),
-        HedgeAfter::Delay(_) => None,
-    }
+    call.options.hedge?.after.share()
 }

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use pathcall_wire::Instant;
+
 /// Calls of which the first delay is computed; none of them is hedged.
 const FIRST_CALLS: u32 = 16;
 /// First delay in multiples of their mean latency.
@@ -47,8 +49,37 @@ impl HedgeDelay {
         (self.first.0 == FIRST_CALLS).then(|| Duration::from_nanos(self.log_ns.exp() as u64))
     }
 
+    /// Time to which a hedge that is due has to wait, because the delay has grown since the call was sent at `since`.
+    /// `None`: it waits no longer, and the delay grows, once for each call.
+    pub(super) fn wait_longer(
+        &mut self,
+        now: Instant,
+        share: f64,
+        since: Instant,
+        is_overdue: &mut bool,
+    ) -> Option<Instant> {
+        if let Some(delay) = self.get().filter(|delay| now.since(since) < *delay) {
+            return Some(since + delay);
+        }
+        if !std::mem::replace(is_overdue, true) {
+            self.record_overdue(share);
+        }
+        None
+    }
+
+    /// Records the answer to a call. `wins`: whether it is that of the hedge, if there was one.
+    pub(super) fn record_answer(&mut self, latency: Duration, share: f64, wins: Option<bool>, is_overdue: bool) {
+        if let Some(wins) = wins {
+            self.record_hedge(wins);
+        } else if self.get().is_none_or(|delay| latency < delay) {
+            self.record_in_time(latency, share);
+        } else if !is_overdue {
+            self.record_overdue(share);
+        }
+    }
+
     /// Records a call that was answered within the delay, or before there was one.
-    pub(super) fn record_in_time(&mut self, latency: Duration, share: f64) {
+    fn record_in_time(&mut self, latency: Duration, share: f64) {
         let (calls, sum) = &mut self.first;
         if *calls == FIRST_CALLS {
             return self.add(-GAIN * self.part(share));
@@ -61,12 +92,12 @@ impl HedgeDelay {
     }
 
     /// Records a call that takes longer than the delay.
-    pub(super) fn record_overdue(&mut self, share: f64) {
+    fn record_overdue(&mut self, share: f64) {
         self.add(GAIN * (1.0 - self.part(share)));
     }
 
     /// Records the answer to a hedged call: whether it is that of the hedge.
-    pub(super) fn record_hedge(&mut self, wins: bool) {
+    fn record_hedge(&mut self, wins: bool) {
         self.wins += WIN_WEIGHT * (f64::from(u8::from(wins)) - self.wins);
     }
 

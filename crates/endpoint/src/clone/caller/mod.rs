@@ -11,6 +11,7 @@
 //! [`route`] chooses the servers, [`outgoing`] writes the frames, [`answers`] handles the answers. [`extra`] decides
 //! about all requests beyond one for each call: [`HedgeBudgets`] pay for them, and there are none while [`Slowdown`]
 //! shows that all servers are slow. [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers.
+//! [`streams`] has the hedges of streaming calls, which go by gRPC.
 
 mod answers;
 mod api;
@@ -23,6 +24,7 @@ mod latency;
 mod outgoing;
 mod route;
 mod slowdown;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +37,7 @@ pub use api::{
     CloneAnswer, CloneCall, CloneCallId, CloneCallerConfig, CloneCallerStats, CloneFailure, Event, RefusedExtra,
     StartError,
 };
+pub use streams::{StreamCallEnd, StreamCallId, StreamHedges, StreamOptions, StreamStep};
 
 use super::assembly::{self, AddOutcome};
 use super::{CloneDestination, Pool};
