@@ -30,18 +30,24 @@ pub struct ClonedMethod {
     pub cancel: bool,
     /// Concurrent calls of a server; 0 if unknown.
     pub workers: u32,
+    /// The method is server-streaming.
+    pub streaming: bool,
 }
 
 /// One-line description.
 impl fmt::Display for ClonedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, clone, balance, budget, cost, hedging, cancel, workers, .. } = self;
+        let Self { path, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } = self;
         let balance = match balance {
             Balance::Random => "a random server",
             Balance::Shortest => "the shorter queue of two",
             Balance::RoundRobin => "servers in rotation",
         };
-        let clone = if *clone { "cloned to two idle servers, else to " } else { "to " };
+        let clone = match (clone, streaming) {
+            (true, _) => "cloned to two idle servers, else to ",
+            (false, true) => "a stream of ",
+            (false, false) => "to ",
+        };
         write!(f, "{path}: {clone}{balance}, extra requests up to {} of the calls", budget.share)?;
         let usual = HedgeBudgetConfig::default();
         if (budget.burst, budget.per_second) != (usual.burst, usual.per_second) {
@@ -79,15 +85,15 @@ pub(crate) fn resolve(option_methods: &[OptionMethod], problems: &mut Vec<BuildD
     for OptionMethod { method, option, at, filtered, delegated, .. } in option_methods {
         let service = method.parent_service();
         let path = format!("/{}/{}", service.full_name(), method.name());
-        let streams = method.is_client_streaming() || method.is_server_streaming();
-        let found = if streams {
-            Err(("is streaming, but only unary methods can be cloned".to_owned(), "remove the option or the `stream`"))
+        let found = if method.is_client_streaming() {
+            let what = "is client-streaming, but only unary and server-streaming methods can be cloned".to_owned();
+            Err((what, "remove the option, or the `stream` of the request"))
         } else if *filtered || *delegated {
             let other = if *filtered { "pathcall.filter" } else { "pathcall.delegate" };
             let what = format!("has `{other}` as well, but a method can have only one of them");
             Err((what, "remove one of the options"))
         } else {
-            read(&path, service.package_name(), option)
+            read(&path, service.package_name(), option, method.is_server_streaming())
         };
         match found {
             Ok(found) => methods.extend(found),
@@ -101,7 +107,7 @@ pub(crate) fn resolve(option_methods: &[OptionMethod], problems: &mut Vec<BuildD
 }
 
 /// Parses the option. `None`: the method is not idempotent, so its calls are plain.
-fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<ClonedMethod>, Problem> {
+fn read(path: &str, package: &str, option: &DynamicMessage, streaming: bool) -> Result<Option<ClonedMethod>, Problem> {
     let idempotent = flag(option, "idempotent");
     if !idempotent {
         let other = option.fields().find(|(field, _)| field.name() != "idempotent");
@@ -113,13 +119,16 @@ fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<Clo
             )),
         };
     }
+    if streaming {
+        check_stream(option)?;
+    }
     let (budget, cost) = (hedge_budget(option)?, cost(option)?);
     let balance = match value(option, "balance") {
         Some(Value::EnumNumber(1)) => Balance::Shortest,
         Some(Value::EnumNumber(2)) => Balance::RoundRobin,
         _ => Balance::Random,
     };
-    let clone = flag(option, "clone");
+    let clone = flag(option, "clone") && !streaming;
     if clone && balance == Balance::RoundRobin {
         return Err((
             "is cloned, but ROUND_ROBIN allows no clones, which go to random pairs of servers".to_owned(),
@@ -140,7 +149,7 @@ fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<Clo
         Some(Value::U32(workers)) => workers,
         _ => 0,
     };
-    let cancel = flag(option, "cancel");
+    let cancel = flag(option, "cancel") || streaming;
     Ok(Some(ClonedMethod {
         path: path.into(),
         package: package.into(),
@@ -151,7 +160,27 @@ fn read(path: &str, package: &str, option: &DynamicMessage) -> Result<Option<Clo
         hedging,
         cancel,
         workers,
+        streaming,
     }))
+}
+
+/// Checks the fields of a server-streaming method: its calls go by gRPC, past the element and the servers' queues.
+fn check_stream(option: &DynamicMessage) -> Result<(), Problem> {
+    let set = |name: &str| value(option, name).filter(|_| option.has_field_by_name(name));
+    let (what, hint) = if set("hedgingPolicy").is_none() {
+        ("has no hedgingPolicy, but streams are only hedged", "add a hedgingPolicy, or remove the option")
+    } else if set("clone") == Some(Value::Bool(true)) {
+        ("sets `clone: true`, but the element clones unary calls only", "remove `clone`: the call is hedged")
+    } else if set("balance") == Some(Value::EnumNumber(1)) {
+        ("sets `balance: SHORTEST`, but streams do not wait in queues", "choose RANDOM or ROUND_ROBIN")
+    } else if set("cancel") == Some(Value::Bool(false)) {
+        ("sets `cancel: false`, but slower streams are always cancelled", "remove `cancel`")
+    } else if set("workers").is_some() {
+        ("sets `workers`, but streams do not wait in queues", "remove `workers`, or set it on a unary method")
+    } else {
+        return Ok(());
+    };
+    Err((format!("is streaming and {what}"), hint))
 }
 
 fn hedge_budget(option: &DynamicMessage) -> Result<HedgeBudgetConfig, Problem> {

@@ -56,7 +56,7 @@ fn write(
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        cloned: &[")?;
-    for ClonedMethod { path, clone, balance, budget, cost, hedging, cancel, workers, .. } in *cloned {
+    for ClonedMethod { path, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } in *cloned {
         writeln!(out, "            Cloned {{")?;
         writeln!(out, "                path: {path:?},")?;
         writeln!(out, "                clone: {clone},")?;
@@ -66,6 +66,7 @@ fn write(
         writeln!(out, "                hedging: {hedging:?},")?;
         writeln!(out, "                cancel: {cancel},")?;
         writeln!(out, "                workers: {workers},")?;
+        writeln!(out, "                streaming: {streaming},")?;
         writeln!(out, "            }},")?;
     }
     writeln!(out, "        ],")?;

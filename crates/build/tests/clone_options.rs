@@ -52,9 +52,6 @@ fn invalid_clone_option_is_reported() {
         let printed = says(option).expect_err(option);
         assert_eq!(printed, [format!("app.proto:31:34: error: /app.S/Call {diagnostic}")]);
     }
-    let streams = "rpc Call(Ask) returns (stream Answer) { option (pathcall.clone) = { idempotent: true }; }";
-    let printed = check_files(&[("app.proto", &service(streams))]).expect_err("a stream");
-    assert!(printed[0].contains("/app.S/Call is streaming, but only unary methods can be cloned"), "{printed:?}");
     let both = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: true }; \
                 option (pathcall.filter) = \"none.nf\"; }";
     let printed = check_files(&[("app.proto", &service(both))]).expect_err("two options").join("\n");
@@ -62,6 +59,62 @@ fn invalid_clone_option_is_reported() {
         printed.contains("/app.S/Call has `pathcall.filter` as well, but a method can have only one of them"),
         "{printed}"
     );
+}
+
+#[test]
+fn option_without_meaning_on_streams_is_reported() {
+    let policy = "hedgingPolicy: { maxAttempts: 2, hedgingDelay: \"0.02s\" }";
+    for (fields, diagnostic) in [
+        (
+            "budget: 0.1".to_owned(),
+            "has no hedgingPolicy, but streams are only hedged\n  hint: add a hedgingPolicy, or remove the option",
+        ),
+        (
+            format!("clone: true, {policy}"),
+            "sets `clone: true`, but the element clones unary calls only\n  hint: remove `clone`: the call is hedged",
+        ),
+        (
+            format!("balance: SHORTEST, {policy}"),
+            "sets `balance: SHORTEST`, but streams do not wait in queues\n  hint: choose RANDOM or ROUND_ROBIN",
+        ),
+        (
+            format!("cancel: false, {policy}"),
+            "sets `cancel: false`, but slower streams are always cancelled\n  hint: remove `cancel`",
+        ),
+        (
+            format!("workers: 4, {policy}"),
+            "sets `workers`, but streams do not wait in queues\n  hint: remove `workers`, or set it on a unary method",
+        ),
+    ] {
+        let rpc = "rpc Call(Ask) returns (stream Answer) { option (pathcall.clone) = { idempotent: true";
+        let printed = check_files(&[("app.proto", &service(&format!("{rpc}, {fields} }}; }}")))]).expect_err(&fields);
+        assert_eq!(printed, [format!("app.proto:31:41: error: /app.S/Call is streaming and {diagnostic}")]);
+    }
+    let both = "rpc Call(stream Ask) returns (stream Answer) { option (pathcall.clone) = { idempotent: true }; }";
+    let printed = check_files(&[("app.proto", &service(both))]).expect_err("a stream of requests");
+    let diagnostic = "is client-streaming, but only unary and server-streaming methods can be cloned\n  hint: remove the \
+                      option, or the `stream` of the request";
+    assert_eq!(printed, [format!("app.proto:31:48: error: /app.S/Call {diagnostic}")]);
+}
+
+#[test]
+fn stream_is_described_in_one_line() {
+    for (fields, described) in [
+        ("", "a stream of a random server"),
+        ("clone: false, cancel: true, balance: ROUND_ROBIN, ", "a stream of servers in rotation"),
+    ] {
+        let option = format!("idempotent: true, {fields} hedgingPolicy: {{ maxAttempts: 2, hedgingShare: 0.05 }}");
+        let rpc = format!("rpc Call(Ask) returns (stream Answer) {{ option (pathcall.clone) = {{ {option} }}; }}");
+        let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
+        assert_eq!(
+            report.to_string(),
+            format!(
+                "/app.S/Call: {described}, extra requests up to 1 of the calls, 0.05 of the calls hedged, 2 requests at \
+                 most, slower requests cancelled\n"
+            )
+        );
+        assert!(report.cloned[0].streaming && report.cloned[0].cancel && !report.cloned[0].clone);
+    }
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub struct Cloned {
     pub cancel: bool,
     /// Concurrent calls of a server; 0 if unknown.
     pub workers: u32,
+    /// The method is server-streaming: its calls go by gRPC and are hedged until the first message.
+    pub streaming: bool,
 }
 
 /// gRPC's hedging policy (A6).

@@ -361,6 +361,7 @@ static BOTH: Manifest = Manifest {
         hedging: None,
         cancel: false,
         workers: 0,
+        streaming: false,
     }],
     ..PLACED
 };

@@ -1,6 +1,7 @@
 //! Servers of a pool, each in its own runtime, so that it can end like a killed process.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataValue;
 use tonic::transport::ServerTlsConfig;
 use tonic::transport::server::TcpIncoming;
@@ -54,6 +56,8 @@ pub struct StoreEvents {
     /// Calls of idempotent methods, and of other methods.
     pub gets: AtomicU64,
     pub puts: AtomicU64,
+    /// Messages of endless streams.
+    pub endless: AtomicU64,
     /// Notified when a held handler has started, and when one was dropped.
     pub began: Notify,
     pub dropped: Notify,
@@ -125,8 +129,68 @@ impl StoreHandler {
     }
 }
 
+/// Stream of a handler.
+type Notes = Pin<Box<dyn Stream<Item = Result<Note, Status>> + Send>>;
+
+impl StoreHandler {
+    /// Answers with a stream, whose messages have this server's name and their number.
+    async fn stream(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
+        let text = request.get_ref().text.clone();
+        let (command, argument) = text.split_once(' ').unwrap_or((&text, ""));
+        let (count, name) = (argument.parse().unwrap_or(1), self.name.clone());
+        let numbered = move |nth: u64| Ok(Note { text: format!("{name} {nth}") });
+        let kept = Arc::clone(&self.kept);
+        let notes: Notes = match command {
+            "count" => Box::pin(tokio_stream::iter(0..count).map(numbered)),
+            // Before the first message, after the headers.
+            "held" => {
+                let held = tokio_stream::once(()).then(move |()| hold(Arc::clone(&kept)));
+                Box::pin(held.chain(tokio_stream::iter(1..count)).map(numbered))
+            }
+            // Before the headers.
+            "late" => {
+                hold(kept).await;
+                Box::pin(tokio_stream::iter(0..count).map(numbered))
+            }
+            "break" => {
+                let mut status = Status::aborted("in the middle");
+                status.metadata_mut().insert("why", MetadataValue::from_static("because"));
+                Box::pin(tokio_stream::iter(0..count).map(numbered).chain(tokio_stream::once(Err(status))))
+            }
+            "refuse-late" if argument == self.name => Box::pin(tokio_stream::once(Err(Status::aborted("not here")))),
+            "empty" => Box::pin(tokio_stream::empty()),
+            "endless" => {
+                let guard = OnDrop(kept);
+                Box::pin(tokio_stream::iter(0_u64..).map(move |_| {
+                    guard.0.endless.fetch_add(1, Ordering::SeqCst);
+                    Ok(Note { text: "x".repeat(count as usize) })
+                }))
+            }
+            _ => {
+                let answer = self.answer(request).await?;
+                return Ok(answer.map(|note| -> Notes { Box::pin(tokio_stream::once(Ok(note))) }));
+            }
+        };
+        self.kept.gets.fetch_add(1, Ordering::SeqCst);
+        let mut response = Response::new(notes);
+        response.metadata_mut().insert("server", self.name.parse().expect("metadata"));
+        Ok(response)
+    }
+}
+
+/// Waits until the gate is open. Returns the number of the first message.
+async fn hold(kept: Arc<StoreEvents>) -> u64 {
+    let _guard = OnDrop(Arc::clone(&kept));
+    kept.began.notify_one();
+    let _ = kept.gate.subscribe().wait_for(|open| *open).await;
+    0
+}
+
 #[tonic::async_trait]
 impl Store for StoreHandler {
+    type ScanStream = Notes;
+    type ScanTriedStream = Notes;
+
     async fn get(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.answer(request).await
     }
@@ -141,6 +205,12 @@ impl Store for StoreHandler {
     }
     async fn tried(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.answer(request).await
+    }
+    async fn scan(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
+        self.stream(request).await
+    }
+    async fn scan_tried(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
+        self.stream(request).await
     }
     async fn put(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.kept.puts.fetch_add(1, Ordering::SeqCst);

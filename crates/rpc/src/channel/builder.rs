@@ -16,6 +16,7 @@ use pathcall_proto::manifest::{Manifest, MapPath};
 use tonic::codegen::BoxFuture;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
+use super::cloned_stream::ClonedStreams;
 use super::delegated::DelegateNode;
 use super::dial::{DialOptions, connect_first, order_transports};
 use super::journal::{Journal, JournalError};
@@ -294,11 +295,12 @@ impl Builder {
             }
         }
         let methods: Vec<_> = self.catalogue.all_cloned().collect();
-        let pooled = !methods.is_empty();
+        let (pooled, streams) = (!methods.is_empty(), ClonedStreams::of(&methods));
         let terms = PoolOptions { dial: self.dial, options: self.options, methods };
         let pool = pooled.then(|| PoolMembership::follow(given, terms));
         let inner = Inner {
             pool,
+            streams,
             override_cloned: self.cloned,
             transport,
             catalogue: self.catalogue,

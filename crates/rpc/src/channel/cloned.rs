@@ -22,13 +22,13 @@ use crate::process_timeout;
 use crate::status::deadline_exceeded;
 
 /// Timeout of a call by frames whose stub has no deadline; it then goes by gRPC.
-const NO_DEADLINE: Duration = Duration::from_secs(3600);
+pub(super) const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// Time limit for the first answer of a session; after it the call goes by gRPC.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of retries of a gRPC call that reaches none of the pool's servers.
-const GRPC_RETRIES_MAX: u32 = 3;
+pub(super) const GRPC_RETRIES_MAX: u32 = 3;
 /// Pause before the first retry.
-const GRPC_RETRY_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const GRPC_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 impl Inner {
     /// Makes a call of a method with the option `clone`.
@@ -175,7 +175,7 @@ fn encode(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Opt
 }
 
 /// Options of a call: those of its method, or those of its channel.
-fn options(method: &Cloned, channel: Option<CloneOptions>, deadline: Duration) -> CloneOptions {
+pub(super) fn options(method: &Cloned, channel: Option<CloneOptions>, deadline: Duration) -> CloneOptions {
     let hedge = method.hedging.map(|hedging| Hedge {
         after: match hedging.share {
             0 => HedgeAfter::Delay(Duration::from_nanos(hedging.delay_ns)),
@@ -217,6 +217,7 @@ mod tests {
         hedging: None,
         cancel: true,
         workers: 0,
+        streaming: false,
     };
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! stub ─► Channel ─┬─ no filter ───────────────────────────────────► gRPC
-//!                  ├─ clone ─ pool ──────────────────────────────────► frames
+//!                  ├─ clone ─ pool ─┬────────────────────────────────► frames
+//!                  │                └─ stream ─ until the first message ► gRPC to one server, and to others
 //!                  ├─ delegate ─ node ────────────────────────────► messages
 //!                  └─ filter ─ request ─┬─ typed field ─ session ──► map frames
 //!                                       └─ the rest, if any ───────► gRPC, `pathcall-call: 1`
@@ -11,11 +12,12 @@
 //!
 //! `builder` opens a channel; `dial` has the connection options and `transport` the gRPC connection; `call` makes calls
 //! with a filter, in the `session` of their application; `idempotent_call` makes calls with ids, recorded in a
-//! `journal`; `delegated` makes delegated calls, `cloned` those of a `pool`; `stats` has the counters.
+//! `journal`; `delegated` makes delegated calls, `cloned` those of a `pool`, `cloned_stream` its streams; `stats` has the counters.
 
 pub mod builder;
 mod call;
 mod cloned;
+mod cloned_stream;
 mod delegated;
 mod dial;
 mod idempotent_call;
@@ -37,6 +39,7 @@ use tonic::body::Body;
 use tonic::transport::Endpoint;
 
 use self::builder::{Builder, ConnectError};
+use self::cloned_stream::ClonedStreams;
 use self::delegated::DelegateNode;
 use self::journal::Journal;
 use self::pool::PoolMembership;
@@ -84,6 +87,9 @@ use crate::delegate::respond::DelegateDefaults;
 /// chooses, or to two servers at once if they are idle. A message that is too long for frames goes by gRPC, as do all
 /// calls if the server is in no pool. If the server fails, calls go to the other servers of the pool.
 ///
+/// A call of a server-streaming method with the option `clone` goes by gRPC to a server of the pool, and to others until
+/// one of them has sent its first message. From then on, that server's stream is the call's.
+///
 /// The channel's node makes the calls of a method with the option `delegate`. The replies come to it directly from the
 /// servers that send them. If the server has no handlers, the call is plain gRPC.
 ///
@@ -104,6 +110,8 @@ struct Inner {
     delegate_node: DelegateNode,
     /// Membership in a pool, if the manifest has cloned methods.
     pool: Option<PoolMembership>,
+    /// Hedges of the streaming methods of the pool.
+    streams: ClonedStreams,
     /// Options of all cloned calls, instead of their methods' options.
     override_cloned: Option<CloneOptions>,
     defaults: DelegateDefaults,
@@ -160,6 +168,7 @@ impl Channel {
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
         let pool = self.inner.pool.as_ref().map(PoolMembership::stats).unwrap_or_default();
+        let pool = self.inner.streams.stats(pool);
         self.inner.counters.read(self.inner.applications.values().map(|application| application.stats()), pool)
     }
 }
@@ -182,6 +191,8 @@ impl tower::Service<http::Request<Body>> for Channel {
             deadline.bound(inner.filtered(method, request, deadline))
         } else if let Some(method) = inner.catalogue.delegated(path) {
             deadline.bound(inner.delegated(method, request, deadline))
+        } else if let Some(method) = inner.catalogue.cloned(path).filter(|method| method.streaming) {
+            deadline.bound(inner.cloned_stream(method, request, deadline))
         } else if let Some(method) = inner.catalogue.cloned(path) {
             deadline.bound(inner.cloned(method, request, deadline))
         } else {

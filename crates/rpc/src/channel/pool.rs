@@ -69,6 +69,8 @@ pub(super) struct PoolMembership {
     state: watch::Receiver<PoolState>,
     /// Servers for gRPC calls; the followed server is first.
     servers: Arc<Mutex<Vec<Transport>>>,
+    /// Servers of the pool's table, in its order; empty if there is no pool.
+    members: Arc<Mutex<Vec<Transport>>>,
     past: Arc<Mutex<CloneCallerStats>>,
     credentials: Arc<FollowCredentials>,
     _follow: JoinSet<()>,
@@ -134,13 +136,14 @@ impl PoolMembership {
     pub(super) fn follow(given: Vec<Transport>, terms: PoolOptions) -> Self {
         let (state_sender, state) = watch::channel(PoolState::Unknown);
         let (past, credentials) = (Arc::default(), Arc::<FollowCredentials>::default());
-        let servers = Arc::new(Mutex::new(given.clone()));
+        let (servers, members) = (Arc::new(Mutex::new(given.clone())), Arc::default());
         let follower = Follower {
             terms,
             transport: given[0].clone(),
             known: given.clone(),
             given,
             servers: Arc::clone(&servers),
+            members: Arc::clone(&members),
             past: Arc::clone(&past),
             credentials: Arc::clone(&credentials),
             state_sender,
@@ -148,7 +151,7 @@ impl PoolMembership {
         };
         let mut follow = JoinSet::new();
         follow.spawn(follower.run());
-        Self { state, servers, past, credentials, _follow: follow }
+        Self { state, servers, members, past, credentials, _follow: follow }
     }
 
     /// Records the call's metadata if the follower needs it.
@@ -185,6 +188,11 @@ impl PoolMembership {
         lock(&self.servers).clone()
     }
 
+    /// Servers of the pool's table, each once; empty if there is no pool.
+    pub(super) fn members(&self) -> Vec<Transport> {
+        lock(&self.members).clone()
+    }
+
     pub(super) fn stats(&self) -> CloneCallerStats {
         let now = match &*self.state.borrow() {
             PoolState::Frames(session) => session.caller.stats(),
@@ -195,12 +203,12 @@ impl PoolMembership {
 }
 
 /// Held briefly, by code that does not panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sum of the counters of two callers.
-fn sum(a: CloneCallerStats, b: CloneCallerStats) -> CloneCallerStats {
+pub(super) fn sum(a: CloneCallerStats, b: CloneCallerStats) -> CloneCallerStats {
     CloneCallerStats {
         calls: a.calls + b.calls,
         answered: a.answered + b.answered,

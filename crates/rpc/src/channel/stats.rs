@@ -17,7 +17,7 @@ pub struct ChannelStats {
     pub filtered_calls: u64,
     /// Calls sent to a pool of servers by frames.
     pub cloned_calls: u64,
-    /// Results of the cloned calls.
+    /// Results of the cloned calls, and of streams of the pool, which count as plain calls.
     pub pool: CloneCallerStats,
     /// Delegated calls.
     pub delegated_calls: u64,

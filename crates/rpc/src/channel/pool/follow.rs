@@ -63,6 +63,8 @@ pub(super) struct Follower {
     /// All known servers, those of the user first.
     pub(super) known: Vec<Transport>,
     pub(super) servers: Arc<Mutex<Vec<Transport>>>,
+    /// Servers of the pool's table.
+    pub(super) members: Arc<Mutex<Vec<Transport>>>,
     pub(super) past: Arc<Mutex<CloneCallerStats>>,
     pub(super) credentials: Arc<FollowCredentials>,
     pub(super) state_sender: watch::Sender<PoolState>,
@@ -269,14 +271,17 @@ impl Follower {
     fn update_servers(&mut self, table: Option<&PoolTable>) {
         let servers = table.into_iter().flat_map(|table| &table.servers);
         let others = servers.filter_map(|server| self.terms.dial.pool_target(&server.service_address));
-        let mut known = self.given.clone();
+        let (mut known, mut members) = (self.given.clone(), Vec::new());
         for endpoint in others {
             let again = self.known.iter().chain([&self.transport]).find(|known| known.uri() == endpoint.uri()).cloned();
+            let member = again.unwrap_or_else(|| Transport::lazy(&endpoint));
             if known.iter().all(|known| known.uri() != endpoint.uri()) {
-                known.push(again.unwrap_or_else(|| Transport::lazy(&endpoint)));
+                known.push(member.clone());
             }
+            members.push(member);
         }
         self.known = known;
+        *lock(&self.members) = members;
         self.put_first(self.transport.clone());
     }
 

@@ -171,7 +171,8 @@ fn prepare(catalogue: &Catalogue, work: PoolRequest, late: &LateCounter) -> Resu
     let PoolRequest { request, waited, .. } = work;
     let (left, envelope) =
         cloned::decode_request(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    let Some(method) = catalogue.cloned(&envelope.path) else {
+    // Streams have no replies in frames.
+    let Some(method) = catalogue.cloned(&envelope.path).filter(|method| !method.streaming) else {
         return Err(Status::unimplemented(format!("{} is not a cloned method of this server", envelope.path)));
     };
     let in_time =
@@ -248,29 +249,42 @@ mod tests {
 
     use super::*;
 
+    const ASK: Cloned = Cloned {
+        path: "/a/Ask",
+        clone: true,
+        balance: Balance::Random,
+        budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },
+        cost: 1,
+        hedging: None,
+        cancel: false,
+        workers: 1,
+        streaming: false,
+    };
+
     static ASKED: Manifest = Manifest {
         methods: &[],
         delegated: &[],
-        cloned: &[Cloned {
-            path: "/a/Ask",
-            clone: true,
-            balance: Balance::Random,
-            budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },
-            cost: 1,
-            hedging: None,
-            cancel: false,
-            workers: 1,
-        }],
+        cloned: &[ASK, Cloned { path: "/a/Stream", streaming: true, ..ASK }],
         placed: &[],
         descriptor: &[],
     };
 
     /// Request with this time left, after this wait.
     fn asked(left: Option<Duration>, waited: Duration) -> Result<PreparedCall, Status> {
+        asked_of("/a/Ask", left, waited)
+    }
+
+    fn asked_of(path: &str, left: Option<Duration>, waited: Duration) -> Result<PreparedCall, Status> {
         let mut catalogue = Catalogue::default();
         catalogue.push(&ASKED);
-        let request = cloned::encode_request("/a/Ask", &HeaderMap::new(), left, b"what").expect("a request");
+        let request = cloned::encode_request(path, &HeaderMap::new(), left, b"what").expect("a request");
         prepare(&catalogue, PoolRequest { id: PoolRequestId(1), caller: 10, waited, request }, &LateCounter::new(1))
+    }
+
+    #[tokio::test]
+    async fn stream_is_refused_by_frames() {
+        let status = asked_of("/a/Stream", None, ms(0)).err().expect("no stream by frames");
+        assert_eq!(status.message(), "/a/Stream is not a cloned method of this server");
     }
 
     const fn ms(ms: u64) -> Duration {
