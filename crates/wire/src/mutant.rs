@@ -257,6 +257,26 @@ mutants! {
         DelegateGrantForgotten,
         /// The server does not report that a long request is arriving.
         DelegateArrivingNotSent,
+        /// Requests go to a server that has just failed, although others are there.
+        DelegateCircuitIgnored,
+        /// Requests go to servers that the request names as to be avoided.
+        DelegateAvoidIgnored,
+        /// A load counts in full, however old the report is.
+        DelegateLoadKept,
+        /// The requests sent since a server's last report do not count.
+        DelegateSentUncounted,
+        /// Further attempts of calls ignore the budget.
+        DelegateBudgetIgnored,
+        /// The number of attempts has no limit.
+        DelegateAttemptsUnlimited,
+        /// The caller makes calls again that are not idempotent.
+        DelegateAnyRepeated,
+        /// The caller makes a call again although the application has a reply.
+        DelegateRepliesMixed,
+        /// The reply of a failed attempt stays and counts for the next one.
+        DelegateReplyKept,
+        /// The caller makes a call again although a server wishes that it waits.
+        DelegatePushbackIgnored,
     }
     clone {
         /// The element does not update the shadow copy of the server-state table.

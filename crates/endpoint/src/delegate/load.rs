@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 /// Loads below this are not reported: they differ by chance.
 const LOAD_MIN: u32 = 4;
@@ -74,6 +74,9 @@ struct LoadEstimate {
 
 impl LoadEstimate {
     fn at(&self, now: Instant) -> f64 {
+        if mutant::on(Mutant::DelegateLoadKept) {
+            return self.load;
+        }
         self.load * (-now.since(self.at).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
     }
 }
@@ -86,7 +89,9 @@ impl ServerLoads {
 
     /// Records that this node sends a request to a server.
     pub fn record_sent(&mut self, now: Instant, server: SocketAddr) {
-        self.set(now, server, self.estimate(now, server) + 1.0);
+        if !mutant::on(Mutant::DelegateSentUncounted) {
+            self.set(now, server, self.estimate(now, server) + 1.0);
+        }
     }
 
     /// Estimate of a server's load: its last report and the requests sent since, all of which count half after 50 ms.

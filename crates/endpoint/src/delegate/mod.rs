@@ -15,11 +15,17 @@
 //!
 //! The transport below delivers each message at most once, whole, and names the node that sent it (§4.6). It need not
 //! keep the order, and may lose messages; one that certainly was not delivered is returned by `undelivered`.
+//!
+//! [`servers::ServerStates`] chooses a replica for a request to a service, by loads ([`load`]) and failures.
+//! [`attempts::CallAttempts`] decides whether a failed call is made again.
 
+pub mod attempts;
 pub mod caller;
 pub mod context_map;
 pub mod load;
 mod number_set;
+mod server_health;
+pub mod servers;
 pub mod worker;
 
 use std::net::SocketAddr;

@@ -187,7 +187,8 @@ impl<R> CallBuilder<R> {
             requests,
             method: method.into_owned(),
             unary,
-            retries: idempotent.then_some(client.defaults.retries),
+            idempotent,
+            retries: client.defaults.retries,
         };
         let ongoing = OngoingCall::begin(plan, report)?;
         Ok(Replies { ongoing, directory: client.directory, metadata, over: false, reply: PhantomData })

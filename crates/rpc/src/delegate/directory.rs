@@ -5,26 +5,22 @@
 //! `index/east/1`.
 
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use pathcall_auth::{ConnectTargetError, Security};
 use pathcall_driver::node::Node;
-use pathcall_wire::link::LinkSecret;
-use rand::seq::IndexedRandom;
+use pathcall_endpoint::delegate::caller::CallFailure;
+use pathcall_endpoint::delegate::servers::{ServiceReplica, weight};
+use pathcall_wire::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tonic::Status;
 
 use super::dns;
 use super::registry::{DirectoryMember, controller, follow};
-use super::server_states::{ServerStates, SharedServers};
+use super::server_states::SharedServers;
 pub use super::target::NodeTarget;
-
-/// Most servers that a call names as to be avoided.
-const AVOIDED_MAX: usize = 8;
 
 /// Directory of nodes by name. Clones share its content.
 #[derive(Debug, Clone, Default)]
@@ -148,7 +144,7 @@ impl Directory {
     pub(super) fn choose(&self, target: &NodeTarget, avoided: &[SocketAddr]) -> Result<SocketAddr, Status> {
         let chosen = self.find_avoiding(target, avoided)?;
         if matches!(target, NodeTarget::Service { .. }) {
-            self.servers().record_sent(chosen);
+            self.servers.lock().record_sent(self.now(), chosen);
         }
         Ok(chosen)
     }
@@ -179,50 +175,11 @@ impl Directory {
                 those.max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| *address)
             }
             NodeTarget::Service { name, key } => {
-                let replicas = self.best_replicas(nodes, name, avoided);
-                match key {
-                    Some(key) => {
-                        replicas.into_iter().max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| address)
-                    }
-                    None => self.less_loaded(&replicas),
-                }
+                let replicas = replicas_of(nodes, name, self.zone.as_deref());
+                let draw = |below| rand::random_range(0..below);
+                self.servers.lock().choose(self.now(), replicas, key.as_deref(), avoided, draw)
             }
         }
-    }
-
-    /// Replicas of a service that a request may go to: of those that are not avoided, those in the zone. If all are
-    /// avoided, those that are named last, or all of them: the service may have only just failed.
-    fn best_replicas<'a>(
-        &self,
-        nodes: &'a BTreeMap<String, SocketAddr>,
-        service: &str,
-        avoided: &[SocketAddr],
-    ) -> Vec<(&'a str, SocketAddr)> {
-        let replicas = || replicas_of(nodes, service);
-        let (servers, now) = (self.servers(), Instant::now());
-        let failed_before = |address| servers.health.is_avoided(now, address);
-        let mut best: Vec<_> =
-            replicas().filter(|(_, address)| !avoided.contains(address) && !failed_before(*address)).collect();
-        // The servers that failed in this call are named first.
-        for named in (0..=avoided.len()).rev() {
-            if best.is_empty() {
-                best = replicas().filter(|(_, address)| !avoided[..named].contains(address)).collect();
-            }
-        }
-        if let Some(zone) = &self.zone {
-            let of_zone = |name: &str| name[service.len()..].split('/').nth(1) == Some(zone);
-            if best.iter().any(|(name, _)| of_zone(name)) {
-                best.retain(|(name, _)| of_zone(name));
-            }
-        }
-        best
-    }
-
-    /// The less loaded of two replicas that are drawn at random (RackSched §3.3).
-    fn less_loaded(&self, replicas: &[(&str, SocketAddr)]) -> Option<SocketAddr> {
-        let drawn: Vec<_> = replicas.sample(&mut rand::rng(), 2).map(|(_, address)| *address).collect();
-        let servers = self.servers();
-        drawn.into_iter().min_by(|one, other| servers.load(*one).total_cmp(&servers.load(*other)))
     }
 
     /// Learns of the servers that a node sends requests to.
@@ -231,25 +188,19 @@ impl Directory {
         node.add_observer(servers);
     }
 
-    /// Records that a server did not answer: requests to its service avoid it for a while.
-    pub(super) fn record_failure(&self, server: SocketAddr) {
-        self.servers().health.record_failure(Instant::now(), server);
+    /// Records the failure of a call: requests to a service avoid a server that did not answer for a while.
+    pub(super) fn record_call_failure(&self, failure: &CallFailure) {
+        self.servers.lock().record_call_failure(self.now(), failure);
     }
 
     /// These servers, and those that have just failed, but not more than a request can name.
     pub(super) fn with_avoided(&self, avoided: &[SocketAddr]) -> Vec<SocketAddr> {
-        let mut avoided = avoided.to_vec();
-        avoided.truncate(AVOIDED_MAX);
-        for server in self.servers().health.avoided(Instant::now(), AVOIDED_MAX) {
-            if avoided.len() < AVOIDED_MAX && !avoided.contains(&server) {
-                avoided.push(server);
-            }
-        }
-        avoided
+        self.servers.lock().with_avoided(self.now(), avoided)
     }
 
-    fn servers(&self) -> MutexGuard<'_, ServerStates> {
-        self.servers.lock()
+    /// Time of the servers' states.
+    pub(super) fn now(&self) -> Instant {
+        self.servers.now()
     }
 }
 
@@ -257,21 +208,15 @@ impl Directory {
 fn replicas_of<'a>(
     nodes: &'a BTreeMap<String, SocketAddr>,
     service: &str,
-) -> impl Iterator<Item = (&'a str, SocketAddr)> {
-    let prefix = format!("{service}/");
+    zone: Option<&'a str>,
+) -> impl Iterator<Item = ServiceReplica<'a>> + Clone {
+    let (prefix, length) = (format!("{service}/"), service.len());
     let whole = nodes.get_key_value(service).into_iter();
     let parts = nodes.range(prefix.clone()..).take_while(move |(name, _)| name.starts_with(&prefix));
-    whole.chain(parts).map(|(name, address)| (&**name, *address))
-}
-
-/// Weight of a key at a node: the same on every host.
-fn weight(name: &str, key: &[u8]) -> u64 {
-    let mut hasher = LinkSecret::hasher();
-    hasher.write(name.as_bytes());
-    // No name contains this byte.
-    hasher.write_u8(0xff);
-    hasher.write(key);
-    hasher.finish()
+    whole.chain(parts).map(move |(name, address)| {
+        let in_zone = zone.is_some_and(|zone| name[length..].split('/').nth(1) == Some(zone));
+        ServiceReplica { name, address: *address, in_zone }
+    })
 }
 
 #[cfg(test)]
@@ -279,7 +224,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use pathcall_driver::node::{ServerEvent, ServerObserver};
-    use pathcall_endpoint::delegate::load::ServerLoads;
 
     use super::*;
 
@@ -304,11 +248,11 @@ mod tests {
     /// Addresses at which a service without load is found in 200 draws.
     fn drawn(directory: &Directory, avoided: &[SocketAddr]) -> BTreeSet<u16> {
         let target = NodeTarget::service("index");
-        let draw = || {
-            directory.servers().loads = ServerLoads::default();
-            directory.choose(&target, avoided).unwrap().port()
-        };
-        (0..200).map(|_| draw()).collect()
+        (0..200).map(|_| directory.find_avoiding(&target, avoided).unwrap().port()).collect()
+    }
+
+    fn record_failure(directory: &Directory, server: SocketAddr) {
+        directory.servers.on_server_event(ServerEvent::Unreachable(server));
     }
 
     #[tokio::test]
@@ -317,7 +261,7 @@ mod tests {
         let directory = Directory::of(names.into_iter().zip((0..).map(at)));
         assert_eq!(drawn(&directory, &[]), [0, 2, 3, 4].into());
         assert_eq!(drawn(&directory, &[at(0), at(3)]), [2, 4].into());
-        directory.record_failure(at(2));
+        record_failure(&directory, at(2));
         assert_eq!(drawn(&directory, &[at(0)]), [3, 4].into());
         assert_eq!(directory.with_avoided(&[at(9)]), [at(9), at(2)]);
         let west = directory.clone().in_zone("west");
@@ -358,7 +302,7 @@ mod tests {
             (0..1_000).map(|key| directory.find(&target(key)).unwrap()).collect()
         };
         let before = homes(&directory);
-        directory.record_failure(at(3));
+        record_failure(&directory, at(3));
         let after = homes(&directory);
         assert!(before.contains(&at(3)) && !after.contains(&at(3)));
         assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == at(3)));

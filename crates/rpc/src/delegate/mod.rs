@@ -18,10 +18,10 @@
 //! A caller without Pathcall gets the same replies from the [server's layer](crate::Layer), which makes the delegated
 //! call on the caller's behalf.
 //!
-//! Private modules: `attempts` repeats idempotent calls, `dns` resolves a directory's hosts, `encoded` adds handlers and
+//! Private modules: `attempts` plans the attempts of a call, `dns` resolves a directory's hosts, `encoded` adds handlers and
 //! calls of encoded messages, `envelope` encodes requests and `failure` statuses, `handler_slot` limits the running
 //! handlers, `ongoing_call` follows a call to its end, `registry` keeps a copy of the controller's directory, `respond`
-//! makes a stub's response of a call, `server_states` holds loads and failures.
+//! makes a stub's response of a call, `server_states` shares loads and failures.
 
 pub(crate) mod attempts;
 pub(crate) mod call;

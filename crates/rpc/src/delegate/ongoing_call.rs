@@ -15,12 +15,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_driver::node::{NodeCall, NodeReply};
 use pathcall_endpoint::delegate;
+use pathcall_endpoint::delegate::attempts::CallAttempts;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, CallOutcome};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::{Code, Status};
 
-use super::attempts::{Attempts, CallPlan};
+use super::attempts::{CallPlan, pushback};
 use super::directory::Directory;
 use super::failure;
 use super::trace::TraceReport;
@@ -53,24 +54,19 @@ pub(super) struct OngoingCall {
     /// `None` once the call has ended and waits for its trace in another task.
     call: Option<NodeCall>,
     again: RetryState,
-    /// Further attempts of an idempotent call, as long as nothing was delivered.
-    attempts: Option<Attempts>,
+    attempts: CallAttempts,
+    /// Plan of further attempts, as long as there may be one.
+    plan: Option<CallPlan>,
+    /// Directory that the call's servers are found in.
+    directory: Directory,
     /// Pause before the next attempt.
     pause: Option<Pin<Box<Sleep>>>,
     /// The call was aborted during such a pause.
     aborted: bool,
-    single: Option<SingleReply>,
-    /// Directory that the call's servers are found in.
-    directory: Directory,
+    /// Whether the reply of a unary call was returned.
+    answered: bool,
     report: Option<TraceReport>,
     runtime: Handle,
-}
-
-/// Reply of a unary call. It is held until the call has ended, because it may be followed by another one.
-#[derive(Debug, Default)]
-struct SingleReply {
-    held: Option<Bytes>,
-    delivered: bool,
 }
 
 /// Retry state of an exactly-once call.
@@ -94,23 +90,16 @@ impl OngoingCall {
     /// # Errors
     /// As [`CallPlan::make`].
     pub(super) fn begin(plan: CallPlan, report: Option<TraceReport>) -> Result<Self, Status> {
-        let call = plan.make(plan.options, &[])?;
-        let mut ongoing = Self::new(call, &plan.options, report);
-        ongoing.directory = plan.directory.clone();
-        ongoing.single = plan.unary.then(SingleReply::default);
-        // An exactly-once call is repeated under its own id.
-        ongoing.attempts = (plan.retries.is_some() && !plan.options.once).then(|| Attempts::new(plan));
-        Ok(ongoing)
-    }
-
-    fn new(call: NodeCall, options: &CallOptions, report: Option<TraceReport>) -> Self {
+        let attempts = plan.attempts();
+        let call = plan.make(&attempts)?;
         let after = |time| Instant::now().checked_add(time);
-        let (until, deadline) = (after(options.deadline.unwrap_or(RETRY_TIMEOUT)), options.deadline.and_then(after));
-        let (pause, pause_max) = (options.ping_period, options.timeout);
-        let again = RetryState { once: options.once, until, deadline, pause, pause_max, sleep: None, end: None };
-        let (attempts, pause, single, directory) = (None, None, None, Directory::default());
-        let (call, aborted, runtime) = (Some(call), false, Handle::current());
-        Self { call, again, attempts, pause, aborted, single, directory, report, runtime }
+        let CallOptions { once, deadline, ping_period: pause, timeout: pause_max, .. } = plan.options;
+        let (until, deadline) = (after(deadline.unwrap_or(RETRY_TIMEOUT)), deadline.and_then(after));
+        let again = RetryState { once, until, deadline, pause, pause_max, sleep: None, end: None };
+        let (call, directory, runtime) = (Some(call), plan.directory.clone(), Handle::current());
+        let plan = attempts.may_repeat().then_some(plan);
+        let (pause, aborted, answered) = (None, false, false);
+        Ok(Self { call, again, attempts, plan, directory, pause, aborted, answered, report, runtime })
     }
 
     /// The call, unless it has ended.
@@ -120,7 +109,7 @@ impl OngoingCall {
 
     /// Ends the call: it is stopped on all servers, and not repeated.
     pub(super) fn abort(&mut self) {
-        self.attempts = None;
+        self.stop_attempts();
         self.aborted |= self.pause.take().is_some();
         self.call.iter().for_each(NodeCall::abort);
     }
@@ -130,8 +119,13 @@ impl OngoingCall {
         let ended = || Status::failed_precondition("the call has ended");
         let call = self.call.as_ref().filter(|_| self.pause.is_none()).ok_or_else(ended)?;
         call.send(to, request).map_err(|error| Status::failed_precondition(error.to_string()))?;
-        self.attempts = None;
+        self.stop_attempts();
         Ok(())
+    }
+
+    fn stop_attempts(&mut self) {
+        self.attempts.stop();
+        self.plan = None;
     }
 
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<StreamEvent> {
@@ -142,9 +136,10 @@ impl OngoingCall {
             if let Some(pause) = &mut self.pause {
                 ready!(pause.as_mut().poll(cx));
                 self.pause = None;
-                if let Some(attempts) = &self.attempts {
-                    self.report.iter_mut().for_each(|report| report.repeat(attempts.elapsed()));
-                    match attempts.make() {
+                if let Some(plan) = &self.plan {
+                    let elapsed = self.attempts.elapsed(self.directory.now());
+                    self.report.iter_mut().for_each(|report| report.repeat(elapsed));
+                    match plan.make(&self.attempts) {
                         Ok(call) => self.call = Some(call),
                         Err(status) => return Poll::Ready(self.end_with(status, None)),
                     }
@@ -167,17 +162,15 @@ impl OngoingCall {
                 }
             }
             match ready!(call.poll_receive(cx)) {
-                NodeReply::Item(item) => match &mut self.single {
-                    None => {
-                        self.attempts = None;
+                NodeReply::Item(item) => match self.attempts.take_reply(item) {
+                    Ok(Some(item)) => {
+                        self.plan = None;
                         return Poll::Ready(StreamEvent::Item(item));
                     }
-                    Some(single) => {
-                        if single.held.replace(item).is_some() {
-                            self.abort();
-                            let status = Status::internal("the servers sent several replies to a unary call");
-                            return Poll::Ready(self.end_with(status, None));
-                        }
+                    Ok(None) => {}
+                    Err(error) => {
+                        self.abort();
+                        return Poll::Ready(self.end_with(Status::internal(error.to_string()), None));
                     }
                 },
                 NodeReply::Ended(outcome) if self.again.is_due(&outcome) => {}
@@ -190,36 +183,30 @@ impl OngoingCall {
 
     /// Begins another attempt after a failure, if one is due.
     fn repeat(&mut self, failure: &CallFailure) -> bool {
-        if let CallFailure::Unconfirmed { server: Some(server), .. } | CallFailure::Unreachable(server) = failure {
-            self.directory.record_failure(*server);
-        }
-        let Some(pause) = self.attempts.as_mut().and_then(|attempts| attempts.next(failure)) else { return false };
+        self.directory.record_call_failure(failure);
+        let Some(pause) = self.attempts.next(self.directory.now(), failure, pushback) else { return false };
         tracing::debug!(%failure, "a delegated call is made again");
-        self.single = self.single.take().map(|_| SingleReply::default());
         self.pause = Some(Box::pin(sleep(pause)));
         true
     }
 
     /// End of a complete call, or its only reply before it.
     fn complete(&mut self) -> StreamEvent {
-        match &mut self.single {
-            Some(single) => match single.held.take() {
-                Some(item) => {
-                    single.delivered = true;
-                    // A caller may drop the call once it has the reply.
-                    self.trace(&Status::new(Code::Ok, ""));
-                    StreamEvent::Item(item)
-                }
-                None => self.end_with(Status::internal("no server replied to a unary call"), None),
-            },
-            None => self.end(&CallOutcome::Complete),
+        if !self.attempts.is_unary() {
+            return self.end(&CallOutcome::Complete);
         }
+        let Some(item) = self.attempts.take_held() else {
+            return self.end_with(Status::internal("no server replied to a unary call"), None);
+        };
+        self.answered = true;
+        // A caller may drop the call once it has the reply.
+        self.trace(&Status::new(Code::Ok, ""));
+        StreamEvent::Item(item)
     }
 
     /// End of a call whose reply or status has been returned.
     fn after_end(&self) -> StreamEvent {
-        let complete = self.single.as_ref().is_some_and(|single| single.delivered);
-        let status = if complete { Status::new(Code::Ok, "") } else { Status::cancelled("the call has ended") };
+        let status = if self.answered { Status::new(Code::Ok, "") } else { Status::cancelled("the call has ended") };
         StreamEvent::Ended { status, lost: None }
     }
 
@@ -295,9 +282,11 @@ fn status(outcome: &CallOutcome) -> Status {
 mod tests {
     use std::future::poll_fn;
 
+    use http::HeaderMap;
     use pathcall_driver::node::{Node, NodeConfig};
     use tokio::sync::oneshot;
 
+    use super::super::attempts::PlannedRequest;
     use super::*;
 
     /// First reply or end of a call that fails once and whose retry period ends during its second attempt.
@@ -315,8 +304,23 @@ mod tests {
         });
         let ping_period = Duration::from_millis(20);
         let options = CallOptions::default().once(true).ping_period(ping_period).deadline(deadline);
-        let call = caller.call(options, [(server.address(), Bytes::new())]).expect("room");
-        let mut ongoing = OngoingCall::new(call, &options, None);
+        let request = PlannedRequest {
+            to: server.address().into(),
+            path: "/a.B/C".to_owned(),
+            metadata: HeaderMap::new(),
+            message: Bytes::new(),
+        };
+        let plan = CallPlan {
+            node: caller,
+            directory: Directory::default(),
+            options,
+            requests: vec![request],
+            method: String::new(),
+            unary: false,
+            idempotent: false,
+            retries: Arc::default(),
+        };
+        let mut ongoing = OngoingCall::begin(plan, None).expect("room");
         tokio::select! {
             next = poll_fn(|cx| ongoing.poll_next(cx)) => return next,
             begun = begun => begun.expect("it is made again"),

@@ -11,12 +11,13 @@ use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
 use pathcall_driver::node::Node;
+use pathcall_endpoint::delegate::attempts::RetryBudget;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_proto::manifest::Delegated;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::attempts::{CallPlan, PlannedRequest, RetryBudget};
+use super::attempts::{CallPlan, PlannedRequest};
 use super::directory::Directory;
 use super::ongoing_call::{LostDirection, OngoingCall, StreamEvent};
 use super::trace::{SharedTraceSink, TraceReport, TraceRequest};
@@ -76,7 +77,8 @@ pub(crate) async fn respond(
         requests: vec![request],
         method: path.to_owned(),
         unary: method.unary,
-        retries: method.idempotent.then(|| Arc::clone(&defaults.retries)),
+        idempotent: method.idempotent,
+        retries: Arc::clone(&defaults.retries),
     };
     let ongoing = OngoingCall::begin(plan, report)?;
     let replies =
