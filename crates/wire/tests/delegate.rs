@@ -135,9 +135,12 @@ proptest! {
         let load = LoadReport { load: words[0] };
         let head = load.encode();
         prop_assert_eq!(parse(&head), Ok((DelegateMessage::Load(load), head.len())));
-        let fault = RequestFailure { call, request, code, text: words[1] as u16 };
-        let bytes = with_payload(&fault.encode());
-        prop_assert_eq!(parse(&bytes), Ok((DelegateMessage::Fault(fault), fault.encode().len())));
+        for unreachable in [None, Some("10.0.0.7:7801"), Some("[2001:db8::7]:7801")] {
+            let unreachable = unreachable.map(|server| server.parse().expect("an address"));
+            let fault = RequestFailure { call, request, code, text: words[1] as u16, unreachable };
+            let bytes = with_payload(&fault.encode());
+            prop_assert_eq!(parse(&bytes), Ok((DelegateMessage::Fault(fault), fault.encode().len())));
+        }
         let [age, waited, ran, requests, responses] = words;
         let span = TraceSpan { call, span: SpanPartRepr { request, context, age, waited, ran, requests, responses } };
         let bytes = with_payload(&span.encode());
@@ -212,6 +215,8 @@ fn delegate_parse_error_names_the_violation() {
     let with = |at: usize, value| {
         let mut bytes = right.clone();
         bytes[at] = value;
+        // Other kinds are longer.
+        bytes.resize(64, 0);
         parse(&bytes).expect_err("invalid message")
     };
     assert_eq!(with(0, 7), Error::Value { field: "magic", value: 7 });

@@ -145,7 +145,13 @@ impl Hostile<'_> {
                 let again = random.random::<bool>().then_some(known);
                 DelegateResponse { call, id, null: random.random(), again, manifest }.encode().to_vec()
             }
-            1 => RequestFailure { call, request, code: random.random(), text: random.random() }.encode().to_vec(),
+            1 => {
+                let unreachable =
+                    random.random::<bool>().then(|| ([10, 0, 0, random.random()], random.random()).into());
+                RequestFailure { call, request, code: random.random(), text: random.random(), unreachable }
+                    .encode()
+                    .to_vec()
+            }
             2 => Ping { call, subject, abort: random.random(), round: odd_number(random), first: odd_number(random) }
                 .encode()
                 .to_vec(),

@@ -93,7 +93,7 @@ impl CallAttempts {
                 self.avoided.extend(*server);
                 Duration::ZERO
             }
-            CallFailure::Unreachable(server) => {
+            CallFailure::Unreachable(server) | CallFailure::DelegatedNowhere(server) => {
                 self.avoided.push(*server);
                 Duration::ZERO
             }

@@ -110,10 +110,11 @@ const STATUS_TEXT_MAX: usize = 1024;
 /// Most bytes of a status's details; longer ones are left out by either side.
 pub const STATUS_DETAILS_MAX: usize = 8 << 10;
 
-/// Failure message of a request: its head, and its payload.
-fn failure(call: ContextId, request: RequestId, status: &Status) -> (Encoded, Bytes) {
+/// Failure message of a request: its head, and its payload. `unreachable`: server that a request did not reach, if this is
+/// the cause.
+fn failure(call: ContextId, request: RequestId, status: &Status, unreachable: Option<SocketAddr>) -> (Encoded, Bytes) {
     let text = status_text(&status.message);
-    let failure = RequestFailure { call, request, code: status.code, text: text.len() as u16 };
+    let failure = RequestFailure { call, request, code: status.code, text: text.len() as u16, unreachable };
     let details = Some(&status.details).filter(|details| !details.is_empty() && details.len() <= STATUS_DETAILS_MAX);
     let payload = details.map(|details| [&text[..], &details[..]].concat().into());
     (failure.encode(), payload.unwrap_or(text))

@@ -163,7 +163,9 @@ fn undelivered_request_fails_call_at_once() {
     let aborted = WorkerEvent::Aborted { execution: work.execution, reason: AbortReason::Ended };
     assert_eq!(net.nodes[1].worker.next_event(), Some(aborted), "the handler is told to stop");
     while net.deliver() {}
-    let status = failure(&net, call).status();
+    let failure = failure(&net, call);
+    assert_eq!(failure.server(), Some(address(99)), "the caller can avoid it");
+    let status = failure.status();
     let text = "the call was delegated to 10.0.0.99:7000, where nothing listens";
     assert_eq!((status.code, &status.message[..]), (Status::UNAVAILABLE, text));
 }

@@ -213,7 +213,8 @@ impl OngoingCall {
     fn end(&mut self, outcome: &CallOutcome) -> StreamEvent {
         let lost = match outcome {
             CallOutcome::Failed(CallFailure::Lost { .. }) => Some(LostDirection::Replies),
-            CallOutcome::Failed(CallFailure::Server(_)) | CallOutcome::Complete | CallOutcome::Aborted { .. } => None,
+            CallOutcome::Failed(CallFailure::Server(_) | CallFailure::DelegatedNowhere(_)) => None,
+            CallOutcome::Complete | CallOutcome::Aborted { .. } => None,
             CallOutcome::Failed(_) => Some(LostDirection::Requests),
         };
         self.end_with(status(outcome), lost)
@@ -252,7 +253,8 @@ impl RetryState {
         let CallOutcome::Failed(failure) = outcome else { return false };
         let passes = match failure {
             CallFailure::Server(status) => status.code == delegate::Status::UNAVAILABLE,
-            CallFailure::Unconfirmed { .. } | CallFailure::Lost { .. } | CallFailure::Unreachable(_) => true,
+            CallFailure::Unconfirmed { .. } | CallFailure::Lost { .. } => true,
+            CallFailure::Unreachable(_) | CallFailure::DelegatedNowhere(_) => true,
             CallFailure::Deadline | CallFailure::TooLarge(_) => false,
         };
         let in_time = self.until.is_none_or(|until| Instant::now() + self.pause < until);

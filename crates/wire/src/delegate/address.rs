@@ -40,12 +40,16 @@ pub(super) fn get(bytes: &[u8], v6: bool) -> SocketAddr {
 
 /// Writes an entry of an address list at the start of `out`.
 pub(super) fn put_listed(address: SocketAddr, out: &mut [u8]) {
-    let ip = match address.ip() {
+    out[..16].copy_from_slice(&mapped(address.ip()).octets());
+    out[16..V6].copy_from_slice(&address.port().to_be_bytes());
+}
+
+/// IPv6 address of any address.
+pub(super) fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
-    };
-    out[..16].copy_from_slice(&ip.octets());
-    out[16..V6].copy_from_slice(&address.port().to_be_bytes());
+    }
 }
 
 /// Iterator over a list of addresses.

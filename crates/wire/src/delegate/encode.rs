@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use super::address::{self, mapped};
 use super::ids::{ContextId, NodeId, RequestId, U24};
 use super::message::{
     DelegateRequest, DelegateResponse, LoadReport, Ping, PingSubject, Pong, RequestFailure, RequestManifest,
@@ -12,7 +13,7 @@ use super::parts::{
     ManifestPart, ManifestPartRepr, MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr,
     RequestPart, RequestPartRepr, ResponsePart, ResponsePartRepr, SpanPart,
 };
-use super::{HEAD_MAX, MAGIC, address};
+use super::{HEAD_MAX, MAGIC};
 
 /// Encoded head of a message.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +117,9 @@ impl RequestFailure {
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let mut out = Encoded::new(DelegateKind::Fault, 0, self.call);
-        FaultPartRepr { request: self.request, code: self.code, text: self.text }.emit(out.rest());
+        let &Self { request, code, text, unreachable, .. } = self;
+        let (ip, port) = unreachable.map_or((0, 0), |server| (mapped(server.ip()).to_bits(), server.port()));
+        FaultPartRepr { request, code, text, port, ip }.emit(out.rest());
         out.len += FaultPart::LEN;
         out
     }

@@ -1,6 +1,6 @@
 //! Parser of whole messages with all checks; [`super::encode`] is the encoder.
 
-use core::net::SocketAddr;
+use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use super::address::{self, Addresses};
@@ -112,6 +112,8 @@ pub struct RequestFailure {
     /// Length of the error text in bytes. The text is the first part of the payload, the application's details are the
     /// rest.
     pub text: u16,
+    /// Server that a delegated request did not reach, if this is the cause.
+    pub unreachable: Option<SocketAddr>,
 }
 
 /// Subject of a ping.
@@ -243,9 +245,11 @@ pub fn parse(bytes: &[u8]) -> Result<(DelegateMessage<'_>, usize), Error> {
             })
         }
         DelegateKind::Fault => {
-            let FaultPartRepr { request, code, text } = FaultPart::unchecked(cursor.take(FaultPart::LEN)?).repr();
+            let part = FaultPart::unchecked(cursor.take(FaultPart::LEN)?).repr();
+            let FaultPartRepr { request, code, text, port, ip } = part;
             nonzero("status code", code.into())?;
-            DelegateMessage::Fault(RequestFailure { call, request, code, text })
+            let unreachable = (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port));
+            DelegateMessage::Fault(RequestFailure { call, request, code, text, unreachable })
         }
         DelegateKind::Ping => {
             let PingPartRepr { subject, round, first } = PingPart::unchecked(cursor.take(PingPart::LEN)?).repr();

@@ -72,13 +72,17 @@ header! {
     view FaultPart;
     /// Values of a failure's section.
     repr FaultPartRepr;
-    length 17;
+    length 35;
     /// Failed request.
     request (set_request): RequestId, 0;
     /// gRPC status code, not 0.
     code (set_code): u8, 14;
     /// Length of the error text in bytes.
     text (set_text): u16, 15;
+    /// Port of the server that a delegated request did not reach; 0 if the failure has another cause.
+    port (set_port): u16, 17;
+    /// IP address of that server; IPv4 addresses are mapped to IPv6.
+    ip (set_ip): u128, 19;
 }
 
 header! {

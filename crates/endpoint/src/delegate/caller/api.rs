@@ -159,6 +159,9 @@ pub enum CallFailure {
     /// The first server is unreachable.
     #[error("nothing listens at {0}")]
     Unreachable(SocketAddr),
+    /// A server delegated a request to a server that is unreachable.
+    #[error("the call was delegated to {0}, where nothing listens")]
+    DelegatedNowhere(SocketAddr),
     /// The call exceeded its deadline.
     #[error("the call exceeded its deadline")]
     Deadline,
@@ -173,7 +176,9 @@ impl CallFailure {
     pub fn status(&self) -> Status {
         let code = match self {
             Self::Server(status) => return status.clone(),
-            Self::Unconfirmed { .. } | Self::Lost { .. } | Self::Unreachable(_) => Status::UNAVAILABLE,
+            Self::Unconfirmed { .. } | Self::Lost { .. } | Self::Unreachable(_) | Self::DelegatedNowhere(_) => {
+                Status::UNAVAILABLE
+            }
             Self::Deadline => Status::DEADLINE_EXCEEDED,
             Self::TooLarge(_) => Status::RESOURCE_EXHAUSTED,
         };
@@ -185,7 +190,7 @@ impl CallFailure {
     pub fn server(&self) -> Option<SocketAddr> {
         match self {
             Self::Unconfirmed { server, .. } | Self::Lost { server, .. } => *server,
-            Self::Unreachable(server) => Some(*server),
+            Self::Unreachable(server) | Self::DelegatedNowhere(server) => Some(*server),
             Self::Server(_) | Self::Deadline | Self::TooLarge(_) => None,
         }
     }

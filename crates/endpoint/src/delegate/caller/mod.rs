@@ -251,8 +251,8 @@ impl DelegateCaller {
                 }
             }
             DelegateMessage::Fault(fault) if call.state == State::Open => {
-                let status = status_of(&fault, &message.slice(payload..));
-                self.fail(now, id, CallFailure::Server(status), out);
+                let status = || CallFailure::Server(status_of(&fault, &message.slice(payload..)));
+                self.fail(now, id, fault.unreachable.map_or_else(status, CallFailure::DelegatedNowhere), out);
             }
             DelegateMessage::Pong(pong, addresses) => self.pong(now, from, &pong, addresses, out),
             DelegateMessage::Span(span) => {

@@ -215,8 +215,8 @@ impl Execution {
     }
 
     /// Sends a failure of the request to the caller.
-    pub(super) fn send_failure(&self, status: &Status, out: &mut dyn MessageOutbox) {
-        let (head, payload) = failure(self.call, self.request, status);
+    pub(super) fn send_failure(&self, status: &Status, unreachable: Option<SocketAddr>, out: &mut dyn MessageOutbox) {
+        let (head, payload) = failure(self.call, self.request, status, unreachable);
         out.send(self.reply, &head, &payload);
     }
 

@@ -76,7 +76,7 @@ impl DelegateWorker {
             return;
         }
         let refuse = |code, message: &str, out: &mut dyn MessageOutbox| {
-            let (head, payload) = failure(request.call, request.request, &Status::new(code, message));
+            let (head, payload) = failure(request.call, request.request, &Status::new(code, message), None);
             out.send(request.reply, &head, &payload);
         };
         if request.depth > self.config.depth_max {

@@ -253,7 +253,7 @@ impl DelegateWorker {
         }
         self.queued.remove(failed);
         failed.enter_phase(now, Phase::Failed(status.code), &mut self.timers);
-        failed.send_failure(status, out);
+        failed.send_failure(status, None, out);
         failed.send_span(out);
     }
 

@@ -10,7 +10,8 @@ use pathcall_wire::delegate::{
 };
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::{ContextId, MessageOutbox, Status, micros};
+use super::super::caller::CallFailure;
+use super::super::{ContextId, MessageOutbox, micros};
 use super::execution::{OutgoingMessage, Phase, ResultForm};
 use super::execution_timers::ExecutionTimers;
 use super::{AbortReason, DelegateWorker, DelegateWorkerConfig, Execution, WorkerEvent, is_mostly_obsolete};
@@ -36,10 +37,9 @@ impl DelegateWorker {
                 };
                 let Some(execution) = id.and_then(|id| self.executions.get_mut(&id)) else { return };
                 execution.outgoing.clear();
-                let status =
-                    Status::new(Status::UNAVAILABLE, format!("the call was delegated to {to}, where nothing listens"));
+                let status = CallFailure::DelegatedNowhere(to).status();
                 let id = execution.context;
-                execution.send_failure(&status, out);
+                execution.send_failure(&status, Some(to), out);
                 if execution.phase == Phase::Working {
                     let reason = AbortReason::Ended;
                     self.events.push_back(WorkerEvent::Aborted { execution: id, reason });
