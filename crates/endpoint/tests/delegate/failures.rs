@@ -115,6 +115,25 @@ fn dead_server_is_detected_in_time() {
 }
 
 #[test]
+fn dead_server_is_named_if_it_alone_knows_the_next_one() {
+    let mut net = Net::new(3);
+    let call = call(&mut net, SHORT());
+    while net.deliver() {}
+    let work = net.at(1, |node, now, _| node.worker.next(now)).expect("a waiting request");
+    net.at(1, |node, now, out| {
+        node.worker.delegate(now, work.execution, address(2), Bytes::new(), out).expect("in progress");
+        node.worker.reply(now, work.execution, Bytes::new(), out).expect("in progress");
+        node.worker.finish(now, work.execution, out).expect("in progress");
+    });
+    // The manifest announces a request, but not its server.
+    while net.deliver() {}
+    net.at(2, |node, now, _| node.worker.next(now)).expect("a waiting request");
+    net.nodes[1] = node(1, 2, |_| ());
+    net.advance(MS * 80);
+    assert_eq!(failure(&net, call), CallFailure::Unconfirmed { server: Some(address(1)), millis: 50 });
+}
+
+#[test]
 fn lost_reply_is_detected_in_time() {
     for replies in [1, 3] {
         let mut net = Net::new(2);

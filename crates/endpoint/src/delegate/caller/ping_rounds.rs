@@ -169,10 +169,11 @@ impl DelegateCaller {
             let before = rounds.pending.len();
             rounds.pending.retain(|_, pending| pending.stopped || !late(pending));
             rounds.unreachable |= rounds.pending.len() < before;
-        } else if let Some(PendingRequest { address: server, .. }) = rounds.pending.values().find(|one| late(one))
+        } else if let Some((branch, pending)) = rounds.pending.iter().find(|(_, pending)| late(pending))
             && !mutant::on(Mutant::DelegateNeverFails)
         {
-            let server = *server;
+            // If the request's server is unknown, the one that sent it was asked for it.
+            let server = pending.address.or_else(|| call.completion.server(branch.context()));
             return self.fail(now, id, CallFailure::Unconfirmed { server, millis }, out);
         } else if now.0 > timeout.as_nanos() as u64
             && let Some(server) = call.completion.lost_response(Instant(now.0 - timeout.as_nanos() as u64))
