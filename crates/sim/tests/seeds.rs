@@ -118,6 +118,9 @@ fn delegate_sweep_finds_no_violation() {
     let counts = report.counts;
     assert!(counts.complete > 50 && counts.failed > 10 && counts.aborted > 3, "{counts:?}");
     assert!(counts.lost > 0 && counts.repeated > 0 && counts.forged > 0 && counts.crashes > 0, "{counts:?}");
+    // Replicas have failed, and calls have been made again.
+    assert!(counts.service_calls > 100 && counts.repeats > 10 && counts.repaired > 5, "{counts:?}");
+    assert!(counts.avoided > 50 && counts.load_reports > 50, "{counts:?}");
 }
 
 #[test]

@@ -72,6 +72,11 @@ pub(super) fn delegate(counts: &DelegateCounts) -> Rows {
         ("replayed by attacker", counts.repeated.to_string()),
         ("forged", counts.forged.to_string()),
         ("processes that died", counts.crashes.to_string()),
+        ("calls to services", counts.service_calls.to_string()),
+        ("made again", counts.repeats.to_string()),
+        ("then successful", share(counts.repaired, counts.service_calls)),
+        ("load reports", counts.load_reports.to_string()),
+        ("choices that avoid", counts.avoided.to_string()),
         ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
     ]
 }

@@ -9,6 +9,7 @@ use pathcall_endpoint::delegate::caller::{CallFailure, CallOutcome};
 use pathcall_wire::Instant;
 
 use super::plan::{CallPlan, DEPTH_MAX, DelegatePlan, HandlerEnd};
+use super::services::ServiceViolation;
 
 /// Payload of a request or a reply: call, request, and number of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +104,9 @@ pub enum DelegateViolation {
     /// A host keeps state of calls that have ended.
     #[error("host {0} keeps state of calls that have ended")]
     Left(usize),
+    /// A call to services violates an invariant.
+    #[error("{0}")]
+    Service(#[from] ServiceViolation),
     /// The run does not end.
     #[error("the run did not end within {0} events")]
     Endless(u64),
@@ -160,13 +164,18 @@ impl<'a> DelegateChecker<'a> {
             told: BTreeSet::new(),
             failed: Vec::new(),
         };
-        let bounds = plan.calls.iter().map(|plan| bound(plan) + wait_limit).collect();
-        Self { plan, bounds, calls: vec![known; plan.calls.len()] }
+        let slowness = |call| match (plan.attempt(call), &plan.services) {
+            (Some(_), Some(services)) => services.slowness_max(),
+            _ => 1,
+        };
+        let bounds = plan.all_calls().enumerate().map(|(call, plan)| bound(plan, slowness(call)) + wait_limit);
+        let bounds: Vec<_> = bounds.collect();
+        Self { plan, calls: vec![known; bounds.len()], bounds }
     }
 
     /// Records the start of a handler.
     pub(super) fn began(&mut self, call: usize, request: usize, host: (usize, u32)) -> Result<(), DelegateViolation> {
-        let once = self.plan.calls[call].options.once;
+        let once = self.plan.call(call).options.once;
         let known = &mut self.calls[call];
         let confirmed = known.outcome == Some(CallOutcome::Aborted { confirmed: true });
         if confirmed || known.told.contains(&host) {
@@ -202,14 +211,14 @@ impl<'a> DelegateChecker<'a> {
         if !known.sent.contains(&tag) {
             return Err(DelegateViolation::MadeUp(tag));
         }
-        let retried = self.plan.calls[call].options.once;
+        let retried = self.plan.call(call).options.once;
         let over = known.outcome.is_some() && !retried;
         if over || !known.given.insert(tag) { Err(DelegateViolation::Given(tag)) } else { Ok(()) }
     }
 
     /// Checks the end of a call.
     pub(super) fn ended(&mut self, now: Instant, call: usize, outcome: &CallOutcome) -> Result<(), DelegateViolation> {
-        let (plan, calm) = (&self.plan.calls[call], self.plan.is_calm());
+        let (plan, calm) = (self.plan.call(call), self.plan.is_calm(call));
         let known = &mut self.calls[call];
         let again = plan.options.once && matches!(known.outcome, Some(CallOutcome::Failed(_)));
         if known.outcome.replace(outcome.clone()).is_some() && !again {
@@ -254,7 +263,7 @@ impl<'a> DelegateChecker<'a> {
 
     /// Checks that the code of a failure is one that a handler or the protocol produced.
     fn code(&self, call: usize, failure: &CallFailure) -> Result<(), DelegateViolation> {
-        let (plan, failed) = (&self.plan.calls[call], &self.calls[call].failed);
+        let (plan, failed) = (self.plan.call(call), &self.calls[call].failed);
         let deep = plan.requests.iter().any(|request| request.depth > DEPTH_MAX);
         let CallFailure::Server(Status { code: got, .. }) = failure else { return Ok(()) };
         let by_handler =
@@ -275,7 +284,7 @@ impl<'a> DelegateChecker<'a> {
         let last = self.calls.iter().map(|known| known.active).max().unwrap_or_default();
         let longest_limit = self.longest_limit();
         for (call, known) in self.calls.iter().enumerate() {
-            let plan = &self.plan.calls[call];
+            let plan = self.plan.call(call);
             let over = known.outcome.is_some() && !plan.options.once
                 || matches!(known.outcome, Some(CallOutcome::Complete | CallOutcome::Aborted { .. }));
             if !known.started || known.orphaned || over {
@@ -298,13 +307,13 @@ impl<'a> DelegateChecker<'a> {
 
     /// Checks that a handler may still be running.
     pub(super) fn check_handler_running(&self, now: Instant, call: usize) -> Result<(), DelegateViolation> {
-        let (plan, known) = (&self.plan.calls[call], &self.calls[call]);
+        let (plan, known) = (self.plan.call(call), &self.calls[call]);
         // The abort reaches servers level by level, and again in each ping round.
         let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 2;
         let bound = plan.options.ping_period * 3 + self.plan.delay.1 * 2 * depth;
         let over =
             matches!(known.outcome, Some(CallOutcome::Failed(_) | CallOutcome::Aborted { .. })) && !plan.options.once;
-        if self.plan.is_calm() && over && now.since(known.ended) > bound.mul_f64(1.1) {
+        if self.plan.is_calm(call) && over && now.since(known.ended) > bound.mul_f64(1.1) {
             return Err(DelegateViolation::StillWorking(call));
         }
         Ok(())
@@ -312,18 +321,18 @@ impl<'a> DelegateChecker<'a> {
 
     /// Checks the trace of a call.
     pub(super) fn traced(&self, call: usize, tree: &CallTree) -> Result<(), DelegateViolation> {
-        let (requests, spans, whole) = (self.plan.calls[call].requests.len(), tree.spans.len(), tree.complete);
+        let (requests, spans, whole) = (self.plan.call(call).requests.len(), tree.spans.len(), tree.complete);
         let mut begun = Vec::new();
         for (depth, span) in &tree.spans {
             begun.truncate(*depth);
             // A restored record has the time of the first execution, so spans of exactly-once calls are not ordered.
-            if !self.plan.calls[call].options.once && begun.last().is_some_and(|before| *before > span.begin) {
+            if !self.plan.call(call).options.once && begun.last().is_some_and(|before| *before > span.begin) {
                 return Err(DelegateViolation::SpanOrder(call));
             }
             begun.push(span.begin);
         }
         let complete = self.calls[call].outcome == Some(CallOutcome::Complete);
-        if self.plan.is_calm() && complete && !(whole && spans == requests) {
+        if self.plan.is_calm(call) && complete && !(whole && spans == requests) {
             return Err(DelegateViolation::Trace { call, spans, requests });
         }
         Ok(())
@@ -331,12 +340,12 @@ impl<'a> DelegateChecker<'a> {
 }
 
 /// Limit on the time without activity. Each level of the tree may take one timeout until it is found and given up, on
-/// slow clocks; pauses of handlers are added.
-fn bound(plan: &CallPlan) -> Duration {
+/// slow clocks; pauses of handlers, which may be some times longer, are added.
+fn bound(plan: &CallPlan, slowness: u32) -> Duration {
     let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 3;
     let pauses =
         plan.requests.iter().flat_map(|request| request.steps.iter().map(|step| step.0).chain([request.end.0]));
-    let sleep = pauses.max().unwrap_or_default();
+    let sleep = pauses.max().unwrap_or_default() * slowness;
     (plan.options.timeout + plan.options.ping_period * 2).mul_f64(1.1) * depth + sleep.mul_f64(1.1)
 }
 

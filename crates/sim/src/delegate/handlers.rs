@@ -6,7 +6,7 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate::{ContextId, Status};
 
 use super::checker::{DelegateViolation, MessageTag};
-use super::host::{DelegateHost, RunningHandler, address, nowhere, payload, tag};
+use super::host::{DelegateHost, RunningHandler, avoided, nowhere, payload, tag};
 use super::plan::{HandlerAction, HandlerEnd};
 use super::world::{DelegateEvent, DelegateWorld};
 
@@ -19,9 +19,9 @@ impl DelegateWorld<'_> {
         while self.hosts[host].handlers.len() < self.hosts[host].slots {
             let now = self.hosts[host].local(self.time.now);
             let Some(mut work) = self.hosts[host].worker.next(now) else { break };
-            let tag = tag(&std::mem::take(&mut work.payload));
-            let planned =
-                tag.filter(|tag| self.plan.calls.get(tag.call).is_some_and(|call| tag.request < call.requests.len()));
+            let payload = std::mem::take(&mut work.payload);
+            let tag = tag(&payload).filter(|tag| tag.call < self.checker.calls.len());
+            let planned = tag.filter(|tag| tag.request < self.plan.call(tag.call).requests.len());
             let (execution, incarnation) = (work.execution, self.hosts[host].incarnation);
             if let Some(MessageTag { call, request, .. }) = planned {
                 self.counts.executions += 1;
@@ -30,8 +30,8 @@ impl DelegateWorld<'_> {
                 self.checker.began(call, request, (host, incarnation))?;
                 self.hosts[host].worker.set_label(execution, "handle");
             }
-            let pause = planned.map_or(Duration::ZERO, |tag| self.pause(tag, 0));
-            let handler = RunningHandler { tag: planned, work, replies: 0, record: None };
+            let pause = planned.map_or(Duration::ZERO, |tag| self.pause(host, tag, 0));
+            let handler = RunningHandler { tag: planned, work, replies: 0, record: None, avoided: avoided(&payload) };
             self.hosts[host].handlers.insert(execution, handler);
             self.start_execution((host, incarnation), execution, pause);
         }
@@ -39,9 +39,10 @@ impl DelegateWorld<'_> {
     }
 
     /// Pause before the nth step of a handler, or before its end.
-    fn pause(&self, tag: MessageTag, step: usize) -> Duration {
-        let request = &self.plan.calls[tag.call].requests[tag.request];
-        request.steps.get(step).map_or(request.end.0, |step| step.0)
+    fn pause(&self, host: usize, tag: MessageTag, step: usize) -> Duration {
+        let request = &self.plan.call(tag.call).requests[tag.request];
+        let pause = request.steps.get(step).map_or(request.end.0, |step| step.0);
+        pause * self.plan.services.as_ref().map_or(1, |services| services.slowness(self.time.now, host))
     }
 
     pub(super) fn step(&mut self, host: usize, execution: ContextId, step: usize) -> Result<(), DelegateViolation> {
@@ -50,7 +51,8 @@ impl DelegateWorld<'_> {
         let Some(MessageTag { call, request, .. }) = handler.tag else {
             return self.end(host, execution, None, HandlerEnd::Finish);
         };
-        let plan = &self.plan.calls[call].requests[request];
+        let plan = &self.plan.call(call).requests[request];
+        let avoided = std::mem::take(&mut handler.avoided);
         let tag = MessageTag { call, request, reply: handler.replies };
         self.checker.calls[call].active = self.time.now;
         let Some(&(_, action)) = plan.steps.get(step) else {
@@ -61,16 +63,18 @@ impl DelegateWorld<'_> {
             self.checker.replied(tag);
         }
         let target = match action {
-            HandlerAction::Delegate(next) => Some((address(self.plan.calls[call].requests[next].host), next)),
+            HandlerAction::Delegate(next) => Some(self.address_request(host, call, next, &avoided)?),
             _ => None,
         };
+        let handler = self.hosts[host].handlers.get_mut(&execution);
+        handler.into_iter().for_each(|handler| handler.avoided = avoided.clone());
         self.on(host, |host, now, out| {
             // An error means that the request was aborted or has failed; an event follows.
             let _ = match (action, target) {
                 (HandlerAction::Reply, _) => host.worker.reply(now, execution, payload(tag), out),
                 (HandlerAction::Nowhere, _) => host.worker.delegate(now, execution, nowhere(), Bytes::new(), out),
-                (HandlerAction::Delegate(_), Some((to, next))) => {
-                    host.worker.delegate(now, execution, to, payload(MessageTag { call, request: next, reply: 0 }), out)
+                (HandlerAction::Delegate(_), Some((to, payload))) => {
+                    host.worker.delegate(now, execution, to, payload, out)
                 }
                 _ => {
                     host.worker.set_stalled(execution, true);
@@ -82,7 +86,7 @@ impl DelegateWorld<'_> {
             }
         })?;
         let host = (host, self.hosts[host].incarnation);
-        let pause = self.pause(tag, step + 1);
+        let pause = self.pause(host.0, tag, step + 1);
         self.time.after(pause, DelegateEvent::Step { host, execution, step: step + 1 });
         Ok(())
     }
@@ -101,8 +105,10 @@ impl DelegateWorld<'_> {
                 if let Some(tag) = tag {
                     self.checker.calls[tag.call].failed.push(code);
                 }
+                let details = tag.map(|tag| self.failure_details(tag.call)).unwrap_or_default();
                 self.on(host, |host, now, out| {
-                    host.worker.fail(now, execution, &Status::new(code, "as planned"), out);
+                    let status = Status { details, ..Status::new(code, "as planned") };
+                    host.worker.fail(now, execution, &status, out);
                     host.handlers.remove(&execution);
                 })
             }
@@ -152,10 +158,11 @@ impl DelegateWorld<'_> {
         self.counts.crashes += 1;
         self.hosts[host].up = false;
         self.line(host, || "DIES".to_owned());
-        for (index, call) in self.plan.calls.iter().enumerate().filter(|(_, call)| call.host == host) {
+        for (index, call) in self.plan.all_calls().enumerate().filter(|(_, call)| call.host == host) {
             let known = &mut self.checker.calls[index];
             known.orphaned |= known.started && (known.outcome.is_none() || call.options.once);
         }
+        self.crash_of_service(host);
     }
 
     pub(super) fn back(&mut self, host: usize) -> Result<(), DelegateViolation> {

@@ -1,11 +1,15 @@
 //! Host of the delegate simulation: clock, caller, worker and running handlers.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pathcall_endpoint::delegate::attempts::RetryBudget;
 use pathcall_endpoint::delegate::caller::{DelegateCaller, DelegateCallerConfig};
+use pathcall_endpoint::delegate::load::LoadReports;
+use pathcall_endpoint::delegate::servers::ServerStates;
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
 use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, DelegatedRequest, RequestOrder};
 use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, RequestId};
@@ -17,6 +21,9 @@ use super::plan::{DEPTH_MAX, DelegatePlan};
 /// Time for which workers remember an aborted call. It must exceed the time in which a server that missed the abort
 /// notices that the caller no longer asks, and the travel time of the requests that it then sent on.
 pub(super) const ABORTED_FOR: Duration = Duration::from_millis(350);
+
+/// Length of the tag in a payload.
+const TAG_LEN: usize = 24;
 
 /// Outbox that collects the messages of a host.
 #[derive(Debug, Default)]
@@ -38,6 +45,8 @@ pub(super) struct RunningHandler {
     pub(super) replies: usize,
     /// Record that becomes durable.
     pub(super) record: Option<RequestRecord>,
+    /// Servers that the request names as to be avoided.
+    pub(super) avoided: Vec<SocketAddr>,
 }
 
 /// A host.
@@ -56,6 +65,10 @@ pub(super) struct DelegateHost {
     /// Calls whose records were deleted.
     pub(super) deleted: Vec<ContextId>,
     pub(super) wake: Option<Instant>,
+    /// What it knows of services' replicas, and what they know of it.
+    pub(super) servers: ServerStates,
+    pub(super) load_reports: LoadReports,
+    pub(super) retries: Arc<RetryBudget>,
 }
 
 /// Address of a host.
@@ -99,6 +112,9 @@ impl DelegateHost {
             durable: BTreeMap::new(),
             deleted: Vec::new(),
             wake: None,
+            servers: ServerStates::default(),
+            load_reports: LoadReports::default(),
+            retries: Arc::new(RetryBudget::new(plan.services.as_ref().map_or(0, |services| services.burst))),
         }
     }
 
@@ -140,5 +156,25 @@ pub(super) fn payload(tag: MessageTag) -> Bytes {
 /// Decodes the tag of a payload.
 pub(super) fn tag(payload: &[u8]) -> Option<MessageTag> {
     let word = |at: usize| payload.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes) as usize);
-    (payload.len() == 24).then_some(MessageTag { call: word(0)?, request: word(8)?, reply: word(16)? })
+    Some(MessageTag { call: word(0)?, request: word(8)?, reply: word(16)? })
+}
+
+/// Encodes a request: its tag, and the servers that further requests should avoid.
+pub(super) fn request_payload(tag: MessageTag, avoided: &[SocketAddr]) -> Bytes {
+    let mut bytes = payload(tag).to_vec();
+    for address in avoided {
+        let IpAddr::V4(ip) = address.ip() else { continue };
+        bytes.extend(ip.octets());
+        bytes.extend(address.port().to_be_bytes());
+    }
+    bytes.into()
+}
+
+/// Decodes the servers that a request names as to be avoided.
+pub(super) fn avoided(payload: &[u8]) -> Vec<SocketAddr> {
+    let (addresses, _) = payload.get(TAG_LEN..).unwrap_or_default().as_chunks::<6>();
+    let decode = |[a, b, c, d, high, low]: &[u8; 6]| {
+        SocketAddrV4::new(Ipv4Addr::new(*a, *b, *c, *d), u16::from_be_bytes([*high, *low])).into()
+    };
+    addresses.iter().map(decode).collect()
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! seed ─► plan ─► world ─► outcome
 //!                  ├─ host: Caller, Worker, handlers that follow the plan
+//!                  ├─ services: calls that choose replicas, and are made again elsewhere
 //!                  ├─ attacker: replays and forges messages
 //!                  └─ checker: nothing twice, complete only with all, failed in time, no state left
 //! ```
@@ -15,14 +16,17 @@ mod host;
 mod network;
 pub(crate) mod part;
 pub mod plan;
+pub mod services;
 pub(crate) mod world;
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use pathcall_endpoint::delegate::caller::CallOutcome;
 
 pub use checker::{DelegateViolation, MessageTag};
 pub use plan::DelegatePlan;
+pub use services::ServiceViolation;
 
 use crate::counts::counts;
 use crate::environment::Environment;
@@ -61,6 +65,16 @@ counts! {
         pub forged: u64,
         /// Processes that died.
         pub crashes: u64,
+        /// Calls to services; each attempt is also one of the calls above.
+        pub service_calls: u64,
+        /// Further attempts of these calls.
+        pub repeats: u64,
+        /// Calls to services that succeeded, after several attempts.
+        pub repaired: u64,
+        /// Load reports that arrived.
+        pub load_reports: u64,
+        /// Choices of a replica while another one was avoided.
+        pub avoided: u64,
         /// Virtual time.
         pub virtual_time: Duration,
     }
@@ -96,12 +110,28 @@ impl Simulation for DelegateSimulation {
         |plan| plan.long = Chance(0),
         |plan| plan.delay.1 = plan.delay.0,
         |plan| plan.hosts.iter_mut().for_each(|host| host.0 = 0),
+        |plan| plan.services = None,
+        |plan| plan.services.iter_mut().for_each(|services| services.loss = Chance(0)),
+        |plan| plan.services.iter_mut().for_each(|services| services.liars.clear()),
     ];
     const LISTS: &'static [ShrinkList<DelegatePlan>] = &[
         |plan, part| remove_range(&mut plan.calls, part),
         |plan, part| remove_range(&mut plan.crashes, part),
         |plan, part| remove_range(&mut plan.breaks, part),
+        |plan, part| plan.services.as_mut().map_or(0, |services| remove_range(&mut services.calls, part)),
+        |plan, part| plan.services.as_mut().map_or(0, |services| remove_range(&mut services.crashes, part)),
+        |plan, part| plan.services.as_mut().map_or(0, |services| remove_range(&mut services.breaks, part)),
+        |plan, part| plan.services.as_mut().map_or(0, |services| remove_range(&mut services.slow, part)),
     ];
+
+    fn same_kind(one: &DelegateViolation, other: &DelegateViolation) -> bool {
+        match (one, other) {
+            (DelegateViolation::Service(one), DelegateViolation::Service(other)) => {
+                discriminant(one) == discriminant(other)
+            }
+            _ => discriminant(one) == discriminant(other),
+        }
+    }
 
     fn generate(seed: u64) -> DelegatePlan {
         plan::generate(seed)

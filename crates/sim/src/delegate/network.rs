@@ -9,7 +9,7 @@ use pathcall_wire::delegate::{DelegateFlags, DelegateKind, parse};
 use super::attacker;
 use super::host::{OutgoingMessages, host_at};
 use super::world::{DelegateEvent, DelegateWorld};
-use crate::random::Chance;
+use crate::random::{Chance, Random};
 
 /// Limit on the transfer time of a long request; many timeouts long.
 const LONG_TRANSFER_MAX: Duration = Duration::from_millis(60);
@@ -19,11 +19,11 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
 impl DelegateWorld<'_> {
     /// Sends messages of a host.
     pub(super) fn route(&mut self, from: usize, out: OutgoingMessages) {
-        let (peer, incarnation) = (self.hosts[from].peer(), self.hosts[from].incarnation);
+        let (peer, incarnation, plan) = (self.hosts[from].peer(), self.hosts[from].incarnation, self.plan);
         for (to, message) in out.0 {
             self.counts.messages += 1;
             self.time.trace.mix(message.len() as u64);
-            let mut arrives = self.time.now + self.random.between(self.plan.delay);
+            let mut arrives = self.time.now + self.random_of(from).between(plan.delay);
             let there = host_at(to).filter(|to| self.hosts.get(*to).is_some_and(|host| host.up));
             let Some(there) = there else {
                 if self.plan.tells {
@@ -33,23 +33,27 @@ impl DelegateWorld<'_> {
                 continue;
             };
             let target = (there, self.hosts[there].incarnation);
-            self.send_attacks(target, &message);
-            let faulty = self.time.now < self.plan.faults_until;
-            let broken = self.plan.breaks.iter().any(|(one, other, at)| {
+            self.send_attacks(from, target, &message);
+            let (loss, until, breaks) = match plan.services_of(from) {
+                Some(services) => (services.loss, services.faults_until, &services.breaks),
+                None => (plan.loss, plan.faults_until, &plan.breaks),
+            };
+            let faulty = self.time.now < until;
+            let broken = breaks.iter().any(|(one, other, at)| {
                 ((*one, *other) == (from, there) || (*other, *one) == (from, there))
                     && self.time.now <= *at
                     && *at <= arrives
             });
             let cut = self.environment.is_cut(self.time.now, Some(from), Some(there));
-            if broken || cut || faulty && self.random.happens(self.plan.loss) {
+            if broken || cut || faulty && self.random_of(from).happens(loss) {
                 self.counts.lost += 1;
                 self.line(from, || format!("LOST to {there}: {:?}", parse(&message)));
                 continue;
             }
             let request = message.get(1) == Some(&(DelegateKind::Request as u8));
-            if request && self.plan.long != Chance(0) && self.random.happens(self.plan.long) {
+            if request && plan.long != Chance(0) && self.random_of(from).happens(plan.long) {
                 let mut at = arrives;
-                arrives = arrives + self.random.up_to(LONG_TRANSFER_MAX);
+                arrives = arrives + self.random_of(from).up_to(LONG_TRANSFER_MAX);
                 while at < arrives {
                     self.time.push(at, DelegateEvent::Arriving { to: target, message: message.clone() });
                     at = at + PROGRESS_INTERVAL;
@@ -60,18 +64,27 @@ impl DelegateWorld<'_> {
     }
 
     /// Sends replayed or forged versions of an overheard message.
-    fn send_attacks(&mut self, to: (usize, u32), message: &Bytes) {
-        if self.random.happens(self.plan.repeats) {
-            let longest = self.random.pick(&[1, 20, 300]);
-            let after = self.random.up_to(Duration::from_millis(longest));
+    fn send_attacks(&mut self, from: usize, to: (usize, u32), message: &Bytes) {
+        let plan = self.plan;
+        if self.random_of(from).happens(plan.repeats) {
+            let longest = self.random_of(from).pick(&[1, 20, 300]);
+            let after = self.random_of(from).up_to(Duration::from_millis(longest));
             self.counts.repeated += 1;
             self.time.after(after, DelegateEvent::Deliver { to, from: attacker::attacker(), message: message.clone() });
         }
-        if self.random.happens(self.plan.forged) {
-            let message = attacker::forge(&mut self.random, message);
-            let after = self.random.up_to(Duration::from_millis(1));
+        if self.random_of(from).happens(plan.forged) {
+            let message = attacker::forge(self.random_of(from), message);
+            let after = self.random_of(from).up_to(Duration::from_millis(1));
             self.counts.forged += 1;
             self.time.after(after, DelegateEvent::Deliver { to, from: attacker::attacker(), message });
+        }
+    }
+
+    /// Random numbers of the messages of a host.
+    fn random_of(&mut self, host: usize) -> &mut Random {
+        match &mut self.services {
+            Some(services) if host >= services.plan.first_host => &mut services.random,
+            _ => &mut self.random,
         }
     }
 

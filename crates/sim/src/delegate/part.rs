@@ -61,13 +61,15 @@ impl SteppedRun for DelegateWorld<'_> {
     fn host(&self) -> Option<usize> {
         Some(match self.time.queue.peek()? {
             DelegateEvent::Start(call) | DelegateEvent::Abort(call) | DelegateEvent::Again(call) => {
-                self.plan.calls[*call].host
+                self.plan.call(*call).host
             }
+            DelegateEvent::StartService(call) => self.plan.call(self.plan.index_of_attempt(*call, 0)).host,
             DelegateEvent::Deliver { to: (host, _), .. }
             | DelegateEvent::Arriving { to: (host, _), .. }
             | DelegateEvent::Undelivered { host: (host, _), .. }
             | DelegateEvent::Step { host: (host, _), .. }
             | DelegateEvent::Durable { host: (host, _), .. }
+            | DelegateEvent::Repeat { host: (host, _), .. }
             | DelegateEvent::Consumed(host, ..)
             | DelegateEvent::Wake(host) => *host,
             DelegateEvent::Crash(_) | DelegateEvent::Back(_) | DelegateEvent::Check => return None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_wire::Instant;
 
+use super::services::plan::{ATTEMPTS, ServicePlan, add_services};
 use crate::random::{Chance, Random};
 
 /// Limit on the depth of a call's tree, cycles excluded.
@@ -38,11 +39,25 @@ pub enum HandlerEnd {
     Never,
 }
 
+/// Destination of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestTarget {
+    /// This host.
+    Host(usize),
+    /// A replica of a service.
+    Service {
+        /// Index of the service.
+        service: usize,
+        /// Key that prefers a replica.
+        key: Option<u64>,
+    },
+}
+
 /// Plan of one request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPlan {
-    /// Host that executes it.
-    pub host: usize,
+    /// Host that executes it, or service whose replica does.
+    pub target: RequestTarget,
     /// Steps of its handler, each after a pause.
     pub steps: Vec<(Duration, HandlerAction)>,
     /// Its end, after a pause.
@@ -114,6 +129,8 @@ pub struct DelegatePlan {
     pub faults_until: Instant,
     /// Whether other parts of a combined run may disturb this one.
     pub disturbed: bool,
+    /// Services, with hosts, calls and faults of their own.
+    pub services: Option<ServicePlan>,
 }
 
 impl DelegatePlan {
@@ -122,9 +139,42 @@ impl DelegatePlan {
         self.hosts.iter().any(|host| host.1 < usize::MAX)
     }
 
-    /// Whether no message is lost; then each call ends as planned in its tree.
-    pub fn is_calm(&self) -> bool {
-        !self.disturbed && self.loss == Chance(0) && self.breaks.is_empty() && self.crashes.is_empty()
+    /// Whether no message of a call is lost; then the call ends as planned in its tree.
+    pub fn is_calm(&self, call: usize) -> bool {
+        let calm = match self.attempt(call) {
+            Some(_) => self.services.as_ref().is_some_and(ServicePlan::is_calm),
+            None => self.loss == Chance(0) && self.breaks.is_empty() && self.crashes.is_empty(),
+        };
+        calm && !self.disturbed
+    }
+
+    /// Services, if this host is one of theirs.
+    pub fn services_of(&self, host: usize) -> Option<&ServicePlan> {
+        self.services.as_ref().filter(|services| host >= services.first_host)
+    }
+
+    /// All calls; each attempt of a call to services is one.
+    pub fn all_calls(&self) -> impl Iterator<Item = &CallPlan> {
+        let services = self.services.iter().flat_map(|services| &services.calls);
+        self.calls.iter().chain(services.flat_map(|call| &call.attempts))
+    }
+
+    /// Call with this index among [all calls](Self::all_calls).
+    pub fn call(&self, index: usize) -> &CallPlan {
+        match self.attempt(index) {
+            Some((call, attempt)) => &self.services.as_ref().expect("it has attempts").calls[call].attempts[attempt],
+            None => &self.calls[index],
+        }
+    }
+
+    /// Call to services and attempt of it that this index is, among [all calls](Self::all_calls).
+    pub fn attempt(&self, index: usize) -> Option<(usize, usize)> {
+        index.checked_sub(self.calls.len()).map(|index| (index / ATTEMPTS, index % ATTEMPTS))
+    }
+
+    /// Index of an attempt of a call to services, among [all calls](Self::all_calls).
+    pub fn index_of_attempt(&self, call: usize, attempt: usize) -> usize {
+        self.calls.len() + call * ATTEMPTS + attempt
     }
 }
 
@@ -187,12 +237,14 @@ pub fn generate(seed: u64) -> DelegatePlan {
         tells: random.percent(50),
         faults_until,
         disturbed: false,
+        services: None,
         hosts,
     };
     if random.percent(60) {
         faults(random, &mut plan);
     }
     plan.long = Chance(random.pick(&[0, 0, 2_000, 50_000]));
+    add_services(&mut plan);
     plan
 }
 
@@ -286,9 +338,9 @@ struct Tree {
 
 impl Tree {
     fn add(&mut self, random: &mut Random, depth: u32) -> usize {
-        let host = random.index(self.hosts);
+        let target = RequestTarget::Host(random.index(self.hosts));
         let end = (Duration::ZERO, HandlerEnd::Finish);
-        self.requests.push(RequestPlan { host, steps: Vec::new(), end, depth });
+        self.requests.push(RequestPlan { target, steps: Vec::new(), end, depth });
         self.requests.len() - 1
     }
 

@@ -17,10 +17,11 @@ use pathcall_wire::Instant;
 use pathcall_wire::delegate::parse;
 
 use super::DelegateCounts;
-use super::checker::{DelegateChecker, DelegateViolation, MessageTag};
-use super::host::{ABORTED_FOR, DelegateHost, OutgoingMessages, address, payload};
+use super::checker::{DelegateChecker, DelegateViolation};
+use super::host::{ABORTED_FOR, DelegateHost, OutgoingMessages, address};
 use super::part::{MessageInFunction, PlacedStep};
 use super::plan::DelegatePlan;
+use super::services::Services;
 use crate::environment::Environment;
 use crate::random::Random;
 use crate::timeline::Timeline;
@@ -63,6 +64,10 @@ pub(crate) enum DelegateEvent {
     Crash(usize),
     /// The process of a host starts again.
     Back(usize),
+    /// A call to services starts.
+    StartService(usize),
+    /// A call to services is made again by an incarnation of its host.
+    Repeat { host: (usize, u32), call: usize },
     /// The checker looks for calls that hang.
     Check,
 }
@@ -85,6 +90,7 @@ pub(crate) struct DelegateWorld<'a> {
     pub(crate) carried: Vec<MessageInFunction>,
     /// Steps that other parts run.
     pub(crate) placed: Vec<PlacedStep>,
+    pub(super) services: Option<Services<'a>>,
     pub(super) counts: DelegateCounts,
 }
 
@@ -94,9 +100,13 @@ impl<'a> DelegateWorld<'a> {
         for (index, call) in plan.calls.iter().enumerate() {
             time.push(call.at, DelegateEvent::Start(index));
         }
-        for crash in &plan.crashes {
+        let services = plan.services.iter().flat_map(|services| &services.crashes);
+        for crash in plan.crashes.iter().chain(services) {
             time.push(crash.at, DelegateEvent::Crash(crash.host));
             time.push(crash.back, DelegateEvent::Back(crash.host));
+        }
+        for (call, service_call) in plan.services.iter().flat_map(|services| services.calls.iter().enumerate()) {
+            time.push(service_call.attempts[0].at, DelegateEvent::StartService(call));
         }
         time.after(CHECK_INTERVAL, DelegateEvent::Check);
         Self {
@@ -113,6 +123,7 @@ impl<'a> DelegateWorld<'a> {
             environment,
             carried: Vec::new(),
             placed: Vec::new(),
+            services: Services::new(plan),
             counts: DelegateCounts::default(),
         }
     }
@@ -129,13 +140,17 @@ impl<'a> DelegateWorld<'a> {
             None => known.orphaned,
         };
         let again = |index: usize| {
-            self.plan.calls[index].options.once
+            self.plan.call(index).options.once
                 && matches!(self.checker.calls[index].outcome, Some(CallOutcome::Failed(_)))
                 && !self.checker.calls[index].orphaned
         };
         let back = self.plan.crashes.iter().map(|crash| crash.back).max().unwrap_or_default();
+        // Most attempts of calls to services are not needed.
+        let planned = |index: usize, known: &super::checker::CallRecord| known.started || index < self.plan.calls.len();
+        let mut calls = self.checker.calls.iter().enumerate().filter(|(index, known)| planned(*index, known));
         self.time.now >= self.plan.faults_until.max(back)
-            && self.checker.calls.iter().enumerate().all(|(index, known)| over(known) && !again(index))
+            && self.services.as_ref().is_none_or(|services| services.is_over(self.time.now))
+            && calls.all(|(index, known)| over(known) && !again(index))
             && self.hosts.iter().all(|host| host.up)
     }
 
@@ -175,9 +190,15 @@ impl<'a> DelegateWorld<'a> {
 
     pub(super) fn handle_event(&mut self, event: DelegateEvent) -> Result<(), DelegateViolation> {
         match event {
-            DelegateEvent::Start(call) => self.start(call),
+            DelegateEvent::Start(call) => return self.start(call, self.plan.call(call).options, &[]),
+            DelegateEvent::StartService(call) => return self.start_service(call),
+            DelegateEvent::Repeat { host: (host, incarnation), call } => {
+                if self.is_up(host, incarnation) {
+                    return self.make_attempt(call);
+                }
+            }
             DelegateEvent::Abort(call) => {
-                let Some((&id, host)) = self.names.get(&call).zip(Some(self.plan.calls[call].host)) else {
+                let Some((&id, host)) = self.names.get(&call).zip(Some(self.plan.call(call).host)) else {
                     return Ok(());
                 };
                 self.checker.calls[call].active = self.time.now;
@@ -211,6 +232,7 @@ impl<'a> DelegateWorld<'a> {
             }
             DelegateEvent::Undelivered { host: (host, incarnation), to, message } => {
                 if self.is_up(host, incarnation) {
+                    self.record_undelivered(host, to, &message);
                     return self.on(host, |host, now, out| {
                         if is_for_caller(&message) || matches!(message.get(1), Some(1)) {
                             host.worker.undelivered(now, to, &message, out);
@@ -251,33 +273,39 @@ impl<'a> DelegateWorld<'a> {
         Ok(())
     }
 
-    fn start(&mut self, call: usize) {
-        let plan = &self.plan.calls[call];
+    /// Starts a call, whose requests should avoid these servers.
+    pub(super) fn start(
+        &mut self,
+        call: usize,
+        options: CallOptions,
+        avoided: &[SocketAddr],
+    ) -> Result<(), DelegateViolation> {
+        let plan = self.plan.call(call);
         let known = &mut self.checker.calls[call];
         known.active = self.time.now;
         if !self.hosts[plan.host].up {
             known.orphaned = true;
-            return;
+            return Ok(());
         }
         known.started = true;
         self.counts.calls += 1;
         self.counts.requests += plan.requests.len() as u64;
         let (mut out, now) = (OutgoingMessages::default(), self.hosts[plan.host].local(self.time.now));
         let caller = &mut self.hosts[plan.host].caller;
-        let Ok(id) = caller.open(now, plan.options) else { return };
+        let Ok(id) = caller.open(now, options) else { return Ok(()) };
         self.ids.insert(id, call);
         self.names.insert(call, id);
         self.line(plan.host, || format!("call {call} is {id:?}"));
-        let caller = &mut self.hosts[plan.host].caller;
         for request in 0..plan.roots {
-            let to = address(plan.requests[request].host);
-            let _ = caller.send(now, id, to, payload(MessageTag { call, request, reply: 0 }), &mut out);
+            let (to, payload) = self.address_request(plan.host, call, request, avoided)?;
+            let _ = self.hosts[plan.host].caller.send(now, id, to, payload, &mut out);
         }
         if let Some(after) = plan.aborts {
             self.time.after(after, DelegateEvent::Abort(call));
         }
         self.route(plan.host, out);
         self.arm(plan.host);
+        Ok(())
     }
 
     pub(super) fn deliver(
@@ -295,11 +323,16 @@ impl<'a> DelegateWorld<'a> {
             Err(error) => format!("got no message: {error}"),
         });
         self.note(from, message, (to, incarnation));
+        if self.handle_load(to, from, message) {
+            return Ok(());
+        }
         let message = message.clone();
         self.on(to, |host, now, out| match is_for_caller(&message) {
             true => host.caller.handle(now, from, &message, out),
             false => host.worker.handle(now, from, &message, out),
-        })
+        })?;
+        self.report_load(to, from.address, &message);
+        Ok(())
     }
 
     /// Runs `work` on a host, and handles all outputs.
@@ -342,7 +375,8 @@ impl<'a> DelegateWorld<'a> {
                 let Some(index) = index(&call) else { return Ok(()) };
                 self.counts.replies += 1;
                 self.checker.check_reply(index, super::host::tag(&item))?;
-                let pause = self.plan.calls[index].consuming;
+                self.take_service_reply(host, index, &item)?;
+                let pause = self.plan.call(index).consuming;
                 self.time.after(pause, DelegateEvent::Consumed(host, call, from, item.len()));
             }
             CallerEvent::Ended { call, outcome } => {
@@ -351,7 +385,8 @@ impl<'a> DelegateWorld<'a> {
                 self.line(host, || format!("call {index} {call:?} ENDED {outcome:?}"));
                 self.counts.count(&outcome);
                 self.checker.ended(self.time.now, index, &outcome)?;
-                if self.plan.calls[index].options.once && matches!(outcome, CallOutcome::Failed(_)) {
+                self.end_attempt(host, index, &outcome)?;
+                if self.plan.call(index).options.once && matches!(outcome, CallOutcome::Failed(_)) {
                     self.time.after(RETRY_PAUSE, DelegateEvent::Again(index));
                 }
             }
