@@ -444,6 +444,10 @@ mutants! {
         PlaceNoWindow,
         /// A device takes a request that another one would end sooner.
         PlaceTakesAnyway,
+        /// The selector does not ask to be polled when a device that requests wait for may be stalled.
+        PlaceStallUnpolled,
+        /// A path that has stopped answering is not left.
+        PlaceStallKept,
     }
     together {
         /// The element deletes its pools when an application is installed.

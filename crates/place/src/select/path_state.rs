@@ -354,7 +354,7 @@ impl PathInternals {
 
     /// Whether no message has ended for the stall timeout.
     fn stalls(&self, now: Instant) -> bool {
-        now.0.saturating_sub(self.progress.0) > self.stall_ns
+        now.0.saturating_sub(self.progress.0) > self.stall_ns && !mutant::on(Mutant::PlaceStallKept)
     }
 
     fn ended(&mut self, now: Instant) {

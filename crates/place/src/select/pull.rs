@@ -12,7 +12,8 @@ impl Selector {
     /// still.
     #[must_use]
     pub fn poll_at(&self) -> Option<Instant> {
-        self.queue.as_ref().and_then(|queue| self.chooser.stalls_at(queue))
+        let queue = self.queue.as_ref().filter(|_| !mutant::on(Mutant::PlaceStallUnpolled))?;
+        self.chooser.stalls_at(queue)
     }
 
     /// Number of requests that wait for a device.

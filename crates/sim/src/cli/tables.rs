@@ -118,6 +118,7 @@ pub(super) fn place(counts: &PlaceCounts) -> Rows {
         ("late", counts.overdue.to_string()),
         ("failed", share(counts.failed, counts.messages)),
         ("paths left", counts.left.to_string()),
+        ("polls for stalls", counts.polls.to_string()),
         ("probes", counts.probes.to_string()),
         ("virtual time", format!("{:.1} s", counts.virtual_time.as_secs_f64())),
     ]

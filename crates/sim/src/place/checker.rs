@@ -6,6 +6,7 @@ use pathcall_place::model::AccessMode;
 use pathcall_place::{Dependency, PathId, Paths, SelectionStrategy, Selector};
 use pathcall_wire::Instant;
 
+use super::binding::StallModel;
 use super::plan::PlacePlan;
 
 /// Violation of an invariant.
@@ -140,6 +141,18 @@ pub enum PlaceViolation {
         /// Longest time on the other path, with all waiting requests before it, in nanoseconds.
         sooner: u64,
     },
+    /// Requests wait for a path that has stopped answering.
+    #[error(
+        "requests wait for path {path}, where no message has ended for {quiet} ns, although {most} ns make a stall"
+    )]
+    Stalled {
+        /// Index of the path.
+        path: u16,
+        /// Time since the last end, in nanoseconds.
+        quiet: u64,
+        /// Time after which the path is stalled, in nanoseconds.
+        most: u64,
+    },
     /// The run does not end.
     #[error("the run did not end within {0} events")]
     Endless(u64),
@@ -180,6 +193,8 @@ pub(super) struct PlaceChecker<'a> {
     store: BTreeMap<u64, usize>,
     /// Path of each request, for each attempt.
     taken: Vec<(Instant, PathId)>,
+    /// By path.
+    pub(super) stalls: Vec<StallModel>,
 }
 
 impl<'a> PlaceChecker<'a> {
@@ -192,6 +207,7 @@ impl<'a> PlaceChecker<'a> {
             by_message: BTreeMap::new(),
             store: BTreeMap::new(),
             taken: Vec::new(),
+            stalls: paths.paths.iter().map(|path| StallModel::new(path, &plan.config)).collect(),
         }
     }
 

@@ -64,6 +64,8 @@ counts! {
         pub probes: u64,
         /// Times that the selector left a path.
         pub left: u64,
+        /// Times that the selector was polled because a device might be stalled.
+        pub polls: u64,
         /// Virtual time.
         pub virtual_time: Duration,
     }

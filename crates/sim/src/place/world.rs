@@ -59,6 +59,8 @@ pub(crate) enum PlaceEvent {
     ProcessorDone(usize),
     /// The caller abandons a request.
     Abandon(usize),
+    /// The selector wishes to be polled.
+    Poll,
 }
 
 /// Message of a request on a path.
@@ -115,6 +117,11 @@ pub(crate) struct PlaceWorld<'a> {
     connections: Vec<Connection>,
     /// Number of messages in flight on each path.
     in_flight: Vec<u32>,
+    /// Requests in the selector that are not in flight: whether each is one, and their number by type.
+    is_waiting: Vec<bool>,
+    waiting: Vec<u32>,
+    /// Time of the next poll.
+    wake: Option<Instant>,
     /// Last path of each request type.
     before: Vec<Option<PathId>>,
     counts: PlaceCounts,
@@ -149,6 +156,9 @@ impl<'a> PlaceWorld<'a> {
             flight_of: vec![None; plan.requests.len()],
             connections: vec![Connection::default(); paths.paths.len()],
             in_flight: vec![0; paths.paths.len()],
+            is_waiting: vec![false; plan.requests.len()],
+            waiting: vec![0; paths.kinds.len()],
+            wake: None,
             before: vec![None; paths.kinds.len()],
             counts: PlaceCounts::default(),
             plan,
@@ -182,6 +192,7 @@ impl<'a> PlaceWorld<'a> {
                         self.counts.waited += 1;
                         self.note("waits", request, None);
                         self.record_ticket(request, ticket);
+                        self.set_waiting(request, true);
                         self.send_released()?;
                     }
                     Decision::Send(dispatch) => {
@@ -201,6 +212,28 @@ impl<'a> PlaceWorld<'a> {
         self.by_ticket.insert(ticket.index(), request);
     }
 
+    /// Records whether a request waits in the selector.
+    fn set_waiting(&mut self, request: usize, waits: bool) {
+        if std::mem::replace(&mut self.is_waiting[request], waits) != waits {
+            let waiting = &mut self.waiting[usize::from(self.plan.requests[request].kind.0)];
+            *waiting = if waits { *waiting + 1 } else { *waiting - 1 };
+        }
+    }
+
+    /// Sets the timer of the selector.
+    fn arm(&mut self) {
+        self.time.wake_at(self.selector.poll_at(), &mut self.wake, PlaceEvent::Poll);
+    }
+
+    fn poll_selector(&mut self) -> Result<(), PlaceViolation> {
+        if self.wake.take_if(|at| *at <= self.time.now).is_none() {
+            return Ok(());
+        }
+        self.counts.polls += 1;
+        self.send_released()?;
+        self.select_waiting()
+    }
+
     /// Sends a request over a path.
     fn send_request(&mut self, request: usize, Dispatch { path, reason, .. }: Dispatch) -> Result<(), PlaceViolation> {
         self.checker.record_send(self.time.now, request, path)?;
@@ -214,6 +247,8 @@ impl<'a> PlaceWorld<'a> {
         let (number, flight) = (connection.number, self.flights.len());
         connection.flights.push_back(flight);
         self.flight_of[request] = Some(flight);
+        self.set_waiting(request, false);
+        self.checker.record_flight(self.time.now, path, self.in_flight[usize::from(path.0)]);
         self.in_flight[usize::from(path.0)] += 1;
         self.flights.push(Flight {
             request,
@@ -288,6 +323,7 @@ impl<'a> PlaceWorld<'a> {
         let measured = !self.random.happens(self.plan.unmeasured);
         let intra_ns = measured.then(|| total_ns - network + self.random.range(0..=self.plan.noise_ns));
         self.checker.answered(request)?;
+        self.checker.record_flight_end(self.time.now, path, Some(total_ns));
         self.report_outcome(request, RequestOutcome::Done { intra_ns, total_ns }, true)
     }
 

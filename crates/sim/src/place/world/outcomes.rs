@@ -61,6 +61,8 @@ impl PlaceWorld<'_> {
         self.counts.failed += 1;
         self.note("has failed", request, Some(path));
         self.checker.failed(request);
+        self.checker.record_flight_end(self.time.now, path, None);
+        self.set_waiting(request, true);
         self.report_outcome(request, RequestOutcome::Failed, false)
     }
 
@@ -68,6 +70,7 @@ impl PlaceWorld<'_> {
     pub(super) fn handle_given_up(&mut self, request: usize) -> Result<(), PlaceViolation> {
         self.counts.given_up += 1;
         self.note("is given up", request, None);
+        self.set_waiting(request, false);
         self.checker.record_given_up(request)?;
         if self.random.happens(PROCESSOR_EXECUTES) {
             let after = Duration::from_nanos(self.random.below(PROCESSOR_TIME_MAX_NS));
@@ -104,6 +107,7 @@ impl PlaceWorld<'_> {
         }
         self.counts.abandoned += 1;
         self.note("is abandoned", request, None);
+        self.set_waiting(request, false);
         self.checker.record_abandoned(request)?;
         if self.tickets[request].is_none() {
             self.done.push((request, false));

@@ -33,8 +33,10 @@ impl SteppedRun for PlaceWorld<'_> {
             PlaceEvent::Failure(flight) => self.handle_failure(flight)?,
             PlaceEvent::ProcessorDone(request) => self.run_on_processor(request)?,
             PlaceEvent::Abandon(request) => self.abandon(request)?,
+            PlaceEvent::Poll => self.poll_selector()?,
         }
-        self.checker.always(&self.selector, &self.in_flight)
+        self.arm();
+        self.check_always()
     }
 
     fn check_end(&mut self) -> Result<(), PlaceViolation> {
@@ -53,6 +55,11 @@ impl SteppedRun for PlaceWorld<'_> {
 }
 
 impl PlaceWorld<'_> {
+    fn check_always(&self) -> Result<(), PlaceViolation> {
+        self.checker.always(&self.selector, &self.in_flight)?;
+        self.checker.check_stalls(self.time.now, &self.selector, &self.waiting)
+    }
+
     /// Makes the next request now; `None`: the plan has no more.
     pub(crate) fn ask(&mut self, now: Instant) -> Result<Option<usize>, PlaceViolation> {
         if self.requests_made == self.plan.requests.len() {
@@ -62,7 +69,8 @@ impl PlaceWorld<'_> {
         self.requests_made += 1;
         self.time.now = now;
         self.make_request(request)?;
-        self.checker.always(&self.selector, &self.in_flight)?;
+        self.arm();
+        self.check_always()?;
         Ok(Some(request))
     }
 }
