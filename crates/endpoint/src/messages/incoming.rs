@@ -15,6 +15,8 @@ use crate::flow::{FlowRepeatFilter, SeqClass};
 
 /// Sessions without any part yet: the source address of their hello may be forged.
 const UNPROVEN_MAX: usize = 256;
+/// Sessions whose acknowledgements may wait at a time.
+const HELD_ACKS_MAX: usize = 16;
 /// Partial messages of one session at most.
 const PARTIAL_MAX: usize = 256;
 /// Interval of the progress events of a long message.
@@ -33,6 +35,8 @@ pub(super) struct SessionReceiver {
     unproven_keys: VecDeque<u64>,
     /// Keys of the sessions with parts to acknowledge.
     sessions_to_ack: Vec<u64>,
+    /// A part of a longer message, whose next part may wait for it, is to be acknowledged.
+    acks_urgent: bool,
     /// Bytes of partial messages.
     bytes: usize,
     /// Bytes of partial messages by source host.
@@ -83,6 +87,7 @@ impl SessionReceiver {
             session_by_address,
             unproven_keys,
             sessions_to_ack,
+            acks_urgent: false,
             bytes,
             held_by_host,
             privileged,
@@ -142,6 +147,7 @@ impl SessionReceiver {
             stats.refused += 1;
             return true;
         };
+        self.acks_urgent |= received.part.total as usize > received.bytes.len();
         if session.acks.len() == 1 {
             self.sessions_to_ack.push(key);
         }
@@ -198,20 +204,28 @@ impl SessionReceiver {
 
     /// Sends the pending acknowledgements.
     pub(super) fn acknowledge(&mut self, key: Option<&TokenKey>, out: &mut impl FnMut(SocketAddr, &[u8])) {
+        self.acks_urgent = false;
         for session in self.sessions_to_ack.drain(..) {
-            let Some(session) = self.sessions.get_mut(&session) else { continue };
-            for acks in session.acks.chunks(ACKS_MAX) {
-                let mut frame = [0; Acks::LEN + 4 * ACKS_MAX + TOKEN_LEN];
-                let mut marked = 0;
-                for (index, (seq, ce)) in acks.iter().enumerate() {
-                    marked |= u64::from(*ce) << index;
-                    frame[Acks::LEN + 4 * index..][..4].copy_from_slice(&seq.to_be_bytes());
-                }
-                AcksRepr::new(session.session, marked).emit(&mut frame);
-                out(session.from, token::append_token(key, &mut frame, Acks::LEN + 4 * acks.len()));
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.acknowledge(key, out);
             }
-            session.acks.clear();
         }
+    }
+
+    /// Sends the pending acknowledgements to one peer.
+    pub(super) fn acknowledge_peer(
+        &mut self,
+        peer: SocketAddr,
+        key: Option<&TokenKey>,
+        out: &mut impl FnMut(SocketAddr, &[u8]),
+    ) {
+        let session = self.session_by_address.get(&peer).and_then(|session| self.sessions.get_mut(session));
+        session.into_iter().for_each(|session| session.acknowledge(key, out));
+    }
+
+    /// Returns whether no sender waits for the pending acknowledgements.
+    pub(super) fn can_hold_acks(&self) -> bool {
+        !self.acks_urgent && self.sessions_to_ack.len() <= HELD_ACKS_MAX
     }
 
     /// Drops sessions without recent parts; returns the time of the next expiry.
@@ -237,6 +251,21 @@ impl IncomingSession {
             acks: Vec::new(),
             last_part: now,
         }
+    }
+
+    /// Sends the pending acknowledgements.
+    fn acknowledge(&mut self, key: Option<&TokenKey>, out: &mut impl FnMut(SocketAddr, &[u8])) {
+        for acks in self.acks.chunks(ACKS_MAX) {
+            let mut frame = [0; Acks::LEN + 4 * ACKS_MAX + TOKEN_LEN];
+            let mut marked = 0;
+            for (index, (seq, ce)) in acks.iter().enumerate() {
+                marked |= u64::from(*ce) << index;
+                frame[Acks::LEN + 4 * index..][..4].copy_from_slice(&seq.to_be_bytes());
+            }
+            AcksRepr::new(self.session, marked).emit(&mut frame);
+            out(self.from, token::append_token(key, &mut frame, Acks::LEN + 4 * acks.len()));
+        }
+        self.acks.clear();
     }
 
     /// Adds a part and acknowledges it; returns by how many bytes the partial messages grew. `None`: there is no memory

@@ -290,14 +290,38 @@ impl Messages {
 
     /// Sends what is due, and acknowledges received parts.
     pub fn poll(&mut self, now: Instant, out: &mut impl FnMut(SocketAddr, &[u8])) {
+        self.acknowledge(out);
+        self.send_due(now, out);
+    }
+
+    /// Acknowledges received parts.
+    pub fn acknowledge(&mut self, out: &mut impl FnMut(SocketAddr, &[u8])) {
         self.receiver.acknowledge(self.config.key.as_ref(), out);
+    }
+
+    /// Returns whether acknowledgements may wait for a moment: no sender waits for them.
+    #[must_use]
+    pub fn can_hold_acks(&self) -> bool {
+        self.receiver.can_hold_acks()
+    }
+
+    /// Sends what is due, and the acknowledgements to the peers that get a message. The others wait for
+    /// [`acknowledge`](Self::acknowledge), which has to follow soon.
+    pub fn send_due(&mut self, now: Instant, out: &mut impl FnMut(SocketAddr, &[u8])) {
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = self.receiver.expire(now, &self.config);
             self.ready.extend(self.outgoing.values_mut().filter_map(|outgoing| outgoing.mark_ready()));
         }
         while let Some(to) = self.ready.pop_front() {
             let Some(outgoing) = self.outgoing.get_mut(&to) else { continue };
-            let state = outgoing.poll(now, &self.config, &mut self.stats, out);
+            let mut sends = false;
+            let state = outgoing.poll(now, &self.config, &mut self.stats, &mut |to, frame: &[u8]| {
+                sends = true;
+                out(to, frame);
+            });
+            if sends {
+                self.receiver.acknowledge_peer(to, self.config.key.as_ref(), out);
+            }
             match state {
                 outgoing::SessionState::Active(deadline) => {
                     if let Some(at) = deadline {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod held_acks;
 mod hostile;
 mod tokens;
 mod waiting_time;
