@@ -77,6 +77,10 @@ pub struct NodeConfig {
     pub stall: Option<Duration>,
     /// Key that signs messages, the same for all nodes that pass calls to each other: see [`Node::set_key`].
     pub key: Option<TokenKey>,
+    /// Time after each message for which the node keeps its runtime from sleeping; zero, the default: it does not. A
+    /// message is then found without the wake-up of a thread, at the price of one processor. Give the node a runtime
+    /// of one thread (`new_current_thread`), and make calls from its tasks.
+    pub busy_poll: Duration,
 }
 
 /// Setters, one for each field.
@@ -143,6 +147,13 @@ impl NodeConfig {
         self.key = key;
         self
     }
+
+    /// Sets [`Self::busy_poll`].
+    #[must_use]
+    pub fn busy_poll(mut self, time: Duration) -> Self {
+        self.busy_poll = time;
+        self
+    }
 }
 
 impl Default for NodeConfig {
@@ -158,6 +169,7 @@ impl Default for NodeConfig {
             requests_max: DelegateCallerConfig::REQUESTS_MAX,
             stall: None,
             key: None,
+            busy_poll: Duration::ZERO,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
 use pathcall_wire::delegate::{ContextId, NodeId, add_wait};
@@ -27,6 +27,9 @@ use pathcall_endpoint::delegate::load::LoadReports;
 use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, WorkerEvent};
 use pathcall_endpoint::delegate::{MessageOutbox, RequestId, earlier};
 use pathcall_endpoint::messages::{self, Event, Messages};
+
+/// Longest time for which acknowledgements of a node that polls wait.
+const ACK_DELAY: Duration = Duration::from_micros(100);
 
 /// Node state and its task, shared by the node's handles, calls and requests.
 pub(super) struct NodeShared {
@@ -57,6 +60,8 @@ pub(super) struct State {
     wake_state: WakeState,
     /// Messages were queued and not sent yet.
     sent: bool,
+    /// Time at which acknowledgements leave that wait for messages to leave with.
+    acks_due: Option<Instant>,
 }
 
 /// Event channel of a call.
@@ -118,6 +123,7 @@ impl NodeShared {
         let address = advertised_address(config, local)?;
         let caller =
             DelegateCallerConfig { requests_max: config.requests_max, ..DelegateCallerConfig::new(id, address) };
+        let busy_poll = config.busy_poll;
         let config = DelegateWorkerConfig {
             order: config.order,
             flush: config.flush,
@@ -137,8 +143,9 @@ impl NodeShared {
             observers: Vec::new(),
             load_reports: LoadReports::default(),
             obsolete,
-            wake_state: WakeState::default(),
+            wake_state: WakeState::with_busy_poll(busy_poll),
             sent: false,
+            acks_due: None,
         };
         let from = match &state.transport {
             MessageTransport::Flows(flows) => Source::Link(flows.0.readiness()),
@@ -163,6 +170,7 @@ impl NodeShared {
         let now = self.now();
         let done = f(&mut state, now);
         if state.sent {
+            state.wake_state.note_message(now);
             state.drive(now);
         } else {
             state.deliver_events();
@@ -183,8 +191,13 @@ impl NodeShared {
     pub(super) fn run_once(&self, events: &mut Vec<Event>) {
         let mut state = self.lock();
         let now = self.now();
+        let by_streams = !events.is_empty();
         events.drain(..).for_each(|event| state.handle_event(now, event));
-        state.receive(now);
+        let received = state.receive(now) || by_streams;
+        if received {
+            state.wake_state.note_message(now);
+        }
+        state.hold_acks(now, received);
         state.drive(now);
         let waiting = state.worker.is_waiting();
         drop(state);
@@ -240,6 +253,15 @@ impl NodeShared {
         let mut state = self.lock();
         let by = state.deadline();
         task_waker.arm(&mut state.wake_state, by, task);
+        if let Some(due) = state.acks_due
+            && let now = self.now()
+            && (due <= now || !task_waker.polls())
+        {
+            state.acks_due = None;
+            state.drive(now);
+            let by = state.deadline();
+            task_waker.arm(&mut state.wake_state, by, task);
+        }
         state.is_blocked()
     }
 }
@@ -270,14 +292,15 @@ impl State {
         (caller, worker, MachineOutbox { transport, now, sent })
     }
 
-    /// Receives one batch of frames.
-    fn receive(&mut self, now: Instant) {
-        let MessageTransport::Flows(flows) = &mut self.transport else { return };
+    /// Receives one batch of frames; returns whether there were any.
+    fn receive(&mut self, now: Instant) -> bool {
+        let MessageTransport::Flows(flows) = &mut self.transport else { return false };
         let (link, messages) = &mut **flows;
         // An error concerns one datagram (an unreachable peer, for example): the session handles the loss.
-        let _ = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
+        let received = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
             messages.handle(now, from, frame, ce, &mut |to, frame| out.queue(to, frame));
         });
+        received.is_ok_and(|frames| frames > 0)
     }
 
     /// Does what is due, and sends the resulting messages.
@@ -289,16 +312,44 @@ impl State {
             let (caller, worker, mut out) = self.split(now);
             caller.poll(now, &mut out);
             worker.poll(now, &mut out);
-            let MessageTransport::Flows(flows) = &mut self.transport else { break };
-            let (link, messages) = &mut **flows;
-            messages.poll(now, &mut |to, frame| link.queue(to, frame));
-            if !messages.has_events() {
-                link.flush();
+            if !self.send_frames(now) {
                 break;
             }
         }
         self.sent = false;
         self.deliver_events();
+    }
+
+    /// Lets the acknowledgements of a node that polls wait for a message to the same peer.
+    fn hold_acks(&mut self, now: Instant, received: bool) {
+        let can_hold = match &self.transport {
+            MessageTransport::Flows(flows) => flows.1.can_hold_acks(),
+            MessageTransport::Streams(_) => false,
+        };
+        if !can_hold || !self.wake_state.has_busy_poll() {
+            self.acks_due = None;
+        } else if received {
+            self.acks_due.get_or_insert(now + ACK_DELAY);
+        }
+    }
+
+    /// Sends the frames that are due; returns whether the transport has events instead.
+    fn send_frames(&mut self, now: Instant) -> bool {
+        let MessageTransport::Flows(flows) = &mut self.transport else { return false };
+        let (link, messages) = &mut **flows;
+        if self.wake_state.has_busy_poll() {
+            messages.send_due(now, &mut |to, frame| link.queue(to, frame));
+            if self.acks_due.is_none() {
+                messages.acknowledge(&mut |to, frame| link.queue(to, frame));
+            }
+        } else {
+            messages.poll(now, &mut |to, frame| link.queue(to, frame));
+        }
+        let has_events = messages.has_events();
+        if !has_events {
+            link.flush();
+        }
+        has_events
     }
 
     fn next_event(&mut self) -> Option<Event> {

@@ -4,6 +4,7 @@ mod clone_driver;
 mod link;
 mod node;
 mod node_key;
+mod node_polling;
 mod rings;
 #[cfg(target_os = "linux")]
 mod rings_leaks;

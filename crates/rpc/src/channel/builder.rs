@@ -186,7 +186,9 @@ impl Builder {
 
     /// Sets for how long a call with a filter, or a cloned call, polls for its answer before its task sleeps; the
     /// default is zero. Polling saves the wake-up of a thread and costs processor time: some tens of microseconds are
-    /// useful if processors are idle and calls are small.
+    /// useful if processors are idle and calls are small. The node of delegated calls polls for this time after each
+    /// message ([`NodeConfig::busy_poll`](crate::delegate::NodeConfig::busy_poll)), unless it is
+    /// [given](Self::node).
     pub fn busy_poll(mut self, time: Duration) -> Self {
         self.options.busy_poll = time;
         self
@@ -306,7 +308,7 @@ impl Builder {
             catalogue: self.catalogue,
             applications,
             journal,
-            delegate_node: DelegateNode::by(self.node),
+            delegate_node: DelegateNode::by(self.node, self.options.busy_poll),
             defaults: self.defaults,
             counters: Counters::default(),
         };

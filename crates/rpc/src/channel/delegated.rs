@@ -35,6 +35,8 @@ pub(super) struct DelegateNode {
     found: Arc<Mutex<Option<ServerNode>>>,
     /// Whether the node's key is the server's.
     signs: AtomicBool,
+    /// Polling time of a node that is started.
+    busy_poll: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +56,8 @@ const PROBES: u32 = 2;
 const PROBE_PAUSE: Duration = Duration::from_secs(60);
 
 impl DelegateNode {
-    pub(super) fn by(given: Option<Node>) -> Self {
-        Self { own: OnceCell::new_with(given), ..Self::default() }
+    pub(super) fn by(given: Option<Node>, busy_poll: Duration) -> Self {
+        Self { own: OnceCell::new_with(given), busy_poll, ..Self::default() }
     }
 
     /// The channel's node and the server's address; `None` for plain gRPC.
@@ -92,7 +94,7 @@ impl DelegateNode {
         let Ok(address) = reply.address.parse::<SocketAddr>() else {
             return Err(Status::internal(format!("the server's node has the invalid address {:?}", reply.address)));
         };
-        let node = self.own.get_or_try_init(|| start(address, reply.transport())).await?.clone();
+        let node = self.own.get_or_try_init(|| start(address, reply.transport(), self.busy_poll)).await?.clone();
         self.sign(&node, &reply);
         // The probe continues if the call that started it is dropped, so the next call has its result.
         let found = Arc::clone(&self.found);
@@ -180,7 +182,7 @@ async fn is_reachable(node: &Node, there: SocketAddr) -> bool {
 }
 
 /// Starts a node on an address that the server's node can reach.
-async fn start(server: SocketAddr, transport: NodeTransport) -> Result<Node, Status> {
+async fn start(server: SocketAddr, transport: NodeTransport, busy_poll: Duration) -> Result<Node, Status> {
     let carrier = match transport {
         NodeTransport::Flows => Carrier::Flows,
         NodeTransport::Tcp => Carrier::Tcp,
@@ -193,7 +195,7 @@ async fn start(server: SocketAddr, transport: NodeTransport) -> Result<Node, Sta
     let unreachable =
         |error| Status::unavailable(format!("cannot open a socket for the server's node at {server}: {error}"));
     let local = local_towards(server).map_err(unreachable)?;
-    let config = NodeConfig::default().listen(SocketAddr::new(local, 0)).transport(carrier);
+    let config = NodeConfig::default().listen(SocketAddr::new(local, 0)).transport(carrier).busy_poll(busy_poll);
     Node::start(&config).await.map(|(node, _)| node).map_err(unreachable)
 }
 
