@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use pathcall_driver::node::NodeConfig;
 use pathcall_testbed::Builder;
 
 use super::plan::{Pattern, Servers, WorkPlan};
@@ -37,7 +38,7 @@ impl DelegateTestbed {
             let (party, at) = (stage.host(k, WaitMode::Blocking, None)?, stage.free_at(k)?);
             let (plan, at_nodes, at_stubs) = (plan.clone(), at_nodes.clone(), at_stubs.clone());
             let (node, plain_node, stub, plain) = party.run(move || async move {
-                let node = nodes::serve(at, plan.clone(), at_nodes).await?;
+                let node = nodes::serve(&NodeConfig::default().listen(at), plan.clone(), at_nodes).await?;
                 let plain_node = baseline::serve(at).await?;
                 let stub = stubs::serve(at, plan.clone(), at_stubs).await?;
                 Ok((node, plain_node, stub, plain::serve(at, plan).await?))
@@ -59,7 +60,7 @@ impl DelegateTestbed {
         }
         let (client, at) = (stage.host(1, WaitMode::Blocking, None)?, stage.free_at(1)?);
         let (nodes, baseline, stubs, hub) = client.run(move || async move {
-            let nodes = Nodes::start(at, plan.clone(), at_nodes).await?;
+            let nodes = Nodes::start(&NodeConfig::default().listen(at), plan.clone(), at_nodes).await?;
             let baseline = Baseline::start(at, plan.clone(), at_twins).await?;
             let stubs = Stubs::start(at, plan.clone(), &at_stubs).await?;
             Ok((nodes, baseline, stubs, Hub::start(plan, &urls)?))

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use pathcall_driver::node::NodeConfig;
 use pathcall_models::delegate::shapes::hops;
 
 use super::plan::{Pattern, Servers, WorkPlan};
@@ -88,8 +89,8 @@ pub(crate) fn one_hop(interface: CallInterface, side: Side, count: usize) -> Res
         match (interface, side) {
             (CallInterface::Nodes, Side::Ours) => {
                 let servers = Servers::default();
-                servers.set([nodes::serve(FREE, plan.clone(), servers.clone()).await?; 2].into());
-                run_calls(Nodes::start(FREE, plan, servers).await?, count).await
+                servers.set([nodes::serve(&NodeConfig::default(), plan.clone(), servers.clone()).await?; 2].into());
+                run_calls(Nodes::start(&NodeConfig::default(), plan, servers).await?, count).await
             }
             (CallInterface::Nodes, Side::Peer) => {
                 let servers = Servers::default();

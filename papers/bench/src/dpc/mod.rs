@@ -10,6 +10,7 @@
 //! itself.
 
 mod abort;
+mod busy;
 mod bytes;
 mod delegate_testbed;
 mod fig6_1;
@@ -36,7 +37,7 @@ use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
 pub(crate) use instructions::{CallInterface, one_hop};
 
 /// Figures in the order of the thesis: simulated, then real.
-pub(crate) const FIGURES: [Figure; 14] = [
+pub(crate) const FIGURES: [Figure; 15] = [
     fig6_1::FIGURE,
     fig6_2::FIGURE,
     fig6_4::FIGURE,
@@ -50,6 +51,7 @@ pub(crate) const FIGURES: [Figure; 14] = [
     loss::FIGURE,
     abort::FIGURE,
     replicas::FIGURE,
+    busy::FIGURE,
     pipe::FIGURE,
 ];
 

@@ -39,11 +39,27 @@ pub(crate) struct RunningJob<T>(mpsc::Receiver<Result<T>>);
 impl Party {
     /// Starts a thread on a node, pinned to processor `cpu` if given.
     pub(crate) fn at(node: &TestbedNode, waiting: WaitMode, cpu: Option<usize>) -> Result<Self> {
+        let (name, address) = (node.name().to_string(), node.address());
+        let node = node.clone();
+        Self::start((name, address), waiting, cpu, move || Ok(node.enter()?))
+    }
+
+    /// Starts a thread on this host, pinned to processor `cpu`.
+    pub(crate) fn local(cpu: usize) -> Result<Self> {
+        let name = format!("processor {cpu}");
+        Self::start((name, Ipv4Addr::LOCALHOST), WaitMode::Blocking, Some(cpu), || Ok(()))
+    }
+
+    fn start(
+        (name, address): (String, Ipv4Addr),
+        waiting: WaitMode,
+        cpu: Option<usize>,
+        enter_node: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<Self> {
         let (jobs, mut queue) = unbounded_channel::<Job>();
         let (ready, readiness) = mpsc::channel();
-        let (node, name, address) = (node.clone(), node.name().to_string(), node.address());
         let enter = move || {
-            node.enter()?;
+            enter_node()?;
             if let Some(cpu) = cpu {
                 pin(cpu)?;
             }

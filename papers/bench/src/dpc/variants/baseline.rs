@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pathcall_driver::event_channel::event_channel;
@@ -14,7 +15,7 @@ use crate::dpc::plan::{RequestPath, Servers, WorkPlan};
 
 /// Starts a server, which answers every request as long as the runtime runs.
 pub(crate) async fn serve(at: SocketAddr) -> Result<SocketAddr> {
-    let (node, requests) = BaselineNode::start(at).await?;
+    let (node, requests) = BaselineNode::start(at, Duration::ZERO).await?;
     let address = node.address();
     tokio::spawn(async move {
         loop {
@@ -36,7 +37,7 @@ pub(crate) struct Baseline {
 
 impl Baseline {
     pub(crate) async fn start(at: SocketAddr, plan: WorkPlan, servers: Servers) -> Result<Self> {
-        let (node, _) = BaselineNode::start(at).await?;
+        let (node, _) = BaselineNode::start(at, Duration::ZERO).await?;
         Ok(Self { node, plan, servers })
     }
 }

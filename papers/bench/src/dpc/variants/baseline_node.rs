@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
 use pathcall_driver::event_channel::EventSender;
@@ -19,6 +19,9 @@ use pathcall_models::delegate::baseline::{BaselineCaller, serve};
 use pathcall_wire::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::Notify;
+
+/// Longest time for which acknowledgements of a node that polls wait, as for delegated calls.
+const ACK_DELAY: Duration = Duration::from_micros(100);
 
 /// Handle to a node. Dropping the last handle stops the node.
 #[derive(Clone)]
@@ -50,6 +53,8 @@ struct NodeState {
     /// Requests that are not yet received.
     waiting: VecDeque<(PeerNode, Bytes)>,
     wake_state: WakeState,
+    /// Time at which acknowledgements leave that wait for messages to leave with.
+    acks_due: Option<Instant>,
 }
 
 /// Outbox of the state machine.
@@ -62,14 +67,16 @@ impl MessageOutbox for MachineOutbox<'_> {
 }
 
 impl BaselineNode {
-    pub(crate) async fn start(at: SocketAddr) -> io::Result<(Self, BaselineRequests)> {
+    /// Starts a node, which busy-polls for this time after each message.
+    pub(crate) async fn start(at: SocketAddr, busy_poll: Duration) -> io::Result<(Self, BaselineRequests)> {
         let link = Link::bind(at)?;
         let (address, readiness) = (link.local_addr(), link.readiness());
         let id = NodeId::new(random()?);
         let messages = Messages::new(messages::Config::new(id.bits(), [random()?, random()?]));
         let caller = BaselineCaller::new(id);
         let (calls, waiting) = (HashMap::new(), VecDeque::new());
-        let state = Mutex::new(NodeState { caller, link, messages, calls, waiting, wake_state: WakeState::default() });
+        let wake_state = WakeState::with_busy_poll(busy_poll);
+        let state = Mutex::new(NodeState { caller, link, messages, calls, waiting, wake_state, acks_due: None });
         let shared = Arc::new(SharedNode { state, work: Notify::new(), origin: Clock::now(), address });
         tokio::spawn(run(Arc::downgrade(&shared), shared.origin, readiness));
         Ok((Self(Arc::clone(&shared)), BaselineRequests(shared)))
@@ -119,6 +126,7 @@ impl SharedNode {
         let mut state = self.lock();
         let now = self.now();
         let done = f(&mut state, now);
+        state.wake_state.note_message(now);
         state.drive(now);
         let (by, blocked, waits) = (state.messages.deadline(), state.link.is_blocked(), !state.waiting.is_empty());
         let task = state.wake_state.take_waker(by, blocked);
@@ -134,7 +142,15 @@ impl SharedNode {
     fn run_once(&self) {
         let mut state = self.lock();
         let now = self.now();
-        state.receive(now);
+        let received = state.receive(now);
+        if received {
+            state.wake_state.note_message(now);
+        }
+        if !state.messages.can_hold_acks() || !state.wake_state.has_busy_poll() {
+            state.acks_due = None;
+        } else if received {
+            state.acks_due.get_or_insert(now + ACK_DELAY);
+        }
         state.drive(now);
         let waits = !state.waiting.is_empty();
         drop(state);
@@ -155,6 +171,15 @@ impl SharedNode {
         let mut state = self.lock();
         let by = state.messages.deadline();
         task_waker.arm(&mut state.wake_state, by, task);
+        if let Some(due) = state.acks_due
+            && let now = self.now()
+            && (due <= now || !task_waker.polls())
+        {
+            state.acks_due = None;
+            state.drive(now);
+            let by = state.messages.deadline();
+            task_waker.arm(&mut state.wake_state, by, task);
+        }
         state.link.is_blocked()
     }
 }
@@ -165,12 +190,28 @@ impl NodeState {
             while let Some(event) = self.messages.next_event() {
                 self.take(event);
             }
-            let Self { link, messages, .. } = self;
-            messages.poll(now, &mut |to, frame| link.queue(to, frame));
-            if !messages.has_events() {
-                return link.flush();
+            if !self.send_frames(now) {
+                return;
             }
         }
+    }
+
+    /// Sends the frames that are due; returns whether there are events instead.
+    fn send_frames(&mut self, now: Instant) -> bool {
+        let Self { link, messages, .. } = self;
+        if self.wake_state.has_busy_poll() {
+            messages.send_due(now, &mut |to, frame| link.queue(to, frame));
+            if self.acks_due.is_none() {
+                messages.acknowledge(&mut |to, frame| link.queue(to, frame));
+            }
+        } else {
+            messages.poll(now, &mut |to, frame| link.queue(to, frame));
+        }
+        let has_events = messages.has_events();
+        if !has_events {
+            link.flush();
+        }
+        has_events
     }
 
     fn take(&mut self, event: Event) {
@@ -185,12 +226,13 @@ impl NodeState {
         }
     }
 
-    fn receive(&mut self, now: Instant) {
+    fn receive(&mut self, now: Instant) -> bool {
         let Self { link, messages, .. } = self;
         // An error concerns one datagram, which its session recovers.
-        let _ = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
+        let received = link.exchange(PollMode::IfReady, |out, from, ce, frame| {
             messages.handle(now, from, frame, ce, &mut |to, frame| out.queue(to, frame));
         });
+        received.is_ok_and(|frames| frames > 0)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod baseline;
 pub(crate) mod baseline_node;
+pub(crate) mod nested;
 pub(crate) mod nodes;
 pub(crate) mod plain;
 pub(crate) mod stubs;

@@ -11,8 +11,8 @@ use super::CallVariant;
 use crate::dpc::plan::{RequestPath, Servers, WorkPlan};
 
 /// Starts a server, which runs as long as the runtime.
-pub(crate) async fn serve(at: SocketAddr, plan: WorkPlan, servers: Servers) -> Result<SocketAddr> {
-    let (node, requests) = Node::start(&NodeConfig::default().listen(at)).await?;
+pub(crate) async fn serve(config: &NodeConfig, plan: WorkPlan, servers: Servers) -> Result<SocketAddr> {
+    let (node, requests) = Node::start(config).await?;
     let address = node.address();
     tokio::spawn(async move {
         loop {
@@ -47,8 +47,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    pub(crate) async fn start(at: SocketAddr, plan: WorkPlan, servers: Servers) -> Result<Self> {
-        let (node, _) = Node::start(&NodeConfig::default().listen(at)).await?;
+    pub(crate) async fn start(config: &NodeConfig, plan: WorkPlan, servers: Servers) -> Result<Self> {
+        let (node, _) = Node::start(config).await?;
         Ok(Self { node, plan, servers })
     }
 }
