@@ -42,6 +42,7 @@ pub fn run(data: &[u8]) {
         let options = CloneOptions {
             clone: nth % 4 < 2,
             send_to_two: nth == 2,
+            automatic: nth == 5,
             through_element: nth == 4,
             balance,
             cancel: nth % 2 == 0,

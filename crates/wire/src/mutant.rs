@@ -336,6 +336,12 @@ mutants! {
         ClonePushbackIgnored,
         /// The caller clones and hedges while all servers are slow.
         CloneOutageIgnored,
+        /// The caller does so with calls whose policy it chooses.
+        CloneAutomaticOutage,
+        /// The caller keeps a policy that is worse than a random server.
+        ClonePolicyKept,
+        /// The caller counts calls of the policy before for a new one.
+        ClonePolicyMixed,
         /// The caller uses one hedge budget for all methods.
         ClonePursesShared,
         /// The caller reports a failure although another server may succeed.

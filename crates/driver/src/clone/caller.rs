@@ -14,7 +14,7 @@ use super::super::link::Link;
 use super::{FrameBuffer, PoolAddresses};
 use pathcall_endpoint::clone::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneDestination,
-    CloneFailure, Event, StartError,
+    CloneFailure, Event, PolicyStats, StartError,
 };
 use pathcall_endpoint::tables::FixedHashMap;
 
@@ -121,6 +121,12 @@ impl CloneCallerHandle {
         CloneCallerStats { ignored: stats.ignored + shared.machine.buffer.unauthentic, ..stats }
     }
 
+    /// Policy of the automatic calls with this budget; `None`: there have been none.
+    #[must_use]
+    pub fn policy(&self, budget: u8) -> Option<PolicyStats> {
+        self.handle.shared.lock().machine.caller.policy(budget)
+    }
+
     /// Returns whether the element answers, as far as this caller knows.
     #[must_use]
     pub fn by_element(&self) -> bool {
@@ -151,10 +157,10 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(calls) = self.calls {
             // A task that has ended has nothing to cancel.
-            let _ = calls.command(|calls, _, _| {
+            let _ = calls.command(|calls, now, _| {
                 if let Some(call) = calls.started.remove(&self.number) {
                     calls.waiting.remove(&call);
-                    calls.caller.cancel(call);
+                    calls.caller.cancel(now, call);
                 }
             });
         }

@@ -94,7 +94,7 @@ fn random() -> CloneOptions {
 }
 
 /// All kinds of options: one server, two, hedging, and the element.
-fn all_options() -> [CloneOptions; 6] {
+fn all_options() -> [CloneOptions; 7] {
     let hedge = Some(Hedge { after: HedgeAfter::Delay(Duration::from_millis(10)), max_attempts: 2 });
     [
         random(),
@@ -103,6 +103,7 @@ fn all_options() -> [CloneOptions; 6] {
         CloneOptions { send_to_two: true, ..random() },
         CloneOptions::default(),
         CloneOptions { balance: Balance::Shortest, ..CloneOptions::default() },
+        CloneOptions { automatic: true, ..random() },
     ]
 }
 

@@ -23,8 +23,9 @@ use std::time::Duration;
 use pathcall_wire::clone::NO_ATTEMPT;
 
 pub use caller::{
-    CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, Event,
-    RefusedExtra, StartError, StreamCallEnd, StreamCallId, StreamHedges, StreamOptions, StreamStep,
+    CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, ClonePolicy,
+    Event, PolicyReason, PolicyStats, RefusedExtra, StartError, StreamCallEnd, StreamCallId, StreamHedges, StreamOptions,
+    StreamStep,
 };
 pub use pathcall_wire::policy::{Balance, HedgeBudgetConfig};
 pub use worker::{
@@ -118,6 +119,9 @@ impl Pushback {
 pub struct CloneOptions {
     /// Whether the call may take effect more than once. Otherwise it is sent once, to one server, and never cloned.
     pub idempotent: bool,
+    /// Whether the caller chooses `clone`, `balance` and `hedge` itself, from the latencies of the calls with the same
+    /// budget; those given here are not used.
+    pub automatic: bool,
     /// Whether the element may clone the request.
     pub clone: bool,
     /// Whether the caller itself sends the request to two servers at once (C-Clone).
@@ -150,6 +154,7 @@ impl Default for CloneOptions {
     fn default() -> Self {
         Self {
             idempotent: true,
+            automatic: false,
             clone: true,
             send_to_two: false,
             balance: Balance::Random,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pathcall_endpoint::clone::{CloneAnswer, Event, Pushback};
 use pathcall_wire::{CloneFlags, CloneFrame, FrameKind, Instant, clone};
 
+use super::automatic::DirectCalls;
 use super::payload::PayloadTag;
 use super::plan::{ClonePlan, HEDGE_BUDGETS, pushback};
 
@@ -119,6 +120,17 @@ pub enum CloneViolation {
     /// A host keeps state of calls that have ended.
     #[error("{0} keeps state of calls that have ended")]
     Left(String),
+    /// A caller did not leave a policy that is worse than a random server.
+    #[error("{direct} of {all} calls went past an element that made them slow")]
+    SlowWay {
+        /// Calls that went past it.
+        direct: usize,
+        /// All last calls.
+        all: usize,
+    },
+    /// A caller sent a hedge although all servers are slow.
+    #[error("caller {0} sent a hedge although all servers are slow together")]
+    HedgedSlow(usize),
     /// The run does not end.
     #[error("the run did not end within {0} events")]
     Endless(u64),
@@ -170,6 +182,9 @@ pub(super) struct CloneChecker<'a> {
     pub(super) calls: Vec<CallRecord>,
     /// By caller and hedge budget.
     sent: Vec<[SentRequests; HEDGE_BUDGETS]>,
+    direct: DirectCalls,
+    /// Hedges that the caller of the slow time had sent when it knew that all servers are slow.
+    pub(super) hedged_before: Option<u64>,
 }
 
 /// Time within which a call must be answered after the end of the faults.
@@ -182,6 +197,8 @@ impl<'a> CloneChecker<'a> {
             total_pause,
             calls: vec![CallRecord::default(); plan.calls.len()],
             sent: vec![Default::default(); plan.callers.len()],
+            direct: DirectCalls::default(),
+            hedged_before: None,
         }
     }
 
@@ -208,6 +225,7 @@ impl<'a> CloneChecker<'a> {
             self.sent(call).requests_cost += u64::from(self.plan.calls[call].options.cost);
             self.calls[call].attempt = frame.head().attempt();
             self.plan.check_slow_time(call, frame)?;
+            self.direct.record(self.plan, call, frame);
         }
         self.within_budget(now, call)
     }
@@ -282,7 +300,8 @@ impl<'a> CloneChecker<'a> {
         let (Some(call), FrameKind::CloneRequest) = (call, frame.kind()) else { return Ok(()) };
         let (options, head) = (self.plan.calls[call].options, frame.head());
         let asked = head.flags() & CloneFlags::CLONE != 0;
-        if head.clo() != 0 && !(asked && options.clone && options.idempotent) {
+        let may = (options.clone || options.automatic) && options.idempotent;
+        if head.clo() != 0 && !(asked && may) {
             return Err(CloneViolation::Cloned(call));
         }
         Ok(())
@@ -384,7 +403,7 @@ impl<'a> CloneChecker<'a> {
     pub(super) fn check_end(&self) -> Result<(), CloneViolation> {
         match self.calls.iter().position(|known| known.made.is_some() && !known.ended) {
             Some(call) => Err(CloneViolation::Hangs(call)),
-            None => Ok(()),
+            None => self.direct.check(),
         }
     }
 }

@@ -27,6 +27,8 @@ impl CloneWorld<'_> {
             }
             self.route(CloneNode::Caller(index), to, &out[..len]);
         }
+        let hedged = self.callers[index].0.stats().hedged;
+        self.plan.check_slow_hedges(self.time.now, index, hedged, &mut self.checker.hedged_before)?;
         while let Some(event) = self.callers[index].0.next_event() {
             let (Event::Answered(CloneCallId(seq), _) | Event::Failed(CloneCallId(seq), _)) = &event;
             let call = match self.ids.remove(&(index, *seq)) {
@@ -68,7 +70,8 @@ impl CloneWorld<'_> {
             let tag = self.checker.begins(index, (SERVER + index as u32, incarnation), &work.request)?;
             self.counts.executions += 1;
             let service = self.random.between(self.plan.servers[index].service);
-            let at = self.time.now + self.plan.slow_service(self.time.now).unwrap_or(service);
+            let now = self.time.now;
+            let at = now + self.plan.slow_service(now).or(self.plan.slow_way_service(now)).unwrap_or(service);
             self.line(CloneNode::Server(index), || format!("begins call {}, execution {}", tag.call, tag.execution));
             self.start_execution(PlacedExecution::new(index, incarnation, work.id, tag), at);
         }
@@ -80,7 +83,7 @@ impl CloneWorld<'_> {
 
     /// Replaces the reported server state, if the plan has another one.
     fn forge_server_state(&self, index: usize, bytes: &mut [u8]) {
-        if let Some(state) = self.plan.servers[index].reported_state
+        if let Some(state) = self.plan.servers[index].reported_state.filter(|_| !self.plan.is_way_slow(self.time.now))
             && let Ok(mut frame) = CloneFrame::new_checked(bytes)
         {
             frame.head_mut().set_state(state);

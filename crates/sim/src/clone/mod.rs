@@ -7,9 +7,10 @@
 //!                  ├─ element: Program with small tables, each verdict checked
 //!                  ├─ network: faults, an attacker; pool updates that arrive late
 //!                  └─ checker: one whole answer or a failure in time, only permitted clones, budgets, bounds; no clones
-//!                     while all servers are slow
+//!                     while all servers are slow; no policy that is worse than another
 //! ```
 
+mod automatic;
 mod checker;
 pub(crate) mod element;
 mod hosts;
@@ -101,7 +102,7 @@ impl Simulation for CloneSimulation {
         &[|plan, part| remove_range(&mut plan.calls, part), |plan, part| remove_range(&mut plan.incidents, part)];
 
     fn generate(seed: u64) -> ClonePlan {
-        slowdown::with_slow_time(plan::generate(seed))
+        automatic::with_automatic_calls(slowdown::with_slow_time(plan::generate(seed)))
     }
 
     fn play_with_trace(plan: &ClonePlan, text: &mut Option<String>) -> CloneOutcome {

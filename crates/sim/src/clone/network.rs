@@ -45,6 +45,7 @@ impl CloneWorld<'_> {
         self.counts.repeated += u64::from(repeated) + u64::from(late);
         for (comes, later) in [(!lost, Duration::ZERO), (repeated, Duration::ZERO), (late, LATE_DELAY)] {
             let at = self.time.now + self.random.between(self.plan.delay) + self.random.up_to(later);
+            let at = if to == CloneNode::Element { at + self.plan.element_delay(self.time.now) } else { at };
             if comes {
                 self.time.push(at, CloneEvent::Frame { from, to, bytes: bytes.to_vec() });
             }

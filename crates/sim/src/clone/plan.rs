@@ -7,6 +7,7 @@ use pathcall_program::CloneSize;
 use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
 
+pub use super::automatic::SlowWay;
 use crate::random::{Chance, Random};
 
 /// Plan of a run.
@@ -40,6 +41,8 @@ pub struct ClonePlan {
     pub incidents: Vec<(Instant, Incident)>,
     /// Time in which all servers are slow.
     pub slow: Option<SlowTime>,
+    /// Time in which the way through the element is slow.
+    pub slow_way: Option<SlowWay>,
 }
 
 /// Time in which all servers are slow together, and a caller that makes calls before, in and after it.
@@ -184,6 +187,7 @@ pub fn generate(seed: u64) -> ClonePlan {
         forged,
         faults_until: Instant(0) + if calm { Duration::ZERO } else { FAULTS },
         slow: None,
+        slow_way: None,
     }
 }
 

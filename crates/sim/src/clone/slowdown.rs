@@ -48,20 +48,46 @@ impl ClonePlan {
     pub(super) fn check_slow_time(&self, call: usize, frame: &CloneFrame<&[u8]>) -> Result<(), CloneViolation> {
         let Some(slow) = self.slow.filter(|slow| slow.caller == self.calls[call].caller) else { return Ok(()) };
         let at = self.calls[call].at;
-        let made = |from: Instant, until: Instant| {
-            let within = |other: &&CallPlan| other.caller == slow.caller && (from..until).contains(&other.at);
-            self.calls.iter().filter(within).count()
-        };
+        let made = |from, until| self.slow_calls(from, until);
         let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
         if made(Instant(0), slow.from) < NOTICED_AFTER || frame.head().attempt() > 0 {
             return Ok(());
         }
-        let known_slow = at < slow.until && made(slow.from, at) >= NOTICED_AFTER;
+        let known_slow = self.is_known_slow(at);
         let known_fast = made(slow.until, at) >= NOTICED_AFTER;
         match cloned {
             true if known_slow => Err(CloneViolation::ClonedSlow(call)),
-            false if known_fast => Err(CloneViolation::NotCloned(call)),
+            false if known_fast && !self.calls[call].options.automatic => Err(CloneViolation::NotCloned(call)),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that a caller that knows that all servers are slow sends no hedges.
+    pub(super) fn check_slow_hedges(
+        &self,
+        now: Instant,
+        caller: usize,
+        hedged: u64,
+        before: &mut Option<u64>,
+    ) -> Result<(), CloneViolation> {
+        let concerns = self.slow.is_some_and(|slow| slow.caller == caller) && self.is_known_slow(now);
+        match concerns && hedged > *before.get_or_insert(hedged) {
+            true => Err(CloneViolation::HedgedSlow(caller)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the caller of the slow time knows that all servers are slow.
+    fn is_known_slow(&self, at: Instant) -> bool {
+        self.slow.is_some_and(|slow| {
+            (slow.from..slow.until).contains(&at) && self.slow_calls(slow.from, at) >= NOTICED_AFTER
+        })
+    }
+
+    /// Number of calls of the caller of the slow time in a time.
+    fn slow_calls(&self, from: Instant, until: Instant) -> usize {
+        let caller = self.slow.map(|slow| slow.caller);
+        let within = |other: &&CallPlan| Some(other.caller) == caller && (from..until).contains(&other.at);
+        self.calls.iter().filter(within).count()
     }
 }

@@ -35,6 +35,8 @@ pub(super) const CALLER: u32 = 500;
 pub(super) const INCARNATION: u32 = 9;
 /// Limit on the events of a run.
 pub(super) const EVENTS_MAX: u64 = 2_000_000;
+/// Calls of a period of a policy: few, so that short runs have several.
+const POLICY_PERIOD: u32 = 16;
 /// Memory limit of a server for requests, in bytes.
 const MEMORY: usize = 400_000;
 
@@ -113,6 +115,7 @@ impl<'a> CloneWorld<'a> {
                 budgets: caller.budgets.to_vec(),
                 retry_max: Duration::from_millis(100),
                 filter_tables: plan.size.filters as u8,
+                policy_period: POLICY_PERIOD,
                 ..CloneCallerConfig::new(CALLER + index as u32, INCARNATION, pool.clone(), random.bits())
             };
             (CloneCaller::new(Instant(0), config), None)
@@ -159,6 +162,7 @@ impl<'a> CloneWorld<'a> {
         let steered = self.plan.calls.iter().all(|call| {
             !call.options.send_to_two
                 && call.options.hedge.is_none()
+                && !call.options.automatic
                 && call.given_up.is_none()
                 && call.options.deadline > Duration::from_secs(1)
         });
@@ -195,7 +199,7 @@ impl<'a> CloneWorld<'a> {
                 if let Some(name) = id {
                     self.ids.remove(&name);
                     self.checker.calls[call].ended = true;
-                    self.callers[caller].0.cancel(CloneCallId(name.1));
+                    self.callers[caller].0.cancel(self.time.now, CloneCallId(name.1));
                     self.line(CloneNode::Caller(caller), || format!("call {call} GIVEN UP"));
                 }
             }
@@ -333,6 +337,7 @@ impl<'a> CloneWorld<'a> {
         };
         let reply = tag.message(self.plan.calls[tag.call as usize].reply);
         let fails = self.random.happens(self.plan.servers[index].fails) || undone;
+        let fails = fails && !self.plan.is_way_slow(self.time.now);
         self.checker.done(self.time.now, tag, fails);
         // No plan has an answer that exceeds the size limit.
         let finished = match fails {

@@ -34,6 +34,8 @@ impl CloneCaller {
         }
         self.learn_from_answer(now, &call, head.attempt());
         self.record_latency(now, &mut call);
+        self.record_server_state(&call, frame);
+        self.record_end(now, &call);
         if call.options.cancel {
             self.cancel_others(seq, &call, frame);
         }
@@ -95,6 +97,7 @@ impl CloneCaller {
             && let Some(reply) = call.failure.take()
         {
             self.record_failed(now, &mut call);
+            self.record_failed_end(&call);
             self.complete(now, seq, &call, reply);
         }
     }
@@ -123,6 +126,7 @@ impl CloneCaller {
         let Some(mut call) = self.calls.remove(&seq) else { return };
         self.stats.failed += 1;
         self.record_latency(now, &mut call);
+        self.record_end(now, &call);
         if call.options.cancel {
             self.cancel_all(seq, &call);
         }

@@ -35,6 +35,8 @@ pub struct CloneCallerConfig {
     pub probe_every: Duration,
     /// Whether clones and hedges are sent while all servers are slow. Other systems do so; comparisons need it.
     pub extra_while_slow: bool,
+    /// Least number of calls with one policy that are measured together, of automatic calls.
+    pub policy_period: u32,
     /// Most calls in progress.
     pub calls_max: usize,
 }
@@ -56,6 +58,7 @@ impl CloneCallerConfig {
             silent_after: 3,
             probe_every: Duration::from_millis(100),
             extra_while_slow: false,
+            policy_period: 400,
             calls_max: 1 << 20,
         }
     }

@@ -60,6 +60,8 @@ pub(super) struct Call {
     pub(super) hedge_since: Instant,
     /// Whether its latency is recorded in [`super::Slowdown`], after its answer or because it waits long.
     pub(super) latency_recorded: bool,
+    /// Period that counts the call, 0 if none does; `None`: its policy is not chosen.
+    pub(super) policy_period: Option<u32>,
     /// Whether no answer came within the first learned delay of hedges.
     pub(super) is_overdue: bool,
     /// Attempt of the first hedge because the answer took long; 0: none.
@@ -134,6 +136,7 @@ impl Call {
             hedge_at: None,
             hedge_since: started_at,
             latency_recorded: false,
+            policy_period: None,
             is_overdue: false,
             hedge_attempt: 0,
             timer: Instant(u64::MAX),

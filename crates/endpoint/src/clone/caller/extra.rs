@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::{CloneOptions, HedgeAfter};
 use super::hedge_budget::Payment;
@@ -80,8 +80,8 @@ impl CloneCaller {
     /// Asks another server after the only one asked has failed: the element might have asked two. The failed server may
     /// wish that this happens later.
     pub(super) fn ask_another_server(&mut self, now: Instant, seq: u32, call: &mut Call, failed: u32) {
-        let CloneOptions { clone, idempotent, hedge, .. } = call.options;
-        let may = clone && idempotent && hedge.is_none() && call.requests == 1 && call.attempt < u8::MAX;
+        let CloneOptions { clone, automatic, idempotent, hedge, .. } = call.options;
+        let may = (clone || automatic) && idempotent && hedge.is_none() && call.requests == 1 && call.attempt < u8::MAX;
         call.record_asked(failed);
         let another = self.config.pool.servers.iter().any(|server| !call.has_asked(*server));
         if !may || !another {
@@ -104,7 +104,9 @@ impl CloneCaller {
     /// servers are slow, it would add load and shorten nothing.
     pub(super) fn spend_optional(&mut self, now: Instant, call: &Call) -> bool {
         let slowdown = self.slowdowns.get(usize::from(call.options.budget));
-        let slow = !self.config.extra_while_slow && slowdown.is_some_and(Slowdown::is_slow);
+        let ignored =
+            self.config.extra_while_slow || call.policy_period.is_some() && mutant::on(Mutant::CloneAutomaticOutage);
+        let slow = !ignored && slowdown.is_some_and(Slowdown::is_slow);
         self.stats.refused.outage += u64::from(slow);
         !slow && self.spend_extra(now, call)
     }

@@ -12,16 +12,22 @@
 //! about all requests beyond one for each call: [`HedgeBudgets`] pay for them, and there are none while [`Slowdown`]
 //! shows that all servers are slow. [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers.
 //! [`streams`] has the hedges of streaming calls, which go by gRPC.
+//! [`automatic`] sets the options of calls whose policy a [`PolicyChoice`] chooses.
 
 mod answers;
 mod api;
+mod automatic;
 mod call;
 mod element_health;
 mod extra;
 mod hedge_budget;
 mod hedge_delay;
 mod latency;
+mod latency_record;
 mod outgoing;
+mod policy;
+mod policy_choice;
+mod policy_period;
 mod route;
 mod slowdown;
 mod streams;
@@ -37,6 +43,7 @@ pub use api::{
     CloneAnswer, CloneCall, CloneCallId, CloneCallerConfig, CloneCallerStats, CloneFailure, Event, RefusedExtra,
     StartError,
 };
+pub use policy::{ClonePolicy, PolicyReason, PolicyStats};
 pub use streams::{StreamCallEnd, StreamCallId, StreamHedges, StreamOptions, StreamStep};
 
 use super::assembly::{self, AddOutcome};
@@ -48,6 +55,7 @@ use hedge_budget::HedgeBudgets;
 use hedge_delay::HedgeDelay;
 use latency::Latency;
 use outgoing::OutgoingRequest;
+use policy_choice::PolicyChoice;
 use slowdown::Slowdown;
 
 /// Obsolete timers, beyond one for each call, before they are removed.
@@ -71,6 +79,8 @@ pub struct CloneCaller {
     hedge_delays: Vec<HedgeDelay>,
     /// Latencies that show a slow-down of all servers, by budget.
     slowdowns: Vec<Slowdown>,
+    /// Chosen policies of automatic calls, by budget.
+    choices: Vec<Option<Box<PolicyChoice>>>,
     element: ElementHealth,
     latency: Latency,
     /// Last calls that were repeated, with the attempt that was answered.
@@ -95,6 +105,7 @@ impl CloneCaller {
             budgets: HedgeBudgets::new(now, &config.budgets),
             hedge_delays: vec![HedgeDelay::default(); config.budgets.len()],
             slowdowns: vec![Slowdown::default(); config.budgets.len()],
+            choices: config.budgets.iter().map(|_| None).collect(),
             element: ElementHealth::new(config.silent_after, config.probe_every),
             latency: Latency::default(),
             retried_elsewhere: VecDeque::new(),
@@ -129,7 +140,9 @@ impl CloneCaller {
         if let Some(slowdown) = self.slowdowns.get_mut(usize::from(options.budget)) {
             slowdown.watch(seq, now);
         }
+        let (options, policy_period) = self.choose_policy(options);
         let mut call = Call::new(request, parts, options, now, now + options.deadline);
+        call.policy_period = policy_period;
         self.send_first(now, seq, &mut call);
         self.calls.insert(seq, call);
         self.arm(seq);
@@ -137,8 +150,9 @@ impl CloneCaller {
     }
 
     /// Cancels a call, which then has no event. Each server that may have the request gets one cancellation.
-    pub fn cancel(&mut self, call: CloneCallId) {
+    pub fn cancel(&mut self, now: Instant, call: CloneCallId) {
         if let Some(cancelled_call) = self.calls.remove(&call.0) {
+            self.record_end(now, &cancelled_call);
             self.cancel_all(call.0, &cancelled_call);
         }
     }

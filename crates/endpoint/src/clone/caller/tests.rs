@@ -376,7 +376,7 @@ fn cancelled_call_is_cancelled_at_its_servers() {
     let mut caller = caller();
     let call = start_call(&mut caller, ms(0), CloneOptions::default());
     let request = sent(&mut caller).remove(0);
-    caller.cancel(call);
+    caller.cancel(ms(0), call);
     let cancellations = sent(&mut caller);
     let (first, second) = pathcall_wire::clone::pair(request.head.grp, SERVERS.len()).expect("a group");
     let named: Vec<_> = cancellations
@@ -387,10 +387,10 @@ fn cancelled_call_is_cancelled_at_its_servers() {
     assert_eq!(named, [of_pair(first), of_pair(second)], "each cancellation names the other server");
     let call = start_call(&mut caller, ms(0), sent_to_two());
     let asked: Vec<_> = sent(&mut caller).iter().map(|request| request.to).collect();
-    caller.cancel(call);
+    caller.cancel(ms(0), call);
     let mut destinations: Vec<_> = sent(&mut caller).iter().map(|cancellation| cancellation.to).collect();
     destinations.reverse();
     assert_eq!(destinations, asked);
-    caller.cancel(call);
+    caller.cancel(ms(0), call);
     assert!(sent(&mut caller).is_empty(), "a call is cancelled once");
 }
