@@ -16,6 +16,8 @@ pub struct ClonedMethod {
     pub path: String,
     /// Protobuf package of the service.
     pub package: String,
+    /// The channel chooses the policy.
+    pub automatic: bool,
     /// The element may clone calls.
     pub clone: bool,
     /// Choice of the server for calls that are not cloned.
@@ -37,18 +39,19 @@ pub struct ClonedMethod {
 /// One-line description.
 impl fmt::Display for ClonedMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } = self;
+        let Self { path, automatic, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } = self;
         let balance = match balance {
             Balance::Random => "a random server",
             Balance::Shortest => "the shorter queue of two",
             Balance::RoundRobin => "servers in rotation",
         };
-        let clone = match (clone, streaming) {
-            (true, _) => "cloned to two idle servers, else to ",
-            (false, true) => "a stream of ",
-            (false, false) => "to ",
-        };
-        write!(f, "{path}: {clone}{balance}, extra requests up to {} of the calls", budget.share)?;
+        match (automatic, clone, streaming) {
+            (true, ..) => write!(f, "{path}: by the policy that the channel measures as best")?,
+            (_, true, _) => write!(f, "{path}: cloned to two idle servers, else to {balance}")?,
+            (_, _, true) => write!(f, "{path}: a stream of {balance}")?,
+            (..) => write!(f, "{path}: to {balance}")?,
+        }
+        write!(f, ", extra requests up to {} of the calls", budget.share)?;
         let usual = HedgeBudgetConfig::default();
         if (budget.burst, budget.per_second) != (usual.burst, usual.per_second) {
             write!(f, " + {} at once + {} a second", budget.burst, budget.per_second)?;
@@ -75,6 +78,12 @@ impl fmt::Display for ClonedMethod {
 
 /// Greatest cost of an extra request.
 const COST_MAX: u16 = 1000;
+
+/// Fields that the channel chooses for an automatic method.
+const CHOSEN: [&str; 3] = ["clone", "balance", "hedgingPolicy"];
+
+/// Extra requests for each call of an automatic method, unless its option says otherwise.
+const AUTOMATIC_SHARE: f64 = 0.1;
 
 /// Error message and hint.
 type Problem = (String, &'static str);
@@ -122,13 +131,18 @@ fn read(path: &str, package: &str, option: &DynamicMessage, streaming: bool) -> 
     if streaming {
         check_stream(option)?;
     }
-    let (budget, cost) = (hedge_budget(option)?, cost(option)?);
+    let automatic = flag(option, "automatic");
+    if let Some(other) = CHOSEN.into_iter().find(|name| automatic && option.has_field_by_name(name)) {
+        let what = format!("is automatic and sets `{other}`, which the channel chooses then");
+        return Err((what, "remove `automatic`, or the other field"));
+    }
+    let (budget, cost) = (hedge_budget(option, automatic)?, cost(option)?);
     let balance = match value(option, "balance") {
         Some(Value::EnumNumber(1)) => Balance::Shortest,
         Some(Value::EnumNumber(2)) => Balance::RoundRobin,
         _ => Balance::Random,
     };
-    let clone = flag(option, "clone") && !streaming;
+    let clone = flag(option, "clone") && !streaming && !automatic;
     if clone && balance == Balance::RoundRobin {
         return Err((
             "is cloned, but ROUND_ROBIN allows no clones, which go to random pairs of servers".to_owned(),
@@ -149,10 +163,11 @@ fn read(path: &str, package: &str, option: &DynamicMessage, streaming: bool) -> 
         Some(Value::U32(workers)) => workers,
         _ => 0,
     };
-    let cancel = flag(option, "cancel") || streaming;
+    let cancel = flag(option, "cancel") || streaming || automatic && !option.has_field_by_name("cancel");
     Ok(Some(ClonedMethod {
         path: path.into(),
         package: package.into(),
+        automatic,
         clone,
         balance,
         budget,
@@ -167,7 +182,9 @@ fn read(path: &str, package: &str, option: &DynamicMessage, streaming: bool) -> 
 /// Checks the fields of a server-streaming method: its calls go by gRPC, past the element and the servers' queues.
 fn check_stream(option: &DynamicMessage) -> Result<(), Problem> {
     let set = |name: &str| value(option, name).filter(|_| option.has_field_by_name(name));
-    let (what, hint) = if set("hedgingPolicy").is_none() {
+    let (what, hint) = if set("automatic") == Some(Value::Bool(true)) {
+        ("sets `automatic: true`, but streams are only hedged", "replace `automatic` by a hedgingPolicy")
+    } else if set("hedgingPolicy").is_none() {
         ("has no hedgingPolicy, but streams are only hedged", "add a hedgingPolicy, or remove the option")
     } else if set("clone") == Some(Value::Bool(true)) {
         ("sets `clone: true`, but the element clones unary calls only", "remove `clone`: the call is hedged")
@@ -183,10 +200,11 @@ fn check_stream(option: &DynamicMessage) -> Result<(), Problem> {
     Err((format!("is streaming and {what}"), hint))
 }
 
-fn hedge_budget(option: &DynamicMessage) -> Result<HedgeBudgetConfig, Problem> {
+fn hedge_budget(option: &DynamicMessage, automatic: bool) -> Result<HedgeBudgetConfig, Problem> {
     let usual = HedgeBudgetConfig::default();
     let number = |name: &str, usual: f64| value(option, name).and_then(|value| value.as_f64()).unwrap_or(usual);
-    let share = number("budget", usual.share);
+    let is_default = automatic && !option.has_field_by_name("budget");
+    let share = if is_default { AUTOMATIC_SHARE } else { number("budget", usual.share) };
     if !(0.0..=10.0).contains(&share) {
         let what = format!("has the invalid budget {share}: expected a share of the calls between 0 and 10");
         return Err((what, "0.1 is one extra request for ten calls"));

@@ -56,9 +56,10 @@ fn write(
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        cloned: &[")?;
-    for ClonedMethod { path, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } in *cloned {
+    for ClonedMethod { path, automatic, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } in *cloned {
         writeln!(out, "            Cloned {{")?;
         writeln!(out, "                path: {path:?},")?;
+        writeln!(out, "                automatic: {automatic},")?;
         writeln!(out, "                clone: {clone},")?;
         writeln!(out, "                balance: Balance::{balance:?},")?;
         writeln!(out, "                budget: {budget:?},")?;

@@ -22,6 +22,20 @@ fn invalid_clone_option_is_reported() {
             "idempotent: true, budgetPerSecond: -1",
             "has the budgetPerSecond -1, expected 0 to 1000000 extra requests\n  hint: 0 allows a share of the calls only",
         ),
+        (
+            "automatic: true",
+            "sets `automatic` but is not idempotent, so its calls are sent only once\n  hint: add `idempotent: true` if a \
+             repeat is harmless, or remove the other fields",
+        ),
+        (
+            "idempotent: true, automatic: true, balance: SHORTEST",
+            "is automatic and sets `balance`, which the channel chooses then\n  hint: remove `automatic`, or the other field",
+        ),
+        (
+            "idempotent: true, automatic: true, hedgingPolicy: { maxAttempts: 2, hedgingShare: 0.1 }",
+            "is automatic and sets `hedgingPolicy`, which the channel chooses then\n  hint: remove `automatic`, or the \
+             other field",
+        ),
         ("idempotent: true, cost: 0", "has the cost 0, expected 1 to 1000\n  hint: 2 halves the extra requests"),
         (
             "idempotent: true, balance: ROUND_ROBIN",
@@ -144,6 +158,17 @@ fn cloned_method_is_described_in_one_line() {
         "/app.S/Call: cloned to two idle servers, else to a random server, extra requests up to 0.1 of the calls + 20 at \
          once + 0 a second, each counted as 5\n"
     );
+    for (options, described) in [
+        ("", "up to 0.1 of the calls, slower requests cancelled"),
+        (", budget: 1, cancel: false", "up to 1 of the calls"),
+    ] {
+        let rpc = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: true, automatic: true";
+        let report = check_files(&[("app.proto", &service(&format!("{rpc}{options} }}; }}")))]).expect("a valid file");
+        assert_eq!(
+            report.to_string(),
+            format!("/app.S/Call: by the policy that the channel measures as best, extra requests {described}\n")
+        );
+    }
     let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
     let report = check_files(&[("app.proto", &service(once))]).expect("a valid file");
     assert!(report.cloned.is_empty(), "a plain call");

@@ -113,7 +113,8 @@ pub mod channel {
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, DEFAULT_FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
     pub use pathcall_rpc::channel::stats::{
-        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats, PathStats, PathTime, RefusedExtra,
+        ApplicationStats, CarriedStats, ChannelStats, ClientStats, CloneCallerStats, ClonePolicy, MethodPolicy,
+        PathStats, PathTime, PolicyReason, PolicyStats, RefusedExtra,
     };
     pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge, HedgeAfter};
     pub use pathcall_rpc::{CALL_ID, COST};

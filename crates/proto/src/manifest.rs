@@ -81,6 +81,8 @@ pub struct Placed {
 pub struct Cloned {
     /// HTTP/2 path: `/pkg.Service/Method`.
     pub path: &'static str,
+    /// The channel chooses `clone`, `balance` and `hedging` by what it measures.
+    pub automatic: bool,
     /// The element may clone calls.
     pub clone: bool,
     /// Choice of the server for calls that are not cloned.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use pathcall_endpoint::clone::{CloneOptions, Hedge, HedgeAfter, MESSAGE_MAX};
 use pathcall_proto::manifest::{Cloned, HedgeBudgetConfig, Manifest};
+use pathcall_rpc::channel::stats::{ClonePolicy, MethodPolicy, PolicyReason};
 use pathcall_rpc::{COST, Channel};
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::note;
@@ -154,4 +155,20 @@ async fn final_pushback_ends_a_call_by_grpc() {
         let status = client.tried(note(&format!("push {pushback} {long}"))).await.unwrap_err();
         assert_eq!((status.code(), gets() - before), (Code::Aborted, asked), "{pushback}");
     }
+}
+
+#[tokio::test]
+async fn policy_of_an_automatic_method_is_reported() {
+    let pool = TestPool::start(3).await;
+    let automatic = |method: &Cloned| Cloned { automatic: method.path.ends_with("/Get"), ..*method };
+    let methods: Vec<_> = STORE.cloned.iter().map(automatic).collect();
+    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().connect().await.unwrap();
+    let mut client = StoreClient::new(channel.clone());
+    client.shortest(note("call")).await.unwrap();
+    assert!(channel.stats().policies.is_empty(), "no automatic call");
+    calls(&client, 50).await;
+    let [MethodPolicy { method, stats }] = channel.stats().policies[..] else { panic!("{:?}", channel.stats()) };
+    assert!(method.ends_with("/Get") && stats.periods.iter().sum::<u64>() == 1, "{method}: {stats:?}");
+    assert_eq!((stats.policy, stats.reason), (ClonePolicy::Hedged, PolicyReason::FewCalls));
 }

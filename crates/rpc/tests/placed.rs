@@ -354,6 +354,7 @@ async fn path_without_service_is_an_error() {
 static BOTH: Manifest = Manifest {
     cloned: &[Cloned {
         path: "/rpctest.Shelf/Get",
+        automatic: false,
         clone: true,
         balance: Balance::Random,
         budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },

@@ -185,6 +185,7 @@ pub(super) fn options(method: &Cloned, channel: Option<CloneOptions>, deadline: 
     });
     let Some(options) = channel else {
         return CloneOptions {
+            automatic: method.automatic,
             clone: method.clone,
             balance: method.balance,
             hedge,
@@ -210,6 +211,7 @@ mod tests {
 
     const METHOD: Cloned = Cloned {
         path: "/a.S/M",
+        automatic: false,
         clone: true,
         balance: Balance::Shortest,
         budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },

@@ -167,9 +167,11 @@ impl Channel {
     /// Counters of this channel and its clones.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
-        let pool = self.inner.pool.as_ref().map(PoolMembership::stats).unwrap_or_default();
-        let pool = self.inner.streams.stats(pool);
-        self.inner.counters.read(self.inner.applications.values().map(|application| application.stats()), pool)
+        let pool = self.inner.pool.as_ref();
+        let policies = pool.map(PoolMembership::policies).unwrap_or_default();
+        let pool = self.inner.streams.stats(pool.map(PoolMembership::stats).unwrap_or_default());
+        let applications = self.inner.applications.values().map(|application| application.stats());
+        self.inner.counters.read(applications, pool, policies)
     }
 }
 

@@ -27,6 +27,7 @@ use tonic::Request;
 use self::follow::Follower;
 use super::builder::ChannelOptions;
 use super::dial::DialOptions;
+use super::stats::MethodPolicy;
 use super::transport::Transport;
 use crate::headers;
 
@@ -72,6 +73,7 @@ pub(super) struct PoolMembership {
     /// Servers of the pool's table, in its order; empty if there is no pool.
     members: Arc<Mutex<Vec<Transport>>>,
     past: Arc<Mutex<CloneCallerStats>>,
+    methods: Vec<&'static Cloned>,
     credentials: Arc<FollowCredentials>,
     _follow: JoinSet<()>,
 }
@@ -137,6 +139,7 @@ impl PoolMembership {
         let (state_sender, state) = watch::channel(PoolState::Unknown);
         let (past, credentials) = (Arc::default(), Arc::<FollowCredentials>::default());
         let (servers, members) = (Arc::new(Mutex::new(given.clone())), Arc::default());
+        let methods = terms.methods.clone();
         let follower = Follower {
             terms,
             transport: given[0].clone(),
@@ -151,7 +154,7 @@ impl PoolMembership {
         };
         let mut follow = JoinSet::new();
         follow.spawn(follower.run());
-        Self { state, servers, members, past, credentials, _follow: follow }
+        Self { state, servers, members, past, methods, credentials, _follow: follow }
     }
 
     /// Records the call's metadata if the follower needs it.
@@ -191,6 +194,15 @@ impl PoolMembership {
     /// Servers of the pool's table, each once; empty if there is no pool.
     pub(super) fn members(&self) -> Vec<Transport> {
         lock(&self.members).clone()
+    }
+
+    /// Policies of automatic methods, each with the hedge budget of its index.
+    pub(super) fn policies(&self) -> Vec<MethodPolicy> {
+        let PoolState::Frames(session) = &*self.state.borrow() else { return Vec::new() };
+        let policy = |(budget, method): (u8, &&'static Cloned)| {
+            Some(MethodPolicy { method: method.path, stats: session.caller.policy(budget)? })
+        };
+        (0..=u8::MAX).zip(&self.methods).filter_map(policy).collect()
     }
 
     pub(super) fn stats(&self) -> CloneCallerStats {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use pathcall_driver::carrier::CarriedStats;
-pub use pathcall_endpoint::clone::{CloneCallerStats, RefusedExtra};
+pub use pathcall_endpoint::clone::{CloneCallerStats, ClonePolicy, PolicyReason, PolicyStats, RefusedExtra};
 pub use pathcall_endpoint::map::client::ClientStats;
 
 pub use super::paths::{PathStats, PathTime};
@@ -19,6 +19,8 @@ pub struct ChannelStats {
     pub cloned_calls: u64,
     /// Results of the cloned calls, and of streams of the pool, which count as plain calls.
     pub pool: CloneCallerStats,
+    /// Policies of the automatic methods that have been called, in order of paths.
+    pub policies: Vec<MethodPolicy>,
     /// Delegated calls.
     pub delegated_calls: u64,
     /// Direct calls of methods with a filter: one gRPC call each, which the server's layer executes.
@@ -31,6 +33,15 @@ pub struct ChannelStats {
     pub compressed_refused: u64,
     /// Counters by application of the manifest, in order of names.
     pub applications: Vec<ApplicationStats>,
+}
+
+/// Policy of an automatic method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MethodPolicy {
+    /// HTTP/2 path: `/pkg.Service/Method`.
+    pub method: &'static str,
+    /// Its policy, why it is chosen, and the periods so far.
+    pub stats: PolicyStats,
 }
 
 /// Counters of a channel in one application.
@@ -66,12 +77,14 @@ impl Counters {
         &self,
         applications: impl Iterator<Item = ApplicationStats>,
         pool: CloneCallerStats,
+        policies: Vec<MethodPolicy>,
     ) -> ChannelStats {
         ChannelStats {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),
             cloned_calls: self.cloned.read(),
             pool,
+            policies,
             delegated_calls: self.delegated.read(),
             direct_calls: self.direct.read(),
             handler_calls: self.handler.read(),

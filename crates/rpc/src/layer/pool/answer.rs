@@ -251,6 +251,7 @@ mod tests {
 
     const ASK: Cloned = Cloned {
         path: "/a/Ask",
+        automatic: false,
         clone: true,
         balance: Balance::Random,
         budget: HedgeBudgetConfig { share: 1.0, burst: 500.0, per_second: 100.0 },
