@@ -1,4 +1,4 @@
-//! `clone-hedging`: hedges after a learned delay, beside random servers, the shorter queue of two, and hedges after the
+//! `clone-hedging`: hedges after a learned delay, and the policy that callers choose by themselves, beside random servers, the shorter queue of two, and hedges after the
 //! best fixed delay that needs as few extra requests; in virtual time, with the paper's servers and workloads.
 
 use std::time::Duration;
@@ -28,8 +28,10 @@ const SEEDS: u64 = 3;
 const BAR_LOAD: f64 = 0.7;
 /// Most extra requests for each call.
 const EXTRA_MAX: f64 = 0.1;
+/// Most that the policy that callers choose may be slower than random servers.
+const AUTOMATIC_MAX: f64 = 1.05;
 const WORDS: &str = "A call of which the answer takes longer than those of nine in ten calls goes to another server as well; the \
-    delay is learned. Random, and the shorter of two queues, send one request.";
+    delay is learned. Random, and the shorter of two queues, send one request. Automatic: each caller chooses between these.";
 
 fn run(bench: &mut Bench) -> Result<()> {
     let panels = [exp(HIGH), bimodal(HIGH)].into_iter().map(|workload| compare(bench, workload)).collect();
@@ -39,7 +41,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 
 /// Rows and plot of a workload.
 fn compare(bench: &mut Bench, (name, workload): NamedWorkload) -> Panel {
-    let lines = [Scheme::Random, Scheme::Shortest, Scheme::Hedging, Scheme::LearnedHedging];
+    let lines = [Scheme::Random, Scheme::Shortest, Scheme::Hedging, Scheme::LearnedHedging, Scheme::Automatic];
     let mut lines = lines.map(|scheme| PlotLine { name: scheme.name().to_owned(), points: Vec::new() });
     for load in bench.size(&LOADS[..], &LOADS_QUICK) {
         bench.print_note(&format!("{name}, load {load}"));
@@ -50,6 +52,7 @@ fn compare(bench: &mut Bench, (name, workload): NamedWorkload) -> Panel {
         let random = of(Scheme::Random, HEDGED_AFTER);
         let shortest = of(Scheme::Shortest, HEDGED_AFTER);
         let learned = of(Scheme::LearnedHedging, HEDGED_AFTER);
+        let automatic = of(Scheme::Automatic, HEDGED_AFTER);
         let fixed = bench.size(&DELAYS[..], &DELAYS_QUICK).iter().map(|delay| of(Scheme::Hedging, *delay));
         let p99 = |points: &[Point]| points.iter().map(|point| point.p99_us).sum::<f64>();
         // The best of those with at most as many extra requests as are allowed, or that with the fewest.
@@ -61,10 +64,11 @@ fn compare(bench: &mut Bench, (name, workload): NamedWorkload) -> Panel {
             a.total_cmp(&c).then(b.total_cmp(&d))
         });
         let fixed = fixed.unwrap_or_default();
-        for (line, points) in lines.iter_mut().zip([&random, &shortest, &fixed, &learned]) {
+        for (line, points) in lines.iter_mut().zip([&random, &shortest, &fixed, &learned, &automatic]) {
             line.points.push((*load, points[0].p99_us));
         }
         rows(bench, &format!("{name}, load {load}"), *load <= BAR_LOAD, [&random, &shortest, &fixed, &learned]);
+        automatic_rows(bench, &format!("{name}, load {load}, automatic"), &automatic, &random);
     }
     Panel { title: name.to_owned(), x: "load", y: "p99, us", logarithmic: true, lines: lines.into() }
 }
@@ -90,6 +94,18 @@ fn rows(bench: &mut Bench, case: &str, bars: bool, [random, shortest, fixed, lea
     let most = Metric::new(format!("{case}: extra requests of a call"), "at most", "requests", Better::Lower);
     let most = if bars { most.expect(1.0) } else { most };
     bench.row(most, &of(learned, |point| point.extra), &vec![EXTRA_MAX; learned.len()]);
+}
+
+/// Rows of the policy that callers choose, which reach their bars at each load.
+fn automatic_rows(bench: &mut Bench, case: &str, automatic: &[Point], random: &[Point]) {
+    let of = |points: &[Point], of: fn(&Point) -> f64| points.iter().map(of).collect::<Vec<_>>();
+    let quantiles: [(&str, fn(&Point) -> f64); 2] = [("p99", |point| point.p99_us), ("p50", |point| point.p50_us)];
+    for (what, get) in quantiles {
+        let metric = Metric::new(format!("{case}: {what}"), "random", "us", Better::Lower).expect(AUTOMATIC_MAX);
+        bench.row(metric, &of(automatic, get), &of(random, get));
+    }
+    let most = Metric::new(format!("{case}: extra requests of a call"), "at most", "requests", Better::Lower);
+    bench.row(most.expect(1.0), &of(automatic, |point| point.extra), &vec![EXTRA_MAX; automatic.len()]);
 }
 
 fn point(bench: &Bench, workload: Workload, scheme: Scheme, load: f64, hedged_after: f64, seed: u64) -> Point {

@@ -39,7 +39,9 @@ fn check(load: f64, until: usize) {
     // Share of the calls that are answered by the end.
     let answered = |results: &CloneResults| sum(&results.timeline, 0, STEPS) as f64 / results.calls as f64;
     let random = answered(&run(Scheme::Random, load));
-    for scheme in [Scheme::Clone, Scheme::CloneShortest, Scheme::Hedging, Scheme::ClientClone, Scheme::LearnedHedging] {
+    let learned = [Scheme::LearnedHedging, Scheme::Automatic];
+    let fixed = [Scheme::Clone, Scheme::CloneShortest, Scheme::Hedging, Scheme::ClientClone];
+    for scheme in fixed.into_iter().chain(learned) {
         let results = run(scheme, load);
         let extra = |from, until| sum(&results.extra_timeline, from, until);
         let (before, slow) = (extra(SECOND, SLOW.0), extra(SLOW.0 + SECOND, SLOW.1));
@@ -51,8 +53,12 @@ fn check(load: f64, until: usize) {
             answered(&results),
             results.extra_timeline
         );
-        assert!(before > 0 && (slow as f64) < 0.005 * calls, "{scheme} at {load}");
-        assert!(answered(&results) >= 0.998 * random, "{scheme} at {load}");
+        assert!((slow as f64) < 0.005 * calls, "{scheme} at {load}");
+        assert!(answered(&results) >= 0.998 * random && before > 0, "{scheme} at {load}");
+        if scheme == Scheme::Automatic {
+            // It compares policies, of which some send no extra requests, and does so again after the slow time.
+            continue;
+        }
         let usual = before as f64 / (SLOW.0 - SECOND) as f64;
         assert!(after as f64 / (STEPS - until - SECOND) as f64 > 0.5 * usual, "{scheme} at {load}");
     }

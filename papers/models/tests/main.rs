@@ -1,6 +1,7 @@
 //! Comparison of the models with the papers' figures.
 
 mod clone;
+mod clone_automatic;
 mod clone_slow;
 mod delegate_cost;
 mod delegate_loss;

@@ -14,9 +14,13 @@ mod coordinator;
 mod frame_pool;
 mod model;
 mod scheme;
+mod tables;
 mod workload;
 
 use std::time::Duration;
+
+use pathcall_endpoint::clone::HedgeBudgetConfig;
+pub use pathcall_endpoint::clone::PolicyStats;
 
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats};
 pub use scheme::{ParseSchemeError, Scheme};
@@ -39,11 +43,21 @@ pub struct CloneTestbed {
     pub outage: Option<(Duration, Duration)>,
     /// Start and end of a time in which all servers take ten times as long.
     pub slow: Option<(Duration, Duration)>,
+    /// Requests that all servers together serve at once, in the order of their arrival there, if they share something
+    /// that is scarce; 0: they share nothing.
+    pub shared_slots: usize,
+    /// Limit of extra requests of [`Scheme::Automatic`]; other schemes have none.
+    pub budget: HedgeBudgetConfig,
+    /// Factor on the execution times of the last server.
+    pub slow_server: u32,
     /// Whether callers repeat unanswered calls, and all schemes send no extra requests while all servers are slow.
     pub product: bool,
     /// Width of a step of [`CloneResults::timeline`].
     pub step: Duration,
 }
+
+/// Default limit of extra requests of a method whose policy is chosen automatically.
+pub const AUTOMATIC_BUDGET: HedgeBudgetConfig = HedgeBudgetConfig { share: 0.1, burst: 500.0, per_second: 100.0 };
 
 impl Default for CloneTestbed {
     /// The paper's testbed: two hosts call six servers of fifteen workers.
@@ -55,6 +69,9 @@ impl Default for CloneTestbed {
             filter: true,
             outage: None,
             slow: None,
+            shared_slots: 0,
+            budget: AUTOMATIC_BUDGET,
+            slow_server: 1,
             product: false,
             step: Duration::from_millis(1),
         }
@@ -155,6 +172,8 @@ pub struct CloneResults {
     pub answers: u64,
     /// Calls answered in each [`CloneTestbed::step`].
     pub timeline: Vec<u64>,
+    /// Policies that the callers have chosen, at the end.
+    pub policies: Vec<PolicyStats>,
     /// Extra requests in each step: sent by callers, or made by the switch.
     pub extra_timeline: Vec<u64>,
 }

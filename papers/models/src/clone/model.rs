@@ -7,19 +7,20 @@ use pathcall_endpoint::clone::{
     CloneCall, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneDestination, CloneOptions, CloneWorker,
     CloneWorkerConfig, Event, Hedge, HedgeAfter, HedgeBudgetConfig, Pool, PoolRequestId,
 };
-use pathcall_program::{Endpoint, FrameAction, Size, SwitchProgram};
+use pathcall_program::{FrameAction, SwitchProgram};
 use pathcall_sim::queue::EventQueue;
 use pathcall_sim::random::Random;
 use pathcall_wire::{Base, CloneFrame, Flags, Instant};
 
 use super::frame_pool::FramePool;
+use super::tables::program;
 use super::workload::exponential;
 use super::{CloneResults, CloneRun, CloneTestbed, Coordinator, CoordinatorConfig, FrameCosts, Scheme};
 
-const GAID: u32 = 1;
+pub(super) const GAID: u32 = 1;
 /// First endpoint ids of the servers and of the callers, and id of the coordinator.
-const SERVER: u32 = 1_000;
-const CALLER: u32 = 2_000;
+pub(super) const SERVER: u32 = 1_000;
+pub(super) const CALLER: u32 = 2_000;
 const COORDINATOR: u32 = 3_000;
 /// Retransmission timeout that never expires: the model loses no frames.
 const NEVER: Duration = Duration::from_secs(1_000);
@@ -94,6 +95,8 @@ pub(super) struct RackModel<'a> {
     coordinator: Coordinator,
     coordinator_thread: SerialThread,
     options: CloneOptions,
+    /// Times at which the slots that all servers share become free.
+    shared: Vec<Instant>,
     /// Mean time between two calls of one caller, in nanoseconds.
     pause: f64,
     warm: Instant,
@@ -106,7 +109,8 @@ impl<'a> RackModel<'a> {
         let mut random = Random::new(run.seed);
         let servers: Vec<u32> = (0..testbed.workers.len() as u32).map(|sid| SERVER + sid).collect();
         let pool = Pool { gaid: GAID, version: 1, servers };
-        let budget = HedgeBudgetConfig { share: 1.0, burst: 1e9, per_second: 0.0 };
+        let unlimited = HedgeBudgetConfig { share: 1.0, burst: 1e9, per_second: 0.0 };
+        let budget = if run.scheme == Scheme::Automatic { testbed.budget } else { unlimited };
         let callers = (0..testbed.callers as u32).map(|index| {
             let config = CloneCallerConfig::new(CALLER + index, 1, pool.clone(), random.bits());
             let config = CloneCallerConfig {
@@ -161,6 +165,7 @@ impl<'a> RackModel<'a> {
             coordinator,
             coordinator_thread: SerialThread::default(),
             options,
+            shared: vec![Instant(0); testbed.shared_slots],
             pause: 1e9 / rate,
             warm: Instant(0) + run.duration / 10,
             end: Instant(0) + run.duration,
@@ -344,8 +349,17 @@ impl<'a> RackModel<'a> {
         let is_in = |(from, until)| (Instant(0) + from..Instant(0) + until).contains(&now);
         let factor = if self.testbed.slow.is_some_and(is_in) { SLOW_FACTOR } else { 1 };
         while let Some(work) = self.servers[server].worker.begin_next(now) {
-            let schedule = self.run.workload.draw(&mut self.random) * factor + self.testbed.costs.reply;
-            self.queue.push(now + schedule, RackEvent::Done(server, work.id));
+            let is_last = server + 1 == self.testbed.workers.len();
+            let factor = if is_last { factor * self.testbed.slow_server } else { factor };
+            let time = self.run.workload.draw(&mut self.random) * factor;
+            let served = match self.shared.iter_mut().min() {
+                None => now + time,
+                Some(free_at) => {
+                    *free_at = now.max(*free_at) + time;
+                    *free_at
+                }
+            };
+            self.queue.push(served + self.testbed.costs.reply, RackEvent::Done(server, work.id));
         }
     }
 
@@ -388,6 +402,7 @@ impl<'a> RackModel<'a> {
             measured.answers += stats.answered;
         }
         measured.extra = requests.saturating_sub(measured.calls);
+        measured.policies = self.callers.iter().filter_map(|host| host.caller.policy(0)).collect();
         measured.redundant = self.callers.iter().map(|host| host.caller.stats().redundant).sum();
         measured.failed = measured.calls - self.callers.iter().map(|host| host.caller.stats().answered).sum::<u64>();
         measured.filtered = self.program.counters().drop_filtered + self.coordinator.stats().redundant;
@@ -400,18 +415,4 @@ fn add(timeline: &mut Vec<u64>, testbed: &CloneTestbed, now: Instant, count: u64
     let step = (now.0 / testbed.step.as_nanos().max(1) as u64) as usize;
     timeline.resize(timeline.len().max(step + 1), 0);
     timeline[step] += count;
-}
-
-/// Switch program with tables as the controller fills them.
-fn program(testbed: &CloneTestbed) -> SwitchProgram {
-    // There is no map application.
-    let mut program = SwitchProgram::new(Size { rows: 0, lanes: 0, slots: 0 });
-    let servers: Vec<u32> = (0..testbed.workers.len() as u32).map(|sid| SERVER + sid).collect();
-    let callers = (0..testbed.callers as u32).map(|index| CALLER + index);
-    let tables = program.tables_mut();
-    let endpoint = |endpoint| Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots: 0 };
-    let all = servers.iter().copied().chain(callers).try_for_each(|id| tables.set_endpoint(endpoint(id)));
-    let pool = tables.install_pool(pathcall_program::InstalledPool { gaid: GAID, version: 1, servers });
-    debug_assert!(all.is_ok() && pool.is_ok(), "{all:?} {pool:?}");
-    program
 }

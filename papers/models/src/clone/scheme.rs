@@ -28,11 +28,14 @@ pub enum Scheme {
     /// Shorter queue of two, and another server for the slowest tenth of the calls, after a learned delay; the
     /// answer cancels the slower request.
     LearnedHedging,
+    /// Policy that each caller chooses from the latencies that it measures: random, the shorter queue, learned hedging,
+    /// or cloning if the budget allows an extra request for each call.
+    Automatic,
 }
 
 impl Scheme {
     /// All schemes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Random,
         Self::RoundRobin,
         Self::Shortest,
@@ -42,6 +45,7 @@ impl Scheme {
         Self::Clone,
         Self::CloneShortest,
         Self::LearnedHedging,
+        Self::Automatic,
     ];
 
     /// Name of the scheme.
@@ -57,6 +61,7 @@ impl Scheme {
             Self::Clone => "netclone",
             Self::CloneShortest => "netclone+jsq",
             Self::LearnedHedging => "learned-hedging",
+            Self::Automatic => "automatic",
         }
     }
 
@@ -86,6 +91,7 @@ impl Scheme {
                 let hedge = Hedge { after: HedgeAfter::Share(100), max_attempts: 2 };
                 CloneOptions { balance: Balance::Shortest, hedge: Some(hedge), cancel: true, ..usual }
             }
+            Self::Automatic => CloneOptions { automatic: true, cancel: true, ..usual },
         }
     }
 }
