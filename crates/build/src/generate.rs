@@ -56,7 +56,9 @@ fn write(
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        cloned: &[")?;
-    for ClonedMethod { path, automatic, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } in *cloned {
+    for ClonedMethod { path, automatic, clone, balance, budget, cost, hedging, cancel, workers, streaming, .. } in
+        *cloned
+    {
         writeln!(out, "            Cloned {{")?;
         writeln!(out, "                path: {path:?},")?;
         writeln!(out, "                automatic: {automatic},")?;

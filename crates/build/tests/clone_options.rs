@@ -84,6 +84,10 @@ fn option_without_meaning_on_streams_is_reported() {
             "has no hedgingPolicy, but streams are only hedged\n  hint: add a hedgingPolicy, or remove the option",
         ),
         (
+            "automatic: true".to_owned(),
+            "sets `automatic: true`, but streams are only hedged\n  hint: replace `automatic` by a hedgingPolicy",
+        ),
+        (
             format!("clone: true, {policy}"),
             "sets `clone: true`, but the element clones unary calls only\n  hint: remove `clone`: the call is hedged",
         ),

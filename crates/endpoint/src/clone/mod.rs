@@ -24,8 +24,8 @@ use pathcall_wire::clone::NO_ATTEMPT;
 
 pub use caller::{
     CloneAnswer, CloneCall, CloneCallId, CloneCaller, CloneCallerConfig, CloneCallerStats, CloneFailure, ClonePolicy,
-    Event, PolicyReason, PolicyStats, RefusedExtra, StartError, StreamCallEnd, StreamCallId, StreamHedges, StreamOptions,
-    StreamStep,
+    Event, PolicyReason, PolicyStats, RefusedExtra, StartError, StreamCallEnd, StreamCallId, StreamHedges,
+    StreamOptions, StreamStep,
 };
 pub use pathcall_wire::policy::{Balance, HedgeBudgetConfig};
 pub use worker::{
