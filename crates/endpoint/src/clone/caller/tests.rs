@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::super::{Balance, CloneOptions, Hedge, HedgeAfter, HedgeBudgetConfig};
 use super::*;
 
+mod automatic;
 mod counters;
 mod deadlines;
 mod failures;
