@@ -99,11 +99,12 @@ fn rows(bench: &mut Bench, case: &str, bars: bool, [random, shortest, fixed, lea
 /// Rows of the policy that callers choose, which reach their bars at each load.
 fn automatic_rows(bench: &mut Bench, case: &str, automatic: &[Point], random: &[Point]) {
     let of = |points: &[Point], of: fn(&Point) -> f64| points.iter().map(of).collect::<Vec<_>>();
-    let quantiles: [(&str, fn(&Point) -> f64); 2] = [("p99", |point| point.p99_us), ("p50", |point| point.p50_us)];
-    for (what, get) in quantiles {
+    let mut quantile = |what: &str, get: fn(&Point) -> f64| {
         let metric = Metric::new(format!("{case}: {what}"), "random", "us", Better::Lower).expect(AUTOMATIC_MAX);
         bench.row(metric, &of(automatic, get), &of(random, get));
-    }
+    };
+    quantile("p99", |point| point.p99_us);
+    quantile("p50", |point| point.p50_us);
     let most = Metric::new(format!("{case}: extra requests of a call"), "at most", "requests", Better::Lower);
     bench.row(most.expect(1.0), &of(automatic, |point| point.extra), &vec![EXTRA_MAX; automatic.len()]);
 }
