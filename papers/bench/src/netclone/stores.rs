@@ -29,7 +29,8 @@ const WAITS: Waits = Waits {
     jitter: Jitter::HIGH,
 };
 const MIXES: [(f64, &str); 2] = [(0.99, "99 % GET, 1 % SCAN"), (0.90, "90 % GET, 10 % SCAN")];
-const SCHEMES: [Scheme; 4] = [Scheme::Random, Scheme::ClientClone, Scheme::Clone, Scheme::CloneShortest];
+const SCHEMES: [Scheme; 5] =
+    [Scheme::Random, Scheme::ClientClone, Scheme::Clone, Scheme::CloneShortest, Scheme::Automatic];
 const LOADS: [f64; 4] = [0.1, 0.3, 0.5, 0.7];
 const LOADS_QUICK: [f64; 1] = [0.1];
 /// Load of the rows that compare schemes with random, at which the processors are mostly idle.
@@ -49,6 +50,8 @@ const BURST: f64 = 2.0 * 500.0;
 const PER_SECOND: f64 = 2.0 * 100.0;
 const TIME: Duration = Duration::from_secs(4);
 const TIME_QUICK: Duration = Duration::from_millis(150);
+/// Time in which an automatic choice learns before it is measured.
+const LEARNING: Duration = Duration::from_secs(20);
 const WARM: Duration = Duration::from_millis(300);
 const OBJECTS_QUICK: u64 = 1_000;
 /// Memory of a store in megabytes.
@@ -205,6 +208,7 @@ impl<'a> StoreRack<'a> {
     ) -> Result<()> {
         let wanted = bench.schemes();
         for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::Random && wanted.contains(scheme)) {
+            self.learn(bench, scheme, mix, rate)?;
             let of = |what: &str, unit| {
                 Metric::new(format!("{name}: {scheme}, {what}"), Scheme::Random.name(), unit, Better::Lower)
             };
@@ -255,6 +259,15 @@ impl<'a> StoreRack<'a> {
         Ok(())
     }
 
+    /// Makes calls that are not measured, if the scheme learns from them.
+    fn learn(&self, bench: &Bench, scheme: Scheme, mix: &ReadMix, rate: f64) -> Result<()> {
+        if scheme == Scheme::Automatic {
+            let measured = bench.size(LEARNING, TIME_QUICK);
+            self.run(scheme, mix, LoadPlan { measured, ..plan(bench, rate, u64::MAX) })?;
+        }
+        Ok(())
+    }
+
     /// Rows of the element's schemes compared with gRPC's hedging policy, without Pathcall.
     fn rows_against_hedging(
         &self,
@@ -265,7 +278,9 @@ impl<'a> StoreRack<'a> {
         plain: &HedgedClient,
     ) -> Result<()> {
         let wanted = bench.schemes();
-        for scheme in [Scheme::Clone, Scheme::CloneShortest].into_iter().filter(|scheme| wanted.contains(scheme)) {
+        let schemes = [Scheme::Clone, Scheme::CloneShortest, Scheme::Automatic];
+        for scheme in schemes.into_iter().filter(|scheme| wanted.contains(scheme)) {
+            self.learn(bench, scheme, mix, rate)?;
             let metrics = [("p99 of GETs", "ms"), ("p50 of GETs", "ms"), ("extra requests", "a call")]
                 .map(|(what, unit)| Metric::new(format!("{name}: {scheme}, {what}"), HEDGING, unit, Better::Lower));
             let (seeds, plan) = ([Cell::default(), Cell::default()], plan(bench, rate, 0));
