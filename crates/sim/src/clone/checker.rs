@@ -337,11 +337,11 @@ impl<'a> CloneChecker<'a> {
     }
 
     /// Checks that a call may end with a server's failure: no other server can be asked, and none has completed it.
-    fn failure(&self, now: Instant, call: usize) -> Result<(), CloneViolation> {
+    fn failure(&self, now: Instant, call: usize, is_spent: bool) -> Result<(), CloneViolation> {
         let (known, plan) = (&self.calls[call], &self.plan.calls[call]);
         let others =
             plan.options.hedge.is_some_and(|hedge| known.attempt + 1 < hedge.max_attempts) && pushback(call).is_none();
-        if others && plan.options.idempotent && self.is_generous(plan.caller) {
+        if others && plan.options.idempotent && self.is_generous(plan.caller) && !is_spent {
             return Err(CloneViolation::GaveUp(call));
         }
         let arrives = known.done.map(|done| done + self.plan.delay.1 * 3);
@@ -351,8 +351,14 @@ impl<'a> CloneChecker<'a> {
         }
     }
 
-    /// Checks the end of a call.
-    pub(super) fn ends(&mut self, now: Instant, call: usize, event: &Event) -> Result<(), CloneViolation> {
+    /// Checks the end of a call. `is_spent`: its caller's hedge budgets have refused an extra request.
+    pub(super) fn ends(
+        &mut self,
+        now: Instant,
+        call: usize,
+        event: &Event,
+        is_spent: bool,
+    ) -> Result<(), CloneViolation> {
         let deadline = self.plan.calls[call].options.deadline;
         let known = &mut self.calls[call];
         let after = now.since(known.made.unwrap_or(now));
@@ -370,7 +376,7 @@ impl<'a> CloneChecker<'a> {
                     return Err(CloneViolation::Deadline { call, after, deadline });
                 }
                 if tag.is_some_and(|tag| known.failed.contains(&tag.execution)) {
-                    return self.failure(now, call);
+                    return self.failure(now, call, is_spent);
                 }
             }
             Event::Failed(..) => {

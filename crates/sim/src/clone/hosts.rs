@@ -47,7 +47,9 @@ impl CloneWorld<'_> {
                 Event::Answered(_, answer) => format!("call {call} ANSWERED by {}", answer.server),
                 Event::Failed(_, failure) => format!("call {call} FAILED: {failure}"),
             });
-            self.checker.ends(self.time.now, call, &event)?;
+            let refused = self.callers[index].0.stats().refused;
+            let is_spent = refused.budget + refused.dear > 0;
+            self.checker.ends(self.time.now, call, &event, is_spent)?;
         }
         let next = self.callers[index].0.deadline();
         let wake = &mut self.callers[index].1;
