@@ -179,7 +179,7 @@ async fn invalid_pool_is_refused() {
         (InstallPoolRequest { boot_id: right.boot_id ^ 1, ..right.clone() }, Code::FailedPrecondition),
         (InstallPoolRequest { gaid: super::common::GAID, ..right.clone() }, Code::AlreadyExists),
         (InstallPoolRequest { servers: vec![1, 2, 1], ..right.clone() }, Code::InvalidArgument),
-        (InstallPoolRequest { servers: (0..65).collect(), ..right.clone() }, Code::OutOfRange),
+        (InstallPoolRequest { servers: (0..=512).collect(), ..right.clone() }, Code::OutOfRange),
     ] {
         assert_eq!(fixture.control.install_pool(wrong).await.unwrap_err().code(), code);
     }
