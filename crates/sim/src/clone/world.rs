@@ -250,10 +250,14 @@ impl<'a> CloneWorld<'a> {
         self.line(to, || format!("got {}", describe(&bytes)));
         match to {
             CloneNode::Caller(index) => {
-                if let Some((call, frame)) = self.answer_of(index, from, &bytes) {
+                let caller = &mut self.callers[index].0;
+                let ignored = caller.stats().ignored;
+                caller.receive(self.time.now, &bytes);
+                // A caller ignores servers that only the element knows yet.
+                let is_taken = caller.stats().ignored == ignored;
+                if let Some((call, frame)) = self.answer_of(index, from, &bytes).filter(|_| is_taken) {
                     self.checker.record_answer(self.time.now, call, &frame);
                 }
-                self.callers[index].0.receive(self.time.now, &bytes);
             }
             CloneNode::Server(index) => return self.at_server(from, index, &bytes),
             CloneNode::Element if self.environment.has_front(self.time.now) => self.carried.push(bytes),
