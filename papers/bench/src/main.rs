@@ -164,7 +164,7 @@ struct Args {
     #[arg(long, value_name = "SIDE")]
     only: Option<Side>,
     /// Only these schemes, in figures that compare several: random, round-robin, jsq, hedging, c-clone, laedge,
-    /// netclone, netclone+jsq, learned-hedging
+    /// netclone, netclone+jsq, learned-hedging, automatic
     #[arg(long = "scheme", value_name = "NAME", value_delimiter = ',')]
     schemes: Vec<Scheme>,
     /// Only make this number of calls of one hop, with --only, to count their instructions
