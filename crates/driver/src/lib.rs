@@ -21,6 +21,7 @@ pub mod client;
 pub mod clone;
 mod endpoint_driver;
 pub mod event_channel;
+pub mod held_acks;
 pub mod link;
 pub mod node;
 pub mod server;

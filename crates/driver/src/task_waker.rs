@@ -58,8 +58,7 @@ impl WakeState {
     }
 
     /// Returns whether the task busy-polls after messages.
-    #[must_use]
-    pub fn has_busy_poll(&self) -> bool {
+    fn has_busy_poll(&self) -> bool {
         !self.busy_poll.is_zero()
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
-use std::time::{Duration, Instant as Clock};
+use std::time::Instant as Clock;
 
 use bytes::Bytes;
 use pathcall_wire::delegate::{ContextId, NodeId, add_wait};
@@ -18,6 +18,7 @@ use super::request::RequestNotifier;
 use super::task::{self, Source};
 use super::{NodeConfig, NodeStats, RecordHistory, ServerObserver, Transport, advertised_address};
 use crate::event_channel::EventSender;
+use crate::held_acks::HeldAcks;
 use crate::link::{Link, PollMode};
 use crate::streams::{EventSink, Streams};
 use crate::task_waker::{TaskWaker, WakeState};
@@ -27,9 +28,6 @@ use pathcall_endpoint::delegate::load::LoadReports;
 use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, WorkerEvent};
 use pathcall_endpoint::delegate::{MessageOutbox, RequestId, earlier};
 use pathcall_endpoint::messages::{self, Event, Messages};
-
-/// Longest time for which acknowledgements of a node that polls wait.
-const ACK_DELAY: Duration = Duration::from_micros(100);
 
 /// Node state and its task, shared by the node's handles, calls and requests.
 pub(super) struct NodeShared {
@@ -60,8 +58,7 @@ pub(super) struct State {
     wake_state: WakeState,
     /// Messages were queued and not sent yet.
     sent: bool,
-    /// Time at which acknowledgements leave that wait for messages to leave with.
-    acks_due: Option<Instant>,
+    held_acks: HeldAcks,
 }
 
 /// Event channel of a call.
@@ -145,7 +142,7 @@ impl NodeShared {
             obsolete,
             wake_state: WakeState::with_busy_poll(busy_poll),
             sent: false,
-            acks_due: None,
+            held_acks: HeldAcks::new(busy_poll),
         };
         let from = match &state.transport {
             MessageTransport::Flows(flows) => Source::Link(flows.0.readiness()),
@@ -253,11 +250,10 @@ impl NodeShared {
         let mut state = self.lock();
         let by = state.deadline();
         task_waker.arm(&mut state.wake_state, by, task);
-        if let Some(due) = state.acks_due
+        if state.held_acks.is_holding()
             && let now = self.now()
-            && (due <= now || !task_waker.polls())
+            && state.held_acks.take_due(now, task_waker.polls())
         {
-            state.acks_due = None;
             state.drive(now);
             let by = state.deadline();
             task_waker.arm(&mut state.wake_state, by, task);
@@ -322,14 +318,8 @@ impl State {
 
     /// Lets the acknowledgements of a node that polls wait for a message to the same peer.
     fn hold_acks(&mut self, now: Instant, received: bool) {
-        let can_hold = match &self.transport {
-            MessageTransport::Flows(flows) => flows.1.can_hold_acks(),
-            MessageTransport::Streams(_) => false,
-        };
-        if !can_hold || !self.wake_state.has_busy_poll() {
-            self.acks_due = None;
-        } else if received {
-            self.acks_due.get_or_insert(now + ACK_DELAY);
+        if let MessageTransport::Flows(flows) = &self.transport {
+            self.held_acks.hold(now, received, &flows.1);
         }
     }
 
@@ -337,19 +327,7 @@ impl State {
     fn send_frames(&mut self, now: Instant) -> bool {
         let MessageTransport::Flows(flows) = &mut self.transport else { return false };
         let (link, messages) = &mut **flows;
-        if self.wake_state.has_busy_poll() {
-            messages.send_due(now, &mut |to, frame| link.queue(to, frame));
-            if self.acks_due.is_none() {
-                messages.acknowledge(&mut |to, frame| link.queue(to, frame));
-            }
-        } else {
-            messages.poll(now, &mut |to, frame| link.queue(to, frame));
-        }
-        let has_events = messages.has_events();
-        if !has_events {
-            link.flush();
-        }
-        has_events
+        self.held_acks.send_frames(now, messages, link)
     }
 
     fn next_event(&mut self) -> Option<Event> {

@@ -295,7 +295,7 @@ impl Messages {
     }
 
     /// Acknowledges received parts.
-    pub fn acknowledge(&mut self, out: &mut impl FnMut(SocketAddr, &[u8])) {
+    fn acknowledge(&mut self, out: &mut impl FnMut(SocketAddr, &[u8])) {
         self.receiver.acknowledge(self.config.key.as_ref(), out);
     }
 
@@ -306,7 +306,7 @@ impl Messages {
     }
 
     /// Sends what is due, and the acknowledgements to the peers that get a message. The others wait for
-    /// [`acknowledge`](Self::acknowledge), which has to follow soon.
+    /// [`poll`](Self::poll), which has to follow soon.
     pub fn send_due(&mut self, now: Instant, out: &mut impl FnMut(SocketAddr, &[u8])) {
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = self.receiver.expire(now, &self.config);

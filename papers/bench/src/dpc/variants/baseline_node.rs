@@ -11,6 +11,7 @@ use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
 use pathcall_driver::event_channel::EventSender;
+use pathcall_driver::held_acks::HeldAcks;
 use pathcall_driver::link::{Link, PollMode, Readiness};
 use pathcall_driver::task_waker::{TaskWaker, WakeState};
 use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, is_for_caller};
@@ -19,9 +20,6 @@ use pathcall_models::delegate::baseline::{BaselineCaller, serve};
 use pathcall_wire::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::Notify;
-
-/// Longest time for which acknowledgements of a node that polls wait, as for delegated calls.
-const ACK_DELAY: Duration = Duration::from_micros(100);
 
 /// Handle to a node. Dropping the last handle stops the node.
 #[derive(Clone)]
@@ -53,8 +51,7 @@ struct NodeState {
     /// Requests that are not yet received.
     waiting: VecDeque<(PeerNode, Bytes)>,
     wake_state: WakeState,
-    /// Time at which acknowledgements leave that wait for messages to leave with.
-    acks_due: Option<Instant>,
+    held_acks: HeldAcks,
 }
 
 /// Outbox of the state machine.
@@ -75,8 +72,8 @@ impl BaselineNode {
         let messages = Messages::new(messages::Config::new(id.bits(), [random()?, random()?]));
         let caller = BaselineCaller::new(id);
         let (calls, waiting) = (HashMap::new(), VecDeque::new());
-        let wake_state = WakeState::with_busy_poll(busy_poll);
-        let state = Mutex::new(NodeState { caller, link, messages, calls, waiting, wake_state, acks_due: None });
+        let (wake_state, held_acks) = (WakeState::with_busy_poll(busy_poll), HeldAcks::new(busy_poll));
+        let state = Mutex::new(NodeState { caller, link, messages, calls, waiting, wake_state, held_acks });
         let shared = Arc::new(SharedNode { state, work: Notify::new(), origin: Clock::now(), address });
         tokio::spawn(run(Arc::downgrade(&shared), shared.origin, readiness));
         Ok((Self(Arc::clone(&shared)), BaselineRequests(shared)))
@@ -146,11 +143,8 @@ impl SharedNode {
         if received {
             state.wake_state.note_message(now);
         }
-        if !state.messages.can_hold_acks() || !state.wake_state.has_busy_poll() {
-            state.acks_due = None;
-        } else if received {
-            state.acks_due.get_or_insert(now + ACK_DELAY);
-        }
+        let NodeState { held_acks, messages, .. } = &mut *state;
+        held_acks.hold(now, received, messages);
         state.drive(now);
         let waits = !state.waiting.is_empty();
         drop(state);
@@ -171,11 +165,10 @@ impl SharedNode {
         let mut state = self.lock();
         let by = state.messages.deadline();
         task_waker.arm(&mut state.wake_state, by, task);
-        if let Some(due) = state.acks_due
+        if state.held_acks.is_holding()
             && let now = self.now()
-            && (due <= now || !task_waker.polls())
+            && state.held_acks.take_due(now, task_waker.polls())
         {
-            state.acks_due = None;
             state.drive(now);
             let by = state.messages.deadline();
             task_waker.arm(&mut state.wake_state, by, task);
@@ -190,28 +183,10 @@ impl NodeState {
             while let Some(event) = self.messages.next_event() {
                 self.take(event);
             }
-            if !self.send_frames(now) {
+            if !self.held_acks.send_frames(now, &mut self.messages, &mut self.link) {
                 return;
             }
         }
-    }
-
-    /// Sends the frames that are due; returns whether there are events instead.
-    fn send_frames(&mut self, now: Instant) -> bool {
-        let Self { link, messages, .. } = self;
-        if self.wake_state.has_busy_poll() {
-            messages.send_due(now, &mut |to, frame| link.queue(to, frame));
-            if self.acks_due.is_none() {
-                messages.acknowledge(&mut |to, frame| link.queue(to, frame));
-            }
-        } else {
-            messages.poll(now, &mut |to, frame| link.queue(to, frame));
-        }
-        let has_events = messages.has_events();
-        if !has_events {
-            link.flush();
-        }
-        has_events
     }
 
     fn take(&mut self, event: Event) {
