@@ -14,11 +14,11 @@ const STALE: f64 = 16.0;
 const UNUSED: f64 = 256.0;
 /// Limit on the factor by which other paths slow one down.
 const OTHERS: f64 = 4.0;
-/// Least share of a time within the hosts that is not a wait: the room of a device limits the wait, whatever is
-/// estimated.
-const LEAST: f64 = 0.4;
+/// A device that has not been idle for this many times of its path is left idle once, so that a message shows its time
+/// alone.
+const NEVER_ALONE: f64 = 128.0;
 /// Room of a device, in round trips: the part above one finds out whether more messages at the same time pay.
-const ROOM: f64 = 1.25;
+const ROOM: f64 = 1.5;
 
 /// Times of a path that its answers have shown: per message, since all messages of a path have the sizes of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,19 +53,17 @@ pub(super) struct PathEstimate {
     pub(super) work: f64,
     /// Whether it is used, by [`Roles`](super::trial::Roles).
     pub(super) allowed: [bool; 3],
-    /// Messages that the device computes at the same time, in the model.
-    slots: f64,
-    /// Gap between messages as a share of the time of one, in the model.
-    gap_share: f64,
-    /// Time of a message at other resources than the device, as a share, in the model.
-    other_share: f64,
     model_ns: f64,
     alone_ns: f64,
     gap_ns: f64,
     /// Time outside the hosts.
     network_ns: f64,
     answers: u32,
+    /// Answers of messages that were alone.
+    alone_answers: u32,
     updated: Instant,
+    /// Time of the last answer of a message that was alone.
+    alone_at: Instant,
 }
 
 /// Load of a device.
@@ -74,6 +72,8 @@ pub(super) struct DeviceLoad {
     /// Work of the messages in flight, in nanoseconds.
     pub(super) load_ns: u64,
     in_flight: u32,
+    /// Whether the next message waits until it is alone.
+    pub(super) drains: bool,
     /// Work of all answers so far, in nanoseconds.
     delivered_ns: u64,
     /// Time of the last answer, or of the first message of an idle device.
@@ -101,22 +101,20 @@ impl PathEstimate {
         let narrowest =
             path.hops.iter().map(|hop| hop.resource).max_by_key(|resource| sum(*resource, |hop| hop.busy_ns));
         let resource = narrowest.expect("a path has hops");
-        let (gap_ns, delay_ns) = (sum(resource, |hop| hop.busy_ns).max(1), sum(resource, |hop| hop.delay_ns));
+        let gap_ns = sum(resource, |hop| hop.busy_ns).max(1);
         let of_kind = paths.of_kind(path.kind).iter().map(|path| path.traverse_ns).min();
         Self {
             device: resource.0,
             work: of_kind.unwrap_or(1).max(1) as f64,
             allowed,
-            other_share: 1.0 - (delay_ns as f64 / path.traverse_ns.max(1) as f64).min(1.0),
-            slots: (delay_ns as f64 / gap_ns as f64)
-                .clamp(1.0, f64::from(paths.resources[usize::from(resource.0)].slots)),
-            gap_share: gap_ns as f64 / path.traverse_ns.max(1) as f64,
             model_ns: path.traverse_ns as f64,
             alone_ns: path.traverse_ns as f64,
             gap_ns: gap_ns as f64,
             network_ns: 0.0,
             answers: 0,
+            alone_answers: 0,
             updated: Instant(0),
+            alone_at: Instant(0),
         }
     }
 
@@ -148,11 +146,18 @@ impl PathEstimate {
         self.wait_of(load_ns as f64, self.gap_ns) as u64
     }
 
-    /// The same for a gap. Messages do not wait for as many others as the device has slots, nor for those that are
-    /// elsewhere meanwhile.
+    /// The same for a gap. So many messages as one time alone has gaps are elsewhere than in the queue.
     fn wait_of(&self, load_ns: f64, gap_ns: f64) -> f64 {
-        let elsewhere_ns = self.alone_ns * self.other_share + self.network_ns;
-        (load_ns - (self.slots - 1.0) * gap_ns - elsewhere_ns).max(0.0)
+        (load_ns - (self.alone_ns + self.network_ns - gap_ns).max(0.0)).max(0.0)
+    }
+
+    /// Whether no message has been alone for long. It is not asked for again as soon.
+    pub(super) fn was_never_alone(&mut self, now: Instant) -> bool {
+        let is_never = now.since(self.alone_at).as_nanos() as f64 > NEVER_ALONE * self.alone_ns;
+        if is_never {
+            self.alone_at = now;
+        }
+        is_never
     }
 
     /// Load up to which the device takes another message, in nanoseconds.
@@ -170,39 +175,45 @@ impl PathEstimate {
         intra_ns: Option<u64>,
         total_ns: u64,
     ) {
-        let stale = now.since(self.updated).as_nanos() as f64 > STALE * self.alone_ns.max(self.gap_ns);
-        let share = match self.answers {
-            first if first < FIRST => 1.0 / f64::from(first + 1),
-            _ if stale => 0.5,
-            _ => 0.125,
-        };
-        let learn = |known: f64, sample: f64| match ahead.is_probe && sample < known {
+        let learn = |known: f64, sample: f64, share: f64| match ahead.is_probe && sample < known {
             // Nothing makes a slow path fast for one message.
             true => sample.max(1.0),
             false => (known + (sample - known) * share).clamp(known / 2.0, known * 2.0).max(1.0),
         };
-        // All as of the time of sending: the estimates may have changed since.
+        let share = share_of(self.answers, now.since(self.updated).as_nanos() as f64, self.alone_ns.max(self.gap_ns));
+        // As of the time of sending: the estimates may have changed since.
         let (load_ns, gap_ns) = (ahead.load_ns as f64, ahead.gap_ns as f64);
-        let wait_ns = self.wait_of(load_ns, gap_ns);
-        let alone = intra_ns.map(|ns| (ns as f64 - wait_ns).max(ns as f64 * LEAST).max(1.0));
-        let gap = rate.map(|rate| gap_ns * rate);
-        // Without enough messages, their rate is not the device's: then the model has the share of the gap.
-        let is_full = ahead.is_saturated && self.wait_of(load_ns + gap_ns, gap_ns) > 0.0;
-        let modelled = alone.filter(|_| !is_full || gap.is_none()).map(|alone| alone * self.gap_share);
-        let sample = match (gap, modelled) {
-            (Some(gap), Some(modelled)) => Some(gap.min(modelled)),
-            (gap, modelled) => modelled.or(gap),
-        };
-        if let Some(sample) = sample {
-            self.gap_ns = learn(self.gap_ns, sample);
+        let intra_ns = intra_ns.map(|ns| (ns as f64).max(1.0));
+        let was_ns = self.alone_ns;
+        let mut is_full = false;
+        if let Some(rate) = rate {
+            // Without enough messages, their rate is not the device's.
+            is_full = self.wait_of(load_ns + gap_ns, gap_ns) > 0.0;
+            if is_full {
+                self.gap_ns = learn(self.gap_ns, gap_ns * rate, share);
+            }
+            // Other messages have not made it faster. A wait is known well only if the device is not busy all the time.
+            if let Some(intra_ns) = intra_ns {
+                let alone_ns = intra_ns - self.wait_of(load_ns, gap_ns);
+                self.alone_ns = match alone_ns > was_ns && !ahead.is_saturated {
+                    true => learn(was_ns, alone_ns, share),
+                    false => was_ns.min(intra_ns),
+                };
+            }
+        } else if let Some(intra_ns) = intra_ns {
+            let since_ns = now.since(self.alone_at).as_nanos() as f64;
+            self.alone_ns = learn(was_ns, intra_ns, share_of(self.alone_answers, since_ns, was_ns));
+            self.alone_answers = self.alone_answers.saturating_add(1);
+            self.alone_at = now;
         }
-        if let Some(alone) = alone {
-            self.alone_ns = learn(self.alone_ns, alone);
+        if !is_full {
+            self.gap_ns = (self.gap_ns * self.alone_ns / was_ns).max(1.0);
         }
+        self.alone_ns = self.alone_ns.max(self.gap_ns);
         // A message that was not measured may have waited.
-        let within_ns = intra_ns.or((ahead.load_ns == 0).then_some(self.alone_ns as u64));
+        let within_ns = intra_ns.or((ahead.load_ns == 0).then_some(self.alone_ns));
         if let Some(within_ns) = within_ns {
-            let outside_ns = total_ns.saturating_sub(within_ns) as f64;
+            let outside_ns = (total_ns as f64 - within_ns).max(0.0);
             self.network_ns += (outside_ns - self.network_ns) * share;
         }
         self.answers = self.answers.saturating_add(1);
@@ -210,15 +221,24 @@ impl PathEstimate {
     }
 }
 
+/// Weight of an answer: the first ones count equally, and one after a long time counts half.
+fn share_of(answers: u32, since_ns: f64, usual_ns: f64) -> f64 {
+    match answers {
+        first if first < FIRST => 1.0 / f64::from(first + 1),
+        _ if since_ns > STALE * usual_ns => 0.5,
+        _ => 0.125,
+    }
+}
+
 impl DeviceLoad {
-    /// Whether the device takes another message: a slot is free, or the load is small for this path.
+    /// Whether the device takes another message of this path.
     pub(super) fn has_room(&self, path: &PathEstimate) -> bool {
-        self.in_flight == 0 || f64::from(self.in_flight) < path.slots || self.load_ns <= path.window_ns()
+        self.in_flight == 0 || self.load_ns <= path.window_ns() && !self.drains
     }
 
     pub(super) fn sent(&mut self, now: Instant, gap_ns: u64, is_saturated: bool) -> LateAhead {
         if self.in_flight == 0 {
-            self.last = now;
+            (self.last, self.drains) = (now, false);
         }
         let ahead = LateAhead {
             is_saturated,

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A model's times only begin the estimates. Each answer corrects those of its path: the time of a message alone, and the
-//! time between two messages when the device is busy. A device has room while its messages take less than a quarter
-//! more than a round trip: enough to keep it busy, so that little is bound early. `trial` compares the throughput with
-//! and without the accelerators, because devices may share what no model shows.
+//! time between two messages when the device is busy. A device has room while its messages take less than half more than
+//! a round trip: enough to keep it busy, so that little is bound early. `trial` compares the throughput with and without
+//! the accelerators, because devices may share what no model shows.
 
 mod estimate;
 mod trial;
@@ -190,6 +190,7 @@ impl LateBinding {
         device.ended(ahead);
         let rate = device.rate(now, ahead);
         path.measured(now, ahead, rate, intra_ns, total_ns);
+        device.drains |= path.was_never_alone(now);
         let work = path.work;
         let (paths, trial) = (&self.paths, &mut self.trial);
         trial.done(now, work, |choice| least_cost(paths, choice));

@@ -186,13 +186,15 @@ impl RoleTrial {
                 self.tried = CHOICES.into_iter().filter(due).min_by(first);
             }
         }
-        let messages = self.part_of(TRIAL) + self.in_flight;
+        // Messages of the previous choice end, and as many of this one: what the former have left behind may delay these.
+        let before = if self.tried.is_some() { 2 * self.in_flight } else { self.in_flight };
+        let messages = self.part_of(TRIAL) + before;
         let usual_ns = self.choices[self.best as usize].cost * self.mean * f64::from(messages);
         self.epoch = Epoch {
             began_ns: self.busy_ns,
             from_ns: self.busy_ns,
             until_ns: self.busy_ns + LATE * usual_ns,
-            before: self.in_flight,
+            before,
             ..Epoch::default()
         };
     }

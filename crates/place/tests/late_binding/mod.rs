@@ -1,140 +1,29 @@
 //! Late binding beside the other strategies: a processor and an accelerator in virtual time, whose real times may
 //! differ from the model, change, or depend on each other.
 
+mod stations;
+
 use std::collections::VecDeque;
 
-use crate::host_model::Dice;
 use pathcall_place::{
     Application, Config, Decision, DeviceRole, Dispatch, Hardware, KindId, Paths, Released, RequestOutcome,
     SelectionRequest, SelectionStrategy, Selector,
 };
 use pathcall_wire::Instant;
+use stations::{CASES, Case, Job, Stations, paths};
 
 const US: u64 = 1_000;
-/// Messages of a run, and those at the same time.
+/// Messages of a run.
 const MESSAGES: usize = 20_000;
-const WINDOW: usize = 64;
-/// Deviation of a service time, as a share.
-const JITTER: f64 = 0.1;
 /// Share of the better single path that late binding has to reach.
 const ENOUGH: f64 = 0.97;
-
-/// Two devices: processor and accelerator.
-#[derive(Debug, Clone, Copy)]
-struct Case {
-    name: &'static str,
-    /// Time of a message on each device in the model, and the real one, in nanoseconds.
-    model_ns: [u64; 2],
-    real_ns: [u64; 2],
-    /// Messages that each computes at the same time.
-    slots: [usize; 2],
-    /// Message from which the accelerator is this many times slower.
-    slower: Option<(usize, u64)>,
-    /// Whether the accelerator computes on the processor's cores.
-    shares: bool,
-}
-
-impl Case {
-    const fn new(name: &'static str, real_ns: [u64; 2]) -> Self {
-        Self { name, model_ns: real_ns, real_ns, slots: [1, 1], slower: None, shares: false }
-    }
-}
-
-const CASES: [Case; 13] = [
-    Case::new("accelerator 20 times slower", [100 * US, 2_000 * US]),
-    Case::new("accelerator 3 times slower", [100 * US, 300 * US]),
-    Case::new("equal", [100 * US, 100 * US]),
-    Case::new("accelerator 3 times faster", [300 * US, 100 * US]),
-    Case::new("accelerator 20 times faster", [2_000 * US, 100 * US]),
-    Case { slots: [2, 16], ..Case::new("accelerator with 16 slots", [200 * US, 1_600 * US]) },
-    Case { model_ns: [100 * US, 25 * US], ..Case::new("accelerator modelled 4 times too fast", [100 * US, 100 * US]) },
-    Case { model_ns: [100 * US, 400 * US], ..Case::new("accelerator modelled 4 times too slow", [100 * US, 100 * US]) },
-    Case { model_ns: [100 * US, 75 * US], ..Case::new("slow accelerator modelled as fast", [100 * US, 300 * US]) },
-    Case { model_ns: [100 * US, 133 * US], ..Case::new("fast accelerator modelled as slow", [100 * US, 33 * US]) },
-    Case { slower: Some((MESSAGES / 2, 10)), ..Case::new("accelerator slows down 10 times", [100 * US, 50 * US]) },
-    Case { slots: [2, 2], shares: true, ..Case::new("shared cores, accelerator needs 3 times", [100 * US, 300 * US]) },
-    Case { slots: [2, 2], shares: true, ..Case::new("shared cores, processor needs 3 times", [300 * US, 100 * US]) },
-];
-
-/// Message at a device.
-struct Job {
-    dispatch: Dispatch,
-    sent: u64,
-    /// Remaining work in nanoseconds.
-    left: f64,
-}
-
-/// Devices that serve in order of arrival.
-struct Devices<'a> {
-    case: &'a Case,
-    dice: Dice,
-    now: f64,
-    sent: usize,
-    queues: [VecDeque<Job>; 2],
-}
-
-impl Devices<'_> {
-    fn send(&mut self, paths: &Paths, dispatch: Dispatch) {
-        let device = usize::from(paths.path(dispatch.path).role == DeviceRole::Acc);
-        let slower =
-            self.case.slower.filter(|(from, _)| device == 1 && self.sent >= *from).map_or(1, |(_, times)| times);
-        let work = (self.case.real_ns[device] * slower) as f64;
-        let left = work * (1.0 + JITTER * (2.0 * self.dice.roll() - 1.0));
-        self.sent += 1;
-        self.queues[device].push_back(Job { dispatch, sent: self.now as u64, left });
-    }
-
-    /// Advances to the next end of a message.
-    fn next(&mut self) -> Job {
-        let active: [usize; 2] = [0, 1].map(|device| self.queues[device].len().min(self.case.slots[device]));
-        // Cores are divided equally among the messages that compute on them.
-        let demand = (active[0] + active[1]) as f64;
-        let speed = if self.case.shares { (self.case.slots[0] as f64 / demand).min(1.0) } else { 1.0 };
-        let left = |device: usize, at: usize| self.queues[device][at].left;
-        let jobs = (0..2).flat_map(|device| (0..active[device]).map(move |at| (device, at)));
-        let (device, at) =
-            jobs.clone().min_by(|one, other| left(one.0, one.1).total_cmp(&left(other.0, other.1))).expect("a message");
-        let passes = left(device, at);
-        for (device, at) in jobs {
-            self.queues[device][at].left -= passes;
-        }
-        self.now += passes / speed;
-        self.queues[device].remove(at).expect("the message")
-    }
-}
-
-fn paths(case: &Case) -> Paths {
-    let [cpu, acc] = case.model_ns;
-    let application = format!(
-        "application: two
-tasks: {{ work: {{ cpu: {cpu} ns, acc: {acc} ns }} }}
-requests:
-  ANY:
-    dependency: NONE
-    dataflows:
-      - trips: [{{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: work }}]
-      - trips: [{{ path: cpu-acc, bytes: 8 B, reply: 8 B, responder: work }}]
-"
-    );
-    let [cpu, acc] = case.slots;
-    let host = format!(
-        "hardware: host
-nodes: {{ cpu: {{ role: cpu, slots: {cpu} }}, acc: {{ role: acc, slots: {acc} }}, nic: {{ role: nic }} }}
-links:
-  - {{ between: [cpu, acc], bandwidth: 12.8 GB/s, messages: 100 M/s, latency: 100 ns }}
-  - {{ between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 100 M/s, latency: 100 ns }}
-"
-    );
-    let host = Hardware::parse("host.yaml", &host).expect("a host");
-    Paths::of(&host, &host, &Application::parse("two.yaml", &application).expect("an application")).expect("paths")
-}
 
 /// Messages per second in a closed loop.
 fn throughput(case: &Case, strategy: SelectionStrategy) -> f64 {
     let paths = paths(case);
     let mut selector = Selector::new(&paths, strategy, Config::default());
-    let mut devices = Devices { case, dice: Dice::new(1), now: 1e6, sent: 0, queues: Default::default() };
-    let ask = |selector: &mut Selector, devices: &mut Devices<'_>, number: usize| {
+    let mut devices = Stations::new(case);
+    let ask = |selector: &mut Selector, devices: &mut Stations<'_>, number: usize| {
         let request = SelectionRequest { kind: KindId(0), address: 0, message: number as u64 };
         match selector.select(Instant(devices.now as u64), &request) {
             Decision::Send(dispatch) => devices.send(&paths, dispatch),
@@ -142,33 +31,33 @@ fn throughput(case: &Case, strategy: SelectionStrategy) -> f64 {
             Decision::Full => panic!("selector is full"),
         }
     };
-    (0..WINDOW).for_each(|number| ask(&mut selector, &mut devices, number));
+    (0..case.window).for_each(|number| ask(&mut selector, &mut devices, number));
     // The last messages would show how long one device works alone.
-    for done in 0..MESSAGES - WINDOW {
+    for done in 0..MESSAGES - case.window {
         let Job { dispatch, sent, .. } = devices.next();
         let now = Instant(devices.now as u64);
         let total_ns = now.0 - sent;
         selector.done(now, dispatch.ticket, RequestOutcome::Done { intra_ns: Some(total_ns), total_ns });
-        ask(&mut selector, &mut devices, done + WINDOW);
+        ask(&mut selector, &mut devices, done + case.window);
         while let Some(released) = selector.poll(now) {
             let Released::Send(dispatch) = released else { panic!("no path fails") };
             devices.send(&paths, dispatch);
         }
     }
-    (MESSAGES - WINDOW) as f64 * 1e9 / (devices.now - 1e6)
+    (MESSAGES - case.window) as f64 * 1e9 / (devices.now - 1e6)
 }
 
 #[test]
 fn late_binding_reaches_better_single_path() {
     let strategies =
         [SelectionStrategy::AllCpu, SelectionStrategy::AllAcc, SelectionStrategy::Leo, SelectionStrategy::Late];
-    println!("{:<40} {:>9} {:>9} {:>9} {:>9}  leo   late", "messages/s", "all-cpu", "all-acc", "leo", "late");
+    println!("{:<52} {:>9} {:>9} {:>9} {:>9}  leo   late", "messages/s", "all-cpu", "all-acc", "leo", "late");
     let mut slow = Vec::new();
     for case in CASES {
         let [cpu, acc, leo, late] = strategies.map(|strategy| throughput(&case, strategy));
         let better = cpu.max(acc);
         let line = format!(
-            "{:<40} {cpu:>9.0} {acc:>9.0} {leo:>9.0} {late:>9.0} {:>5.2} {:>5.2}",
+            "{:<52} {cpu:>9.0} {acc:>9.0} {leo:>9.0} {late:>9.0} {:>5.2} {:>5.2}",
             case.name,
             leo / better,
             late / better
