@@ -5,6 +5,7 @@
 //! response  head 14 │ id 13 │ manifest, if any │ payload
 //! manifest  29 │ address of its server 6/18
 //! load      head 14 │ load 4
+//! shards    head 14 │ port 2, of each shard
 //! ```
 //!
 //! The transport (flows over UDP, TCP or QUIC) delivers each message whole and at most once (§4.6). [`ids`] has the ids
@@ -25,7 +26,7 @@ pub use encode::{Encoded, list};
 pub use ids::{Branch, ContextId, NodeId, RequestId, U24};
 pub use message::{
     DelegateMessage, DelegateRequest, DelegateResponse, LoadReport, Ping, PingSubject, Pong, RequestFailure,
-    RequestManifest, ResponseGrant, ResponseId, TraceSpan, add_wait, parse,
+    RequestManifest, ResponseGrant, ResponseId, ShardPorts, TraceSpan, add_wait, call_of, parse,
 };
 pub use parts::{DelegateFlags, DelegateKind, PlainRequest, PlainRequestRepr};
 
@@ -33,5 +34,7 @@ pub use parts::{DelegateFlags, DelegateKind, PlainRequest, PlainRequestRepr};
 pub const MAGIC: u8 = 0xd1;
 /// Maximum number of addresses in one pong. The caller requests further addresses with another ping.
 pub const PAGE: usize = 128;
+/// Maximum number of shards of a node.
+pub const SHARDS_MAX: usize = 64;
 /// Maximum length of a message head in bytes, without the addresses of a pong.
 pub const HEAD_MAX: usize = 128;

@@ -2,12 +2,12 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::state::{CallEvents, NodeShared};
+use super::shards::NodeShard;
+use super::state::CallEvents;
 use crate::event_channel::{EventReceiver, event_channel};
 use pathcall_endpoint::delegate::ContextId as Id;
 use pathcall_endpoint::delegate::caller::trace::CallTree;
@@ -33,7 +33,7 @@ pub enum NodeReply {
 /// Delegated call in progress. Dropping it before its end aborts it: the servers stop.
 #[derive(Debug)]
 pub struct NodeCall {
-    node: Arc<NodeShared>,
+    node: NodeShard,
     id: Id,
     events: EventReceiver<CallEvent>,
     outcome: Option<CallOutcome>,
@@ -43,7 +43,7 @@ pub struct NodeCall {
 
 impl NodeCall {
     pub(super) fn begin(
-        node: &Arc<NodeShared>,
+        node: NodeShard,
         options: CallOptions,
         requests: impl IntoIterator<Item = (SocketAddr, Bytes)>,
     ) -> Result<Self, SendRequestError> {
@@ -62,7 +62,7 @@ impl NodeCall {
             }
             Ok(id)
         })?;
-        Ok(Self { node: Arc::clone(node), id, events, outcome: None, traced, once })
+        Ok(Self { node, id, events, outcome: None, traced, once })
     }
 
     /// Id of the call, which is in each of its messages.

@@ -11,16 +11,21 @@
 //! A command runs in the calling thread, up to the system call that sends; a task receives. A [`NodeRequest`] that is
 //! dropped before it is finished fails its call: so the request of a handler that panics or is cancelled never counts
 //! as done. A [`NodeCall`] that is dropped is aborted.
+//!
+//! A node may have several [`shards`], each with a state and a task of its own.
 
 mod arrivals;
 mod call;
 mod request;
+mod shards;
 mod state;
 mod task;
+mod transport;
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::AddAssign;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,7 +34,8 @@ pub use call::{NodeCall, NodeReply};
 use pathcall_wire::TokenKey;
 use pathcall_wire::delegate::NodeId;
 pub use request::{NodeRequest, NodeRequests, ObsoleteRecords, PreparedRequest};
-use state::NodeShared;
+use shards::NodeShards;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::random;
@@ -81,6 +87,10 @@ pub struct NodeConfig {
     /// message is then found without the wake-up of a thread, at the price of one processor. Give the node a runtime
     /// of one thread (`new_current_thread`), and make calls from its tasks.
     pub busy_poll: Duration,
+    /// Parts of the node that work on different processors at a time, 1 to 64; several only by UDP. Each has a port of
+    /// its own: shard `n` takes the `n`th port after that of `listen`, and of `advertised`, unless the port is 0. Limits
+    /// hold for each shard.
+    pub shards: usize,
 }
 
 /// Setters, one for each field.
@@ -154,6 +164,13 @@ impl NodeConfig {
         self.busy_poll = time;
         self
     }
+
+    /// Sets [`Self::shards`].
+    #[must_use]
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
 }
 
 impl Default for NodeConfig {
@@ -170,6 +187,7 @@ impl Default for NodeConfig {
             stall: None,
             key: None,
             busy_poll: Duration::ZERO,
+            shards: 1,
         }
     }
 }
@@ -189,6 +207,17 @@ pub struct NodeStats {
     pub requests_known: usize,
 }
 
+impl AddAssign for NodeStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { caller, worker, messages, calls_known, requests_known } = other;
+        self.caller += caller;
+        self.worker += worker;
+        self.messages += messages;
+        self.calls_known += calls_known;
+        self.requests_known += requests_known;
+    }
+}
+
 /// Event of a server that requests of this node go to, its own or passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerEvent {
@@ -198,7 +227,8 @@ pub enum ServerEvent {
     Load(SocketAddr, u32),
 }
 
-/// Observer of the servers that a node's requests go to. It is called under the node's lock, so it must not call the node.
+/// Observer of the servers that a node's requests go to. It is called under a lock of the node, so it must not call the
+/// node.
 pub trait ServerObserver: Send + Sync {
     /// Handles an event.
     fn on_server_event(&self, event: ServerEvent);
@@ -215,7 +245,7 @@ pub struct RecordHistory {
 
 /// Handle to a node. When the last one is dropped, with all of its calls and requests, the node stops.
 #[derive(Clone)]
-pub struct Node(Arc<NodeShared>);
+pub struct Node(Arc<NodeShards>);
 
 impl Node {
     /// Starts a node on the current tokio runtime; returns a handle and the incoming requests.
@@ -224,8 +254,19 @@ impl Node {
     /// Errors of the system, `AddrInUse` above all; `InvalidInput` when the node's address is unreachable for others,
     /// or the certificates are invalid.
     pub async fn start(config: &NodeConfig) -> io::Result<(Self, NodeRequests)> {
-        let shared = NodeShared::start(config, identity()?, RecordHistory::default(), None).await?;
-        Ok((Self(Arc::clone(&shared)), NodeRequests(shared)))
+        Self::start_on(config, &[Handle::current()]).await
+    }
+
+    /// Starts a node as [`start`](Self::start) does, with its shards on the given runtimes in turn. If these are several,
+    /// a call that is begun on the thread of a shard belongs to this shard: with a runtime of one thread for each shard,
+    /// and requests that are received [there](NodeRequests::by_shard), processors share almost nothing.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_on(config: &NodeConfig, runtimes: &[Handle]) -> io::Result<(Self, NodeRequests)> {
+        let shards = NodeShards::start(config, runtimes, RecordHistory::default(), None).await?;
+        let requests = NodeRequests::of(&shards);
+        Ok((Self(shards), requests))
     }
 
     /// Starts a node as [`start`](Self::start) does, with the records of an earlier process: requests that were
@@ -238,33 +279,34 @@ impl Node {
         history: RecordHistory,
     ) -> io::Result<(Self, NodeRequests, ObsoleteRecords)> {
         let (obsolete, obsolete_receiver) = mpsc::unbounded_channel();
-        let shared = NodeShared::start(config, identity()?, history, Some(obsolete)).await?;
-        Ok((Self(Arc::clone(&shared)), NodeRequests(shared), ObsoleteRecords(obsolete_receiver)))
+        let shards = NodeShards::start(config, &[Handle::current()], history, Some(obsolete)).await?;
+        let requests = NodeRequests::of(&shards);
+        Ok((Self(shards), requests, ObsoleteRecords(obsolete_receiver)))
     }
 
-    /// Id of the node, drawn anew at each start.
+    /// Id of the node, drawn anew at each start. Further shards have ids of their own.
     #[must_use]
     pub fn id(&self) -> NodeId {
-        self.0.id
+        self.0.first().id
     }
 
     /// Address at which others reach the node.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.0.address
+        self.0.first().address
     }
 
     /// Sets the key: messages are signed with it from now on, and others are dropped and counted; without a key, signed
     /// messages are dropped. Messages in flight during the change may be lost. TLS authenticates messages by QUIC, with
     /// or without a key.
     pub fn set_key(&self, key: Option<TokenKey>) {
-        self.0.set_key(key);
+        self.0.all().iter().for_each(|shard| shard.set_key(key));
     }
 
     /// Key that signs messages.
     #[must_use]
     pub fn key(&self) -> Option<TokenKey> {
-        self.0.key()
+        self.0.first().key()
     }
 
     /// Starts a call with the given requests, each to a server. More may follow while it is in progress.
@@ -276,18 +318,20 @@ impl Node {
         options: CallOptions,
         requests: impl IntoIterator<Item = (SocketAddr, Bytes)>,
     ) -> Result<NodeCall, SendRequestError> {
-        NodeCall::begin(&self.0, options, requests)
+        NodeCall::begin(self.0.shard_for_call(), options, requests)
     }
 
     /// Adds an observer of the servers that requests go to, unless it is there, as long as it exists.
     pub fn add_observer(&self, observer: Weak<impl ServerObserver + 'static>) {
         let observer: Weak<dyn ServerObserver> = observer;
-        self.0.with_state(|state| {
-            state.observers.retain(|known| known.strong_count() > 0);
-            if !state.observers.iter().any(|known| Weak::ptr_eq(known, &observer)) {
-                state.observers.push(observer);
-            }
-        });
+        for shard in self.0.all() {
+            shard.with_state(|state| {
+                state.observers.retain(|known| known.strong_count() > 0);
+                if !state.observers.iter().any(|known| Weak::ptr_eq(known, &observer)) {
+                    state.observers.push(Weak::clone(&observer));
+                }
+            });
+        }
     }
 
     /// Counters of this node.
@@ -311,7 +355,7 @@ impl Node {
 
 /// Handle to a node that does not keep it running.
 #[derive(Debug, Clone)]
-pub struct WeakNode(Weak<NodeShared>);
+pub struct WeakNode(Weak<NodeShards>);
 
 impl WeakNode {
     /// Returns the node, if it still runs.

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
 use tokio::sync::{Notify, mpsc};
 
-use super::state::NodeShared;
+use super::shards::{NodeShard, NodeShards};
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
 use pathcall_endpoint::delegate::worker::{DelegatedRequest, ExecutionError};
 use pathcall_endpoint::delegate::{ContextId, RequestId, Status};
@@ -39,50 +39,88 @@ impl RequestNotifier {
     }
 }
 
-/// Incoming requests of a node.
+/// Incoming requests of a node, or of one of its shards.
 #[derive(Debug)]
-pub struct NodeRequests(pub(super) Arc<NodeShared>);
+pub struct NodeRequests {
+    node: Arc<NodeShards>,
+    /// The shard, or all of them.
+    shard: Option<usize>,
+    /// Shard that the next search begins with.
+    next: AtomicUsize,
+}
 
 impl NodeRequests {
-    /// Waits for the next request, in the configured order. Cancel safe.
+    /// Requests of all shards.
+    pub(super) fn of(node: &Arc<NodeShards>) -> Self {
+        Self { node: Arc::clone(node), shard: None, next: AtomicUsize::new(0) }
+    }
+
+    /// Splits the requests by the shards of the node, for a receiver on the runtime of each shard. Every shard needs its
+    /// receiver.
+    #[must_use]
+    pub fn by_shard(self) -> Vec<Self> {
+        let of = |shard| Self { node: Arc::clone(&self.node), shard: Some(shard), next: AtomicUsize::new(0) };
+        (0..self.node.all().len()).map(of).collect()
+    }
+
+    /// Waits for the next request. A shard gives its requests in the configured order, and shards take turns. Cancel
+    /// safe.
     pub async fn receive(&self) -> NodeRequest {
         loop {
             if let Some(request) = self.try_receive() {
                 return request;
             }
-            self.0.request_waiting.notified().await;
+            match self.shard {
+                Some(shard) => self.node.all()[shard].request_waiting.notified().await,
+                None => self.node.group().request_waiting.notified().await,
+            }
         }
     }
 
     /// Returns the next request, if there is one now.
     #[must_use]
     pub fn try_receive(&self) -> Option<NodeRequest> {
-        let node = &self.0;
-        let (delegated, notifier, now, more) = node.with_state(|state| {
-            // Handlers poll often while no request waits: avoid reading the clock.
-            let now = state.worker.is_waiting().then(|| node.now())?;
-            let delegated = state.worker.next(now)?;
-            let notifier = Arc::<RequestNotifier>::default();
-            state.requests.insert(delegated.execution, Arc::clone(&notifier));
-            Some((delegated, notifier, now, state.worker.is_waiting()))
-        })?;
-        if more {
-            node.request_waiting.notify_one();
+        let group = self.node.group();
+        let request = match self.shard {
+            Some(shard) => self.try_receive_of(shard),
+            None => {
+                let shards = group.loads.len();
+                let first = if shards == 1 { 0 } else { self.next.fetch_add(1, Ordering::Relaxed) };
+                (0..shards).find_map(|turn| self.try_receive_of(first.wrapping_add(turn) % shards))
+            }
+        }?;
+        match self.shard {
+            Some(shard) if group.loads[shard].is_waiting() => self.node.all()[shard].request_waiting.notify_one(),
+            None if group.is_waiting() => group.request_waiting.notify_one(),
+            _ => {}
         }
-        Some(NodeRequest {
-            node: Arc::clone(node),
-            request: delegated,
-            notifier,
-            received_at: now,
-            over: AtomicBool::new(false),
-        })
+        Some(request)
+    }
+
+    fn try_receive_of(&self, shard: usize) -> Option<NodeRequest> {
+        // Handlers poll often while no request waits: avoid the lock and the clock.
+        if !self.node.group().loads[shard].is_waiting() {
+            return None;
+        }
+        let node = self.node.shard(shard);
+        let received_at = node.now();
+        let (request, notifier) = node.with_state(|state| {
+            let delegated = state.worker.next(received_at);
+            let notifier = Arc::<RequestNotifier>::default();
+            if let Some(delegated) = &delegated {
+                state.requests.insert(delegated.execution, Arc::clone(&notifier));
+            }
+            state.record_load();
+            Some((delegated?, notifier))
+        })?;
+        Some(NodeRequest { node, request, notifier, received_at, over: AtomicBool::new(false) })
     }
 }
 
 /// Request in progress. Dropping it before [`finish`](Self::finish) fails it, and its call with it.
 #[derive(Debug)]
 pub struct NodeRequest {
-    node: Arc<NodeShared>,
+    node: NodeShard,
     request: DelegatedRequest,
     notifier: Arc<RequestNotifier>,
     received_at: Instant,
@@ -204,7 +242,7 @@ impl NodeRequest {
     pub fn prepare(&self) -> Result<PreparedRequest, ExecutionError> {
         let record = self.end()?;
         let decided = record.is_none();
-        Ok(PreparedRequest { node: Arc::clone(&self.node), execution: self.request.execution, record, decided })
+        Ok(PreparedRequest { node: self.node.clone(), execution: self.request.execution, record, decided })
     }
 
     /// Returns whether the request is finished, prepared or has failed.
@@ -291,7 +329,7 @@ impl Drop for NodeRequest {
 /// restarts with the durable records.
 #[derive(Debug)]
 pub struct PreparedRequest {
-    node: Arc<NodeShared>,
+    node: NodeShard,
     execution: ContextId,
     record: Option<RequestRecord>,
     decided: bool,

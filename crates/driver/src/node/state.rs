@@ -1,4 +1,4 @@
-//! State of a node behind one lock, and the task that receives messages for it.
+//! State of a shard of a node behind one lock.
 
 use std::fmt;
 use std::io;
@@ -7,40 +7,43 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Instant as Clock;
 
-use bytes::Bytes;
-use pathcall_wire::delegate::{ContextId, NodeId, add_wait};
+use pathcall_wire::delegate::{ContextId, NodeId};
 use pathcall_wire::{Instant, TokenKey};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::call::CallEvent;
 use super::request::RequestNotifier;
-use super::task::{self, Source};
-use super::{NodeConfig, NodeStats, RecordHistory, ServerObserver, Transport, advertised_address};
+use super::shards::ShardGroup;
+use super::task::Source;
+use super::transport::{MachineOutbox, MessageTransport};
+use super::{NodeConfig, NodeStats, RecordHistory, ServerObserver, advertised_address};
 use crate::event_channel::EventSender;
 use crate::held_acks::HeldAcks;
-use crate::link::{Link, PollMode};
-use crate::streams::{EventSink, Streams};
+use crate::link::PollMode;
 use crate::task_waker::{TaskWaker, WakeState};
 use pathcall_endpoint::delegate::caller::{CallerEvent, DelegateCaller, DelegateCallerConfig};
 use pathcall_endpoint::delegate::context_map::ContextMap;
 use pathcall_endpoint::delegate::load::LoadReports;
+use pathcall_endpoint::delegate::shards::{PeerShards, ShardNotices, shard_of_message};
 use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, WorkerEvent};
-use pathcall_endpoint::delegate::{MessageOutbox, RequestId, earlier};
-use pathcall_endpoint::messages::{self, Event, Messages};
+use pathcall_endpoint::delegate::{RequestId, earlier};
+use pathcall_endpoint::messages::Event;
 
-/// Node state and its task, shared by the node's handles, calls and requests.
+/// State of a shard and its task, shared by the node's handles, calls and requests.
 pub(super) struct NodeShared {
     state: Mutex<State>,
-    /// Notified when a request waits to be processed.
+    /// Notified when a request waits to be processed, as the group is.
     pub(super) request_waiting: Notify,
-    origin: Clock,
+    group: Arc<ShardGroup>,
+    pub(super) origin: Clock,
     pub(super) id: NodeId,
     pub(super) address: SocketAddr,
     task: OnceLock<AbortHandle>,
 }
 
-/// State machines of a node's calls and requests, and the transport of their messages.
+/// State machines of a shard's calls and requests, and the transport of their messages.
 pub(super) struct State {
     pub(super) caller: DelegateCaller,
     pub(super) worker: DelegateWorker,
@@ -52,6 +55,14 @@ pub(super) struct State {
     /// Observers of servers; some may be gone.
     pub(super) observers: Vec<Weak<dyn ServerObserver>>,
     pub(super) load_reports: LoadReports,
+    /// Shards of other nodes.
+    pub(super) peer_shards: PeerShards,
+    pub(super) shard_notices: ShardNotices,
+    pub(super) group: Arc<ShardGroup>,
+    /// Index of the shard.
+    pub(super) index: usize,
+    /// Events for other shards, in a list for each.
+    pub(super) handed_over: Vec<Vec<Event>>,
     /// Channel of obsolete records.
     obsolete: Option<ObsoleteSender>,
     /// Wake-up state of the task.
@@ -69,57 +80,25 @@ pub(super) struct CallEvents {
 }
 
 /// Channel of the calls and requests whose records are obsolete.
-type ObsoleteSender = mpsc::UnboundedSender<(ContextId, RequestId)>;
-
-/// Transport of messages.
-enum MessageTransport {
-    Flows(Box<(Link, Messages)>),
-    Streams(Streams),
-}
-
-/// Outbox of the state machines.
-pub(super) struct MachineOutbox<'a> {
-    transport: &'a mut MessageTransport,
-    now: Instant,
-    sent: &'a mut bool,
-}
-
-impl MessageOutbox for MachineOutbox<'_> {
-    fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes) {
-        *self.sent = true;
-        match self.transport {
-            MessageTransport::Flows(flows) => flows.1.send(self.now, to, head, payload),
-            MessageTransport::Streams(streams) => streams.send(to, head, payload),
-        }
-    }
-}
+pub(super) type ObsoleteSender = mpsc::UnboundedSender<(ContextId, RequestId)>;
 
 impl NodeShared {
-    pub(super) async fn start(
+    /// Binds the shard's socket, on `runtime`. Its task is to be spawned with the returned source.
+    pub(super) async fn new(
         config: &NodeConfig,
+        runtime: &Handle,
+        (group, index): (Arc<ShardGroup>, usize),
         (id, seed): (NodeId, [u64; 2]),
         history: RecordHistory,
         obsolete: Option<ObsoleteSender>,
-    ) -> io::Result<Arc<Self>> {
-        let (forward, incoming) = mpsc::unbounded_channel();
-        // The receiver is gone when the node has ended.
-        let sink: EventSink = Arc::new(move |event| drop(forward.send(event)));
-        let (transport, local) = match &config.transport {
-            Transport::Flows => {
-                let link = Link::bind(config.listen)?;
-                let local = link.local_addr();
-                let messages = messages::Config::new(id.bits(), seed);
-                let messages = messages::Config { key: config.key, wait: Some(add_wait), ..messages };
-                let messages = Messages::new(messages);
-                (MessageTransport::Flows(Box::new((link, messages))), local)
-            }
-            Transport::Tcp => streams(Streams::tcp(id.bits(), config.listen, config.key, sink).await?),
-            #[cfg(feature = "quic")]
-            Transport::Quic(tls) => streams(Streams::quic(id.bits(), config.listen, tls, sink).await?),
-        };
+    ) -> io::Result<(Self, Source)> {
+        let (transport, local, source) = MessageTransport::start(config, runtime, (id, seed)).await?;
         let address = advertised_address(config, local)?;
-        let caller =
-            DelegateCallerConfig { requests_max: config.requests_max, ..DelegateCallerConfig::new(id, address) };
+        let caller = DelegateCallerConfig {
+            requests_max: config.requests_max,
+            shard: (index, group.loads.len()),
+            ..DelegateCallerConfig::new(id, address)
+        };
         let busy_poll = config.busy_poll;
         let config = DelegateWorkerConfig {
             order: config.order,
@@ -139,26 +118,31 @@ impl NodeShared {
             requests: ContextMap::default(),
             observers: Vec::new(),
             load_reports: LoadReports::default(),
+            peer_shards: PeerShards::default(),
+            shard_notices: ShardNotices::default(),
+            handed_over: group.loads.iter().map(|_| Vec::new()).collect(),
+            group: Arc::clone(&group),
+            index,
             obsolete,
             wake_state: WakeState::with_busy_poll(busy_poll),
             sent: false,
             held_acks: HeldAcks::new(busy_poll),
         };
-        let from = match &state.transport {
-            MessageTransport::Flows(flows) => Source::Link(flows.0.readiness()),
-            MessageTransport::Streams(_) => Source::Streams(incoming),
-        };
-        let shared = Arc::new(Self {
+        let shared = Self {
             state: Mutex::new(state),
             request_waiting: Notify::new(),
+            group,
             origin: Clock::now(),
             id,
             address,
             task: OnceLock::new(),
-        });
-        let task = tokio::spawn(task::run(Arc::downgrade(&shared), shared.origin, from));
-        shared.task.get_or_init(|| task.abort_handle());
-        Ok(shared)
+        };
+        Ok((shared, source))
+    }
+
+    /// Spawns the task of the shard, which ends with it.
+    pub(super) fn spawn_task(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+        self.task.get_or_init(|| runtime.spawn(task).abort_handle());
     }
 
     /// Runs `f` under the lock and sends the resulting messages at once; the task does whatever else is due.
@@ -174,6 +158,7 @@ impl NodeShared {
         }
         let (by, blocked) = (state.deadline(), state.is_blocked());
         let task = state.wake_state.take_waker(by, blocked);
+        state.record_load();
         drop(state);
         task.into_iter().for_each(Waker::wake);
         done
@@ -184,8 +169,9 @@ impl NodeShared {
         f(&mut self.lock())
     }
 
-    /// Runs one turn of the task: handles received messages, and does what is due.
-    pub(super) fn run_once(&self, events: &mut Vec<Event>) {
+    /// Runs one turn of the task: handles received messages, and does what is due. `handed_over`, an empty list for each
+    /// shard, gets the events for other shards.
+    pub(super) fn run_once(&self, events: &mut Vec<Event>, handed_over: &mut Vec<Vec<Event>>) {
         let mut state = self.lock();
         let now = self.now();
         let by_streams = !events.is_empty();
@@ -196,40 +182,50 @@ impl NodeShared {
         }
         state.hold_acks(now, received);
         state.drive(now);
+        state.record_load();
+        std::mem::swap(handed_over, &mut state.handed_over);
         let waiting = state.worker.is_waiting();
         drop(state);
         if waiting {
-            self.request_waiting.notify_one();
+            self.notify_request_waiting();
         }
+    }
+
+    /// Handles events that another shard received.
+    pub(super) fn take_over(&self, events: &mut Vec<Event>) {
+        let waiting = self.with(|state, now| {
+            events.drain(..).for_each(|event| state.handle_handed_over(now, event));
+            state.wake_state.note_message(now);
+            state.worker.is_waiting()
+        });
+        if waiting {
+            self.notify_request_waiting();
+        }
+    }
+
+    /// Notifies the receivers of requests.
+    pub(super) fn notify_request_waiting(&self) {
+        self.request_waiting.notify_one();
+        self.group.request_waiting.notify_one();
     }
 
     pub(super) fn stats(&self) -> NodeStats {
         let state = self.lock();
-        let messages = match &state.transport {
-            MessageTransport::Flows(flows) => flows.1.stats(),
-            MessageTransport::Streams(streams) => streams.stats(),
-        };
         NodeStats {
             caller: state.caller.stats(),
             worker: state.worker.stats(),
-            messages,
+            messages: state.transport.stats(),
             calls_known: state.caller.known(),
             requests_known: state.worker.known(),
         }
     }
 
     pub(super) fn set_key(&self, key: Option<TokenKey>) {
-        self.with(|state, now| match &mut state.transport {
-            MessageTransport::Flows(flows) => flows.1.set_key(now, key),
-            MessageTransport::Streams(streams) => streams.set_key(key),
-        });
+        self.with(|state, now| state.transport.set_key(now, key));
     }
 
     pub(super) fn key(&self) -> Option<TokenKey> {
-        match &self.lock().transport {
-            MessageTransport::Flows(flows) => flows.1.key(),
-            MessageTransport::Streams(streams) => streams.key(),
-        }
+        self.lock().transport.key()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -276,16 +272,22 @@ impl Drop for NodeShared {
     }
 }
 
-fn streams(streams: Streams) -> (MessageTransport, SocketAddr) {
-    let local = streams.local_addr();
-    (MessageTransport::Streams(streams), local)
-}
-
 impl State {
     /// Splits the state into the state machines and their outbox.
     pub(super) fn split(&mut self, now: Instant) -> (&mut DelegateCaller, &mut DelegateWorker, MachineOutbox<'_>) {
-        let Self { caller, worker, transport, sent, .. } = self;
-        (caller, worker, MachineOutbox { transport, now, sent })
+        let Self { caller, worker, transport, sent, peer_shards, .. } = self;
+        (caller, worker, MachineOutbox { transport, now, sent, peer_shards })
+    }
+
+    /// Lets other shards know the load.
+    pub(super) fn record_load(&self) {
+        let waiting = self.worker.waiting_requests();
+        self.group.loads[self.index].record(self.requests.len() + waiting, waiting);
+    }
+
+    /// Other shard that handles a message with this head, if it is not this one.
+    pub(super) fn other_shard_of(&self, head: &[u8]) -> Option<usize> {
+        shard_of_message(head, self.group.loads.len()).filter(|shard| *shard != self.index)
     }
 
     /// Receives one batch of frames; returns whether there were any.
@@ -302,7 +304,7 @@ impl State {
     /// Does what is due, and sends the resulting messages.
     fn drive(&mut self, now: Instant) {
         loop {
-            while let Some(event) = self.next_event() {
+            while let Some(event) = self.transport.next_event() {
                 self.handle_event(now, event);
             }
             let (caller, worker, mut out) = self.split(now);
@@ -328,13 +330,6 @@ impl State {
         let MessageTransport::Flows(flows) = &mut self.transport else { return false };
         let (link, messages) = &mut **flows;
         self.held_acks.send_frames(now, messages, link)
-    }
-
-    fn next_event(&mut self) -> Option<Event> {
-        match &mut self.transport {
-            MessageTransport::Flows(flows) => flows.1.next_event(),
-            MessageTransport::Streams(_) => None,
-        }
     }
 
     /// Delivers events to the waiting calls and requests.
@@ -377,14 +372,10 @@ impl State {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let transport = match &self.transport {
-            MessageTransport::Flows(flows) => flows.1.deadline(),
-            MessageTransport::Streams(_) => None,
-        };
-        earlier(earlier(self.caller.next_deadline(), self.worker.next_deadline()), transport)
+        earlier(earlier(self.caller.next_deadline(), self.worker.next_deadline()), self.transport.deadline())
     }
 
     fn is_blocked(&self) -> bool {
-        matches!(&self.transport, MessageTransport::Flows(flows) if flows.0.is_blocked())
+        self.transport.is_blocked()
     }
 }

@@ -17,7 +17,8 @@
 //! keep the order, and may lose messages; one that certainly was not delivered is returned by `undelivered`.
 //!
 //! [`servers::ServerStates`] chooses a replica for a request to a service, by loads ([`load`]) and failures.
-//! [`attempts::CallAttempts`] decides whether a failed call is made again.
+//! [`attempts::CallAttempts`] decides whether a failed call is made again. A node may have several callers and workers,
+//! its [`shards`].
 
 pub mod attempts;
 pub mod caller;
@@ -26,6 +27,7 @@ pub mod load;
 mod number_set;
 mod server_health;
 pub mod servers;
+pub mod shards;
 pub mod worker;
 
 use std::net::SocketAddr;

@@ -20,6 +20,7 @@
 
 mod incoming;
 mod outgoing;
+mod stats;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -35,6 +36,7 @@ use pathcall_wire::{Instant, TokenKey};
 use crate::flow::FlowTiming;
 use incoming::SessionReceiver;
 use outgoing::OutgoingSession;
+pub use stats::Stats;
 
 /// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 256 << 20;
@@ -125,30 +127,6 @@ pub enum Event {
         /// First bytes of an incoming message, [`HEAD_MAX`] at most, if they have arrived.
         arriving: Option<Bytes>,
     },
-}
-
-/// Counters of a node's messages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Messages to send.
-    pub sent: u64,
-    /// Messages received.
-    pub arrived: u64,
-    /// Messages returned as undelivered.
-    pub undelivered: u64,
-    /// Messages in flight when their session ended: they may have arrived, or not.
-    pub lost: u64,
-    /// Parts retransmitted.
-    pub retransmits: u64,
-    /// Parts received again.
-    pub repeats: u64,
-    /// Parts refused because of the memory limit.
-    pub refused: u64,
-    /// Frames that are invalid, or of no session.
-    pub ignored: u64,
-    /// Frames with a wrong or missing token, or with a token although the node has no key: they are dropped. By TCP,
-    /// the connections ended for that.
-    pub unauthenticated: u64,
 }
 
 /// Table with keys that strangers may choose, hashed with a secret seed. A hash function that withstands more would

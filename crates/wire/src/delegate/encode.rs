@@ -6,7 +6,7 @@ use super::address::{self, mapped};
 use super::ids::{ContextId, NodeId, RequestId, U24};
 use super::message::{
     DelegateRequest, DelegateResponse, LoadReport, Ping, PingSubject, Pong, RequestFailure, RequestManifest,
-    ResponseGrant, ResponseId, TraceSpan,
+    ResponseGrant, ResponseId, ShardPorts, TraceSpan,
 };
 use super::parts::{
     DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, LoadPart, LoadPartRepr,
@@ -181,6 +181,14 @@ impl LoadReport {
         LoadPartRepr { load: self.load }.emit(out.rest());
         out.len += LoadPart::LEN;
         out
+    }
+}
+
+impl ShardPorts<'_> {
+    /// Encodes the head; the ports follow, each as two bytes in big-endian order.
+    #[must_use]
+    pub fn encode_head() -> Encoded {
+        Encoded::new(DelegateKind::Shards, 0, ContextId::default())
     }
 }
 

@@ -10,7 +10,7 @@ use super::parts::{
     ManifestPart, ManifestPartRepr, MessageHead, MessageHeadRepr, PingPart, PingPartRepr, PongPart, PongPartRepr,
     RequestPart, RequestPartRepr, ResponsePart, SpanPart, SpanPartRepr,
 };
-use super::{MAGIC, PAGE};
+use super::{MAGIC, PAGE, SHARDS_MAX};
 use crate::Error;
 
 /// Manifest: requests and responses that one execution sent, in a fixed number of bytes (DPC §4.3.1, Fig. 4.2).
@@ -211,6 +211,26 @@ pub enum DelegateMessage<'a> {
     Span(TraceSpan),
     /// Load of the sender.
     Load(LoadReport),
+    /// Shards of the sender.
+    Shards(ShardPorts<'a>),
+}
+
+/// Ports of a node's shards, in their order, at the IP address of the node; that of the node itself is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardPorts<'a>(&'a [[u8; 2]]);
+
+impl ShardPorts<'_> {
+    /// Ports in the order of the shards, two at least.
+    pub fn ports(&self) -> impl ExactSizeIterator<Item = u16> {
+        self.0.iter().map(|port| u16::from_be_bytes(*port))
+    }
+}
+
+/// Id of the call that a message belongs to, if it has a head; the rest of the message may be invalid.
+#[must_use]
+pub fn call_of(message: &[u8]) -> Option<ContextId> {
+    let head = MessageHead::unchecked(message.first_chunk::<{ MessageHead::LEN }>()?);
+    (head.magic() == MAGIC).then(|| head.call())
 }
 
 /// Parses a message. Returns the head and the offset of the payload.
@@ -275,6 +295,13 @@ pub fn parse(bytes: &[u8]) -> Result<(DelegateMessage<'_>, usize), Error> {
         }
         DelegateKind::Span => {
             DelegateMessage::Span(TraceSpan { call, span: SpanPart::unchecked(cursor.take(SpanPart::LEN)?).repr() })
+        }
+        DelegateKind::Shards => {
+            let (ports, rest) = cursor.take(bytes.len() - cursor.at)?.as_chunks();
+            if !rest.is_empty() || !(2..=SHARDS_MAX).contains(&ports.len()) {
+                return Err(Error::Value { field: "ports", value: bytes.len() as u64 });
+            }
+            DelegateMessage::Shards(ShardPorts(ports))
         }
         DelegateKind::Load => {
             let LoadPartRepr { load } = LoadPart::unchecked(cursor.take(LoadPart::LEN)?).repr();

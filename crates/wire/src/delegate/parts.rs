@@ -213,6 +213,8 @@ pub enum DelegateKind {
     Span = 7,
     /// Load of a server, for a node that sends it requests. It belongs to no call.
     Load = 8,
+    /// Shards of a server, for a node that sends it requests. It belongs to no call.
+    Shards = 9,
 }
 
 impl DelegateKind {
@@ -232,6 +234,7 @@ impl DelegateKind {
             6 => Self::Grant,
             7 => Self::Span,
             8 => Self::Load,
+            9 => Self::Shards,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

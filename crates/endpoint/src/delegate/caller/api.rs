@@ -1,6 +1,7 @@
 //! Interface of a delegate caller: options, events, failures and counters.
 
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +21,9 @@ pub struct DelegateCallerConfig {
     pub calls_max: usize,
     /// Most incomplete requests of one call, and most servers known of one.
     pub requests_max: u32,
+    /// Index of this shard of the node, and number of shards: the calls get ids that belong to this shard, see
+    /// [`shard_of_call`](super::super::shards::shard_of_call).
+    pub shard: (usize, usize),
 }
 
 impl DelegateCallerConfig {
@@ -29,7 +33,7 @@ impl DelegateCallerConfig {
     /// Creates a configuration with the usual limits.
     #[must_use]
     pub const fn new(node: NodeId, address: SocketAddr) -> Self {
-        Self { node, address, calls_max: 1 << 20, requests_max: Self::REQUESTS_MAX }
+        Self { node, address, calls_max: 1 << 20, requests_max: Self::REQUESTS_MAX, shard: (0, 1) }
     }
 }
 
@@ -281,4 +285,15 @@ pub struct DelegateCallerStats {
     pub pings: u64,
     /// Messages ignored: of ended calls, repeated, or forged.
     pub ignored: u64,
+}
+
+impl AddAssign for DelegateCallerStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { complete, failed, aborted, pings, ignored } = other;
+        self.complete += complete;
+        self.failed += failed;
+        self.aborted += aborted;
+        self.pings += pings;
+        self.ignored += ignored;
+    }
 }

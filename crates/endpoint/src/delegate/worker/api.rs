@@ -1,6 +1,7 @@
 //! Interface of a delegate worker: configuration, requests, events and counters.
 
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -160,4 +161,17 @@ pub struct DelegateWorkerStats {
     pub aborted: u64,
     /// Pongs sent.
     pub pongs: u64,
+}
+
+impl AddAssign for DelegateWorkerStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { requests, repeats, refused, late, nulls, aborted, pongs } = other;
+        self.requests += requests;
+        self.repeats += repeats;
+        self.refused += refused;
+        self.late += late;
+        self.nulls += nulls;
+        self.aborted += aborted;
+        self.pongs += pongs;
+    }
 }
