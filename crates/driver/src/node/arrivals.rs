@@ -61,6 +61,7 @@ impl State {
 
     /// Handles an event that another shard has received for this one.
     pub(super) fn handle_handed_over(&mut self, now: Instant, event: Event) {
+        self.taken_over += 1;
         match event {
             Event::Arrived { node, from, message } => {
                 self.handle_message(now, PeerNode { node: NodeId::new(node), address: from }, &message);

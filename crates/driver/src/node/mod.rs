@@ -205,16 +205,19 @@ pub struct NodeStats {
     pub calls_known: usize,
     /// Requests in memory: in progress, or done and perhaps asked about.
     pub requests_known: usize,
+    /// Messages that a shard received for another one; few, once senders know the shards.
+    pub handed_over: u64,
 }
 
 impl AddAssign for NodeStats {
     fn add_assign(&mut self, other: Self) {
-        let Self { caller, worker, messages, calls_known, requests_known } = other;
+        let Self { caller, worker, messages, calls_known, requests_known, handed_over } = other;
         self.caller += caller;
         self.worker += worker;
         self.messages += messages;
         self.calls_known += calls_known;
         self.requests_known += requests_known;
+        self.handed_over += handed_over;
     }
 }
 

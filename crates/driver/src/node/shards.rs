@@ -48,8 +48,9 @@ pub(super) struct ShardGroup {
     pub(super) request_waiting: Notify,
 }
 
-/// Load of a shard, readable without its lock.
+/// Load of a shard, readable without its lock. Each has cache lines of its own, as it changes with each message.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(super) struct ShardLoad {
     /// Requests that wait or run.
     requests: AtomicUsize,
@@ -65,8 +66,8 @@ pub(super) struct NodeShard {
 }
 
 thread_local! {
-    /// Node, and shard of it, whose task runs on this thread, if each runtime has a shard of its own.
-    static SHARD_OF_THREAD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// Index of the shards whose tasks run on this thread, of nodes whose shards are on several runtimes.
+    static SHARD_OF_THREAD: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl NodeShards {
@@ -124,24 +125,19 @@ impl NodeShards {
     /// Shard for a new call: the one of this thread, if each has a thread of its own, otherwise each in turn.
     pub(super) fn shard_for_call(self: &Arc<Self>) -> NodeShard {
         let count = self.shards.len();
-        let (node, own) = SHARD_OF_THREAD.get();
-        let index = match count {
-            1 => 0,
-            _ if self.is_spread && node == self.id_on_thread() => own % count,
-            _ => self.calls.fetch_add(1, Ordering::Relaxed) % count,
-        };
-        self.shard(index)
+        let of_thread = SHARD_OF_THREAD.get().filter(|shard| self.is_spread && *shard < count);
+        self.shard(match of_thread {
+            _ if count == 1 => 0,
+            Some(index) => index,
+            None => self.calls.fetch_add(1, Ordering::Relaxed) % count,
+        })
     }
 
     /// Records that the task of a shard runs on this thread.
     pub(super) fn note_thread(&self, index: usize) {
         if self.is_spread {
-            SHARD_OF_THREAD.set((self.id_on_thread(), index));
+            SHARD_OF_THREAD.set(Some(index));
         }
-    }
-
-    fn id_on_thread(&self) -> usize {
-        std::ptr::from_ref(self).addr()
     }
 
     /// Hands events over to the shards that handle them; `events` has a list for each shard.

@@ -31,7 +31,8 @@ use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, 
 use pathcall_endpoint::delegate::{RequestId, earlier};
 use pathcall_endpoint::messages::Event;
 
-/// State of a shard and its task, shared by the node's handles, calls and requests.
+/// State of a shard and its task, shared by the node's handles, calls and requests. Shards share no cache line.
+#[repr(align(128))]
 pub(super) struct NodeShared {
     state: Mutex<State>,
     /// Notified when a request waits to be processed, as the group is.
@@ -63,6 +64,8 @@ pub(super) struct State {
     pub(super) index: usize,
     /// Events for other shards, in a list for each.
     pub(super) handed_over: Vec<Vec<Event>>,
+    /// Number of events that other shards have handed over.
+    pub(super) taken_over: u64,
     /// Channel of obsolete records.
     obsolete: Option<ObsoleteSender>,
     /// Wake-up state of the task.
@@ -121,6 +124,7 @@ impl NodeShared {
             peer_shards: PeerShards::default(),
             shard_notices: ShardNotices::default(),
             handed_over: group.loads.iter().map(|_| Vec::new()).collect(),
+            taken_over: 0,
             group: Arc::clone(&group),
             index,
             obsolete,
@@ -217,6 +221,7 @@ impl NodeShared {
             messages: state.transport.stats(),
             calls_known: state.caller.known(),
             requests_known: state.worker.known(),
+            handed_over: state.taken_over,
         }
     }
 
