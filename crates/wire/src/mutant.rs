@@ -257,6 +257,8 @@ mutants! {
         DelegateGrantForgotten,
         /// The server does not report that a long request is arriving.
         DelegateArrivingNotSent,
+        /// A node of several shards passes all pings to the first one.
+        DelegateShardIgnored,
         /// Requests go to a server that has just failed, although others are there.
         DelegateCircuitIgnored,
         /// Requests go to servers that the request names as to be avoided.

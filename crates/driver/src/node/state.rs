@@ -23,7 +23,7 @@ use crate::event_channel::EventSender;
 use crate::held_acks::HeldAcks;
 use crate::link::PollMode;
 use crate::task_waker::{TaskWaker, WakeState};
-use pathcall_endpoint::delegate::caller::{CallerEvent, DelegateCaller, DelegateCallerConfig};
+use pathcall_endpoint::delegate::caller::{CallOutcome, CallerEvent, DelegateCaller, DelegateCallerConfig};
 use pathcall_endpoint::delegate::context_map::ContextMap;
 use pathcall_endpoint::delegate::load::LoadReports;
 use pathcall_endpoint::delegate::shards::{PeerShards, ShardNotices, shard_of_message};
@@ -342,7 +342,14 @@ impl State {
         while let Some(event) = self.caller.next_event() {
             let (call, event) = match event {
                 CallerEvent::Reply { call, from, item } => (call, CallEvent::Reply(from, item)),
-                CallerEvent::Ended { call, outcome } => (call, CallEvent::Ended(outcome)),
+                CallerEvent::Ended { call, mut outcome } => {
+                    if let CallOutcome::Failed(failure) = &mut outcome
+                        && let Some(server) = failure.server_mut()
+                    {
+                        *server = self.peer_shards.node(*server);
+                    }
+                    (call, CallEvent::Ended(outcome))
+                }
                 CallerEvent::Trace { call, tree } => (call, CallEvent::Trace(tree)),
             };
             let Some(call_events) = self.calls.get(&call) else { continue };

@@ -25,7 +25,7 @@ async fn serve(transport: Transport) -> Node {
     node
 }
 
-async fn work(request: NodeRequest) {
+pub(super) async fn work(request: NodeRequest) {
     let text = String::from_utf8(request.payload().to_vec()).expect("text");
     for (place, commands) in text.split(';').enumerate() {
         if let Some(item) = commands.strip_prefix("reply ") {
@@ -58,7 +58,7 @@ async fn caller(transport: Transport) -> Node {
 }
 
 /// Receives all items of a call, and its outcome.
-async fn collect_replies(mut call: NodeCall) -> (Vec<String>, CallOutcome) {
+pub(super) async fn collect_replies(mut call: NodeCall) -> (Vec<String>, CallOutcome) {
     let mut items = Vec::new();
     loop {
         match timeout(HANG, call.receive()).await.expect("in time") {
@@ -68,7 +68,7 @@ async fn collect_replies(mut call: NodeCall) -> (Vec<String>, CallOutcome) {
     }
 }
 
-fn begin(caller: &Node, to: &Node, commands: impl Into<String>) -> NodeCall {
+pub(super) fn begin(caller: &Node, to: &Node, commands: impl Into<String>) -> NodeCall {
     caller.call(CallOptions::default(), [(to.address(), Bytes::from(commands.into()))]).expect("below the limit")
 }
 

@@ -19,9 +19,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pathcall_wire::Instant;
 pub use pathcall_wire::delegate::SHARDS_MAX;
-use pathcall_wire::delegate::{ContextId, ShardPorts, call_of};
+use pathcall_wire::delegate::{ContextId, DelegateKind, ShardPorts, call_of};
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::is_for_caller;
 
@@ -45,6 +45,9 @@ pub fn shard_of_call(call: ContextId, shards: usize) -> usize {
 pub fn shard_of_message(head: &[u8], shards: usize) -> Option<usize> {
     if shards == 1 || is_for_caller(head) {
         return None;
+    }
+    if DelegateKind::of(head) == Some(DelegateKind::Ping) && mutant::on(Mutant::DelegateShardIgnored) {
+        return Some(0);
     }
     call_of(head).map(|call| shard_of_call(call, shards))
 }

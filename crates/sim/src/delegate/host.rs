@@ -1,4 +1,4 @@
-//! Host of the delegate simulation: clock, caller, worker and running handlers.
+//! Host of the delegate simulation: clock, callers, workers and running handlers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::attempts::RetryBudget;
-use pathcall_endpoint::delegate::caller::{DelegateCaller, DelegateCallerConfig};
 use pathcall_endpoint::delegate::load::LoadReports;
 use pathcall_endpoint::delegate::servers::ServerStates;
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
-use pathcall_endpoint::delegate::worker::{DelegateWorker, DelegateWorkerConfig, DelegatedRequest, RequestOrder};
+use pathcall_endpoint::delegate::worker::{DelegateWorkerConfig, DelegatedRequest, RequestOrder};
 use pathcall_endpoint::delegate::{ContextId, MessageOutbox, NodeId, PeerNode, RequestId};
 use pathcall_wire::Instant;
 
 use super::checker::MessageTag;
 use super::plan::{DEPTH_MAX, DelegatePlan};
+use super::shards::{ShardedCaller, ShardedWorker};
 
 /// Time for which workers remember an aborted call. It must exceed the time in which a server that missed the abort
 /// notices that the caller no longer asks, and the travel time of the requests that it then sent on.
@@ -27,11 +27,16 @@ const TAG_LEN: usize = 24;
 
 /// Outbox that collects the messages of a host.
 #[derive(Debug, Default)]
-pub(super) struct OutgoingMessages(pub(super) Vec<(SocketAddr, Bytes)>);
+pub(super) struct OutgoingMessages {
+    /// Shard that sends the next messages.
+    pub(super) shard: usize,
+    /// Messages, with the shards that send them.
+    pub(super) messages: Vec<(usize, SocketAddr, Bytes)>,
+}
 
 impl MessageOutbox for OutgoingMessages {
     fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes) {
-        self.0.push((to, [head, payload].concat().into()));
+        self.messages.push((self.shard, to, [head, payload].concat().into()));
     }
 }
 
@@ -57,8 +62,8 @@ pub(super) struct DelegateHost {
     pub(super) up: bool,
     rate_ppm: i64,
     pub(super) slots: usize,
-    pub(super) worker: DelegateWorker,
-    pub(super) caller: DelegateCaller,
+    pub(super) worker: ShardedWorker,
+    pub(super) caller: ShardedCaller,
     pub(super) handlers: BTreeMap<ContextId, RunningHandler>,
     /// Records that survive the process.
     pub(super) durable: BTreeMap<(ContextId, RequestId), RequestRecord>,
@@ -71,7 +76,7 @@ pub(super) struct DelegateHost {
     pub(super) retries: Arc<RetryBudget>,
 }
 
-/// Address of a host.
+/// Address of a host, and of its first shard.
 pub(super) fn address(index: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)), 7000)
 }
@@ -92,13 +97,14 @@ pub(super) fn nowhere() -> SocketAddr {
 impl DelegateHost {
     pub(super) fn new(plan: &DelegatePlan, index: usize, incarnation: u32) -> Self {
         let (rate_ppm, slots) = plan.hosts[index];
-        let node = node(index, incarnation);
+        let peers: Vec<_> =
+            (0..plan.shards(index, incarnation)).map(|shard| peer((index, incarnation), shard)).collect();
         let config = DelegateWorkerConfig {
             order: if plan.oldest_first { RequestOrder::OldestCall } else { RequestOrder::FairShare },
             flush: plan.flush,
             depth_max: DEPTH_MAX as u8,
             aborted_for: ABORTED_FOR,
-            ..DelegateWorkerConfig::new(node, address(index))
+            ..DelegateWorkerConfig::new(peers[0].node, peers[0].address)
         };
         Self {
             index,
@@ -106,8 +112,8 @@ impl DelegateHost {
             up: true,
             rate_ppm,
             slots,
-            worker: DelegateWorker::new(config),
-            caller: DelegateCaller::new(DelegateCallerConfig::new(node, address(index))),
+            worker: ShardedWorker::new(&peers, config),
+            caller: ShardedCaller::new(&peers),
             handlers: BTreeMap::new(),
             durable: BTreeMap::new(),
             deleted: Vec::new(),
@@ -118,9 +124,9 @@ impl DelegateHost {
         }
     }
 
-    /// Peer identity of the host.
-    pub(super) fn peer(&self) -> PeerNode {
-        PeerNode { node: node(self.index, self.incarnation), address: address(self.index) }
+    /// Peer identity of a shard of the host.
+    pub(super) fn peer(&self, shard: usize) -> PeerNode {
+        peer((self.index, self.incarnation), shard)
     }
 
     /// Time on this host's clock.
@@ -140,11 +146,13 @@ impl DelegateHost {
     }
 }
 
-/// Node id of a host's process; unique for each host and incarnation.
-fn node(index: usize, incarnation: u32) -> NodeId {
+/// Peer identity of a shard of a host's process; its id is unique for each host, incarnation and shard.
+fn peer((index, incarnation): (usize, u32), shard: usize) -> PeerNode {
     let mixed =
         (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(incarnation).wrapping_mul(0xc2b2_ae3d);
-    NodeId::new(mixed)
+    let node = NodeId::new(mixed ^ (shard as u64) << 40);
+    let first = address(index);
+    PeerNode { node, address: SocketAddr::new(first.ip(), first.port() + shard as u16) }
 }
 
 /// Encodes a tag as payload.

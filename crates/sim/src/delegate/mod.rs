@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! seed ─► plan ─► world ─► outcome
-//!                  ├─ host: Caller, Worker, handlers that follow the plan
+//!                  ├─ host: Caller and Worker of each shard, handlers that follow the plan
 //!                  ├─ services: calls that choose replicas, and are made again elsewhere
 //!                  ├─ attacker: replays and forges messages
 //!                  └─ checker: nothing twice, complete only with all, failed in time, no state left
@@ -17,6 +17,7 @@ mod network;
 pub(crate) mod part;
 pub mod plan;
 pub mod services;
+mod shards;
 pub(crate) mod world;
 
 use std::mem::discriminant;
@@ -110,6 +111,7 @@ impl Simulation for DelegateSimulation {
         |plan| plan.long = Chance(0),
         |plan| plan.delay.1 = plan.delay.0,
         |plan| plan.hosts.iter_mut().for_each(|host| host.0 = 0),
+        |plan| plan.shards.clear(),
         |plan| plan.services = None,
         |plan| plan.services.iter_mut().for_each(|services| services.loss = Chance(0)),
         |plan| plan.services.iter_mut().for_each(|services| services.liars.clear()),

@@ -19,8 +19,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
 impl DelegateWorld<'_> {
     /// Sends messages of a host.
     pub(super) fn route(&mut self, from: usize, out: OutgoingMessages) {
-        let (peer, incarnation, plan) = (self.hosts[from].peer(), self.hosts[from].incarnation, self.plan);
-        for (to, message) in out.0 {
+        let (incarnation, plan) = (self.hosts[from].incarnation, self.plan);
+        for (shard, to, message) in out.messages {
             self.counts.messages += 1;
             self.time.trace.mix(message.len() as u64);
             let mut arrives = self.time.now + self.random_of(from).between(plan.delay);
@@ -28,7 +28,7 @@ impl DelegateWorld<'_> {
             let Some(there) = there else {
                 if self.plan.tells {
                     let host = (from, incarnation);
-                    self.time.push(arrives, DelegateEvent::Undelivered { host, to, message });
+                    self.time.push(arrives, DelegateEvent::Undelivered { host, shard, to, message });
                 }
                 continue;
             };
@@ -59,7 +59,8 @@ impl DelegateWorld<'_> {
                     at = at + PROGRESS_INTERVAL;
                 }
             }
-            self.time.push(arrives, DelegateEvent::Deliver { to: target, from: peer, message });
+            let from = self.hosts[from].peer(shard);
+            self.time.push(arrives, DelegateEvent::Deliver { to: target, from, message });
         }
     }
 

@@ -14,6 +14,10 @@ pub const DEPTH_MAX: u32 = 12;
 pub const FAN_OUT_MAX: u64 = 64;
 /// Limit on the requests of one call.
 const REQUESTS_MAX: usize = 400;
+/// Limit on the shards of a host.
+const SHARDS_MAX: usize = 4;
+/// XOR mask of the seed for the shards.
+const SHARDS_MASK: u64 = 0x7368_6172_6473_2121;
 
 /// Step of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +107,8 @@ pub struct DelegatePlan {
     pub seed: u64,
     /// Hosts: clock drift in millionths, and number of worker threads.
     pub hosts: Vec<(i64, usize)>,
+    /// Shards of the hosts' nodes; one where none are given.
+    pub shards: Vec<usize>,
     /// Whether servers run the oldest call's request first.
     pub oldest_first: bool,
     /// Time for which a message is held back for the manifest.
@@ -134,6 +140,14 @@ pub struct DelegatePlan {
 }
 
 impl DelegatePlan {
+    /// Shards of a host's process. A host that has several may have another number after a restart.
+    pub fn shards(&self, host: usize, incarnation: u32) -> usize {
+        match self.shards.get(host) {
+            Some(&shards) if shards > 1 => 1 + (shards + incarnation as usize) % SHARDS_MAX,
+            _ => 1,
+        }
+    }
+
     /// Whether requests may wait for handlers of other requests.
     pub fn has_queues(&self) -> bool {
         self.hosts.iter().any(|host| host.1 < usize::MAX)
@@ -238,14 +252,24 @@ pub fn generate(seed: u64) -> DelegatePlan {
         faults_until,
         disturbed: false,
         services: None,
+        shards: Vec::new(),
         hosts,
     };
     if random.percent(60) {
         faults(random, &mut plan);
     }
     plan.long = Chance(random.pick(&[0, 0, 2_000, 50_000]));
+    add_shards(&mut plan);
     add_services(&mut plan);
     plan
+}
+
+/// Gives hosts several shards, from a random stream of their own.
+fn add_shards(plan: &mut DelegatePlan) {
+    let random = &mut Random::new(plan.seed ^ SHARDS_MASK);
+    if random.percent(40) {
+        plan.shards = plan.hosts.iter().map(|_| random.range(1..=SHARDS_MAX as u64) as usize).collect();
+    }
 }
 
 fn faults(random: &mut Random, plan: &mut DelegatePlan) {

@@ -52,8 +52,8 @@ pub(crate) enum DelegateEvent {
     Deliver { to: (usize, u32), from: PeerNode, message: Bytes },
     /// A long message makes progress towards an incarnation of a host.
     Arriving { to: (usize, u32), message: Bytes },
-    /// A host receives the error that its message was not delivered.
-    Undelivered { host: (usize, u32), to: SocketAddr, message: Bytes },
+    /// A host receives the error that a message of its shard was not delivered.
+    Undelivered { host: (usize, u32), shard: usize, to: SocketAddr, message: Bytes },
     /// A timer of a host expires.
     Wake(usize),
     /// A handler runs its nth step.
@@ -230,14 +230,14 @@ impl<'a> DelegateWorld<'a> {
                     return self.on(to, |host, now, _| host.worker.arriving(now, &message));
                 }
             }
-            DelegateEvent::Undelivered { host: (host, incarnation), to, message } => {
+            DelegateEvent::Undelivered { host: (host, incarnation), shard, to, message } => {
                 if self.is_up(host, incarnation) {
                     self.record_undelivered(host, to, &message);
                     return self.on(host, |host, now, out| {
                         if is_for_caller(&message) || matches!(message.get(1), Some(1)) {
-                            host.worker.undelivered(now, to, &message, out);
+                            host.worker.undelivered(now, (shard, to), &message, out);
                         }
-                        host.caller.undelivered(now, to, &message, out);
+                        host.caller.undelivered(now, (shard, to), &message, out);
                     });
                 }
             }

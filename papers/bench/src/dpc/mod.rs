@@ -12,6 +12,7 @@
 mod abort;
 mod busy;
 mod bytes;
+mod cores;
 mod delegate_testbed;
 mod fig6_1;
 mod fig6_2;
@@ -37,7 +38,7 @@ use crate::harness::{Bench, Better, Curves, Figure, Metric, PlotLine, Points};
 pub(crate) use instructions::{CallInterface, one_hop};
 
 /// Figures in the order of the thesis: simulated, then real.
-pub(crate) const FIGURES: [Figure; 15] = [
+pub(crate) const FIGURES: [Figure; 16] = [
     fig6_1::FIGURE,
     fig6_2::FIGURE,
     fig6_4::FIGURE,
@@ -52,6 +53,7 @@ pub(crate) const FIGURES: [Figure; 15] = [
     abort::FIGURE,
     replicas::FIGURE,
     busy::FIGURE,
+    cores::FIGURE,
     pipe::FIGURE,
 ];
 

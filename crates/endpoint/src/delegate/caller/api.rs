@@ -175,6 +175,15 @@ pub enum CallFailure {
 }
 
 impl CallFailure {
+    /// Server that the failure names, if it names one.
+    pub fn server_mut(&mut self) -> Option<&mut SocketAddr> {
+        match self {
+            Self::Unreachable(server) | Self::DelegatedNowhere(server) => Some(server),
+            Self::Unconfirmed { server, .. } | Self::Lost { server, .. } => server.as_mut(),
+            Self::Server(_) | Self::Deadline | Self::TooLarge(_) => None,
+        }
+    }
+
     /// Status of gRPC for this failure.
     #[must_use]
     pub fn status(&self) -> Status {

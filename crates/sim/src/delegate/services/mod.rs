@@ -16,7 +16,8 @@ pub mod plan;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::PeerNode;
+
+use pathcall_endpoint::delegate::{MessageOutbox, PeerNode};
 use pathcall_endpoint::delegate::attempts::CallAttempts;
 use pathcall_endpoint::delegate::caller::CallOutcome;
 use pathcall_endpoint::delegate::servers::ServiceReplica;
@@ -238,7 +239,8 @@ impl DelegateWorld<'_> {
             let high = 1 << services.random.below(32);
             load = services.random.pick(&[0, 1, high]);
         }
-        let out = OutgoingMessages(vec![(to, Bytes::copy_from_slice(&LoadReport { load }.encode()))]);
+        let mut out = OutgoingMessages::default();
+        out.send(to, &LoadReport { load }.encode(), &Bytes::new());
         self.route(host, out);
     }
 

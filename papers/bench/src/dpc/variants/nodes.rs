@@ -3,26 +3,40 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail, ensure};
-use pathcall_driver::node::{Node, NodeConfig, NodeReply, NodeRequest};
+use pathcall_driver::node::{Node, NodeConfig, NodeReply, NodeRequest, NodeRequests};
 use pathcall_endpoint::delegate::Status;
 use pathcall_endpoint::delegate::caller::{CallOptions, CallOutcome};
+use tokio::runtime::Handle;
 
 use super::CallVariant;
 use crate::dpc::plan::{RequestPath, Servers, WorkPlan};
 
 /// Starts a server, which runs as long as the runtime.
 pub(crate) async fn serve(config: &NodeConfig, plan: WorkPlan, servers: Servers) -> Result<SocketAddr> {
-    let (node, requests) = Node::start(config).await?;
-    let address = node.address();
-    tokio::spawn(async move {
-        loop {
-            let request = requests.receive().await;
-            if let Err(error) = work(&request, &plan, &servers) {
-                request.fail(&Status::new(Status::INTERNAL, error.to_string()));
-            }
+    serve_on(config, &[Handle::current()], plan, servers).await
+}
+
+/// Starts a server whose shards run on the given runtimes in turn.
+pub(crate) async fn serve_on(
+    config: &NodeConfig,
+    runtimes: &[Handle],
+    plan: WorkPlan,
+    servers: Servers,
+) -> Result<SocketAddr> {
+    let (node, requests) = Node::start_on(config, runtimes).await?;
+    for (requests, runtime) in requests.by_shard().into_iter().zip(runtimes.iter().cycle()) {
+        runtime.spawn(work_on(requests, plan.clone(), servers.clone()));
+    }
+    Ok(node.address())
+}
+
+async fn work_on(requests: NodeRequests, plan: WorkPlan, servers: Servers) {
+    loop {
+        let request = requests.receive().await;
+        if let Err(error) = work(&request, &plan, &servers) {
+            request.fail(&Status::new(Status::INTERNAL, error.to_string()));
         }
-    });
-    Ok(address)
+    }
 }
 
 /// Delegates and replies according to the shape.
@@ -48,7 +62,17 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) async fn start(config: &NodeConfig, plan: WorkPlan, servers: Servers) -> Result<Self> {
-        let (node, _) = Node::start(config).await?;
+        Self::start_on(config, &[Handle::current()], plan, servers).await
+    }
+
+    /// Starts a client whose shards run on the given runtimes in turn.
+    pub(crate) async fn start_on(
+        config: &NodeConfig,
+        runtimes: &[Handle],
+        plan: WorkPlan,
+        servers: Servers,
+    ) -> Result<Self> {
+        let (node, _) = Node::start_on(config, runtimes).await?;
         Ok(Self { node, plan, servers })
     }
 }
