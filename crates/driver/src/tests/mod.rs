@@ -5,6 +5,7 @@ mod link;
 mod node;
 mod node_key;
 mod node_polling;
+mod node_shard_repeats;
 mod node_shards;
 mod rings;
 #[cfg(target_os = "linux")]

@@ -13,6 +13,7 @@ mod attacker;
 mod checker;
 mod handlers;
 mod host;
+mod last_calls;
 mod network;
 pub(crate) mod part;
 pub mod plan;

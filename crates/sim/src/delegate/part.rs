@@ -52,8 +52,7 @@ impl SteppedRun for DelegateWorld<'_> {
         }
         // Failed calls have ended when their servers have been told to stop.
         if self.ended_at.is_some() && !self.told && self.hosts.iter().all(|host| host.caller.is_empty()) {
-            self.told = true;
-            self.last_calls();
+            self.told = !self.last_calls();
         }
         Ok(())
     }

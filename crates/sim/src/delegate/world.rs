@@ -5,20 +5,20 @@
 //!                     └─► requests for handlers, replies, ends ─► checker
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallOptions, CallOutcome, CallerEvent};
 use pathcall_endpoint::delegate::worker::WorkerEvent;
-use pathcall_endpoint::delegate::{ContextId, PeerNode, is_for_caller};
+use pathcall_endpoint::delegate::{ContextId, NodeId, PeerNode, is_for_caller};
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::parse;
 
 use super::DelegateCounts;
 use super::checker::{DelegateChecker, DelegateViolation};
-use super::host::{ABORTED_FOR, DelegateHost, OutgoingMessages, address};
+use super::host::{ABORTED_FOR, DelegateHost, OutgoingMessages};
 use super::part::{MessageInFunction, PlacedStep};
 use super::plan::DelegatePlan;
 use super::services::Services;
@@ -34,10 +34,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(7);
 /// Limit on the retries of a call.
 const RETRIES_MAX: u32 = 300;
-
-/// Options of the calls at the end of a run.
-const LAST_CALL: CallOptions =
-    CallOptions::new().ping_period(Duration::from_millis(5)).timeout(Duration::from_millis(20)).credit(1);
 
 pub(crate) enum DelegateEvent {
     /// A call starts.
@@ -78,6 +74,8 @@ pub(crate) struct DelegateWorld<'a> {
     /// Time when all calls had ended; whether servers were told so.
     pub(super) ended_at: Option<Instant>,
     pub(super) told: bool,
+    /// Shards that know the last calls of a caller: caller, host and index.
+    pub(super) told_shards: BTreeSet<(NodeId, usize, usize)>,
     pub(super) random: Random,
     pub(super) hosts: Vec<DelegateHost>,
     /// Planned calls, by id.
@@ -114,6 +112,7 @@ impl<'a> DelegateWorld<'a> {
             time,
             ended_at: None,
             told: false,
+            told_shards: BTreeSet::new(),
             random: Random::new(plan.seed ^ 0x6e65_7477_6f72_6b21),
             hosts: (0..plan.hosts.len()).map(|index| DelegateHost::new(plan, index, 1)).collect(),
             ids: BTreeMap::new(),
@@ -152,24 +151,6 @@ impl<'a> DelegateWorld<'a> {
             && self.services.as_ref().is_none_or(|services| services.is_over(self.time.now))
             && calls.all(|(index, known)| over(known) && !again(index))
             && self.hosts.iter().all(|host| host.up)
-    }
-
-    /// Makes calls whose only purpose is to inform servers of the calls that have ended.
-    pub(super) fn last_calls(&mut self) {
-        if !self.plan.calls.iter().any(|call| call.options.once) {
-            return;
-        }
-        for host in 0..self.hosts.len() {
-            let (mut out, now) = (OutgoingMessages::default(), self.hosts[host].local(self.time.now));
-            let caller = &mut self.hosts[host].caller;
-            if let Ok(id) = caller.open(now, LAST_CALL) {
-                for to in 0..self.plan.hosts.len() {
-                    let _ = caller.send(now, id, address(to), Bytes::new(), &mut out);
-                }
-            }
-            self.route(host, out);
-            self.arm(host);
-        }
     }
 
     pub(super) fn check_no_state_left(&self) -> Result<(), DelegateViolation> {
