@@ -281,8 +281,20 @@ impl Node {
         config: &NodeConfig,
         history: RecordHistory,
     ) -> io::Result<(Self, NodeRequests, ObsoleteRecords)> {
+        Self::resume_on(config, &[Handle::current()], history).await
+    }
+
+    /// Starts a node as [`resume`](Self::resume) does, with its shards on the given runtimes in turn.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn resume_on(
+        config: &NodeConfig,
+        runtimes: &[Handle],
+        history: RecordHistory,
+    ) -> io::Result<(Self, NodeRequests, ObsoleteRecords)> {
         let (obsolete, obsolete_receiver) = mpsc::unbounded_channel();
-        let shards = NodeShards::start(config, &[Handle::current()], history, Some(obsolete)).await?;
+        let shards = NodeShards::start(config, runtimes, history, Some(obsolete)).await?;
         let requests = NodeRequests::of(&shards);
         Ok((Self(shards), requests, ObsoleteRecords(obsolete_receiver)))
     }

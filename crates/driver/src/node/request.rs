@@ -70,11 +70,25 @@ impl NodeRequests {
             if let Some(request) = self.try_receive() {
                 return request;
             }
-            match self.shard {
-                Some(shard) => self.node.all()[shard].request_waiting.notified().await,
-                None => self.node.group().request_waiting.notified().await,
-            }
+            self.waiting().await;
         }
+    }
+
+    /// Waits until a request waits; another receiver may take it. Cancel safe.
+    pub async fn waiting(&self) {
+        while !self.is_waiting() {
+            self.notification().notified().await;
+        }
+    }
+
+    fn notification(&self) -> &Notify {
+        let group = &self.node.group().request_waiting;
+        self.shard.map_or(group, |shard| &self.node.all()[shard].request_waiting)
+    }
+
+    fn is_waiting(&self) -> bool {
+        let group = self.node.group();
+        self.shard.map_or_else(|| group.is_waiting(), |shard| group.loads[shard].is_waiting())
     }
 
     /// Returns the next request, if there is one now.
@@ -89,10 +103,8 @@ impl NodeRequests {
                 (0..shards).find_map(|turn| self.try_receive_of(first.wrapping_add(turn) % shards))
             }
         }?;
-        match self.shard {
-            Some(shard) if group.loads[shard].is_waiting() => self.node.all()[shard].request_waiting.notify_one(),
-            None if group.is_waiting() => group.request_waiting.notify_one(),
-            _ => {}
+        if self.is_waiting() {
+            self.notification().notify_one();
         }
         Some(request)
     }

@@ -15,6 +15,7 @@ use pathcall_endpoint::delegate::{ContextId, RequestId};
 use pathcall_proto::delegate::Method;
 use prost::Message;
 use rand::rngs::SysError;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 use tonic::codegen::BoxFuture;
@@ -56,6 +57,7 @@ pub struct Handlers {
     handlers: BTreeMap<Cow<'static, str>, Handler>,
     duplicate: Option<Cow<'static, str>>,
     node: NodeConfig,
+    runtimes: Vec<Handle>,
     directory: Directory,
     controller: Option<(String, String)>,
     security: Security,
@@ -103,6 +105,7 @@ impl Handlers {
             handlers: BTreeMap::new(),
             duplicate: None,
             node: NodeConfig::default(),
+            runtimes: Vec::new(),
             directory: Directory::default(),
             controller: None,
             security: Security::default(),
@@ -118,6 +121,14 @@ impl Handlers {
     /// Sets the node's address and transport.
     pub fn node(mut self, node: NodeConfig) -> Self {
         self.node = node;
+        self
+    }
+
+    /// Sets the runtimes on which the [shards](NodeConfig::shards) of the node run in turn, with the handlers of their
+    /// requests. The default is the runtime on which the handlers are started. A runtime of one thread for each shard
+    /// lets each use a processor of its own.
+    pub fn runtimes(mut self, runtimes: impl IntoIterator<Item = Handle>) -> Self {
+        self.runtimes = runtimes.into_iter().collect();
         self
     }
 
@@ -222,7 +233,10 @@ impl Handlers {
             }
             let signs = watch::Sender::new(authenticate);
             let address = self.node.listen;
-            let started = Node::resume(&self.node, self.history).await;
+            if self.runtimes.is_empty() {
+                self.runtimes.push(Handle::current());
+            }
+            let started = Node::resume_on(&self.node, &self.runtimes, self.history).await;
             let (node, requests, mut forgotten) = started.map_err(|source| HandlersError::Node { address, source })?;
             // Ends with the node. Without a callback, the records are dropped.
             let forget = self.forget;
@@ -247,8 +261,13 @@ impl Handlers {
                 forward_credentials: self.forward_credentials,
             });
             let slots = HandlerSlots::new(self.concurrency_limit);
-            let task = tokio::spawn(serve(requests, slots, Arc::clone(&shared)));
-            Ok(RunningHandlers(Arc::new(RunningNode { node, config: self.node, signs, shared, task })))
+            let receivers = if self.runtimes.len() == 1 { vec![requests] } else { requests.by_shard() };
+            let tasks = receivers.into_iter().zip(self.runtimes.iter().cycle());
+            let tasks = tasks.map(|(requests, runtime)| {
+                runtime.spawn(serve(requests, slots.clone(), Arc::clone(&shared)))
+            });
+            let tasks = tasks.collect();
+            Ok(RunningHandlers(Arc::new(RunningNode { node, config: self.node, signs, shared, tasks })))
         })
     }
 }

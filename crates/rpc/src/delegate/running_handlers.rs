@@ -34,7 +34,8 @@ pub(super) struct RunningNode {
     /// Whether messages carry tokens.
     pub(super) signs: watch::Sender<bool>,
     pub(super) shared: Arc<HandlerTable>,
-    pub(super) task: JoinHandle<()>,
+    /// Tasks that receive requests.
+    pub(super) tasks: Vec<JoinHandle<()>>,
 }
 
 /// Handlers and checks that the tasks share.
@@ -60,7 +61,7 @@ impl fmt::Debug for HandlerTable {
 
 impl Drop for RunningNode {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -132,10 +133,13 @@ impl RunningHandlers {
 
 /// Works on requests, each in a task of its own, until dropped.
 pub(super) async fn serve(requests: NodeRequests, slots: HandlerSlots, shared: Arc<HandlerTable>) {
-    // Slots first: a request that is received is worked on at once, the others keep the node's order.
     loop {
+        // A slot is not held without a request: the receivers of other shards may need it.
+        requests.waiting().await;
+        // Slots first: a request that is received is worked on at once, the others keep the node's order.
         let slot = slots.take().await;
-        let (request, shared) = (requests.receive().await, Arc::clone(&shared));
+        let Some(request) = requests.try_receive() else { continue };
+        let shared = Arc::clone(&shared);
         tokio::spawn(async move { work(request, slot, &shared).await });
     }
 }

@@ -11,5 +11,6 @@ mod overload;
 mod process;
 mod replicas;
 mod several_requests;
+mod shards;
 mod traces;
 mod unary;
