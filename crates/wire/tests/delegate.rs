@@ -9,7 +9,7 @@ use pathcall_wire::delegate::parts::{MessageHead, SpanPartRepr};
 use pathcall_wire::delegate::{
     ContextId, DelegateFlags, DelegateMessage, DelegateRequest, DelegateResponse, Encoded, HEAD_MAX, LoadReport, MAGIC,
     NodeId, PAGE, Ping, PingSubject, PlainRequest, Pong, RequestFailure, RequestManifest, ResponseGrant, ResponseId,
-    TraceSpan, U24, add_wait, list, parse,
+    SHARDS_MAX, ShardPorts, TraceSpan, U24, add_wait, list, parse,
 };
 use proptest::prelude::*;
 
@@ -119,6 +119,18 @@ proptest! {
         prop_assert_eq!(parsed_to.collect::<Vec<_>>(), to);
         bytes.push(0);
         prop_assert!(parse(&bytes).is_err(), "bytes after the addresses are rejected");
+    }
+
+    #[test]
+    fn ports_of_shards_round_trip(ports in prop::collection::vec(any::<u16>(), 0..=SHARDS_MAX + 1), odd: bool) {
+        let bytes = ports.iter().flat_map(|port| port.to_be_bytes()).chain(odd.then_some(0));
+        let bytes: Vec<u8> = ShardPorts::encode_head().iter().copied().chain(bytes).collect();
+        let parsed = match parse(&bytes) {
+            Ok((DelegateMessage::Shards(parsed), len)) if len == bytes.len() => Some(parsed.ports().collect()),
+            _ => None,
+        };
+        let valid = !odd && (2..=SHARDS_MAX).contains(&ports.len());
+        prop_assert_eq!(parsed, valid.then_some(ports));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl NodeRequests {
 
     fn notification(&self) -> &Notify {
         let group = &self.node.group().request_waiting;
-        self.shard.map_or(group, |shard| &self.node.all()[shard].request_waiting)
+        self.shard.filter(|_| self.node.all().len() > 1).map_or(group, |shard| &self.node.all()[shard].request_waiting)
     }
 
     fn is_waiting(&self) -> bool {

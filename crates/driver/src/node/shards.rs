@@ -16,8 +16,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::shards::{SHARDS_MAX, shard_of_call};
@@ -235,8 +235,7 @@ fn shard_config(config: &NodeConfig, index: usize) -> io::Result<NodeConfig> {
 /// Splits a history by the shards of the calls. Which calls have ended is true for each shard.
 fn split(history: RecordHistory, count: usize) -> Vec<RecordHistory> {
     let ended = &history.ended;
-    let mut split: Vec<_> =
-        (0..count).map(|_| RecordHistory { records: Vec::new(), ended: ended.clone() }).collect();
+    let mut split: Vec<_> = (0..count).map(|_| RecordHistory { records: Vec::new(), ended: ended.clone() }).collect();
     for record in history.records {
         split[shard_of_call(record.call, count)].records.push(record);
     }

@@ -35,7 +35,7 @@ use pathcall_endpoint::messages::Event;
 #[repr(align(128))]
 pub(super) struct NodeShared {
     state: Mutex<State>,
-    /// Notified when a request waits to be processed, as the group is.
+    /// Notified when a request waits in this shard, if there are others; the group is notified in any case.
     pub(super) request_waiting: Notify,
     group: Arc<ShardGroup>,
     pub(super) origin: Clock,
@@ -209,8 +209,10 @@ impl NodeShared {
 
     /// Notifies the receivers of requests.
     pub(super) fn notify_request_waiting(&self) {
-        self.request_waiting.notify_one();
         self.group.request_waiting.notify_one();
+        if self.group.loads.len() > 1 {
+            self.request_waiting.notify_one();
+        }
     }
 
     pub(super) fn stats(&self) -> NodeStats {

@@ -33,11 +33,14 @@ const NODES_MAX: usize = 1024;
 /// Shard whose worker handles the requests of a call.
 #[must_use]
 pub fn shard_of_call(call: ContextId, shards: usize) -> usize {
+    if shards == 1 {
+        return 0;
+    }
     // Calls of one caller differ in their last bits, callers in the first ones: multiplication mixes both.
     let node = call.node().bits().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (node ^ u64::from(call.number())).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let high = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32;
-    (high * shards as u64 >> 32) as usize
+    let high = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32;
+    ((high * shards as u64) >> 32) as usize
 }
 
 /// Shard whose worker handles a message with this head; `None`: the shard that received it.
@@ -120,9 +123,7 @@ impl PeerShards {
 
 #[cfg(test)]
 mod tests {
-    use pathcall_wire::delegate::{
-        DelegateMessage, NodeId, Ping, PingSubject, Pong, ResponseGrant, ShardPorts, parse,
-    };
+    use pathcall_wire::delegate::{DelegateMessage, NodeId, Ping, PingSubject, Pong, ResponseGrant, ShardPorts, parse};
 
     use super::*;
 

@@ -263,9 +263,8 @@ impl Handlers {
             let slots = HandlerSlots::new(self.concurrency_limit);
             let receivers = if self.runtimes.len() == 1 { vec![requests] } else { requests.by_shard() };
             let tasks = receivers.into_iter().zip(self.runtimes.iter().cycle());
-            let tasks = tasks.map(|(requests, runtime)| {
-                runtime.spawn(serve(requests, slots.clone(), Arc::clone(&shared)))
-            });
+            let tasks =
+                tasks.map(|(requests, runtime)| runtime.spawn(serve(requests, slots.clone(), Arc::clone(&shared))));
             let tasks = tasks.collect();
             Ok(RunningHandlers(Arc::new(RunningNode { node, config: self.node, signs, shared, tasks })))
         })

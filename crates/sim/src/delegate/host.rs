@@ -150,7 +150,7 @@ impl DelegateHost {
 fn peer((index, incarnation): (usize, u32), shard: usize) -> PeerNode {
     let mixed =
         (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(incarnation).wrapping_mul(0xc2b2_ae3d);
-    let node = NodeId::new(mixed ^ (shard as u64) << 40);
+    let node = NodeId::new(mixed ^ ((shard as u64) << 40));
     let first = address(index);
     PeerNode { node, address: SocketAddr::new(first.ip(), first.port() + shard as u16) }
 }

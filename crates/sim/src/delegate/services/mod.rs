@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
-use pathcall_endpoint::delegate::{MessageOutbox, PeerNode};
 use pathcall_endpoint::delegate::attempts::CallAttempts;
 use pathcall_endpoint::delegate::caller::CallOutcome;
 use pathcall_endpoint::delegate::servers::ServiceReplica;
+use pathcall_endpoint::delegate::{MessageOutbox, PeerNode};
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::{DelegateKind, DelegateMessage, LoadReport, parse};
 
