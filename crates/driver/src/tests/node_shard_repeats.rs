@@ -2,6 +2,7 @@
 //! strangers.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
@@ -31,8 +32,10 @@ impl Stranger {
     fn new(node: NodeId) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         socket.set_nonblocking(true).expect("a socket");
-        let seed = socket.local_addr().expect("bound").port().into();
-        let messages = Messages::new(Config::new(node.bits(), [seed, 1]));
+        // The port may be one that was used before: its sessions must not have the same numbers.
+        static STRANGERS: AtomicU64 = AtomicU64::new(0);
+        let seed = [STRANGERS.fetch_add(1, Ordering::Relaxed), 1];
+        let messages = Messages::new(Config::new(node.bits(), seed));
         Self { socket, messages, origin: Clock::now() }
     }
 
