@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_wire::delegate::U24;
 
+use super::super::shards::shard_of_call;
 use super::super::{ContextId, NodeId, PAYLOAD_MAX, Status, gc_time};
 use super::trace::CallTree;
 
@@ -22,7 +23,7 @@ pub struct DelegateCallerConfig {
     /// Most incomplete requests of one call, and most servers known of one.
     pub requests_max: u32,
     /// Index of this shard of the node, and number of shards: the calls get ids that belong to this shard, see
-    /// [`shard_of_call`](super::super::shards::shard_of_call).
+    /// [`shard_of_call`].
     pub shard: (usize, usize),
 }
 
@@ -34,6 +35,12 @@ impl DelegateCallerConfig {
     #[must_use]
     pub const fn new(node: NodeId, address: SocketAddr) -> Self {
         Self { node, address, calls_max: 1 << 20, requests_max: Self::REQUESTS_MAX, shard: (0, 1) }
+    }
+
+    /// Returns whether a call with this id belongs to the shard.
+    pub(super) fn is_of_shard(&self, call: ContextId) -> bool {
+        let (shard, shards) = self.shard;
+        shard_of_call(call, shards) == shard
     }
 }
 

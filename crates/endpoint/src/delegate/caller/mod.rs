@@ -28,7 +28,6 @@ pub use api::{
 };
 
 use super::context_map::{ContextMap, Timers, is_mostly_obsolete};
-use super::shards::shard_of_call;
 use super::{ContextId, MessageOutbox, PAYLOAD_MAX, PeerNode, status_of};
 use call::{Call, State};
 use completion::Completion;
@@ -76,11 +75,10 @@ impl DelegateCaller {
         }
         let timeout = options.timeout.min(CallOptions::TIMEOUT_MAX);
         let options = CallOptions { timeout, ..options };
-        let (shard, shards) = self.config.shard;
         let id = loop {
             self.last_number = self.last_number.wrapping_add(1) & NUMBER_MASK;
             let id = ContextId::new(self.config.node, self.last_number);
-            if self.last_number != 0 && shard_of_call(id, shards) == shard && !self.calls.contains_key(&id) {
+            if self.last_number != 0 && self.config.is_of_shard(id) && !self.calls.contains_key(&id) {
                 break id;
             }
         };
