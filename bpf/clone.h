@@ -36,6 +36,7 @@ static __always_inline struct pc_clone *parse_call(struct frame *frame, __u32 le
 	c->src = bpf_ntohl(base->src);
 	c->src_incarnation = bpf_ntohl(base->src_incarnation);
 	c->dst = bpf_ntohl(base->dst);
+	c->round = bpf_ntohl(base->round);
 	c->req_id = bpf_be64_to_cpu(head->req_id);
 	c->grp = bpf_ntohl(head->grp);
 	c->sid = bpf_ntohs(head->sid);

@@ -48,8 +48,8 @@ __u64 number SEC(".data.number");
 /* Id of this element among those on a call's path. */
 volatile __u32 switch_id SEC(".data.switch_id") = 1;
 /* Queue lengths by pool index and SID; and a shadow copy, as in a pipeline. */
-__u16 loads[POOLS_MAX * PC_MAX_SERVERS] SEC(".data.loads");
-__u16 shadows[POOLS_MAX * PC_MAX_SERVERS] SEC(".data.shadows");
+__u64 loads[POOLS_MAX * PC_MAX_SERVERS] SEC(".data.loads");
+__u64 shadows[POOLS_MAX * PC_MAX_SERVERS] SEC(".data.shadows");
 
 /* Decision for the first part of a request. */
 struct cloned {

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RepeatFilterEntry, RoundState};
 use pathcall_program::{ApplicationCounters, Counters, PoolCounters};
+use pathcall_wire::clone::ServerReport;
 
 /// Registers and counters between two frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,10 +26,10 @@ pub struct ExecutionState {
 /// State of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolRegisters {
-    /// Queue lengths of the servers, by SID.
-    pub loads: Vec<u16>,
-    /// Shadow copies of the queue lengths.
-    pub shadows: Vec<u16>,
+    /// Latest reports of the servers, by SID.
+    pub loads: Vec<ServerReport>,
+    /// Shadow copies of the reports.
+    pub shadows: Vec<ServerReport>,
     /// Counters since the first installation.
     pub counters: PoolCounters,
 }

@@ -8,7 +8,7 @@ use pathcall_wire::{Instant, Mutant, TokenKey, mutant};
 /// Number of frames within which a mutant must be found.
 const FRAMES: u64 = 200_000;
 /// Mutants of the program.
-const OF_THE_PROGRAM: [Mutant; 38] = [
+const OF_THE_PROGRAM: [Mutant; 39] = [
     Mutant::ElementRepeats,
     Mutant::ElementLateRepeats,
     Mutant::ElementWorkers,
@@ -32,6 +32,7 @@ const OF_THE_PROGRAM: [Mutant; 38] = [
     Mutant::DecidedUnrecorded,
     Mutant::ClearsUncounted,
     Mutant::CloneShadowKept,
+    Mutant::CloneOldReportTaken,
     Mutant::CloneFilterKept,
     Mutant::CloneUnfiltered,
     Mutant::ClonePartsFiltered,

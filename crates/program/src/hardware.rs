@@ -183,13 +183,13 @@ mod tests {
         }
     }
 
-    /// With the paper's memory not even one lane fits twelve stages; with the least memory twelve lanes do.
+    /// With the paper's memory not even one lane fits twelve stages; with the least memory eight lanes do.
     #[test]
     fn no_lane_fits_at_memory_of_paper() {
         assert_eq!(lanes_fitting(&PAPER, &TOFINO), 0);
         let placement = place(&PAPER, 1, &TOFINO);
         assert!(placement.stages.len() > TOFINO.stages && placement.too_large.is_empty(), "{placement:?}");
-        assert_eq!(lanes_fitting(&Size { rows: 1, lanes: 32, slots: 1 }, &TOFINO), 12);
+        assert_eq!(lanes_fitting(&Size { rows: 1, lanes: 32, slots: 1 }, &TOFINO), 8);
     }
 
     #[test]

@@ -136,9 +136,18 @@ pub const ARRAYS: [Array; 14] = [
         visited: 1,
         after: &[],
     },
-    Array { name: "loads", stage: 10, per: RegisterUnit::Server, fields: &[16], steps: 1, visited: 1, after: &[] },
+    // Number of the latest report, queue length.
+    Array { name: "loads", stage: 10, per: RegisterUnit::Server, fields: &[32, 16], steps: 1, visited: 1, after: &[] },
     // Shadow copy of the loads: a frame that needs the loads of two servers visits each array once (NetClone §3.4).
-    Array { name: "shadows", stage: 11, per: RegisterUnit::Server, fields: &[16], steps: 1, visited: 1, after: &[10] },
+    Array {
+        name: "shadows",
+        stage: 11,
+        per: RegisterUnit::Server,
+        fields: &[32, 16],
+        steps: 1,
+        visited: 1,
+        after: &[10],
+    },
     // Id, gaid, decision; the id is compared before the decision is written or read.
     Array {
         name: "requests",

@@ -54,8 +54,9 @@ const RARE: [(Mutant, u64); 32] = [
 
 /// Mutants of the element that this simulation catches. The others only cause repeats and load, which callers
 /// compensate; the comparison of executions catches them.
-const CLONE_OF_ELEMENT: [Mutant; 9] = [
+const CLONE_OF_ELEMENT: [Mutant; 10] = [
     Mutant::CloneShadowKept,
+    Mutant::CloneOldReportTaken,
     Mutant::CloneUnfiltered,
     Mutant::CloneWhileBusy,
     Mutant::CloneUnasked,

@@ -42,7 +42,8 @@ header! {
     slot (set_slot): u32, 32;
     /// Sequence number in the flow, from 1. It does not wrap within an incarnation.
     seq (set_seq): u32, 36;
-    /// Round of a linear frame (from 1), generation of a keyed one.
+    /// Round of a linear frame (from 1), generation of a keyed one. In answers to calls of a pool: number of the server's
+    /// report of its load, from 1, which wraps and is never 0.
     round (set_round): u32, 40;
 }
 

@@ -26,7 +26,8 @@ header! {
     grp (set_grp): u32, 8;
     /// SID: server that answers; in a recirculated request, server that gets the clone.
     sid (set_sid): u16, 12;
-    /// STATE, in replies: length of the server's queue; 0 if the server is idle.
+    /// STATE, in replies: length of the server's queue; 0 if the server is idle. The base header's `round` numbers these
+    /// reports.
     state (set_state): u16, 14;
     /// CLO: 0 not cloned, [`ORIGINAL`] or [`CLONE`].
     clo (set_clo): u8, 16;
@@ -81,6 +82,32 @@ impl CloneFlags {
     pub const ALL: u8 = Self::CLONE | Self::SHORTEST | Self::DIRECT | Self::FAILED;
 }
 
+/// Load of a server as the server reports it: STATE, and the number of the report. A server process numbers its reports
+/// from 1; the number wraps around, without 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServerReport {
+    /// Number of the report; 0: there is none.
+    pub number: u32,
+    /// Length of the server's queue.
+    pub state: u16,
+}
+
+impl ServerReport {
+    /// Whether the server process has made this report after another one.
+    #[inline]
+    #[must_use]
+    pub const fn is_newer_than(self, other: Self) -> bool {
+        self.number != 0 && (other.number.wrapping_sub(self.number) as i32) < 0
+    }
+
+    /// Next report of the process, with this state.
+    #[must_use]
+    pub const fn next(self, state: u16) -> Self {
+        let number = self.number.wrapping_add(1);
+        Self { number: if number == 0 { 1 } else { number }, state }
+    }
+}
+
 /// Number of groups, the ordered pairs of `servers` (NetClone §3.3). A single server forms a pair with itself and
 /// never gets a clone.
 #[must_use]
@@ -100,6 +127,13 @@ pub const fn pair(grp: u32, servers: usize) -> Option<(u16, u16)> {
     let others = servers as u32 - 1;
     let (first, other) = (grp / others, grp % others);
     Some((first as u16, (if other < first { other } else { other + 1 }) as u16))
+}
+
+/// Group of an ordered pair of different servers.
+#[must_use]
+pub const fn group_of(first: u16, second: u16, servers: usize) -> u32 {
+    let other = if second < first { second } else { second.saturating_sub(1) };
+    first as u32 * (servers as u32).saturating_sub(1) + other as u32
 }
 
 /// Bit of a REQ_ID that the caller chose; without it, the element chose the id.
@@ -298,6 +332,7 @@ mod tests {
             let pairs: HashSet<_> = (0..groups(servers)).filter_map(|grp| pair(grp, servers)).collect();
             assert_eq!(pairs.len(), servers * (servers - 1));
             assert!(pairs.iter().all(|(a, b)| a != b && usize::from(*a.max(b)) < servers));
+            assert!(pairs.iter().all(|(a, b)| pair(group_of(*a, *b, servers), servers) == Some((*a, *b))));
             assert_eq!(pair(groups(servers), servers), None);
         }
         assert_eq!((pair(0, 1), pair(1, 1), pair(0, 0)), (Some((0, 0)), None, None));
@@ -316,6 +351,19 @@ mod tests {
     fn switch_id_is_never_zero() {
         let ids = [1, 2, u16::MAX.into(), u32::from(u16::MAX) + 1, 0, u32::MAX].map(|element| switch_id(element).get());
         assert_eq!(ids, [1, 2, u16::MAX, 1, 1, u16::MAX]);
+    }
+
+    #[test]
+    fn reports_are_ordered_by_number_that_wraps_around() {
+        let report = |number| ServerReport { number, state: 3 };
+        for (newer, older) in [(2, 1), (u32::MAX, u32::MAX - 1), (1, u32::MAX), (1 << 31, 1)] {
+            assert!(report(newer).is_newer_than(report(older)), "{newer}, {older}");
+            assert!(!report(older).is_newer_than(report(newer)), "{newer}, {older}");
+        }
+        assert!(!report(7).is_newer_than(report(7)));
+        let numbers = [0, 1, u32::MAX].map(|number| report(number).next(5));
+        assert_eq!(numbers, [1, 2, 1].map(|number| ServerReport { number, state: 5 }));
+        assert!(!ServerReport::default().is_newer_than(report(u32::MAX)), "no report is not newer than any");
     }
 
     #[test]

@@ -283,6 +283,8 @@ mutants! {
     clone {
         /// The element does not update the shadow copy of the server-state table.
         CloneShadowKept,
+        /// The element takes an old load report for a new one.
+        CloneOldReportTaken,
         /// The element does not clear a filter entry after use: the next call with the same fingerprint is filtered,
         /// too.
         CloneFilterKept,

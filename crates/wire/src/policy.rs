@@ -44,7 +44,7 @@ pub enum Balance {
     /// A random server.
     #[default]
     Random,
-    /// The shorter queue of two random servers, as the element knows them (RackSched, NetClone §3.7).
+    /// The shorter queue of two random servers, as the element and the caller know them (RackSched, NetClone §3.7).
     Shortest,
     /// Each server in turn, in the order of their SIDs.
     RoundRobin,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use libbpf_rs::MapFlags;
 use pathcall_program::{Endpoint, InstalledPool, PoolCounters};
-use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::clone::{MAX_SERVERS, ServerReport};
 
 use crate::kernel::{KernelPool, POOLS_MAX};
 use crate::layout::{self, POOL_WORDS, Words};
@@ -131,11 +131,11 @@ impl KernelSwitch {
         self.pools.iter().map(of).collect()
     }
 
-    /// Reads the loads of a pool's servers, and their shadow copies; empty for an unknown pool.
+    /// Reads the latest reports of a pool's servers, and their shadow copies; empty for an unknown pool.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn loads(&self, gaid: u32) -> Result<[Vec<u16>; 2], Error> {
+    pub fn loads(&self, gaid: u32) -> Result<[Vec<ServerReport>; 2], Error> {
         let Some(KernelPool { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
         let (at, count) = (*place as usize * MAX_SERVERS, pool.servers.len());
         let read = |array| Ok(self.all_loads(array)?[at..at + count].to_vec());
@@ -180,7 +180,7 @@ impl KernelSwitch {
         if new {
             for array in LOADS {
                 let mut all = self.all_loads(array)?;
-                all[place * MAX_SERVERS + sid] = 0;
+                all[place * MAX_SERVERS + sid] = ServerReport::default();
                 self.put_loads(array, &all)?;
             }
         }
@@ -196,7 +196,7 @@ impl KernelSwitch {
                 let mut all = known.clone();
                 for sid in 0..MAX_SERVERS {
                     let server = after.get(sid).and_then(|server| before.iter().position(|other| other == server));
-                    all[at + sid] = server.map_or(0, |sid| known[at + sid]);
+                    all[at + sid] = server.map_or(ServerReport::default(), |sid| known[at + sid]);
                 }
                 self.put_loads(array, &all)?;
             }
@@ -245,13 +245,15 @@ impl KernelSwitch {
         Ok(())
     }
 
-    fn all_loads(&self, array: &'static str) -> Result<Vec<u16>, Error> {
+    fn all_loads(&self, array: &'static str) -> Result<Vec<ServerReport>, Error> {
         let bytes = self.get(array, &0_u32.to_ne_bytes(), MapFlags::ANY)?;
-        Ok(bytes.as_chunks().0.iter().map(|load| u16::from_ne_bytes(*load)).collect())
+        let report = |word: u64| ServerReport { number: (word >> 16) as u32, state: word as u16 };
+        Ok(bytes.as_chunks().0.iter().map(|word| report(u64::from_ne_bytes(*word))).collect())
     }
 
-    fn put_loads(&self, array: &'static str, loads: &[u16]) -> Result<(), Error> {
-        let bytes: Vec<u8> = loads.iter().flat_map(|load| load.to_ne_bytes()).collect();
+    fn put_loads(&self, array: &'static str, loads: &[ServerReport]) -> Result<(), Error> {
+        let word = |report: &ServerReport| u64::from(report.number) << 16 | u64::from(report.state);
+        let bytes: Vec<u8> = loads.iter().flat_map(|report| word(report).to_ne_bytes()).collect();
         self.put(array, &0_u32.to_ne_bytes(), &bytes)
     }
 }

@@ -120,6 +120,7 @@ mistakes! {
     "load.h":
     /// Does not write a server's state to the shadow copy of the table.
     ShadowKept,
+    OldReportTaken,
     /// Clones requests whose caller does not permit clones.
     CloneUnasked,
     /// Clones although a server is busy.

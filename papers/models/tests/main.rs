@@ -2,6 +2,7 @@
 
 mod clone;
 mod clone_automatic;
+mod clone_loads;
 mod clone_slow;
 mod delegate_cost;
 mod delegate_loss;

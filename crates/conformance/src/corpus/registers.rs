@@ -5,6 +5,7 @@ use std::fmt;
 
 use pathcall_program::Counters;
 use pathcall_program::registers::{Ballot, Lock, RoundState};
+use pathcall_wire::clone::ServerReport;
 use serde::{Deserialize, Serialize};
 
 use super::format::hex;
@@ -30,8 +31,9 @@ pub struct StateLine {
 struct PoolLine {
     gaid: u32,
     counters: BTreeMap<String, u64>,
-    loads: Vec<u16>,
-    shadows: Vec<u16>,
+    /// Number and queue length of each server's latest report.
+    loads: Vec<(u32, u16)>,
+    shadows: Vec<(u32, u16)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -179,8 +181,9 @@ impl ApplicationLine {
 
 impl PoolLine {
     fn new(gaid: u32, state: &PoolRegisters) -> Self {
-        let PoolRegisters { loads, shadows, counters } = state.clone();
-        Self { gaid, counters: counted(counters.iter()), loads, shadows }
+        let reports = |reports: &[ServerReport]| reports.iter().map(|report| (report.number, report.state)).collect();
+        let (loads, shadows) = (reports(&state.loads), reports(&state.shadows));
+        Self { gaid, counters: counted(state.counters.iter()), loads, shadows }
     }
 }
 

@@ -24,13 +24,20 @@ pub(super) struct PoolPlan {
     incarnation: u32,
     /// Requests as they left the element, to be answered in any order, or twice.
     asked: Vec<Vec<u8>>,
+    /// Number of the last report of a load.
+    reports: u32,
 }
 
 impl PoolPlan {
     pub(super) fn new(index: usize) -> Self {
         let gaid = FIRST_GAID + index as u32;
         let servers = (0..4).map(|n| server_of(gaid, n)).collect();
-        Self { pool: InstalledPool { gaid, version: 1, servers }, incarnation: 1, asked: Vec::new() }
+        Self {
+            pool: InstalledPool { gaid, version: 1, servers },
+            incarnation: 1,
+            asked: Vec::new(),
+            reports: u32::MAX - 20,
+        }
     }
 }
 
@@ -186,7 +193,12 @@ impl Generator {
             part: self.random.below(parts.into()) as u16,
             ..of
         };
-        let base = BaseRepr { flags: base.flags | Flags::FROM_SERVER, ..base };
+        // Reports in turn; some are late, or those of a number that has wrapped around.
+        let number = &mut self.pools[p].reports;
+        *number = number.wrapping_add(1);
+        let late = self.random.weighted(&[(6, 0), (2, 1), (1, 5), (1, 1 << 31), (1, 1 << 30)]);
+        let round = self.pools[p].reports.wrapping_sub(late);
+        let base = BaseRepr { flags: base.flags | Flags::FROM_SERVER, round, ..base };
         self.frame_of(&base, &head)
     }
 

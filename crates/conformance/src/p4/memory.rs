@@ -6,7 +6,7 @@ use pathcall_p4::ir::{CounterId, Program, RegisterId};
 use pathcall_program::clone::registers::{ClonedRequest, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
 use pathcall_program::{ApplicationCounters, CloneSize, Counters, InstalledApplication, PoolCounters};
-use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::clone::{MAX_SERVERS, ServerReport};
 use pathcall_wire::{KEYED_LANES, W_MAX};
 
 use super::names::{NameError, Registers, counter};
@@ -103,20 +103,23 @@ impl ProgramRegisters {
         machine.set_register(self.registers.call_numbers, 0, last.into());
     }
 
-    /// Queue lengths of a pool's servers, and their shadow.
-    pub(super) fn loads(&self, machine: &Interpreter, pool: u32, servers: usize) -> [Vec<u16>; 2] {
+    /// Latest reports of a pool's servers, and their shadow.
+    pub(super) fn loads(&self, machine: &Interpreter, pool: u32, servers: usize) -> [Vec<ServerReport>; 2] {
         let read = |array: RegisterId| {
-            (0..servers as u32).map(|sid| machine.register(array, pool * MAX_SERVERS as u32 + sid) as u16).collect()
+            let word = |sid| machine.register(array, pool * MAX_SERVERS as u32 + sid);
+            let report = |word| ServerReport { number: (word >> 16) as u32, state: word as u16 };
+            (0..servers as u32).map(|sid| report(word(sid))).collect()
         };
         [read(self.registers.loads), read(self.registers.shadows)]
     }
 
-    /// Sets the queue lengths; those of absent servers become 0.
-    pub(super) fn set_loads(&self, machine: &mut Interpreter, pool: u32, loads: &[Vec<u16>; 2]) {
+    /// Sets the latest reports; absent servers have none.
+    pub(super) fn set_loads(&self, machine: &mut Interpreter, pool: u32, loads: &[Vec<ServerReport>; 2]) {
         for (array, loads) in [self.registers.loads, self.registers.shadows].into_iter().zip(loads) {
             for sid in 0..MAX_SERVERS {
-                let load = loads.get(sid).copied().unwrap_or(0);
-                machine.set_register(array, (pool as usize * MAX_SERVERS + sid) as u32, load.into());
+                let ServerReport { number, state } = loads.get(sid).copied().unwrap_or_default();
+                let word = u64::from(number) << 16 | u64::from(state);
+                machine.set_register(array, (pool as usize * MAX_SERVERS + sid) as u32, word.into());
             }
         }
     }

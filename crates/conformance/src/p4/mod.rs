@@ -23,6 +23,7 @@ use pathcall_p4::interp::Interpreter;
 use pathcall_program::{
     CloneSize, Endpoint, FrameDropReason, InstalledApplication, InstalledPool, Size, SwitchProgram, TableChangeError,
 };
+use pathcall_wire::clone::ServerReport;
 use pathcall_wire::{Base, Instant, KEYED_LANES, MapFrame};
 
 use crate::state::PoolRegisters;
@@ -246,7 +247,7 @@ impl ProgramExecution for Pipeline {
             if let (Some(&index), Some(sid), Some(pool)) = (self.pools.get(&endpoint.gaid), sid, pool) {
                 // A restarted server has an empty queue.
                 let mut loads = self.memory.loads(&self.machine, index, pool.servers.len());
-                loads.iter_mut().for_each(|loads| loads[sid] = 0);
+                loads.iter_mut().for_each(|loads| loads[sid] = ServerReport::default());
                 self.memory.set_loads(&mut self.machine, index, &loads);
             }
         }
@@ -282,8 +283,9 @@ impl ProgramExecution for Pipeline {
         let servers = before.map_or_else(Vec::new, |before| before.servers);
         let known = self.memory.loads(&self.machine, index, servers.len());
         let place = |server: &u32| servers.iter().position(|other| other == server);
-        let rearranged =
-            known.map(|known| pool.servers.iter().map(|server| place(server).map_or(0, |sid| known[sid])).collect());
+        let rearranged = known.map(|known| {
+            pool.servers.iter().map(|server| place(server).map_or(ServerReport::default(), |sid| known[sid])).collect()
+        });
         self.memory.set_loads(&mut self.machine, index, &rearranged);
         self.changed()
     }

@@ -4,7 +4,7 @@ use pathcall_conformance::ProgramStep;
 use pathcall_conformance::corpus::Case;
 use pathcall_program::{Endpoint, InstalledPool};
 use pathcall_wire::clone::{CLONE, MAX_SERVERS, ORIGINAL, caller_id, emit, groups, pair};
-use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, Flags, FrameKind, MAX_FRAME};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, MAX_FRAME};
 
 use super::case_recorder::{CaseRecorder, INCARNATION, MEMORY};
 
@@ -80,6 +80,18 @@ pub fn calls() -> Case {
     scene.send(reply(0, CloneRepr { req_id: 7, ..clone }));
     scene.send(reply(0, CloneRepr { req_id: 7, ..clone }));
     scene.state();
+
+    scene.remark("a report that a newer one has overtaken is not recorded; numbers wrap around");
+    let report = |round, state| {
+        let head = CloneRepr { sid: 2, switch_id: 1, state, ..may(0) };
+        let mut bytes = frame(FrameKind::CloneWorking, 1, SERVERS[2], CALLERS[0], head);
+        CloneFrame::new_checked(&mut bytes[..]).expect("a frame").base_mut().set_round(round);
+        bytes
+    };
+    for (round, state) in [(2, 7), (1, 9), (u32::MAX, 9), (u32::MAX / 2, 3), (u32::MAX, 2), (u32::MAX, 2), (1, 0)] {
+        scene.send(report(round, state));
+        scene.state();
+    }
 
     scene.remark("one of the pair is busy: to the first, or to the shorter queue; equal queues: to the first");
     for (grp, head) in [(0, clone), (2, clone), (0, shortest), (2, shortest)] {

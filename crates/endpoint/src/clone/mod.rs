@@ -75,6 +75,18 @@ impl HedgeAfter {
     }
 }
 
+/// What a caller knows of the loads of servers when it chooses the shorter queue of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KnownLoads {
+    /// Nothing. Comparisons need it.
+    Nothing,
+    /// The servers' last reports. Comparisons need it.
+    Reports,
+    /// These, and the caller's own requests without an answer.
+    #[default]
+    ReportsAndRequests,
+}
+
 /// Hedging policy, with the names of gRPC A6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hedge {

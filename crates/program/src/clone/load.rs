@@ -1,7 +1,7 @@
-//! Loads: queue length of each server (StateT; RackSched's load table), with a shadow copy, because a frame visits an
-//! array once (NetClone §3.4).
+//! Loads: the latest report of each server (StateT; RackSched's load table), with a shadow copy, because a frame visits
+//! an array once (NetClone §3.4).
 
-use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::clone::{MAX_SERVERS, ServerReport};
 use pathcall_wire::{CloneFlags, Mutant, mutant};
 
 use super::group::Pair;
@@ -17,8 +17,8 @@ pub(super) fn decide(call: &mut CallContext<'_>, pair: Pair, place: usize, regis
         return Decision::First;
     }
     let at = |sid: u16| place * MAX_SERVERS + usize::from(sid);
-    let first = registers.loads.visit(&mut call.pass, at(pair.first), 1)[0];
-    let second = registers.shadows.visit(&mut call.pass, at(pair.second), 1)[0];
+    let first = registers.loads.visit(&mut call.pass, at(pair.first), 1)[0].state;
+    let second = registers.shadows.visit(&mut call.pass, at(pair.second), 1)[0].state;
     let idle = (first, second) == (0, 0) || mutant::on(Mutant::CloneWhileBusy);
     if may_clone && idle {
         Decision::Both
@@ -29,12 +29,19 @@ pub(super) fn decide(call: &mut CallContext<'_>, pair: Pair, place: usize, regis
     }
 }
 
-/// Records the state that a server reports (lines 15 and 16).
+/// Records the state that a server reports (lines 15 and 16), unless a newer report has overtaken it.
 pub(super) fn record_state(call: &mut CallContext<'_>, place: usize, registers: &mut CloneRegisters) {
-    let (sid, state) = (call.head().sid(), call.head().state());
+    let sid = call.head().sid();
+    let report = ServerReport { number: call.base().round(), state: call.head().state() };
     let at = place * MAX_SERVERS + usize::from(sid).min(MAX_SERVERS - 1);
-    registers.loads.visit(&mut call.pass, at, 1)[0] = state;
+    update(&mut registers.loads.visit(&mut call.pass, at, 1)[0], report);
     if !mutant::on(Mutant::CloneShadowKept) {
-        registers.shadows.visit(&mut call.pass, at, 1)[0] = state;
+        update(&mut registers.shadows.visit(&mut call.pass, at, 1)[0], report);
+    }
+}
+
+fn update(known: &mut ServerReport, report: ServerReport) {
+    if !known.is_newer_than(report) || mutant::on(Mutant::CloneOldReportTaken) {
+        *known = report;
     }
 }

@@ -1,6 +1,6 @@
 //! Pools of servers, set by the controller.
 
-use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::clone::{MAX_SERVERS, ServerReport};
 use pathcall_wire::{Instant, TokenKey};
 
 use super::CloneRegisters;
@@ -89,11 +89,11 @@ impl AdmissionTables {
         self.pools.values().map(|entry| (&entry.pool, entry.last_seen, entry.counters))
     }
 
-    /// Queue lengths of a pool's servers, by SID: the table and its shadow copy.
+    /// Latest reports of a pool's servers, by SID: the table and its shadow copy.
     ///
     /// # Errors
     /// [`TableChangeError::UnknownApplication`].
-    pub fn loads(&self, gaid: u32) -> Result<(&[u16], &[u16]), TableChangeError> {
+    pub fn loads(&self, gaid: u32) -> Result<(&[ServerReport], &[ServerReport]), TableChangeError> {
         let entry = self.pools.get(&gaid).ok_or(TableChangeError::UnknownApplication(gaid))?;
         let (at, len) = (entry.place * MAX_SERVERS, entry.pool.servers.len());
         Ok((self.clones.loads.peek(at, len), self.clones.shadows.peek(at, len)))
@@ -109,7 +109,7 @@ impl AdmissionTables {
 /// Resets the load of a restarted server.
 pub(crate) fn reset_load(entry: &PoolEntry, endpoint: u32, registers: &mut CloneRegisters) {
     if let Some(sid) = entry.pool.servers.iter().position(|server| *server == endpoint) {
-        registers.loads.reset(entry.place * MAX_SERVERS + sid, 1, 0);
-        registers.shadows.reset(entry.place * MAX_SERVERS + sid, 1, 0);
+        registers.loads.reset(entry.place * MAX_SERVERS + sid, 1, ServerReport::default());
+        registers.shadows.reset(entry.place * MAX_SERVERS + sid, 1, ServerReport::default());
     }
 }

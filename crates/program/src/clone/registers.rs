@@ -1,6 +1,6 @@
 //! Register arrays of calls, in stage order.
 
-use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::clone::{MAX_SERVERS, ServerReport};
 
 use crate::layout::ARRAYS;
 use crate::registers::RegisterArray;
@@ -58,10 +58,10 @@ pub struct CloneRegisters {
     size: CloneSize,
     /// One register: the last request number assigned (SEQ).
     pub numbers: RegisterArray<u64>,
-    /// Queue length by pool and server (StateT).
-    pub loads: RegisterArray<u16>,
+    /// Latest report by pool and server (StateT).
+    pub loads: RegisterArray<ServerReport>,
     /// Shadow copy of the loads (ShadowT).
-    pub shadows: RegisterArray<u16>,
+    pub shadows: RegisterArray<ServerReport>,
     /// By hash of the id.
     pub requests: RegisterArray<ClonedRequest>,
     /// By filter table and hash of the id (FilterT).
@@ -74,8 +74,8 @@ impl CloneRegisters {
         Self {
             size,
             numbers: RegisterArray::new(numbers.stage, 1, 0),
-            loads: RegisterArray::new(loads.stage, 0, 0),
-            shadows: RegisterArray::new(shadows.stage, 0, 0),
+            loads: RegisterArray::new(loads.stage, 0, ServerReport::default()),
+            shadows: RegisterArray::new(shadows.stage, 0, ServerReport::default()),
             requests: RegisterArray::new(requests.stage, 0, ClonedRequest::default()),
             filters: RegisterArray::new(filters.stage, 0, Fingerprint::default()),
         }
@@ -92,8 +92,8 @@ impl CloneRegisters {
         let CloneSize { pools, requests, filters, slots } = self.size;
         if self.loads.size() < pools * MAX_SERVERS {
             let [.., of_loads, of_shadows, of_requests, of_filters] = &ARRAYS;
-            self.loads = RegisterArray::new(of_loads.stage, pools * MAX_SERVERS, 0);
-            self.shadows = RegisterArray::new(of_shadows.stage, pools * MAX_SERVERS, 0);
+            self.loads = RegisterArray::new(of_loads.stage, pools * MAX_SERVERS, ServerReport::default());
+            self.shadows = RegisterArray::new(of_shadows.stage, pools * MAX_SERVERS, ServerReport::default());
             self.requests = RegisterArray::new(of_requests.stage, requests, ClonedRequest::default());
             self.filters = RegisterArray::new(of_filters.stage, filters * slots, Fingerprint::default());
         }
@@ -110,11 +110,11 @@ impl CloneRegisters {
     pub(crate) fn move_loads(&mut self, place: usize, before: &[u32], after: &[u32]) {
         let at = place * MAX_SERVERS;
         for array in [&mut self.loads, &mut self.shadows] {
-            let mut known = [0; MAX_SERVERS];
+            let mut known = [ServerReport::default(); MAX_SERVERS];
             known.copy_from_slice(array.peek(at, MAX_SERVERS));
             for sid in 0..MAX_SERVERS {
                 let server = after.get(sid).and_then(|server| before.iter().position(|other| other == server));
-                array.reset(at + sid, 1, server.map_or(0, |sid| known[sid]));
+                array.reset(at + sid, 1, server.map_or(ServerReport::default(), |sid| known[sid]));
             }
         }
     }

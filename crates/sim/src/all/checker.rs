@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pathcall_program::registers::RegisterArray;
 use pathcall_program::{Counters, InstalledApplication, SwitchProgram};
 use pathcall_wire::FrameKind;
+use pathcall_wire::clone::ServerReport;
 
 use crate::element_program::ProgramTraffic;
 use crate::{clone, delegate, function, map, place};
@@ -126,7 +127,7 @@ pub(super) fn check_no_state_left(
     }
     let (tables, registers) = (program.tables(), program.tables().registers());
     let clones = tables.clones();
-    let all = |array: &RegisterArray<u16>| some(array, 0, array.size());
+    let all = |array: &RegisterArray<ServerReport>| some(array, 0, array.size());
     let mut left = vec![
         ("endpoints are", tables.endpoints().count()),
         ("applications are", tables.applications().count()),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use pathcall_endpoint::clone::{Balance, CloneOptions, HedgeBudgetConfig};
 use pathcall_wire::{CloneFlags, CloneFrame, Instant};
 
-use super::checker::CloneViolation;
 use super::plan::{CallPlan, CallerPlan, ClonePlan, HEDGE_BUDGETS};
+use super::violation::CloneViolation;
 
 /// Of this many plans, one has some automatic calls, and one without faults a time with a slow way.
 const ONE_IN: u64 = 8;

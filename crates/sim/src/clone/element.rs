@@ -3,10 +3,11 @@
 use pathcall_endpoint::clone::Pool;
 use pathcall_program::clone::CloneSize;
 use pathcall_program::{Endpoint, FrameAction, FrameDropReason, RepeatFilterProfile, Size, SwitchProgram};
+use pathcall_wire::clone::ServerReport;
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, clone};
 
-use super::checker::CloneViolation;
 use super::plan::ClonePlan;
+use super::violation::CloneViolation;
 use super::world::GAID;
 use crate::element_program::ElementProgram;
 
@@ -89,7 +90,7 @@ impl Element {
         Ok(leaving)
     }
 
-    fn loads(&self) -> Option<Vec<u16>> {
+    fn loads(&self) -> Option<Vec<ServerReport>> {
         self.switch.with_program(|program| program.tables().loads(GAID).ok().map(|(loads, _)| loads.to_vec()))
     }
 
@@ -99,13 +100,20 @@ impl Element {
         before: &[u8],
         action: FrameAction,
         leaving: &[OutgoingFrame],
-        loads: Option<&[u16]>,
+        loads: Option<&[ServerReport]>,
     ) -> Result<(), CloneViolation> {
         self.switch.with_program(|program| match program.tables().loads(GAID) {
             Ok((loads, shadows)) if loads != shadows => {
                 Err(CloneViolation::Shadow { loads: loads.to_vec(), shadows: shadows.to_vec() })
             }
-            _ => Ok(()),
+            Ok((after, _)) => {
+                let before = loads.unwrap_or_default().iter().zip(after);
+                let is_older = |(before, after): &(&ServerReport, &ServerReport)| before.is_newer_than(**after);
+                before.enumerate().find(|(_, reports)| is_older(reports)).map_or(Ok(()), |(sid, (before, after))| {
+                    Err(CloneViolation::OldReport { sid, before: before.number, after: after.number })
+                })
+            }
+            Err(_) => Ok(()),
         })?;
         let (Some(loads), Ok(frame)) = (loads, CloneFrame::new_checked(before)) else { return Ok(()) };
         let (base, head) = (frame.base(), frame.head());
@@ -120,7 +128,11 @@ impl Element {
             return Err(CloneViolation::Dropped(base.seq()));
         }
         let load = |endpoint: u32| {
-            self.servers.iter().position(|server| *server == endpoint).and_then(|sid| loads.get(sid)).copied()
+            self.servers
+                .iter()
+                .position(|server| *server == endpoint)
+                .and_then(|sid| loads.get(sid))
+                .map(|report| report.state)
         };
         if let FrameAction::Clone(_) = action
             && leaving.iter().any(|leaving| load(leaving.to) != Some(0))
@@ -138,10 +150,11 @@ impl Element {
         if head.flags() & CloneFlags::DIRECT != 0 {
             return if to == base.dst() { Ok(()) } else { Err(CloneViolation::Steered(base.seq())) };
         }
+        let state = |sid: u16| loads.get(usize::from(sid)).map(|report| report.state);
         let pair = clone::pair(head.grp(), self.servers.len()).filter(|_| current);
         if let Some((one, other)) = pair
             && head.flags() & CloneFlags::SHORTEST != 0
-            && load(to) > loads.get(usize::from(one)).min(loads.get(usize::from(other))).copied()
+            && load(to) > state(one).min(state(other))
         {
             return Err(CloneViolation::Longer(base.seq()));
         }

@@ -3,8 +3,8 @@
 use pathcall_endpoint::clone::{CloneCallId, CloneWorker, Event};
 use pathcall_wire::CloneFrame;
 
-use super::checker::CloneViolation;
 use super::part::PlacedExecution;
+use super::violation::CloneViolation;
 use super::world::{CloneEvent, CloneNode, CloneWorld, SERVER};
 
 impl CloneWorld<'_> {

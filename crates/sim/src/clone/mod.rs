@@ -19,12 +19,13 @@ pub(crate) mod part;
 mod payload;
 pub mod plan;
 mod slowdown;
+mod violation;
 pub(crate) mod world;
 
 use std::time::Duration;
 
-pub use checker::CloneViolation;
 pub use plan::ClonePlan;
+pub use violation::CloneViolation;
 
 use crate::counts::counts;
 use crate::environment::Environment;

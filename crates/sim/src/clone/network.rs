@@ -6,10 +6,10 @@ use pathcall_endpoint::clone::{CloneDestination, Pool};
 use pathcall_wire::clone::{CLONE, ORIGINAL};
 use pathcall_wire::{Base, CloneFrame, Flags, FrameKind};
 
-use super::checker::CloneViolation;
 use super::element::OutgoingFrame;
 use super::part::machine;
 use super::plan::Incident;
+use super::violation::CloneViolation;
 use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, INCARNATION, SERVER};
 
 /// Time until the controller detects the death of a server.

@@ -4,8 +4,8 @@ use pathcall_endpoint::clone::{Pool, PoolRequestId};
 use pathcall_wire::Instant;
 
 use super::CloneCounts;
-use super::checker::CloneViolation;
 use super::payload::PayloadTag;
+use super::violation::CloneViolation;
 use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, EVENTS_MAX, GAID, INCARNATION, SERVER};
 use crate::environment::ELEMENT;
 use crate::timeline::{SteppedRun, Timeline};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pathcall_endpoint::clone::{CloneOptions, HedgeBudgetConfig};
 use pathcall_wire::{CloneFlags, CloneFrame, Instant};
 
-use super::checker::CloneViolation;
 use super::plan::{CallPlan, CallerPlan, ClonePlan, HEDGE_BUDGETS, SlowTime};
+use super::violation::CloneViolation;
 
 /// One plan without faults in this many has a slow time.
 const ONE_IN: u64 = 8;

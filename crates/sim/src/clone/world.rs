@@ -15,12 +15,13 @@ use pathcall_endpoint::clone::{
 use pathcall_wire::{CloneFrame, Flags, Instant};
 
 use super::CloneCounts;
-use super::checker::{CloneChecker, CloneViolation, is_clone};
+use super::checker::{CloneChecker, is_clone};
 use super::element::Element;
 use super::network::describe;
 use super::part::PlacedExecution;
 use super::payload::PayloadTag;
 use super::plan::{self, ClonePlan, Incident};
+use super::violation::CloneViolation;
 use crate::environment::Environment;
 use crate::random::{Chance, Random};
 use crate::timeline::Timeline;

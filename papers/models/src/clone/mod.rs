@@ -14,13 +14,14 @@ mod coordinator;
 mod frame_pool;
 mod model;
 mod scheme;
+mod serial_thread;
 mod tables;
 mod workload;
 
 use std::time::Duration;
 
 use pathcall_endpoint::clone::HedgeBudgetConfig;
-pub use pathcall_endpoint::clone::PolicyStats;
+pub use pathcall_endpoint::clone::{KnownLoads, PolicyStats};
 
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats};
 pub use scheme::{ParseSchemeError, Scheme};
@@ -37,6 +38,10 @@ pub struct CloneTestbed {
     pub callers: usize,
     /// Time per frame.
     pub costs: FrameCosts,
+    /// Whether the switch has the program. If not, it forwards each request to the first server of its pair.
+    pub element: bool,
+    /// What callers know of the servers' loads.
+    pub known_loads: KnownLoads,
     /// True if the switch drops second answers of cloned calls (Fig. 15).
     pub filter: bool,
     /// Start and end of an outage, in which the switch drops all frames and loses its state (Fig. 16).
@@ -66,6 +71,8 @@ impl Default for CloneTestbed {
             workers: vec![15; 6],
             callers: 2,
             costs: FrameCosts::default(),
+            element: true,
+            known_loads: KnownLoads::default(),
             filter: true,
             outage: None,
             slow: None,

@@ -13,7 +13,8 @@ use pathcall_sim::random::Random;
 use pathcall_wire::{Base, CloneFrame, Flags, Instant};
 
 use super::frame_pool::FramePool;
-use super::tables::program;
+use super::serial_thread::SerialThread;
+use super::tables::{first_server, program};
 use super::workload::exponential;
 use super::{CloneResults, CloneRun, CloneTestbed, Coordinator, CoordinatorConfig, FrameCosts, Scheme};
 
@@ -52,18 +53,6 @@ enum RackEvent {
     Coordinate(u32),
     /// The switch loses its state.
     Restart,
-}
-
-/// Thread that processes one frame after the other; the value is the time at which the thread is idle.
-#[derive(Debug, Clone, Copy, Default)]
-struct SerialThread(Instant);
-
-impl SerialThread {
-    /// Adds a frame that arrives at `at`; returns the time at which the thread has processed it.
-    fn schedule(&mut self, at: Instant, cost: Duration) -> Instant {
-        self.0 = self.0.max(at) + cost;
-        self.0
-    }
 }
 
 struct CallerHost {
@@ -115,6 +104,7 @@ impl<'a> RackModel<'a> {
             let config = CloneCallerConfig::new(CALLER + index, 1, pool.clone(), random.bits());
             let config = CloneCallerConfig {
                 budgets: vec![budget],
+                known_loads: testbed.known_loads,
                 extra_while_slow: run.scheme.sends_extra_while_slow() && !testbed.product,
                 calls_max: usize::MAX,
                 ..config
@@ -296,6 +286,11 @@ impl<'a> RackModel<'a> {
         let bytes = self.frames.get_mut(frame);
         if !steered {
             let to = Base::new_checked(&*bytes).map_or(0, |base| base.dst());
+            return self.deliver(now, frame, to);
+        }
+        if !self.testbed.element
+            && let Some(to) = first_server(bytes, self.testbed.workers.len())
+        {
             return self.deliver(now, frame, to);
         }
         if self.run.scheme == Scheme::Coordinator {

@@ -1,6 +1,8 @@
 //! Tables of the switch in the model.
 
 use pathcall_program::{Endpoint, Size, SwitchProgram};
+use pathcall_wire::CloneFrame;
+use pathcall_wire::clone::pair;
 
 use super::CloneTestbed;
 use super::model::{CALLER, GAID, SERVER};
@@ -17,4 +19,13 @@ pub(super) fn program(testbed: &CloneTestbed) -> SwitchProgram {
     let pool = tables.install_pool(pathcall_program::InstalledPool { gaid: GAID, version: 1, servers });
     debug_assert!(all.is_ok() && pool.is_ok(), "{all:?} {pool:?}");
     program
+}
+
+/// Addresses a request to the first server of its pair, as a caller without an element does.
+pub(super) fn first_server(bytes: &mut [u8], servers: usize) -> Option<u32> {
+    let mut frame = CloneFrame::new_checked(bytes).ok()?;
+    let (first, _) = pair(frame.head().grp(), servers)?;
+    let to = SERVER + u32::from(first);
+    frame.base_mut().set_dst(to);
+    Some(to)
 }

@@ -69,6 +69,9 @@ impl CloneCaller {
         if call.record_failure(attempt, ServerReply { reply, server, cloned }) {
             self.stats.set_aside += 1;
             call.clear_working(server);
+            if call.forget_open(server) {
+                self.loads.record_answered(server);
+            }
             if let Some(pushback) = Pushback::decode(frame.head().patience())
                 && !mutant::on(Mutant::ClonePushbackIgnored)
             {
@@ -111,9 +114,17 @@ impl CloneCaller {
         }
     }
 
+    /// Forgets the requests of a call that has ended.
+    pub(super) fn forget_requests(&mut self, call: &Call) {
+        for server in call.open.into_iter().filter(|server| *server != 0) {
+            self.loads.record_answered(server);
+        }
+    }
+
     /// Completes a call with a reply.
     pub(super) fn complete(&mut self, now: Instant, seq: u32, call: &Call, answer: ServerReply) {
         let ServerReply { reply, server, cloned } = answer;
+        self.forget_requests(call);
         self.stats.answered += 1;
         self.stats.cloned += u64::from(cloned);
         let requests = call.requests + u32::from(cloned);
@@ -125,6 +136,7 @@ impl CloneCaller {
     pub(super) fn fail(&mut self, now: Instant, seq: u32) {
         let Some(mut call) = self.calls.remove(&seq) else { return };
         self.stats.failed += 1;
+        self.forget_requests(&call);
         self.record_latency(now, &mut call);
         self.record_end(now, &call);
         if call.options.cancel {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::{CloneOptions, HedgeBudgetConfig, Pool};
+use super::super::{CloneOptions, HedgeBudgetConfig, KnownLoads, Pool};
 
 /// Configuration of a clone caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,10 @@ pub struct CloneCallerConfig {
     pub silent_after: u32,
     /// Interval at which one call probes a silent element.
     pub probe_every: Duration,
+    /// What the caller knows of the servers' loads.
+    pub known_loads: KnownLoads,
+    /// Age from which on a server's report of its load counts no longer.
+    pub report_age_max: Duration,
     /// Whether clones and hedges are sent while all servers are slow. Other systems do so; comparisons need it.
     pub extra_while_slow: bool,
     /// Least number of calls with one policy that are measured together, of automatic calls.
@@ -57,6 +61,8 @@ impl CloneCallerConfig {
             filter_tables: 2,
             silent_after: 3,
             probe_every: Duration::from_millis(100),
+            known_loads: KnownLoads::default(),
+            report_age_max: Duration::from_millis(100),
             extra_while_slow: false,
             policy_period: 400,
             calls_max: 1 << 20,

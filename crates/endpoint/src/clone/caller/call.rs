@@ -73,6 +73,8 @@ pub(super) struct Call {
     pub(super) working: Vec<u32>,
     /// Servers that were asked by name, the last few.
     pub(super) asked: [u32; ASKED_MAX],
+    /// Servers that have a request without an answer, as far as known: the last few requests.
+    pub(super) open: [u32; ASKED_MAX],
     partial: Vec<Partial>,
     /// Last evicted answers, by attempt and server process.
     evicted: Vec<(u8, (u32, u32))>,
@@ -142,6 +144,7 @@ impl Call {
             timer: Instant(u64::MAX),
             working: Vec::new(),
             asked: [0; ASKED_MAX],
+            open: [0; ASKED_MAX],
             partial: Vec::new(),
             evicted: Vec::new(),
             failures: Vec::new(),
@@ -263,6 +266,19 @@ impl Call {
     pub(super) fn record_asked(&mut self, server: u32) {
         self.asked.rotate_right(1);
         self.asked[0] = server;
+    }
+
+    /// Records a request without an answer, at this server; returns the server of the one that is forgotten for it.
+    pub(super) fn record_open(&mut self, server: u32) -> Option<u32> {
+        self.open.rotate_right(1);
+        let forgotten = std::mem::replace(&mut self.open[0], server);
+        (forgotten != 0).then_some(forgotten)
+    }
+
+    /// Forgets one request at a server that has answered; false if none is known.
+    pub(super) fn forget_open(&mut self, server: u32) -> bool {
+        let known = self.open.iter_mut().find(|open| **open == server);
+        known.map(|open| *open = 0).is_some()
     }
 
     /// Returns whether a server was asked by name.

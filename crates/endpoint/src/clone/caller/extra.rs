@@ -40,7 +40,7 @@ impl CloneCaller {
                 if self.uses_element(&call) && self.element.is_responsive() {
                     self.send_by_element(now, seq, &mut call);
                 } else {
-                    self.send_direct(seq, &mut call);
+                    self.send_direct(now, seq, &mut call);
                 }
             }
         }
@@ -96,7 +96,7 @@ impl CloneCaller {
             self.stats.after_failed += 1;
             let pause = self.retry_pause(call, call.unanswered);
             call.retry_at = call.retry_at.map(|_| now + pause);
-            self.send_direct(seq, call);
+            self.send_direct(now, seq, call);
         }
     }
 

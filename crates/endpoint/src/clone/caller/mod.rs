@@ -10,7 +10,8 @@
 //!
 //! [`route`] chooses the servers, [`outgoing`] writes the frames, [`answers`] handles the answers. [`extra`] decides
 //! about all requests beyond one for each call: [`HedgeBudgets`] pay for them, and there are none while [`Slowdown`]
-//! shows that all servers are slow. [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers.
+//! shows that all servers are slow. [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers, and
+//! [`ServerLoads`] what is known of the servers' queues.
 //! [`streams`] has the hedges of streaming calls, which go by gRPC.
 //! [`automatic`] sets the options of calls whose policy a [`PolicyChoice`] chooses.
 
@@ -29,6 +30,7 @@ mod policy;
 mod policy_choice;
 mod policy_period;
 mod route;
+mod server_loads;
 mod slowdown;
 mod streams;
 #[cfg(test)]
@@ -37,6 +39,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use pathcall_wire::clone::ServerReport;
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, Mutant, SplitMix64, mutant};
 
 pub use api::{
@@ -56,6 +59,7 @@ use hedge_delay::HedgeDelay;
 use latency::Latency;
 use outgoing::OutgoingRequest;
 use policy_choice::PolicyChoice;
+use server_loads::ServerLoads;
 use slowdown::Slowdown;
 
 /// Obsolete timers, beyond one for each call, before they are removed.
@@ -82,6 +86,7 @@ pub struct CloneCaller {
     /// Chosen policies of automatic calls, by budget.
     choices: Vec<Option<Box<PolicyChoice>>>,
     element: ElementHealth,
+    loads: ServerLoads,
     latency: Latency,
     /// Last calls that were repeated, with the attempt that was answered.
     retried_elsewhere: VecDeque<(u32, u8)>,
@@ -107,6 +112,7 @@ impl CloneCaller {
             slowdowns: vec![Slowdown::default(); config.budgets.len()],
             choices: config.budgets.iter().map(|_| None).collect(),
             element: ElementHealth::new(config.silent_after, config.probe_every),
+            loads: ServerLoads::new(config.known_loads, config.report_age_max),
             latency: Latency::default(),
             retried_elsewhere: VecDeque::new(),
             timers: BinaryHeap::new(),
@@ -153,6 +159,7 @@ impl CloneCaller {
     pub fn cancel(&mut self, now: Instant, call: CloneCallId) {
         if let Some(cancelled_call) = self.calls.remove(&call.0) {
             self.record_end(now, &cancelled_call);
+            self.forget_requests(&cancelled_call);
             self.cancel_all(call.0, &cancelled_call);
         }
     }
@@ -161,6 +168,7 @@ impl CloneCaller {
     pub fn set_pool(&mut self, now: Instant, pool: Pool) {
         self.previous_servers = std::mem::replace(&mut self.config.pool, pool).servers;
         let (previous_servers, servers) = (&self.previous_servers, &self.config.pool.servers);
+        self.loads.retain(servers);
         let removed: Vec<u32> = previous_servers.iter().copied().filter(|server| !servers.contains(server)).collect();
         if removed.is_empty() {
             return;
@@ -187,6 +195,8 @@ impl CloneCaller {
         if head.switch_id() != 0 {
             self.element.record_answer();
         }
+        let (base, report) = (frame.base(), ServerReport { number: frame.base().round(), state: head.state() });
+        self.loads.record_report(now, base.src(), base.src_incarnation(), report);
         let Some(call) = self.calls.get_mut(&seq) else {
             if frame.kind() == FrameKind::CloneReply && head.part() == 0 {
                 self.handle_redundant(seq, head.attempt());

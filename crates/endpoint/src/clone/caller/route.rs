@@ -25,11 +25,11 @@ impl CloneCaller {
         if asks_element && element_may_handle && self.element.should_use(now) {
             self.send_by_element(now, seq, call);
         } else {
-            self.send_direct(seq, call);
+            self.send_direct(now, seq, call);
             let others = self.config.pool.servers.len() > 1;
             if options.send_to_two && options.idempotent && others && self.spend_optional(now, call) {
                 self.stats.second_requests += 1;
-                self.send_direct(seq, call);
+                self.send_direct(now, seq, call);
             }
         }
         let pause = self.retry_pause(call, 0);
@@ -85,7 +85,7 @@ impl CloneCaller {
                 Some(server) => self.send_to(seq, &mut call, server, by_element && self.element.is_responsive()),
                 // Only new calls probe a silent element; otherwise a lone call would never go past it.
                 None if by_element && self.element.is_responsive() => self.send_by_element(now, seq, &mut call),
-                None => self.send_direct(seq, &mut call),
+                None => self.send_direct(now, seq, &mut call),
             }
         }
         self.calls.insert(seq, call);
@@ -158,7 +158,11 @@ impl CloneCaller {
             flags |= CloneFlags::CLONE;
             call.reserved |= bit(call.attempt);
         }
-        let (grp, idx) = (self.draw_group(call), self.random.below(self.config.filter_tables.into()));
+        let (grp, idx) = (self.draw_group(now, call), self.random.below(self.config.filter_tables.into()));
+        if let Some((first, _)) = clone::pair(grp, self.config.pool.servers.len()) {
+            // The element may choose the other one.
+            self.record_open(call, self.config.pool.servers[usize::from(first)]);
+        }
         call.by_element = true;
         call.timed_out = false;
         call.element_choice = Some((self.config.pool.version, grp));
@@ -175,15 +179,24 @@ impl CloneCaller {
         });
     }
 
-    /// Sends a call past the element, to a server that was not asked yet if there is one.
-    pub(super) fn send_direct(&mut self, seq: u32, call: &mut Call) {
+    /// Sends a call past the element, to a server that was not asked yet if there is one: for the shorter queue, to the
+    /// better of two.
+    pub(super) fn send_direct(&mut self, now: Instant, seq: u32, call: &mut Call) {
         let servers = &self.config.pool.servers;
         let in_turn = call.options.balance == Balance::RoundRobin && call.requests == 0;
         let server = if in_turn {
             self.last_in_turn = self.last_in_turn.wrapping_add(1) % servers.len().max(1) as u32;
             servers.get(self.last_in_turn as usize).copied()
         } else {
-            pick(&mut self.random, servers, |server| !call.has_asked(server))
+            let first = pick(&mut self.random, servers, |server| !call.has_asked(server));
+            match first.filter(|_| call.options.balance == Balance::Shortest) {
+                Some(first) => {
+                    let is_other = |server| server != first && !call.has_asked(server);
+                    let second = pick(&mut self.random, servers, is_other);
+                    second.filter(|second| self.loads.is_second_shorter(now, first, *second)).or(Some(first))
+                }
+                None => first,
+            }
         };
         if let Some(server) = server.or_else(|| pick(&mut self.random, servers, |_| true)) {
             self.send_to(seq, call, server, false);
@@ -193,6 +206,7 @@ impl CloneCaller {
     /// Sends a call to one server.
     fn send_to(&mut self, seq: u32, call: &mut Call, server: u32, by_element: bool) {
         call.record_asked(server);
+        self.record_open(call, server);
         call.by_element = by_element;
         call.timed_out = false;
         call.requests += 1;
@@ -208,9 +222,18 @@ impl CloneCaller {
         });
     }
 
-    /// Draws a group whose first server follows the balance option. Another attempt gets other servers than the last
-    /// group, if possible.
-    fn draw_group(&mut self, call: &Call) -> u32 {
+    /// Records a request to a server.
+    fn record_open(&mut self, call: &mut Call, server: u32) {
+        self.loads.record_sent(server);
+        if let Some(forgotten) = call.record_open(server) {
+            self.loads.record_answered(forgotten);
+        }
+    }
+
+    /// Draws a group whose first server follows the balance option: the one with the shorter queue, as far as the caller
+    /// knows, is preferred by the element if both queues seem equal to it. Another attempt gets other servers than the
+    /// last group, if possible.
+    fn draw_group(&mut self, now: Instant, call: &Call) -> u32 {
         let servers = self.config.pool.servers.len();
         if call.options.balance == Balance::RoundRobin && servers > 1 {
             self.last_in_turn = self.last_in_turn.wrapping_add(1) % servers as u32;
@@ -227,7 +250,13 @@ impl CloneCaller {
             }
             drawn = self.random.below(clone::groups(servers));
         }
-        drawn
+        let of_sid = |sid: u16| self.config.pool.servers[usize::from(sid)];
+        match clone::pair(drawn, servers).filter(|_| call.options.balance == Balance::Shortest) {
+            Some((first, second)) if self.loads.is_second_shorter(now, of_sid(first), of_sid(second)) => {
+                clone::group_of(second, first, servers)
+            }
+            _ => drawn,
+        }
     }
 
     /// Time in µs after which a server reports that it works on a call.

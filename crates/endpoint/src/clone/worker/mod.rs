@@ -19,6 +19,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use pathcall_wire::clone::ServerReport;
 use pathcall_wire::{CloneFrame, Flags, FrameKind, Instant, Mutant, clone, mutant};
 
 pub use api::{CloneWorkerConfig, CloneWorkerStats, FailureCause, FinishError, PoolRequest, PoolRequestId};
@@ -59,6 +60,8 @@ pub struct CloneWorker {
     cancelled: VecDeque<PoolRequest>,
     /// Number of requests in progress.
     busy: usize,
+    /// Last report of the queue length.
+    report: ServerReport,
     stats: CloneWorkerStats,
 }
 
@@ -75,6 +78,7 @@ impl CloneWorker {
             unwanted: VecDeque::new(),
             cancelled: VecDeque::new(),
             busy: 0,
+            report: ServerReport::default(),
             stats: CloneWorkerStats::default(),
             config,
         }
@@ -127,7 +131,8 @@ impl CloneWorker {
     /// [`FinishError`]. The request has ended all the same, and its caller may ask again.
     pub fn finish(&mut self, id: PoolRequestId, reply: Bytes) -> Result<(), FinishError> {
         let header = self.remove_begun(id)?.header;
-        self.answer(header, self.queue_length(), reply)
+        let report = self.next_report(self.queue_length());
+        self.answer(header, report, reply)
     }
 
     /// Fails a request, so that another server's answer is preferred; the reply contains the error, and becomes the
@@ -150,7 +155,8 @@ impl CloneWorker {
             FailureCause::Server => self.queue_length().max(1),
             FailureCause::Request | FailureCause::Policy => self.queue_length(),
         };
-        self.answer(header, waiting, reply)
+        let report = self.next_report(waiting);
+        self.answer(header, report, reply)
     }
 
     /// Ends a request without an answer; its caller may ask again.
@@ -225,6 +231,11 @@ impl CloneWorker {
         self.requests.len() == 0 && self.partials.is_empty() && self.outgoing.is_empty()
     }
 
+    fn next_report(&mut self, waiting: usize) -> ServerReport {
+        self.report = self.report.next(u16::try_from(waiting).unwrap_or(u16::MAX));
+        self.report
+    }
+
     fn is_for_us(&self, frame: &CloneFrame<&[u8]>) -> bool {
         let base = frame.base();
         matches!(frame.kind(), FrameKind::CloneRequest | FrameKind::CloneCancel)
@@ -259,11 +270,11 @@ impl CloneWorker {
         }
     }
 
-    fn answer(&mut self, header: RequestHeader, waiting: usize, reply: Bytes) -> Result<(), FinishError> {
+    fn answer(&mut self, header: RequestHeader, report: ServerReport, reply: Bytes) -> Result<(), FinishError> {
         let parts = assembly::parts(reply.len()).ok_or(FinishError::TooLong(reply.len()))?;
         self.stats.answered += 1;
-        self.stats.idle += u64::from(waiting == 0);
-        self.outgoing.push_back(OutgoingAnswer::new(FrameKind::CloneReply, header, waiting, reply, parts));
+        self.stats.idle += u64::from(report.state == 0);
+        self.outgoing.push_back(OutgoingAnswer::new(FrameKind::CloneReply, header, report, reply, parts));
         Ok(())
     }
 
@@ -315,8 +326,8 @@ impl CloneWorker {
     /// Reports to a caller that its request is in progress.
     fn report_working(&mut self, header: RequestHeader) {
         self.stats.working += 1;
-        let waiting = self.queue_length();
-        self.outgoing.push_back(OutgoingAnswer::new(FrameKind::CloneWorking, header, waiting, Bytes::new(), 1));
+        let report = self.next_report(self.queue_length());
+        self.outgoing.push_back(OutgoingAnswer::new(FrameKind::CloneWorking, header, report, Bytes::new(), 1));
     }
 
     /// Handles a cancellation: a request that has not begun is removed.

@@ -1,7 +1,7 @@
 //! Outgoing frames of a server: answers in parts, and reports that a request is in progress.
 
 use bytes::Bytes;
-use pathcall_wire::clone::emit;
+use pathcall_wire::clone::{ServerReport, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, FrameKind, Mutant, mutant};
 
 use super::super::assembly::part_of;
@@ -65,17 +65,22 @@ pub(super) struct OutgoingAnswer {
     kind: FrameKind,
     header: RequestHeader,
     payload: Bytes,
-    /// Queue length when the answer was made: STATE.
-    state: u16,
+    /// Queue length when the answer was made.
+    report: ServerReport,
     parts: u16,
     /// Next part to write.
     part: u16,
 }
 
 impl OutgoingAnswer {
-    pub(super) fn new(kind: FrameKind, header: RequestHeader, waiting: usize, payload: Bytes, parts: u16) -> Self {
-        let state = u16::try_from(waiting).unwrap_or(u16::MAX);
-        Self { kind, header, payload, state, parts, part: 0 }
+    pub(super) fn new(
+        kind: FrameKind,
+        header: RequestHeader,
+        report: ServerReport,
+        payload: Bytes,
+        parts: u16,
+    ) -> Self {
+        Self { kind, header, payload, report, parts, part: 0 }
     }
 
     /// Writes the next frame; `None`: all are written.
@@ -93,9 +98,11 @@ impl OutgoingAnswer {
             dst: caller,
             dst_incarnation: incarnation,
             seq,
+            round: self.report.number,
             ..BaseRepr::new(self.kind)
         };
-        let clone = CloneRepr { sid: config.sid, state: self.state, part: self.part, parts: self.parts, ..clone };
+        let clone =
+            CloneRepr { sid: config.sid, state: self.report.state, part: self.part, parts: self.parts, ..clone };
         let payload = part_of(&self.payload, self.part);
         self.part += 1;
         let to = if by_element { CloneDestination::Element } else { CloneDestination::Endpoint(caller) };

@@ -52,6 +52,7 @@ fn requests_run_in_order_and_answers_report_queue_length() {
         assert_eq!((to, base.dst, base.dst_incarnation, base.seq), (CloneDestination::Element, 5, 77, seq));
         assert_eq!((head.state, head.sid, head.req_id, head.idx, head.grp), (waiting, 0, 8, 1, 2));
         assert_eq!((base.epoch, base.flags, &payload[..]), (4, Flags::FROM_SERVER, &b"done"[..]));
+        assert_eq!(base.round, seq, "each report has the next number");
     }
     assert!(worker.is_empty() && worker.stats().idle == 1);
 }

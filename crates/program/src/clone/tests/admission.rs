@@ -24,7 +24,7 @@ fn only_callers_request_and_only_own_server_answers() {
     for bytes in forged {
         assert_eq!(run(&mut program, bytes).0, FrameAction::Drop(FrameDropReason::Forged));
     }
-    assert_eq!(program.tables().loads(GAID), Ok((&[0, 0][..], &[0, 0][..])));
+    assert_eq!(states(&program, GAID), [0, 0]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn pools_are_isolated_from_each_other() {
         FrameAction::Forward(3)
     );
     assert_eq!(run(&mut program, answer(&forwarded, 1, 5)).0, FrameAction::Forward(CALLER));
-    assert_eq!(program.tables().loads(8), Ok((&[0, 0][..], &[0, 0][..])));
+    assert_eq!(states(&program, 8), [0, 0]);
     let across = BaseRepr { gaid: 8, ..base(FrameKind::CloneRequest, CALLER, 0) };
     assert_eq!(run(&mut program, frame(across, head())).0, FrameAction::Drop(FrameDropReason::NotAdmitted));
 }

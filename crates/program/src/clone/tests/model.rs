@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pathcall_wire::clone::ServerReport;
 use proptest::prelude::*;
 
 use super::*;
@@ -13,15 +14,21 @@ const SERVERS: u32 = 4;
 enum Step {
     /// Request with its group and table, whether it may be cloned, and whether it goes to the shorter queue.
     Ask { grp: u32, idx: u8, clone: bool, shortest: bool },
-    /// Answer to one of the open calls by a server that has it, with the server's state.
-    Answer { call: usize, by: usize, state: u16 },
+    /// Answer to one of the open calls by a server that has it, with the server's state. The
+    /// network has delivered this number of later reports before.
+    Answer { call: usize, by: usize, state: u16, late: u32 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let ask = (0..groups(SERVERS as usize), any::<u8>(), any::<bool>(), any::<bool>());
     prop_oneof![
         ask.prop_map(|(grp, idx, clone, shortest)| Step::Ask { grp, idx, clone, shortest }),
-        (any::<usize>(), any::<usize>(), 0u16..3).prop_map(|(call, by, state)| Step::Answer { call, by, state }),
+        (any::<usize>(), any::<usize>(), 0u16..3, 0u32..3).prop_map(|(call, by, state, late)| Step::Answer {
+            call,
+            by,
+            state,
+            late
+        }),
     ]
 }
 
@@ -33,6 +40,9 @@ proptest! {
         install(&mut program, 1, (0..SERVERS).map(|sid| FIRST + sid).collect());
         (0..SERVERS).map(|sid| FIRST + sid).chain([CALLER]).for_each(|endpoint| admit(&mut program, endpoint, GAID));
         let mut states = [0; SERVERS as usize];
+        // Numbers of the reports, which wrap around soon.
+        let mut numbers = [u32::MAX - 9; SERVERS as usize];
+        let mut reported = BTreeSet::new();
         // For each call, the servers that have it and have not answered.
         let (mut calls, mut answered) = (Vec::new(), BTreeSet::new());
         let mut passed = BTreeMap::<usize, usize>::new();
@@ -64,22 +74,31 @@ proptest! {
                     prop_assert_eq!(got, to.iter().map(|sid| FIRST + u32::from(*sid)).collect::<Vec<_>>());
                     calls.push((bytes, to));
                 }
-                Step::Answer { call, by, state } if !calls.is_empty() => {
+                Step::Answer { call, by, state, late } if !calls.is_empty() => {
                     let call = call % calls.len();
                     let (request, has) = &mut calls[call];
                     if has.is_empty() {
                         continue;
                     }
                     let sid = has.remove(by % has.len());
-                    states[usize::from(sid)] = state;
-                    let (action, _) = run(&mut program, answer(request, sid, state));
+                    let number = &mut numbers[usize::from(sid)];
+                    let late = if reported.insert(sid) { 0 } else { late };
+                    if late == 0 {
+                        *number = ServerReport { number: *number, state }.next(state).number;
+                        states[usize::from(sid)] = state;
+                    }
+                    let mut bytes = answer(request, sid, state);
+                    let number = if *number <= late { u32::MAX - late } else { *number - late };
+                    let mut frame = CloneFrame::new_checked(&mut bytes[..]).expect("a frame");
+                    frame.base_mut().set_round(number);
+                    let (action, _) = run(&mut program, bytes);
                     let first = answered.insert(call);
                     prop_assert_eq!(action == FrameAction::Forward(CALLER), first, "{:?}", action);
                     *passed.entry(call).or_default() += usize::from(first);
                 }
                 Step::Answer { .. } => {}
             }
-            prop_assert_eq!(program.tables().loads(GAID), Ok((&states[..], &states[..])));
+            prop_assert_eq!(self::states(&program, GAID), states);
         }
         prop_assert!(passed.values().all(|answers| *answers == 1));
     }

@@ -115,3 +115,42 @@ fn round_robin_asks_all_servers_in_turn() {
     asked.sort_unstable();
     assert_eq!(asked, SERVERS);
 }
+
+/// Servers that calls past a silent element, or by a pair's first server, go to while none is answered.
+fn chosen_servers(caller: &mut CloneCaller, now: Instant, calls: u32) -> Vec<u32> {
+    let options = CloneOptions { clone: false, balance: Balance::Shortest, ..CloneOptions::default() };
+    let call = |_| {
+        start_call(caller, now, options);
+        let request = sent(caller).remove(0);
+        let (first, _) = pathcall_wire::clone::pair(request.head.grp, SERVERS.len()).expect("a group");
+        SERVERS[usize::from(first)]
+    };
+    (0..calls).map(call).collect()
+}
+
+#[test]
+fn burst_of_calls_for_shorter_queue_is_spread_although_reports_are_old() {
+    let mut caller = caller();
+    let chosen = chosen_servers(&mut caller, ms(0), 90);
+    for server in SERVERS {
+        let count = chosen.iter().filter(|chosen| **chosen == server).count();
+        assert!((28..=32).contains(&count), "{server}: {count} of 90");
+    }
+}
+
+#[test]
+fn server_that_reports_waiting_requests_is_chosen_second() {
+    let mut caller = caller();
+    let options = CloneOptions { clone: false, balance: Balance::Shortest, ..CloneOptions::default() };
+    start_call(&mut caller, ms(0), options);
+    let request = sent(&mut caller).remove(0);
+    for (server, state) in [(11, 50), (12, 0), (13, 0)] {
+        let head = CloneRepr { state, ..by_element() };
+        let mut bytes = reply(FrameKind::CloneWorking, &request, server, head, b"");
+        CloneFrame::new_checked(&mut bytes[..]).expect("a frame").base_mut().set_round(1);
+        caller.receive(ms(0), &bytes);
+    }
+    assert!(!chosen_servers(&mut caller, ms(1), 40).contains(&11));
+    let later = chosen_servers(&mut caller, ms(102), 40);
+    assert!(later.contains(&11), "after 100 ms, the report counts no longer");
+}
