@@ -54,7 +54,7 @@ const RARE: [(Mutant, u64); 32] = [
 
 /// Mutants of the element that this simulation catches. The others only cause repeats and load, which callers
 /// compensate; the comparison of executions catches them.
-const CLONE_OF_ELEMENT: [Mutant; 10] = [
+const CLONE_OF_ELEMENT: [Mutant; 11] = [
     Mutant::CloneShadowKept,
     Mutant::CloneOldReportTaken,
     Mutant::CloneUnfiltered,
@@ -63,6 +63,7 @@ const CLONE_OF_ELEMENT: [Mutant; 10] = [
     Mutant::CloneStaleDropped,
     Mutant::CloneCancelStale,
     Mutant::CloneBelieved,
+    Mutant::CloneSwitchIgnored,
     Mutant::CloneLongest,
     Mutant::CloneDirectSteered,
 ];

@@ -364,6 +364,18 @@ mutants! {
         CloneQueueUnbounded,
         /// The server never deletes incomplete requests.
         ClonePartialKept,
+        /// The streams of slower servers go on after the first message.
+        StreamLosersKept,
+        /// The caller asks another server for a stream although a server wishes that it waits.
+        StreamPushbackIgnored,
+        /// The caller takes the first failure for the result of a streaming call.
+        StreamFailureTaken,
+        /// The caller hedges streaming calls while all servers are slow.
+        StreamOutageIgnored,
+        /// The caller ignores the hedge budget of streaming calls.
+        StreamBudgetIgnored,
+        /// The caller never hedges a streaming call.
+        StreamNeverHedged,
     }
     flow {
         /// The last item in flight is not probed before its timeout.

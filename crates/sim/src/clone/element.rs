@@ -1,5 +1,7 @@
 //! Element of the clone simulation: the switch program, with checks of each verdict.
 
+use std::num::NonZeroU16;
+
 use pathcall_endpoint::clone::Pool;
 use pathcall_program::clone::CloneSize;
 use pathcall_program::{Endpoint, FrameAction, FrameDropReason, RepeatFilterProfile, Size, SwitchProgram};
@@ -14,6 +16,8 @@ use crate::element_program::ElementProgram;
 /// Switch program and its configuration.
 pub(super) struct Element {
     switch: ElementProgram,
+    /// Index of the element's rack.
+    index: usize,
     /// Whether the element lost its tables and has not been configured again.
     pub(super) silent: bool,
     /// Version of the pool that was last installed.
@@ -31,15 +35,15 @@ pub(super) struct OutgoingFrame {
 
 impl Element {
     /// Creates an element; `shared` is the program that several worlds share.
-    pub(super) fn new(plan: &ClonePlan, shared: Option<ElementProgram>) -> Self {
-        let switch = shared.unwrap_or_else(|| ElementProgram::own(blank(plan, Size { rows: 0, lanes: 0, slots: 0 })));
-        Self { switch, silent: false, version: 0, servers: Vec::new() }
+    pub(super) fn new(plan: &ClonePlan, index: usize, shared: Option<ElementProgram>) -> Self {
+        let switch = shared.unwrap_or_else(|| ElementProgram::own(numbered(plan, index)));
+        Self { switch, index, silent: false, version: 0, servers: Vec::new() }
     }
 
     /// Returns the element after the loss of all state.
     pub(super) fn lost(&self, plan: &ClonePlan) -> Self {
-        let switch = self.switch.lost(|| blank(plan, Size { rows: 0, lanes: 0, slots: 0 }));
-        Self::new(plan, Some(switch))
+        let switch = self.switch.lost(|| numbered(plan, self.index));
+        Self::new(plan, self.index, Some(switch))
     }
 
     /// Installs endpoints and pool, as the controller does.
@@ -117,6 +121,10 @@ impl Element {
         })?;
         let (Some(loads), Ok(frame)) = (loads, CloneFrame::new_checked(before)) else { return Ok(()) };
         let (base, head) = (frame.base(), frame.head());
+        if head.switch_id() != 0 && head.switch_id() != switch_id(self.index).get() {
+            let changed = leaving.iter().any(|leaving| !passes(before, &leaving.bytes)) || leaving.len() > 1;
+            return if changed { Err(CloneViolation::DecidedTwice(base.seq())) } else { Ok(()) };
+        }
         let current = base.epoch() == self.version;
         if frame.kind() == FrameKind::CloneCancel && !current && !leaving.is_empty() {
             return Err(CloneViolation::StaleCancel(base.seq()));
@@ -160,6 +168,27 @@ impl Element {
         }
         Ok(())
     }
+}
+
+/// Whether a frame is the same, apart from the flag of a sender that the element does not know.
+fn passes(before: &[u8], after: &[u8]) -> bool {
+    let mut after = after.to_vec();
+    let Ok(mut frame) = CloneFrame::new_checked(after.as_mut_slice()) else { return false };
+    let flags = frame.base().flags() & !Flags::NOT_ADMITTED;
+    frame.base_mut().set_flags(flags);
+    after == before
+}
+
+/// Id of the element in a rack.
+fn switch_id(index: usize) -> NonZeroU16 {
+    clone::switch_id(index as u32 + 1)
+}
+
+/// Program of the element in a rack, without entries.
+fn numbered(plan: &ClonePlan, index: usize) -> SwitchProgram {
+    let mut program = blank(plan, Size { rows: 0, lanes: 0, slots: 0 });
+    program.set_switch_id(switch_id(index));
+    program
 }
 
 /// Program with clone's tables, of the plan's sizes, beside those of map; without entries.

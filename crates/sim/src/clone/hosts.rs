@@ -13,7 +13,7 @@ impl CloneWorld<'_> {
         match node {
             CloneNode::Caller(index) => self.drain_caller(index),
             CloneNode::Server(index) => self.drain_server(index),
-            CloneNode::Element | CloneNode::Attacker => Ok(()),
+            CloneNode::Element(_) | CloneNode::Attacker => Ok(()),
         }
     }
 

@@ -4,7 +4,8 @@
 //! ```text
 //! seed ─► plan ─► world ─► outcome
 //!                  ├─ callers and servers: Caller, Worker; some servers report a wrong state
-//!                  ├─ element: Program with small tables, each verdict checked
+//!                  ├─ elements: one, or one in each of two racks: Program with small tables, each verdict checked
+//!                  ├─ streams: streaming calls and their hedges
 //!                  ├─ network: faults, an attacker; pool updates that arrive late
 //!                  └─ checker: one whole answer or a failure in time, only permitted clones, budgets, bounds; no clones
 //!                     while all servers are slow; no policy that is worse than another
@@ -18,13 +19,17 @@ mod network;
 pub(crate) mod part;
 mod payload;
 pub mod plan;
+mod racks;
 mod slowdown;
+pub mod streams;
 mod violation;
 pub(crate) mod world;
 
 use std::time::Duration;
 
 pub use plan::ClonePlan;
+pub use racks::RackPlan;
+pub use streams::StreamViolation;
 pub use violation::CloneViolation;
 
 use crate::counts::counts;
@@ -98,12 +103,18 @@ impl Simulation for CloneSimulation {
         |plan| plan.delay.1 = plan.delay.0,
         |plan| plan.servers.iter_mut().for_each(|server| server.reported_state = None),
         |plan| plan.servers.iter_mut().for_each(|server| server.fails = Chance(0)),
+        |plan| plan.streams = None,
+        |plan| plan.racks = None,
     ];
-    const LISTS: &'static [ShrinkList<ClonePlan>] =
-        &[|plan, part| remove_range(&mut plan.calls, part), |plan, part| remove_range(&mut plan.incidents, part)];
+    const LISTS: &'static [ShrinkList<ClonePlan>] = &[
+        |plan, part| remove_range(&mut plan.calls, part),
+        |plan, part| remove_range(&mut plan.incidents, part),
+        |plan, part| plan.streams.as_mut().map_or(0, |streams| remove_range(&mut streams.calls, part)),
+    ];
 
     fn generate(seed: u64) -> ClonePlan {
-        automatic::with_automatic_calls(slowdown::with_slow_time(plan::generate(seed)))
+        let plan = automatic::with_automatic_calls(slowdown::with_slow_time(plan::generate(seed)));
+        racks::with_racks(streams::with_streams(plan))
     }
 
     fn play_with_trace(plan: &ClonePlan, text: &mut Option<String>) -> CloneOutcome {

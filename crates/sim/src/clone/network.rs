@@ -23,8 +23,8 @@ impl CloneWorld<'_> {
     /// Sends a frame of a host.
     pub(super) fn route(&mut self, from: CloneNode, to: CloneDestination, bytes: &[u8]) {
         let to = match to {
-            CloneDestination::Element => CloneNode::Element,
-            CloneDestination::Endpoint(endpoint) => node(endpoint),
+            CloneDestination::Element => CloneNode::Element(self.plan.element_of(from)),
+            CloneDestination::Endpoint(endpoint) => Self::host_of(endpoint),
         };
         self.send(from, to, bytes);
     }
@@ -33,7 +33,10 @@ impl CloneWorld<'_> {
         self.counts.frames += 1;
         self.time.trace.mix(bytes.len() as u64);
         let faulty = self.time.now < self.plan.faults_until;
-        self.send_forged(to, bytes);
+        // Between elements the attacker hears nothing.
+        if !matches!((from, to), (CloneNode::Element(_), CloneNode::Element(_))) {
+            self.send_forged(to, bytes);
+        }
         let cut = self.environment.is_cut(self.time.now, machine(from), machine(to));
         let lost = faulty && self.random.happens(self.plan.loss) || cut;
         let repeated = faulty && self.random.happens(self.plan.repeat) && !cut;
@@ -45,7 +48,7 @@ impl CloneWorld<'_> {
         self.counts.repeated += u64::from(repeated) + u64::from(late);
         for (comes, later) in [(!lost, Duration::ZERO), (repeated, Duration::ZERO), (late, LATE_DELAY)] {
             let at = self.time.now + self.random.between(self.plan.delay) + self.random.up_to(later);
-            let at = if to == CloneNode::Element { at + self.plan.element_delay(self.time.now) } else { at };
+            let at = if matches!(to, CloneNode::Element(_)) { at + self.plan.element_delay(self.time.now) } else { at };
             if comes {
                 self.time.push(at, CloneEvent::Frame { from, to, bytes: bytes.to_vec() });
             }
@@ -62,10 +65,10 @@ impl CloneWorld<'_> {
         let (kind, junk) = (frame.kind(), self.random.bits());
         match (junk % 6, kind) {
             // The CLO field may be set by elements only.
-            (0 | 1, FrameKind::CloneRequest) if to == CloneNode::Element => {
+            (0 | 1, FrameKind::CloneRequest) if matches!(to, CloneNode::Element(_)) => {
                 frame.head_mut().set_clo(if junk & 64 == 0 { ORIGINAL } else { CLONE });
             }
-            (_, FrameKind::CloneRequest) if to == CloneNode::Element => {
+            (_, FrameKind::CloneRequest) if matches!(to, CloneNode::Element(_)) => {
                 frame.base_mut().set_src_incarnation(junk as u32 | 64)
             }
             // An answer to an earlier process with the same call number.
@@ -89,25 +92,30 @@ impl CloneWorld<'_> {
         self.time.after(after, CloneEvent::Frame { from: CloneNode::Attacker, to, bytes: forged });
     }
 
-    /// Processes a frame at the element.
-    pub(super) fn at_element(&mut self, bytes: Vec<u8>) -> Result<(), CloneViolation> {
-        if self.element.silent {
+    /// Processes a frame at an element.
+    pub(super) fn at_element(&mut self, index: usize, bytes: Vec<u8>) -> Result<(), CloneViolation> {
+        if self.elements[index].silent {
             return Ok(());
         }
         // A forged request may be cloned first; that clone does not count as the caller's.
         if let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
+            && frame.head().switch_id() == 0
             && let Some(call) = self.call_of(&frame)
         {
             self.checker.record_at_element(call, &frame);
         }
-        let leaving = self.element.receive(self.time.now, bytes)?;
+        let leaving = self.elements[index].receive(self.time.now, bytes)?;
         for frame in leaving {
-            self.forward_frame(&frame)?;
+            self.forward_frame(index, &frame)?;
         }
         Ok(())
     }
 
-    fn forward_frame(&mut self, OutgoingFrame { to, bytes, cloned }: &OutgoingFrame) -> Result<(), CloneViolation> {
+    fn forward_frame(
+        &mut self,
+        index: usize,
+        OutgoingFrame { to, bytes, cloned }: &OutgoingFrame,
+    ) -> Result<(), CloneViolation> {
         if *cloned
             && let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
             && let Some(call) = self.call_of(&frame)
@@ -115,20 +123,27 @@ impl CloneWorld<'_> {
             self.counts.cloned += 1;
             self.checker.cloned(self.time.now, call, &frame)?;
         }
-        self.send(CloneNode::Element, node(*to), bytes);
+        let next = self.plan.next_hop(index, Self::host_of(*to));
+        self.send(CloneNode::Element(index), next, bytes);
         Ok(())
     }
 
     pub(super) fn incident(&mut self, incident: Incident) {
         self.counts.incidents += 1;
-        self.line(CloneNode::Element, || format!("{incident:?}"));
+        self.line(CloneNode::Element(0), || format!("{incident:?}"));
         match incident {
             Incident::Restart { silent } => {
-                self.element_is_lost();
-                self.time.queue.extend(silent.map(|silent| (self.time.now + silent, CloneEvent::Install)));
+                self.element_is_lost(0);
+                self.time.queue.extend(silent.map(|silent| (self.time.now + silent, CloneEvent::Install(0))));
             }
+            Incident::RestartSecond { silent } if self.elements.len() > 1 => {
+                self.element_is_lost(1);
+                self.time.queue.extend(silent.map(|silent| (self.time.now + silent, CloneEvent::Install(1))));
+            }
+            Incident::RestartSecond { .. } => {}
             Incident::Kill { server, back } => {
                 self.servers[server].worker = None;
+                self.break_streams(server);
                 match back {
                     // It may be back before its death is detected.
                     Some(back) => self.time.after(back, CloneEvent::Back(server)),
@@ -142,10 +157,10 @@ impl CloneWorld<'_> {
         }
     }
 
-    /// Removes all state of the element and silences it.
-    pub(super) fn element_is_lost(&mut self) {
-        self.element = self.element.lost(self.plan);
-        self.element.silent = true;
+    /// Removes all state of an element and silences it.
+    pub(super) fn element_is_lost(&mut self, index: usize) {
+        self.elements[index] = self.elements[index].lost(self.plan);
+        self.elements[index].silent = true;
     }
 
     /// Adds a server to the pool or removes it, and sends the update to all nodes with random delays.
@@ -159,7 +174,8 @@ impl CloneWorld<'_> {
         self.pool.version += 1;
         let everybody =
             (0..self.callers.len()).map(CloneNode::Caller).chain((0..self.servers.len()).map(CloneNode::Server));
-        for node in everybody.chain([CloneNode::Element]).collect::<Vec<_>>() {
+        let elements = (0..self.elements.len()).map(CloneNode::Element);
+        for node in everybody.chain(elements).collect::<Vec<_>>() {
             let after = self.random.up_to(POOL_UPDATE_DELAY);
             self.time.after(after, CloneEvent::PoolUpdate(node, self.pool.clone()));
         }
@@ -180,28 +196,21 @@ impl CloneWorld<'_> {
                     worker.set_sid(sid as u16);
                 }
             }
-            CloneNode::Element => self.install(),
+            CloneNode::Element(index) => self.install(index),
             CloneNode::Attacker => {}
         }
         self.drain(node)
     }
 
-    /// Installs the endpoints and the pool in the element.
-    pub(super) fn install(&mut self) {
+    /// Installs the endpoints and the pool in an element.
+    pub(super) fn install(&mut self, index: usize) {
         let servers =
             self.servers.iter().enumerate().map(|(index, server)| (SERVER + index as u32, server.incarnation));
         let callers = (0..self.callers.len() as u32).map(|index| (CALLER + index, INCARNATION));
         let endpoints: Vec<_> = servers.chain(callers).collect();
         // The tables are large enough for every plan.
-        let installed = self.element.install(&self.pool, &endpoints);
+        let installed = self.elements[index].install(&self.pool, &endpoints);
         debug_assert!(installed.is_ok(), "{installed:?}");
-    }
-}
-
-fn node(endpoint: u32) -> CloneNode {
-    match endpoint.checked_sub(CALLER) {
-        Some(caller) => CloneNode::Caller(caller as usize),
-        None => CloneNode::Server(endpoint.saturating_sub(SERVER) as usize),
     }
 }
 

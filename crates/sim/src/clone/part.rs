@@ -4,6 +4,7 @@ use pathcall_endpoint::clone::{Pool, PoolRequestId};
 use pathcall_wire::Instant;
 
 use super::CloneCounts;
+use super::element::Element;
 use super::payload::PayloadTag;
 use super::violation::CloneViolation;
 use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, EVENTS_MAX, GAID, INCARNATION, SERVER};
@@ -46,7 +47,8 @@ impl SteppedRun for CloneWorld<'_> {
             CloneEvent::Call(call) | CloneEvent::GiveUp(call) => CloneNode::Caller(self.plan.calls[*call].caller),
             CloneEvent::Frame { to: node, .. } | CloneEvent::Wake(node) | CloneEvent::PoolUpdate(node, _) => *node,
             CloneEvent::Done { server, .. } => CloneNode::Server(*server),
-            CloneEvent::Up | CloneEvent::Install => CloneNode::Element,
+            CloneEvent::Up => CloneNode::Element(0),
+            CloneEvent::Install(element) => CloneNode::Element(*element),
             _ => return None,
         };
         machine(node)
@@ -69,7 +71,7 @@ impl SteppedRun for CloneWorld<'_> {
         }
         let workers = self.servers.iter().filter_map(|server| server.worker.as_ref());
         counts.clones_dropped = workers.map(|worker| worker.stats().clones_dropped).sum();
-        counts.filtered = self.element.filtered();
+        counts.filtered = self.elements.iter().map(Element::filtered).sum();
         counts
     }
 }
@@ -78,15 +80,15 @@ impl CloneWorld<'_> {
     /// Fails the element. It forwards again at `up`, and its tables are installed at `told`; `None`: never.
     pub(crate) fn element_fails(&mut self, now: Instant, up: Option<Instant>, told: Option<Instant>) {
         self.time.now = now;
-        self.element_is_lost();
+        self.element_is_lost(0);
         self.time.queue.extend(up.map(|at| (at, CloneEvent::Up)));
-        self.time.queue.extend(told.map(|at| (at, CloneEvent::Install)));
+        self.time.queue.extend(told.map(|at| (at, CloneEvent::Install(0))));
     }
 
     /// Delivers a frame that has passed the network function in front of the element.
     pub(crate) fn deliver_passed(&mut self, now: Instant, bytes: Vec<u8>) -> Result<(), CloneViolation> {
         self.time.now = now;
-        self.at_element(bytes)
+        self.at_element(0, bytes)
     }
 
     /// Starts the work of an execution: on the placed host if there is one, else on the server until `in_time`.
@@ -114,7 +116,7 @@ impl CloneWorld<'_> {
 
     /// Pool that was last installed, if any.
     pub(crate) fn installed(&self) -> Option<Pool> {
-        self.element.installed()
+        self.elements[0].installed()
     }
 }
 
@@ -134,7 +136,7 @@ pub(super) fn machine(node: CloneNode) -> Option<usize> {
     match node {
         CloneNode::Server(index) => Some(index),
         CloneNode::Caller(index) => Some(index + 1),
-        CloneNode::Element => Some(ELEMENT),
-        CloneNode::Attacker => None,
+        CloneNode::Element(0) => Some(ELEMENT),
+        CloneNode::Element(_) | CloneNode::Attacker => None,
     }
 }

@@ -8,6 +8,8 @@ use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
 
 pub use super::automatic::SlowWay;
+use super::racks::RackPlan;
+use super::streams::StreamPlan;
 use crate::random::{Chance, Random};
 
 /// Plan of a run.
@@ -43,6 +45,10 @@ pub struct ClonePlan {
     pub slow: Option<SlowTime>,
     /// Time in which the way through the element is slow.
     pub slow_way: Option<SlowWay>,
+    /// Racks, if there are two.
+    pub racks: Option<RackPlan>,
+    /// Streaming calls.
+    pub streams: Option<StreamPlan>,
 }
 
 /// Time in which all servers are slow together, and a caller that makes calls before, in and after it.
@@ -109,6 +115,11 @@ pub struct CallPlan {
 pub enum Incident {
     /// The element loses all state and is silent until it is configured again.
     Restart {
+        /// Time of silence; `None`: for good.
+        silent: Option<Duration>,
+    },
+    /// The element of the second rack loses all state, in the same way.
+    RestartSecond {
         /// Time of silence; `None`: for good.
         silent: Option<Duration>,
     },
@@ -188,6 +199,8 @@ pub fn generate(seed: u64) -> ClonePlan {
         faults_until: Instant(0) + if calm { Duration::ZERO } else { FAULTS },
         slow: None,
         slow_way: None,
+        racks: None,
+        streams: None,
     }
 }
 

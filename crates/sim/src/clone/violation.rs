@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use pathcall_wire::clone::ServerReport;
 
+use super::streams::StreamViolation;
+
 /// Violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloneViolation {
@@ -102,6 +104,17 @@ pub enum CloneViolation {
     /// Callers received slower answers although no fault was injected.
     #[error("callers received {0} slower answers although no fault was injected")]
     Redundant(u64),
+    /// Not every clone had a second answer that was filtered, although no fault was injected.
+    #[error("elements filtered {filtered} answers of {expected} clones although no fault was injected")]
+    Filtered {
+        /// Number of filtered answers.
+        filtered: u64,
+        /// Number of clones that servers have executed.
+        expected: u64,
+    },
+    /// The element changed a request that another element had decided about.
+    #[error("an element changed request {0}, which another element had decided about")]
+    DecidedTwice(u32),
     /// The element dropped a request of the current group version.
     #[error("the element dropped request {0} because of its group version")]
     Dropped(u32),
@@ -134,6 +147,9 @@ pub enum CloneViolation {
     /// A caller sent a hedge although all servers are slow.
     #[error("caller {0} sent a hedge although all servers are slow together")]
     HedgedSlow(usize),
+    /// Violation of an invariant of streaming calls.
+    #[error(transparent)]
+    Stream(#[from] StreamViolation),
     /// The run does not end.
     #[error("the run did not end within {0} events")]
     Endless(u64),

@@ -21,9 +21,10 @@ use super::network::describe;
 use super::part::PlacedExecution;
 use super::payload::PayloadTag;
 use super::plan::{self, ClonePlan, Incident};
+use super::streams::{StreamEvent, StreamWorld};
 use super::violation::CloneViolation;
 use crate::environment::Environment;
-use crate::random::{Chance, Random};
+use crate::random::Random;
 use crate::timeline::Timeline;
 
 /// GAID of the pool.
@@ -46,7 +47,8 @@ const MEMORY: usize = 400_000;
 pub(crate) enum CloneNode {
     Caller(usize),
     Server(usize),
-    Element,
+    /// By rack.
+    Element(usize),
     Attacker,
 }
 
@@ -61,12 +63,14 @@ pub(crate) enum CloneEvent {
     Wake(CloneNode),
     /// An execution ends.
     Done { server: usize, incarnation: u32, work: PoolRequestId, tag: PayloadTag, undone: bool },
+    /// Something happens to a streaming call.
+    Stream(usize, StreamEvent),
     /// A planned incident happens.
     Incident(Incident),
     /// The element forwards again, with empty tables.
     Up,
-    /// The controller configures the element.
-    Install,
+    /// The controller configures an element.
+    Install(usize),
     /// A killed server starts again.
     Back(usize),
     /// A server leaves the pool, or joins it.
@@ -85,7 +89,8 @@ pub(crate) struct CloneWorld<'a> {
     pub(super) plan: &'a ClonePlan,
     pub(super) time: Timeline<CloneEvent>,
     pub(super) random: Random,
-    pub(super) element: Element,
+    /// Elements, by rack.
+    pub(super) elements: Vec<Element>,
     pub(super) servers: Vec<CloneServer>,
     pub(super) callers: Vec<(CloneCaller, Option<Instant>)>,
     pub(super) pool: Pool,
@@ -94,6 +99,7 @@ pub(crate) struct CloneWorld<'a> {
     /// All calls, by caller and call number: frames may arrive late.
     pub(super) named: BTreeMap<(usize, u32), usize>,
     pub(super) checker: CloneChecker<'a>,
+    pub(super) streams: Option<StreamWorld<'a>>,
     pub(super) environment: Environment,
     /// Frames that are inside the network function in front of the element.
     pub(crate) carried: Vec<Vec<u8>>,
@@ -125,13 +131,16 @@ impl<'a> CloneWorld<'a> {
         let mut world = Self {
             plan,
             time,
-            element: Element::new(plan, environment.switch.clone()),
+            elements: (0..plan.elements())
+                .map(|index| Element::new(plan, index, environment.switch.clone().filter(|_| index == 0)))
+                .collect(),
             servers: Vec::new(),
             callers,
             pool,
             ids: BTreeMap::new(),
             named: BTreeMap::new(),
             checker: CloneChecker::new(plan, environment.total_pause()),
+            streams: plan.streams.as_ref().map(|streams| StreamWorld::new(streams, plan.seed)),
             environment,
             carried: Vec::new(),
             placed: Vec::new(),
@@ -139,7 +148,9 @@ impl<'a> CloneWorld<'a> {
             random,
         };
         world.servers = (0..plan.servers.len()).map(|server| world.server(server, 1)).collect();
-        world.install();
+        (0..world.elements.len()).for_each(|element| world.install(element));
+        let starts: Vec<_> = world.streams.iter().flat_map(StreamWorld::starts).collect();
+        world.time.queue.extend(starts);
         world
     }
 
@@ -159,26 +170,23 @@ impl<'a> CloneWorld<'a> {
     }
 
     pub(super) fn check_no_state_left(&self) -> Result<(), CloneViolation> {
+        self.streams.as_ref().map_or(Ok(()), StreamWorld::check_end)?;
         let redundant: u64 = self.callers.iter().map(|(caller, _)| caller.stats().redundant).sum();
-        let steered = self.plan.calls.iter().all(|call| {
-            !call.options.send_to_two
-                && call.options.hedge.is_none()
-                && !call.options.automatic
-                && call.given_up.is_none()
-                && call.options.deadline > Duration::from_secs(1)
-        });
-        let repeated = self.callers.iter().any(|(caller, _)| caller.stats().repeated + caller.stats().reminded > 0);
-        // The element lets failures pass, so a second answer may follow.
-        let all_do_it = self.plan.servers.iter().all(|server| server.fails == Chance(0));
-        if self.plan.is_calm() && steered && all_do_it && !repeated && redundant > 0 {
-            return Err(CloneViolation::Redundant(redundant));
+        if self.is_filter_exact() {
+            if redundant > 0 {
+                return Err(CloneViolation::Redundant(redundant));
+            }
+            if self.has_single_parts() {
+                self.check_filtered()?;
+            }
         }
         for (index, (caller, _)) in self.callers.iter().enumerate() {
             if !caller.is_empty() {
                 return Err(CloneViolation::Left(format!("caller {index}")));
             }
             // The last calls have detected the element again, if it forwards.
-            let finds = self.checker.is_generous(index) && self.plan.ends_calmly(index) && !self.element.silent;
+            let finds = self.checker.is_generous(index) && self.plan.ends_calmly(index);
+            let finds = finds && !self.elements.iter().any(|element| element.silent);
             if finds && !caller.by_element() {
                 return Err(CloneViolation::Past(index));
             }
@@ -209,11 +217,12 @@ impl<'a> CloneWorld<'a> {
             CloneEvent::Done { server, incarnation, work, tag, undone } => {
                 return self.done((server, incarnation), work, tag, undone);
             }
+            CloneEvent::Stream(call, event) => return Ok(self.stream_event(call, event)?),
             CloneEvent::Incident(incident) => self.incident(incident),
-            CloneEvent::Up => self.element.silent = false,
-            CloneEvent::Install => {
-                self.element.silent = false;
-                self.install();
+            CloneEvent::Up => self.elements[0].silent = false,
+            CloneEvent::Install(element) => {
+                self.elements[element].silent = false;
+                self.install(element);
             }
             CloneEvent::Back(server) => {
                 let incarnation = self.servers[server].incarnation + 1;
@@ -261,8 +270,8 @@ impl<'a> CloneWorld<'a> {
                 }
             }
             CloneNode::Server(index) => return self.at_server(from, index, &bytes),
-            CloneNode::Element if self.environment.has_front(self.time.now) => self.carried.push(bytes),
-            CloneNode::Element => return self.at_element(bytes),
+            CloneNode::Element(0) if self.environment.has_front(self.time.now) => self.carried.push(bytes),
+            CloneNode::Element(index) => return self.at_element(index, bytes),
             CloneNode::Attacker => {}
         }
         self.drain(to)
@@ -324,7 +333,7 @@ impl<'a> CloneWorld<'a> {
                     worker.poll(now);
                 }
             }
-            CloneNode::Element | CloneNode::Attacker => {}
+            CloneNode::Element(_) | CloneNode::Attacker => {}
         }
         self.drain(node)
     }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::time::Duration;
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::{Hedge, HedgeAfter, HedgeBudgetConfig, Pushback};
 use super::hedge_budget::{HedgeBudgets, Payment};
@@ -168,7 +168,7 @@ impl StreamHedges {
     /// which the user drops.
     pub fn record_first_message(&mut self, now: Instant, id: StreamCallId, request: u32) -> u32 {
         let Some(mut call) = self.calls.remove(&id.0) else { return 0 };
-        let others = call.open.saturating_sub(1);
+        let others = if mutant::on(Mutant::StreamLosersKept) { 0 } else { call.open.saturating_sub(1) };
         self.stats.answered += 1;
         self.stats.cancelled += u64::from(others);
         if let Some(share) = call.learned_share() {
@@ -184,10 +184,12 @@ impl StreamHedges {
         let Some(call) = self.calls.get_mut(&id.0) else { return };
         call.open = call.open.saturating_sub(1);
         self.stats.set_aside += 1;
-        if let Some(pushback) = pushback {
+        if let Some(pushback) = pushback
+            && !mutant::on(Mutant::StreamPushbackIgnored)
+        {
             call.push_back(now, pushback);
         }
-        if call.has_attempts() {
+        if call.has_attempts() && !mutant::on(Mutant::StreamFailureTaken) {
             call.is_failed = !call.is_pushed_back();
             self.stats.refused.pushback += u64::from(call.is_pushed_back());
         }
@@ -264,7 +266,7 @@ impl StreamHedges {
     /// Whether a hedge that is due is sent.
     fn hedge(&mut self, now: Instant, call: &mut StreamCall) -> bool {
         call.hedge_at = None;
-        if !call.has_attempts() {
+        if !call.has_attempts() || mutant::on(Mutant::StreamNeverHedged) {
             return false;
         }
         if let Some(share) = call.learned_share()
@@ -273,7 +275,7 @@ impl StreamHedges {
             call.hedge_at = Some(later);
             return false;
         }
-        let slow = self.slowdown.is_slow();
+        let slow = self.slowdown.is_slow() && !mutant::on(Mutant::StreamOutageIgnored);
         self.stats.refused.outage += u64::from(slow);
         if !slow && self.spend(now, call) {
             self.stats.hedged += 1;
@@ -287,6 +289,7 @@ impl StreamHedges {
     /// Takes an extra request from the budget; returns whether it may be sent.
     fn spend(&mut self, now: Instant, call: &StreamCall) -> bool {
         match self.budget.spend(now, 0, call.options.cost) {
+            _ if mutant::on(Mutant::StreamBudgetIgnored) => return true,
             Payment::Paid => return true,
             Payment::Spent => self.stats.refused.budget += 1,
             Payment::TooDear => self.stats.refused.dear += 1,
