@@ -83,7 +83,7 @@
 //! |---|---|
 //! | `config` | certificates and access rules from a file `pathcall.toml` (`auth::Config`) |
 //! | `gzip` | requests that stubs compress with gzip |
-//! | `otel` | export of the traces of delegated calls as OpenTelemetry spans (`delegate::otel`) |
+//! | `otel` | export of the traces of delegated calls as OpenTelemetry spans (`delegate::otel`), and of counters as metrics (`export_metrics`) |
 //! | `quic` | delegated calls by QUIC with TLS ([`delegate::Transport`], `delegate::Tls`), in addition to UDP and TCP |
 //!
 //! # Further reading

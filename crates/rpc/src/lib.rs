@@ -32,6 +32,8 @@ mod headers;
 mod key_numbers;
 pub mod layer;
 pub mod message;
+#[cfg(feature = "otel")]
+mod metrics;
 mod process_timeout;
 mod request;
 mod status;

@@ -28,6 +28,8 @@ mod late_registration;
 mod message;
 #[cfg(feature = "otel")]
 mod otel;
+#[cfg(feature = "otel")]
+mod otel_metrics;
 mod placed;
 mod placed_delegated;
 mod registering;

@@ -173,6 +173,13 @@ impl Channel {
         let applications = self.inner.applications.values().map(|application| application.stats());
         self.inner.counters.read(applications, pool, policies)
     }
+
+    /// Exports these counters as OpenTelemetry metrics `pathcall.channel.*` of this meter.
+    #[cfg(feature = "otel")]
+    pub fn export_metrics(&self, meter: &opentelemetry::metrics::Meter) {
+        let inner = Arc::downgrade(&self.inner);
+        crate::metrics::export_channel(meter, move || Some(Self { inner: inner.upgrade()? }.stats()));
+    }
 }
 
 impl tower::Service<http::Request<Body>> for Channel {

@@ -202,6 +202,14 @@ impl Layer {
         self.inner.pool.as_ref().map(PoolMember::stats)
     }
 
+    /// Exports the counters of the pool membership as OpenTelemetry metrics
+    /// `pathcall.server.*` of this meter.
+    #[cfg(feature = "otel")]
+    pub fn export_metrics(&self, meter: &opentelemetry::metrics::Meter) {
+        let inner = Arc::downgrade(&self.inner);
+        crate::metrics::export_pool(meter, move || inner.upgrade()?.pool.as_ref().map(PoolMember::stats));
+    }
+
     /// Counters of the applications, in order of names.
     #[must_use]
     pub fn stats(&self) -> Vec<ApplicationStats> {
