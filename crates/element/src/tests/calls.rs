@@ -128,10 +128,11 @@ fn call_through_kernel_is_cloned_and_answered_once() {
 }
 
 #[cfg(feature = "xdp")]
-mod network {
+pub(super) mod network {
     use std::fs::File;
     use std::os::fd::AsFd;
     use std::process::{self, Command};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -145,9 +146,12 @@ mod network {
                 println!("skipped: needs root");
                 return None;
             }
-            let network = Self(format!("pc-element-{}", process::id()));
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let network = Self(format!("pc-element-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
             network.ip(&["netns", "add", &network.0]);
             network.ip(&["-n", &network.0, "link", "set", "lo", "up"]);
+            // An element sends frames for the same address in one batch, which this interface would not split.
+            network.ip(&["-n", &network.0, "link", "set", "lo", "gso_max_segs", "1"]);
             Some(network)
         }
 

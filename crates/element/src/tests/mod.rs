@@ -4,5 +4,6 @@ mod calls;
 mod common;
 mod control;
 mod forwarding;
+mod racks;
 mod registration;
 mod tokens;
