@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A report is old when it arrives, and more requests have followed it. Without the second input, all calls between two
-//! reports would go to the server that was idle last (RackSched calls this herding). So the caller adds the requests that
+//! reports would go to the server that was idle last (herding, NetClone §5.3.2). So the caller adds the requests that
 //! it has sent itself and that have no answer yet, as C3 (NSDI '15) does. It does not know those of other callers.
 
 use std::time::Duration;
