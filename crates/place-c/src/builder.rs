@@ -10,7 +10,7 @@ use pathcall_place::context::Builder;
 use pathcall_place::context::comm::InProcess;
 use pathcall_place::context::remote::Remote;
 use pathcall_place::device::discover::{DeviceChoice, open};
-use pathcall_place::device::{AnswerLength, Kernel, TaskCode, WorkItemCount};
+use pathcall_place::device::{AnswerLength, Kernel, KernelTable, TaskCode, WorkItemCount};
 use pathcall_place::{Application, DeviceRole, Hardware, SelectionStrategy};
 
 use crate::args::{elements, opaque, owned, role, text, text_or_none};
@@ -346,7 +346,7 @@ fn kernel_of(kernel: &pathcall_place_kernel) -> Result<TaskCode, Error> {
         },
         group: kernel.group as usize,
         length,
-        tables: tables.collect::<Result<_, _>>()?,
+        tables: tables.map(|table| table.map(KernelTable::from)).collect::<Result<_, _>>()?,
     };
     match kernel.language {
         PATHCALL_PLACE_OPENCL => Ok(TaskCode::OpenCl(own)),

@@ -1,5 +1,6 @@
 //! Tests of models, path selection, devices, contexts and all-reduce.
 
+mod accelerators;
 mod busy_processors;
 mod context;
 mod cost;

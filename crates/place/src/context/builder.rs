@@ -12,7 +12,7 @@ use pathcall_wire::Instant;
 use super::comm::{CommFunction, CommStart, Inbox, InboxReceivers, ReplyTo, RequestHead, TsFn};
 use super::device_queue::{DeviceQueue, LoadedTask};
 use super::error::InitError;
-use super::load::{check_sample, load, next_functions};
+use super::load::{check_sample, check_window_role, load, next_functions};
 use super::path_trips::PathTrips;
 use super::pending::PendingRequests;
 use super::telemetry::TelemetryState;
@@ -107,6 +107,8 @@ pub struct Builder {
     limits: Limits,
     comms: [Option<(String, Box<dyn CommFunction>)>; 2],
     windows: Windows,
+    /// Role of each window.
+    window_roles: Vec<(String, DeviceRole)>,
     attached: Windows,
     clocks: HashMap<String, TsFn>,
     functions: Vec<(String, DeviceRole, TaskCode, usize)>,
@@ -139,6 +141,7 @@ impl Builder {
             limits: Limits::default(),
             comms: [None, None],
             windows: Windows::default(),
+            window_roles: Vec::new(),
             attached: Windows::default(),
             clocks: HashMap::new(),
             functions: Vec::new(),
@@ -188,16 +191,11 @@ impl Builder {
         self
     }
 
-    /// Registers memory of the processor that the other side may read and write under this name. Memory of an
-    /// accelerator cannot be accessed from outside, and `init` rejects it; register its tables with kernels.
+    /// Registers memory that the other side may read and write under this name: memory of the host for the CPU, or a
+    /// [`DeviceWindow`](crate::device::DeviceWindow) for the role of its device.
     #[must_use]
     pub fn reg_mem_func(mut self, memory: Arc<dyn MemoryWindow>, name: &str, role: DeviceRole) -> Self {
-        if role != DeviceRole::Cpu {
-            let instead = "register the processor's memory, or a kernel's tables with `reg_app_func`";
-            self.wrong = Some(format!(
-                "memory `{name}` is registered for {role}, which the other side cannot access: {instead}"
-            ));
-        }
+        self.window_roles.push((name.into(), role));
         if self.windows.0.insert(name.into(), memory).is_some() {
             self.wrong = Some(format!("two memories are registered as `{name}`: register each under its own name"));
         }
@@ -296,6 +294,9 @@ impl Builder {
         }
         if windows.0.len() > WINDOWS_MAX {
             return Err(InitError::Registered(format!("more than {WINDOWS_MAX} memories are registered")));
+        }
+        for (name, role) in &self.window_roles {
+            check_window_role(&windows, name, *role, devices[*role as usize].as_deref())?;
         }
         let tasks = load(&application, &devices, &functions)?;
         for (name, request) in &self.samples {

@@ -1,7 +1,9 @@
 //! Communication functions, which carry messages between contexts (LEO Table II).
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::thread;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
@@ -201,7 +203,12 @@ pub struct InProcess {
     there: Receiver<Arc<CommStart>>,
     local: Option<LocalPeer>,
     peer: Option<Arc<CommStart>>,
+    /// Thread for accesses that may wait; it starts with the first one.
+    waiting: Option<Sender<WaitingAccess>>,
 }
+
+/// Access that may wait, with its number.
+type WaitingAccess = (u64, WindowAccess);
 
 /// Receiver of the answers, with the clock for their arrival.
 #[derive(Debug, Clone)]
@@ -211,6 +218,12 @@ impl LocalPeer {
     fn answers(&self, id: u64, result: Result<(HostTime, Bytes), AnswerError>) {
         self.0.inbox.answer(CommEvent::Answer { id, at: (self.0.clock)(), result });
     }
+
+    /// Executes an access of the other side's memory.
+    fn accesses(&self, id: u64, windows: &Windows, access: &WindowAccess) {
+        let result = windows.access(access).map(|bytes| (HostTime::default(), bytes));
+        self.answers(id, result.map_err(|error| AnswerError::Failed(error.to_string())));
+    }
 }
 
 impl InProcess {
@@ -218,15 +231,18 @@ impl InProcess {
     #[must_use]
     pub fn itself() -> Self {
         let (here, there) = bounded(1);
-        Self { here, there, local: None, peer: None }
+        Self::new(here, there)
     }
 
     /// Creates two connected ends.
     #[must_use]
     pub fn pair() -> (Self, Self) {
         let ((to_one, one), (to_other, other)) = (bounded(1), bounded(1));
-        let first = Self { here: to_other, there: one, local: None, peer: None };
-        (first, Self { here: to_one, there: other, local: None, peer: None })
+        (Self::new(to_other, one), Self::new(to_one, other))
+    }
+
+    fn new(here: Sender<Arc<CommStart>>, there: Receiver<Arc<CommStart>>) -> Self {
+        Self { here, there, local: None, peer: None, waiting: None }
     }
 
     /// The other side, which may start later.
@@ -264,8 +280,26 @@ impl CommFunction for InProcess {
 
     fn access(&mut self, id: u64, access: &WindowAccess) -> Result<(), PostError> {
         let (local, there) = self.peer()?;
-        let result = there.windows.access(access).map(|bytes| (HostTime::default(), bytes));
-        local.answers(id, result.map_err(|error| AnswerError::Failed(error.to_string())));
-        Ok(())
+        if !there.windows.may_wait(access) {
+            local.accesses(id, &there.windows, access);
+            return Ok(());
+        }
+        let (local, windows) = (local.clone(), Arc::clone(&there.windows));
+        let waiting = match &self.waiting {
+            Some(waiting) => waiting,
+            None => self.waiting.insert(access_thread(local, windows).map_err(|error| PostError(error.to_string()))?),
+        };
+        waiting.send((id, access.clone())).map_err(|_| PostError("the thread for accesses has ended".into()))
     }
+}
+
+/// Starts a thread that executes accesses in their order, until the sender is dropped. The context limits their number.
+fn access_thread(local: LocalPeer, windows: Arc<Windows>) -> io::Result<Sender<WaitingAccess>> {
+    let (waiting, accesses) = unbounded();
+    thread::Builder::new().name("place-access".into()).spawn(move || {
+        for (id, access) in accesses {
+            local.accesses(id, &windows, &access);
+        }
+    })?;
+    Ok(waiting)
 }

@@ -9,6 +9,7 @@ use crossbeam_channel::bounded;
 use super::builder::NextFn;
 use super::device_queue::LoadedTask;
 use super::error::InitError;
+use super::window::Windows;
 use crate::DeviceRole;
 use crate::device::profile::{BUDGET, compute};
 use crate::device::{Completion, ComputeDevice, Job, MESSAGE_MAX, TaskCode};
@@ -80,6 +81,31 @@ fn index(application: &Application, what: &'static str, name: &str, known: Vec<&
         let (name, file) = (name.to_owned(), application.file.clone());
         InitError::Unknown { name, file, what, has: known.join(", ") }
     })
+}
+
+/// Checks that a window is memory of its role.
+pub(super) fn check_window_role(
+    windows: &Windows,
+    name: &str,
+    role: DeviceRole,
+    device: Option<&dyn ComputeDevice>,
+) -> Result<(), InitError> {
+    let window = windows.0.get(name).and_then(|memory| memory.as_device_window());
+    let wrong =
+        |what: String| Err(InitError::Registered(format!("memory `{name}` is registered for {role}, but {what}")));
+    match (window, device) {
+        (None, _) if role == DeviceRole::Cpu => Ok(()),
+        (None, _) => wrong("is memory of the host: register it for cpu, or a window of the accelerator".into()),
+        (Some(window), Some(device)) if device.owns(window) => Ok(()),
+        (Some(window), Some(device)) => wrong(format!(
+            "is memory of {}, not of {}: create it with `window` of the role's device",
+            window.device(),
+            device.info().name
+        )),
+        (Some(window), None) => {
+            wrong(format!("is memory of {}, and {role} has no device: call `device`", window.device()))
+        }
+    }
 }
 
 pub(super) fn next_functions(

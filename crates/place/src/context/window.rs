@@ -8,7 +8,7 @@ use bytes::Bytes;
 #[cfg(target_os = "linux")]
 pub use pathcall_shm::window::{SharedWindow, SharedWindowError};
 
-use crate::device::MESSAGE_MAX;
+use crate::device::{DeviceWindow, MESSAGE_MAX};
 
 /// Limit on the windows of one context.
 pub const WINDOWS_MAX: usize = 1 << 10;
@@ -21,7 +21,8 @@ pub trait MemoryWindow: fmt::Debug + Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Whether an access may wait for another process. Then it runs on a thread of its own where others must not wait.
+    /// Whether an access may wait for another process or a device. Then it runs on a thread of its own where others must
+    /// not wait.
     fn may_wait(&self) -> bool {
         false
     }
@@ -35,6 +36,10 @@ pub trait MemoryWindow: fmt::Debug + Send + Sync {
     /// # Errors
     /// When the memory cannot be written now. No byte was written.
     fn write(&self, at: usize, bytes: &[u8]) -> Result<(), WindowFailure>;
+    /// This window, if it is memory of a device; `None`: memory of the host.
+    fn as_device_window(&self) -> Option<&DeviceWindow> {
+        None
+    }
 }
 
 /// Reason why memory cannot be accessed now, as one line.
@@ -162,7 +167,7 @@ impl Windows {
         self.0.contains_key(name)
     }
 
-    /// Whether an access may wait for another process.
+    /// Whether an access may wait for another process or a device.
     #[must_use]
     pub fn may_wait(&self, access: &WindowAccess) -> bool {
         let (WindowAccess::Read { window, .. } | WindowAccess::Write { window, .. }) = access;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::DeviceKind;
+use super::{DeviceKind, DeviceWindow};
 
 /// Function of the host: reads a request, writes an answer and returns its length.
 ///
@@ -79,7 +79,28 @@ pub struct Kernel {
     /// Required length of an answer.
     pub length: AnswerLength,
     /// Tables, which are on the device from the first request on.
-    pub tables: Vec<Bytes>,
+    pub tables: Vec<KernelTable>,
+}
+
+/// Table of a kernel.
+#[derive(Debug, Clone)]
+pub enum KernelTable {
+    /// Bytes, of which the device gets a copy.
+    Bytes(Bytes),
+    /// Window of the same device. The kernel uses its memory.
+    Window(DeviceWindow),
+}
+
+impl From<Bytes> for KernelTable {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<DeviceWindow> for KernelTable {
+    fn from(window: DeviceWindow) -> Self {
+        Self::Window(window)
+    }
 }
 
 /// Number of work items of a kernel.

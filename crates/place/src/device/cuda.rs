@@ -5,22 +5,30 @@
 //! a job:  up: pinned memory to device ──▶ compute: kernel ──▶ down: answer to pinned memory ──▶ callback
 //! ```
 //!
-//! There are three streams; the library orders commands of several streams by the memory that they use.
+//! There are three streams; `cudarc` orders commands of several streams by the job's memory that they use. Tables and
+//! windows are used in the stream of the kernels only.
 #![expect(unsafe_code, reason = "CUDA is a C interface: a comment justifies each use")]
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::result::stream::launch_host_function;
+use cudarc::driver::result::{self, device, memcpy_dtoh_async, memcpy_htod_async, stream::launch_host_function};
+use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PinnedHostSlice, PushKernelArg,
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PinnedHostSlice,
+    PushKernelArg,
 };
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 
-use super::driver::{Accelerator, Flight, LENGTH_UNSET, Launch, ListedDevice, Program};
+use super::driver::{Accelerator, DeviceTable, Flight, LENGTH_UNSET, Launch, ListedDevice};
 use super::job::Registered;
 use super::{DeviceKind, Kernel};
+
+/// Pinned memory that a copy of a table or window passes through, in bytes; more is allocated for longer copies. So
+/// much memory is kept for so many copies at the same time.
+const STAGING: usize = 256 << 10;
+const STAGINGS_KEPT: usize = 8;
 
 /// Streams of a device.
 pub(super) struct Streams {
@@ -28,6 +36,7 @@ pub(super) struct Streams {
     up: Arc<CudaStream>,
     compute: Arc<CudaStream>,
     down: Arc<CudaStream>,
+    staging: Mutex<Vec<PinnedHostSlice<u8>>>,
 }
 
 impl Streams {
@@ -36,6 +45,33 @@ impl Streams {
         let mut memory = unsafe { self.context.alloc_pinned_with_flags::<u8>(bytes.max(1), 0) }?;
         memory.as_mut_slice()?.fill(0);
         Ok(memory)
+    }
+
+    /// Pinned memory for a copy of a table. Copying from memory that is not pinned may wait for the kernels.
+    fn staging(&self, bytes: usize) -> Result<PinnedHostSlice<u8>, DriverError> {
+        let kept = if bytes > STAGING { None } else { self.kept().pop() };
+        kept.map_or_else(|| self.pinned(bytes.max(STAGING)), Ok)
+    }
+
+    /// Waits until the copy in the stream of the kernels has ended, without a lock, and passes the memory to `then`.
+    fn wait_for_copy<T>(&self, memory: PinnedHostSlice<u8>, then: impl FnOnce(&[u8]) -> T) -> Result<T, DriverError> {
+        // The thread sleeps until the event, because kernels before the copy may run for long.
+        let ended = self.compute.record_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC));
+        if let Err(error) = ended.and_then(|event| event.synchronize()) {
+            // The end of the copy is unknown, so the memory is leaked.
+            std::mem::forget(memory);
+            return Err(error);
+        }
+        let result = then(memory.as_slice()?);
+        let mut kept = self.kept();
+        if memory.len() == STAGING && kept.len() < STAGINGS_KEPT {
+            kept.push(memory);
+        }
+        Ok(result)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<PinnedHostSlice<u8>>> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,7 +82,7 @@ impl Accelerator for Streams {
     type Id = usize;
     type Error = DriverError;
     type Kernel = CudaFunction;
-    type Table = CudaSlice<u8>;
+    type Table = CudaTable;
     type Memory = CudaMemory;
     type Event = ();
 
@@ -60,13 +96,15 @@ impl Accelerator for Streams {
         if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
             return Err("no compiler of kernels (libnvrtc.so): install CUDA's runtime compiler".into());
         }
-        let device = |id| -> Result<_, DriverError> {
-            let context = CudaContext::new(id)?;
-            let about = format!("{} MiB", context.total_mem()? >> 20);
-            Ok(ListedDevice { id, name: context.name()?, about })
+        let listed = |id: i32| -> Result<_, DriverError> {
+            let device = device::get(id)?;
+            // SAFETY: the library has just returned this device.
+            let about = format!("{} MiB", unsafe { device::total_mem(device) }? >> 20);
+            Ok(ListedDevice { id: id as usize, name: device::get_name(device)?, about })
         };
-        let count = CudaContext::device_count().map(|count| usize::try_from(count).unwrap_or(0));
-        match count.and_then(|count| (0..count).map(device).collect::<Result<Vec<_>, _>>()) {
+        // No context is created for that, which would take memory of each device.
+        let count = result::init().and_then(|()| device::get_count());
+        match count.and_then(|count| (0..count).map(listed).collect::<Result<Vec<_>, _>>()) {
             Ok(found) if found.is_empty() => Err("the driver knows no device".into()),
             found => found.map_err(|error| error.to_string()),
         }
@@ -75,7 +113,7 @@ impl Accelerator for Streams {
     fn open(number: usize) -> Result<Self, DriverError> {
         let context = CudaContext::new(number)?;
         let stream = || context.new_stream();
-        Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context })
+        Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context, staging: Mutex::default() })
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Result<CudaFunction, String>, DriverError> {
@@ -90,41 +128,40 @@ impl Accelerator for Streams {
         Ok(function.map_err(|error| format!("the text has no kernel of this name ({error})")))
     }
 
-    fn table(&self, bytes: &[u8]) -> Result<CudaSlice<u8>, DriverError> {
-        let table = self.compute.clone_htod(bytes)?;
+    fn table(&self, bytes: &[u8]) -> Result<CudaTable, DriverError> {
+        let memory = self.compute.clone_htod(bytes)?;
         self.compute.synchronize()?;
-        Ok(table)
+        Ok(CudaTable::new(memory))
     }
 
-    fn write_table(
-        &self,
-        program: &Mutex<Program<Self>>,
-        table: usize,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<bool, DriverError> {
-        // Copying from memory that is not pinned may wait for the kernels while the lock is held.
-        let mut here = self.pinned(bytes.len())?;
-        here.as_mut_slice()?[..bytes.len()].copy_from_slice(bytes);
-        {
-            let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
-            let end = at.checked_add(bytes.len());
-            let part = program.tables.get_mut(table).zip(end).and_then(|(table, end)| table.try_slice_mut(at..end));
-            let Some(mut part) = part else { return Ok(false) };
-            if !bytes.is_empty() {
-                self.compute.memcpy_htod(&here, &mut part)?;
-            }
-        }
-        // Wait without the lock, so that a submitting thread is not blocked.
-        self.compute.synchronize().map(|()| true)
+    fn zeros(&self, bytes: usize) -> Result<CudaTable, DriverError> {
+        self.compute.alloc_zeros(bytes).map(CudaTable::new)
+    }
+
+    fn write_table(&self, table: &CudaTable, at: usize, bytes: &[u8]) -> Result<(), DriverError> {
+        let mut here = self.staging(bytes.len())?;
+        let from = &mut here.as_mut_slice()?[..bytes.len()];
+        from.copy_from_slice(bytes);
+        // SAFETY: the table has these bytes; both memories live until the copy has ended, in `wait_for_copy`.
+        unsafe { memcpy_htod_async(table.start + at as CUdeviceptr, from, self.compute.cu_stream()) }?;
+        self.wait_for_copy(here, |_| ())
+    }
+
+    fn read_table(&self, table: &CudaTable, at: usize, to: &mut [u8]) -> Result<(), DriverError> {
+        let mut here = self.staging(to.len())?;
+        let room = &mut here.as_mut_slice()?[..to.len()];
+        // SAFETY: as in `write_table`.
+        unsafe { memcpy_dtoh_async(room, table.start + at as CUdeviceptr, self.compute.cu_stream()) }?;
+        self.wait_for_copy(here, |bytes| to.copy_from_slice(&bytes[..to.len()]))
     }
 
     fn memory(&self, input_max: usize, output_max: usize) -> Result<CudaMemory, DriverError> {
         let there = |bytes: usize| self.up.alloc_zeros::<u8>(bytes.max(1));
-        let length_out = self.pinned(size_of::<u32>())?;
+        let (output, length_out) = (self.pinned(output_max)?, self.pinned(size_of::<u32>())?);
         Ok(CudaMemory {
             input: self.pinned(input_max)?,
-            output: self.pinned(output_max)?,
+            output_at: Address(output.as_ptr()?),
+            output,
             length_at: Address(length_out.as_ptr()?),
             length_out,
             input_there: there(input_max)?,
@@ -154,19 +191,20 @@ impl Accelerator for Streams {
 
     fn launch(
         &self,
-        program: &mut Program<Self>,
+        kernel: &CudaFunction,
+        tables: &[Arc<DeviceTable<Self>>],
         memory: &mut CudaMemory,
         launch: &Launch<'_>,
         (): (),
     ) -> Result<(), DriverError> {
         let (input_bytes, output_max) = (launch.input.len() as u32, memory.output.len() as u32);
-        let mut call = self.compute.launch_builder(&program.kernel);
+        let mut call = self.compute.launch_builder(kernel);
         call.arg(&memory.input_there).arg(&input_bytes).arg(&mut memory.output_there).arg(&output_max);
         if launch.reports_length {
             call.arg(&mut memory.length_there);
         }
-        for table in &mut program.tables {
-            call.arg(table);
+        for table in tables {
+            call.arg(&table.raw.start);
         }
         let [items, group] = [launch.items, launch.group].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let grid_dim = (items.div_ceil(group).max(1), 1, 1);
@@ -184,6 +222,9 @@ impl Accelerator for Streams {
         }
         if launch.reports_length {
             self.down.memcpy_dtoh(&*length_there, length_out.as_mut_slice()?)?;
+        } else if answer == 0 {
+            // Without a copy, nothing else would wait for the kernel.
+            self.down.join(&self.compute)?;
         }
         Ok(())
     }
@@ -215,10 +256,24 @@ unsafe extern "C" fn on_completion(data: *mut c_void) {
     flight.land(None);
 }
 
+/// Table or window. Its address is passed to the library, so it is used and freed in the stream of the kernels only.
+pub(super) struct CudaTable {
+    start: CUdeviceptr,
+    _memory: CudaSlice<u8>,
+}
+
+impl CudaTable {
+    fn new(memory: CudaSlice<u8>) -> Self {
+        let start = memory.device_ptr(memory.stream()).0;
+        Self { start, _memory: memory }
+    }
+}
+
 /// Memory of one job.
 pub(super) struct CudaMemory {
     input: PinnedHostSlice<u8>,
     output: PinnedHostSlice<u8>,
+    output_at: Address,
     length_out: PinnedHostSlice<u8>,
     length_at: Address,
     input_there: CudaSlice<u8>,
@@ -227,7 +282,7 @@ pub(super) struct CudaMemory {
     home: Arc<CudaContext>,
 }
 
-/// Address of the answer length in a region, for use where the driver must not be called.
+/// Address of memory of a region, for use where the driver must not be called, or may fail.
 struct Address(*const u8);
 
 // SAFETY: the address moves with its region, which owns the memory.
@@ -243,6 +298,7 @@ impl fmt::Debug for CudaMemory {
 
 impl Registered for CudaMemory {
     fn output(&self) -> &[u8] {
-        self.output.as_slice().unwrap_or_default()
+        // SAFETY: the region owns this memory, and no job uses it.
+        unsafe { std::slice::from_raw_parts(self.output_at.0, self.output.len()) }
     }
 }

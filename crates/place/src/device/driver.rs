@@ -1,4 +1,4 @@
-//! Driver of accelerators: kernels, tables and jobs over the raw operations of one library.
+//! Driver of accelerators: kernels, tables, windows and jobs over the raw operations of one library.
 //!
 //! ```text
 //! submit ─▶ upload ─▶ launch ─▶ download ─▶ notify ══▶ a thread of the library: Flight::land ─▶ Completion
@@ -14,10 +14,12 @@ use crossbeam_channel::Sender;
 
 use super::functions::FunctionTable;
 use super::job::Registered;
+use super::window::{WindowMemory, check_window, no_window};
 use super::{
-    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, Job, JobError,
-    JobRefusal, Kernel, RefusedJob, Region, TaskCode, WorkItemCount, check_lengths, wrong_code,
+    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, DeviceWindow, FunctionId, Job,
+    JobError, JobRefusal, Kernel, KernelTable, RefusedJob, Region, TaskCode, WorkItemCount, check_lengths, wrong_code,
 };
+use crate::context::window::{MemoryWindow, WindowFailure};
 
 /// Limit on the jobs of one device.
 const JOBS_MAX: usize = 1 << 10;
@@ -35,11 +37,11 @@ pub(super) trait Accelerator: Send + Sync + Sized + 'static {
     /// Id of a device.
     type Id;
     /// Error of the library.
-    type Error: fmt::Display;
+    type Error: fmt::Display + fmt::Debug;
     /// Compiled kernel.
     type Kernel: Send;
     /// Table on the device.
-    type Table: Send;
+    type Table: Send + Sync;
     /// Memory of one job: request, answer and answer length.
     type Memory: Registered;
     /// Last command of a stage.
@@ -51,16 +53,14 @@ pub(super) trait Accelerator: Send + Sync + Sized + 'static {
     fn open(id: Self::Id) -> Result<Self, Self::Error>;
     /// Compiles a kernel, which may take seconds. The inner error is the compiler's output.
     fn compile(&self, kernel: &Kernel) -> Result<Result<Self::Kernel, String>, Self::Error>;
-    /// Allocates a table.
+    /// Allocates a table with this content.
     fn table(&self, bytes: &[u8]) -> Result<Self::Table, Self::Error>;
-    /// Changes a table, ordered with the kernels, and waits; false if it does not exist or is shorter.
-    fn write_table(
-        &self,
-        program: &Mutex<Program<Self>>,
-        table: usize,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<bool, Self::Error>;
+    /// Allocates a table of zeros.
+    fn zeros(&self, bytes: usize) -> Result<Self::Table, Self::Error>;
+    /// Writes to a table, in the queue of the kernels, and waits. There is at least one byte, and the table has room.
+    fn write_table(&self, table: &Self::Table, at: usize, bytes: &[u8]) -> Result<(), Self::Error>;
+    /// Reads a table, as [`Self::write_table`] writes to it.
+    fn read_table(&self, table: &Self::Table, at: usize, to: &mut [u8]) -> Result<(), Self::Error>;
     /// Allocates memory for one job.
     fn memory(&self, input_max: usize, output_max: usize) -> Result<Self::Memory, Self::Error>;
     /// Whether the memory is this device's.
@@ -70,7 +70,8 @@ pub(super) trait Accelerator: Send + Sync + Sized + 'static {
     /// Starts a kernel after an upload.
     fn launch(
         &self,
-        program: &mut Program<Self>,
+        kernel: &Self::Kernel,
+        tables: &[Arc<DeviceTable<Self>>],
         memory: &mut Self::Memory,
         launch: &Launch<'_>,
         after: Self::Event,
@@ -99,10 +100,59 @@ pub(super) struct ListedDevice<I> {
     pub(super) about: String,
 }
 
-/// Kernel on a device, with its tables.
-pub(super) struct Program<A: Accelerator> {
-    pub(super) kernel: A::Kernel,
-    pub(super) tables: Vec<A::Table>,
+/// Table on a device, with its length in bytes.
+pub(super) struct DeviceTable<A: Accelerator> {
+    pub(super) raw: A::Table,
+    len: usize,
+}
+
+/// Window in the memory of an accelerator.
+struct AcceleratorWindow<A: Accelerator> {
+    device: String,
+    raw: Arc<A>,
+    table: Arc<DeviceTable<A>>,
+}
+
+impl<A: Accelerator> fmt::Debug for AcceleratorWindow<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcceleratorWindow").field("device", &self.device).field("len", &self.table.len).finish()
+    }
+}
+
+impl<A: Accelerator> AcceleratorWindow<A> {
+    fn failed(&self, error: A::Error) -> WindowFailure {
+        WindowFailure(format!("{}: {error}", self.device))
+    }
+}
+
+impl<A: Accelerator> WindowMemory for AcceleratorWindow<A> {
+    fn device(&self) -> &str {
+        &self.device
+    }
+}
+
+impl<A: Accelerator> MemoryWindow for AcceleratorWindow<A> {
+    fn len(&self) -> usize {
+        self.table.len
+    }
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), WindowFailure> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.raw.read_table(&self.table.raw, at, to).map_err(|error| self.failed(error))
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), WindowFailure> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.raw.write_table(&self.table.raw, at, bytes).map_err(|error| self.failed(error))
+    }
 }
 
 /// Run of a kernel.
@@ -119,7 +169,9 @@ pub(super) struct Launch<'a> {
 
 /// Loaded function.
 struct LoadedKernel<A: Accelerator> {
-    program: Mutex<Program<A>>,
+    /// Locked while the arguments of a job are set.
+    kernel: Mutex<A::Kernel>,
+    tables: Vec<Arc<DeviceTable<A>>>,
     items: WorkItemCount,
     group: usize,
     length: AnswerLength,
@@ -128,7 +180,7 @@ struct LoadedKernel<A: Accelerator> {
 /// Open accelerator.
 pub(super) struct Driver<A: Accelerator> {
     info: DeviceInfo,
-    raw: A,
+    raw: Arc<A>,
     functions: FunctionTable<LoadedKernel<A>>,
     /// Number of jobs in the device.
     jobs: Arc<AtomicUsize>,
@@ -156,7 +208,7 @@ impl<A: Accelerator> Driver<A> {
         let raw =
             A::open(id).map_err(|error| DeviceError::Failed { device: name.clone(), reason: error.to_string() })?;
         let info = DeviceInfo { kind: A::KIND, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
-        Ok(Arc::new(Self { info, raw, functions: FunctionTable::new(), jobs: Arc::default() }))
+        Ok(Arc::new(Self { info, raw: Arc::new(raw), functions: FunctionTable::new(), jobs: Arc::default() }))
     }
 
     fn failed(&self, reason: impl fmt::Display) -> DeviceError {
@@ -164,7 +216,29 @@ impl<A: Accelerator> Driver<A> {
     }
 
     fn no_memory(&self, bytes: usize, error: A::Error) -> DeviceError {
-        DeviceError::Memory { device: self.info.name.clone(), bytes, reason: error.to_string() }
+        no_window(&self.info, bytes, error)
+    }
+
+    /// Table of the function `name`: a new one, or the memory of a window.
+    fn table(&self, name: &str, table: &KernelTable) -> Result<Arc<DeviceTable<A>>, DeviceError> {
+        match table {
+            KernelTable::Bytes(bytes) => {
+                let raw = self.raw.table(bytes).map_err(|error| self.no_memory(bytes.len(), error))?;
+                Ok(Arc::new(DeviceTable { raw, len: bytes.len() }))
+            }
+            KernelTable::Window(window) => match self.window_of(window) {
+                Some(own) => Ok(Arc::clone(&own.table)),
+                None => {
+                    let (device, name, of) = (self.info.name.clone(), name.to_owned(), window.device().to_owned());
+                    Err(DeviceError::Window { device, name, of })
+                }
+            },
+        }
+    }
+
+    /// Memory of a window, if it is this device's.
+    fn window_of<'a>(&self, window: &'a DeviceWindow) -> Option<&'a AcceleratorWindow<A>> {
+        window.memory::<AcceleratorWindow<A>>().filter(|window| Arc::ptr_eq(&window.raw, &self.raw))
     }
 
     /// Counts a job as one of the device, if it can be submitted; returns its function.
@@ -193,8 +267,8 @@ impl<A: Accelerator> Driver<A> {
     ) -> Result<A::Event, A::Error> {
         let up = self.raw.upload(memory, launch)?;
         let worked = {
-            let mut program = function.program.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            self.raw.launch(&mut program, memory, launch, up)?
+            let kernel = function.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.raw.launch(&kernel, &function.tables, memory, launch, up)?
         };
         self.raw.download(memory, launch, worked)
     }
@@ -221,11 +295,9 @@ impl<A: Accelerator> ComputeDevice for Driver<A> {
             return Err(build("its text, name or options have a zero byte".into()));
         }
         let compiled = self.raw.compile(kernel).map_err(|error| self.failed(error))?.map_err(build)?;
-        let table = |table: &bytes::Bytes| self.raw.table(table).map_err(|error| self.no_memory(table.len(), error));
-        let tables = kernel.tables.iter().map(table).collect::<Result<_, _>>()?;
-        let program = Mutex::new(Program { kernel: compiled, tables });
+        let tables = kernel.tables.iter().map(|table| self.table(name, table)).collect::<Result<_, _>>()?;
         let (items, group, length) = (kernel.items, kernel.group.max(1), kernel.length);
-        self.functions.add(&self.info, LoadedKernel { program, items, group, length })
+        self.functions.add(&self.info, LoadedKernel { kernel: Mutex::new(compiled), tables, items, group, length })
     }
 
     fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
@@ -270,12 +342,25 @@ impl<A: Accelerator> ComputeDevice for Driver<A> {
 
     fn update(&self, function: FunctionId, table: usize, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
         let none = |what| self.failed(format!("function {} has no table {table}{what}", function.0));
-        let program = &self.functions.get(function).ok_or_else(|| none(String::new()))?.program;
-        match self.raw.write_table(program, table, at, bytes) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(none(format!(" with {} bytes at {at}", bytes.len()))),
-            Err(error) => Err(self.failed(error)),
+        let tables = &self.functions.get(function).ok_or_else(|| none(String::new()))?.tables;
+        let room = |table: &&Arc<DeviceTable<A>>| at.checked_add(bytes.len()).is_some_and(|end| end <= table.len);
+        let found =
+            tables.get(table).filter(room).ok_or_else(|| none(format!(" with {} bytes at {at}", bytes.len())))?;
+        if bytes.is_empty() {
+            return Ok(());
         }
+        self.raw.write_table(&found.raw, at, bytes).map_err(|error| self.failed(error))
+    }
+
+    fn window(&self, bytes: usize) -> Result<DeviceWindow, DeviceError> {
+        check_window(&self.info, bytes)?;
+        let raw = self.raw.zeros(bytes).map_err(|error| self.no_memory(bytes, error))?;
+        let (device, table) = (self.info.name.clone(), Arc::new(DeviceTable { raw, len: bytes }));
+        Ok(DeviceWindow::new(AcceleratorWindow { device, raw: Arc::clone(&self.raw), table }))
+    }
+
+    fn owns(&self, window: &DeviceWindow) -> bool {
+        self.window_of(window).is_some()
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! [`discover`] lists the devices that are present, and why others are not; [`profile`] measures them. [`pool`] and
 //! [`emulated`] run functions of the host. `driver` runs kernels, over the raw operations of `opencl` and `cuda`.
+//! `window` is memory of a device that other hosts read and write.
 
 mod code;
 #[cfg(feature = "cuda")]
@@ -25,11 +26,15 @@ mod job;
 mod opencl;
 pub mod pool;
 pub mod profile;
+mod window;
 
 use std::fmt;
 
-pub use code::{AnswerLength, AppError, HostFn, Kernel, TaskCode, WorkItemCount};
+use window::no_window;
+
+pub use code::{AnswerLength, AppError, HostFn, Kernel, KernelTable, TaskCode, WorkItemCount};
 pub use job::{Completion, Job, JobError, JobRefusal, RefusedJob, Region};
+pub use window::DeviceWindow;
 
 /// Limit on the functions of one device.
 pub const FUNCTIONS_MAX: usize = 256;
@@ -146,6 +151,16 @@ pub enum DeviceError {
         /// Reason of the failure.
         reason: String,
     },
+    /// A table of a kernel is a window of another device.
+    #[error("{device} cannot run `{name}` with a window of {of}: create the window with the `window` of this device")]
+    Window {
+        /// Name of the device.
+        device: String,
+        /// Name of the function.
+        name: String,
+        /// Name of the window's device.
+        of: String,
+    },
     /// The device reported an error.
     #[error("{device}: {reason}")]
     Failed {
@@ -165,7 +180,7 @@ pub trait ComputeDevice: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`DeviceError::Build`] with the compiler's output; [`DeviceError::Code`] for another language;
-    /// [`DeviceError::Functions`].
+    /// [`DeviceError::Window`] for a window of another device; [`DeviceError::Functions`].
     fn load(&self, name: &str, code: &TaskCode) -> Result<FunctionId, DeviceError>;
 
     /// Registers memory for one job at a time, with these maximum lengths of request and answer.
@@ -187,6 +202,19 @@ pub trait ComputeDevice: fmt::Debug + Send + Sync {
     fn update(&self, function: FunctionId, table: usize, at: usize, _bytes: &[u8]) -> Result<(), DeviceError> {
         let reason = format!("function {} has no table {table} to change at {at}", function.0);
         Err(DeviceError::Failed { device: self.info().name.clone(), reason })
+    }
+
+    /// Creates a window in the memory of this device, for kernels of this device and for other hosts.
+    ///
+    /// # Errors
+    /// [`DeviceError::Memory`]: the device has no such memory, or no windows.
+    fn window(&self, bytes: usize) -> Result<DeviceWindow, DeviceError> {
+        Err(no_window(self.info(), bytes, "this device has no windows"))
+    }
+
+    /// Whether a window is memory of this device.
+    fn owns(&self, _window: &DeviceWindow) -> bool {
+        false
     }
 }
 

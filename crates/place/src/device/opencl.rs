@@ -13,9 +13,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use opencl3::command_queue::CommandQueue;
+use opencl3::command_queue::{CommandQueue, enqueue_write_buffer};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
@@ -29,7 +29,7 @@ use opencl3::platform::get_platforms;
 use opencl3::program::Program as ClProgram;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_event, cl_int};
 
-use super::driver::{Accelerator, Flight, LENGTH_UNSET, Launch, ListedDevice, Program};
+use super::driver::{Accelerator, DeviceTable, Flight, LENGTH_UNSET, Launch, ListedDevice};
 use super::job::Registered;
 use super::{DeviceKind, Kernel};
 
@@ -107,27 +107,30 @@ impl Accelerator for Queues {
         unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes.len(), from) }
     }
 
-    fn write_table(
-        &self,
-        program: &Mutex<Program<Self>>,
-        table: usize,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<bool, ClError> {
+    fn zeros(&self, bytes: usize) -> Result<Buffer<u8>, ClError> {
+        // SAFETY: no memory of the host is given.
+        let mut table = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes, ptr::null_mut()) }?;
+        // SAFETY: the call copies the pattern.
+        unsafe { self.compute.enqueue_fill_buffer(&mut table, &[0_u8], 0, bytes, &[]) }?.wait()?;
+        Ok(table)
+    }
+
+    fn write_table(&self, table: &Buffer<u8>, at: usize, bytes: &[u8]) -> Result<(), ClError> {
         let bytes: Box<[u8]> = bytes.into();
-        let written = {
-            let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(table) = program.tables.get_mut(table) else { return Ok(false) };
-            // SAFETY: the bytes live until the write has ended, below.
-            unsafe { self.compute.enqueue_write_buffer(table, CL_NON_BLOCKING, at, &bytes, &[]) }?
+        let (from, len) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the bytes live until the write has ended, in `wait_for_copy`.
+        let written = unsafe {
+            enqueue_write_buffer(self.compute.get(), table.get(), CL_NON_BLOCKING, at, len, from, 0, ptr::null())
         };
-        // Wait without the lock, so that a submitting thread is not blocked.
-        let Err(error) = written.wait() else { return Ok(true) };
-        if self.compute.finish().is_err() {
-            // The end of the write is unknown, so the bytes are leaked.
-            Box::leak(bytes);
-        }
-        Err(error)
+        self.wait_for_copy(&Event::new(written.map_err(ClError)?), bytes).map(drop)
+    }
+
+    fn read_table(&self, table: &Buffer<u8>, at: usize, to: &mut [u8]) -> Result<(), ClError> {
+        let mut bytes: Box<[u8]> = vec![0; to.len()].into();
+        // SAFETY: the bytes live until the read has ended, in `wait_for_copy`.
+        let read = unsafe { self.compute.enqueue_read_buffer(table, CL_NON_BLOCKING, at, &mut bytes, &[]) }?;
+        to.copy_from_slice(&self.wait_for_copy(&read, bytes)?);
+        Ok(())
     }
 
     fn memory(&self, input_max: usize, output_max: usize) -> Result<ClMemory, ClError> {
@@ -158,7 +161,8 @@ impl Accelerator for Queues {
 
     fn launch(
         &self,
-        program: &mut Program<Self>,
+        kernel: &ClKernel,
+        tables: &[Arc<DeviceTable<Self>>],
         memory: &mut ClMemory,
         launch: &Launch<'_>,
         after: Event,
@@ -166,7 +170,7 @@ impl Accelerator for Queues {
         let ClMemory { input, output, length_out, .. } = memory;
         // SAFETY: the arguments have the types that `device::Kernel` documents; a kernel with others gets an error.
         unsafe {
-            let mut arguments = Arguments { kernel: &program.kernel, next: 0 };
+            let mut arguments = Arguments { kernel, next: 0 };
             arguments.add(&input.buffer.get())?;
             arguments.add(&(launch.input.len() as u32))?;
             arguments.add(&output.buffer.get())?;
@@ -174,11 +178,11 @@ impl Accelerator for Queues {
             if launch.reports_length {
                 arguments.add(&length_out.buffer.get())?;
             }
-            for table in &program.tables {
-                arguments.add(&table.get())?;
+            for table in tables {
+                arguments.add(&table.raw.get())?;
             }
         }
-        let (kernel, items, group) = (program.kernel.get(), &raw const launch.items, &raw const launch.group);
+        let (kernel, items, group) = (kernel.get(), &raw const launch.items, &raw const launch.group);
         // SAFETY: the sizes live until the call returns, which copies them; all memory lives until the job has ended.
         unsafe { self.compute.enqueue_nd_range_kernel(kernel, 1, ptr::null(), items, group, &[after.get()]) }
     }
@@ -207,6 +211,18 @@ impl Accelerator for Queues {
 
     fn length(memory: &ClMemory) -> u32 {
         u32::from_ne_bytes(memory.length_out.bytes()[..4].try_into().expect("four bytes"))
+    }
+}
+
+impl Queues {
+    /// Waits until a copy from or to these bytes has ended, and returns them.
+    fn wait_for_copy(&self, copied: &Event, bytes: Box<[u8]>) -> Result<Box<[u8]>, ClError> {
+        let Err(error) = copied.wait() else { return Ok(bytes) };
+        if self.compute.finish().is_err() {
+            // The end of the copy is unknown, so the bytes are leaked.
+            Box::leak(bytes);
+        }
+        Err(error)
     }
 }
 

@@ -10,8 +10,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::functions::FunctionTable;
 use super::{
-    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, FunctionId, HostFn, Job, JobError,
-    JobRefusal, RefusedJob, Region, TaskCode, check_lengths, wrong_code,
+    AnswerLength, Completion, ComputeDevice, DeviceError, DeviceInfo, DeviceKind, DeviceWindow, FunctionId, HostFn,
+    Job, JobError, JobRefusal, RefusedJob, Region, TaskCode, check_lengths, wrong_code,
 };
 
 /// Default limit on the jobs that wait or run.
@@ -48,6 +48,8 @@ pub struct HostDevice<T> {
     /// Time of the jobs of a function, by its name.
     time: Box<dyn Fn(&str) -> T + Send + Sync>,
     jobs: Sender<HostJob<T>>,
+    /// Identity of the device, for its windows.
+    home: Arc<()>,
 }
 
 /// Thread pool.
@@ -92,7 +94,7 @@ impl<T> HostDevice<T> {
     ) -> (Self, Receiver<HostJob<T>>) {
         let info = DeviceInfo { kind, name, slots, jobs_max, in_order: slots == 1 };
         let (jobs, queue) = bounded(jobs_max.max(1));
-        (Self { info, functions: FunctionTable::new(), time: Box::new(time), jobs }, queue)
+        (Self { info, functions: FunctionTable::new(), time: Box::new(time), jobs, home: Arc::default() }, queue)
     }
 }
 
@@ -127,6 +129,14 @@ impl<T: Copy + Send + Sync> ComputeDevice for HostDevice<T> {
             Err(TrySendError::Full((.., job))) => refuse(job, JobRefusal::Full(self.info.jobs_max)),
             Err(TrySendError::Disconnected((.., job))) => refuse(job, JobRefusal::Gone),
         }
+    }
+
+    fn window(&self, bytes: usize) -> Result<DeviceWindow, DeviceError> {
+        DeviceWindow::of_host(&self.info, &self.home, bytes)
+    }
+
+    fn owns(&self, window: &DeviceWindow) -> bool {
+        window.is_of_host(&self.home)
     }
 }
 

@@ -224,8 +224,8 @@ fn invalid_registration_is_error_of_init() {
     let memory = builder(emulated(Vec::new()), host()).reg_mem_func(window, "values", DeviceRole::Acc);
     assert_eq!(
         init_error(memory),
-        "memory `values` is registered for acc, which the other side cannot access: register the processor's memory, or a \
-         kernel's tables with `reg_app_func`"
+        "memory `values` is registered for acc, but is memory of the host: register it for cpu, or a window of the \
+         accelerator"
     );
     let hardware = || Hardware::preset(Preset::Direct);
     let cpu_only = Builder::new(application(), hardware(), hardware())

@@ -11,16 +11,17 @@ use pathcall_place::context::comm::{self, InProcess};
 use pathcall_place::context::{
     Answer, Builder, Event, Limits, NextFn, PlaceContext, RequestError, RequestMessage, SendError, TaskHooks,
 };
-use pathcall_place::device::discover::{DeviceChoice, open};
 use pathcall_place::device::emulated::{Emulated, EmulatedFault, PlantedFault, Rate};
 use pathcall_place::device::pool::{CpuPool, PoolConfig};
-use pathcall_place::device::{AnswerLength, AppError, ComputeDevice, Kernel, TaskCode, WorkItemCount};
+use pathcall_place::device::{AnswerLength, AppError, ComputeDevice, TaskCode};
 use pathcall_place::model::{Application, Hardware, Preset};
 use pathcall_place::path::KindId;
 use pathcall_place::select::SelectionStrategy as Choose;
 use pathcall_place::{Config, DeviceRole};
 use pathcall_wire::Instant;
 use proptest::prelude::*;
+
+use crate::accelerators::{accelerators, code, kernel};
 
 /// Timeout, reached only if the test hangs.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -366,22 +367,17 @@ fn application_may_handle_requests_itself() {
 
 #[test]
 fn kernel_answers_equal_host_answers() {
-    let device = match open(&DeviceChoice::OpenCl(0)) {
-        Ok(device) => device,
-        Err(error) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => return println!("skipped: {error}"),
-        Err(error) => panic!("{error}"),
-    };
     let source = "kernel void add(global const uchar *input, uint input_bytes, global uchar *output, uint max) {\n\
                   uint i = get_global_id(0);\n  if (i < input_bytes && i < max) output[i] = input[i] + 7;\n}";
-    let (items, length) = (WorkItemCount::PerInput(1), AnswerLength::AsInput);
-    let (options, tables) = (String::new(), Vec::new());
-    let kernel = Kernel { source: source.into(), entry: "add".into(), options, items, group: 64, length, tables };
-    let builder = builder(device, TaskCode::OpenCl(kernel)).strategy(Choose::RoundRobin);
-    let builder = builder.reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu);
-    let mut context = builder.init().expect("context starts");
-    let mut inputs = inputs(300);
-    inputs.push(vec![3; 200_000]);
-    assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
-    let telemetry = context.telemetry();
-    assert!(telemetry.devices[1].stats.done >= 100 && telemetry.devices[1].stats.failed == 0, "{telemetry}");
+    for device in accelerators() {
+        let code = code(kernel(source, "add", AnswerLength::AsInput), &*device);
+        let builder = builder(device, code).strategy(Choose::RoundRobin);
+        let builder = builder.reg_comm_func(InProcess::itself(), "itself", DeviceRole::Cpu);
+        let mut context = builder.init().expect("context starts");
+        let mut inputs = inputs(300);
+        inputs.push(vec![3; 200_000]);
+        assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+        let telemetry = context.telemetry();
+        assert!(telemetry.devices[1].stats.done >= 100 && telemetry.devices[1].stats.failed == 0, "{telemetry}");
+    }
 }

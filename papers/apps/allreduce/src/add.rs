@@ -58,7 +58,7 @@ pub fn on_processor() -> TaskCode {
 
 /// Code for accelerators.
 #[must_use]
-pub fn on_accelerators() -> [TaskCode; 2] {
+pub fn on_accelerators() -> [TaskCode; 3] {
     let kernel = Kernel {
         source: include_str!("add.cl").into(),
         entry: "add".into(),
@@ -69,7 +69,7 @@ pub fn on_accelerators() -> [TaskCode; 2] {
         length: AnswerLength::Any,
         tables: Vec::new(),
     };
-    [on_processor(), TaskCode::OpenCl(kernel)]
+    [on_processor(), TaskCode::OpenCl(kernel.clone()), TaskCode::Cuda(kernel)]
 }
 
 /// Device that adds up one part after the other.
@@ -93,7 +93,7 @@ impl Adder {
         let codes = on_accelerators();
         let code = codes.iter().find(|code| code.runs_on(device.info().kind));
         let code = code
-            .with_context(|| format!("device {} cannot add up values: use opencl or emulated", device.info().name))?;
+            .with_context(|| format!("device {} cannot add up values: use opencl, cuda or emulated", device.info().name))?;
         let function = device.load("add", code)?;
         let region = Some(device.register(HEADER_LEN + 4 * rows * values, 4 * values)?);
         let (done, completions) = bounded(1);

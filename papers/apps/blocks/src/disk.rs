@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use apps_load::Random;
 use bytes::Bytes;
-use pathcall_place::device::{AnswerLength, AppError, Kernel, TaskCode, WorkItemCount};
+use pathcall_place::device::{AnswerLength, AppError, Kernel, KernelTable, TaskCode, WorkItemCount};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
@@ -171,14 +171,14 @@ impl Disk {
         let table = |words: &mut dyn Iterator<Item = u32>| -> Bytes {
             words.flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into()
         };
-        let kernel = |entry: &str, items, length, tables| Kernel {
+        let kernel = |entry: &str, items, length, tables: Vec<Bytes>| Kernel {
             source: include_str!("blocks.cl").to_owned(),
             entry: entry.to_owned(),
             options: String::new(),
             items: WorkItemCount::PerInput(items),
             group: 16,
             length,
-            tables,
+            tables: tables.into_iter().map(KernelTable::from).collect(),
         };
         let volumes = table(&mut self.volumes.iter().copied());
         let (layers, extents) =

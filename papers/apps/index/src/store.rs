@@ -96,7 +96,7 @@ impl IndexedStore {
             items: WorkItemCount::PerInput(KEY),
             group: 64,
             length: AnswerLength::Any,
-            tables: self.made.tables().map(Bytes::from).into(),
+            tables: self.made.tables().map(|table| Bytes::from(table).into()).into(),
         };
         let host = TaskCode::host(move |input, output| look_up(&store.copy, input, output));
         let host = memo.map_or(host.clone(), |memo| memo.wrap(&host));
