@@ -39,7 +39,7 @@ struct Args {
     /// Exchange between hosts
     #[arg(long, value_enum, default_value_t = ExchangeKind::Ring)]
     across: ExchangeKind,
-    /// Device of the leaders: opencl:0, emulated:per-job=TIME
+    /// Device of the leaders: opencl:0, cuda:0, emulated:per-job=TIME
     #[arg(long, value_name = "DEVICE")]
     acc: Option<DeviceChoice>,
     /// Path selection strategy of the leaders, for parts of other hosts
