@@ -1,6 +1,6 @@
 //! Accelerators of this machine, and kernels in one text for all of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pathcall_place::device::discover::{DeviceChoice, open};
 use pathcall_place::device::{AnswerLength, ComputeDevice, DeviceKind, Kernel, TaskCode, WorkItemCount};
@@ -11,8 +11,26 @@ const CUDA_NAMES: &str = "#define get_global_id(dimension) (blockIdx.x * blockDi
                           typedef unsigned int uint;\n\
                           #line 1\n";
 
+/// One test at a time uses accelerators: with CUDA, a process that frees memory waits for its kernels.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Accelerators, for one test at a time.
+pub struct Accelerators {
+    present: std::vec::IntoIter<Arc<dyn ComputeDevice>>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Iterator for Accelerators {
+    type Item = Arc<dyn ComputeDevice>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.present.next()
+    }
+}
+
 /// The first accelerator of each library. Prints which one is absent. Tests as root require OpenCL.
-pub fn accelerators() -> Vec<Arc<dyn ComputeDevice>> {
+pub fn accelerators() -> Accelerators {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let present = |choice: DeviceChoice| match open(&choice) {
         Ok(device) => Some(device),
         Err(error) => {
@@ -22,7 +40,8 @@ pub fn accelerators() -> Vec<Arc<dyn ComputeDevice>> {
             None
         }
     };
-    [DeviceChoice::Cuda(0), DeviceChoice::OpenCl(0)].into_iter().filter_map(present).collect()
+    let present: Vec<_> = [DeviceChoice::Cuda(0), DeviceChoice::OpenCl(0)].into_iter().filter_map(present).collect();
+    Accelerators { present: present.into_iter(), _turn: turn }
 }
 
 /// Kernel in OpenCL C, one work item for each byte of the request.

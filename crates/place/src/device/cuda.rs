@@ -2,21 +2,23 @@
 //! demand.
 //!
 //! ```text
-//! a job:  up: pinned memory to device ──▶ compute: kernel ──▶ down: answer to pinned memory ──▶ callback
+//! a job:  up: pinned memory to device ──▶ compute: kernel ──▶ down: answer to pinned memory ──▶ event ══▶ a thread
 //! ```
 //!
-//! There are three streams; `cudarc` orders commands of several streams by the job's memory that they use. Tables and
-//! windows are used in the stream of the kernels only.
+//! There are three streams, joined by events of each job's memory, which one job uses at a time. Tables and windows
+//! are used in the stream of the kernels only.
 #![expect(unsafe_code, reason = "CUDA is a C interface: a comment justifies each use")]
 
-use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
-use cudarc::driver::result::{self, device, memcpy_dtoh_async, memcpy_htod_async, stream::launch_host_function};
-use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use cudarc::driver::result::{self, device, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
+use cudarc::driver::sys::{CUdeviceptr, CUevent_flags, CUresult};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PinnedHostSlice,
+    CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PinnedHostSlice,
     PushKernelArg,
 };
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
@@ -25,10 +27,9 @@ use super::driver::{Accelerator, DeviceTable, Flight, LENGTH_UNSET, Launch, List
 use super::job::Registered;
 use super::{DeviceKind, Kernel};
 
-/// Pinned memory that a copy of a table or window passes through, in bytes; more is allocated for longer copies. So
-/// much memory is kept for so many copies at the same time.
-const STAGING: usize = 256 << 10;
-const STAGINGS_KEPT: usize = 8;
+/// Pinned memory that copies of tables and windows pass through: least length, and limit on all that is kept, in bytes.
+const STAGING_MIN: usize = 64 << 10;
+const STAGING_KEPT: usize = 64 << 20;
 
 /// Streams of a device.
 pub(super) struct Streams {
@@ -36,53 +37,17 @@ pub(super) struct Streams {
     up: Arc<CudaStream>,
     compute: Arc<CudaStream>,
     down: Arc<CudaStream>,
-    staging: Mutex<Vec<PinnedHostSlice<u8>>>,
-}
-
-impl Streams {
-    fn pinned(&self, bytes: usize) -> Result<PinnedHostSlice<u8>, DriverError> {
-        // SAFETY: every byte is written before it is read, below. Not write-combined, because the host reads answers.
-        let mut memory = unsafe { self.context.alloc_pinned_with_flags::<u8>(bytes.max(1), 0) }?;
-        memory.as_mut_slice()?.fill(0);
-        Ok(memory)
-    }
-
-    /// Pinned memory for a copy of a table. Copying from memory that is not pinned may wait for the kernels.
-    fn staging(&self, bytes: usize) -> Result<PinnedHostSlice<u8>, DriverError> {
-        let kept = if bytes > STAGING { None } else { self.kept().pop() };
-        kept.map_or_else(|| self.pinned(bytes.max(STAGING)), Ok)
-    }
-
-    /// Waits until the copy in the stream of the kernels has ended, without a lock, and passes the memory to `then`.
-    fn wait_for_copy<T>(&self, memory: PinnedHostSlice<u8>, then: impl FnOnce(&[u8]) -> T) -> Result<T, DriverError> {
-        // The thread sleeps until the event, because kernels before the copy may run for long.
-        let ended = self.compute.record_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC));
-        if let Err(error) = ended.and_then(|event| event.synchronize()) {
-            // The end of the copy is unknown, so the memory is leaked.
-            std::mem::forget(memory);
-            return Err(error);
-        }
-        let result = then(memory.as_slice()?);
-        let mut kept = self.kept();
-        if memory.len() == STAGING && kept.len() < STAGINGS_KEPT {
-            kept.push(memory);
-        }
-        Ok(result)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<PinnedHostSlice<u8>>> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    staging: Mutex<Vec<Pinned>>,
+    /// To the thread that completes jobs.
+    ended: Sender<Box<Flight<Streams>>>,
 }
 
 impl Accelerator for Streams {
     const KIND: DeviceKind = DeviceKind::Cuda;
-    // A callback must not call the driver.
-    const FREES_IN_CALLBACK: bool = false;
     type Id = usize;
     type Error = DriverError;
     type Kernel = CudaFunction;
-    type Table = CudaTable;
+    type Table = CudaBuffer;
     type Memory = CudaMemory;
     type Event = ();
 
@@ -112,8 +77,17 @@ impl Accelerator for Streams {
 
     fn open(number: usize) -> Result<Self, DriverError> {
         let context = CudaContext::new(number)?;
+        // SAFETY: no memory is in use yet. This module orders its commands itself: with the library's events, a job
+        // takes twice as many calls.
+        unsafe { context.disable_event_tracking() };
         let stream = || context.new_stream();
-        Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context, staging: Mutex::default() })
+        // The driver limits the number of jobs.
+        let (ended, flights) = unbounded();
+        let of = Arc::clone(&context);
+        let thread = thread::Builder::new().name("place-cuda".into());
+        let failed = |_| DriverError(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
+        thread.spawn(move || complete(&of, &flights)).map_err(failed)?;
+        Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context, staging: Mutex::default(), ended })
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Result<CudaFunction, String>, DriverError> {
@@ -128,47 +102,48 @@ impl Accelerator for Streams {
         Ok(function.map_err(|error| format!("the text has no kernel of this name ({error})")))
     }
 
-    fn table(&self, bytes: &[u8]) -> Result<CudaTable, DriverError> {
+    fn table(&self, bytes: &[u8]) -> Result<CudaBuffer, DriverError> {
         let memory = self.compute.clone_htod(bytes)?;
         self.compute.synchronize()?;
-        Ok(CudaTable::new(memory))
+        Ok(CudaBuffer::new(memory))
     }
 
-    fn zeros(&self, bytes: usize) -> Result<CudaTable, DriverError> {
-        self.compute.alloc_zeros(bytes).map(CudaTable::new)
+    fn zeros(&self, bytes: usize) -> Result<CudaBuffer, DriverError> {
+        self.compute.alloc_zeros(bytes).map(CudaBuffer::new)
     }
 
-    fn write_table(&self, table: &CudaTable, at: usize, bytes: &[u8]) -> Result<(), DriverError> {
+    fn write_table(&self, table: &CudaBuffer, at: usize, bytes: &[u8]) -> Result<(), DriverError> {
         let mut here = self.staging(bytes.len())?;
-        let from = &mut here.as_mut_slice()?[..bytes.len()];
+        let from = &mut here.bytes_mut()[..bytes.len()];
         from.copy_from_slice(bytes);
         // SAFETY: the table has these bytes; both memories live until the copy has ended, in `wait_for_copy`.
         unsafe { memcpy_htod_async(table.start + at as CUdeviceptr, from, self.compute.cu_stream()) }?;
         self.wait_for_copy(here, |_| ())
     }
 
-    fn read_table(&self, table: &CudaTable, at: usize, to: &mut [u8]) -> Result<(), DriverError> {
+    fn read_table(&self, table: &CudaBuffer, at: usize, to: &mut [u8]) -> Result<(), DriverError> {
         let mut here = self.staging(to.len())?;
-        let room = &mut here.as_mut_slice()?[..to.len()];
+        let room = &mut here.bytes_mut()[..to.len()];
         // SAFETY: as in `write_table`.
         unsafe { memcpy_dtoh_async(room, table.start + at as CUdeviceptr, self.compute.cu_stream()) }?;
         self.wait_for_copy(here, |bytes| to.copy_from_slice(&bytes[..to.len()]))
     }
 
     fn memory(&self, input_max: usize, output_max: usize) -> Result<CudaMemory, DriverError> {
-        let there = |bytes: usize| self.up.alloc_zeros::<u8>(bytes.max(1));
-        let (output, length_out) = (self.pinned(output_max)?, self.pinned(size_of::<u32>())?);
-        Ok(CudaMemory {
-            input: self.pinned(input_max)?,
-            output_at: Address(output.as_ptr()?),
-            output,
-            length_at: Address(length_out.as_ptr()?),
-            length_out,
+        let there = |bytes: usize| self.up.alloc_zeros(bytes.max(1)).map(CudaBuffer::new);
+        let memory = CudaMemory {
+            input: Pinned::new(&self.context, input_max)?,
+            output: Pinned::new(&self.context, output_max)?,
+            length_out: Pinned::new(&self.context, size_of::<u32>())?,
             input_there: there(input_max)?,
             output_there: there(output_max)?,
             length_there: there(size_of::<u32>())?,
+            uploaded: self.context.new_event(None)?,
+            computed: self.context.new_event(None)?,
+            ended: self.context.new_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC))?,
             home: Arc::clone(&self.context),
-        })
+        };
+        Ok(memory)
     }
 
     fn owns(&self, memory: &CudaMemory) -> bool {
@@ -176,17 +151,20 @@ impl Accelerator for Streams {
     }
 
     fn upload(&self, memory: &mut CudaMemory, launch: &Launch<'_>) -> Result<(), DriverError> {
-        let CudaMemory { input: here, length_out, input_there, length_there, .. } = memory;
-        let bytes = launch.input.len();
-        here.as_mut_slice()?[..bytes].copy_from_slice(launch.input);
+        let (bytes, stream) = (launch.input.len(), self.up.cu_stream());
+        self.context.bind_to_thread()?;
         if bytes > 0 {
-            self.up.memcpy_htod(&here.as_slice()?[..bytes], &mut input_there.slice_mut(..bytes))?;
+            let from = &mut memory.input.bytes_mut()[..bytes];
+            from.copy_from_slice(launch.input);
+            // SAFETY: both memories are this job's until it has ended.
+            unsafe { memcpy_htod_async(memory.input_there.start, from, stream) }?;
         }
         if launch.reports_length {
-            length_out.as_mut_slice()?.copy_from_slice(&LENGTH_UNSET.to_ne_bytes());
-            self.up.memcpy_htod(length_out.as_slice()?, length_there)?;
+            let [byte, ..] = LENGTH_UNSET.to_ne_bytes();
+            // SAFETY: as above; all bytes of the value are equal.
+            unsafe { memset_d8_async(memory.length_there.start, byte, size_of::<u32>(), stream) }?;
         }
-        Ok(())
+        memory.uploaded.record(&self.up)
     }
 
     fn launch(
@@ -197,11 +175,12 @@ impl Accelerator for Streams {
         launch: &Launch<'_>,
         (): (),
     ) -> Result<(), DriverError> {
+        self.compute.wait(&memory.uploaded)?;
         let (input_bytes, output_max) = (launch.input.len() as u32, memory.output.len() as u32);
         let mut call = self.compute.launch_builder(kernel);
-        call.arg(&memory.input_there).arg(&input_bytes).arg(&mut memory.output_there).arg(&output_max);
+        call.arg(&memory.input_there.start).arg(&input_bytes).arg(&memory.output_there.start).arg(&output_max);
         if launch.reports_length {
-            call.arg(&mut memory.length_there);
+            call.arg(&memory.length_there.start);
         }
         for table in tables {
             call.arg(&table.raw.start);
@@ -211,32 +190,30 @@ impl Accelerator for Streams {
         let config = LaunchConfig { grid_dim, block_dim: (group, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the arguments are those that `device::Kernel` documents; the memory lives until the kernel has
         // ended.
-        unsafe { call.launch(config) }.map(drop)
+        unsafe { call.launch(config) }?;
+        memory.computed.record(&self.compute)
     }
 
     fn download(&self, memory: &mut CudaMemory, launch: &Launch<'_>, (): ()) -> Result<(), DriverError> {
-        let CudaMemory { output, length_out, output_there, length_there, .. } = memory;
-        let answer = launch.answer.min(output.len());
+        self.down.wait(&memory.computed)?;
+        let (answer, stream) = (launch.answer.min(memory.output.len()), self.down.cu_stream());
         if answer > 0 {
-            self.down.memcpy_dtoh(&output_there.slice(..answer), &mut output.as_mut_slice()?[..answer])?;
+            // SAFETY: both memories are this job's until it has ended.
+            unsafe { memcpy_dtoh_async(&mut memory.output.bytes_mut()[..answer], memory.output_there.start, stream) }?;
         }
         if launch.reports_length {
-            self.down.memcpy_dtoh(&*length_there, length_out.as_mut_slice()?)?;
-        } else if answer == 0 {
-            // Without a copy, nothing else would wait for the kernel.
-            self.down.join(&self.compute)?;
+            // SAFETY: as above.
+            unsafe { memcpy_dtoh_async(memory.length_out.bytes_mut(), memory.length_there.start, stream) }?;
         }
         Ok(())
     }
 
     fn notify(&self, (): (), flight: Box<Flight<Self>>) -> Result<(), (DriverError, Box<Flight<Self>>)> {
-        let data = Box::into_raw(flight).cast::<c_void>();
-        // SAFETY: the stream lives as long as `self`; `on_completion` receives the box that it expects, once. If the
-        // driver refused the callback, this is the only owner of the box.
-        unsafe {
-            launch_host_function(self.down.cu_stream(), on_completion, data)
-                .map_err(|error| (error, Box::from_raw(data.cast())))
+        if let Err(error) = flight.memory().ended.record(&self.down) {
+            return Err((error, flight));
         }
+        self.ended.send(flight).expect("the thread runs until this sender is dropped");
+        Ok(())
     }
 
     fn finish(&self) -> Result<(), DriverError> {
@@ -244,51 +221,116 @@ impl Accelerator for Streams {
     }
 
     fn length(memory: &CudaMemory) -> u32 {
-        // SAFETY: the region owns this memory, four bytes at the start of a page, and the copy to it has ended.
-        unsafe { memory.length_at.0.cast::<u32>().read() }
+        u32::from_ne_bytes(memory.length_out.bytes().try_into().expect("four bytes"))
     }
 }
 
-/// Completion callback: the driver calls it once, on a thread of its own.
-unsafe extern "C" fn on_completion(data: *mut c_void) {
-    // SAFETY: `notify` passed the box to this one call.
-    let flight = unsafe { Box::from_raw(data.cast::<Flight<Streams>>()) };
-    flight.land(None);
+impl Streams {
+    /// Pinned memory for a copy of a table. Copying from memory that is not pinned may wait for the kernels.
+    fn staging(&self, bytes: usize) -> Result<Pinned, DriverError> {
+        self.context.bind_to_thread()?;
+        let kept = {
+            let mut kept = self.kept();
+            let sufficient = kept.iter().enumerate().filter(|(_, memory)| memory.len() >= bytes);
+            let least = sufficient.min_by_key(|(_, memory)| memory.len()).map(|(at, _)| at);
+            least.map(|at| kept.swap_remove(at))
+        };
+        kept.map_or_else(|| Pinned::new(&self.context, bytes.max(STAGING_MIN).next_power_of_two()), Ok)
+    }
+
+    /// Waits until the copy in the stream of the kernels has ended, without a lock, and passes the memory to `then`.
+    fn wait_for_copy<T>(&self, memory: Pinned, then: impl FnOnce(&[u8]) -> T) -> Result<T, DriverError> {
+        // The thread sleeps until the event, because kernels before the copy may run for long.
+        let ended = self.compute.record_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC));
+        if let Err(error) = ended.and_then(|event| event.synchronize()) {
+            // The end of the copy is unknown, so the memory is leaked.
+            std::mem::forget(memory);
+            return Err(error);
+        }
+        let result = then(memory.bytes());
+        let mut kept = self.kept();
+        if kept.iter().map(Pinned::len).sum::<usize>() + memory.len() <= STAGING_KEPT {
+            kept.push(memory);
+        }
+        Ok(result)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Pinned>> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Table or window. Its address is passed to the library, so it is used and freed in the stream of the kernels only.
-pub(super) struct CudaTable {
+/// Completes jobs in their order, until the device is dropped. A thread waits for their events, because a function of
+/// the host in a stream would delay the next job, and would not be called after an error of the device.
+fn complete(context: &CudaContext, flights: &Receiver<Box<Flight<Streams>>>) {
+    let bound = context.bind_to_thread();
+    for flight in flights {
+        let ended = bound.and_then(|()| flight.memory().ended.synchronize());
+        flight.land(ended.err());
+    }
+}
+
+/// Memory of the device, at a known address. It is freed in the stream that it was allocated in.
+pub(super) struct CudaBuffer {
     start: CUdeviceptr,
     _memory: CudaSlice<u8>,
 }
 
-impl CudaTable {
+impl CudaBuffer {
     fn new(memory: CudaSlice<u8>) -> Self {
         let start = memory.device_ptr(memory.stream()).0;
         Self { start, _memory: memory }
     }
 }
 
-/// Memory of one job.
-pub(super) struct CudaMemory {
-    input: PinnedHostSlice<u8>,
-    output: PinnedHostSlice<u8>,
-    output_at: Address,
-    length_out: PinnedHostSlice<u8>,
-    length_at: Address,
-    input_there: CudaSlice<u8>,
-    output_there: CudaSlice<u8>,
-    length_there: CudaSlice<u8>,
-    home: Arc<CudaContext>,
+/// Pinned memory of the host, at a known address, so that its bytes can be used without a call of the driver.
+struct Pinned {
+    start: *mut u8,
+    memory: PinnedHostSlice<u8>,
 }
 
-/// Address of memory of a region, for use where the driver must not be called, or may fail.
-struct Address(*const u8);
-
-// SAFETY: the address moves with its region, which owns the memory.
-unsafe impl Send for Address {}
+// SAFETY: the address is that of the memory, which is owned.
+unsafe impl Send for Pinned {}
 // SAFETY: as above.
-unsafe impl Sync for Address {}
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, DriverError> {
+        // SAFETY: every byte is written before it is read, below. Not write-combined, because the host reads answers.
+        let mut memory = unsafe { context.alloc_pinned_with_flags::<u8>(bytes.max(1), 0) }?;
+        memory.as_mut_slice()?.fill(0);
+        Ok(Self { start: memory.as_mut_ptr()?, memory })
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: owned memory of this length, which is initialised; no copy to it is in progress.
+        unsafe { std::slice::from_raw_parts(self.start, self.len()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len()) }
+    }
+}
+
+/// Memory of one job.
+pub(super) struct CudaMemory {
+    input: Pinned,
+    output: Pinned,
+    length_out: Pinned,
+    input_there: CudaBuffer,
+    output_there: CudaBuffer,
+    length_there: CudaBuffer,
+    /// Ends of the job's commands in the three streams: the next stream waits for them, and then the thread.
+    uploaded: CudaEvent,
+    computed: CudaEvent,
+    ended: CudaEvent,
+    home: Arc<CudaContext>,
+}
 
 impl fmt::Debug for CudaMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -298,7 +340,6 @@ impl fmt::Debug for CudaMemory {
 
 impl Registered for CudaMemory {
     fn output(&self) -> &[u8] {
-        // SAFETY: the region owns this memory, and no job uses it.
-        unsafe { std::slice::from_raw_parts(self.output_at.0, self.output.len()) }
+        self.output.bytes()
     }
 }

@@ -1,7 +1,7 @@
 //! Driver of accelerators: kernels, tables, windows and jobs over the raw operations of one library.
 //!
 //! ```text
-//! submit ─▶ upload ─▶ launch ─▶ download ─▶ notify ══▶ a thread of the library: Flight::land ─▶ Completion
+//! submit ─▶ upload ─▶ launch ─▶ download ─▶ notify ══▶ another thread: Flight::land ─▶ Completion
 //! ```
 //!
 //! The stages of several jobs overlap; a library has one queue for each stage.
@@ -32,8 +32,6 @@ pub(super) const LENGTH_UNSET: u32 = u32::MAX;
 pub(super) trait Accelerator: Send + Sync + Sized + 'static {
     /// Kind of the devices.
     const KIND: DeviceKind;
-    /// Whether a callback of the library may free memory of a job.
-    const FREES_IN_CALLBACK: bool;
     /// Id of a device.
     type Id;
     /// Error of the library.
@@ -83,11 +81,11 @@ pub(super) trait Accelerator: Send + Sync + Sized + 'static {
         launch: &Launch<'_>,
         after: Self::Event,
     ) -> Result<Self::Event, Self::Error>;
-    /// Has a thread of the library call [`Flight::land`] after the last command.
+    /// Has another thread call [`Flight::land`] after the last command.
     fn notify(&self, last: Self::Event, flight: Box<Flight<Self>>) -> Result<(), (Self::Error, Box<Flight<Self>>)>;
     /// Waits until the device has no commands.
     fn finish(&self) -> Result<(), Self::Error>;
-    /// Answer length of a job that has ended; it must not call the library.
+    /// Answer length of a job that has ended.
     fn length(memory: &Self::Memory) -> u32;
 }
 
@@ -378,6 +376,11 @@ pub(super) struct Flight<A: Accelerator> {
 }
 
 impl<A: Accelerator> Flight<A> {
+    /// Memory of the job.
+    pub(super) fn memory(&self) -> &A::Memory {
+        &self.memory
+    }
+
     /// Completes the job, with the error of its last command.
     pub(super) fn land(self, failure: Option<A::Error>) {
         let Self { memory, tag, input, input_max, output_max, length, done, jobs } = self;
@@ -394,10 +397,6 @@ impl<A: Accelerator> Flight<A> {
             if bytes > output_max { Err(JobError::length(length, input, output_max, bytes)) } else { Ok(bytes) }
         });
         let region = Region::registered(memory, input_max, output_max);
-        if let Err(unsent) = done.try_send(Completion::now(tag, Some(region), result))
-            && !A::FREES_IN_CALLBACK
-        {
-            std::mem::forget(unsent);
-        }
+        Completion::now(tag, Some(region), result).send(&done);
     }
 }

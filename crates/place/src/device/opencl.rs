@@ -54,7 +54,6 @@ pub(super) struct Queues {
 
 impl Accelerator for Queues {
     const KIND: DeviceKind = DeviceKind::OpenCl;
-    const FREES_IN_CALLBACK: bool = true;
     type Id = Device;
     type Error = ClError;
     type Kernel = ClKernel;
@@ -110,8 +109,9 @@ impl Accelerator for Queues {
     fn zeros(&self, bytes: usize) -> Result<Buffer<u8>, ClError> {
         // SAFETY: no memory of the host is given.
         let mut table = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes, ptr::null_mut()) }?;
+        // The queue to the device has no kernels to wait for.
         // SAFETY: the call copies the pattern.
-        unsafe { self.compute.enqueue_fill_buffer(&mut table, &[0_u8], 0, bytes, &[]) }?.wait()?;
+        unsafe { self.up.enqueue_fill_buffer(&mut table, &[0_u8], 0, bytes, &[]) }?.wait()?;
         Ok(table)
     }
 

@@ -61,10 +61,8 @@ fn emulated() -> Arc<dyn ComputeDevice> {
     Arc::new(Emulated::start("test", Rate::default(), Vec::new()).expect("a thread"))
 }
 
-fn devices() -> Vec<Arc<dyn ComputeDevice>> {
-    let mut devices = accelerators();
-    devices.push(emulated());
-    devices
+fn devices() -> impl Iterator<Item = Arc<dyn ComputeDevice>> {
+    accelerators().chain([emulated()])
 }
 
 /// Look-up on the host, which any window allows.
@@ -147,7 +145,7 @@ fn write_and_look_up(
 }
 
 #[test]
-fn kernel_reads_what_other_context_wrote() {
+fn kernel_reads_bytes_of_other_context() {
     for device in devices() {
         let (asks, works) = InProcess::pair();
         write_and_look_up(&device, asks, works);
@@ -155,7 +153,7 @@ fn kernel_reads_what_other_context_wrote() {
 }
 
 #[test]
-fn kernel_reads_what_other_host_wrote() {
+fn kernel_reads_bytes_of_other_host() {
     let free = (Ipv4Addr::LOCALHOST, 0).into();
     for device in devices() {
         let works = Remote::bind(free, None).expect("a port");

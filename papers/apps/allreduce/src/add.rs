@@ -92,8 +92,9 @@ impl Adder {
     pub fn new(device: Arc<dyn ComputeDevice>, rows: usize, values: usize) -> Result<Self> {
         let codes = on_accelerators();
         let code = codes.iter().find(|code| code.runs_on(device.info().kind));
-        let code = code
-            .with_context(|| format!("device {} cannot add up values: use opencl, cuda or emulated", device.info().name))?;
+        let code = code.with_context(|| {
+            format!("device {} cannot add up values: use opencl, cuda or emulated", device.info().name)
+        })?;
         let function = device.load("add", code)?;
         let region = Some(device.register(HEADER_LEN + 4 * rows * values, 4 * values)?);
         let (done, completions) = bounded(1);
