@@ -2,7 +2,7 @@
 //! demand.
 //!
 //! ```text
-//! a job:  up: pinned memory to device ──▶ compute: kernel ──▶ down: answer to pinned memory ──▶ event ══▶ a thread
+//! a job:  up: pinned memory to device ──▶ compute: kernel ──▶ down: answer to pinned memory ──▶ event, polled
 //! ```
 //!
 //! There are three streams, joined by events of each job's memory, which one job uses at a time. Tables and windows
@@ -11,19 +11,20 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::time::Duration;
 
 use cudarc::driver::result::{self, device, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
-use cudarc::driver::sys::{CUdeviceptr, CUevent_flags, CUresult};
+use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig, PinnedHostSlice,
     PushKernelArg,
 };
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 
-use super::driver::{Accelerator, DeviceTable, Flight, LENGTH_UNSET, Launch, ListedDevice};
+use super::accelerator::{
+    Accelerator, CopyDirection, LENGTH_UNSET, Launch, ListedDevice, LoadedKernel, NotifyResult, TablePart,
+};
+use super::device_thread::Flight;
 use super::job::Registered;
 use super::{DeviceKind, Kernel};
 
@@ -37,18 +38,18 @@ pub(super) struct Streams {
     up: Arc<CudaStream>,
     compute: Arc<CudaStream>,
     down: Arc<CudaStream>,
-    staging: Mutex<Vec<Pinned>>,
-    /// To the thread that completes jobs.
-    ended: Sender<Box<Flight<Streams>>>,
+    staging: Mutex<Vec<StagedCopy>>,
 }
 
 impl Accelerator for Streams {
     const KIND: DeviceKind = DeviceKind::Cuda;
+    const POLL: Duration = Duration::from_micros(100);
     type Id = usize;
     type Error = DriverError;
     type Kernel = CudaFunction;
     type Table = CudaBuffer;
     type Memory = CudaMemory;
+    type Staging = StagedCopy;
     type Event = ();
 
     fn list() -> Result<Vec<ListedDevice<usize>>, String> {
@@ -81,13 +82,7 @@ impl Accelerator for Streams {
         // takes twice as many calls.
         unsafe { context.disable_event_tracking() };
         let stream = || context.new_stream();
-        // The driver limits the number of jobs.
-        let (ended, flights) = unbounded();
-        let of = Arc::clone(&context);
-        let thread = thread::Builder::new().name("place-cuda".into());
-        let failed = |_| DriverError(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
-        thread.spawn(move || complete(&of, &flights)).map_err(failed)?;
-        Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context, staging: Mutex::default(), ended })
+        Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context, staging: Mutex::default() })
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Result<CudaFunction, String>, DriverError> {
@@ -112,21 +107,55 @@ impl Accelerator for Streams {
         self.compute.alloc_zeros(bytes).map(CudaBuffer::new)
     }
 
-    fn write_table(&self, table: &CudaBuffer, at: usize, bytes: &[u8]) -> Result<(), DriverError> {
-        let mut here = self.staging(bytes.len())?;
-        let from = &mut here.bytes_mut()[..bytes.len()];
-        from.copy_from_slice(bytes);
-        // SAFETY: the table has these bytes; both memories live until the copy has ended, in `wait_for_copy`.
-        unsafe { memcpy_htod_async(table.start + at as CUdeviceptr, from, self.compute.cu_stream()) }?;
-        self.wait_for_copy(here, |_| ())
+    fn staging(&self, bytes: usize) -> Result<StagedCopy, DriverError> {
+        let kept = {
+            let mut kept = self.kept();
+            let sufficient = kept.iter().enumerate().filter(|(_, staging)| staging.memory.len() >= bytes);
+            let least = sufficient.min_by_key(|(_, staging)| staging.memory.len()).map(|(at, _)| at);
+            least.map(|at| kept.swap_remove(at))
+        };
+        if let Some(kept) = kept {
+            return Ok(kept);
+        }
+        let memory = Pinned::new(&self.context, bytes.max(STAGING_MIN).next_power_of_two())?;
+        // The thread sleeps until this event, because kernels before the copy may run for long.
+        Ok(StagedCopy { memory, copied: self.context.new_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC))? })
     }
 
-    fn read_table(&self, table: &CudaBuffer, at: usize, to: &mut [u8]) -> Result<(), DriverError> {
-        let mut here = self.staging(to.len())?;
-        let room = &mut here.bytes_mut()[..to.len()];
-        // SAFETY: as in `write_table`.
-        unsafe { memcpy_dtoh_async(room, table.start + at as CUdeviceptr, self.compute.cu_stream()) }?;
-        self.wait_for_copy(here, |bytes| to.copy_from_slice(&bytes[..to.len()]))
+    fn copy(
+        &self,
+        part: TablePart<'_, Self>,
+        direction: CopyDirection,
+        staging: &mut StagedCopy,
+    ) -> Result<(), DriverError> {
+        self.context.bind_to_thread()?;
+        let here = &mut staging.memory.bytes_mut()[..part.len];
+        let (there, stream) = (part.table.start + part.at as CUdeviceptr, self.compute.cu_stream());
+        // SAFETY: the table has this part; both memories live until the copy has ended, in `wait_for_copy`.
+        unsafe {
+            match direction {
+                CopyDirection::ToDevice => memcpy_htod_async(there, here, stream),
+                CopyDirection::FromDevice => memcpy_dtoh_async(here, there, stream),
+            }
+        }?;
+        staging.copied.record(&self.compute)
+    }
+
+    fn wait_for_copy(&self, staging: StagedCopy) -> Result<StagedCopy, DriverError> {
+        match staging.copied.synchronize() {
+            Ok(()) => Ok(staging),
+            Err(error) => {
+                std::mem::forget(staging);
+                Err(error)
+            }
+        }
+    }
+
+    fn keep(&self, staging: StagedCopy) {
+        let mut kept = self.kept();
+        if kept.iter().map(|kept| kept.memory.len()).sum::<usize>() + staging.memory.len() <= STAGING_KEPT {
+            kept.push(staging);
+        }
     }
 
     fn memory(&self, input_max: usize, output_max: usize) -> Result<CudaMemory, DriverError> {
@@ -140,14 +169,9 @@ impl Accelerator for Streams {
             length_there: there(size_of::<u32>())?,
             uploaded: self.context.new_event(None)?,
             computed: self.context.new_event(None)?,
-            ended: self.context.new_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC))?,
-            home: Arc::clone(&self.context),
+            ended: self.context.new_event(None)?,
         };
         Ok(memory)
-    }
-
-    fn owns(&self, memory: &CudaMemory) -> bool {
-        Arc::ptr_eq(&memory.home, &self.context)
     }
 
     fn upload(&self, memory: &mut CudaMemory, launch: &Launch<'_>) -> Result<(), DriverError> {
@@ -169,20 +193,20 @@ impl Accelerator for Streams {
 
     fn launch(
         &self,
-        kernel: &CudaFunction,
-        tables: &[Arc<DeviceTable<Self>>],
+        kernel: &LoadedKernel<Self>,
         memory: &mut CudaMemory,
         launch: &Launch<'_>,
         (): (),
     ) -> Result<(), DriverError> {
         self.compute.wait(&memory.uploaded)?;
         let (input_bytes, output_max) = (launch.input.len() as u32, memory.output.len() as u32);
-        let mut call = self.compute.launch_builder(kernel);
+        let function = kernel.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut call = self.compute.launch_builder(&function);
         call.arg(&memory.input_there.start).arg(&input_bytes).arg(&memory.output_there.start).arg(&output_max);
         if launch.reports_length {
             call.arg(&memory.length_there.start);
         }
-        for table in tables {
+        for table in &kernel.tables {
             call.arg(&table.raw.start);
         }
         let [items, group] = [launch.items, launch.group].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -208,12 +232,16 @@ impl Accelerator for Streams {
         Ok(())
     }
 
-    fn notify(&self, (): (), flight: Box<Flight<Self>>) -> Result<(), (DriverError, Box<Flight<Self>>)> {
-        if let Err(error) = flight.memory().ended.record(&self.down) {
-            return Err((error, flight));
+    fn notify(&self, (): (), flight: Box<Flight<Self>>) -> NotifyResult<Self> {
+        // A function of the host in the stream would delay the next job, and would not be called after an error.
+        match flight.memory().ended.record(&self.down) {
+            Ok(()) => Ok(Some(flight)),
+            Err(error) => Err((error, flight)),
         }
-        self.ended.send(flight).expect("the thread runs until this sender is dropped");
-        Ok(())
+    }
+
+    fn has_ended(&self, memory: &CudaMemory) -> Result<bool, DriverError> {
+        memory.ended.try_is_complete()
     }
 
     fn finish(&self) -> Result<(), DriverError> {
@@ -226,47 +254,26 @@ impl Accelerator for Streams {
 }
 
 impl Streams {
-    /// Pinned memory for a copy of a table. Copying from memory that is not pinned may wait for the kernels.
-    fn staging(&self, bytes: usize) -> Result<Pinned, DriverError> {
-        self.context.bind_to_thread()?;
-        let kept = {
-            let mut kept = self.kept();
-            let sufficient = kept.iter().enumerate().filter(|(_, memory)| memory.len() >= bytes);
-            let least = sufficient.min_by_key(|(_, memory)| memory.len()).map(|(at, _)| at);
-            least.map(|at| kept.swap_remove(at))
-        };
-        kept.map_or_else(|| Pinned::new(&self.context, bytes.max(STAGING_MIN).next_power_of_two()), Ok)
-    }
-
-    /// Waits until the copy in the stream of the kernels has ended, without a lock, and passes the memory to `then`.
-    fn wait_for_copy<T>(&self, memory: Pinned, then: impl FnOnce(&[u8]) -> T) -> Result<T, DriverError> {
-        // The thread sleeps until the event, because kernels before the copy may run for long.
-        let ended = self.compute.record_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC));
-        if let Err(error) = ended.and_then(|event| event.synchronize()) {
-            // The end of the copy is unknown, so the memory is leaked.
-            std::mem::forget(memory);
-            return Err(error);
-        }
-        let result = then(memory.bytes());
-        let mut kept = self.kept();
-        if kept.iter().map(Pinned::len).sum::<usize>() + memory.len() <= STAGING_KEPT {
-            kept.push(memory);
-        }
-        Ok(result)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<Pinned>> {
+    fn kept(&self) -> MutexGuard<'_, Vec<StagedCopy>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Completes jobs in their order, until the device is dropped. A thread waits for their events, because a function of
-/// the host in a stream would delay the next job, and would not be called after an error of the device.
-fn complete(context: &CudaContext, flights: &Receiver<Box<Flight<Streams>>>) {
-    let bound = context.bind_to_thread();
-    for flight in flights {
-        let ended = bound.and_then(|()| flight.memory().ended.synchronize());
-        flight.land(ended.err());
+/// Memory of the host for a copy of a table. Copying from memory that is not pinned may wait for the kernels.
+pub(super) struct StagedCopy {
+    memory: Pinned,
+    copied: CudaEvent,
+}
+
+impl AsRef<[u8]> for StagedCopy {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.bytes()
+    }
+}
+
+impl AsMut<[u8]> for StagedCopy {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut()
     }
 }
 
@@ -325,11 +332,10 @@ pub(super) struct CudaMemory {
     input_there: CudaBuffer,
     output_there: CudaBuffer,
     length_there: CudaBuffer,
-    /// Ends of the job's commands in the three streams: the next stream waits for them, and then the thread.
+    /// Ends of the job's commands in the three streams: the next stream waits for them, and the thread polls the last one.
     uploaded: CudaEvent,
     computed: CudaEvent,
     ended: CudaEvent,
-    home: Arc<CudaContext>,
 }
 
 impl fmt::Debug for CudaMemory {

@@ -10,12 +10,17 @@
 //! registered once, as a [`Region`], and moves with each job and back.
 //!
 //! [`discover`] lists the devices that are present, and why others are not; [`profile`] measures them. [`pool`] and
-//! [`emulated`] run functions of the host. `driver` runs kernels, over the raw operations of `opencl` and `cuda`.
+//! [`emulated`] run functions of the host. `driver` runs kernels: a thread of the
+//! device makes the raw operations of `opencl` and `cuda`.
 //! `window` is memory of a device that other hosts read and write.
 
+#[cfg(any(feature = "opencl", feature = "cuda"))]
+mod accelerator;
 mod code;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(any(feature = "opencl", feature = "cuda"))]
+mod device_thread;
 pub mod discover;
 #[cfg(any(feature = "opencl", feature = "cuda"))]
 mod driver;

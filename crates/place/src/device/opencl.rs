@@ -13,9 +13,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use opencl3::command_queue::{CommandQueue, enqueue_write_buffer};
+use opencl3::command_queue::{CommandQueue, enqueue_read_buffer, enqueue_write_buffer};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
@@ -29,7 +30,10 @@ use opencl3::platform::get_platforms;
 use opencl3::program::Program as ClProgram;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_event, cl_int};
 
-use super::driver::{Accelerator, DeviceTable, Flight, LENGTH_UNSET, Launch, ListedDevice};
+use super::accelerator::{
+    Accelerator, CopyDirection, LENGTH_UNSET, Launch, ListedDevice, LoadedKernel, NotifyResult, TablePart,
+};
+use super::device_thread::Flight;
 use super::job::Registered;
 use super::{DeviceKind, Kernel};
 
@@ -54,11 +58,14 @@ pub(super) struct Queues {
 
 impl Accelerator for Queues {
     const KIND: DeviceKind = DeviceKind::OpenCl;
+    // The library completes jobs. The device may compute on the processor's cores.
+    const POLL: Duration = Duration::ZERO;
     type Id = Device;
     type Error = ClError;
     type Kernel = ClKernel;
     type Table = Buffer<u8>;
     type Memory = ClMemory;
+    type Staging = StagedBytes;
     type Event = Event;
 
     fn list() -> Result<Vec<ListedDevice<Device>>, String> {
@@ -115,22 +122,37 @@ impl Accelerator for Queues {
         Ok(table)
     }
 
-    fn write_table(&self, table: &Buffer<u8>, at: usize, bytes: &[u8]) -> Result<(), ClError> {
-        let bytes: Box<[u8]> = bytes.into();
-        let (from, len) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: the bytes live until the write has ended, in `wait_for_copy`.
-        let written = unsafe {
-            enqueue_write_buffer(self.compute.get(), table.get(), CL_NON_BLOCKING, at, len, from, 0, ptr::null())
-        };
-        self.wait_for_copy(&Event::new(written.map_err(ClError)?), bytes).map(drop)
+    fn staging(&self, bytes: usize) -> Result<StagedBytes, ClError> {
+        Ok(StagedBytes { bytes: vec![0; bytes].into(), copied: None })
     }
 
-    fn read_table(&self, table: &Buffer<u8>, at: usize, to: &mut [u8]) -> Result<(), ClError> {
-        let mut bytes: Box<[u8]> = vec![0; to.len()].into();
-        // SAFETY: the bytes live until the read has ended, in `wait_for_copy`.
-        let read = unsafe { self.compute.enqueue_read_buffer(table, CL_NON_BLOCKING, at, &mut bytes, &[]) }?;
-        to.copy_from_slice(&self.wait_for_copy(&read, bytes)?);
+    fn copy(
+        &self,
+        part: TablePart<'_, Self>,
+        direction: CopyDirection,
+        staging: &mut StagedBytes,
+    ) -> Result<(), ClError> {
+        let (queue, table, TablePart { at, len, .. }) = (self.compute.get(), part.table.get(), part);
+        let here = staging.bytes[..len].as_mut_ptr().cast();
+        let (now, none) = (CL_NON_BLOCKING, ptr::null());
+        // SAFETY: the table has this part; the bytes live until the copy has ended, in `wait_for_copy`.
+        let begun = unsafe {
+            match direction {
+                CopyDirection::ToDevice => enqueue_write_buffer(queue, table, now, at, len, here, 0, none),
+                CopyDirection::FromDevice => enqueue_read_buffer(queue, table, now, at, len, here, 0, none),
+            }
+        };
+        // The wait for the event flushes the queue.
+        staging.copied = Some(Event::new(begun.map_err(ClError)?));
         Ok(())
+    }
+
+    fn wait_for_copy(&self, staging: StagedBytes) -> Result<StagedBytes, ClError> {
+        let Some(Err(error)) = staging.copied.as_ref().map(Event::wait) else { return Ok(staging) };
+        if self.compute.finish().is_err() {
+            std::mem::forget(staging);
+        }
+        Err(error)
     }
 
     fn memory(&self, input_max: usize, output_max: usize) -> Result<ClMemory, ClError> {
@@ -139,12 +161,7 @@ impl Accelerator for Queues {
             input: area(input_max, CL_MEM_READ_ONLY)?,
             output: area(output_max, CL_MEM_READ_WRITE)?,
             length_out: area(size_of::<u32>(), CL_MEM_READ_WRITE)?,
-            home: self.context.get() as usize,
         })
-    }
-
-    fn owns(&self, memory: &ClMemory) -> bool {
-        memory.home == self.context.get() as usize
     }
 
     fn upload(&self, memory: &mut ClMemory, launch: &Launch<'_>) -> Result<Event, ClError> {
@@ -161,16 +178,16 @@ impl Accelerator for Queues {
 
     fn launch(
         &self,
-        kernel: &ClKernel,
-        tables: &[Arc<DeviceTable<Self>>],
+        kernel: &LoadedKernel<Self>,
         memory: &mut ClMemory,
         launch: &Launch<'_>,
         after: Event,
     ) -> Result<Event, ClError> {
         let ClMemory { input, output, length_out, .. } = memory;
+        let function = kernel.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the arguments have the types that `device::Kernel` documents; a kernel with others gets an error.
         unsafe {
-            let mut arguments = Arguments { kernel, next: 0 };
+            let mut arguments = Arguments { kernel: &function, next: 0 };
             arguments.add(&input.buffer.get())?;
             arguments.add(&(launch.input.len() as u32))?;
             arguments.add(&output.buffer.get())?;
@@ -178,13 +195,13 @@ impl Accelerator for Queues {
             if launch.reports_length {
                 arguments.add(&length_out.buffer.get())?;
             }
-            for table in tables {
+            for table in &kernel.tables {
                 arguments.add(&table.raw.get())?;
             }
         }
-        let (kernel, items, group) = (kernel.get(), &raw const launch.items, &raw const launch.group);
+        let (function, items, group) = (function.get(), &raw const launch.items, &raw const launch.group);
         // SAFETY: the sizes live until the call returns, which copies them; all memory lives until the job has ended.
-        unsafe { self.compute.enqueue_nd_range_kernel(kernel, 1, ptr::null(), items, group, &[after.get()]) }
+        unsafe { self.compute.enqueue_nd_range_kernel(function, 1, ptr::null(), items, group, &[after.get()]) }
     }
 
     fn download(&self, memory: &mut ClMemory, launch: &Launch<'_>, after: Event) -> Result<Event, ClError> {
@@ -197,10 +214,11 @@ impl Accelerator for Queues {
         Ok(last)
     }
 
-    fn notify(&self, last: Event, flight: Box<Flight<Self>>) -> Result<(), (ClError, Box<Flight<Self>>)> {
+    fn notify(&self, last: Event, flight: Box<Flight<Self>>) -> NotifyResult<Self> {
         let data = Box::into_raw(flight).cast::<c_void>();
         // SAFETY: if the callback was not set, this is the only owner of the box.
         last.set_callback(CL_COMPLETE, on_completion, data)
+            .map(|()| None)
             .map_err(|error| (error, unsafe { Box::from_raw(data.cast()) }))
     }
 
@@ -214,15 +232,21 @@ impl Accelerator for Queues {
     }
 }
 
-impl Queues {
-    /// Waits until a copy from or to these bytes has ended, and returns them.
-    fn wait_for_copy(&self, copied: &Event, bytes: Box<[u8]>) -> Result<Box<[u8]>, ClError> {
-        let Err(error) = copied.wait() else { return Ok(bytes) };
-        if self.compute.finish().is_err() {
-            // The end of the copy is unknown, so the bytes are leaked.
-            Box::leak(bytes);
-        }
-        Err(error)
+/// Memory of the host for a copy of a table.
+pub(super) struct StagedBytes {
+    bytes: Box<[u8]>,
+    copied: Option<Event>,
+}
+
+impl AsRef<[u8]> for StagedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for StagedBytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 }
 
@@ -255,8 +279,6 @@ pub(super) struct ClMemory {
     output: Area,
     /// Length of the answer, written by the kernel.
     length_out: Area,
-    /// Context that it was registered with.
-    home: usize,
 }
 
 impl fmt::Debug for ClMemory {
