@@ -11,8 +11,8 @@ use super::{AnswerLength, DeviceKind, Kernel, WorkItemCount};
 /// Value of the answer length as long as the kernel has not written it.
 pub(super) const LENGTH_UNSET: u32 = u32::MAX;
 
-/// Raw operations of a library. None of them blocks, except where it says so. The thread of the device calls those of
-/// jobs and [`copy`](Self::copy).
+/// Raw operations of a library. None of them blocks, except where it says so. If the device has a thread, it calls those
+/// of jobs and [`copy`](Self::copy).
 pub(super) trait Accelerator: Send + Sync + Sized + 'static {
     /// Kind of the devices.
     const KIND: DeviceKind;
@@ -37,6 +37,8 @@ pub(super) trait Accelerator: Send + Sync + Sized + 'static {
     fn list() -> Result<Vec<ListedDevice<Self::Id>>, String>;
     /// Opens a device.
     fn open(id: Self::Id) -> Result<Self, Self::Error>;
+    /// Whether a thread of the device calls the library for jobs; otherwise the submitting threads do.
+    fn has_thread(&self) -> bool;
     /// Compiles a kernel, which may take seconds. The inner error is the compiler's output.
     fn compile(&self, kernel: &Kernel) -> Result<Result<Self::Kernel, String>, Self::Error>;
     /// Allocates a table with this content.

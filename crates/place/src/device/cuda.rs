@@ -85,6 +85,10 @@ impl Accelerator for Streams {
         Ok(Self { up: stream()?, compute: stream()?, down: stream()?, context, staging: Mutex::default() })
     }
 
+    fn has_thread(&self) -> bool {
+        true
+    }
+
     fn compile(&self, kernel: &Kernel) -> Result<Result<CudaFunction, String>, DriverError> {
         let options = kernel.options.split_whitespace().map(str::to_owned).collect();
         let options = CompileOptions { options, ..CompileOptions::default() };

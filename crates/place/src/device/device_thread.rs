@@ -6,7 +6,8 @@
 //!
 //! The calls of a job take 15 us with CUDA. They would delay the thread of a context, which works for other devices,
 //! too. Orders are executed in the sequence in which they came. The stages of several jobs overlap; a library has one
-//! queue for each stage. Memory of jobs is freed while no job is in the device, because CUDA waits for kernels then.
+//! queue for each stage. Memory of jobs is freed while no job is in the device, because CUDA waits for kernels then. A
+//! device without a thread executes orders in the thread that has them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -47,8 +48,9 @@ struct CopyOrder<A: Accelerator> {
 /// Handle of the thread. The thread ends when all handles, windows and regions are dropped.
 pub(super) struct DeviceHandle<A: Accelerator> {
     pub(super) raw: Arc<A>,
-    /// Limited by the device's jobs, by the threads that wait for a copy, and by the registered regions.
-    orders: Sender<DeviceOrder<A>>,
+    /// Limited by the device's jobs, by the threads that wait for a copy, and by the registered regions. `None`: there is
+    /// no thread.
+    orders: Option<Sender<DeviceOrder<A>>>,
 }
 
 impl<A: Accelerator> Clone for DeviceHandle<A> {
@@ -58,15 +60,18 @@ impl<A: Accelerator> Clone for DeviceHandle<A> {
 }
 
 impl<A: Accelerator> DeviceHandle<A> {
-    /// Starts the thread.
+    /// Starts the thread, if the device has one.
     pub(super) fn start(raw: A) -> io::Result<Self> {
         let (raw, (orders, received)) = (Arc::new(raw), unbounded());
+        if !raw.has_thread() {
+            return Ok(Self { raw, orders: None });
+        }
         let of = Arc::clone(&raw);
         let (flying, freed) = (VecDeque::new(), Vec::new());
         thread::Builder::new().name(format!("place-{}", A::KIND)).spawn(move || {
             DeviceThread { raw: of, orders: received, flying, freed, active: Clock::now() }.run();
         })?;
-        Ok(Self { raw, orders })
+        Ok(Self { raw, orders: Some(orders) })
     }
 
     /// Whether both are the same device.
@@ -76,7 +81,12 @@ impl<A: Accelerator> DeviceHandle<A> {
 
     /// Begins a job; false if the thread has ended.
     pub(super) fn begin(&self, kernel: Arc<LoadedKernel<A>>, input: Bytes, flight: Box<Flight<A>>) -> bool {
-        self.orders.send(DeviceOrder::Job { kernel, input, flight }).is_ok()
+        let Some(orders) = &self.orders else {
+            // Without a thread, a callback of the library completes it.
+            begin(&*self.raw, &kernel, &input, flight);
+            return true;
+        };
+        orders.send(DeviceOrder::Job { kernel, input, flight }).is_ok()
     }
 
     /// Writes to a table, after the jobs and copies that came before, and waits. The table has room.
@@ -108,7 +118,10 @@ impl<A: Accelerator> DeviceHandle<A> {
         let (begun, begins) = bounded(1);
         let order = CopyOrder { table: Arc::clone(table), at, len, direction, staging, begun };
         let ended = || "the thread of the device has ended".to_owned();
-        self.orders.send(DeviceOrder::Copy(order)).map_err(|_| ended())?;
+        match &self.orders {
+            Some(orders) => orders.send(DeviceOrder::Copy(order)).map_err(|_| ended())?,
+            None => order.execute(&*self.raw),
+        }
         let copied = begins.recv().map_err(|_| ended())?.map_err(failed)?;
         let copied = self.raw.wait_for_copy(copied).map_err(failed)?;
         take(&copied.as_ref()[..len]);
@@ -141,9 +154,9 @@ impl<A: Accelerator> JobMemory<A> {
 
 impl<A: Accelerator> Drop for JobMemory<A> {
     fn drop(&mut self) {
-        if let Some(memory) = self.raw.take() {
-            // Without the thread, it is freed here.
-            let _ = self.of.orders.send(DeviceOrder::Free(memory));
+        if let Some((memory, orders)) = self.raw.take().zip(self.of.orders.as_ref()) {
+            // If the thread has ended, the memory is freed here.
+            let _ = orders.send(DeviceOrder::Free(memory));
         }
     }
 }
@@ -209,24 +222,11 @@ impl<A: Accelerator> DeviceThread<A> {
 
     fn execute(&mut self, order: DeviceOrder<A>) {
         match order {
-            DeviceOrder::Job { kernel, input, mut flight } => {
-                let begun = match self.enqueue(&kernel, &input, &mut flight) {
-                    Ok(last) => self.raw.notify(last, flight),
-                    Err(error) => Err((error, flight)),
-                };
-                match begun {
-                    Ok(polled) => self.flying.extend(polled),
-                    // The device may still use the memory. If the end is unknown, the memory is lost.
-                    Err((error, flight)) if self.raw.finish().is_err() => flight.lose(&error),
-                    Err((error, flight)) => flight.land(Some(error)),
-                }
+            DeviceOrder::Job { kernel, input, flight } => {
+                self.flying.extend(begin(&*self.raw, &kernel, &input, flight));
                 self.active = Clock::now();
             }
-            DeviceOrder::Copy(CopyOrder { table, at, len, direction, mut staging, begun }) => {
-                let part = TablePart { table: &table.raw, at, len };
-                let copied = self.raw.copy(part, direction, &mut staging);
-                let _ = begun.send(copied.map(|()| staging));
-            }
+            DeviceOrder::Copy(order) => order.execute(&*self.raw),
             DeviceOrder::Free(memory) => {
                 self.freed.push(memory);
                 if self.freed.len() >= FREED_MAX {
@@ -234,21 +234,6 @@ impl<A: Accelerator> DeviceThread<A> {
                 }
             }
         }
-    }
-
-    /// Enqueues the commands of a job.
-    fn enqueue(&self, kernel: &LoadedKernel<A>, input: &[u8], flight: &mut Flight<A>) -> Result<A::Event, A::Error> {
-        let launch = Launch {
-            input,
-            answer: kernel.length.known(input.len()).unwrap_or(flight.output_max),
-            items: kernel.items.count(input.len(), kernel.group),
-            group: kernel.group,
-            reports_length: kernel.length == AnswerLength::Any,
-        };
-        let memory = flight.memory.raw.as_mut().expect("not dropped");
-        let up = self.raw.upload(memory, &launch)?;
-        let worked = self.raw.launch(kernel, memory, &launch, up)?;
-        self.raw.download(memory, &launch, worked)
     }
 
     /// Completes the polled jobs that have ended.
@@ -263,6 +248,58 @@ impl<A: Accelerator> DeviceThread<A> {
             self.active = Clock::now();
         }
     }
+}
+
+impl<A: Accelerator> CopyOrder<A> {
+    fn execute(self, raw: &A) {
+        let Self { table, at, len, direction, mut staging, begun } = self;
+        let copied = raw.copy(TablePart { table: &table.raw, at, len }, direction, &mut staging);
+        let _ = begun.send(copied.map(|()| staging));
+    }
+}
+
+/// Begins a job, or fails it; returns it if its end must be polled.
+fn begin<A: Accelerator>(
+    raw: &A,
+    kernel: &LoadedKernel<A>,
+    input: &[u8],
+    mut flight: Box<Flight<A>>,
+) -> Option<Box<Flight<A>>> {
+    let begun = match enqueue(raw, kernel, input, &mut flight) {
+        Ok(last) => raw.notify(last, flight),
+        Err(error) => Err((error, flight)),
+    };
+    let (error, flight) = match begun {
+        Ok(polled) => return polled,
+        Err(failed) => failed,
+    };
+    // The device may still use the memory. If the end is unknown, the memory is lost.
+    if raw.finish().is_err() {
+        flight.lose(&error);
+    } else {
+        flight.land(Some(error));
+    }
+    None
+}
+
+/// Enqueues the commands of a job.
+fn enqueue<A: Accelerator>(
+    raw: &A,
+    kernel: &LoadedKernel<A>,
+    input: &[u8],
+    flight: &mut Flight<A>,
+) -> Result<A::Event, A::Error> {
+    let launch = Launch {
+        input,
+        answer: kernel.length.known(input.len()).unwrap_or(flight.output_max),
+        items: kernel.items.count(input.len(), kernel.group),
+        group: kernel.group,
+        reports_length: kernel.length == AnswerLength::Any,
+    };
+    let memory = flight.memory.raw.as_mut().expect("not dropped");
+    let up = raw.upload(memory, &launch)?;
+    let worked = raw.launch(kernel, memory, &launch, up)?;
+    raw.download(memory, &launch, worked)
 }
 
 /// Job in the device.
@@ -311,3 +348,6 @@ impl<A: Accelerator> Flight<A> {
         Completion::now(self.tag, None, Err(JobError::Device(error.to_string()))).send(&self.done);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -193,7 +193,4 @@ pub enum JobRefusal {
     /// The function was not loaded.
     #[error("the device has no function {}", .0.0)]
     Function(FunctionId),
-    /// The device reported an error.
-    #[error("{0}")]
-    Device(String),
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use opencl3::command_queue::{CommandQueue, enqueue_read_buffer, enqueue_write_buffer};
 use opencl3::context::Context;
-use opencl3::device::{CL_DEVICE_TYPE_ALL, Device};
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, Device};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel as ClKernel;
@@ -58,7 +58,7 @@ pub(super) struct Queues {
 
 impl Accelerator for Queues {
     const KIND: DeviceKind = DeviceKind::OpenCl;
-    // The library completes jobs. The device may compute on the processor's cores.
+    // The library completes jobs.
     const POLL: Duration = Duration::ZERO;
     type Id = Device;
     type Error = ClError;
@@ -94,6 +94,11 @@ impl Accelerator for Queues {
         let context = Context::from_device(&device)?;
         let queue = || CommandQueue::create_default_with_properties(&context, 0, 0);
         Ok(Self { up: queue()?, compute: queue()?, down: queue()?, context, device })
+    }
+
+    fn has_thread(&self) -> bool {
+        // A device on the processor's cores competes with the thread: each job of PoCL on two cores took 100 us longer.
+        self.device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_CPU == 0)
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Result<ClKernel, String>, ClError> {
