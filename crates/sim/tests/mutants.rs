@@ -17,7 +17,7 @@ const SEEDS_OF_PLACE: u64 = 1_500;
 const SEEDS_COMBINED: u64 = 400;
 
 /// Mutants that few seeds catch, with a seed that does. This seed is tried first, then all seeds.
-const RARE: [(Mutant, u64); 32] = [
+const RARE: [(Mutant, u64); 33] = [
     (Mutant::ClaimOfCleared, 1784),
     (Mutant::ClaimTwice, 1384),
     (Mutant::ElementApplication, 1188),
@@ -49,6 +49,7 @@ const RARE: [(Mutant, u64); 32] = [
     (Mutant::DelegateGcTooSoon, 167),
     (Mutant::PlaceGivenUpPassed, 170),
     (Mutant::PlaceFollowsBroken, 100_014),
+    (Mutant::PlaceStallUnpolled, 2317),
     (Mutant::TogetherSlotsReset, 214),
 ];
 

@@ -167,7 +167,8 @@ impl Selector {
         let SelectedRequest { state, generation, path, attempts, ref ahead, .. } = *entry;
         match (state, outcome) {
             (SelectionState::Flying, RequestOutcome::Done { intra_ns, total_ns }) => {
-                self.chooser.done(now, path, ahead, intra_ns, total_ns);
+                let waiting = self.waiting() > 0;
+                self.chooser.done(now, path, (ahead, waiting), intra_ns, total_ns);
                 self.order.record_end(at);
                 self.finish(at);
             }

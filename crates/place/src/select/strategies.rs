@@ -281,18 +281,19 @@ impl PathChooser {
         QueueAhead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns, sent: now, late }
     }
 
+    /// Records that a message was answered. `waiting`: others waited in the common queue.
     pub(super) fn done(
         &mut self,
         now: Instant,
         path: PathId,
-        ahead: &QueueAhead,
+        (ahead, waiting): (&QueueAhead, bool),
         intra_ns: Option<u64>,
         total_ns: u64,
     ) {
         self.backlog.remove(usize::from(path.0));
         self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
         if let Some(late) = &mut self.late {
-            late.done(now, path.0, &ahead.late, intra_ns, total_ns);
+            late.done(now, path.0, (&ahead.late, waiting), intra_ns, total_ns);
         }
         if self.strategy == SelectionStrategy::Migration {
             self.kinds[usize::from(self.marks[usize::from(path.0)].kind.0)].migration.done(total_ns);

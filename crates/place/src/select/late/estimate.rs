@@ -17,8 +17,11 @@ const OTHERS: f64 = 4.0;
 /// A device that has not been idle for this many times of its path is left idle once, so that a message shows its time
 /// alone.
 const NEVER_ALONE: f64 = 128.0;
-/// Room of a device, in round trips: the part above one finds out whether more messages at the same time pay.
-const ROOM: f64 = 1.5;
+/// Room of a device, in round trips of a path and in messages: what is above one trip finds out whether more messages at
+/// the same time pay.
+const ROOM: [f64; 2] = [2.0, 1.5];
+/// Room if only one role is used: its messages have no other device, and should show all that it can do.
+const ROOM_OF_ONE: [f64; 2] = [4.0, 8.0];
 
 /// Times of a path that its answers have shown: per message, since all messages of a path have the sizes of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,8 +164,9 @@ impl PathEstimate {
     }
 
     /// Load up to which the device takes another message, in nanoseconds.
-    fn window_ns(&self) -> u64 {
-        (ROOM * (self.alone_ns + self.network_ns).max(self.gap_ns)) as u64
+    fn window_ns(&self, is_only_role: bool) -> u64 {
+        let [trips, messages] = if is_only_role { ROOM_OF_ONE } else { ROOM };
+        (trips * (self.alone_ns + self.network_ns).max(self.gap_ns) + messages * self.gap_ns) as u64
     }
 
     /// Learns from an answer. `rate`: time in which the device has answered, as a multiple of the expected time; `None`
@@ -232,8 +236,8 @@ fn share_of(answers: u32, since_ns: f64, usual_ns: f64) -> f64 {
 
 impl DeviceLoad {
     /// Whether the device takes another message of this path.
-    pub(super) fn has_room(&self, path: &PathEstimate) -> bool {
-        self.in_flight == 0 || self.load_ns <= path.window_ns() && !self.drains
+    pub(super) fn has_room(&self, path: &PathEstimate, is_only_role: bool) -> bool {
+        self.in_flight == 0 || self.load_ns <= path.window_ns(is_only_role) && !self.drains
     }
 
     pub(super) fn sent(&mut self, now: Instant, gap_ns: u64, is_saturated: bool) -> LateAhead {

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A model's times only begin the estimates. Each answer corrects those of its path: the time of a message alone, and the
-//! time between two messages when the device is busy. A device has room while its messages take less than half more than
-//! a round trip: enough to keep it busy, so that little is bound early. `trial` compares the throughput with and without
-//! the accelerators, because devices may share what no model shows.
+//! time between two messages when the device is busy. A device has room for little more than keeps it busy, so that little
+//! is bound early. `trial` compares the throughput with and without the accelerators, because devices may share what no
+//! model shows.
 
 mod estimate;
 mod trial;
@@ -95,7 +95,6 @@ impl LateBinding {
         match pulled {
             Some(_) => self.is_saturated = queue.waiting() > 1,
             None => {
-                self.trial.waits();
                 if let Some(best) = usable.min_by_key(|path| self.expected_ns(*path)) {
                     self.held_back[usize::from(self.paths[usize::from(best)].device)] = true;
                 }
@@ -129,7 +128,8 @@ impl LateBinding {
 
     fn has_room(&self, path: u16) -> bool {
         let path = &self.paths[usize::from(path)];
-        let free = self.device(path).has_room(path) || mutant::on(Mutant::PlaceNoWindow);
+        let free =
+            self.device(path).has_room(path, self.trial.roles() != Roles::Any) || mutant::on(Mutant::PlaceNoWindow);
         free && !self.held_back[usize::from(path.device)]
     }
 
@@ -183,8 +183,15 @@ impl LateBinding {
         ahead
     }
 
-    /// Records that a message was answered.
-    pub(super) fn done(&mut self, now: Instant, path: u16, ahead: &LateAhead, intra_ns: Option<u64>, total_ns: u64) {
+    /// Records that a message was answered. `waiting`: others waited for a device.
+    pub(super) fn done(
+        &mut self,
+        now: Instant,
+        path: u16,
+        (ahead, waiting): (&LateAhead, bool),
+        intra_ns: Option<u64>,
+        total_ns: u64,
+    ) {
         let path = &mut self.paths[usize::from(path)];
         let device = &mut self.devices[usize::from(path.device)];
         device.ended(ahead);
@@ -193,7 +200,7 @@ impl LateBinding {
         device.drains |= path.was_never_alone(now);
         let work = path.work;
         let (paths, trial) = (&self.paths, &mut self.trial);
-        trial.done(now, work, |choice| least_cost(paths, choice));
+        trial.done(now, work, waiting, |choice| least_cost(paths, choice));
     }
 
     /// Records that a message ended without an answer.
@@ -211,7 +218,7 @@ impl LateBinding {
             alone_ns: estimate.alone_ns(),
             gap_ns: estimate.gap_ns(),
             expected_ns: self.expected_ns(path),
-            has_room: self.device(estimate).has_room(estimate),
+            has_room: self.device(estimate).has_room(estimate, self.trial.roles() != Roles::Any),
             is_tried: self.is_allowed(path),
         }
     }

@@ -49,8 +49,6 @@ pub(super) struct RoleTrial {
     in_flight: u32,
     busy_ns: f64,
     last: Instant,
-    /// Whether messages have waited since the last answer.
-    waiting: bool,
     /// Mean work of a message.
     mean: f64,
     epoch: Epoch,
@@ -92,7 +90,6 @@ impl RoleTrial {
             in_flight: 0,
             busy_ns: 0.0,
             last: Instant(0),
-            waiting: false,
             mean: 1.0,
             epoch: Epoch::default(),
         }
@@ -101,11 +98,6 @@ impl RoleTrial {
     /// Roles that take messages now.
     pub(super) fn roles(&self) -> Roles {
         self.tried.unwrap_or(self.best)
-    }
-
-    /// Records that a message has to wait for a device.
-    pub(super) fn waits(&mut self) {
-        self.waiting = true;
     }
 
     pub(super) fn sent(&mut self, now: Instant) {
@@ -124,8 +116,9 @@ impl RoleTrial {
         }
     }
 
-    /// Records that a message with this work was answered. `least`: as in [`Self::lost`].
-    pub(super) fn done(&mut self, now: Instant, work: f64, least: impl Fn(Roles) -> f64) {
+    /// Records that a message with this work was answered. `waiting`: others waited for a device. `least`: as in
+    /// [`Self::lost`].
+    pub(super) fn done(&mut self, now: Instant, work: f64, waiting: bool, least: impl Fn(Roles) -> f64) {
         self.advance(now);
         if !self.enabled {
             return;
@@ -136,7 +129,7 @@ impl RoleTrial {
             epoch.from_ns = self.busy_ns;
         } else {
             epoch.messages += 1;
-            epoch.waits += u32::from(std::mem::take(&mut self.waiting));
+            epoch.waits += u32::from(waiting);
             epoch.work += work;
         }
         let whole = if self.tried.is_some() { TRIAL } else { EPOCH };
@@ -239,10 +232,9 @@ mod tests {
         for _ in 0..messages {
             let choice = trial.roles() as usize;
             counts[choice] += 1;
-            trial.waits();
             trial.sent(*now);
             now.0 += costs[choice];
-            trial.done(*now, 1.0, |_| 0.0);
+            trial.done(*now, 1.0, true, |_| 0.0);
         }
         counts
     }
@@ -285,10 +277,9 @@ mod tests {
     fn choice_that_cannot_be_cheaper_is_not_tried() {
         let (mut trial, mut now) = (RoleTrial::new(true), Instant(0));
         for _ in 0..10_000 {
-            trial.waits();
             trial.sent(now);
             now.0 += 100;
-            trial.done(now, 1.0, |choice| if choice == Roles::Acc { 500.0 } else { 0.0 });
+            trial.done(now, 1.0, true, |choice| if choice == Roles::Acc { 500.0 } else { 0.0 });
             assert_ne!(trial.roles(), Roles::Acc);
         }
     }
@@ -301,7 +292,7 @@ mod tests {
         for _ in 0..1_000 {
             trial.sent(now);
             now.0 += 100;
-            trial.done(now, 1.0, |_| 0.0);
+            trial.done(now, 1.0, false, |_| 0.0);
         }
         assert_eq!(trial.roles(), Roles::Any);
     }
