@@ -12,7 +12,7 @@
 //! dropped before it is finished fails its call: so the request of a handler that panics or is cancelled never counts
 //! as done. A [`NodeCall`] that is dropped is aborted.
 //!
-//! A node may have several [`shards`], each with a state and a task of its own.
+//! A node may have several `shards`, each with a state and a task of its own.
 
 mod arrivals;
 mod call;

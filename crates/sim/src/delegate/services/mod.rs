@@ -7,7 +7,7 @@
 //!           └── pause ◄─ again ── the real CallAttempts, with a RetryBudget ◄──────────────┘
 //! ```
 //!
-//! Each attempt is a call of its own in the [world](super::world), with all its checks.
+//! Each attempt is a call of its own in the world of delegated calls, with all its checks.
 
 mod checker;
 mod model;
