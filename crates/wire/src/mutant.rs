@@ -261,6 +261,8 @@ mutants! {
         DelegateShardIgnored,
         /// Requests go to a server that has just failed, although others are there.
         DelegateCircuitIgnored,
+        /// All requests go to a server that failed a while ago, not one as a probe.
+        DelegateProbesUnlimited,
         /// Requests go to servers that the request names as to be avoided.
         DelegateAvoidIgnored,
         /// A load counts in full, however old the report is.

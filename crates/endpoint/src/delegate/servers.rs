@@ -50,6 +50,7 @@ impl ServerStates {
 
     /// Records a load report of a server.
     pub fn record_load(&mut self, now: Instant, server: SocketAddr, load: u32) {
+        self.health.record_load(now, server);
         self.loads.record(now, server, load);
     }
 
@@ -86,6 +87,7 @@ impl ServerStates {
 
     /// Records that a request is sent to a server.
     pub fn record_sent(&mut self, now: Instant, server: SocketAddr) {
+        self.health.record_sent(now, server);
         self.loads.record_sent(now, server);
     }
 

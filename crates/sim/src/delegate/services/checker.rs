@@ -180,8 +180,9 @@ impl<'a> ServiceChecker<'a> {
         let failed = self.calls[call].failed.iter().filter(|(before, _)| *before < attempt);
         let failed: Vec<_> = failed.map(|(_, server)| *server).collect();
         let model = self.hosts.get_mut(&host).expect("host of the services");
-        let is_bad =
-            |server: &SocketAddr| failed.contains(server) || avoided.contains(server) || model.is_open(local, *server);
+        let is_bad = |server: &SocketAddr| {
+            failed.contains(server) || avoided.contains(server) || model.is_avoided(local, *server)
+        };
         let replicas = self.services.replicas[service].iter().map(|replica| address(*replica));
         let better: Vec<_> = replicas.filter(|server| !is_bad(server)).collect();
         if !better.is_empty() && !better.contains(&chosen) {

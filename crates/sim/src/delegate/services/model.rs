@@ -15,16 +15,28 @@ const HALF_LIFE_NS: f64 = 50e6;
 /// Time for which a server is avoided after its first failure, and the longest such time.
 const PERIOD: Duration = Duration::from_secs(1);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
+/// Time after a probe for which other requests still avoid the server.
+const PROBE: Duration = Duration::from_secs(2);
 
 /// What a host knows.
 #[derive(Debug)]
 pub(super) struct HostModel {
-    /// End and length of the time for which each failed server is avoided.
-    circuits: BTreeMap<SocketAddr, (Instant, Duration)>,
+    circuits: BTreeMap<SocketAddr, Circuit>,
     /// Loads, with their times.
     loads: BTreeMap<SocketAddr, (f64, Instant)>,
     credit: u32,
     credit_max: u32,
+}
+
+/// Circuit breaker of a server that has failed.
+#[derive(Debug)]
+struct Circuit {
+    /// Time before which the server gets no request.
+    half_open_at: Instant,
+    /// Time for which it gets none.
+    period: Duration,
+    /// Time from which it gets more than one request.
+    closes_at: Option<Instant>,
 }
 
 impl HostModel {
@@ -47,18 +59,26 @@ impl HostModel {
         has_budget
     }
 
-    /// Whether a server's circuit is open: requests go to others.
-    pub(super) fn is_open(&self, now: Instant, server: SocketAddr) -> bool {
-        self.circuits.get(&server).is_some_and(|(until, _)| now < *until)
+    /// Whether requests go to others: a server's circuit is open, or half-open after its probe.
+    pub(super) fn is_avoided(&self, now: Instant, server: SocketAddr) -> bool {
+        let circuit = self.circuits.get(&server);
+        circuit.is_some_and(|circuit| now < circuit.half_open_at || circuit.closes_at.is_some_and(|time| now < time))
     }
 
     pub(super) fn record_failure(&mut self, now: Instant, server: SocketAddr) {
         let period = match self.circuits.get(&server) {
-            Some((until, _)) if now < *until => return,
-            Some((until, period)) if now < *until + *period => (*period * 2).min(PERIOD_MAX),
+            Some(circuit) if now < circuit.half_open_at => return,
+            Some(circuit) if now < circuit.closes_at.unwrap_or(circuit.half_open_at) + circuit.period => {
+                (circuit.period * 2).min(PERIOD_MAX)
+            }
             _ => PERIOD,
         };
-        self.circuits.insert(server, (now + period, period));
+        self.circuits.insert(server, Circuit { half_open_at: now + period, period, closes_at: None });
+    }
+
+    /// Circuit of a server, if it is half-open or closed.
+    fn probed(&mut self, now: Instant, server: SocketAddr) -> Option<&mut Circuit> {
+        self.circuits.get_mut(&server).filter(|circuit| circuit.half_open_at <= now)
     }
 
     pub(super) fn record_call_failure(&mut self, now: Instant, failure: &CallFailure) {
@@ -69,10 +89,16 @@ impl HostModel {
     }
 
     pub(super) fn record_load(&mut self, now: Instant, server: SocketAddr, load: u32) {
+        if let Some(circuit) = self.probed(now, server) {
+            circuit.closes_at = Some(circuit.closes_at.unwrap_or(now).min(now));
+        }
         self.loads.insert(server, (load.into(), now));
     }
 
     pub(super) fn record_sent(&mut self, now: Instant, server: SocketAddr) {
+        if let Some(circuit) = self.probed(now, server) {
+            circuit.closes_at = circuit.closes_at.or(Some(now + PROBE));
+        }
         let load = self.load(now, server) + 1.0;
         self.loads.insert(server, (load, now));
     }
