@@ -7,7 +7,7 @@ use pathcall_proto::manifest::{Balance, HedgeBudgetConfig, Hedging};
 use prost_reflect::{DynamicMessage, Value};
 
 use crate::diagnostic::BuildDiagnostic;
-use crate::load::OptionMethod;
+use crate::load::{OptionMethod, is_idempotent};
 
 /// Method that a pool of servers answers.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +79,7 @@ impl fmt::Display for ClonedMethod {
 /// Greatest cost of an extra request.
 const COST_MAX: u16 = 1000;
 
-/// Fields that the channel chooses for an automatic method.
+/// Fields that the channel chooses for an automatic method. A unary method without them is automatic.
 const CHOSEN: [&str; 3] = ["clone", "balance", "hedgingPolicy"];
 
 /// Extra requests for each call of an automatic method, unless its option says otherwise.
@@ -102,7 +102,7 @@ pub(crate) fn resolve(option_methods: &[OptionMethod], problems: &mut Vec<BuildD
             let what = format!("has `{other}` as well, but a method can have only one of them");
             Err((what, "remove one of the options"))
         } else {
-            read(&path, service.package_name(), option, method.is_server_streaming())
+            read(&path, service.package_name(), option, is_idempotent(method), method.is_server_streaming())
         };
         match found {
             Ok(found) => methods.extend(found),
@@ -115,24 +115,33 @@ pub(crate) fn resolve(option_methods: &[OptionMethod], problems: &mut Vec<BuildD
     methods
 }
 
-/// Parses the option. `None`: the method is not idempotent, so its calls are plain.
-fn read(path: &str, package: &str, option: &DynamicMessage, streaming: bool) -> Result<Option<ClonedMethod>, Problem> {
-    let idempotent = flag(option, "idempotent");
+/// Parses the option. `by_level`: the method has an `idempotency_level`. `None`: the method is not idempotent, so its
+/// calls are plain.
+fn read(
+    path: &str,
+    package: &str,
+    option: &DynamicMessage,
+    by_level: bool,
+    streaming: bool,
+) -> Result<Option<ClonedMethod>, Problem> {
+    let idempotent = if option.has_field_by_name("idempotent") { flag(option, "idempotent") } else { by_level };
     if !idempotent {
         let other = option.fields().find(|(field, _)| field.name() != "idempotent");
         return match other {
             None => Ok(None),
             Some((field, _)) => Err((
                 format!("sets `{}` but is not idempotent, so its calls are sent only once", field.name()),
-                "add `idempotent: true` if a repeat is harmless, or remove the other fields",
+                "add `idempotent: true` or an `idempotency_level` if a repeat is harmless, or remove the other fields",
             )),
         };
     }
     if streaming {
         check_stream(option)?;
     }
-    let automatic = flag(option, "automatic");
-    if let Some(other) = CHOSEN.into_iter().find(|name| automatic && option.has_field_by_name(name)) {
+    let chosen = CHOSEN.into_iter().find(|name| option.has_field_by_name(name));
+    let by_default = chosen.is_none() && !streaming && !option.has_field_by_name("automatic");
+    let automatic = by_default || flag(option, "automatic");
+    if let Some(other) = chosen.filter(|_| automatic) {
         let what = format!("is automatic and sets `{other}`, which the channel chooses then");
         return Err((what, "remove `automatic`, or the other field"));
     }

@@ -11,7 +11,7 @@ fn invalid_clone_option_is_reported() {
         (
             "clone: true",
             "sets `clone` but is not idempotent, so its calls are sent only once\n  hint: add `idempotent: \
-             true` if a repeat is harmless, or remove the other fields",
+             true` or an `idempotency_level` if a repeat is harmless, or remove the other fields",
         ),
         (
             "idempotent: true, budget: 11",
@@ -24,8 +24,8 @@ fn invalid_clone_option_is_reported() {
         ),
         (
             "automatic: true",
-            "sets `automatic` but is not idempotent, so its calls are sent only once\n  hint: add `idempotent: true` if a \
-             repeat is harmless, or remove the other fields",
+            "sets `automatic` but is not idempotent, so its calls are sent only once\n  hint: add `idempotent: true` \
+             or an `idempotency_level` if a repeat is harmless, or remove the other fields",
         ),
         (
             "idempotent: true, automatic: true, balance: SHORTEST",
@@ -154,7 +154,7 @@ fn cloned_method_is_described_in_one_line() {
         report.to_string(),
         "/app.S/Call: to a random server, extra requests up to 1 of the calls, 0.05 of the calls hedged, 2 requests at most\n"
     );
-    let dear = "idempotent: true, budget: 0.1, budgetPerSecond: 0, budgetBurst: 20, cost: 5";
+    let dear = "idempotent: true, clone: true, budget: 0.1, budgetPerSecond: 0, budgetBurst: 20, cost: 5";
     let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {dear} }}; }}");
     let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
     assert_eq!(
@@ -162,18 +162,36 @@ fn cloned_method_is_described_in_one_line() {
         "/app.S/Call: cloned to two idle servers, else to a random server, extra requests up to 0.1 of the calls + 20 at \
          once + 0 a second, each counted as 5\n"
     );
-    for (options, described) in [
-        ("", "up to 0.1 of the calls, slower requests cancelled"),
-        (", budget: 1, cancel: false", "up to 1 of the calls"),
+    let paper = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: true, automatic: false }; }";
+    let report = check_files(&[("app.proto", &service(paper))]).expect("a valid file");
+    assert!(!report.cloned[0].automatic && report.cloned[0].clone, "{report}");
+    let level = "option idempotency_level = IDEMPOTENT; option (pathcall.clone) =";
+    let once = format!("rpc Call(Ask) returns (Answer) {{ {level} {{ idempotent: false }}; }}");
+    assert!(check_files(&[("app.proto", &service(&once))]).expect("a valid file").cloned.is_empty());
+    let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
+    let report = check_files(&[("app.proto", &service(once))]).expect("a valid file");
+    assert!(report.cloned.is_empty(), "a plain call");
+}
+
+#[test]
+fn idempotent_method_without_policy_is_automatic() {
+    for (level, option, described) in [
+        ("", "idempotent: true", "up to 0.1 of the calls, slower requests cancelled"),
+        ("", "idempotent: true, automatic: true", "up to 0.1 of the calls, slower requests cancelled"),
+        ("", "idempotent: true, budget: 1, cancel: false", "up to 1 of the calls"),
+        ("NO_SIDE_EFFECTS", "", "up to 0.1 of the calls, slower requests cancelled"),
+        (
+            "IDEMPOTENT",
+            "workers: 2",
+            "up to 0.1 of the calls, slower requests cancelled, 2 concurrent calls per server",
+        ),
     ] {
-        let rpc = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: true, automatic: true";
-        let report = check_files(&[("app.proto", &service(&format!("{rpc}{options} }}; }}")))]).expect("a valid file");
+        let level = if level.is_empty() { String::new() } else { format!("option idempotency_level = {level};") };
+        let rpc = format!("rpc Call(Ask) returns (Answer) {{ {level} option (pathcall.clone) = {{ {option} }}; }}");
+        let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
         assert_eq!(
             report.to_string(),
             format!("/app.S/Call: by the policy that the channel measures as best, extra requests {described}\n")
         );
     }
-    let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
-    let report = check_files(&[("app.proto", &service(once))]).expect("a valid file");
-    assert!(report.cloned.is_empty(), "a plain call");
 }

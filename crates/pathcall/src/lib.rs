@@ -7,7 +7,7 @@
 //! | ability | option of the method | effect on the call |
 //! |---|---|---|
 //! | *map* | `(pathcall.filter)` | a network element adds, reads, counts or locks values of the message |
-//! | *clone* | `(pathcall.clone)` | two idle servers of a pool get the call; the first good answer wins |
+//! | *clone* | `(pathcall.clone)` | a slow call goes to a second server, or each call to two idle ones; the first good answer wins |
 //! | *delegate* | `(pathcall.delegate)` | servers pass the call on to others, which reply directly to the caller |
 //! | *place* | `(pathcall.place)` | the host's processor or its accelerator answers, whichever finishes sooner |
 //!
