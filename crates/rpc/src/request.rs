@@ -51,7 +51,7 @@ impl Request {
 pub(crate) struct MapWork {
     /// `None` if the collection is empty.
     pub(crate) operation: Option<Operation>,
-    /// With `get`: the keys in the order of the values.
+    /// With `get`, and of locks: the keys in the order of the values.
     keys: Vec<Key>,
 }
 
@@ -94,7 +94,13 @@ impl MapWork {
                 }
                 Operation::Add { pairs, modify, get, ack: method.ack }
             }
-            Kind::Count { threshold, to } => Operation::Count { keys: typed.into_keys(), threshold, to },
+            Kind::Count { threshold, to } => {
+                let names = typed.into_keys();
+                if threshold == 1 {
+                    keys.clone_from(&names);
+                }
+                Operation::Count { keys: names, threshold, to }
+            }
             Kind::Clear => Operation::Clear { keys: typed.into_keys(), tokens: Vec::new() },
             // The server answers queries.
             Kind::Query => return Self { operation: None, keys },
@@ -105,10 +111,8 @@ impl MapWork {
     /// Adds the fencing tokens of the grants to release, given in the order of the sorted keys.
     pub(crate) fn attach_fencing_tokens(&mut self, grants: &[u64]) {
         if let Some(Operation::Clear { keys, tokens }) = &mut self.operation {
-            let mut sorted: Vec<(usize, &Key)> = keys.iter().enumerate().collect();
-            sorted.sort_by_key(|(_, key)| *key);
             *tokens = vec![0; if grants.is_empty() { 0 } else { keys.len() }];
-            for ((at, _), token) in sorted.into_iter().zip(grants) {
+            for (at, token) in key_order(keys).zip(grants) {
                 tokens[at] = *token;
             }
         }
@@ -123,6 +127,7 @@ impl MapWork {
             }
             (Some(Output::Counted { forwarded }), _) => MapAnswer { forwarded: Some(forwarded), ..MapAnswer::EMPTY },
             (Some(Output::Locked { tokens, lease }), _) => {
+                let tokens = key_order(&self.keys).map(|at| tokens[at]).collect();
                 // A lock that is not granted has no answer.
                 MapAnswer { forwarded: Some(true), locks: Some((tokens, Instant::now() + lease)), ..MapAnswer::EMPTY }
             }
@@ -131,6 +136,13 @@ impl MapWork {
             (Some(Output::Done) | None, _) => MapAnswer::EMPTY,
         }
     }
+}
+
+/// Places of the keys, sorted by the keys as the caller names them: the order of fencing tokens in metadata.
+fn key_order(keys: &[Key]) -> impl Iterator<Item = usize> {
+    let mut sorted: Vec<(usize, &Key)> = keys.iter().enumerate().collect();
+    sorted.sort_by_key(|(_, key)| *key);
+    sorted.into_iter().map(|(at, _)| at)
 }
 
 #[cfg(test)]

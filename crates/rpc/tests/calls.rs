@@ -3,11 +3,14 @@
 use pathcall_proto::types::FpArray;
 use pathcall_rpc::{Channel, KEY_BYTES_MAX, Layer};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{TestServer, counts, gradient, int_fp, names, note, start_plain, str_int, within};
+use pathcall_test_support::service::{
+    FOR_EVER, TestServer, counts, gradient, int_fp, names, note, start_plain, str_int, within,
+};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{AgtrGrad, Counts, Indexed, NewGrad, PATHCALL, Wanted};
+use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::Code;
 
@@ -190,6 +193,51 @@ async fn release_may_name_its_grants() {
     assert_eq!(denied.code(), Code::DeadlineExceeded, "those were other grants");
     owner.release(named(tokens)).await.unwrap();
     other.lock(names(&["door", "gate"], "")).await.unwrap();
+}
+
+/// A long key travels as a number, which is ordered differently.
+#[tokio::test]
+async fn fencing_tokens_are_in_order_of_keys_also_of_long_ones() {
+    let server = server_with_long_leases().await;
+    let mut owner = LocksClient::new(server.channel().await);
+    let mut other = LocksClient::new(server.channel().await);
+    let long = "z".repeat(2000);
+    let tokens = |reply: &tonic::Response<_>| -> Vec<u64> {
+        let _: &pathcall_test_support::stubs::Said = reply.get_ref();
+        let tokens = reply.metadata().get("pathcall-fencing-token").unwrap().to_str().unwrap();
+        tokens.split(',').map(|token| token.parse().unwrap()).collect()
+    };
+    // The grants of this key are ahead of the other's.
+    for _ in 0..3 {
+        owner.lock(names(&["gate"], "")).await.unwrap();
+        owner.release(names(&["gate"], "")).await.unwrap();
+    }
+    let both = owner.lock(names(&[&long, "gate"], "")).await.unwrap();
+    let [gate, other_key] = tokens(&both)[..] else { panic!("two tokens") };
+    assert!(gate > other_key, "{gate}, {other_key}");
+    let mut release = tonic::Request::new(names(&[&long, "gate"], ""));
+    release.metadata_mut().insert("pathcall-fencing-token", format!("{gate},{other_key}").parse().unwrap());
+    owner.release(release).await.unwrap();
+    timeout(HANG, other.lock(names(&["gate", &long], ""))).await.expect("they are free").unwrap();
+}
+
+#[tokio::test]
+async fn all_locks_of_dropped_call_are_released() {
+    let server = server_with_long_leases().await;
+    let mut owner = LocksClient::new(server.channel().await);
+    let mut other = LocksClient::new(server.channel().await);
+    for _ in 0..3 {
+        owner.lock(names(&["gate"], "")).await.unwrap();
+        owner.release(names(&["gate"], "")).await.unwrap();
+    }
+    let call = tokio::spawn({
+        let mut owner = owner.clone();
+        async move { owner.lock(names(&["gate", "door"], FOR_EVER)).await }
+    });
+    server.seen.stuck.notified().await;
+    call.abort();
+    // The owner lives, and keeps its lease.
+    timeout(HANG, other.lock(names(&["door", "gate"], ""))).await.expect("they are free").unwrap();
 }
 
 #[tokio::test]

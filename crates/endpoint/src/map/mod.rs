@@ -82,7 +82,7 @@ pub enum Output {
     },
     /// [`Operation::Count`] with threshold 1: the caller holds the locks.
     Locked {
-        /// Fencing tokens of the locks, in the order of the keys.
+        /// Fencing tokens of the locks, one per key, in the call's order.
         tokens: Vec<u64>,
         /// Minimum time for which the caller holds the locks.
         lease: Duration,

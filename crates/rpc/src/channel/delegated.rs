@@ -76,8 +76,8 @@ impl DelegateNode {
             Some(ServerNode::PlainGrpc | ServerNode::Blocked(..)) => return Ok(None),
             _ => match query_node(transport, method, headers).await {
                 Ok(reply) => match self.use_reply(reply).await? {
-                    Some(address) => address,
-                    None => return Ok(None),
+                    (address, reached) if reached || once => address,
+                    _ => return Ok(None),
                 },
                 Err(status) if status.code() == Code::Unimplemented => {
                     *self.found() = Some(ServerNode::PlainGrpc);
@@ -89,8 +89,8 @@ impl DelegateNode {
         Ok(self.own.get().map(|node| (node, address)))
     }
 
-    /// Records the address of the server's node and starts a node here; `None` if messages do not pass.
-    async fn use_reply(&self, reply: LookupNodeReply) -> Result<Option<SocketAddr>, Status> {
+    /// Records the address of the server's node and starts a node here. Returns the address, and whether messages pass.
+    async fn use_reply(&self, reply: LookupNodeReply) -> Result<(SocketAddr, bool), Status> {
         let Ok(address) = reply.address.parse::<SocketAddr>() else {
             return Err(Status::internal(format!("the server's node has the invalid address {:?}", reply.address)));
         };
@@ -105,14 +105,14 @@ impl DelegateNode {
             *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
             reached
         });
-        if !reached.await.unwrap_or(false) {
+        let reached = reached.await.unwrap_or(false);
+        if !reached {
             tracing::warn!(
                 "delegated calls use gRPC: the server's node at {address} does not answer: are both hosts reachable \
                  from each other over UDP or TCP?"
             );
-            return Ok(None);
         }
-        Ok(Some(address))
+        Ok((address, reached))
     }
 
     /// Sets the key of messages as the server requires. If the server names no key, a key that the user has set stays.
@@ -224,6 +224,10 @@ impl Inner {
                 })
                 .await
             }
+            None if once => Err(Status::failed_precondition(
+                "the server has no handlers of delegated calls, so it cannot execute this call exactly once: add them \
+                 to its layer (`Builder::handlers`), or call without `CallOptions::once`",
+            )),
             None => {
                 if let Some((node, there)) = self.delegate_node.probe_due() {
                     let inner = Arc::downgrade(&self);

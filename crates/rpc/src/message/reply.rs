@@ -31,7 +31,7 @@ pub enum ReplyError {
         wanted: &'static str,
     },
     /// The array would be far longer than its number of values.
-    #[error("an array of length {len} for {pairs} values")]
+    #[error("{pairs} keys need an array of length {len}: use a map as reply field")]
     Sparse {
         /// Length of the array.
         len: usize,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pathcall_rpc::Channel;
-use pathcall_rpc::delegate::{DelegatedCall, Directory, Handlers, HandlersError, Node, NodeConfig, Transport};
+use pathcall_rpc::delegate::{
+    CallOptions, DelegatedCall, Directory, Handlers, HandlersError, Node, NodeConfig, Transport,
+};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
@@ -211,6 +213,12 @@ async fn server_without_handlers_is_called_by_grpc() {
     ended.expect("complete");
     assert_eq!(texts, ["plain"]);
     assert_eq!((channel.stats().plain_calls, channel.stats().delegated_calls), (1, 0));
+    let mut once = Request::new(wish(["x"]));
+    once.extensions_mut().insert(CallOptions::new().once(true));
+    let status = DocsClient::new(channel.clone()).lookup(once).await.expect_err("it may be executed twice");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().starts_with("the server has no handlers of delegated calls"), "{status}");
+    assert_eq!(channel.stats().plain_calls, 1);
 }
 
 #[tokio::test]

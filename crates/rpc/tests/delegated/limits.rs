@@ -13,7 +13,7 @@ use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use super::cluster::{DelegateCluster, all, serve, wish};
 
@@ -114,6 +114,22 @@ async fn blocked_messages_switch_calls_to_grpc() {
     let builder = Channel::builder(cluster.url.clone(), &PATHCALL).expect("a URL").node(node);
     both_by_grpc(&builder.connect().await.expect("connects")).await;
     assert_eq!(cluster.requests(), 6, "each request once");
+}
+
+#[tokio::test]
+async fn exactly_once_call_does_not_switch_to_grpc() {
+    let cluster = DelegateCluster::new(Transport::Flows).await;
+    let (node, _requests) = Node::start(&NodeConfig::default().transport(Transport::Tcp)).await.expect("starts");
+    let builder = Channel::builder(cluster.url.clone(), &PATHCALL).expect("a URL").node(node);
+    let mut client = DocsClient::new(builder.connect().await.expect("connects"));
+    for _ in 0..2 {
+        let mut once = Request::new(wish(["a"]));
+        once.extensions_mut().insert(CallOptions::new().once(true).deadline(Some(Duration::from_millis(200))));
+        let (texts, ended) = all(client.lookup(once).await).await;
+        let code = ended.expect_err("no message passes").code();
+        assert!(texts.is_empty() && [Code::Unavailable, Code::DeadlineExceeded].contains(&code), "{texts:?} {code:?}");
+    }
+    assert_eq!(cluster.requests(), 0);
 }
 
 #[tokio::test]

@@ -42,7 +42,10 @@ pub enum SharedWindowError {
         name: String,
     },
     /// The owner does not let this process in.
-    #[error("the owner of shared window `{name}` has ended, has {OPENERS_MAX} openers, or has another version")]
+    #[error(
+        "the owner of shared window `{name}` closed the connection: restart it if it has ended, build both programs from \
+         one version, or open it at most {OPENERS_MAX} times"
+    )]
     Refused {
         /// Name of the window.
         name: String,

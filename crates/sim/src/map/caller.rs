@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
-use pathcall_endpoint::map::{CallError, EpochChange, Key, Operation, Output};
+use pathcall_endpoint::map::{CallError, EpochChange, Operation, Output};
 use pathcall_wire::{Instant, TokenKey};
 
 use super::node::{Effects, FrameDecision, NodeReport, SimulatedNode};
@@ -230,7 +230,7 @@ impl<'a> Caller<'a> {
             (StepWork::Lock { keys, hold }, Ok(outcome)) if !release => {
                 if let Output::Locked { tokens, .. } = outcome {
                     let session = self.client.as_ref().and_then(|client| client.session(now));
-                    self.held.insert(index, (session, by_key(keys, tokens)));
+                    self.held.insert(index, (session, tokens.clone()));
                 }
                 self.schedule(now + *hold, Task::Release(index));
             }
@@ -261,14 +261,6 @@ impl SimulatedNode for Caller<'_> {
         let client = self.client.as_ref().and_then(MapClient::deadline);
         [task, client].into_iter().flatten().min()
     }
-}
-
-/// Reorders tokens from the sorted order of the keys to the order in which the keys were named.
-pub(crate) fn by_key(keys: &[Key], tokens: &[u64]) -> Vec<u64> {
-    let mut sorted: Vec<&Key> = keys.iter().collect();
-    sorted.sort();
-    let token = |key: &Key| sorted.iter().position(|other| *other == key).and_then(|at| tokens.get(at));
-    keys.iter().filter_map(|key| token(key).copied()).collect()
 }
 
 pub(crate) fn decision(taken: bool) -> FrameDecision {

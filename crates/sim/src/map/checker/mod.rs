@@ -17,7 +17,7 @@ use pathcall_endpoint::map::server::QueryId;
 use pathcall_endpoint::map::{Ack, CallError, ClearPolicy, Key, Operation, Output};
 use pathcall_wire::ForwardTarget;
 
-use crate::map::caller::{by_key, step_of};
+use crate::map::caller::step_of;
 use crate::map::node::{MapNodeId, NodeReport};
 use crate::map::scenario::{ApplicationPlan, ExpectedError, Purpose, Scenario, StepWork};
 use crate::trace::brief;
@@ -373,7 +373,7 @@ impl<'a> Application<'a> {
             (StepWork::Lock { .. }, Output::Done) if release => Ok(()),
             (StepWork::Lock { .. }, _) if release => Err(unexpected("done")),
             (StepWork::Lock { keys, .. }, Output::Locked { tokens, .. }) if tokens.len() == keys.len() => {
-                self.locks.grant(node, step, keys, &by_key(keys, tokens))
+                self.locks.grant(node, step, keys, tokens)
             }
             (StepWork::Lock { .. }, _) => Err(unexpected("a granted lock")),
             (StepWork::Call(Operation::Clear { keys, .. }), Output::Done) => {

@@ -357,6 +357,6 @@ impl KeyedCall {
 
     /// Output of a call with all its locks, held for at least `lease`.
     pub(super) fn locked_output(&self, lease: Duration) -> Output {
-        Output::Locked { tokens: self.in_key_order().iter().map(|i| self.results[*i as usize] as u64).collect(), lease }
+        Output::Locked { tokens: self.results.iter().map(|token| *token as u64).collect(), lease }
     }
 }
