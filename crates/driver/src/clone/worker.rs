@@ -18,8 +18,8 @@ use pathcall_endpoint::clone::{
 };
 use pathcall_endpoint::tables::FixedHashMap;
 
-/// Foreign elements whose requests are accepted at most.
-const ELEMENTS_MAX: usize = 16;
+/// Foreign elements whose addresses are known at most; another one replaces any of them.
+const ELEMENTS_MAX: usize = 256;
 
 /// Handle to a server's queue; the queue stops when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -166,10 +166,15 @@ impl Queue {
     fn note(&mut self, from: SocketAddr, frame: &[u8]) {
         match sender(frame) {
             Some((caller, 0)) => self.callers.note(caller, from),
-            Some((_, switch)) if self.elements.len() < ELEMENTS_MAX || self.elements.contains_key(&switch) => {
+            Some((_, switch)) => {
+                if self.elements.len() >= ELEMENTS_MAX && !self.elements.contains_key(&switch) {
+                    // Elements come and go; the one that is removed is learnt again from its next request.
+                    let any = self.elements.keys().next().copied();
+                    any.map(|any| self.elements.remove(&any));
+                }
                 self.elements.insert(switch, from);
             }
-            Some(_) | None => {}
+            None => {}
         }
     }
 
