@@ -37,6 +37,9 @@ pub(crate) struct SocketArgs {
     /// IP address under which others reach the element, if it listens on all addresses
     #[arg(long, value_name = "IP")]
     advertise: Option<IpAddr>,
+    /// Rack of the element: cloned calls of callers in this rack pass it
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    rack: String,
     /// Register rows
     #[arg(long, value_name = "N", default_value_t = Config::default().size.rows)]
     rows: usize,
@@ -76,12 +79,14 @@ impl SocketArgs {
         security: Security,
         rooted: Vec<String>,
     ) -> Result<Handle, Failure> {
-        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } = self;
+        let Self { data, control, advertise, rack, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } =
+            self;
         let controller = Some(controller);
         let mut config = Config::default()
             .data(data)
             .control(control)
             .advertise(advertise)
+            .rack(rack)
             .controller(controller)
             .busy_poll(busy_poll)
             .cpu(cpu)

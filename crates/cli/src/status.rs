@@ -68,6 +68,9 @@ fn text(status: &StatusReply) -> String {
     }
     if !status.pools.is_empty() {
         let _ = write!(text, "\n{}\n{}", pools::table(status), pools::servers(status));
+        if let Some(racks) = pools::racks(status) {
+            let _ = write!(text, "\n{racks}");
+        }
     }
     if !status.nodes.is_empty() {
         let mut table = TextTable::new(["node", "reached at"]);
@@ -183,7 +186,7 @@ fn element_table(status: &StatusReply) -> TextTable<7> {
         let count = |name: &str| counter(element, name).map_or("-".to_owned(), |n| n.to_string());
         table.row([
             element.element.to_string(),
-            alive(&element.data_address, element.alive),
+            alive(&in_rack(&element.data_address, &element.rack), element.alive),
             used(element.rows_used, element.rows),
             used(element.lanes_used, element.lanes),
             used(element.slots_used, element.slots),
@@ -262,6 +265,11 @@ fn alive(address: &str, alive: bool) -> String {
     if alive { address.to_owned() } else { format!("{address} (gone)") }
 }
 
+/// Address, with its rack if one is named.
+fn in_rack(address: &str, rack: &str) -> String {
+    if rack.is_empty() { address.to_owned() } else { format!("{address} in rack {rack}") }
+}
+
 fn used(used: u32, of: u32) -> String {
     format!("{used}/{of}")
 }
@@ -322,6 +330,7 @@ fn element_json(element: &ElementStatus) -> Value {
     });
     json!({
         "element": element.element,
+        "rack": element.rack,
         "alive": element.alive,
         "data_address": element.data_address,
         "control_address": element.control_address,

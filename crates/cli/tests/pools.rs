@@ -27,7 +27,8 @@ fn command(args: &[&str]) -> Command {
 
 fn up() -> (UpProcess, String) {
     let free = "127.0.0.1:0";
-    let mut child = command(&["up", "--listen", free, "--data", free, "--control", free]).spawn().expect("built");
+    let mut child =
+        command(&["up", "--listen", free, "--data", free, "--control", free, "--rack", "a"]).spawn().expect("built");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("the controller's URL");
@@ -46,7 +47,7 @@ async fn status_lists_pools_and_servers() {
     let (_up, url) = up();
     let mut members = Vec::new();
     for _ in 0..2 {
-        members.push(PoolServer::start(&url, |options| options).await);
+        members.push(PoolServer::start(&url, |options| options.rack("a")).await);
     }
     let all = async {
         while !members
@@ -66,6 +67,9 @@ async fn status_lists_pools_and_servers() {
     assert_eq!((&pool["name"], &pool["callers"], &pool["element"]), (&"rpctest.Store".into(), &1.into(), &1.into()));
     let listed = |uri: String| (0..2).any(|sid| pool["servers"][sid]["service_address"] == uri);
     assert!(members.iter().all(|member| listed(member.uri())), "{pool}");
+    let rack = |name: &str, servers: u32, callers: u32| serde_json::json!({ "rack": name, "element": 1, "servers": servers, "callers": callers });
+    assert_eq!(pool["racks"], serde_json::json!([rack("", 0, 1), rack("a", 2, 0)]));
+    assert_eq!((&pool["elements"][0]["rack"], &printed["elements"][0]["rack"]), (&"a".into(), &"a".into()));
     let gaid = pool["gaid"].to_string();
     let counters = &printed["elements"][0]["counters"]["applications"][&gaid];
     assert!(counters["requests"].as_u64() >= Some(10), "{counters}");
@@ -73,4 +77,5 @@ async fn status_lists_pools_and_servers() {
     let head = text.lines().find(|line| line.starts_with("pool ") && line.ends_with("filtered"));
     assert!(head.is_some(), "{text}");
     assert!(text.lines().any(|line| line.ends_with(&members[0].uri())), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("pool ") && line.ends_with("of other racks")), "{text}");
 }

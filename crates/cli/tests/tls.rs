@@ -129,7 +129,8 @@ impl System {
             .unwrap();
         let mut peer = PeerClient::new(channel);
         let joined = peer.join(join("/rpctest.Words/Reduce")).await.unwrap().into_inner().message().await.unwrap();
-        let follow = FollowPoolRequest { udp_port: 9, incarnation: 5, method: "/rpctest.Store/Get".into() };
+        let method = "/rpctest.Store/Get".into();
+        let follow = FollowPoolRequest { udp_port: 9, incarnation: 5, method, ..FollowPoolRequest::default() };
         let view: Option<PoolView> = peer.follow_pool(follow).await.unwrap().into_inner().message().await.unwrap();
         let node =
             peer.lookup_node(LookupNodeRequest { method: "/rpctest.Docs/Lookup".into() }).await.unwrap().into_inner();

@@ -264,6 +264,11 @@ impl Engine {
                 tracing::warn!(element, reason, "an element is out of service");
                 self.links.remove(&element);
             }
+            Output::RackWithoutElement { pool, rack } => tracing::warn!(
+                pool,
+                rack,
+                "no element of this rack is in service: callers there use the element of another rack, if there is one"
+            ),
         }
     }
 }

@@ -80,6 +80,8 @@ pub struct Config {
     pub controller: Option<String>,
     /// IP address under which others reach this element, where it listens on all addresses.
     pub advertise: Option<IpAddr>,
+    /// Rack of the element, whose servers and callers use it for their pools. Empty: none is named.
+    pub rack: String,
     /// Memory of the program.
     pub size: Size,
     /// Bytes in the receive buffer from which frames are marked as congested.
@@ -127,6 +129,13 @@ impl Config {
     #[must_use]
     pub fn advertise(mut self, advertise: Option<IpAddr>) -> Self {
         self.advertise = advertise;
+        self
+    }
+
+    /// Sets [`Self::rack`].
+    #[must_use]
+    pub fn rack(mut self, rack: impl Into<String>) -> Self {
+        self.rack = rack.into();
         self
     }
 
@@ -201,6 +210,7 @@ impl Default for Config {
             control: CONTROL_DEFAULT,
             controller: None,
             advertise: None,
+            rack: String::new(),
             size: Size::default(),
             congestion_bytes: CONGESTION_BYTES_DEFAULT,
             busy_poll: false,
@@ -265,6 +275,8 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
                 rows: clamp_to_u32(config.size.rows),
                 lanes: clamp_to_u32(config.size.lanes),
                 slots: clamp_to_u32(config.size.slots),
+                rack: config.rack.clone(),
+                element: 0,
             };
             register.spawn(register::keep_registered(controller, request, known));
             register.spawn(plane::keep_switch_id(plane.handle(), registration.clone()));

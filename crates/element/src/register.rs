@@ -43,13 +43,13 @@ pub(crate) fn controller(url: &str, security: &Security) -> Result<ConnectTarget
 /// Registers, and registers again whenever the controller is lost. Never returns.
 pub(crate) async fn keep_registered(
     controller: ConnectTarget,
-    request: RegisterElementRequest,
+    mut request: RegisterElementRequest,
     known: watch::Sender<Registration>,
 ) {
     let mut retry = RETRY_FIRST;
     let mut reported = false;
     loop {
-        let error = match register(&controller, &request, &known).await {
+        let error = match register(&controller, &mut request, &known).await {
             Ok(()) => "it ended the registration".to_owned(),
             Err(error) => error,
         };
@@ -71,10 +71,10 @@ pub(crate) async fn keep_registered(
     }
 }
 
-/// Makes one registration: from connecting until its stream ends.
+/// Makes one registration: from connecting until its stream ends. Later registrations have the id that is granted.
 async fn register(
     controller: &ConnectTarget,
-    request: &RegisterElementRequest,
+    request: &mut RegisterElementRequest,
     known: &watch::Sender<Registration>,
 ) -> Result<(), String> {
     let channel = controller.connect().await.map_err(|error| innermost(&error))?;
@@ -83,6 +83,7 @@ async fn register(
     while let Some(grant) = grants.message().await.map_err(|status| describe(&status))? {
         let ElementGrant { element, endpoint } = grant;
         tracing::info!(controller = %controller.uri(), element, endpoint, "registered");
+        request.element = element;
         known.send_replace(Registration::Known { element, endpoint });
     }
     Ok(())

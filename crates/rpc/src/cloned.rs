@@ -192,25 +192,27 @@ fn text(bytes: &mut Bytes) -> Result<Bytes, DamagedReply> {
 }
 
 /// Converts a controller's pool table; fails if an address is invalid.
-pub(crate) fn pool_addresses(table: &PoolTable) -> Result<PoolAddresses, Status> {
+pub(crate) fn pool_addresses(table: &PoolTable, rack: &str) -> Result<PoolAddresses, Status> {
     let invalid = |what: String| Status::internal(format!("invalid pool table: {what}"));
     if table.servers.len() > MAX_SERVERS {
         return Err(invalid(format!("{} servers, expected at most {MAX_SERVERS}", table.servers.len())));
     }
     let address = |text: &str| text.parse().map_err(|_| invalid(format!("the address {text:?}")));
     let addresses = table.servers.iter().map(|server| address(&server.data_address)).collect::<Result<_, _>>()?;
-    let element = match table.element_address.as_str() {
+    let (number, element) = element_of_rack(table, rack);
+    let element = match element {
         "" => None,
         text => Some(address(text)?),
     };
     let servers = table.servers.iter().map(|server| server.endpoint).collect();
     let pool = Pool { gaid: table.gaid, version: table.version, servers };
-    Ok(PoolAddresses {
-        pool,
-        addresses,
-        element,
-        switch_id: if table.element == 0 { 0 } else { switch_id(table.element).get() },
-    })
+    Ok(PoolAddresses { pool, addresses, element, switch_id: if number == 0 { 0 } else { switch_id(number).get() } })
+}
+
+/// Id and address of the element for a server or caller of a rack (NetClone §3.7); 0 and empty if there is none.
+fn element_of_rack<'a>(table: &'a PoolTable, rack: &str) -> (u32, &'a str) {
+    let own = table.elements.iter().find(|element| element.rack == rack);
+    own.map_or((table.element, &table.element_address), |own| (own.element, &own.data_address))
 }
 
 /// Key of the pool's frames.
@@ -220,7 +222,7 @@ pub(crate) fn pool_key(table: &PoolTable) -> Option<TokenKey> {
 
 #[cfg(test)]
 mod tests {
-    use pathcall_proto::v1::PoolServer;
+    use pathcall_proto::v1::{PoolServer, RackElement};
     use proptest::prelude::*;
 
     use super::*;
@@ -290,13 +292,9 @@ mod tests {
     fn invalid_table_is_refused() {
         let server = |address: &str| PoolServer { endpoint: 7, data_address: address.into(), ..PoolServer::default() };
         let read_with = |servers, element_address: &str| {
-            pool_addresses(&PoolTable {
-                gaid: 1,
-                version: 2,
-                servers,
-                element_address: element_address.into(),
-                ..PoolTable::default()
-            })
+            let element_address = element_address.into();
+            let table = PoolTable { gaid: 1, version: 2, servers, element_address, ..PoolTable::default() };
+            pool_addresses(&table, "a")
         };
         let table = read_with(vec![server("10.0.0.1:9")], "").unwrap();
         assert_eq!((table.pool.servers, table.element), (vec![7], None));
@@ -305,6 +303,22 @@ mod tests {
         {
             let refused = read_with(servers, element).unwrap_err();
             assert!(refused.message().starts_with("invalid pool table: "), "{refused}");
+        }
+    }
+
+    #[test]
+    fn element_of_own_rack_is_used() {
+        let element = |rack: &str, element, data_address: &str| RackElement {
+            rack: rack.into(),
+            element,
+            data_address: data_address.into(),
+        };
+        let elements = vec![element("a", 1, "10.0.0.1:9"), element("b", 2, "10.0.0.2:9")];
+        let element_address = "10.0.0.1:9".into();
+        let table = PoolTable { gaid: 1, version: 1, element: 1, element_address, elements, ..PoolTable::default() };
+        for (rack, expected, number) in [("a", "10.0.0.1:9", 1), ("b", "10.0.0.2:9", 2), ("", "10.0.0.1:9", 1)] {
+            let read = pool_addresses(&table, rack).unwrap();
+            assert_eq!((read.element, read.switch_id), (Some(expected.parse().unwrap()), number), "{rack}");
         }
     }
 

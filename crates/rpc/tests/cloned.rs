@@ -319,7 +319,8 @@ async fn frames_reach_idempotent_methods_only() {
     let link = Link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let udp_port = link.local_addr().port().into();
     let mut peer = PeerClient::connect(pool.members[0].uri()).await.unwrap();
-    let following = FollowPoolRequest { udp_port, incarnation: 9, method: "/rpctest.Store/Get".to_owned() };
+    let following =
+        FollowPoolRequest { udp_port, incarnation: 9, method: "/rpctest.Store/Get".to_owned(), rack: String::new() };
     let mut views = peer.follow_pool(following.clone()).await.unwrap().into_inner();
     let view = views.message().await.unwrap().unwrap();
     let said = view.pool.unwrap();

@@ -20,9 +20,18 @@ const FREE: &str = "127.0.0.1:0";
 /// Environment variable with the address of a server process's controller.
 const CONTROLLER: &str = "PATHCALL_TEST_CONTROLLER";
 
-async fn element(controller: &str, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
-    let config =
-        pathcall_element::Config::default().data(data).control(control).controller(Some(controller.to_owned()));
+async fn element(controller: &str, addresses: [SocketAddr; 2]) -> pathcall_element::Handle {
+    element_in("", controller, addresses).await
+}
+
+/// Element of a rack.
+pub(crate) async fn element_in(
+    rack: &str,
+    controller: &str,
+    [data, control]: [SocketAddr; 2],
+) -> pathcall_element::Handle {
+    let config = pathcall_element::Config::default().data(data).control(control).rack(rack);
+    let config = config.controller(Some(controller.to_owned()));
     pathcall_element::run(config).await.expect("an element")
 }
 
@@ -32,7 +41,7 @@ async fn pools(url: &str) -> Vec<PoolStatus> {
 }
 
 /// Waits until the controller's status of the only pool matches.
-async fn until_pool(url: &str, what: impl Fn(&PoolStatus) -> bool) {
+pub(crate) async fn until_pool(url: &str, what: impl Fn(&PoolStatus) -> bool) {
     let as_said = async {
         while !pools(url).await.first().is_some_and(&what) {
             tokio::task::yield_now().await;
@@ -41,19 +50,22 @@ async fn until_pool(url: &str, what: impl Fn(&PoolStatus) -> bool) {
     timeout(HANG, as_said).await.expect("the pool is as it should be");
 }
 
-fn servers(pool: &PoolStatus) -> usize {
+pub(crate) fn servers(pool: &PoolStatus) -> usize {
     pool.pool.as_ref().map_or(0, |pool| pool.servers.len())
 }
 
-/// Waits until the server knows this many servers of the pool: callers that follow it then know other servers.
-async fn until_known(server: &str, count: usize) {
-    let known = |view: &PoolView| view.pool.as_ref().is_some_and(|pool| pool.servers.len() == count);
+/// Waits until the server knows this many servers of the pool, on this many elements: callers that follow it then know
+/// them, too.
+pub(crate) async fn until_known(server: &str, count: usize, elements: usize) {
+    let known = |view: &PoolView| {
+        view.pool.as_ref().is_some_and(|pool| (pool.servers.len(), pool.elements.len()) == (count, elements))
+    };
     let as_said = async {
         let mut peer = PeerClient::connect(server.to_owned()).await.expect("a server");
         loop {
             // The server refuses until it is in the pool itself.
             let method = "/rpctest.Store/Get".to_owned();
-            let request = FollowPoolRequest { udp_port: 9, incarnation: 1, method };
+            let request = FollowPoolRequest { udp_port: 9, incarnation: 1, method, ..Default::default() };
             let Ok(views) = peer.follow_pool(request).await else { continue };
             let mut views = views.into_inner();
             while let Ok(Some(view)) = views.message().await {
@@ -187,7 +199,7 @@ async fn calls_survive_killed_servers() {
     let mut processes: Vec<_> = (0..3).map(|_| Process::start(&controller.url())).collect();
     until_pool(&controller.url(), |pool| servers(pool) == 3 && pool.element > 0).await;
     for Process(_, server) in &processes {
-        until_known(server, 3).await;
+        until_known(server, 3, 1).await;
     }
     let channel = Channel::connect(processes[0].1.clone(), &STORE).await.unwrap();
     let client = StoreClient::new(channel);

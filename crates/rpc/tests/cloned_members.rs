@@ -215,8 +215,8 @@ async fn caller_with_two_streams_stays_until_both_end() {
     let peer = PeerClient::connect(member.uri()).await.unwrap();
     let follow = async |udp_port| {
         let method = "/rpctest.Store/Get".to_owned();
-        let views = peer.clone().follow_pool(FollowPoolRequest { udp_port, incarnation: 1, method }).await;
-        let mut views = views.unwrap().into_inner();
+        let request = FollowPoolRequest { udp_port, incarnation: 1, method, ..Default::default() };
+        let mut views = peer.clone().follow_pool(request).await.unwrap().into_inner();
         let endpoint = views.message().await.unwrap().unwrap().endpoint;
         (views, endpoint)
     };

@@ -200,7 +200,8 @@ async fn older_view_is_ignored() {
     for version in [7, 6] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let service_address = format!("http://{}", listener.local_addr().unwrap());
-        let server = PoolServer { endpoint: 1, data_address: data_address.clone(), service_address, incarnation: 1 };
+        let data_address = data_address.clone();
+        let server = PoolServer { endpoint: 1, data_address, service_address, incarnation: 1, ..PoolServer::default() };
         let pool = PoolTable { gaid: 1, version, servers: vec![server], ..PoolTable::default() };
         let view = PoolView { endpoint: 2, pool: Some(pool), outdated: false };
         views.push(view.clone());

@@ -280,8 +280,7 @@ async fn caller_is_registered_and_released_with_memory() {
         incarnation: 5,
         data_address: "127.0.0.1:9".into(),
         flows: 3,
-        server: 0,
-        endpoint: 0,
+        ..RegisterEndpointRequest::default()
     };
     assert_eq!(endpoints, [registered]);
     drop(stream);

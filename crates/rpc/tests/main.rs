@@ -10,6 +10,7 @@ mod cloned;
 mod cloned_element;
 mod cloned_extra;
 mod cloned_members;
+mod cloned_racks;
 mod cloned_streams;
 mod cloned_unreached;
 mod cloned_workers;

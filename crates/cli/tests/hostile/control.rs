@@ -60,6 +60,7 @@ impl Hostile<'_> {
         let lies: &[fn(&mut RegisterElementRequest, &mut StdRng)] = &[
             |register, random| register.data_address = unreachable_address(random),
             |register, random| register.control_address = unreachable_address(random),
+            |register, random| register.rack = long_text(random),
         ];
         let truth = RegisterElementRequest {
             data_address: address.clone(),
@@ -76,6 +77,7 @@ impl Hostile<'_> {
             |join, random| join.name = long_text(random),
             |join, random| join.data_address = unreachable_address(random),
             |join, random| join.service_address = long_text(random),
+            |join, random| join.rack = long_text(random),
         ];
         let truth =
             JoinPoolRequest { name: "hostile".into(), data_address: address.clone(), ..JoinPoolRequest::default() };
@@ -93,6 +95,7 @@ impl Hostile<'_> {
                 flows: odd_number(random),
                 server: odd_number(random),
                 endpoint: odd_number(random),
+                rack: long_text(random),
             };
             let known = self.insider.grant.gaid;
             let unreachable_address =

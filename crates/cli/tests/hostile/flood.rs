@@ -103,6 +103,7 @@ impl Hostile<'_> {
                 udp_port: 9,
                 incarnation: self.random.random(),
                 method: "/rpctest.Store/Tried".into(),
+                rack: String::new(),
             };
             held.spawn(async move {
                 match nth % 3 {

@@ -273,7 +273,8 @@ impl Hostile<'_> {
     }
 
     pub(super) async fn follow_pool(&mut self) {
-        let truth = FollowPoolRequest { udp_port: 9, incarnation: 7, method: "/rpctest.Store/Tried".into() };
+        let method = "/rpctest.Store/Tried".into();
+        let truth = FollowPoolRequest { udp_port: 9, incarnation: 7, method, ..FollowPoolRequest::default() };
         let lies: &[fn(&mut FollowPoolRequest, &mut StdRng)] = &[
             |follow, _| follow.udp_port = 0,
             |follow, random| follow.udp_port = (1 << 16) | odd_number(random),

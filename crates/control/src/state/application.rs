@@ -299,7 +299,7 @@ impl ControllerState {
     pub(super) fn answer_when_confirmed(&mut self, gaid: u32) {
         let Some(application) = self.applications.get(&gaid) else { return };
         match application.record.memory {
-            Some(memory) => self.wait(memory.element, WaitingParty::Application(gaid)),
+            Some(memory) => self.wait(&[memory.element], WaitingParty::Application(gaid)),
             None => self.send_application_grant(gaid),
         }
     }

@@ -80,14 +80,14 @@ impl ControllerState {
     /// Answers when the element admits the caller's frames, so that its first frame is not lost.
     fn answer_caller(&mut self, call: ControlCallId, gaid: u32, endpoint: u32) {
         let through = self.endpoints.get(&endpoint).is_some_and(|caller| caller.slots > 0);
-        let element = match self.pools.get(&gaid) {
-            Some(pool) => pool.record.element,
-            None => self.element_of(gaid).filter(|_| through),
+        let elements = match self.pools.get(&gaid) {
+            Some(pool) => pool.record.elements.clone(),
+            None => self.element_of(gaid).filter(|_| through).into_iter().collect(),
         };
-        match element {
-            Some(element) => self.wait(element, WaitingParty::Endpoint { call, gaid, endpoint }),
-            None => self.answer_endpoint(call, gaid, endpoint),
+        if elements.is_empty() {
+            return self.answer_endpoint(call, gaid, endpoint);
         }
+        self.wait(&elements, WaitingParty::Endpoint { call, gaid, endpoint });
     }
 
     /// Answers a registration with the caller's current grant.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_proto::v1::{ElementApplication, ElementGrant, EndpointEntry, RegisterElementRequest};
+use pathcall_proto::v1::{ElementApplication, EndpointEntry, RegisterElementRequest};
 use pathcall_wire::Instant;
 
 use super::ids::IdKind;
 use super::push::{ENTRIES_MAX, PushSubject};
 use super::{
     ControlCallId, ControllerState, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, Push, Ranges,
-    Registrant, RegistrationRefusal, TEXT_MAX, Waiter, WaitingParty, check_data_address, record, truncated,
+    Registrant, RegistrationRefusal, TEXT_MAX, WaitingParty, check_data_address, check_rack, record, truncated,
 };
 
 impl ControllerState {
@@ -25,7 +25,7 @@ impl ControllerState {
                 }
                 self.streams.insert(call, Registrant::Element(id));
                 self.synchronize(id);
-                self.wait(id, WaitingParty::Element(call));
+                self.wait(&[id], WaitingParty::Element(call));
             }
             Err(refusal) => self.outputs.push(Output::Element(call, Err(refusal))),
         }
@@ -74,7 +74,7 @@ impl ControllerState {
             self.changed.elements.insert(dead);
         }
         let endpoint = self.next_id(IdKind::Endpoint)?;
-        let element = self.next_id(IdKind::Element)?;
+        let element = self.element_id(request.element)?;
         let record = registered(request, ElementRecord { element, endpoint, ..ElementRecord::default() });
         self.elements.insert(element, Element::new(record, self.now));
         self.changed.elements.insert(element);
@@ -99,7 +99,7 @@ impl ControllerState {
             self.install(gaid);
         }
         for gaid in pools {
-            self.install_pool(gaid);
+            self.install_pool(gaid, id);
         }
         let Some(element) = self.elements.get_mut(&id) else { return };
         for waiter in &mut element.waiters {
@@ -166,14 +166,6 @@ impl ControllerState {
         self.outputs.push(Output::Push { element: id, seq: element.pushed, push });
     }
 
-    /// Makes a party wait until all pushes so far are confirmed. A party that already waits waits for the later ones.
-    pub(super) fn wait(&mut self, id: u32, party: WaitingParty) {
-        let Some(element) = self.elements.get_mut(&id) else { return };
-        element.waiters.retain(|waiter| waiter.party != party);
-        element.waiters.push(Waiter { after: element.pushed, since: self.now, party });
-        self.wake_waiters(id);
-    }
-
     /// Handles the confirmation of all changes up to `seq`.
     pub(super) fn confirmed(&mut self, id: u32, seq: u64) {
         let Some(element) = self.elements.get_mut(&id) else { return };
@@ -204,51 +196,6 @@ impl ControllerState {
         self.wake_waiters(id);
     }
 
-    /// Answers the parties whose pushes are confirmed. An element that has confirmed its complete tables for the first
-    /// time comes into service, and its memory is offered to applications without memory.
-    fn wake_waiters(&mut self, id: u32) {
-        let Some(element) = self.elements.get_mut(&id) else { return };
-        let pending = element.unconfirmed.front().map_or(u64::MAX, |(seq, _)| *seq);
-        let ready: Vec<_> = element.waiters.extract_if(.., |waiter| waiter.after < pending).collect();
-        let begins = !element.serving && !element.lease.is_expired() && element.unconfirmed.is_empty();
-        element.serving |= begins;
-        self.answer(ready.into_iter().map(|waiter| waiter.party));
-        if begins {
-            let held = |lease| matches!(lease, Lease::Held(_));
-            let without = self.applications.iter().filter(|(_, a)| held(a.lease) && a.record.memory.is_none());
-            let without: Vec<_> = without.map(|(&gaid, _)| gaid).collect();
-            for gaid in without {
-                self.offer(gaid);
-                self.answer_when_confirmed(gaid);
-            }
-            let without = self.pools.iter().filter(|(_, pool)| pool.record.element.is_none()).map(|(&gaid, _)| gaid);
-            for gaid in without.collect::<Vec<_>>() {
-                self.offer_pool(gaid);
-                self.send_pool_grants_when_confirmed(gaid);
-            }
-        }
-    }
-
-    fn answer(&mut self, waiting: impl Iterator<Item = WaitingParty>) {
-        for party in waiting {
-            match party {
-                WaitingParty::Application(gaid) => self.send_application_grant(gaid),
-                WaitingParty::Pool(gaid) => self.send_pool_grants(gaid),
-                WaitingParty::Endpoint { call, gaid, endpoint } => self.answer_endpoint(call, gaid, endpoint),
-                WaitingParty::Element(call) => self.send_element_grant(call),
-            }
-        }
-    }
-
-    fn send_element_grant(&mut self, call: ControlCallId) {
-        let Some(Registrant::Element(id)) = self.streams.get(&call) else { return };
-        let Some(ElementRecord { element, endpoint, .. }) = self.elements.get(id).map(|element| &element.record) else {
-            return;
-        };
-        let grant = ElementGrant { element: *element, endpoint: *endpoint };
-        self.outputs.push(Output::Element(call, Ok(grant)));
-    }
-
     /// Handles the refusal of a change: the application continues without the element. If the element refuses a
     /// removal, its tables are wrong, and it is taken out of service.
     pub(super) fn refused(&mut self, id: u32, seq: u64, reason: &str) {
@@ -264,8 +211,9 @@ impl ControllerState {
             self.send_application_grant(gaid);
         }
         if self.pools_on(id).contains(&gaid) {
-            self.withdraw_pool(gaid);
-            self.send_pool_grants(gaid);
+            self.withdraw_pool(gaid, id);
+            self.place_pool(gaid);
+            self.send_pool_grants_when_confirmed(gaid);
         }
         self.confirmed(id, seq);
     }
@@ -303,8 +251,8 @@ impl ControllerState {
             self.send_application_grant(gaid);
         }
         for gaid in self.pools_on(id) {
-            self.withdraw_pool(gaid);
-            self.offer_pool(gaid);
+            self.withdraw_pool(gaid, id);
+            self.place_pool(gaid);
             self.send_pool_grants_when_confirmed(gaid);
         }
         self.answer(waiters.into_iter().map(|waiter| waiter.party));
@@ -395,13 +343,15 @@ impl Element {
 fn is_same_start(record: &ElementRecord, request: &RegisterElementRequest) -> bool {
     record.boot_id == request.boot_id
         && record.data_address == request.data_address
+        && record.rack == request.rack
         && (record.rows, record.lanes, record.slots) == (request.rows, request.lanes, request.slots)
 }
 
 /// Record `of` with the content of a registration.
 fn registered(request: RegisterElementRequest, of: ElementRecord) -> ElementRecord {
-    let RegisterElementRequest { boot_id, data_address, control_address, rows, lanes, slots } = request;
-    ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, alive: true, ..of }
+    let RegisterElementRequest { boot_id, data_address, control_address, rows, lanes, slots, rack, element: _ } =
+        request;
+    ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, rack, alive: true, ..of }
 }
 
 fn check(request: &RegisterElementRequest) -> Result<(), RegistrationRefusal> {
@@ -414,5 +364,6 @@ fn check(request: &RegisterElementRequest) -> Result<(), RegistrationRefusal> {
         let (field, expected) = ("control_address", "http://ip:port or https://ip:port");
         return Err(RegistrationRefusal::Invalid { field, expected, got: truncated(address) });
     }
+    check_rack(&request.rack)?;
     check_data_address(&request.data_address)
 }

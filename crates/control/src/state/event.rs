@@ -93,6 +93,13 @@ pub enum Output {
         /// Reason for taking it out of service.
         reason: String,
     },
+    /// Tell the operator that a rack has servers or callers of a pool, and no element in service.
+    RackWithoutElement {
+        /// Name of the pool.
+        pool: String,
+        /// Name of the rack.
+        rack: String,
+    },
 }
 
 /// Result of an input: commit the changes, then deliver the outputs.

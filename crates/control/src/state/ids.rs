@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use pathcall_proto::IDS_END;
+use pathcall_wire::clone::switch_id;
 
 use super::{ControllerState, IdsRecord, RegistrationRefusal, Snapshot};
 
@@ -84,6 +85,22 @@ impl ControllerState {
             return Ok(held);
         }
         self.next_id(kind)
+    }
+
+    /// Id of a new element: the one that it has of an earlier registration (0 for none), or else the next one. Frames
+    /// name the element that has decided about a call by 16 bits (NetClone §3.7: switch id), which no other known element
+    /// shares.
+    pub(super) fn element_id(&mut self, held: u32) -> Result<u32, RegistrationRefusal> {
+        let is_free = |state: &Self, id: u32| state.elements.keys().all(|known| switch_id(*known) != switch_id(id));
+        if (1..IDS_END).contains(&held) && is_free(self, held) {
+            return Ok(held);
+        }
+        loop {
+            let id = self.next_id(IdKind::Element)?;
+            if is_free(self, id) {
+                return Ok(id);
+            }
+        }
     }
 
     /// Whether a caller, an owner, an element or a server of a pool has this id.

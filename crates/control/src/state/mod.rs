@@ -11,9 +11,10 @@
 //! creates the same state from the committed records.
 //!
 //! Modules: `event` has inputs and outputs; `application` has owners and reserves memory, `caller` leases slots to
-//! callers, `pool` has the servers of pools and `pool_tables` their tables at elements, `ids` assigns ids, `element`
-//! keeps the tables of elements by `push`; `ranges` allocates ranges, `quarantine` delays their reuse, `record` has the
-//! stored records, `restore` restores the state from them, `view` answers queries.
+//! callers, `pool` has the servers of pools, `pool_racks` chooses the elements that have a pool, and `pool_tables` has
+//! their tables; `ids` assigns ids, `element` keeps the tables of elements by `push`, `waiter` has the parties that wait
+//! for them; `ranges` allocates ranges, `quarantine` delays their reuse, `record` has the stored records, `restore`
+//! restores the state from them, `view` answers queries.
 //!
 //! **Leases.** Owners and elements keep a stream open. When it ends, the lease starts to expire: for a grace period
 //! everything stays, and the same incarnation (for elements: boot id) gets it back. After that, memory, slots and the
@@ -29,6 +30,7 @@ mod element;
 mod event;
 mod ids;
 mod pool;
+mod pool_racks;
 mod pool_tables;
 mod push;
 mod quarantine;
@@ -37,6 +39,7 @@ mod record;
 mod refusal;
 mod restore;
 mod view;
+mod waiter;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -58,6 +61,7 @@ use ids::KeptIds;
 use pool::Pool;
 use push::PushSubject;
 use ranges::Ranges;
+use waiter::{Waiter, WaitingParty};
 
 /// Default grace period: time from the end of a stream until the lease expires.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
@@ -79,6 +83,8 @@ pub const CALLERS_MAX: usize = 16_384;
 pub const ELEMENTS_MAX: usize = 256;
 /// Maximum number of pools; further ones are refused.
 pub const POOLS_MAX: usize = 1024;
+/// Maximum number of racks of a pool; a server or caller of a further one is refused.
+pub const RACKS_MAX: usize = 256;
 /// Maximum length of a name or address, bytes.
 pub const TEXT_MAX: usize = 255;
 /// Maximum number of unconfirmed pushes of an element; with one more it is taken out of service.
@@ -159,23 +165,6 @@ struct Element {
     waiters: Vec<Waiter>,
     /// Applications that the element has refused; they are not offered its memory again.
     refused: BTreeSet<u32>,
-}
-
-/// Party that waits for an element's confirmation.
-#[derive(Debug, Clone, Copy)]
-struct Waiter {
-    /// Number of the last push that concerns the party.
-    after: u64,
-    since: Instant,
-    party: WaitingParty,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WaitingParty {
-    Application(u32),
-    Pool(u32),
-    Endpoint { call: ControlCallId, gaid: u32, endpoint: u32 },
-    Element(ControlCallId),
 }
 
 /// Lease of a registration.
@@ -356,16 +345,6 @@ impl ControllerState {
     }
 }
 
-impl WaitingParty {
-    /// Whether the party is the application's owner or caller.
-    fn concerns(self, application: u32) -> bool {
-        match self {
-            Self::Application(gaid) | Self::Pool(gaid) | Self::Endpoint { gaid, .. } => gaid == application,
-            Self::Element(_) => false,
-        }
-    }
-}
-
 impl Lease {
     const fn is_expired(self) -> bool {
         matches!(self, Self::Expired)
@@ -381,6 +360,15 @@ fn check_data_address(address: &str) -> Result<(), RegistrationRefusal> {
             Err(RegistrationRefusal::Invalid { field: "data_address", expected: "ip:port", got: truncated(address) })
         }
     }
+}
+
+/// Checks the name of a rack; the empty one is that of parties that name none.
+fn check_rack(rack: &str) -> Result<(), RegistrationRefusal> {
+    if rack.len() <= TEXT_MAX && !rack.contains(char::is_control) {
+        return Ok(());
+    }
+    let expected = "up to 255 bytes without control characters";
+    Err(RegistrationRefusal::Invalid { field: "rack", expected, got: truncated(rack) })
 }
 
 /// Whether an element at one address can send to a host at the other: an element at an IPv4 address cannot send to

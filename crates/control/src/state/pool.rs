@@ -9,15 +9,15 @@
 //! A server is in the table while its stream is open: a server that dies leaves the table with its connection; a server
 //! whose host fails, within two keep-alive intervals. This is cheap, since the element has only soft state. Each change
 //! has a new version; a leave moves at most one other server to another SID. After a restart of the controller the
-//! table stays until the restart grace period is over.
+//! table stays until the restart grace period is over. Servers and callers keep the rack that they named first.
 //!
 //! A caller is registered by the server that it follows, which is responsible for it. When this server reports that the
 //! caller has left, or fails itself, the caller has a grace period in which it may return through another server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathcall_proto::v1::{
-    JoinPoolRequest, PoolGrant, PoolServer, PoolTable, RegisterEndpointRequest, ReleaseEndpointRequest,
+    JoinPoolRequest, PoolGrant, PoolServer, PoolTable, RackElement, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_wire::clone::MAX_SERVERS;
 
@@ -25,7 +25,7 @@ use super::application::next_epoch;
 use super::ids::IdKind;
 use super::{
     CALLERS_MAX, CallerRecord, ControlCallId, ControllerState, Lease, Output, POOLS_MAX, PoolRecord, PoolServerRecord,
-    Registrant, RegistrationRefusal, TEXT_MAX, WaitingParty, check_data_address, truncated,
+    Registrant, RegistrationRefusal, TEXT_MAX, WaitingParty, check_data_address, check_rack, truncated,
 };
 
 /// Server of a caller without a responsible server: no endpoint has this id.
@@ -39,8 +39,40 @@ pub(super) struct Pool {
     pub(super) leases: BTreeMap<u32, Lease>,
     /// Callers by incarnation and address.
     pub(super) callers: BTreeMap<(u32, String), u32>,
+    /// Number of callers in each rack that has some.
+    pub(super) caller_racks: BTreeMap<String, u32>,
     /// Whether the servers' current grant has not been sent yet.
     pub(super) unreported: bool,
+    /// Racks without an element that the operator has been told of.
+    pub(super) reported_racks: BTreeSet<String>,
+}
+
+impl Pool {
+    /// Pool of a record, without leases and callers.
+    pub(super) fn new(record: PoolRecord) -> Self {
+        let (leases, callers, caller_racks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { record, leases, callers, caller_racks, unreported: true, reported_racks: BTreeSet::new() }
+    }
+
+    /// Adds a caller; whether it is the first one of its rack.
+    pub(super) fn add_caller(&mut self, caller: &CallerRecord) -> bool {
+        self.callers.insert((caller.incarnation, caller.data_address.clone()), caller.endpoint);
+        let count = self.caller_racks.entry(caller.rack.clone()).or_default();
+        *count += 1;
+        *count == 1
+    }
+
+    /// Removes a caller; whether it was the last one of its rack.
+    fn remove_caller(&mut self, caller: &CallerRecord) -> bool {
+        self.callers.remove(&(caller.incarnation, caller.data_address.clone()));
+        let Some(count) = self.caller_racks.get_mut(&caller.rack) else { return false };
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            self.caller_racks.remove(&caller.rack);
+        }
+        last
+    }
 }
 
 impl ControllerState {
@@ -90,12 +122,11 @@ impl ControllerState {
             let at = pool.record.servers.iter().position(|known| known.endpoint == server).unwrap_or(last);
             pool.record.servers[at..].rotate_left(1);
             pool.record.version = next_epoch(pool.record.version);
-            if pool.record.element.is_none() {
-                self.offer_pool(gaid);
-            } else {
-                self.push_pool_endpoints(gaid, vec![server]);
-                self.push_pool(gaid);
+            for element in pool.record.elements.clone() {
+                self.push_pool_endpoints(gaid, element, &[server]);
+                self.push_pool(gaid, element);
             }
+            self.place_pool(gaid);
         }
         self.changed.pools.insert(gaid);
         Ok((gaid, server))
@@ -112,9 +143,8 @@ impl ControllerState {
         let gaid = self.next_id(IdKind::Application)?;
         let version = self.ids.first_epoch;
         let record = PoolRecord { gaid, name: request.name.clone(), version, token_key, ..PoolRecord::default() };
-        let pool = Pool { record, leases: BTreeMap::new(), callers: BTreeMap::new(), unreported: true };
         self.pool_names.insert(request.name.clone(), gaid);
-        self.pools.insert(gaid, pool);
+        self.pools.insert(gaid, Pool::new(record));
         Ok(gaid)
     }
 
@@ -123,6 +153,7 @@ impl ControllerState {
         if servers >= MAX_SERVERS {
             return Err(RegistrationRefusal::Full { what: "server of this pool", limit: MAX_SERVERS as u32 });
         }
+        self.pools.get(&gaid).map_or(Ok(()), |pool| pool.check_room_for(&request.rack))?;
         let endpoint = self.next_id(IdKind::Endpoint)?;
         if let Some(pool) = self.pools.get_mut(&gaid) {
             pool.record.servers.push(PoolServerRecord {
@@ -131,6 +162,7 @@ impl ControllerState {
                 data_address: request.data_address.clone(),
                 service_address: request.service_address.clone(),
                 serving: false,
+                rack: request.rack.clone(),
             });
             pool.leases.insert(endpoint, Lease::Expired);
             self.changed.pools.insert(gaid);
@@ -156,11 +188,13 @@ impl ControllerState {
         pool.record.version = next_epoch(pool.record.version);
         pool.unreported = true;
         self.changed.pools.insert(gaid);
-        if left {
-            self.push_pool(gaid);
-        } else {
-            // The element does not need an empty table.
-            self.withdraw_pool(gaid);
+        for element in pool.record.elements.clone() {
+            if left {
+                self.push_pool(gaid, element);
+            } else {
+                // An element does not need an empty table.
+                self.withdraw_pool(gaid, element);
+            }
         }
         self.send_pool_grants_when_confirmed(gaid);
     }
@@ -181,10 +215,14 @@ impl ControllerState {
         for caller in callers {
             self.end_responsibility(caller, server);
         }
+        self.place_pool(gaid);
+        self.send_pool_grants_when_confirmed(gaid);
     }
 
     fn forget_pool(&mut self, gaid: u32) {
-        self.withdraw_pool(gaid);
+        for element in self.pools.get(&gaid).map(|pool| pool.record.elements.clone()).unwrap_or_default() {
+            self.withdraw_pool(gaid, element);
+        }
         let Some(pool) = self.pools.remove(&gaid) else { return };
         self.pool_names.remove(&pool.record.name);
         for endpoint in pool.callers.into_values() {
@@ -195,13 +233,15 @@ impl ControllerState {
         self.changed.pools.insert(gaid);
     }
 
-    /// Sends the servers the pool's grant as soon as the element, if any, has confirmed it.
+    /// Sends the servers the pool's grant, unless it has been sent, as soon as all elements of the pool have confirmed
+    /// it.
     pub(super) fn send_pool_grants_when_confirmed(&mut self, gaid: u32) {
-        let Some(pool) = self.pools.get(&gaid) else { return };
-        match pool.record.element {
-            Some(element) => self.wait(element, WaitingParty::Pool(gaid)),
-            None => self.send_pool_grants(gaid),
+        let Some(pool) = self.pools.get(&gaid).filter(|pool| pool.unreported) else { return };
+        let elements = pool.record.elements.clone();
+        if elements.is_empty() {
+            return self.send_pool_grants(gaid);
         }
+        self.wait(&elements, WaitingParty::Pool(gaid));
     }
 
     /// Sends the servers the pool's grant, unless it has been sent.
@@ -221,12 +261,19 @@ impl ControllerState {
 
     /// Table of a pool for its servers and callers.
     fn pool_table(&self, gaid: u32) -> Option<PoolTable> {
-        let PoolRecord { version, element, token_key, ref servers, .. } = self.pools.get(&gaid)?.record;
-        let number = element.unwrap_or_default();
-        let element = element.and_then(|element| self.elements.get(&element));
+        let pool = self.pools.get(&gaid)?;
+        let PoolRecord { version, token_key, ref servers, .. } = pool.record;
         let servers = servers.iter().filter(|server| server.serving).cloned().map(PoolServer::from).collect();
-        let element_address = element.map(|element| element.record.data_address.clone()).unwrap_or_default();
-        Some(PoolTable { gaid, version, servers, element_address, token_key, element: number })
+        let default = self.default_element(pool);
+        let element_address = default.map(|element| element.data_address.clone()).unwrap_or_default();
+        let element = default.map_or(0, |element| element.element);
+        let elements = self.joined_elements(pool, None).map(|element| RackElement {
+            rack: element.rack.clone(),
+            element: element.element,
+            data_address: element.data_address.clone(),
+        });
+        let elements = elements.collect();
+        Some(PoolTable { gaid, version, servers, element_address, token_key, element, elements })
     }
 
     /// As [`pool_table`](Self::pool_table), without its key, for operators.
@@ -237,7 +284,8 @@ impl ControllerState {
     /// Registers a caller of a server of the pool. The same incarnation at the same address is the same endpoint, for
     /// every server.
     pub(super) fn admit_pool_caller(&mut self, request: RegisterEndpointRequest) -> Result<u32, RegistrationRefusal> {
-        let RegisterEndpointRequest { gaid, incarnation, data_address, server, .. } = request;
+        let RegisterEndpointRequest { gaid, incarnation, data_address, server, rack, .. } = request;
+        check_rack(&rack)?;
         let Some(pool) = self.pools.get(&gaid) else { return Err(RegistrationRefusal::UnknownPool(gaid.to_string())) };
         if !pool.leases.contains_key(&server) {
             return Err(RegistrationRefusal::UnknownEndpoint { gaid, endpoint: server });
@@ -254,14 +302,21 @@ impl ControllerState {
         if pool.callers.len() >= CALLERS_MAX {
             return Err(RegistrationRefusal::Full { what: "caller", limit: CALLERS_MAX as u32 });
         }
+        pool.check_room_for(&rack)?;
         let endpoint = self.next_id(IdKind::Endpoint)?;
-        if let Some(pool) = self.pools.get_mut(&gaid) {
-            pool.callers.insert((incarnation, data_address.clone()), endpoint);
-        }
-        let record = CallerRecord { endpoint, gaid, incarnation, data_address, server, ..CallerRecord::default() };
+        let record =
+            CallerRecord { endpoint, gaid, incarnation, data_address, server, rack, ..CallerRecord::default() };
+        let Some(pool) = self.pools.get_mut(&gaid) else { return Ok(endpoint) };
+        let (first_of_rack, elements) = (pool.add_caller(&record), pool.record.elements.clone());
         self.endpoints.insert(endpoint, record);
         self.changed.endpoints.insert(endpoint);
-        self.push_pool_endpoints(gaid, vec![endpoint]);
+        for element in elements {
+            self.push_pool_endpoints(gaid, element, &[endpoint]);
+        }
+        if first_of_rack {
+            self.place_pool(gaid);
+            self.send_pool_grants_when_confirmed(gaid);
+        }
         Ok(endpoint)
     }
 
@@ -283,10 +338,12 @@ impl ControllerState {
         self.pool_callers_expiring.remove(&endpoint);
         let Some(caller) = self.endpoints.remove(&endpoint) else { return };
         self.changed.endpoints.insert(endpoint);
-        if let Some(pool) = self.pools.get_mut(&caller.gaid) {
-            pool.callers.remove(&(caller.incarnation, caller.data_address));
-        }
+        let last_of_rack = self.pools.get_mut(&caller.gaid).is_some_and(|pool| pool.remove_caller(&caller));
         self.remove_pool_endpoints(caller.gaid, &[endpoint]);
+        if last_of_rack {
+            self.place_pool(caller.gaid);
+            self.send_pool_grants_when_confirmed(caller.gaid);
+        }
     }
 }
 
@@ -299,8 +356,8 @@ impl PoolRecord {
 
 impl From<PoolServerRecord> for PoolServer {
     fn from(record: PoolServerRecord) -> Self {
-        let PoolServerRecord { endpoint, incarnation, data_address, service_address, .. } = record;
-        Self { endpoint, incarnation, data_address, service_address }
+        let PoolServerRecord { endpoint, incarnation, data_address, service_address, rack, .. } = record;
+        Self { endpoint, incarnation, data_address, service_address, rack }
     }
 }
 
@@ -317,5 +374,6 @@ fn check(request: &JoinPoolRequest) -> Result<(), RegistrationRefusal> {
     if request.service_address.len() > TEXT_MAX {
         return invalid("service_address", "up to 255 bytes", &request.service_address);
     }
+    check_rack(&request.rack)?;
     check_data_address(&request.data_address)
 }

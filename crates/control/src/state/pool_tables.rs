@@ -6,96 +6,96 @@ use super::push::{ENTRIES_MAX, ElementPool, PushSubject};
 use super::{ControllerState, PoolRecord, Push, WaitingParty, can_send_to, record};
 
 impl ControllerState {
-    /// Gives an element, if there is one, to a pool that has servers and no element.
-    pub(super) fn offer_pool(&mut self, gaid: u32) {
-        let takes = |element: &super::Element| element.serving && !element.refused.contains(&gaid);
-        let element = self.elements.iter().find(|(_, element)| takes(element)).map(|(&id, _)| id);
-        let Some(pool) = self.pools.get_mut(&gaid).filter(|pool| pool.record.element.is_none()) else { return };
-        let Some(element) = element.filter(|_| pool.record.servers.iter().any(|server| server.serving)) else { return };
-        pool.record.element = Some(element);
-        pool.unreported = true;
-        self.changed.pools.insert(gaid);
-        self.install_pool(gaid);
+    /// Pushes all entries of a pool to one of its elements.
+    pub(super) fn install_pool(&mut self, gaid: u32, element: u32) {
+        let endpoints = self.pool_endpoints(gaid);
+        self.push_pool(gaid, element);
+        self.push_pool_endpoints(gaid, element, &endpoints);
     }
 
-    /// Pushes all entries of a pool to its element.
-    pub(super) fn install_pool(&mut self, gaid: u32) {
+    /// Pushes the table of a pool's servers to an element.
+    pub(super) fn push_pool(&mut self, gaid: u32, element: u32) {
         let Some(pool) = self.pools.get(&gaid) else { return };
-        let servers = pool.record.servers.iter().map(|server| server.endpoint);
-        let endpoints = servers.chain(pool.callers.values().copied()).collect();
-        self.push_pool(gaid);
-        self.push_pool_endpoints(gaid, endpoints);
-    }
-
-    /// Pushes the table of a pool's servers.
-    pub(super) fn push_pool(&mut self, gaid: u32) {
-        let Some(PoolRecord { version, token_key, element: Some(element), .. }) =
-            self.pools.get(&gaid).map(|pool| &pool.record)
-        else {
-            return;
-        };
-        let (version, token_key, element) = (*version, *token_key, *element);
-        let servers = self.pools.get(&gaid).map(|pool| pool.record.serving()).unwrap_or_default();
-        let pool = ElementPool { gaid, version, servers, token_key };
+        let PoolRecord { version, token_key, .. } = pool.record;
+        let pool = ElementPool { gaid, version, servers: pool.record.serving(), token_key };
         self.push(element, Push::InstallPool(pool), PushSubject::Application(gaid));
     }
 
-    /// Pushes the entries of a pool's endpoints that the element can reach; calls of others do not use the element.
-    pub(super) fn push_pool_endpoints(&mut self, gaid: u32, endpoints: Vec<u32>) {
-        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
-        let Some(address) = self.elements.get(&element).map(|element| element.record.data_address.clone()) else {
-            return;
-        };
+    /// Pushes the entries of a pool's endpoints that an element can reach; calls of others do not use the element.
+    pub(super) fn push_pool_endpoints(&mut self, gaid: u32, element: u32, endpoints: &[u32]) {
         for endpoints in endpoints.chunks(ENTRIES_MAX) {
-            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint));
-            let entries = entries.filter(|entry| can_send_to(&address, &entry.data_address)).collect();
+            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint, element)).collect();
             self.push(element, Push::SetEndpoints(entries), PushSubject::Application(gaid));
         }
     }
 
-    /// Withdraws the element from a pool; its callers send to the servers directly.
-    pub(super) fn withdraw_pool(&mut self, gaid: u32) {
+    /// Pushes to the other elements of a pool the entries that an element changes by joining or leaving.
+    pub(super) fn push_moved_endpoints(&mut self, gaid: u32, element: u32) {
+        let Some(pool) = self.pools.get(&gaid) else { return };
+        let (moved, elements) = (self.endpoints_moved_by(pool, element), pool.record.elements.clone());
+        for other in elements.into_iter().filter(|other| *other != element) {
+            self.push_pool_endpoints(gaid, other, &moved);
+        }
+    }
+
+    /// Withdraws an element from a pool. Without another one, the callers send to the servers directly.
+    pub(super) fn withdraw_pool(&mut self, gaid: u32, element: u32) {
+        let endpoints = self.pool_endpoints(gaid);
         let Some(pool) = self.pools.get_mut(&gaid) else { return };
-        let Some(element) = pool.record.element.take() else { return };
+        if !record::remove(&mut pool.record.elements, element) {
+            return;
+        }
+        record::remove(&mut pool.record.joining, element);
         pool.unreported = true;
-        let servers = pool.record.servers.iter().map(|server| server.endpoint);
-        let endpoints: Vec<u32> = servers.chain(pool.callers.values().copied()).collect();
         self.changed.pools.insert(gaid);
+        self.push_moved_endpoints(gaid, element);
         let Some(known) = self.elements.get_mut(&element) else { return };
         let waiters = known.waiters.extract_if(.., |waiter| waiter.party.concerns(gaid)).collect::<Vec<_>>();
         record::insert(&mut known.record.stale_applications, gaid);
         endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
         self.changed.elements.insert(element);
         self.push_removals(element, &endpoints, &[gaid]);
-        for waiter in waiters {
-            if let WaitingParty::Endpoint { call, gaid, endpoint } = waiter.party {
-                self.answer_endpoint(call, gaid, endpoint);
-            }
-        }
+        // The pool's grant is sent by whoever withdraws the element.
+        let callers = waiters.into_iter().map(|waiter| waiter.party);
+        self.answer(callers.filter(|party| matches!(party, WaitingParty::Endpoint { .. })));
     }
 
     pub(super) fn remove_pool_endpoints(&mut self, gaid: u32, endpoints: &[u32]) {
-        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
-        let Some(known) = self.elements.get_mut(&element) else { return };
-        endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
-        self.changed.elements.insert(element);
-        self.push_removals(element, endpoints, &[]);
+        let elements = self.pools.get(&gaid).map(|pool| pool.record.elements.clone()).unwrap_or_default();
+        for element in elements {
+            let Some(known) = self.elements.get_mut(&element) else { continue };
+            endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
+            self.changed.elements.insert(element);
+            self.push_removals(element, endpoints, &[]);
+        }
     }
 
     /// Pools whose table an element has.
     pub(super) fn pools_on(&self, id: u32) -> Vec<u32> {
-        let on = |pool: &super::Pool| pool.record.element == Some(id);
+        let on = |pool: &super::Pool| pool.record.elements.contains(&id);
         self.pools.iter().filter(|(_, pool)| on(pool)).map(|(&gaid, _)| gaid).collect()
     }
 
-    /// Table entry of a pool's endpoint, server or caller, for an element.
-    pub(super) fn pool_entry(&self, gaid: u32, endpoint: u32) -> Option<EndpointEntry> {
-        let pool = self.pools.get(&gaid)?;
+    /// Servers and callers of a pool.
+    fn pool_endpoints(&self, gaid: u32) -> Vec<u32> {
+        let Some(pool) = self.pools.get(&gaid) else { return Vec::new() };
+        let servers = pool.record.servers.iter().map(|server| server.endpoint);
+        servers.chain(pool.callers.values().copied()).collect()
+    }
+
+    /// Entry of a pool's endpoint, server or caller, in the table of the element `at`: with the address of the element
+    /// of its rack, if that is another one, or else with its own. `None` if `at` can send to neither.
+    fn pool_entry(&self, gaid: u32, endpoint: u32, at: u32) -> Option<EndpointEntry> {
+        let (pool, here) = (self.pools.get(&gaid)?, &self.elements.get(&at)?.record);
         let server = pool.record.servers.iter().find(|server| server.endpoint == endpoint);
-        let (incarnation, data_address) = match server {
-            Some(server) => (server.incarnation, server.data_address.clone()),
-            None => self.endpoints.get(&endpoint).map(|caller| (caller.incarnation, caller.data_address.clone()))?,
+        let (incarnation, own, rack) = match server {
+            Some(server) => (server.incarnation, &server.data_address, &server.rack),
+            None => self.endpoints.get(&endpoint).map(|c| (c.incarnation, &c.data_address, &c.rack))?,
         };
+        let element = self.element_of_rack(pool, Some(at), rack, server.is_none());
+        let element = element.filter(|element| element.element != at).map(|element| &element.data_address);
+        let reachable = |address: &&String| can_send_to(&here.data_address, address);
+        let data_address = element.into_iter().chain([own]).find(reachable)?.clone();
         Some(EndpointEntry { endpoint, incarnation, data_address, gaid, slot_base: 0, slots: 0 })
     }
 }

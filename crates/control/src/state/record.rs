@@ -124,6 +124,9 @@ pub struct CallerRecord {
     /// For a pool's caller: endpoint of the responsible server; 0 for none.
     #[prost(uint32, tag = "7")]
     pub server: u32,
+    /// For a pool's caller: its rack.
+    #[prost(string, tag = "8")]
+    pub rack: String,
 }
 
 /// Pool, as long as it has servers.
@@ -144,9 +147,12 @@ pub struct PoolRecord {
     /// Servers in the table by SID, and servers whose lease is about to expire.
     #[prost(message, repeated, tag = "5")]
     pub servers: Vec<PoolServerRecord>,
-    /// Element that has the table.
-    #[prost(uint32, optional, tag = "6")]
-    pub element: Option<u32>,
+    /// Elements that have the table, ascending, at most one of each rack. (Earlier versions stored at most one.)
+    #[prost(uint32, repeated, tag = "6")]
+    pub elements: Vec<u32>,
+    /// Those of them that have not confirmed their first table, ascending.
+    #[prost(uint32, repeated, tag = "7")]
+    pub joining: Vec<u32>,
 }
 
 /// Server of a pool.
@@ -167,6 +173,9 @@ pub struct PoolServerRecord {
     /// Whether the server is in the table.
     #[prost(bool, tag = "5")]
     pub serving: bool,
+    /// Rack of the server.
+    #[prost(string, tag = "6")]
+    pub rack: String,
 }
 
 /// Element: one start of it, at one address.
@@ -209,6 +218,9 @@ pub struct ElementRecord {
     /// Quarantined slots of callers that have left, in order of leaving.
     #[prost(message, repeated, tag = "12")]
     pub quarantined: Vec<SlotsRecord>,
+    /// Rack of the element.
+    #[prost(string, tag = "13")]
+    pub rack: String,
 }
 
 /// Range of an element's slots.

@@ -38,7 +38,8 @@ impl ControllerState {
 
         for record in snapshot.elements {
             let (id, alive) = (record.element, record.alive);
-            if id >= ids.element || record.endpoint >= ids.endpoint {
+            // The id may have been kept from an earlier controller.
+            if !is_id(id) || record.endpoint >= ids.endpoint {
                 return Err(CorruptStore(format!("element {id} has ids that were never assigned")));
             }
             let quarantined = record.quarantined.len();
@@ -78,14 +79,14 @@ impl ControllerState {
             if gaid >= ids.gaid || record.servers.iter().any(|server| server.endpoint >= ids.endpoint) {
                 return Err(CorruptStore(format!("pool {gaid} has ids that were never assigned")));
             }
-            if record.element.is_some_and(|element| !state.elements.contains_key(&element)) {
-                return Err(CorruptStore(format!("the element of pool {gaid} does not exist")));
+            if !record.elements.iter().all(|element| state.elements.contains_key(element)) {
+                return Err(CorruptStore(format!("an element of pool {gaid} does not exist")));
             }
             if state.applications.contains_key(&gaid) || state.pool_names.insert(record.name.clone(), gaid).is_some() {
                 return Err(CorruptStore(format!("the id or the name of pool {:?} is in use", record.name)));
             }
             let leases = record.servers.iter().map(|server| (server.endpoint, expiring)).collect();
-            state.pools.insert(gaid, Pool { record, leases, callers: BTreeMap::new(), unreported: true });
+            state.pools.insert(gaid, Pool { leases, ..Pool::new(record) });
         }
         for record in snapshot.endpoints {
             let endpoint = record.endpoint;
@@ -96,7 +97,7 @@ impl ControllerState {
                 if record.server == NO_SERVER {
                     state.pool_callers_expiring.insert(endpoint, now + timing.restart_grace);
                 }
-                pool.callers.insert((record.incarnation, record.data_address.clone()), endpoint);
+                pool.add_caller(&record);
                 state.endpoints.insert(endpoint, record);
                 continue;
             }
@@ -121,6 +122,7 @@ impl ControllerState {
         for id in alive {
             state.synchronize(id);
         }
+        state.resume_joins();
         let effects = state.effects();
         Ok((state, effects))
     }

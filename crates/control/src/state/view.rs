@@ -61,12 +61,14 @@ impl ControllerState {
                 slots: record.slots,
                 slots_used: element.slots.used(),
                 counters: None,
+                rack: record.rack.clone(),
             }
         });
         let pools = self.pools.iter().map(|(&gaid, pool)| PoolStatus {
             name: pool.record.name.clone(),
-            element: pool.record.element.unwrap_or_default(),
+            element: self.default_element(pool).map_or(0, |element| element.element),
             pool: self.pool_status(gaid),
+            racks: self.racks_of_pool(pool),
             callers: u32::try_from(pool.callers.len()).unwrap_or(u32::MAX),
             authenticated: pool.record.token_key.is_some(),
         });

@@ -356,6 +356,7 @@ async fn pool_servers_are_notified_of_changes() {
         incarnation,
         service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
         authenticate: true,
+        rack: String::new(),
     };
     let mut first = operator.join_pool(join(1)).await.unwrap().into_inner();
     let alone = next(&mut first).await.pool.unwrap();

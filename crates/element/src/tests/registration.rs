@@ -111,9 +111,10 @@ async fn until(registration: &mut watch::Receiver<Registration>, expected: Regis
 async fn element_registers_again_after_controller_restart() {
     // No controller listens at this address yet.
     let addr = loopback::own();
-    let element = run(config().controller(Some(format!("http://{addr}")))).await.unwrap();
+    let element = run(config().controller(Some(format!("http://{addr}"))).rack("a")).await.unwrap();
     let mut registration = element.registration();
     assert_eq!(*registration.borrow_and_update(), Registration::Unknown, "the element runs unregistered");
+    let mut earlier = 0;
 
     for element_id in [1, 2] {
         let (_, mut controller) = controller(addr).await;
@@ -126,6 +127,8 @@ async fn element_registers_again_after_controller_restart() {
         let size = config().size;
         let sizes = [request.rows, request.lanes, request.slots].map(|size| size as usize);
         assert_eq!(sizes, [size.rows, size.lanes, size.slots]);
+        assert_eq!((request.rack.as_str(), request.element), ("a", earlier), "the id of the registration before");
+        earlier = element_id;
 
         grants.send(Ok(ElementGrant { element: element_id, endpoint: 100 })).await.unwrap();
         until(&mut registration, Registration::Known { element: element_id, endpoint: 100 }).await;

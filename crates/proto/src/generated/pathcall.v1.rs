@@ -17,6 +17,9 @@ pub struct JoinPoolRequest {
     /// Whether clone frames carry tokens. All servers of a pool set the same value.
     #[prost(bool, tag = "5")]
     pub authenticate: bool,
+    /// Rack of the server, up to 255 bytes; empty if it names none.
+    #[prost(string, tag = "6")]
+    pub rack: ::prost::alloc::string::String,
 }
 /// Current pool, for one of its servers.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -41,15 +44,31 @@ pub struct PoolTable {
     /// Servers; the index of a server is its SID.
     #[prost(message, repeated, tag = "3")]
     pub servers: ::prost::alloc::vec::Vec<PoolServer>,
-    /// UDP address of the element; empty if the pool has none.
+    /// UDP address of the element for parties of a rack that is not in elements; empty if the pool has none.
     #[prost(string, tag = "4")]
     pub element_address: ::prost::alloc::string::String,
     /// Key of the tokens; set if clone frames carry tokens.
     #[prost(message, optional, tag = "5")]
     pub token_key: ::core::option::Option<TokenKey>,
-    /// Id of the element; 0 if the pool has none. The 16-bit switch id in frames is derived from it.
+    /// Id of this element; 0 if the pool has none. The 16-bit switch id in frames is derived from it.
     #[prost(uint32, tag = "6")]
     pub element: u32,
+    /// Elements that have the pool, at most one of each rack. A server or caller uses the one of its own rack.
+    #[prost(message, repeated, tag = "7")]
+    pub elements: ::prost::alloc::vec::Vec<RackElement>,
+}
+/// Element of a rack.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RackElement {
+    /// Name of the rack; empty if the element names none.
+    #[prost(string, tag = "1")]
+    pub rack: ::prost::alloc::string::String,
+    /// Id of the element.
+    #[prost(uint32, tag = "2")]
+    pub element: u32,
+    /// UDP address of the element.
+    #[prost(string, tag = "3")]
+    pub data_address: ::prost::alloc::string::String,
 }
 /// Server of a pool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -66,6 +85,9 @@ pub struct PoolServer {
     /// gRPC address of the server.
     #[prost(string, tag = "4")]
     pub service_address: ::prost::alloc::string::String,
+    /// Rack of the server; empty if it names none.
+    #[prost(string, tag = "5")]
+    pub rack: ::prost::alloc::string::String,
 }
 /// Node: server process that runs delegated requests.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -237,6 +259,9 @@ pub struct RegisterEndpointRequest {
     /// at random by the owner; 0 if it has none.
     #[prost(uint32, tag = "6")]
     pub endpoint: u32,
+    /// Caller of a pool only: rack of the caller, up to 255 bytes; empty if it names none.
+    #[prost(string, tag = "7")]
+    pub rack: ::prost::alloc::string::String,
 }
 /// Grant of an endpoint to a caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -289,6 +314,13 @@ pub struct RegisterElementRequest {
     /// Number of slots of the repeat filter.
     #[prost(uint32, tag = "6")]
     pub slots: u32,
+    /// Rack of the element, up to 255 bytes; empty if it names none.
+    #[prost(string, tag = "7")]
+    pub rack: ::prost::alloc::string::String,
+    /// Id that this start of the element has of an earlier registration; 0 if it has none. A controller that does not
+    /// know the element adopts the id, unless it or its switch id is in use.
+    #[prost(uint32, tag = "8")]
+    pub element: u32,
 }
 /// Ids of a registered element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -345,7 +377,7 @@ pub struct PoolStatus {
     /// Name of the pool.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Id of the element; 0 if the pool has none.
+    /// Id of the element for parties of a rack without an element; 0 if the pool has none.
     #[prost(uint32, tag = "2")]
     pub element: u32,
     /// Servers of the pool, without the key.
@@ -357,6 +389,25 @@ pub struct PoolStatus {
     /// Whether clone frames carry tokens.
     #[prost(bool, tag = "5")]
     pub authenticated: bool,
+    /// Racks of the pool's servers and callers, sorted by name.
+    #[prost(message, repeated, tag = "6")]
+    pub racks: ::prost::alloc::vec::Vec<PoolRackStatus>,
+}
+/// Status of a pool in one rack.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PoolRackStatus {
+    /// Name of the rack; empty for parties that name none.
+    #[prost(string, tag = "1")]
+    pub rack: ::prost::alloc::string::String,
+    /// Id of the element that callers of this rack use; 0 if the pool has none.
+    #[prost(uint32, tag = "2")]
+    pub element: u32,
+    /// Number of servers in this rack.
+    #[prost(uint32, tag = "3")]
+    pub servers: u32,
+    /// Number of callers in this rack.
+    #[prost(uint32, tag = "4")]
+    pub callers: u32,
 }
 /// Status of an application.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -425,6 +476,9 @@ pub struct ElementStatus {
     /// Counters of the element; not set if the element does not answer.
     #[prost(message, optional, tag = "11")]
     pub counters: ::core::option::Option<CountersReply>,
+    /// Rack of the element; empty if it names none.
+    #[prost(string, tag = "12")]
+    pub rack: ::prost::alloc::string::String,
 }
 /// Empty reply to a change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -486,7 +540,7 @@ pub struct EndpointEntry {
     /// Incarnation of the endpoint.
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
-    /// UDP address of the endpoint.
+    /// UDP address of the endpoint, or of the element of its rack.
     #[prost(string, tag = "3")]
     pub data_address: ::prost::alloc::string::String,
     /// Id of the application or pool.
@@ -629,6 +683,9 @@ pub struct FollowPoolRequest {
     /// HTTP/2 path of the method that will be called. The services' own checks of this method are applied.
     #[prost(string, tag = "3")]
     pub method: ::prost::alloc::string::String,
+    /// Rack of the caller, up to 255 bytes; empty if it names none.
+    #[prost(string, tag = "4")]
+    pub rack: ::prost::alloc::string::String,
 }
 /// Current pool, for one of its callers.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -46,6 +46,7 @@ pub struct Builder {
     journal: Option<PathBuf>,
     node: Option<Node>,
     cloned: Option<clone::CloneOptions>,
+    rack: String,
     defaults: DelegateDefaults,
 }
 
@@ -106,6 +107,7 @@ impl Builder {
             journal: None,
             node: None,
             cloned: None,
+            rack: String::new(),
             defaults: DelegateDefaults::default(),
             options: ChannelOptions {
                 local_address: None,
@@ -242,6 +244,13 @@ impl Builder {
         self
     }
 
+    /// Sets the rack of this caller: its cloned calls pass the element of this rack (`pathcall element --rack`), if the
+    /// pool has one there. By default none is named.
+    pub fn rack(mut self, name: impl Into<String>) -> Self {
+        self.rack = name.into();
+        self
+    }
+
     /// Sets timeouts and other options of delegated calls. [`CallOptions`] among the extensions of a request take
     /// precedence.
     pub fn call_options(mut self, options: CallOptions) -> Self {
@@ -298,7 +307,7 @@ impl Builder {
         }
         let methods: Vec<_> = self.catalogue.all_cloned().collect();
         let (pooled, streams) = (!methods.is_empty(), ClonedStreams::of(&methods));
-        let terms = PoolOptions { dial: self.dial, options: self.options, methods };
+        let terms = PoolOptions { dial: self.dial, options: self.options, rack: self.rack, methods };
         let pool = pooled.then(|| PoolMembership::follow(given, terms));
         let inner = Inner {
             pool,

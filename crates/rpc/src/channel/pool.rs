@@ -37,6 +37,8 @@ pub(super) struct PoolOptions {
     pub(super) options: ChannelOptions,
     /// Connection options for servers.
     pub(super) dial: DialOptions,
+    /// Rack of this caller; empty if none is named.
+    pub(super) rack: String,
     /// Methods of the pool, each with its hedge budget.
     pub(super) methods: Vec<&'static Cloned>,
 }

@@ -65,6 +65,7 @@ pub struct Builder {
     shared_memory: bool,
     handlers: Option<RunningHandlers>,
     pool: Option<String>,
+    rack: String,
     workers: Option<usize>,
     defaults: DelegateDefaults,
     placing: Option<PlaceOptions>,
@@ -136,6 +137,7 @@ impl Builder {
             shared_memory: true,
             handlers: None,
             pool: None,
+            rack: String::new(),
             workers: None,
             defaults: DelegateDefaults::default(),
             placing: None,
@@ -249,6 +251,13 @@ impl Builder {
         self
     }
 
+    /// Sets the rack of this server: calls of its pool from other racks come by the element of this rack
+    /// (`pathcall element --rack`), if it has one. By default none is named.
+    pub fn rack(mut self, name: impl Into<String>) -> Self {
+        self.rack = name.into();
+        self
+    }
+
     /// Sets how many calls of the pool are worked on at once, at least one; others wait in order of arrival. The
     /// default is the methods' option `workers`, or else the slots of the host's processor and accelerator. Without any
     /// of these, every call begins at once, as in tonic, and those beyond [`DEFAULT_WORKERS`] count as waiting. Only a
@@ -355,6 +364,7 @@ impl Builder {
             begun_max: workers.unwrap_or(BEGUN_MAX),
             authenticate: self.authenticates(),
             service_address: self.advertise.clone(),
+            rack: self.rack.clone(),
             // A given port belongs to an application.
             data_address: self.data_address.map(|address| SocketAddr::new(address.ip(), 0)),
             shared_memory: self.shared_memory,

@@ -161,6 +161,7 @@ impl JoiningCaller {
             flows: self.flows(),
             server: 0,
             endpoint,
+            rack: String::new(),
         }
     }
 

@@ -29,7 +29,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::carried_frames::{self, CarriedStream};
 use super::membership::{GrantStream, JoiningCaller};
 use super::owned_application::OwnedApplication;
-use super::pool::PoolViewStream;
+use super::pool::{Follower, PoolViewStream};
 use super::{Admission, CallerCredentials, Inner};
 use crate::status;
 
@@ -195,7 +195,7 @@ impl Peer for PeerService {
             self.inner.check_key_transport(&request)?;
         }
         let (credentials, request) = (CallerCredentials::of(&request), request.into_inner());
-        let FollowPoolRequest { udp_port, incarnation, method } = request;
+        let FollowPoolRequest { udp_port, incarnation, method, rack } = request;
         let Some(port) = u16::try_from(udp_port).ok().filter(|port| *port > 0) else {
             return Err(Status::invalid_argument(format!("{udp_port} is not a UDP port")));
         };
@@ -205,7 +205,8 @@ impl Peer for PeerService {
         };
         // Each request is checked itself: a missing service is found then.
         self.admission.admit_to_layers(method.path, credentials).await?;
-        pool.follow(SocketAddr::new(remote.ip().to_canonical(), port), incarnation).await.map(Response::new)
+        let udp = SocketAddr::new(remote.ip().to_canonical(), port);
+        pool.follow(Follower { udp, incarnation, rack }).await.map(Response::new)
     }
 
     async fn carry_frames(

@@ -7,6 +7,8 @@ mod elements;
 mod fake_element;
 mod pools;
 mod quarantine;
+mod rack_checks;
+mod racks;
 mod random;
 mod tokens;
 
@@ -179,6 +181,8 @@ impl TestNetwork {
             rows,
             lanes,
             slots,
+            rack: String::new(),
+            element: 0,
         };
         self.elements.push(FakeElement { request, ..FakeElement::default() });
         index
@@ -230,7 +234,8 @@ impl TestNetwork {
     fn caller_held(&mut self, gaid: u32, incarnation: u32, flows: u32, endpoint: u32) -> EndpointGrant {
         let call = self.call();
         let data_address = "10.1.0.1:9".into();
-        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0, endpoint };
+        let request =
+            RegisterEndpointRequest { gaid, incarnation, data_address, flows, endpoint, ..Default::default() };
         self.input(Input::RegisterEndpoint(call, request));
         self.deliver_all();
         self.endpoint(call).unwrap().unwrap()
@@ -239,7 +244,7 @@ impl TestNetwork {
     fn register_caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> ControlCallId {
         let call = self.call();
         let data_address = format!("10.1.0.1:{}", 1 + incarnation % 60_000);
-        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0, endpoint: 0 };
+        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, ..Default::default() };
         self.input(Input::RegisterEndpoint(call, request));
         call
     }
@@ -327,13 +332,12 @@ impl TestNetwork {
                 endpoints.extend(&group);
                 groups.push((application.gaid, group));
             }
-            for pool in snapshot.pools.iter().filter(|pool| pool.element == Some(id)) {
-                endpoints.extend(pool.servers.iter().map(|server| server.endpoint));
-                endpoints.extend(snapshot.endpoints.iter().filter(|e| e.gaid == pool.gaid).map(|e| e.endpoint));
+            for pool in snapshot.pools.iter().filter(|pool| pool.elements.contains(&id)) {
+                endpoints.extend(self.assert_addresses_are_of_racks(&snapshot, pool, id));
                 let installed = peer.pools.get(&pool.gaid).map(|pool| (pool.version, pool.servers.clone()));
                 assert_eq!(installed, Some((pool.version, pool.serving())));
             }
-            let on_it = |gaid: &u32| snapshot.pools.iter().any(|p| p.gaid == *gaid && p.element == Some(id));
+            let on_it = |gaid: &u32| snapshot.pools.iter().any(|p| p.gaid == *gaid && p.elements.contains(&id));
             assert!(peer.pools.keys().all(on_it), "{:?}", peer.pools);
             endpoints.sort_unstable();
             assert_eq!(peer.applications.values().map(|a| (a.gaid, a.epoch)).collect::<Vec<_>>(), applications);

@@ -10,7 +10,7 @@ impl TestNetwork {
     }
 
     /// Joins, lets the elements confirm, and expects a grant.
-    fn server(&mut self, name: &str, incarnation: u32) -> (ControlCallId, PoolGrant) {
+    pub(super) fn server(&mut self, name: &str, incarnation: u32) -> (ControlCallId, PoolGrant) {
         let call = self.join(name, incarnation);
         self.deliver_all();
         (call, self.latest(call))
@@ -24,7 +24,7 @@ impl TestNetwork {
         self.answers.iter().filter_map(grant).collect()
     }
 
-    fn latest(&self, call: ControlCallId) -> PoolGrant {
+    pub(super) fn latest(&self, call: ControlCallId) -> PoolGrant {
         self.pool_grants(call).pop().unwrap_or_else(|| panic!("no grant: {:?}", self.answers.last()))
     }
 
@@ -32,12 +32,12 @@ impl TestNetwork {
     pub(super) fn register_follower(&mut self, gaid: u32, server: u32, incarnation: u32) -> ControlCallId {
         let call = self.call();
         let data_address = format!("10.3.0.1:{}", 1 + incarnation % 60_000);
-        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows: 0, server, endpoint: 0 };
+        let request = RegisterEndpointRequest { gaid, incarnation, data_address, server, ..Default::default() };
         self.input(Input::RegisterEndpoint(call, request));
         call
     }
 
-    fn follower(&mut self, gaid: u32, server: u32, incarnation: u32) -> u32 {
+    pub(super) fn follower(&mut self, gaid: u32, server: u32, incarnation: u32) -> u32 {
         let call = self.register_follower(gaid, server, incarnation);
         self.deliver_all();
         self.endpoint(call).unwrap().unwrap().endpoint
@@ -49,7 +49,7 @@ impl TestNetwork {
     }
 
     /// Version and servers of the only pool in the element's table; servers by the last digits of their addresses.
-    fn table(&self, index: usize) -> Option<(u32, Vec<u32>)> {
+    pub(super) fn table(&self, index: usize) -> Option<(u32, Vec<u32>)> {
         self.elements[index].pools.values().next().map(|pool| (pool.version, pool.servers.clone()))
     }
 }
@@ -61,10 +61,11 @@ pub(super) fn joining(name: &str, incarnation: u32) -> JoinPoolRequest {
         incarnation,
         service_address: format!("http://server-{incarnation}:50051"),
         authenticate: false,
+        rack: String::new(),
     }
 }
 
-fn servers(grant: &PoolGrant) -> Vec<u32> {
+pub(super) fn servers(grant: &PoolGrant) -> Vec<u32> {
     grant.pool.iter().flat_map(|pool| &pool.servers).map(|server| server.endpoint).collect()
 }
 
@@ -180,9 +181,12 @@ fn pool_follows_element() {
     net.deliver_all();
     assert_eq!(net.latest(a).pool.unwrap().element_address, "10.0.0.1:7702", "the other one is in service");
     assert_eq!((net.table(one), net.table(two).is_some()), (None, true));
-    // The element refuses the pool, which works without it.
-    net.elements[two].refuses = first.pool.map(|pool| pool.gaid);
+    // The element refuses the pool, which moves back; when both refuse it, it works without one.
+    net.elements[two].refuses = first.pool.as_ref().map(|pool| pool.gaid);
     let (b, _) = net.server("kv", 2);
+    assert_eq!(net.latest(b).pool.unwrap().element_address, "10.0.0.0:7702");
+    net.elements[one].refuses = first.pool.map(|pool| pool.gaid);
+    net.server("kv", 3);
     assert_eq!(net.latest(b).pool.unwrap().element_address, "");
     assert_eq!(net.latest(a).pool, net.latest(b).pool);
 }

@@ -8,7 +8,8 @@ use super::fake_element::are_disjoint;
 use super::*;
 
 const NAMES: u32 = 3;
-const ELEMENTS: usize = 2;
+const ELEMENTS: usize = 3;
+const RACKS: [&str; 3] = ["", "a", "b"];
 const POOLS: u32 = 2;
 
 #[derive(Debug, Clone)]
@@ -18,9 +19,9 @@ enum Step {
     Caller { gaid: u32, incarnation: u32, flows: u32 },
     Back { nth: usize },
     Release { nth: usize },
-    Join { name: u32, incarnation: u32 },
+    Join { name: u32, incarnation: u32, rack: usize },
     EndServer { name: u32, incarnation: u32 },
-    Follow { pool: usize, server: usize, incarnation: u32 },
+    Follow { pool: usize, server: usize, incarnation: u32, rack: usize },
     NoLongerFollows { nth: usize, server: usize },
     RegisterElement { index: usize },
     EndElement { index: usize },
@@ -43,10 +44,11 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(gaid, incarnation, flows)| Step::Caller { gaid, incarnation, flows }),
         3 => (0usize..8).prop_map(|nth| Step::Back { nth }),
         3 => (0usize..8).prop_map(|nth| Step::Release { nth }),
-        6 => (0..POOLS, 1u32..4).prop_map(|(name, incarnation)| Step::Join { name, incarnation }),
+        6 => (0..POOLS, 1u32..4, 0..RACKS.len())
+            .prop_map(|(name, incarnation, rack)| Step::Join { name, incarnation, rack }),
         4 => (0..POOLS, 1u32..4).prop_map(|(name, incarnation)| Step::EndServer { name, incarnation }),
-        4 => (0usize..2, 0usize..3, 1u32..4)
-            .prop_map(|(pool, server, incarnation)| Step::Follow { pool, server, incarnation }),
+        4 => (0usize..2, 0usize..3, 1u32..4, 0..RACKS.len())
+            .prop_map(|(pool, server, incarnation, rack)| Step::Follow { pool, server, incarnation, rack }),
         2 => (0usize..8, 0usize..3).prop_map(|(nth, server)| Step::NoLongerFollows { nth, server }),
         4 => index.clone().prop_map(|index| Step::RegisterElement { index }),
         1 => index.clone().prop_map(|index| Step::EndElement { index }),
@@ -86,10 +88,12 @@ struct History {
 }
 
 impl History {
-    fn new() -> Self {
+    /// `racks` has the rack of each element.
+    fn new(racks: [usize; ELEMENTS]) -> Self {
         let mut net = TestNetwork::new();
-        for _ in 0..ELEMENTS {
-            net.add_element(64, 64 * 48, 8);
+        for rack in racks {
+            let index = net.add_element(64, 64 * 48, 8);
+            net.elements[index].request.rack = RACKS[rack].into();
         }
         Self {
             net,
@@ -109,8 +113,8 @@ impl History {
     }
 
     /// The same with a real store.
-    fn stored() -> Self {
-        let mut history = Self::new();
+    fn stored(racks: [usize; ELEMENTS]) -> Self {
+        let mut history = Self::new(racks);
         let store = Store::open(&StoreLocation::Memory).unwrap();
         store.commit(&history.net.store.values().cloned().collect::<Vec<_>>()).unwrap();
         history.net.database = Some(store);
@@ -144,8 +148,14 @@ impl History {
                     let (endpoint, gaid, incarnation) = (*endpoint, *gaid, *incarnation);
                     let data_address = data_address.clone();
                     let call = net.call();
-                    let request =
-                        RegisterEndpointRequest { gaid, incarnation, data_address, flows: 3, server: 0, endpoint };
+                    let request = RegisterEndpointRequest {
+                        gaid,
+                        incarnation,
+                        data_address,
+                        flows: 3,
+                        endpoint,
+                        ..Default::default()
+                    };
                     net.input(Input::RegisterEndpoint(call, request));
                 }
             }
@@ -156,8 +166,8 @@ impl History {
                     net.release(caller.gaid, caller.endpoint).unwrap();
                 }
             }
-            Step::Join { name, incarnation } => {
-                let call = net.join(&format!("pool-{name}"), incarnation * 10 + name);
+            Step::Join { name, incarnation, rack } => {
+                let call = net.join_in(&format!("pool-{name}"), incarnation * 10 + name, RACKS[rack]);
                 self.servers.insert((name, incarnation), call);
             }
             Step::EndServer { name, incarnation } => {
@@ -165,11 +175,11 @@ impl History {
                     net.input(Input::Ended(call));
                 }
             }
-            Step::Follow { pool, server, incarnation } => {
+            Step::Follow { pool, server, incarnation, rack } => {
                 let pools = net.state.snapshot().pools;
                 let of = pools.get(pool).and_then(|pool| pool.servers.get(server).map(|known| (pool.gaid, known)));
                 if let Some((gaid, server)) = of {
-                    net.register_follower(gaid, server.endpoint, incarnation);
+                    net.register_follower_in(gaid, server.endpoint, incarnation, RACKS[rack]);
                 }
             }
             Step::NoLongerFollows { nth, server } => {
@@ -231,6 +241,7 @@ impl History {
             }
         }
         self.check_pools(&snapshot);
+        self.net.check_racks(&snapshot);
         let element = |gaid| {
             let application = snapshot.applications.iter().find(|a| a.gaid == gaid);
             application.and_then(|a| a.memory).map(|memory| memory.element)
@@ -267,7 +278,7 @@ impl History {
             *latest = pool.version;
             let before = self.tables.entry((pool.gaid, pool.version)).or_insert_with(|| serving.clone());
             assert_eq!(*before, serving, "one version of {} has two tables", pool.name);
-            assert!(pool.element.is_none() || !serving.is_empty(), "a table without servers: {pool:?}");
+            assert!(pool.elements.is_empty() || !serving.is_empty(), "a table without servers: {pool:?}");
             let mut endpoints: Vec<_> = pool.servers.iter().map(|server| server.endpoint).collect();
             endpoints.sort_unstable();
             endpoints.dedup();
@@ -326,6 +337,7 @@ impl History {
         self.net.deliver_all();
         self.check();
         self.net.assert_tables_are_as_recorded();
+        self.net.assert_racks_have_elements();
         for name in 0..NAMES {
             self.step(Step::EndOwner { name });
         }
@@ -352,8 +364,11 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn random_history_keeps_invariants(steps in prop::collection::vec(step(), 1..80)) {
-        let mut history = History::new();
+    fn random_history_keeps_invariants(
+        racks in prop::array::uniform3(0..RACKS.len()),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let mut history = History::new(racks);
         for step in steps {
             history.step(step);
         }
@@ -364,8 +379,11 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
-    fn store_equals_state_after_random_history(steps in prop::collection::vec(step(), 1..60)) {
-        let mut history = History::stored();
+    fn store_equals_state_after_random_history(
+        racks in prop::array::uniform3(0..RACKS.len()),
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let mut history = History::stored(racks);
         for step in steps {
             history.step(step);
         }

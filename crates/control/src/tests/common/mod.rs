@@ -96,6 +96,7 @@ impl FakeElement {
             rows: 1024,
             lanes: 1024 * 64,
             slots: 16,
+            ..RegisterElementRequest::default()
         }
     }
 
@@ -249,8 +250,7 @@ pub(crate) fn caller(gaid: u32, incarnation: u32) -> RegisterEndpointRequest {
         incarnation,
         data_address: "127.0.0.1:9001".into(),
         flows: 4,
-        server: 0,
-        endpoint: 0,
+        ..RegisterEndpointRequest::default()
     }
 }
 

@@ -105,7 +105,7 @@ impl Follower {
     async fn run_session(&mut self) -> Result<SessionEnd, Status> {
         let (link, address) = self.bind().await?;
         let (view, mut stream) = self.follow_any(address).await?;
-        let pool = read(&view)?;
+        let pool = self.read(&view)?;
         let (gaid, mut version, endpoint) = (pool.pool.gaid, pool.pool.version, view.endpoint);
         let (mut outdated, mut seek) = (view.outdated, PAUSE_MIN);
         let budgets = self.terms.methods.iter().map(|method| method.budget).collect();
@@ -156,7 +156,7 @@ impl Follower {
                     }
                 }
             };
-            let pool = match read(&view) {
+            let pool = match self.read(&view) {
                 Ok(pool) if (pool.pool.gaid, view.endpoint) == (gaid, endpoint) => pool,
                 Ok(_) | Err(_) => break SessionEnd::Replaced,
             };
@@ -285,6 +285,12 @@ impl Follower {
         self.put_first(self.transport.clone());
     }
 
+    /// Reads the pool's servers, and the element of this caller's rack.
+    fn read(&self, view: &PoolView) -> Result<PoolAddresses, Status> {
+        let table = view.pool.as_ref().ok_or_else(|| Status::internal("the server sent a view without a pool"))?;
+        cloned::pool_addresses(table, &self.terms.rack)
+    }
+
     /// Requests to follow the pool at this server.
     async fn follow(
         &self,
@@ -292,8 +298,13 @@ impl Follower {
         address: CallerAddress,
     ) -> Result<(PoolView, Streaming<PoolView>), Status> {
         let first = self.terms.methods.first().map_or("", |method| method.path);
-        let request =
-            FollowPoolRequest { udp_port: address.port.into(), incarnation: address.incarnation, ..Default::default() };
+        let rack = self.terms.rack.clone();
+        let request = FollowPoolRequest {
+            udp_port: address.port.into(),
+            incarnation: address.incarnation,
+            rack,
+            ..Default::default()
+        };
         let request = self.credentials.request(first, request);
         let mut client = PeerClient::new(transport.channel());
         let following = async {
@@ -318,8 +329,4 @@ fn is_refusal(status: &Status) -> bool {
 /// Whether a server sent this status: an unreachable server gives UNAVAILABLE or the like.
 fn is_from_server(error: &Status) -> bool {
     !matches!(error.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded)
-}
-
-fn read(view: &PoolView) -> Result<PoolAddresses, Status> {
-    cloned::pool_addresses(view.pool.as_ref().ok_or_else(|| Status::internal("the server sent a view without a pool"))?)
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pathcall_driver::clone::{CloneWorkerEvents, CloneWorkerHandle};
+use pathcall_driver::clone::{CloneWorkerEvents, CloneWorkerHandle, PoolAddresses};
 use pathcall_driver::link::Link;
 use pathcall_endpoint::clone::{CloneWorkerConfig, MESSAGE_MAX};
 use pathcall_proto::v1::{JoinPoolRequest, PoolGrant};
@@ -30,7 +30,7 @@ use tonic::{Status, Streaming};
 
 use self::answer::LateCounter;
 use self::view_stream::Followers;
-pub(super) use self::view_stream::PoolViewStream;
+pub(super) use self::view_stream::{Follower, PoolViewStream};
 use super::Services;
 use super::registration::ControllerLink;
 use crate::application::Catalogue;
@@ -52,6 +52,8 @@ pub(super) struct PoolMemberConfig {
     pub(super) begun_max: usize,
     pub(super) authenticate: bool,
     pub(super) service_address: String,
+    /// Rack of this server; empty if none is named.
+    pub(super) rack: String,
     /// Local address of frames; any, unless given.
     pub(super) data_address: Option<SocketAddr>,
     pub(super) shared_memory: bool,
@@ -141,11 +143,10 @@ impl PoolMember {
     }
 
     /// Starts a stream of views for a caller; registers the caller's endpoint.
-    pub(super) async fn follow(&self, udp: SocketAddr, incarnation: u32) -> Result<PoolViewStream, Status> {
+    pub(super) async fn follow(&self, follower: Follower) -> Result<PoolViewStream, Status> {
         let PoolMemberState { granted, controller, followers, closed, .. } = &*self.shared;
         let followers = followers.clone();
-        PoolViewStream::begin(granted.subscribe(), controller.clone(), followers, closed.clone(), udp, incarnation)
-            .await
+        PoolViewStream::begin(granted.subscribe(), controller.clone(), followers, closed.clone(), follower).await
     }
 
     pub(super) fn stats(&self) -> PoolStats {
@@ -246,7 +247,7 @@ impl PoolMemberState {
                 tracing::info!(pool = self.terms.name, "the controller has assigned another endpoint: joining again");
                 return MembershipEnd::Restart;
             }
-            if let Some((table, sid)) = table_and_sid(&grant) {
+            if let Some((table, sid)) = self.table_and_sid(&grant) {
                 queue.renew(table, sid.unwrap_or_default());
             }
             self.publish(grant);
@@ -260,7 +261,7 @@ impl PoolMemberState {
 
     /// Starts a queue for the grant, if it is valid.
     fn begin(&self, grant: &PoolGrant, incarnation: u32, link: Link) -> Option<(CloneWorkerHandle, CloneWorkerEvents)> {
-        let Some((table, Some(sid))) = table_and_sid(grant) else {
+        let Some((table, Some(sid))) = self.table_and_sid(grant) else {
             tracing::warn!(pool = self.terms.name, ?grant, "the controller granted an invalid pool");
             return None;
         };
@@ -300,15 +301,23 @@ impl PoolMemberState {
             let ip = self.controller.local_ip().await;
             address.set_ip(ip.map_err(|error| Status::unavailable(error.to_string()))?);
         }
-        let PoolMemberConfig { name, authenticate, service_address, .. } = &self.terms;
+        let PoolMemberConfig { name, authenticate, service_address, rack, .. } = &self.terms;
         let request = JoinPoolRequest {
             name: name.clone(),
             data_address: address.to_string(),
             incarnation,
             service_address: service_address.clone(),
             authenticate: *authenticate,
+            rack: rack.clone(),
         };
         self.controller.join_pool(request).await
+    }
+
+    /// Table of the pool, and this server's SID, if it has one.
+    fn table_and_sid(&self, grant: &PoolGrant) -> Option<(PoolAddresses, Option<u16>)> {
+        let table = cloned::pool_addresses(grant.pool.as_ref()?, &self.terms.rack).ok()?;
+        let sid = table.pool.servers.iter().position(|server| *server == grant.endpoint);
+        Some((table, sid.and_then(|sid| u16::try_from(sid).ok())))
     }
 
     /// Waits, longer each time; true when the server shuts down.
@@ -319,13 +328,6 @@ impl PoolMemberState {
         // A dropped sender means that the layer has been dropped.
         over.is_ok()
     }
-}
-
-/// Table of the pool, and this server's SID, if it has one.
-fn table_and_sid(grant: &PoolGrant) -> Option<(pathcall_driver::clone::PoolAddresses, Option<u16>)> {
-    let table = cloned::pool_addresses(grant.pool.as_ref()?).ok()?;
-    let sid = table.pool.servers.iter().position(|server| *server == grant.endpoint);
-    Some((table, sid.and_then(|sid| u16::try_from(sid).ok())))
 }
 
 /// Maximum size of a reply's message, bytes.

@@ -38,6 +38,15 @@ pub(crate) struct PoolViewStream {
     _registration: FollowerRegistration,
 }
 
+/// Caller that follows the pool.
+pub(crate) struct Follower {
+    /// Address of its frames.
+    pub(crate) udp: SocketAddr,
+    pub(crate) incarnation: u32,
+    /// Rack of the caller; empty if it names none.
+    pub(crate) rack: String,
+}
+
 /// Callers that follow here, by address and incarnation, with the number of their streams: a caller may reconnect
 /// before the end of its last stream is noticed.
 #[derive(Debug, Clone, Default)]
@@ -99,9 +108,9 @@ impl PoolViewStream {
         controller: ControllerLink,
         followers: Followers,
         mut closed: watch::Receiver<bool>,
-        udp: SocketAddr,
-        incarnation: u32,
+        follower: Follower,
     ) -> Result<Self, Status> {
+        let Follower { udp, incarnation, rack } = follower;
         let now = granted.borrow().clone().filter(|_| !*closed.borrow());
         let Some(CurrentGrant { grant, .. }) = now else {
             return Err(Status::failed_precondition("this server is currently not in a pool"));
@@ -116,6 +125,7 @@ impl PoolViewStream {
             flows: 0,
             server: grant.endpoint,
             endpoint: 0,
+            rack,
         };
         let caller = (udp, incarnation);
         // Before the registration: a release for the end of another stream then sees that the caller is back.
