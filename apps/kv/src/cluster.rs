@@ -76,7 +76,7 @@ impl Cluster {
         let mut cluster = Self::default();
         for (nth, store) in stores.iter().enumerate() {
             let (service, at) = (service(store, work, nth), listen(FREE).await?);
-            cluster.add_pathcall(at, service, work.workers, controller).await?;
+            cluster.add_pathcall(at, service, work.workers, controller, "").await?;
         }
         Ok(cluster)
     }
@@ -93,8 +93,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts one server at its own address: with Pathcall if `controller` is set, with the element if it names a
-    /// controller.
+    /// Starts one server at its own address: with Pathcall if `controller` is set, with the element of a rack if it names
+    /// a controller.
     ///
     /// # Errors
     /// As for several servers.
@@ -103,10 +103,11 @@ impl Cluster {
         store: &Store,
         work: &WorkerConfig,
         controller: Option<Option<&str>>,
+        rack: &str,
     ) -> Result<Self> {
         let (at, service, mut cluster) = (listen(at).await?, service(store, work, 0), Self::default());
         match controller {
-            Some(controller) => cluster.add_pathcall(at, service, work.workers, controller).await?,
+            Some(controller) => cluster.add_pathcall(at, service, work.workers, controller, rack).await?,
             None => cluster.add_plain(at, service.workers(work.workers)),
         }
         Ok(cluster)
@@ -124,8 +125,9 @@ impl Cluster {
         service: KvService,
         workers: usize,
         controller: Option<&str>,
+        rack: &str,
     ) -> Result<()> {
-        let mut builder = pathcall::Layer::builder(&PATHCALL).advertise(&url).workers(workers);
+        let mut builder = pathcall::Layer::builder(&PATHCALL).advertise(&url).workers(workers).rack(rack);
         if let Some(controller) = controller {
             builder = builder.controller(controller);
         }
@@ -149,7 +151,7 @@ impl Cluster {
         if self.servers.is_empty() {
             return Ok(Client::Plain(PlainClient::connect(&self.urls).await?));
         }
-        Client::of_pool(&self.urls[0], options).await
+        Client::of_pool(&self.urls[0], "", options).await
     }
 
     /// Pathcall's layers, in the order of the stores; empty for plain gRPC.
@@ -160,12 +162,12 @@ impl Cluster {
 }
 
 impl Client {
-    /// Creates a client of the pool of this server, as [`Cluster::client`].
+    /// Creates a client, in a rack, of the pool of this server, as [`Cluster::client`].
     ///
     /// # Errors
     /// Returns an error if the client does not connect.
-    pub async fn of_pool(server: &str, options: Option<CloneOptions>) -> Result<Self> {
-        let mut builder = pathcall::Channel::builder(server.to_owned(), &PATHCALL)?;
+    pub async fn of_pool(server: &str, rack: &str, options: Option<CloneOptions>) -> Result<Self> {
+        let mut builder = pathcall::Channel::builder(server.to_owned(), &PATHCALL)?.rack(rack);
         if let Some(options) = options {
             builder = builder.cloned(options);
         }

@@ -74,6 +74,9 @@ struct Serve {
     /// Serve as plain gRPC
     #[arg(long)]
     plain: bool,
+    /// Rack of the server
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    rack: String,
     #[command(flatten)]
     working: StoreArgs,
 }
@@ -86,6 +89,9 @@ struct Demo {
     /// Server elsewhere whose pool is read from
     #[arg(long, value_name = "URL", conflicts_with = "controller")]
     pool: Option<String>,
+    /// Rack of the client
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, requires = "pool")]
+    rack: String,
     /// Servers elsewhere that are read from as plain gRPC
     #[arg(long, value_name = "URL", value_delimiter = ',', requires = "pool")]
     plain: Vec<String>,
@@ -156,7 +162,7 @@ async fn serve(args: Serve) -> Result<()> {
     let store = args.working.store().await?;
     let work = args.working.work();
     let controller = (!args.plain).then_some(args.controller.as_deref());
-    let cluster = Cluster::alone(args.listen, &store, &work, controller).await?;
+    let cluster = Cluster::alone(args.listen, &store, &work, controller, &args.rack).await?;
     println!("ready {}", cluster.urls()[0]);
     std::future::pending().await
 }
@@ -217,7 +223,7 @@ impl Demo {
         let mut clients = Vec::new();
         for (name, options) in call_options() {
             if name != RANDOM || !self.no_random {
-                clients.push((name, Client::of_pool(server, options).await?));
+                clients.push((name, Client::of_pool(server, &self.rack, options).await?));
             }
         }
         let plain = match plain {

@@ -15,6 +15,8 @@ mod pipe;
 mod place;
 mod pools;
 mod process_failures;
+#[cfg(feature = "xdp")]
+mod racks;
 mod shared_memory;
 #[cfg(feature = "xdp")]
 mod soak;

@@ -22,11 +22,11 @@ use crate::isolation::LIMIT;
 const HOSTS: usize = 3;
 
 /// Process that is killed on drop, as by `kill -9`.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts the process and waits until it reports `ready`. Returns that line.
-    fn start(mut command: Command) -> (Self, String) {
+    pub(crate) fn start(mut command: Command) -> (Self, String) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the command is built");
         let mut ready = String::new();
         let stdout = child.stdout.take().expect("piped");
@@ -152,7 +152,7 @@ impl ElementTestbed {
     }
 }
 
-fn report(output: Output) -> Value {
+pub(crate) fn report(output: Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("a report")
 }
