@@ -71,10 +71,11 @@ sim: build
 mutants:
 	$(CARGO) test $(WHOLE) --test main mutants
 
-# The switch program in the kernel: held to the reference, and run as an element. `make test` has it, too.
+# The switch program in the kernel: held to the reference on a million frames, and run as an element. `make test` has it,
+# too, with fewer frames.
 xdp: build
 	bpf/lacking
-	$(CARGO) test -p pathcall-xdp --features planted
+	FRAMES=1000000 LOOKUPS=1000000 $(CARGO) test -p pathcall-xdp --features planted
 	$(CARGO) test $(WHOLE) --test main xdp:: live:: kernel
 
 # The same as sim, more of it, for hours with SEEDS=1000000; then, for SOAK_S seconds each, delegated calls on servers

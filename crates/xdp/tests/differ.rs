@@ -11,9 +11,9 @@ use pathcall_conformance::generate::{GeneratorOptions, SIZE};
 use pathcall_xdp::{Config, KernelSwitch};
 
 /// Default number of compared frames.
-const FRAMES: u64 = 1_000_000;
+const FRAMES: u64 = 300_000;
 /// Number of compared frames in inline mode, where the work is the same.
-const INLINE_FRAMES: u64 = 300_000;
+const INLINE_FRAMES: u64 = 100_000;
 
 #[test]
 fn program_matches_reference_on_random_frames() {

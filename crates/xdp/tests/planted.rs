@@ -39,7 +39,7 @@ fn unmodified_program_has_no_differences() {
         &mut pathcall_conformance::program(SIZE),
         &mut Tested::of(kernel, SIZE),
         1,
-        FRAMES,
+        FRAMES / 4,
         GeneratorOptions::default(),
     );
     found.unwrap_or_else(|difference| panic!("{difference}"));
