@@ -87,8 +87,8 @@ impl Report {
         let pools = || channels.iter().map(|channel| channel.stats().pool);
         let (cloned, pooled) =
             (pools().map(|pool| pool.cloned).sum::<u64>(), pools().map(|pool| pool.calls).sum::<u64>());
-        let made_by =
-            |role: DeviceRole| calls.iter().filter(|call| call.role.as_deref() == Some(role.name())).count() as u64;
+        let roles = || calls.iter().filter_map(|call| DeviceRole::named(call.role.as_deref()?));
+        let made_by = |is_acc: bool| roles().filter(|role| role.is_acc() == is_acc).count() as u64;
         Self {
             app: "photos",
             mode,
@@ -98,7 +98,7 @@ impl Report {
             methods: KINDS.map(|kind| Method::of(kind, calls)).into_iter().filter(|method| method.calls > 0).collect(),
             likes_in_element: lanes.share(),
             cloned: (pooled > 0).then(|| cloned as f64 / pooled as f64),
-            thumbnails: DeviceCounts { cpu: made_by(DeviceRole::Cpu), acc: made_by(DeviceRole::Acc) },
+            thumbnails: DeviceCounts { cpu: made_by(false), acc: made_by(true) },
             fetches: fetched(servers),
             over_time: over_time(calls),
             digest: digest.clone(),
@@ -160,7 +160,7 @@ fn fetched(servers: &[RunningServer]) -> DeviceCounts {
         DeviceCounts::default(),
         |DeviceCounts { cpu, acc }, way| match way.role {
             DeviceRole::Cpu => DeviceCounts { cpu: cpu + way.state.done, acc },
-            DeviceRole::Acc => DeviceCounts { cpu, acc: acc + way.state.done },
+            _ => DeviceCounts { cpu, acc: acc + way.state.done },
         },
     )
 }
@@ -172,7 +172,7 @@ fn over_time(calls: &[CompletedCall]) -> Vec<(f64, u64, u64)> {
     let mut counts = vec![(0, 0); slices];
     for (at, role) in made() {
         let (cpu, acc) = &mut counts[slice(at)];
-        *if role == DeviceRole::Acc.name() { acc } else { cpu } += 1;
+        *if role == DeviceRole::Cpu.name() { cpu } else { acc } += 1;
     }
     let end = |at: usize| (at + 1) as f64 * SLICE.as_secs_f64();
     counts.into_iter().enumerate().map(|(at, (cpu, acc))| (end(at), cpu, acc)).collect()

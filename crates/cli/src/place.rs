@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use pathcall_place::device::discover::{DeviceChoice, Discovery, FoundDevice, discover, open};
 use pathcall_place::device::profile::measure;
+use pathcall_place::model::ACCELERATORS_MAX;
 use pathcall_place::{Application, Hardware, ModelError, Paths};
 
 use crate::failure::Failure;
@@ -44,9 +45,9 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ProfileArgs {
-    /// Accelerator: opencl:0, cuda:0 or emulated:per-job=10us,slots=2 [default: the first available]
+    /// Accelerator: opencl:0, cuda:0 or emulated:per-job=10us,slots=2; repeat it for several [default: the first available]
     #[arg(long, value_name = "DEVICE")]
-    acc: Option<DeviceChoice>,
+    acc: Vec<DeviceChoice>,
     /// Measure without an accelerator
     #[arg(long, conflicts_with = "acc")]
     no_acc: bool,
@@ -114,21 +115,22 @@ fn devices() -> Result<(), Failure> {
 
 fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Place(error.to_string());
-    let acc = match (&args.acc, args.no_acc) {
-        (_, true) => None,
-        (Some(choice), _) => Some(choice.clone()),
-        (None, _) => {
-            let Discovery { present, absent } = discover();
-            let found = present.into_iter().map(|device| device.choice).nth(1);
-            if found.is_none() {
-                let why = absent.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                eprintln!("no accelerator: {why}");
-            }
-            found
+    if args.acc.len() > ACCELERATORS_MAX {
+        let count = args.acc.len();
+        return Err(failed(&format!("{count} accelerators are given; a host has at most {ACCELERATORS_MAX}")));
+    }
+    let mut accelerators = args.acc.clone();
+    if accelerators.is_empty() && !args.no_acc {
+        let Discovery { present, absent } = discover();
+        accelerators.extend(present.into_iter().map(|device| device.choice).nth(1));
+        if accelerators.is_empty() {
+            let why = absent.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            eprintln!("no accelerator: {why}");
         }
-    };
-    let device = acc.as_ref().map(open).transpose().map_err(|error| failed(&error))?;
-    let measured = measure(device.as_deref(), Duration::from_millis(args.ms)).map_err(|error| failed(&error))?;
+    }
+    let devices = accelerators.iter().map(open).collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))?;
+    let budget = Duration::from_millis(args.ms);
+    let measured = measure(devices.iter().map(|device| &**device), budget).map_err(|error| failed(&error))?;
     match &args.out {
         Some(path) => {
             std::fs::write(path, measured.to_string()).map_err(|source| Failure::File { path: path.clone(), source })

@@ -56,6 +56,13 @@ fn profile_prints_valid_model() {
     let link = hardware.links.iter().find(|link| link.between.contains(&acc)).expect("a link");
     // The emulated device does at most one job per millisecond.
     assert!(link.messages_per_second <= 1_000, "{printed}");
+    let acc = ["--acc", "emulated:per-job=1ms", "--acc", "cpu:1"];
+    let printed = stdout_of(&[&["profile", "--ms", "10"], &acc[..]].concat());
+    let several = Hardware::parse("measured.yaml", &printed).expect("a model");
+    let named = |role| several.device(role).map(|at| &several.nodes[at].name[..]);
+    assert_eq!([DeviceRole::Acc, DeviceRole::Acc1, DeviceRole::Acc2].map(named), [Some("acc"), Some("acc1"), None]);
+    let many = fails(&[&["profile"], &["--acc", "cpu:1"].repeat(8)[..]].concat());
+    assert_eq!(many, "pathcall: 8 accelerators are given; a host has at most 7\n");
     let alone = stdout_of(&["profile", "--no-acc", "--ms", "10"]);
     assert_eq!(Hardware::parse("measured.yaml", &alone).expect("a model").nodes.len(), 2);
     let printed = fails(&["profile", "--acc", "opencl:4096"]);

@@ -376,6 +376,7 @@ fn sentence(record: &SelectionRecord) -> String {
         }
         SelectionReason::Only => "only possible path".to_owned(),
         SelectionReason::Probe => "probe of an avoided path".to_owned(),
+        SelectionReason::LastAttempt => "last attempt".to_owned(),
         SelectionReason::Follows => "in order after a message about the same record".to_owned(),
     };
     format!("message {tag} ({what}) by {to}: {reason}; {after}")

@@ -3,7 +3,7 @@
 //! into paths.
 
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, DeviceRole, Hardware, ModelError, Paths};
+use pathcall_place::{Application, Hardware, ModelError, Paths};
 
 /// Tests one input.
 pub fn run(data: &[u8]) {
@@ -22,14 +22,19 @@ fn valid<T>(read: Result<T, ModelError>) -> Option<T> {
     read.map_err(|mistake| assert_eq!(mistake.to_string().lines().count(), 1)).ok()
 }
 
-fn check_paths(hardware: &Hardware, mut application: Application) {
+fn check_paths(hardware: &Hardware, application: Application) {
+    let Some(mut application) = valid(application.for_hosts(hardware, hardware)) else { return };
     for (task, role) in application.unknown() {
         application.set_compute(task, role, 1);
     }
     if let Some(paths) = valid(Paths::of(hardware, hardware, &application)) {
         for path in &paths.paths {
             assert!(path.traverse_ns >= path.hops.iter().map(|hop| hop.delay_ns).max().unwrap_or(0));
-            assert!(paths.of_kind(path.kind).contains(path) && matches!(path.role, DeviceRole::Cpu | DeviceRole::Acc));
+            assert!(paths.of_kind(path.kind).contains(path));
+            for hop in &path.hops {
+                let resource = &paths.resources[usize::from(hop.resource.0)];
+                assert!(resource.node.is_none_or(|role| hardware.device(role).is_some()));
+            }
         }
     }
 }

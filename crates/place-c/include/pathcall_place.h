@@ -1,4 +1,4 @@
-/* C interface of place: each request is sent to the processor or the accelerator, whichever answers it sooner.
+/* C interface of place: each request is sent to the processor or an accelerator, whichever answers it sooner.
  *
  *   builder: files, devices, functions, memory, clocks -- init --> context: send, recv, write, read, handle
  *                                                                    `----> event: an answer, an access, a request
@@ -25,9 +25,10 @@
 extern "C" {
 #endif
 
-/* Roles. */
+/* Roles: the processor, and accelerator 0. Accelerator 1 is PATHCALL_PLACE_ACC + 1, and so on. */
 #define PATHCALL_PLACE_CPU 0
 #define PATHCALL_PLACE_ACC 1
+#define PATHCALL_PLACE_ACCELERATORS_MAX 7
 
 /* Return codes of calls, and status of a request. */
 #define PATHCALL_PLACE_OK 0
@@ -151,12 +152,15 @@ int32_t pathcall_place_reg_ts_func(pathcall_place_builder *builder, pathcall_pla
 /* Function of a task on a role. `answer_max`: maximum bytes of an answer, if it can be longer than its request. */
 int32_t pathcall_place_reg_app_func(pathcall_place_builder *builder, pathcall_place_function function, void *user,
                                     const char *task, uint32_t of, size_t answer_max);
+/* Kernel of a task on accelerator 0, or on a role. */
 int32_t pathcall_place_reg_app_kernel(pathcall_place_builder *builder, const pathcall_place_kernel *kernel,
                                       const char *task, size_t answer_max);
+int32_t pathcall_place_reg_app_kernel_of(pathcall_place_builder *builder, const pathcall_place_kernel *kernel,
+                                         const char *task, uint32_t of, size_t answer_max);
 /* Messages of later trips, of at most `message_max` bytes. Default: the answer of the trip before. */
 int32_t pathcall_place_next(pathcall_place_builder *builder, pathcall_place_next_function function, void *user,
                             const char *kind, size_t message_max);
-/* Sample request. pathcall_place_init runs it on both roles, requires equal answers, and measures unknown times. */
+/* Sample request. pathcall_place_init runs it on all devices, requires equal answers, and measures unknown times. */
 int32_t pathcall_place_sample(pathcall_place_builder *builder, const char *task, const uint8_t *request,
                               size_t request_bytes);
 /* Report requests that arrive as events, for pathcall_place_handle. Default: they are handled immediately. */

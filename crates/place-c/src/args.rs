@@ -6,7 +6,6 @@ use std::slice;
 use pathcall_place::DeviceRole;
 
 use crate::error::Error;
-use crate::{PATHCALL_PLACE_ACC, PATHCALL_PLACE_CPU};
 
 /// Reads text that ends with a zero byte.
 pub(crate) fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Error> {
@@ -53,12 +52,9 @@ pub(crate) fn owned<T>(pointer: *mut T, what: &str) -> Result<Box<T>, Error> {
 
 /// Converts a role's number.
 pub(crate) fn role(role: u32) -> Result<DeviceRole, Error> {
-    match role {
-        PATHCALL_PLACE_CPU => Ok(DeviceRole::Cpu),
-        PATHCALL_PLACE_ACC => Ok(DeviceRole::Acc),
-        other => {
-            let expected = "expected PATHCALL_PLACE_CPU (0) or PATHCALL_PLACE_ACC (1)";
-            Err(Error::invalid(format!("invalid role {other}: {expected}")))
-        }
-    }
+    DeviceRole::ALL.get(role as usize).copied().ok_or_else(|| {
+        let expected =
+            "expected PATHCALL_PLACE_CPU (0), or PATHCALL_PLACE_ACC (1) plus the number of an accelerator, 0 to 6";
+        Error::invalid(format!("invalid role {role}: {expected}"))
+    })
 }

@@ -11,8 +11,9 @@ use pathcall_place::context::comm::InProcess;
 use pathcall_place::context::remote::Remote;
 use pathcall_place::device::discover::{DeviceChoice, open};
 use pathcall_place::device::{AnswerLength, Kernel, KernelTable, TaskCode, WorkItemCount};
-use pathcall_place::{Application, DeviceRole, Hardware, SelectionStrategy};
+use pathcall_place::{Application, Hardware, SelectionStrategy};
 
+use crate::PATHCALL_PLACE_ACC;
 use crate::args::{elements, opaque, owned, role, text, text_or_none};
 use crate::call_gate::CallGate;
 use crate::context::pathcall_place_context;
@@ -213,7 +214,7 @@ pub extern "C" fn pathcall_place_reg_app_func(
     })
 }
 
-/// Registers a kernel that runs a task on the accelerator. The kernel is copied.
+/// Registers a kernel that runs a task on accelerator 0. The kernel is copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_reg_app_kernel(
     builder: *mut pathcall_place_builder,
@@ -221,10 +222,22 @@ pub extern "C" fn pathcall_place_reg_app_kernel(
     task: *const c_char,
     answer_max: usize,
 ) -> i32 {
+    pathcall_place_reg_app_kernel_of(builder, kernel, task, PATHCALL_PLACE_ACC, answer_max)
+}
+
+/// Registers a kernel that runs a task on the device of a role. The kernel is copied.
+#[unsafe(no_mangle)]
+pub extern "C" fn pathcall_place_reg_app_kernel_of(
+    builder: *mut pathcall_place_builder,
+    kernel: *const pathcall_place_kernel,
+    task: *const c_char,
+    of: u32,
+    answer_max: usize,
+) -> i32 {
     change(builder, || {
-        let kernel = elements(kernel, 1, "kernel")?;
+        let (kernel, of) = (elements(kernel, 1, "kernel")?, role(of)?);
         let (code, task) = (kernel_of(&kernel[0])?, text(task, "task")?.to_owned());
-        Ok(move |builder: Builder| builder.reg_app_func(code, &task, DeviceRole::Acc, answer_max))
+        Ok(move |builder: Builder| builder.reg_app_func(code, &task, of, answer_max))
     })
 }
 
@@ -252,7 +265,7 @@ pub extern "C" fn pathcall_place_next(
     })
 }
 
-/// Adds a sample request of a task, which is copied. `pathcall_place_init` runs the sample on both roles, whose answers
+/// Adds a sample request of a task, which is copied. `pathcall_place_init` runs the sample on all devices, whose answers
 /// must be equal, and uses the measured times where the application's file has none.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_sample(

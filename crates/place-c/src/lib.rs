@@ -40,7 +40,9 @@ pub use functions::*;
 
 /// Role of the processor.
 pub const PATHCALL_PLACE_CPU: u32 = 0;
-/// Role of the accelerator.
+/// Role of accelerator 0; the roles of the others follow: `PATHCALL_PLACE_ACC + 1` and so on.
 pub const PATHCALL_PLACE_ACC: u32 = 1;
+/// Limit on the accelerators of a host.
+pub const PATHCALL_PLACE_ACCELERATORS_MAX: u32 = 7;
 /// Value of a time that was not measured.
 pub const PATHCALL_PLACE_UNMEASURED: u64 = u64::MAX;

@@ -56,9 +56,13 @@ fn c_example_runs() {
 
 /// Compiles and runs a program of this folder; its exit status is the result.
 fn check(name: &str) {
+    check_on(name, format!("{MODELS}/direct.yaml"));
+}
+
+fn check_on(name: &str, hardware: String) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
     let mut command = Command::new(compile(&source, name));
-    command.arg(format!("{MODELS}/applications/kvs.yaml")).arg(format!("{MODELS}/direct.yaml"));
+    command.arg(format!("{MODELS}/applications/kvs.yaml")).arg(hardware);
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", text(&output));
 }
@@ -66,6 +70,11 @@ fn check(name: &str) {
 #[test]
 fn invalid_calls_from_c_return_codes() {
     check("mistakes");
+}
+
+#[test]
+fn requests_run_on_each_of_several_accelerators() {
+    check_on("accelerators", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/two.yaml").to_owned());
 }
 
 #[test]

@@ -62,12 +62,14 @@ int main(int argc, char **argv) {
     EXPECT(pathcall_place_strategy(NULL, "leo"), PATHCALL_PLACE_INVALID, "builder is null");
     EXPECT(pathcall_place_strategy(b, "best"), PATHCALL_PLACE_UNKNOWN, "unknown strategy `best`: expected one of leo,");
     EXPECT(pathcall_place_strategy(b, "\xff"), PATHCALL_PLACE_INVALID, "name is not UTF-8");
-    EXPECT(pathcall_place_device(b, 7, "cpu"), PATHCALL_PLACE_INVALID, "invalid role 7");
+    EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC + PATHCALL_PLACE_ACCELERATORS_MAX, "cpu"), PATHCALL_PLACE_INVALID,
+           "invalid role 8");
     EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "abacus"), PATHCALL_PLACE_UNKNOWN, "invalid device `abacus`");
     EXPECT(pathcall_place_device(b, PATHCALL_PLACE_ACC, "opencl:99"), PATHCALL_PLACE_FAILED, "not found");
     EXPECT(pathcall_place_reg_app_func(b, NULL, NULL, "look-up", 0, 0), PATHCALL_PLACE_INVALID, "function is null");
     EXPECT(pathcall_place_reg_app_kernel(b, NULL, "look-up", 0), PATHCALL_PLACE_INVALID, "kernel is null");
     EXPECT(pathcall_place_reg_app_kernel(b, &kernel, "look-up", 0), PATHCALL_PLACE_INVALID, "source is null");
+    EXPECT(pathcall_place_reg_app_kernel_of(b, &kernel, "look-up", 9, 0), PATHCALL_PLACE_INVALID, "invalid role 9");
     EXPECT(pathcall_place_reg_comm_func(b, "pigeon", "p", 0), PATHCALL_PLACE_INVALID,
            "invalid communication function `pigeon`: expected itself");
     EXPECT(pathcall_place_sample(b, "look-up", NULL, 3), PATHCALL_PLACE_INVALID,

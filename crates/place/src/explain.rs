@@ -11,7 +11,7 @@ use crate::path::{KindId, PathId, Paths};
 use crate::select::{LearnedTimes, PathState, SelectionReason, Selector};
 
 /// Limit on the paths in an explanation; a type may have more.
-pub const OPTIONS_MAX: usize = 6;
+pub const OPTIONS_MAX: usize = 8;
 
 /// State of a path at the time of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,5 +255,6 @@ const fn reason_text(reason: SelectionReason) -> &'static str {
         SelectionReason::Probe => "probe",
         SelectionReason::Follows => "follows an earlier request",
         SelectionReason::LeastBad => "all paths failing",
+        SelectionReason::LastAttempt => "last attempt",
     }
 }

@@ -16,6 +16,7 @@ mod reduce;
 #[cfg(target_os = "linux")]
 mod reduce_processes;
 mod schema;
+mod several_accelerators;
 mod shared;
 mod strategies;
 mod two_processes;

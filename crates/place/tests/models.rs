@@ -70,13 +70,18 @@ fn every_application_maps_to_every_model() {
 fn logical_links_in_host_use_physical_links() {
     let hardware = Hardware::parse("mine.yaml", HARDWARE).expect("a model");
     let names = |link| {
-        hardware.route(link).expect("a route").iter().map(|at| &hardware.nodes[*at].name[..]).collect::<Vec<_>>()
+        hardware
+            .route(link, DeviceRole::Acc)
+            .expect("a route")
+            .iter()
+            .map(|at| &hardware.nodes[*at].name[..])
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(HostLink::Cn), ["cpu", "plx", "nic"], "by the least latency");
     assert_eq!(names(HostLink::Nc), ["nic", "cpu"], "as given");
     assert_eq!(names(HostLink::Ac), ["gpu", "plx", "cpu"]);
     let on_path = Hardware::preset(Preset::OnPath);
-    let route = on_path.route(HostLink::Cn).expect("a route");
+    let route = on_path.route(HostLink::Cn, DeviceRole::Acc).expect("a route");
     assert_eq!(on_path.nodes[route[1]].role, NodeRole::Acc, "processor's route passes the accelerator");
 }
 
@@ -272,7 +277,8 @@ fn application_errors_have_position_and_remedy() {
         (
             "path: cpu-cpu",
             "path: cpu-gpu",
-            "f.yaml:9:25: invalid path `cpu-gpu`; write one of cpu-cpu, cpu-acc, acc-cpu, acc-acc",
+            "f.yaml:9:25: invalid path `cpu-gpu`; write one of cpu-cpu, cpu-acc, acc-cpu, acc-acc, or name an \
+             accelerator, acc0 to acc6, like cpu-acc1",
         ),
         ("requester: pack", "requester: pick", "f.yaml:9:70: there is no task `pick`; tasks are look, pack"),
         ("dependency: ADDR", "dependency: ADR", "f.yaml:7:17: invalid dependency `ADR`; write one of NONE, ADDR, MSG"),
@@ -314,7 +320,11 @@ fn application_errors_have_position_and_remedy() {
             "[2 us]",
             "f.yaml:4:9: a map is expected here, not a list or a single value; write `key: value`",
         ),
-        ("cpu: 2 us", "gpu: 2 us", "f.yaml:4:11: there is no key `gpu` here; keys are cpu, acc"),
+        (
+            "cpu: 2 us",
+            "gpu: 2 us",
+            "f.yaml:4:11: there is no key `gpu` here; keys are cpu, acc, acc0, acc1, acc2, acc3, acc4, acc5, acc6",
+        ),
     ] {
         wrong.extend(Some(parse_error(APPLICATION, from, to, Application::parse)).filter(|line| line != expected));
     }

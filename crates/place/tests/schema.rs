@@ -37,7 +37,16 @@ links:
   - { between: [gpu, plx], bandwidth: 1 GB/s, messages: 1 M/s, latency: 500 ns }
 routes: { CA: [cpu, plx, gpu] }
 ";
-    let texts = Preset::ALL.map(|preset| preset.file().1).into_iter().chain([custom]);
+    let several = "
+hardware: several
+nodes: { cpu: { role: cpu }, gpu: { role: acc }, dpu: { role: acc, slots: 2 }, nic: { role: nic } }
+links:
+  - { between: [cpu, nic], bandwidth: 1 GB/s, messages: 1 M/s, latency: 500 ns }
+  - { between: [gpu, nic], bandwidth: 1 GB/s, messages: 1 M/s, latency: 500 ns }
+  - { between: [cpu, dpu], bandwidth: 1 GB/s, messages: 1 M/s, latency: 500 ns }
+routes: { CA1: [cpu, dpu], AN1: [dpu, cpu, nic] }
+";
+    let texts = Preset::ALL.map(|preset| preset.file().1).into_iter().chain([custom, several]);
     agree(HARDWARE_SCHEMA, texts, |text| Hardware::parse("h.yaml", text).map(drop).map_err(|mistake| mistake.message));
 }
 
@@ -48,6 +57,16 @@ fn application_parser_and_schema_agree() {
         include_str!("../models/applications/dfs.yaml"),
         include_str!("../models/applications/ebs.yaml"),
         include_str!("../models/applications/allreduce.yaml"),
+        "
+application: numbered
+tasks: { look-up: { cpu: 3 us, acc: 1 us, acc1: 2 us, acc6: 3 us } }
+requests:
+  GET:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-acc0, bytes: 8 B, reply: 64 B, responder: look-up }]
+      - trips: [{ path: acc1-acc6, bytes: 8 B, reply: 64 B, responder: look-up }]
+",
     ];
     agree(APPLICATION_SCHEMA, texts, |text| {
         Application::parse("a.yaml", text).map(drop).map_err(|mistake| mistake.message)

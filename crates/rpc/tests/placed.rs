@@ -1,5 +1,7 @@
 //! Tests of placed calls: processor and accelerator are services of the same type.
 
+pub(crate) mod several;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -122,6 +124,10 @@ impl Host {
         let values = Values::default();
         let (cpu, acc) = (Part::new(&values, cpu_open), Part::new(&values, acc_open));
         let placing = with(PlaceOptions::new(hardware()).acc(ShelfServer::new(acc.clone())));
+        Self::serve(cpu, acc, placing).await
+    }
+
+    async fn serve(cpu: Part, acc: Part, placing: PlaceOptions) -> Self {
         let pathcall = Layer::builder(&PLACED).place(placing).build().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,8 +1,10 @@
 //! Tests of delegated calls that the processor or the accelerator of their host works on.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::placed::several::TWO;
 use pathcall_place::model::Preset;
 use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
 use pathcall_proto::manifest::{Manifest, Placed};
@@ -59,23 +61,36 @@ fn handlers(processor: &Arc<AtomicU32>) -> Handlers {
     Handlers::new().handle::<DocsLookup, _, _>(lookup).handle::<DocsFetch, _, _>(fetch)
 }
 
+/// Handler of an accelerator.
+fn accelerated(
+    name: &'static str,
+    device: Device,
+) -> impl Fn(Note, DelegatedCall<Note>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send>> + Send + Sync {
+    move |note: Note, call: DelegatedCall<Note>| {
+        Box::pin(async move {
+            if device == Device::Gone {
+                return Err(Status::unavailable("the device is gone"));
+            }
+            call.reply(Note { text: format!("{name} {}", note.text) }).await?;
+            if device == Device::GoesAtWork { Err(Status::unavailable("the device is gone")) } else { Ok(()) }
+        })
+    }
+}
+
 fn hardware() -> Hardware {
     Hardware::preset(Preset::Direct)
 }
 
 impl Host {
     async fn start(strategy: SelectionStrategy, device: Device, processor: &Arc<AtomicU32>) -> Self {
+        let placing = PlaceOptions::new(hardware()).strategy(strategy);
+        Self::start_with(placing.acc_handler::<DocsFetch, _, _>(accelerated("acc", device)), processor).await
+    }
+
+    async fn start_with(placing: PlaceOptions, processor: &Arc<AtomicU32>) -> Self {
         let directory = pathcall_rpc::delegate::Directory::default();
         let serving = handlers(processor).directory(directory.clone()).start().await.expect("starts");
         directory.set([("here", serving.address())]);
-        let accelerated = move |note: Note, call: DelegatedCall<Note>| async move {
-            if device == Device::Gone {
-                return Err(Status::unavailable("the device is gone"));
-            }
-            call.reply(Note { text: format!("acc {}", note.text) }).await?;
-            if device == Device::GoesAtWork { Err(Status::unavailable("the device is gone")) } else { Ok(()) }
-        };
-        let placing = PlaceOptions::new(hardware()).strategy(strategy).acc_handler::<DocsFetch, _, _>(accelerated);
         let pathcall = Layer::builder(&PLACED).handlers(serving).place(placing).build().await.expect("starts");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -154,6 +169,32 @@ async fn accelerator_falls_back_only_before_first_reply() {
     let (texts, ended) = host.look_up(&["a"]).await;
     assert_eq!(ended.expect_err("it failed").code(), Code::Unavailable);
     assert!(texts.len() <= 1 && processor.load(Ordering::Relaxed) == 0, "{texts:?}");
+}
+
+#[tokio::test]
+async fn other_accelerator_handles_requests_that_one_fails() {
+    let two =
+        || PlaceOptions::new(Hardware::parse("two.yaml", TWO).expect("a model")).strategy(SelectionStrategy::AllAcc);
+    let processor = Arc::default();
+    let placing = two().acc_handler::<DocsFetch, _, _>(accelerated("acc", Device::Gone));
+    let placing = placing.acc_handler_at::<DocsFetch, _, _>(1, accelerated("acc1", Device::Works));
+    let mut host = Host::start_with(placing, &processor).await;
+    for name in ["a", "b", "c"] {
+        let (texts, ended) = host.look_up(&[name]).await;
+        ended.expect("the second accelerator does it");
+        assert_eq!(texts, [format!("acc1 {name}")]);
+    }
+    assert_eq!((host.done(DeviceRole::Acc1), processor.load(Ordering::Relaxed)), (3, 0));
+
+    let serving = handlers(&Arc::default()).start().await.expect("starts");
+    let placing = two().acc_handler::<DocsFetch, _, _>(accelerated("acc", Device::Works));
+    let error =
+        Layer::builder(&PLACED).handlers(serving).place(placing).build().await.expect_err("no handler").to_string();
+    assert_eq!(
+        error,
+        "/rpctest.Docs/Fetch has a dataflow over acc1, but its handler is missing there: add it with \
+         PlaceOptions::acc_handler_at"
+    );
 }
 
 #[tokio::test]

@@ -5,9 +5,8 @@
 use anyhow::{Context, Result};
 use pathcall_models::place::testbeds::{self, Ycsb};
 use pathcall_models::place::{Arrivals, PlaceRun, PlaceSetup, StationFault, StationFaultKind, measure};
-use pathcall_place::model::NodeRole;
 use pathcall_place::path::PathSide;
-use pathcall_place::{PathId, Resource};
+use pathcall_place::{DeviceRole, PathId, Resource};
 use pathcall_wire::Instant;
 
 use crate::harness::{Bench, Better, Figure, Kind, Metric, Panel, Panels};
@@ -87,7 +86,7 @@ fn change_rows(bench: &mut Bench, setting: &PlaceSetup) {
 
 /// Rows of requests that still take a device after it has become slow.
 fn reaction_rows(bench: &mut Bench, setting: &PlaceSetup) -> Result<()> {
-    let answers = |resource: &Resource| resource.side == PathSide::Responder && resource.node == Some(NodeRole::Acc);
+    let answers = |resource: &Resource| resource.side == PathSide::Responder && resource.node == Some(DeviceRole::Acc);
     let station = setting.paths.resources.iter().position(answers).context("no accelerator answers")?;
     let path =
         setting.paths.paths.iter().position(|path| path.hops.iter().any(|hop| usize::from(hop.resource.0) == station));

@@ -48,6 +48,11 @@ impl Default for Limits {
     }
 }
 
+/// All roles, for slices of them.
+static ALL_ROLES: [DeviceRole; ROLES] = DeviceRole::ALL;
+/// Number of roles.
+pub(super) const ROLES: usize = DeviceRole::ALL.len();
+
 /// Owner of a job.
 #[derive(Debug)]
 pub(super) enum JobOwner {
@@ -67,11 +72,11 @@ pub struct PlaceContext {
     pub(super) entries: PendingRequests,
     pub(super) next: Vec<Option<NextFn>>,
     /// By task and role.
-    pub(super) tasks: Vec<[Option<LoadedTask>; 2]>,
-    pub(super) queues: [Option<DeviceQueue<JobOwner>>; 2],
-    pub(super) comms: [Option<Box<dyn CommFunction>>; 2],
-    /// Communication function for roles without their own.
-    pub(super) spare_comm: Option<Box<dyn CommFunction>>,
+    pub(super) tasks: Vec<[Option<LoadedTask>; ROLES]>,
+    pub(super) queues: [Option<DeviceQueue<JobOwner>>; ROLES],
+    /// Roles with a device, and those between them.
+    pub(super) roles: &'static [DeviceRole],
+    pub(super) comms: [Option<Box<dyn CommFunction>>; ROLES],
     pub(super) arrivals: InboxReceivers,
     /// Keeps the channel open, so that a context without a communication function can wait.
     _inbox: Inbox,
@@ -105,14 +110,14 @@ pub struct Builder {
     responder: Hardware,
     strategy: SelectionStrategy,
     limits: Limits,
-    comms: [Option<(String, Box<dyn CommFunction>)>; 2],
+    comms: [Option<(String, Box<dyn CommFunction>)>; ROLES],
     windows: Windows,
     /// Role of each window.
     window_roles: Vec<(String, DeviceRole)>,
     attached: Windows,
     clocks: HashMap<String, TsFn>,
     functions: Vec<(String, DeviceRole, TaskCode, usize)>,
-    devices: [Option<Arc<dyn ComputeDevice>>; 2],
+    devices: [Option<Arc<dyn ComputeDevice>>; ROLES],
     next: Vec<(String, NextFn)>,
     samples: Vec<(String, Bytes)>,
     handles_itself: bool,
@@ -139,13 +144,13 @@ impl Builder {
             responder,
             strategy: SelectionStrategy::Leo,
             limits: Limits::default(),
-            comms: [None, None],
+            comms: Default::default(),
             windows: Windows::default(),
             window_roles: Vec::new(),
             attached: Windows::default(),
             clocks: HashMap::new(),
             functions: Vec::new(),
-            devices: [None, None],
+            devices: Default::default(),
             next: Vec::new(),
             samples: Vec::new(),
             handles_itself: true,
@@ -182,7 +187,8 @@ impl Builder {
         self
     }
 
-    /// Registers the communication function to a role of the other side; the CPU's serves roles without their own.
+    /// Registers the communication function to a role of the other side; the CPU's, or else the first one, serves roles
+    /// without their own.
     #[must_use]
     pub fn reg_comm_func(mut self, comm: impl CommFunction + 'static, name: &str, role: DeviceRole) -> Self {
         if self.comms[role as usize].replace((name.into(), Box::new(comm))).is_some() {
@@ -243,8 +249,8 @@ impl Builder {
         self
     }
 
-    /// Sets a sample request of a task. `init` runs it on both roles, whose answers must be equal. If the
-    /// application's file has no compute time, the measured time is used.
+    /// Sets a sample request of a task. `init` runs it on all devices, whose answers must be equal. If the
+    /// application's file has no compute time, the measured time of each is used.
     #[must_use]
     pub fn sample(mut self, task: &str, request: Bytes) -> Self {
         self.samples.push((task.into(), request));
@@ -266,7 +272,7 @@ impl Builder {
         self
     }
 
-    /// Declares that requester and responder are one machine, which share processor and accelerator.
+    /// Declares that requester and responder are one machine, which share processor and accelerators.
     #[must_use]
     pub fn one_machine(mut self) -> Self {
         self.one_machine = true;
@@ -298,6 +304,7 @@ impl Builder {
         for (name, role) in &self.window_roles {
             check_window_role(&windows, name, *role, devices[*role as usize].as_deref())?;
         }
+        application = application.for_hosts(&requester, &responder)?;
         let tasks = load(&application, &devices, &functions)?;
         for (name, request) in &self.samples {
             check_sample(&mut application, &devices, &tasks, name, request)?;
@@ -324,7 +331,7 @@ impl Builder {
         let nic_clock = clocks.get("nic").cloned().unwrap_or_else(|| Arc::clone(&cpu_clock));
         let (inbox, arrivals) = Inbox::new();
         let windows = Arc::new(windows);
-        let mut comms = [None, None];
+        let mut comms: [Option<Box<dyn CommFunction>>; ROLES] = Default::default();
         for (role, comm) in self.comms.into_iter().enumerate() {
             let Some((name, mut comm)) = comm else { continue };
             let start =
@@ -332,18 +339,14 @@ impl Builder {
             comm.start(start).map_err(|reason| InitError::Comm { name, reason })?;
             comms[role] = Some(comm);
         }
-        // A role without a communication function uses the other role's.
-        let spare_comm = match &mut comms {
-            [Some(_), Some(_)] => None,
-            [one, other] => one.take().or(other.take()),
-        };
-        let slowest = application.tasks.iter().filter_map(|task| task.compute_ns[DeviceRole::Acc as usize]).max();
-        let stall = limits.stall.max(Duration::from_nanos(slowest.unwrap_or(0).saturating_mul(100)));
-        let queue = |role: DeviceRole, device: Option<Arc<dyn ComputeDevice>>| {
-            let stall = (role == DeviceRole::Acc).then_some(stall);
-            device.map(|device| DeviceQueue::new(device, role, limits.jobs_max, stall))
-        };
-        let [cpu, acc] = devices;
+        let mut queues: [Option<DeviceQueue<JobOwner>>; ROLES] = Default::default();
+        for (role, device) in DeviceRole::ALL.into_iter().zip(devices) {
+            let slowest = application.tasks.iter().filter_map(|task| task.compute_ns[role as usize]).max();
+            let stall = limits.stall.max(Duration::from_nanos(slowest.unwrap_or(0).saturating_mul(100)));
+            let stall = role.is_acc().then_some(stall);
+            queues[role as usize] = device.map(|device| DeviceQueue::new(device, role, limits.jobs_max, stall));
+        }
+        let devices = queues.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         #[cfg(unix)]
         let admin_socket = match self.admin_socket {
             Some(path) => Some(super::admin_socket::ContextAdminSocket::open(&path).map_err(|error| {
@@ -354,7 +357,8 @@ impl Builder {
         let telemetry = TelemetryState::new(&paths, limits.explained_max);
         Ok(PlaceContext {
             flows,
-            queues: [queue(DeviceRole::Cpu, cpu), queue(DeviceRole::Acc, acc)],
+            queues,
+            roles: &ALL_ROLES[..devices],
             entries: PendingRequests::new(limits.select.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX) as usize),
             limits,
             application,
@@ -363,7 +367,6 @@ impl Builder {
             next,
             tasks,
             comms,
-            spare_comm,
             arrivals,
             _inbox: inbox,
             accesses: HashMap::new(),

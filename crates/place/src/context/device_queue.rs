@@ -166,7 +166,7 @@ impl<T> DeviceQueue<T> {
 
     /// Number of jobs that the device may have.
     fn depth(&self) -> usize {
-        if self.role == DeviceRole::Acc {
+        if self.role.is_acc() {
             return usize::MAX;
         }
         let jobs_ahead = QUEUE_AHEAD.as_nanos() / self.gap.as_nanos().max(1);

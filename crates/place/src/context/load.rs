@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossbeam_channel::bounded;
 
-use super::builder::NextFn;
+use super::builder::{NextFn, ROLES};
 use super::device_queue::LoadedTask;
 use super::error::InitError;
 use super::window::Windows;
@@ -21,13 +21,13 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Loads the registered function of each task and role that has a device.
 pub(super) fn load(
     application: &Application,
-    devices: &[Option<Arc<dyn ComputeDevice>>; 2],
+    devices: &[Option<Arc<dyn ComputeDevice>>; ROLES],
     functions: &[(String, DeviceRole, TaskCode, usize)],
-) -> Result<Vec<[Option<LoadedTask>; 2]>, InitError> {
+) -> Result<Vec<[Option<LoadedTask>; ROLES]>, InitError> {
     for (name, ..) in functions {
         task_index(application, name)?;
     }
-    let mut loaded = vec![[None, None]; application.tasks.len()];
+    let mut loaded = vec![[None; ROLES]; application.tasks.len()];
     for (task, loaded) in application.tasks.iter().zip(&mut loaded) {
         for role in DeviceRole::ALL {
             let given = functions.iter().filter(|(name, of, ..)| *name == task.name && *of == role);
@@ -49,8 +49,8 @@ pub(super) fn load(
 /// none.
 fn missing_function(
     application: &Application,
-    devices: &[Option<Arc<dyn ComputeDevice>>; 2],
-    loaded: &[[Option<LoadedTask>; 2]],
+    devices: &[Option<Arc<dyn ComputeDevice>>; ROLES],
+    loaded: &[[Option<LoadedTask>; ROLES]],
 ) -> Option<InitError> {
     let trips = application.requests.iter().flat_map(|request| &request.dataflows).flat_map(|flow| &flow.trips);
     let ends = trips.flat_map(|trip| [trip.requester, trip.responder]);
@@ -58,11 +58,9 @@ fn missing_function(
     let missing = ends.filter_map(|end| Some((end.task?, end.role))).find(|(task, role)| {
         any(*task) && devices[*role as usize].is_some() && loaded[*task][*role as usize].is_none()
     });
-    // A task on the accelerator needs a function on the CPU, the last fallback.
+    // A task on an accelerator needs a function on the CPU, the last fallback.
     let alone = (0..loaded.len())
-        .find(|task| {
-            loaded[*task][DeviceRole::Acc as usize].is_some() && loaded[*task][DeviceRole::Cpu as usize].is_none()
-        })
+        .find(|task| any(*task) && loaded[*task][DeviceRole::Cpu as usize].is_none())
         .map(|task| (task, DeviceRole::Cpu));
     let (task, role) = missing.or(alone)?;
     let (file, name) = (application.file.clone(), application.tasks[task].name.clone());
@@ -120,11 +118,11 @@ pub(super) fn next_functions(
     Ok(next)
 }
 
-/// Runs a sample on all roles, whose answers must be equal. Measures compute times that are not given.
+/// Runs a sample on all devices, whose answers must be equal. Measures compute times that are not given.
 pub(super) fn check_sample(
     application: &mut Application,
-    devices: &[Option<Arc<dyn ComputeDevice>>; 2],
-    loaded: &[[Option<LoadedTask>; 2]],
+    devices: &[Option<Arc<dyn ComputeDevice>>; ROLES],
+    loaded: &[[Option<LoadedTask>; ROLES]],
     name: &str,
     request: &Bytes,
 ) -> Result<(), InitError> {

@@ -9,7 +9,7 @@ use pathcall_wire::Instant;
 use pathcall_wire::place::HostTime;
 
 use super::builder::JobOwner;
-use super::comm::{AnswerError, CommEvent, RequestHead};
+use super::comm::{AnswerError, CommEvent, CommFunction, RequestHead};
 use super::device_queue::{DeviceQueue, FinishedWork, WorkError, WorkItem};
 use super::pending::PendingRequest;
 use super::window::WindowAccess;
@@ -170,7 +170,7 @@ impl PlaceContext {
         }
         let now = (self.cpu_clock)();
         loop {
-            for role in DeviceRole::ALL {
+            for &role in self.roles {
                 while let Some(finished) = self.queues[role as usize].as_mut().and_then(|queue| queue.poll(now)) {
                     self.finished(role, finished);
                 }
@@ -301,8 +301,7 @@ impl PlaceContext {
         // t2 − t1
         let spent = (self.nic_clock)().0.saturating_sub(from.0);
         entry.intra_ns = entry.intra_ns.map(|intra| intra.saturating_add(spent));
-        let comm = self.comms[role as usize].as_mut().or(self.spare_comm.as_mut());
-        let posted = comm.map_or_else(
+        let posted = self.comm(role).map_or_else(
             || Err("no communication function".into()),
             |comm| comm.post(id, head, message).map_err(|error| error.to_string()),
         );
@@ -357,6 +356,15 @@ impl PlaceContext {
         self.events.push_back(Event::Answer(Answer { tag, result, path, attempts, intra_ns, total_ns }));
     }
 
+    /// Communication function to a role: its own, or that of the first role that has one.
+    fn comm(&mut self, role: DeviceRole) -> Option<&mut Box<dyn CommFunction>> {
+        let at = match self.comms[role as usize] {
+            Some(_) => role as usize,
+            None => self.comms.iter().position(Option::is_some)?,
+        };
+        self.comms[at].as_mut()
+    }
+
     fn access(&mut self, window: &str, access: &WindowAccess, got: usize, tag: u64) -> Result<(), SendError> {
         if got > MESSAGE_MAX {
             return Err(SendError::TooLong { got, max: MESSAGE_MAX });
@@ -372,8 +380,7 @@ impl PlaceContext {
         }
         self.accessed += 1;
         let id = ACCESS | self.accessed;
-        let comm = self.comms[DeviceRole::Cpu as usize].as_mut().or(self.spare_comm.as_mut());
-        let posted = comm.map_or_else(
+        let posted = self.comm(DeviceRole::Cpu).map_or_else(
             || Err("no communication function".to_owned()),
             |comm| comm.access(id, access).map_err(|error| error.to_string()),
         );

@@ -304,28 +304,42 @@ pub struct MeasuredMachine {
     pub threads: usize,
     /// Link between processor and network card.
     pub nic: TransferProfile,
-    /// Accelerator: name, slots, and link to the processor; `None` if there is none.
-    pub acc: Option<(String, usize, TransferProfile)>,
+    /// Accelerators, in the order of their roles.
+    pub accelerators: Vec<MeasuredAccelerator>,
 }
 
-/// Measures this machine with this accelerator, or none.
+/// Accelerator of a measured machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuredAccelerator {
+    /// Name of the device.
+    pub name: String,
+    /// Number of jobs that it executes in parallel.
+    pub slots: usize,
+    /// Link to the processor.
+    pub link: TransferProfile,
+}
+
+/// Measures this machine with these accelerators, one after the other; at most
+/// [`ACCELERATORS_MAX`](crate::model::ACCELERATORS_MAX) fit a model.
 ///
 /// # Errors
 /// As [`compute`] and [`network`].
-pub fn measure(acc: Option<&dyn ComputeDevice>, budget: Duration) -> Result<MeasuredMachine, MeasurementError> {
-    let acc = match acc {
-        Some(device) => {
-            let info = device.info();
-            Some((info.name.clone(), slots(device), link(device, budget)?))
-        }
-        None => None,
+pub fn measure<'a>(
+    accelerators: impl IntoIterator<Item = &'a dyn ComputeDevice>,
+    budget: Duration,
+) -> Result<MeasuredMachine, MeasurementError> {
+    let measured = |device: &dyn ComputeDevice| {
+        let (name, slots) = (device.info().name.clone(), slots(device));
+        Ok(MeasuredAccelerator { name, slots, link: link(device, budget)? })
     };
+    let accelerators = accelerators.into_iter().map(measured).collect::<Result<_, MeasurementError>>()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(MeasuredMachine { name: "this-machine".into(), threads, nic: network(budget)?, acc })
+    Ok(MeasuredMachine { name: "this-machine".into(), threads, nic: network(budget)?, accelerators })
 }
 
 impl fmt::Display for MeasuredMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let accelerators = || DeviceRole::ALL[1..].iter().zip(&self.accelerators);
         let link = |f: &mut fmt::Formatter<'_>, to: &str, link: &TransferProfile| {
             let TransferProfile { bytes_per_second, messages_per_second, latency_ns } = link;
             let (mega, kilo) = (*bytes_per_second as f64 / 1e6, *messages_per_second as f64 / 1e3);
@@ -338,14 +352,14 @@ impl fmt::Display for MeasuredMachine {
             f,
             "# Measured by `pathcall place profile`: the processor's link to the card with messages to itself over"
         )?;
-        writeln!(f, "# UDP, that to the accelerator with a kernel that does nothing.")?;
+        writeln!(f, "# UDP, that to an accelerator with a kernel that does nothing.")?;
         writeln!(f, "hardware: {}\nnodes:\n  cpu: {{ role: cpu, slots: {} }}", self.name, self.threads)?;
-        if let Some((name, slots, _)) = &self.acc {
-            writeln!(f, "  # {}\n  acc: {{ role: acc, slots: {slots} }}", name.replace('\n', " "))?;
+        for (node, MeasuredAccelerator { name, slots, .. }) in accelerators() {
+            writeln!(f, "  # {}\n  {node}: {{ role: acc, slots: {slots} }}", name.replace('\n', " "))?;
         }
         writeln!(f, "  nic: {{ role: nic }}\nlinks:")?;
         link(f, "nic", &self.nic)?;
-        self.acc.iter().try_for_each(|(.., acc)| link(f, "acc", acc))
+        accelerators().try_for_each(|(node, acc)| link(f, node.name(), &acc.link))
     }
 }
 

@@ -22,10 +22,10 @@ pub struct Task {
     /// Name of the task.
     pub name: String,
     /// Compute or memory access time of one request on each role, in nanoseconds; `None` if it is to be profiled.
-    pub compute_ns: [Option<u64>; 2],
+    pub compute_ns: [Option<u64>; DeviceRole::ALL.len()],
     /// Measured time between two requests on each role when all slots are full, in nanoseconds; the default is the
     /// compute time divided by the slots.
-    pub busy_ns: [Option<u64>; 2],
+    pub busy_ns: [Option<u64>; DeviceRole::ALL.len()],
 }
 
 /// Request type.
@@ -90,6 +90,8 @@ pub struct Trip {
 pub struct TripEnd {
     /// Role that creates or processes the messages.
     pub role: DeviceRole,
+    /// Whether the role stands for each accelerator of the host, until [`Application::for_hosts`].
+    pub is_any: bool,
     /// Task, as an index into [`Application::tasks`].
     pub task: Option<usize>,
 }
@@ -112,7 +114,8 @@ impl Application {
         super::application_yaml::parse(file, text)
     }
 
-    /// Tasks without compute time, with the roles that run them; to be profiled.
+    /// Tasks without compute time, with the roles that run them; to be profiled. Before [`Self::for_hosts`], accelerator
+    /// 0 stands for all.
     #[must_use]
     pub fn unknown(&self) -> Vec<(usize, DeviceRole)> {
         let trips = self.requests.iter().flat_map(|request| &request.dataflows).flat_map(|flow| &flow.trips);

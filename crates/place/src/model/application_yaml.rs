@@ -29,8 +29,23 @@ struct File {
 struct TaskFile {
     #[serde(default, deserialize_with = "given")]
     cpu: Option<SpannedText>,
+    /// Time on each accelerator without a time of its own.
     #[serde(default, deserialize_with = "given")]
     acc: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc0: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc1: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc2: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc3: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc4: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc5: Option<SpannedText>,
+    #[serde(default, deserialize_with = "given")]
+    acc6: Option<SpannedText>,
 }
 
 #[derive(Deserialize)]
@@ -80,8 +95,15 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Application, ModelError> {
     for (name, task) in &parsed.tasks.0 {
         let time =
             |text: &Option<SpannedText>| text.as_ref().map(|text| reader.quantity(&units::TIME, text)).transpose();
-        let compute_ns = [time(&task.cpu)?, time(&task.acc)?];
-        application.tasks.push(Task { name: reader.name(name)?, compute_ns, busy_ns: [None; 2] });
+        let TaskFile { cpu, acc, acc0, acc1, acc2, acc3, acc4, acc5, acc6 } = task;
+        let each = time(acc)?;
+        let mut compute_ns = [None; DeviceRole::ALL.len()];
+        for (ns, text) in compute_ns.iter_mut().zip([cpu, acc0, acc1, acc2, acc3, acc4, acc5, acc6]) {
+            *ns = time(text)?;
+        }
+        compute_ns[1..].iter_mut().for_each(|ns| *ns = ns.or(each));
+        let busy_ns = [None; DeviceRole::ALL.len()];
+        application.tasks.push(Task { name: reader.name(name)?, compute_ns, busy_ns });
     }
     let requests = &parsed.requests.value.0;
     reader.check_count("requests", &parsed.requests, requests.len())?;
@@ -132,21 +154,35 @@ fn name_of(flow: &DataflowFile) -> &SpannedText {
 }
 
 fn trip(reader: FieldReader<'_>, tasks: &[Task], given: &TripFile) -> Result<Trip, ModelError> {
-    let words = [
-        ("cpu-cpu", (DeviceRole::Cpu, DeviceRole::Cpu)),
-        ("cpu-acc", (DeviceRole::Cpu, DeviceRole::Acc)),
-        ("acc-cpu", (DeviceRole::Acc, DeviceRole::Cpu)),
-        ("acc-acc", (DeviceRole::Acc, DeviceRole::Acc)),
-    ];
-    let (from, to) = reader.word("path", &words, &given.path)?;
+    let (from, to) = path(reader, &given.path)?;
     let task = |text: &Option<SpannedText>| text.as_ref().map(|text| task(reader, tasks, text)).transpose();
     Ok(Trip {
-        requester: TripEnd { role: from, task: task(&given.requester)? },
-        responder: TripEnd { role: to, task: task(&given.responder)? },
-        there: links(reader, from, to, &given.bytes)?,
-        back: links(reader, to, from, &given.reply)?,
+        requester: TripEnd { task: task(&given.requester)?, ..from },
+        responder: TripEnd { task: task(&given.responder)?, ..to },
+        there: links(reader, from.role, to.role, &given.bytes)?,
+        back: links(reader, to.role, from.role, &given.reply)?,
         position: position(&given.path.referenced),
     })
+}
+
+/// Reads the ends of a path: `cpu-acc`, or `cpu-acc1` with the number of an accelerator.
+fn path(reader: FieldReader<'_>, text: &SpannedText) -> Result<(TripEnd, TripEnd), ModelError> {
+    let end = |word: &str| {
+        let (role, is_any) = match word {
+            "acc" => (DeviceRole::Acc, true),
+            "acc0" => (DeviceRole::Acc, false),
+            word => (DeviceRole::named(word)?, false),
+        };
+        Some(TripEnd { role, is_any, task: None })
+    };
+    let ends = text.value.split_once('-').and_then(|(from, to)| Some((end(from)?, end(to)?)));
+    ends.map_or_else(
+        || {
+            let known = "cpu-cpu, cpu-acc, acc-cpu, acc-acc, or name an accelerator, acc0 to acc6, like cpu-acc1";
+            reader.fail(text, format!("invalid path `{}`; write one of {known}", text.value))
+        },
+        Ok,
+    )
 }
 
 fn task(reader: FieldReader<'_>, tasks: &[Task], text: &SpannedText) -> Result<usize, ModelError> {

@@ -1,6 +1,6 @@
 //! Hardware model of a host: nodes, physical links, and routes of logical links over them.
 
-use super::DeviceRole;
+use super::{ACCELERATORS_MAX, DeviceRole};
 use crate::ModelError;
 
 /// Hardware model of a host (LEO Fig. 5c).
@@ -10,13 +10,14 @@ pub struct Hardware {
     pub name: String,
     /// Name of its file, as passed by the caller.
     pub file: String,
-    /// Nodes: one processor, one network card, at most one accelerator, and switches.
+    /// Nodes: one processor, one network card, at most [`ACCELERATORS_MAX`] accelerators, and switches. Accelerators are
+    /// numbered in this order.
     pub nodes: Vec<HardwareNode>,
     /// Links between the nodes.
     pub links: Vec<HardwareLink>,
-    /// Physical route of each logical link, in the order of [`HostLink::ALL`], as the nodes from end to end.
-    /// `None` if the host has no accelerator.
-    pub routes: [Option<Vec<usize>>; 6],
+    /// Physical route of each logical link, in the order of [`HostLink::ALL`], as the nodes from end to end, by
+    /// accelerator. `None` without this accelerator. The routes of the processor are with accelerator 0.
+    pub routes: [[Option<Vec<usize>>; 6]; ACCELERATORS_MAX],
 }
 
 /// Node of a host.
@@ -114,10 +115,29 @@ impl Hardware {
         self.nodes.iter().position(|node| node.role == role)
     }
 
-    /// Nodes of a logical link's route, from end to end; `None` if the host has no accelerator.
+    /// Node of a device; `None` if the host lacks it.
     #[must_use]
-    pub fn route(&self, link: HostLink) -> Option<&[usize]> {
-        self.routes[link as usize].as_deref()
+    pub fn device(&self, role: DeviceRole) -> Option<usize> {
+        match role.accelerator() {
+            None => self.node(NodeRole::Cpu),
+            Some(number) => {
+                let nodes = self.nodes.iter().enumerate();
+                nodes.filter(|(_, node)| node.role == NodeRole::Acc).map(|(at, _)| at).nth(number)
+            }
+        }
+    }
+
+    /// Number of accelerators.
+    #[must_use]
+    pub fn accelerators(&self) -> usize {
+        self.nodes.iter().filter(|node| node.role == NodeRole::Acc).count()
+    }
+
+    /// Nodes of a logical link's route, from end to end, if `A` is this accelerator; `None` if the host lacks it.
+    #[must_use]
+    pub fn route(&self, link: HostLink, acc: DeviceRole) -> Option<&[usize]> {
+        let acc = if link.has_acc() { acc.accelerator().unwrap_or(0) } else { 0 };
+        self.routes[acc][link as usize].as_deref()
     }
 
     /// Physical link between two nodes.
@@ -143,12 +163,18 @@ impl From<DeviceRole> for NodeRole {
     fn from(role: DeviceRole) -> Self {
         match role {
             DeviceRole::Cpu => Self::Cpu,
-            DeviceRole::Acc => Self::Acc,
+            _ => Self::Acc,
         }
     }
 }
 
 impl HostLink {
+    /// Whether one end is an accelerator.
+    #[must_use]
+    pub const fn has_acc(self) -> bool {
+        !matches!(self, Self::Cn | Self::Nc)
+    }
+
     /// Name in files: `CN`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -167,7 +193,7 @@ impl HostLink {
     pub const fn out_of(role: DeviceRole) -> Self {
         match role {
             DeviceRole::Cpu => Self::Cn,
-            DeviceRole::Acc => Self::An,
+            _ => Self::An,
         }
     }
 
@@ -176,7 +202,7 @@ impl HostLink {
     pub const fn into(role: DeviceRole) -> Self {
         match role {
             DeviceRole::Cpu => Self::Nc,
-            DeviceRole::Acc => Self::Na,
+            _ => Self::Na,
         }
     }
 }

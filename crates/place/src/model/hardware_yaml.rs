@@ -5,7 +5,7 @@ use serde_saphyr::Spanned;
 
 use super::hardware::{Hardware, HardwareLink, HardwareNode, HostLink, NodeRole};
 use super::yaml::{FieldReader, NamedEntries, SpannedText, given, position, read};
-use super::{SLOTS_MAX, routes, units};
+use super::{ACCELERATORS_MAX, DeviceRole, SLOTS_MAX, routes, units};
 use crate::ModelError;
 
 #[derive(Deserialize)]
@@ -57,7 +57,13 @@ fn nodes(reader: FieldReader<'_>, given: &Spanned<NamedEntries<NodeFile>>) -> Re
     let mut nodes: Vec<HardwareNode> = Vec::with_capacity(given_nodes.len());
     for (text, node) in given_nodes {
         let role = reader.word("role", &NodeRole::NAMES, &node.role)?;
-        if let Some(other) = nodes.iter().position(|other| other.role == role && role != NodeRole::Switch) {
+        let with_role = |nodes: &[HardwareNode]| nodes.iter().filter(|other| other.role == role).count();
+        if role == NodeRole::Acc && with_role(&nodes) == ACCELERATORS_MAX {
+            let message = format!("a host has at most {ACCELERATORS_MAX} nodes with role acc: remove one");
+            return reader.fail(&node.role, message);
+        }
+        let is_single = matches!(role, NodeRole::Cpu | NodeRole::Nic);
+        if let Some(other) = nodes.iter().position(|other| other.role == role && is_single) {
             let (other, line) = (&nodes[other].name, given_nodes[other].0.referenced.line());
             let message = format!(
                 "there are two nodes with role {}, the first is `{other}` in line {line}; a host has one: remove one",
@@ -141,9 +147,7 @@ fn explicit_route(
     link: &SpannedText,
     way: &[SpannedText],
 ) -> Result<(), ModelError> {
-    let words = HostLink::ALL.map(|link| (link.name(), link));
-    let logical = reader.word("logical link", &words, link)?;
-    let (from, to) = logical.ends();
+    let (logical, number) = logical_link(reader, link)?;
     let mut route = Vec::with_capacity(way.len());
     for text in way {
         let at = node(reader, &hardware.nodes, text)?;
@@ -161,12 +165,25 @@ fn explicit_route(
         }
         route.push(at);
     }
-    let role = |at: Option<&usize>| at.map(|at| hardware.nodes[*at].role);
-    if role(route.first()) != Some(from) || role(route.last()) != Some(to) {
-        let message =
-            format!("{} goes from the {} to the {}; so must its route", logical.name(), from.name(), to.name());
+    let acc = DeviceRole::acc(number).unwrap_or(DeviceRole::Acc);
+    let [first, last] = routes::ends(hardware, logical, acc);
+    if first.is_none() || last.is_none() || [route.first(), route.last()] != [first.as_ref(), last.as_ref()] {
+        let (from, to) = logical.ends();
+        let [from, to] = [from, to].map(|role| if role == NodeRole::Acc { acc.name() } else { role.name() });
+        let message = format!("{} goes from the {from} to the {to}; so must its route", link.value);
         return reader.fail(link, message);
     }
-    hardware.routes[logical as usize] = Some(route);
+    hardware.routes[number][logical as usize] = Some(route);
     Ok(())
+}
+
+/// Reads a logical link with the number of its accelerator: `CA`, `CA1`.
+fn logical_link(reader: FieldReader<'_>, text: &SpannedText) -> Result<(HostLink, usize), ModelError> {
+    for link in HostLink::ALL.into_iter().filter(|link| link.has_acc()) {
+        let number = text.value.strip_prefix(link.name()).filter(|rest| rest.len() == 1).and_then(|n| n.parse().ok());
+        if let Some(number) = number.filter(|number| (1..ACCELERATORS_MAX).contains(number)) {
+            return Ok((link, number));
+        }
+    }
+    Ok((reader.word("logical link", &HostLink::ALL.map(|link| (link.name(), link)), text)?, 0))
 }

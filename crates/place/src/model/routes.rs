@@ -1,19 +1,22 @@
 //! Routes of logical links over physical ones: least latency, then fewest links.
 
-use super::hardware::{Hardware, HostLink};
+use super::DeviceRole;
+use super::hardware::{Hardware, HostLink, NodeRole};
 
 /// Finds a route for each logical link that has none yet and whose ends exist; or returns the node that lacks a link,
 /// with the error's message.
 pub(super) fn fill(hardware: &mut Hardware) -> Result<(), (usize, String)> {
-    for link in HostLink::ALL {
-        let (from, to) = link.ends();
-        let (Some(from), Some(to)) = (hardware.node(from), hardware.node(to)) else { continue };
-        if hardware.routes[link as usize].is_none() {
-            let Some(route) = shortest_route(hardware, from, to) else {
-                let [first, last] = [from, to].map(|at| &hardware.nodes[at].name);
-                return Err((from, format!("no route from `{first}` to `{last}`; add links")));
-            };
-            hardware.routes[link as usize] = Some(route);
+    for (number, acc) in DeviceRole::ALL[1..].iter().enumerate().take(hardware.accelerators().max(1)) {
+        for link in HostLink::ALL {
+            let [Some(from), Some(to)] = ends(hardware, link, *acc) else { continue };
+            let is_shared = number > 0 && !link.has_acc();
+            if hardware.routes[number][link as usize].is_none() && !is_shared {
+                let Some(route) = shortest_route(hardware, from, to) else {
+                    let [first, last] = [from, to].map(|at| &hardware.nodes[at].name);
+                    return Err((from, format!("no route from `{first}` to `{last}`; add links")));
+                };
+                hardware.routes[number][link as usize] = Some(route);
+            }
         }
     }
     for (at, node) in hardware.nodes.iter().enumerate() {
@@ -22,6 +25,12 @@ pub(super) fn fill(hardware: &mut Hardware) -> Result<(), (usize, String)> {
         }
     }
     Ok(())
+}
+
+/// First and last node of a logical link, if `A` is this accelerator; `None` if the host lacks one.
+pub(super) fn ends(hardware: &Hardware, link: HostLink, acc: DeviceRole) -> [Option<usize>; 2] {
+    let (from, to) = link.ends();
+    [from, to].map(|role| if role == NodeRole::Acc { hardware.device(acc) } else { hardware.node(role) })
 }
 
 /// Shortest path by Dijkstra's algorithm.

@@ -3,7 +3,7 @@
 mod route;
 
 use crate::ModelError;
-use crate::model::{AccessMode, Application, Dependency, DeviceRole, Hardware, NodeRole};
+use crate::model::{AccessMode, Application, Dependency, DeviceRole, Hardware};
 
 /// Default noise: measured times of an empty path exceed `T` by at most this fraction.
 const NOISE_SHARE: u64 = 8;
@@ -27,7 +27,8 @@ pub struct Paths {
     pub application: String,
     /// Request types.
     pub kinds: Vec<RequestKind>,
-    /// All paths; those of one type are contiguous, in the order of its dataflows.
+    /// All paths; those of one type are contiguous, in the order of its dataflows, and of the accelerators of each
+    /// ([`Application::for_hosts`]).
     pub paths: Vec<Path>,
     /// Nodes and link directions at which requests queue.
     pub resources: Vec<Resource>,
@@ -91,7 +92,7 @@ pub struct Resource {
     /// Name: `cpu`, `cpu>nic`.
     pub name: String,
     /// Role of the node; `None` for a link.
-    pub node: Option<NodeRole>,
+    pub node: Option<DeviceRole>,
     /// Number of requests that it processes in parallel; 1 for a link.
     pub slots: u32,
 }
@@ -122,7 +123,7 @@ impl Paths {
     /// # Errors
     /// A dataflow needs a node or a link that a host lacks, or a compute time that is unknown.
     pub fn of(requester: &Hardware, responder: &Hardware, application: &Application) -> Result<Self, ModelError> {
-        route::map_to_hosts(requester, responder, application)
+        route::map_to_hosts(requester, responder, &application.for_hosts(requester, responder)?)
     }
 
     /// Maps an application to two ends on one machine, which compete for its nodes. Nodes of the same role are one
@@ -152,7 +153,9 @@ impl Paths {
     /// # Errors
     /// As [`Self::of`].
     pub fn of_host(host: &Hardware, application: &Application) -> Result<Self, ModelError> {
-        let mut paths = Self::of(host, host, application)?;
+        // The requester's accelerators make no difference here.
+        let application = application.for_accelerators([1, host.accelerators()])?;
+        let mut paths = route::map_to_hosts(host, host, &application)?;
         for path in &mut paths.paths {
             path.hops.retain(|hop| paths.resources[usize::from(hop.resource.0)].side == PathSide::Responder);
             path.traverse_ns = path.hops.iter().map(|hop| hop.delay_ns).sum();

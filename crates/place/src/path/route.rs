@@ -8,10 +8,8 @@ use crate::model::{
 
 /// Limit on the traverse time in nanoseconds, one hour; a longer time indicates a wrong unit.
 const TRAVERSE_NS_MAX: u64 = 3_600_000_000_000;
-/// Limit on the paths of an application.
-const PATHS_MAX: usize = 4096;
 
-/// Maps an application to two hosts.
+/// Maps an application to two hosts. Its dataflows name all accelerators.
 pub(super) fn map_to_hosts(
     requester: &Hardware,
     responder: &Hardware,
@@ -27,15 +25,13 @@ pub(super) fn map_to_hosts(
         let kind = KindId(laid.kinds.len() as u16);
         let first = PathId(laid.paths.len() as u16);
         for dataflow in &request.dataflows {
-            let mut way =
-                PathLayout { requester, responder, application, laid: &mut laid, hops: Vec::new(), fifo: true };
+            let acc = [|trip: &Trip| trip.requester.role, |trip: &Trip| trip.responder.role]
+                .map(|role| dataflow.trips.iter().map(role).find(|role| role.is_acc()).unwrap_or(DeviceRole::Acc));
+            let (hops, fifo) = (Vec::new(), true);
+            let mut way = PathLayout { requester, responder, application, acc, laid: &mut laid, hops, fifo };
             dataflow.trips.iter().try_for_each(|trip| way.trip(trip))?;
             let (hops, fifo) = (way.hops, way.fifo);
             laid.paths.push(path(application, request, dataflow, kind, hops, fifo)?);
-        }
-        if laid.paths.len() > PATHS_MAX {
-            let message = format!("there are more than {PATHS_MAX} dataflows; leave some out");
-            return Err(ModelError::new(&application.file, None, message));
         }
         let (name, count) = (request.name.clone(), request.dataflows.len() as u16);
         laid.kinds.push(RequestKind { name, dependency: request.dependency, access: request.access, first, count });
@@ -79,6 +75,8 @@ struct PathLayout<'a> {
     requester: &'a Hardware,
     responder: &'a Hardware,
     application: &'a Application,
+    /// Accelerators of requester and responder, for links of trips whose end is the processor.
+    acc: [DeviceRole; 2],
     laid: &'a mut Paths,
     hops: Vec<Hop>,
     fifo: bool,
@@ -108,9 +106,11 @@ impl<'a> PathLayout<'a> {
 
     fn link(&mut self, side: PathSide, logical: HostLink, bytes: u64, trip: &Trip) -> Result<(), ModelError> {
         let hardware = self.host(side);
-        let Some(route) = hardware.route(logical) else {
+        let end = if side == PathSide::Requester { trip.requester } else { trip.responder };
+        let acc = if end.role.is_acc() { end.role } else { self.acc[side as usize] };
+        let Some(route) = hardware.route(logical, acc) else {
             let message = format!(
-                "the path needs {} ({} to {}), but `{}`, the {}, has no acc; use another path or another model",
+                "the path needs {} ({} to {}), but `{}`, the {}, has no {acc}; use another path or another model",
                 logical.name(),
                 logical.ends().0.name(),
                 logical.ends().1.name(),
@@ -141,7 +141,7 @@ impl<'a> PathLayout<'a> {
             );
             return Err(ModelError::new(&self.application.file, trip.position, message));
         };
-        let Some(at) = hardware.node(end.role.into()) else {
+        let Some(at) = hardware.device(end.role) else {
             let message = format!(
                 "`{}` is to run on {}, which `{}`, the {}, lacks",
                 task.name,
@@ -152,8 +152,8 @@ impl<'a> PathLayout<'a> {
             return Err(ModelError::new(&self.application.file, trip.position, message));
         };
         let node = &hardware.nodes[at];
-        let (name, role, slots) = (node.name.clone(), node.role, node.slots);
-        let resource = self.resource(Resource { side, name, node: Some(role), slots });
+        let (name, slots) = (node.name.clone(), node.slots);
+        let resource = self.resource(Resource { side, name, node: Some(end.role), slots });
         self.fifo &= slots == 1;
         let busy_ns = task.busy_ns[end.role as usize].unwrap_or_else(|| compute_ns.div_ceil(u64::from(slots)));
         self.hops.push(Hop { resource, delay_ns: compute_ns, busy_ns });

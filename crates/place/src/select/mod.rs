@@ -142,7 +142,7 @@ impl Selector {
             return self.select_late(now, at);
         }
         let choice = match free {
-            true => Some(self.chooser.choose(now, request.kind, false)),
+            true => Some(self.chooser.choose(now, request.kind, 0)),
             false => self.path_after_earlier(at, request.kind),
         };
         match choice {
@@ -260,7 +260,7 @@ impl Selector {
     /// Releases a ready request, if it may still be sent.
     fn release(&mut self, now: Instant, at: u32, kind: KindId) -> Option<Dispatch> {
         let choice = match self.order.is_free(at) {
-            true => Some(self.chooser.choose(now, kind, self.held[at as usize].attempts > 0)),
+            true => Some(self.chooser.choose(now, kind, self.held[at as usize].attempts)),
             false => self.path_after_earlier(at, kind),
         };
         let Some((path, reason)) = choice else {

@@ -29,7 +29,7 @@ impl Selector {
         self.chooser.begin_round();
         // Older messages may wait for the same device.
         let alone = self.queue.as_ref().filter(|queue| queue.waiting() == 1);
-        match alone.and_then(|queue| self.chooser.pull(now, kind, queue, false)) {
+        match alone.and_then(|queue| self.chooser.pull(now, kind, queue, 0)) {
             Some((_, path, reason)) => {
                 self.leave_queue(at);
                 Decision::Send(self.record_dispatch(now, at, path, reason))
@@ -48,8 +48,8 @@ impl Selector {
             let oldest = queue.oldest(kind)?;
             kind = Some(oldest);
             let first = queue.first(oldest)?;
-            let again = self.held[first as usize].attempts > 0;
-            let Some((end, path, reason)) = self.chooser.pull(now, KindId(oldest as u16), queue, again) else {
+            let attempts = self.held[first as usize].attempts;
+            let Some((end, path, reason)) = self.chooser.pull(now, KindId(oldest as u16), queue, attempts) else {
                 continue;
             };
             let at = if end == QueueEnd::First { first } else { queue.last(oldest)? };

@@ -8,7 +8,6 @@ use super::late::{LateBinding, QueueEnd};
 use super::path_state::{PathInternals, PathState, QueueAhead};
 use super::predictor::Predictor;
 use super::{Config, SelectionReason, SelectionStrategy};
-use crate::model::DeviceRole;
 use crate::path::{KindId, Path, PathId, Paths};
 
 /// Index for "no path".
@@ -32,6 +31,8 @@ pub(super) struct PathChooser {
     backlog: Backlog,
     predictor: Option<Predictor>,
     late: Option<LateBinding>,
+    /// Whether a request type may use several accelerators of a host.
+    has_several: bool,
 }
 
 /// Fixed properties of a path.
@@ -90,20 +91,38 @@ impl PathChooser {
                 _ => None,
             },
             late: late.then(|| LateBinding::new(paths, |path| accelerators(&paths.paths[path]))),
+            has_several: paths.kinds.iter().any(|kind| uses_several(paths, kind)),
         }
     }
 
-    /// Selects the path of a request. `again`: it has failed before, and is not sent as a probe.
-    pub(super) fn choose(&mut self, now: Instant, kind: KindId, again: bool) -> (PathId, SelectionReason) {
+    /// Selects the path of a request with this number of attempts. After a failure, it is not sent as a probe.
+    pub(super) fn choose(&mut self, now: Instant, kind: KindId, attempts: u8) -> (PathId, SelectionReason) {
         let &KindState { first, count, .. } = &self.kinds[usize::from(kind.0)];
         if count == 1 {
             return (PathId(first), SelectionReason::Only);
         }
+        if let Some(path) = self.last_path(first, count, attempts) {
+            return (path, SelectionReason::LastAttempt);
+        }
+        let again = attempts > 0;
         let chosen = match self.strategy {
             SelectionStrategy::Leo | SelectionStrategy::Late => self.leo(now, first, count, again),
             _ => self.other(now, kind, again),
         };
         chosen.unwrap_or_else(|| self.least_bad(first, count))
+    }
+
+    /// Path of a last attempt: with several accelerators, they may all have failed the request.
+    fn last_path(&self, first: u16, count: u16, attempts: u8) -> Option<PathId> {
+        if !self.has_several || attempts == 0 || attempts + 1 < self.config.attempts_max {
+            return None;
+        }
+        let paths = (first..first + count).filter(|at| !self.lanes[usize::from(*at)].is_left());
+        let best = paths.min_by_key(|at| {
+            let at = usize::from(*at);
+            (self.marks[at].accelerators, self.lanes[at].traverse_ns)
+        });
+        best.map(PathId)
     }
 
     /// Path to take if all were left: the first that is to be probed.
@@ -115,15 +134,19 @@ impl PathChooser {
     }
 
     /// Late binding: path of the first or the last message of a type that waits in the queue; `None` if both wait.
-    /// `again`: the first one has failed before, and is not sent as a probe.
+    /// `attempts`: of the first one, which after a failure is not sent as a probe.
     pub(super) fn pull(
         &mut self,
         now: Instant,
         kind: KindId,
         queue: &CommonQueue,
-        again: bool,
+        attempts: u8,
     ) -> Option<(QueueEnd, PathId, SelectionReason)> {
         let KindState { first, count, .. } = self.kinds[usize::from(kind.0)];
+        if let Some(path) = self.last_path(first, count, attempts) {
+            return Some((QueueEnd::First, path, SelectionReason::LastAttempt));
+        }
+        let again = attempts > 0;
         let late = self.late.as_mut()?;
         for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
             let lane = &mut self.lanes[usize::from(first + at)];
@@ -212,6 +235,7 @@ impl PathChooser {
         let planned = self.predictor.as_mut().map(|predictor| predictor.plan(now, kind));
         let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
         let marks = &self.marks[usize::from(first)..usize::from(first + count)];
+        let several = self.has_several;
         let heals = matches!(self.strategy, SelectionStrategy::ShortestQueue | SelectionStrategy::Horizon { .. });
         let (mut best, mut least) = (NONE, u64::MAX);
         for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
@@ -237,9 +261,9 @@ impl PathChooser {
                 SelectionStrategy::GreedyIntra => lane.last_intra_ns(),
                 SelectionStrategy::RoundRobin => u64::from((at + count - turn) % count),
                 SelectionStrategy::AllCpu => lane.traverse_ns,
-                SelectionStrategy::AllAcc => role_cost(2 - accelerators, lane),
-                SelectionStrategy::Migration if migration.away => role_cost(accelerators, lane),
-                SelectionStrategy::Migration => role_cost(2 - accelerators, lane),
+                SelectionStrategy::AllAcc => role_cost(2 - accelerators, lane, several),
+                SelectionStrategy::Migration if migration.away => role_cost(accelerators, lane, several),
+                SelectionStrategy::Migration => role_cost(2 - accelerators, lane, several),
                 SelectionStrategy::Horizon { .. } if planned == Some(PathId(first + at)) => 0,
                 SelectionStrategy::Horizon { .. } => lane.cost_of_queue().max(1),
             };
@@ -346,9 +370,20 @@ impl Migration {
     }
 }
 
-/// Cost by number of unwanted roles; ties are broken by `T`.
-fn role_cost(unwanted: u8, lane: &PathInternals) -> u64 {
-    (u64::from(unwanted) << 56) | lane.traverse_ns
+/// Cost by number of unwanted roles; ties are broken by `T`, and by the queue if there are several accelerators.
+fn role_cost(unwanted: u8, lane: &PathInternals, several: bool) -> u64 {
+    let ns = if several { lane.cost_of_queue().min((1 << 56) - 1) } else { lane.traverse_ns };
+    (u64::from(unwanted) << 56) | ns
+}
+
+/// Whether paths of a request type use different accelerators of one host.
+fn uses_several(paths: &Paths, kind: &crate::path::RequestKind) -> bool {
+    let first = usize::from(kind.first.0);
+    let own = &paths.paths[first..first + usize::from(kind.count)];
+    [|path: &Path| path.role, |path: &Path| path.requester_role].into_iter().any(|role| {
+        let mut roles = own.iter().map(role).filter(|role| role.is_acc());
+        roles.next().is_some_and(|first| roles.any(|other| other != first))
+    })
 }
 
 /// Priority list of a request type (LEO §III-B2).
@@ -360,7 +395,7 @@ fn priority_list(paths: &Paths, kind: &crate::path::RequestKind) -> Vec<u16> {
 
 /// Number of ends of a path that are on accelerators.
 fn accelerators(path: &Path) -> u8 {
-    [path.role, path.requester_role].into_iter().filter(|role| *role == DeviceRole::Acc).count() as u8
+    [path.role, path.requester_role].into_iter().filter(|role| role.is_acc()).count() as u8
 }
 
 /// First path over the same resources in the same order.

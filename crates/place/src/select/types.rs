@@ -208,6 +208,8 @@ pub enum SelectionReason {
     Follows,
     /// All paths were left; this one is the first to be probed.
     LeastBad,
+    /// Last attempt of a request that may use several accelerators: on the processor.
+    LastAttempt,
 }
 
 /// Decision on a request.

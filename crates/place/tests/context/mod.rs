@@ -1,6 +1,7 @@
 //! Contexts of two hosts in one process: answers, order, memory windows, telemetry.
 
 mod faults;
+mod several;
 mod two_contexts;
 
 use std::sync::{Arc, Condvar, Mutex};

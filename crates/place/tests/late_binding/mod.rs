@@ -1,6 +1,7 @@
 //! Late binding beside the other strategies: a processor and an accelerator in virtual time, whose real times may
 //! differ from the model, change, or depend on each other.
 
+mod several;
 mod stations;
 
 use std::collections::VecDeque;
@@ -19,11 +20,16 @@ const MESSAGES: usize = 20_000;
 const ENOUGH: f64 = 0.97;
 
 /// Messages per second in a closed loop.
-fn throughput(case: &Case, strategy: SelectionStrategy) -> f64 {
+fn throughput<const DEVICES: usize>(case: &Case<DEVICES>, strategy: SelectionStrategy) -> f64 {
+    closed_loop(case, strategy).0
+}
+
+/// Messages per second in a closed loop, and the messages of each device.
+fn closed_loop<const DEVICES: usize>(case: &Case<DEVICES>, strategy: SelectionStrategy) -> (f64, [usize; DEVICES]) {
     let paths = paths(case);
     let mut selector = Selector::new(&paths, strategy, Config::default());
     let mut devices = Stations::new(case);
-    let ask = |selector: &mut Selector, devices: &mut Stations<'_>, number: usize| {
+    let ask = |selector: &mut Selector, devices: &mut Stations<'_, DEVICES>, number: usize| {
         let request = SelectionRequest { kind: KindId(0), address: 0, message: number as u64 };
         match selector.select(Instant(devices.now as u64), &request) {
             Decision::Send(dispatch) => devices.send(&paths, dispatch),
@@ -44,7 +50,7 @@ fn throughput(case: &Case, strategy: SelectionStrategy) -> f64 {
             devices.send(&paths, dispatch);
         }
     }
-    (MESSAGES - case.window) as f64 * 1e9 / (devices.now - 1e6)
+    ((MESSAGES - case.window) as f64 * 1e9 / (devices.now - 1e6), devices.shares)
 }
 
 #[test]

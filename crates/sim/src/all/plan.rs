@@ -162,7 +162,8 @@ fn function(random: &mut Random, calm: bool) -> function::FunctionPlan {
 fn place(random: &mut Random, calm: bool) -> place::PlacePlan {
     let mut plan = draw_suitable(random, place::plan::generate, |plan| plan.reaction_check.is_none());
     plan.station_faults.clear();
-    let stations = place::presets::paths(plan.hosts, plan.app).resources.len();
+    let further = std::mem::take(&mut plan.further);
+    let stations = plan.paths().resources.len();
     for _ in 0..if calm { 0 } else { random.below(5) } {
         let MachineOutage { since: from, until, .. } = draw_outage(random, 1);
         let what = random.pick(&[
@@ -172,6 +173,7 @@ fn place(random: &mut Random, calm: bool) -> place::PlacePlan {
         ]);
         plan.station_faults.push((random.index(stations), place::StationFault { from, until, what }));
     }
+    plan.set_further(further);
     plan
 }
 

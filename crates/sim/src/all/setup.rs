@@ -14,7 +14,6 @@ use crate::environment::{ELEMENT, Environment};
 use crate::function::part::CARRY_SPAN;
 use crate::map::link::Outage;
 use crate::map::{MapNodeId, Scenario};
-use crate::place::presets;
 use crate::{clone, delegate, function, place};
 
 /// Minimum time until the end of all faults.
@@ -83,7 +82,7 @@ impl Setup {
             function
         });
         let place = plan.place.clone().map(|mut place| {
-            let paths = presets::paths(place.hosts, place.app);
+            let paths = place.paths();
             // A pause of the placed machine pauses all stations of it.
             for pause in plan.pauses.iter().filter(|pause| Some(pause.machine) == placed) {
                 let MachineOutage { since: from, until, .. } = *pause;

@@ -82,6 +82,7 @@ impl Simulation for PlaceSimulation {
     type Violation = PlaceViolation;
 
     const CHANGES: &'static [fn(&mut PlacePlan)] = &[
+        |plan| plan.set_further(Vec::new()),
         |plan| plan.noise_ns = 0,
         |plan| plan.unmeasured = Chance(0),
         |plan| plan.network.jitter = 0,
@@ -98,7 +99,7 @@ impl Simulation for PlaceSimulation {
     }
 
     fn play_with_trace(plan: &PlacePlan, text: &mut Option<String>) -> PlaceOutcome {
-        let paths = presets::paths(plan.hosts, plan.app);
+        let paths = plan.paths();
         PlaceWorld::new(plan, &paths, false).outcome(plan.seed, text, PlaceViolation::Panic)
     }
 

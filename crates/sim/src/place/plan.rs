@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pathcall_place::model::{NodeRole, Preset};
-use pathcall_place::{Config, KindId, Path, Paths, SelectionStrategy};
+use pathcall_place::model::Preset;
+use pathcall_place::{Config, DeviceRole, KindId, Path, Paths, Resource, SelectionStrategy};
 use pathcall_wire::Instant;
 
 use super::host_pair::NetworkModel;
@@ -18,6 +18,8 @@ pub struct PlacePlan {
     pub seed: u64,
     /// Model of both hosts.
     pub hosts: Preset,
+    /// Accelerators after the first: the time of a task on each, in percent of that of the first.
+    pub further: Vec<u64>,
     /// Application on the hosts.
     pub app: AppModel,
     /// Strategy of the selector.
@@ -78,11 +80,12 @@ pub fn generate(seed: u64) -> PlacePlan {
     let random = &mut Random::new(seed ^ 0x706c_6163_6500_0001);
     let hosts = random.pick(&presets::HOSTS);
     let app = random.pick(&AppModel::ALL);
-    let paths = presets::paths(hosts, app);
+    let paths = presets::paths(hosts, app, &[]);
     let watched = random.percent(35);
     let mut plan = PlacePlan {
         seed,
         hosts,
+        further: Vec::new(),
         app,
         strategy: if watched { SelectionStrategy::Leo } else { strategy(random) },
         config: config(random),
@@ -106,9 +109,54 @@ pub fn generate(seed: u64) -> PlacePlan {
     if watched {
         watched_plan(random, &paths, &mut plan)
     } else {
-        any_plan(random, &paths, &mut plan)
+        any_plan(random, &paths, &mut plan);
+        further_accelerators(&mut plan);
     }
     plan
+}
+
+impl PlacePlan {
+    /// Paths of the plan.
+    #[must_use]
+    pub fn paths(&self) -> Paths {
+        presets::paths(self.hosts, self.app, &self.further)
+    }
+
+    /// Sets the accelerators after the first. Faults of other stations stay.
+    pub(crate) fn set_further(&mut self, further: Vec<u64>) {
+        let before = self.paths();
+        self.further = further;
+        let after = self.paths();
+        let name = |resource: &Resource| (resource.side, resource.name.clone());
+        let find = |station: usize| {
+            let lost = name(&before.resources[station]);
+            after.resources.iter().position(|resource| name(resource) == lost)
+        };
+        let faults = self.station_faults.iter();
+        self.station_faults = faults.filter_map(|(station, fault)| Some((find(*station)?, *fault))).collect();
+    }
+}
+
+/// Adds one or two accelerators to a part of the plans, and faults of theirs. Their draws are their own, so that the
+/// other plans stay as they are.
+fn further_accelerators(plan: &mut PlacePlan) {
+    let random = &mut Random::new(plan.seed ^ 0x706c_6163_6500_0003);
+    if !random.percent(35) {
+        return;
+    }
+    plan.set_further((0..random.range(1..=2)).map(|_| random.pick(&[50, 100, 100, 300])).collect());
+    let paths = plan.paths();
+    let is_further = |resource: &Resource| resource.node.is_some_and(|role| role > DeviceRole::Acc);
+    let stations: Vec<usize> = (0..paths.resources.len()).filter(|at| is_further(&paths.resources[*at])).collect();
+    let slowest = slowest(&paths);
+    let span = plan.requests.last().map_or(0, |last| last.at.0) + slowest * 10;
+    for _ in 0..if stations.is_empty() { 0 } else { random.below(3) } {
+        let station = stations[random.index(stations.len())];
+        let from = random.below(span);
+        let until = Instant(from + 1 + random.below(slowest * 30));
+        let what = random.pick(&[StationFaultKind::Slow(100), StationFaultKind::Stands, StationFaultKind::Dead]);
+        plan.station_faults.push((station, StationFault { from: Instant(from), until, what }));
+    }
 }
 
 fn strategy(random: &mut Random) -> SelectionStrategy {
@@ -199,7 +247,7 @@ fn watched_plan(random: &mut Random, paths: &Paths, plan: &mut PlacePlan) {
         let using = |path: &&Path| path.hops.iter().any(|hop| usize::from(hop.resource.0) == station);
         paths.of_kind(kind).iter().filter(using).count() < paths.of_kind(kind).len()
     };
-    let computes = |station: &usize| matches!(paths.resources[*station].node, Some(NodeRole::Cpu | NodeRole::Acc));
+    let computes = |station: &usize| paths.resources[*station].node.is_some();
     let hops = best.into_iter().flat_map(|path| &path.hops).map(|hop| usize::from(hop.resource.0));
     let Some(station) = hops.filter(computes).find(|station| only(*station)) else { return };
     // Time of a path when the device is this many times slower.

@@ -1,7 +1,7 @@
 //! Applications and hosts of the place simulation.
 
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Hardware, Paths};
+use pathcall_place::{Application, DeviceRole, Hardware, Paths};
 
 /// Application model on two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +49,38 @@ impl AppModel {
     }
 }
 
-/// Paths of an application between two hosts of one model.
+/// Paths of an application between two hosts of one model. `further`: accelerators after the first, each with its time
+/// of a task in percent of that of the first.
 ///
 /// # Panics
 /// If the application cannot run there; every model of the crates can.
 #[must_use]
-pub fn paths(hosts: Preset, app: AppModel) -> Paths {
-    let host = Hardware::preset(hosts);
-    Paths::of(&host, &host, &app.model()).unwrap_or_else(|mistake| panic!("{mistake}"))
+pub fn paths(hosts: Preset, app: AppModel, further: &[u64]) -> Paths {
+    let mut application = app.model();
+    for task in &mut application.tasks {
+        let first = task.compute_ns[DeviceRole::Acc as usize];
+        for (ns, percent) in task.compute_ns[DeviceRole::Acc1 as usize..].iter_mut().zip(further) {
+            *ns = first.map(|first| (first * percent / 100).max(1));
+        }
+    }
+    let host = host(hosts, further.len());
+    Paths::of(&host, &host, &application).unwrap_or_else(|mistake| panic!("{mistake}"))
+}
+
+/// Host of a model with this number of further accelerators, linked as the first.
+fn host(hosts: Preset, further: usize) -> Hardware {
+    let (file, text) = hosts.file();
+    let mut all = String::new();
+    for line in text.lines() {
+        all.extend([line, "\n"]);
+        for number in 1..=further {
+            let more = line.replacen("  acc:", &format!("  acc{number}:"), 1);
+            let more = more.replacen("[acc,", &format!("[acc{number},"), 1);
+            let more = more.replacen(", acc]", &format!(", acc{number}]"), 1);
+            if more != line {
+                all.extend([&more[..], "\n"]);
+            }
+        }
+    }
+    Hardware::parse(file, &all).unwrap_or_else(|mistake| panic!("{mistake}"))
 }

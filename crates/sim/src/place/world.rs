@@ -24,7 +24,6 @@ use super::PlaceCounts;
 use super::checker::{PlaceChecker, PlaceViolation};
 use super::host_pair::{HostPair, StepResult};
 use super::plan::PlacePlan;
-use super::presets;
 use super::station::StationFaultKind;
 use crate::random::{Chance, Random};
 use crate::timeline::Timeline;
@@ -398,7 +397,7 @@ impl<'a> PlaceWorld<'a> {
 
 /// Description of the planned faults of stations.
 pub(super) fn station_faults(plan: &PlacePlan) -> String {
-    let paths = presets::paths(plan.hosts, plan.app);
+    let paths = plan.paths();
     let one = |(station, fault): &(usize, super::station::StationFault)| {
         let resource = &paths.resources[*station];
         let what = match fault.what {

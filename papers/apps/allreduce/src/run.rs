@@ -146,7 +146,7 @@ fn run_rank(plan: &RunConfig, host: usize, rank: usize) -> Result<RankResults> {
         HostExchange::Ring(ring) => {
             let telemetry = ring.telemetry();
             for path in telemetry.paths.iter().filter(|path| path.kind == "ADD") {
-                done.parts[usize::from(path.name.ends_with(DeviceRole::Acc.name()))] += path.state.done;
+                done.parts[usize::from(!path.name.ends_with(DeviceRole::Cpu.name()))] += path.state.done;
                 done.failed += path.state.failed;
             }
         }

@@ -2,8 +2,9 @@
 
 use anyhow::{Result, bail};
 use apps_load::Latencies;
-use pathcall_place::SelectionStrategy;
 use pathcall_place::context::telemetry::Telemetry;
+use pathcall_place::model::Task;
+use pathcall_place::{DeviceRole, SelectionStrategy};
 use serde::Serialize;
 
 use crate::AppTestbed;
@@ -136,12 +137,13 @@ impl Report {
         let single = rate("all-cpu").zip(rate("all-acc")).map(|(cpu, acc)| cpu.max(acc));
         let ratio = rate("leo").zip(single).map(|(leo, single)| leo / single);
         let plan = testbed.plan();
+        let times = |task: &Task| [DeviceRole::Cpu, DeviceRole::Acc].map(|role| task.compute_ns[role as usize]);
         Self {
             app,
             file: plan.application.file.clone(),
             hardware: [&plan.requester, &plan.responder].map(|host| host.name.clone()),
             devices: plan.devices.clone().map(|device| device.to_string()),
-            profiled: plan.application.tasks.iter().map(|task| (task.name.clone(), task.compute_ns)).collect(),
+            profiled: plan.application.tasks.iter().map(|task| (task.name.clone(), times(task))).collect(),
             runs,
             ratio,
         }

@@ -152,7 +152,7 @@ impl AppTestbed {
             builder = builder.device(role, Arc::clone(device));
         }
         for task in needed_tasks(application, workload) {
-            for role in DeviceRole::ALL {
+            for role in [DeviceRole::Cpu, DeviceRole::Acc] {
                 for code in codes(&task, role) {
                     builder = builder.reg_app_func(code.clone(), task.name, role, task.answer_max);
                 }
@@ -210,7 +210,7 @@ fn needed_tasks(application: &Application, workload: &dyn AppWorkload) -> Vec<Ta
 fn codes(task: &Task, role: DeviceRole) -> &[pathcall_place::device::TaskCode] {
     match role {
         DeviceRole::Cpu => std::slice::from_ref(&task.cpu),
-        DeviceRole::Acc => &task.acc,
+        _ => &task.acc,
     }
 }
 

@@ -78,10 +78,10 @@ fn busy_measurement_keeps_two_jobs_per_slot_in_flight() {
 #[test]
 fn measured_machine_parses_as_model() {
     let pool = CpuPool::start(&PoolConfig::new(1)).expect("threads");
-    let measured = measure(Some(&pool), SOON).expect("measured");
+    let measured = measure([&pool as &dyn ComputeDevice; 2], SOON).expect("measured");
     let links = model(&measured);
-    assert_eq!(links.len(), 2);
-    let alone = model(&MeasuredMachine { acc: None, ..measured });
+    assert_eq!(links.len(), 3);
+    let alone = model(&MeasuredMachine { accelerators: Vec::new(), ..measured });
     assert_eq!(alone, links[..1]);
 }
 
@@ -93,7 +93,8 @@ fn any_measurement_parses_as_model() {
         TIMES_NS.into_iter().flat_map(move |short| TIMES_NS.into_iter().map(move |long| (alone, short, long)))
     }) {
         let nic = TransferProfile::from_round_times(alone, short, long, 20_000);
-        model(&MeasuredMachine { name: "still".into(), threads: 2, nic, acc: Some(("a".into(), 1, nic)) });
+        let accelerators = vec![MeasuredAccelerator { name: "a".into(), slots: 1, link: nic }];
+        model(&MeasuredMachine { name: "still".into(), threads: 2, nic, accelerators });
     }
 }
 
@@ -107,7 +108,7 @@ fn model(measured: &MeasuredMachine) -> Vec<TransferProfile> {
         latency_ns: link.latency_ns,
     });
     let links: Vec<_> = links.collect();
-    let expected: Vec<_> = [measured.nic].into_iter().chain(measured.acc.as_ref().map(|(.., acc)| *acc)).collect();
+    let expected: Vec<_> = [measured.nic].into_iter().chain(measured.accelerators.iter().map(|acc| acc.link)).collect();
     assert_eq!(links, expected, "{text}");
     links
 }

@@ -55,7 +55,7 @@ pub(super) struct PathEstimate {
     /// Work of a message, the same on all paths of a type: their least time in the model.
     pub(super) work: f64,
     /// Whether it is used, by [`Roles`](super::trial::Roles).
-    pub(super) allowed: [bool; 3],
+    pub(super) allowed: Box<[bool]>,
     model_ns: f64,
     alone_ns: f64,
     gap_ns: f64,
@@ -97,7 +97,7 @@ pub(in crate::select) struct LateAhead {
 }
 
 impl PathEstimate {
-    pub(super) fn new(path: &Path, paths: &Paths, allowed: [bool; 3]) -> Self {
+    pub(super) fn new(path: &Path, paths: &Paths, allowed: Box<[bool]>) -> Self {
         let sum = |resource, ns: fn(&crate::Hop) -> u64| -> u64 {
             path.hops.iter().filter(|hop| hop.resource == resource).map(ns).fold(0, u64::saturating_add)
         };

@@ -16,6 +16,7 @@ mod trial;
 pub(super) use estimate::LateAhead;
 pub use estimate::LearnedTimes;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use estimate::{DeviceLoad, PathEstimate};
@@ -23,7 +24,11 @@ use pathcall_wire::{Instant, Mutant, mutant};
 use trial::{RoleTrial, Roles};
 
 use super::common_queue::CommonQueue;
-use crate::path::Paths;
+use crate::model::{ACCELERATORS_MAX, DeviceRole};
+use crate::path::{Path, PathSide, Paths, Resource, ResourceId};
+
+/// Limit on the accelerators that trials leave out: those of both hosts.
+const CHOICES_APART_MAX: usize = 2 * ACCELERATORS_MAX;
 
 /// End of the common queue from which a device takes a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(super) struct LateBinding {
     /// Devices that an older message waits for, by resource: no younger one takes them in this round.
     held_back: Vec<bool>,
     trial: RoleTrial,
+    /// Number of devices of each choice of the trials.
+    choice_devices: Vec<usize>,
     /// Whether other messages wait beside the last one that was pulled.
     is_saturated: bool,
     /// Whether the next message is a probe.
@@ -57,19 +64,29 @@ impl LateBinding {
             let first = usize::from(kind.first.0);
             (first..first + usize::from(kind.count)).map(&accelerators)
         };
-        let estimate = |(at, path)| {
+        let apart = single_accelerators(paths);
+        let estimate = |(at, path): (usize, &Path)| {
             let all = || of_kind(at);
             let fewest = all().min() == Some(accelerators(at));
             let most = all().max() == Some(accelerators(at));
-            PathEstimate::new(path, paths, [true, fewest, most])
+            let mut allowed = vec![true, fewest, most];
+            allowed.extend(apart.iter().map(|device| may_leave_out(paths, path, *device)));
+            PathEstimate::new(path, paths, allowed.into_boxed_slice())
         };
         let differ = (0..paths.paths.len()).any(|at| of_kind(at).min() != of_kind(at).max());
+        let choices = if differ { 3 + apart.len() } else { 1 };
+        let estimates: Vec<PathEstimate> = paths.paths.iter().enumerate().map(estimate).collect();
+        let devices_of = |choice: usize| {
+            let allowed = estimates.iter().filter(|path| path.allowed[choice]);
+            allowed.map(|path| path.device).collect::<BTreeSet<_>>().len()
+        };
         Self {
-            paths: paths.paths.iter().enumerate().map(estimate).collect(),
+            choice_devices: (0..choices).map(devices_of).collect(),
+            paths: estimates,
             kinds: paths.kinds.iter().map(|kind| kind.first.0..kind.first.0 + kind.count).collect(),
             devices: vec![DeviceLoad::default(); paths.resources.len()],
             held_back: vec![false; paths.resources.len()],
-            trial: RoleTrial::new(differ),
+            trial: RoleTrial::new(choices),
             is_saturated: false,
             probes: false,
         }
@@ -117,7 +134,7 @@ impl LateBinding {
 
     /// Whether the running trial allows a path.
     fn is_allowed(&self, path: u16) -> bool {
-        self.paths[usize::from(path)].allowed[self.trial.roles() as usize]
+        self.paths[usize::from(path)].allowed[self.trial.roles().index()]
     }
 
     /// Time until a message would end that a path takes now, in nanoseconds.
@@ -129,7 +146,7 @@ impl LateBinding {
     fn has_room(&self, path: u16) -> bool {
         let path = &self.paths[usize::from(path)];
         let free =
-            self.device(path).has_room(path, self.trial.roles() != Roles::Any) || mutant::on(Mutant::PlaceNoWindow);
+            self.device(path).has_room(path, self.trial.roles().is_one_role()) || mutant::on(Mutant::PlaceNoWindow);
         free && !self.held_back[usize::from(path.device)]
     }
 
@@ -199,16 +216,16 @@ impl LateBinding {
         path.measured(now, ahead, rate, intra_ns, total_ns);
         device.drains |= path.was_never_alone(now);
         let work = path.work;
-        let (paths, trial) = (&self.paths, &mut self.trial);
-        trial.done(now, work, waiting, |choice| least_cost(paths, choice));
+        let (paths, devices, trial) = (&self.paths, &self.choice_devices, &mut self.trial);
+        trial.done(now, work, waiting, |choice| least_cost(paths, devices, choice));
     }
 
     /// Records that a message ended without an answer.
     pub(super) fn lost(&mut self, now: Instant, path: u16, ahead: &LateAhead) {
         let device = self.paths[usize::from(path)].device;
         self.devices[usize::from(device)].ended(ahead);
-        let (paths, trial) = (&self.paths, &mut self.trial);
-        trial.lost(now, |choice| least_cost(paths, choice));
+        let (paths, devices, trial) = (&self.paths, &self.choice_devices, &mut self.trial);
+        trial.lost(now, |choice| least_cost(paths, devices, choice));
     }
 
     /// Estimates of a path, for people and for checks.
@@ -218,14 +235,31 @@ impl LateBinding {
             alone_ns: estimate.alone_ns(),
             gap_ns: estimate.gap_ns(),
             expected_ns: self.expected_ns(path),
-            has_room: self.device(estimate).has_room(estimate, self.trial.roles() != Roles::Any),
+            has_room: self.device(estimate).has_room(estimate, self.trial.roles().is_one_role()),
             is_tried: self.is_allowed(path),
         }
     }
 }
 
 /// Least cost that a choice of roles may have: what its answers have shown, less what other roles may have added.
-fn least_cost(paths: &[PathEstimate], choice: Roles) -> f64 {
-    let allowed = paths.iter().filter(|path| path.allowed[choice as usize]);
-    allowed.map(PathEstimate::least_cost).fold(f64::INFINITY, f64::min)
+fn least_cost(paths: &[PathEstimate], devices: &[usize], choice: Roles) -> f64 {
+    let allowed = paths.iter().filter(|path| path.allowed[choice.index()]);
+    let least = allowed.map(PathEstimate::least_cost).fold(f64::INFINITY, f64::min);
+    // More than two devices may be faster together than what two can have cost each other.
+    least * 2.0 / devices[choice.index()].max(2) as f64
+}
+
+/// Accelerators that trials leave out, one at a time: none unless there are several.
+fn single_accelerators(paths: &Paths) -> Vec<ResourceId> {
+    let is_acc = |resource: &Resource| resource.node.is_some_and(DeviceRole::is_acc);
+    let all = paths.resources.iter().zip(0..).filter(|(resource, _)| is_acc(resource));
+    let all: Vec<_> = all.map(|(resource, at)| (resource.side, ResourceId(at))).collect();
+    let has_other = |(side, at): &(PathSide, ResourceId)| all.iter().any(|other| other.0 == *side && other.1 != *at);
+    all.iter().filter(|one| has_other(one)).map(|(_, at)| *at).take(CHOICES_APART_MAX).collect()
+}
+
+/// Whether a path is used without this accelerator: it does not use it, or all paths of its type do.
+fn may_leave_out(paths: &Paths, path: &Path, accelerator: ResourceId) -> bool {
+    let uses = |path: &Path| path.hops.iter().any(|hop| hop.resource == accelerator);
+    !uses(path) || paths.of_kind(path.kind).iter().all(uses)
 }

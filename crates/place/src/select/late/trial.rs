@@ -1,4 +1,4 @@
-//! Trials of the roles: processor and accelerator together, or one of them alone.
+//! Trials of the roles: processor and accelerators together, one role alone, or all without one of several accelerators.
 //!
 //! Devices may share what no model shows: an accelerator that computes on the processor's cores slows the processor down.
 //! So while messages wait, the throughput is measured, and now and then that of the other choices, for a few messages.
@@ -26,26 +26,36 @@ const BETTER: f64 = 0.98;
 /// Growth of the cost that makes the other choices worth a trial.
 const CHANGED: f64 = 1.3;
 
-/// Roles that take messages.
+/// Roles that take messages: a choice, by number. After the named ones, there is one for each of several accelerators:
+/// all without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Roles {
-    /// All.
-    Any,
-    /// Processor, where the request type allows.
-    Cpu,
-    /// Accelerator, where the request type allows.
-    Acc,
-}
+pub(super) struct Roles(u8);
 
-const CHOICES: [Roles; 3] = [Roles::Any, Roles::Cpu, Roles::Acc];
+impl Roles {
+    /// All.
+    pub(super) const ANY: Self = Self(0);
+    /// Processor, where the request type allows.
+    pub(super) const CPU: Self = Self(1);
+    /// Accelerators, where the request type allows.
+    pub(super) const ACC: Self = Self(2);
+
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether only the processor or only accelerators are used.
+    pub(super) fn is_one_role(self) -> bool {
+        [Self::CPU, Self::ACC].contains(&self)
+    }
+}
 
 /// Trials, and the measurement that runs. Time counts while messages are in flight.
 #[derive(Debug)]
 pub(super) struct RoleTrial {
-    enabled: bool,
     best: Roles,
     tried: Option<Roles>,
-    choices: [Choice; 3],
+    /// One choice, or at least the named ones.
+    choices: Box<[Choice]>,
     in_flight: u32,
     busy_ns: f64,
     last: Instant,
@@ -80,13 +90,12 @@ struct Epoch {
 }
 
 impl RoleTrial {
-    /// Creates the trials. `enabled`: processor and accelerator are different choices.
-    pub(super) fn new(enabled: bool) -> Self {
+    /// Creates the trials of this number of choices. One choice needs none.
+    pub(super) fn new(choices: usize) -> Self {
         Self {
-            enabled,
-            best: Roles::Any,
+            best: Roles::ANY,
             tried: None,
-            choices: [Choice::default(); 3],
+            choices: vec![Choice::default(); choices].into_boxed_slice(),
             in_flight: 0,
             busy_ns: 0.0,
             last: Instant(0),
@@ -120,7 +129,7 @@ impl RoleTrial {
     /// [`Self::lost`].
     pub(super) fn done(&mut self, now: Instant, work: f64, waiting: bool, least: impl Fn(Roles) -> f64) {
         self.advance(now);
-        if !self.enabled {
+        if self.choices.len() == 1 {
             return;
         }
         let epoch = &mut self.epoch;
@@ -146,7 +155,7 @@ impl RoleTrial {
 
     /// Messages of a measurement: half for a choice without an earlier one.
     fn part_of(&self, whole: u32) -> u32 {
-        if self.choices[self.roles() as usize].cost > 0.0 { whole } else { whole / 2 }
+        if self.choices[self.roles().index()].cost > 0.0 { whole } else { whole / 2 }
     }
 
     /// Whether a trial takes too long.
@@ -161,28 +170,28 @@ impl RoleTrial {
         match self.tried.take() {
             Some(tried) => self.end_trial(tried, cost),
             None if f64::from(waits) < SATURATED * f64::from(messages) => {
-                let role = &mut self.choices[self.best as usize];
+                let role = &mut self.choices[self.best.index()];
                 role.due_ns = role.due_ns.min(self.busy_ns);
-                self.best = Roles::Any;
+                self.best = Roles::ANY;
             }
             None => {
                 self.mean = work / f64::from(messages.max(1));
                 self.measured(cost);
-                let usual = self.choices[self.best as usize].cost;
+                let usual = self.choices[self.best.index()].cost;
                 let due = |choice: &Roles| {
-                    let is_due = self.choices[*choice as usize].due_ns <= self.busy_ns;
+                    let is_due = self.choices[choice.index()].due_ns <= self.busy_ns;
                     *choice != self.best && is_due && least(*choice) < usual
                 };
                 let first = |one: &Roles, other: &Roles| {
-                    self.choices[*one as usize].due_ns.total_cmp(&self.choices[*other as usize].due_ns)
+                    self.choices[one.index()].due_ns.total_cmp(&self.choices[other.index()].due_ns)
                 };
-                self.tried = CHOICES.into_iter().filter(due).min_by(first);
+                self.tried = (0..self.choices.len() as u8).map(Roles).filter(due).min_by(first);
             }
         }
         // Messages of the previous choice end, and as many of this one: what the former have left behind may delay these.
         let before = if self.tried.is_some() { 2 * self.in_flight } else { self.in_flight };
         let messages = self.part_of(TRIAL) + before;
-        let usual_ns = self.choices[self.best as usize].cost * self.mean * f64::from(messages);
+        let usual_ns = self.choices[self.best.index()].cost * self.mean * f64::from(messages);
         self.epoch = Epoch {
             began_ns: self.busy_ns,
             from_ns: self.busy_ns,
@@ -194,15 +203,15 @@ impl RoleTrial {
 
     /// Takes the tried choice, or sets the time of its next trial.
     fn end_trial(&mut self, tried: Roles, cost: f64) {
-        let usual = self.choices[self.best as usize].cost;
+        let usual = self.choices[self.best.index()].cost;
         let took_ns = self.busy_ns - self.epoch.began_ns;
-        if cost < usual * if tried == Roles::Any { 1.0 } else { BETTER } {
-            self.choices[self.best as usize].due_ns = self.busy_ns + REST * took_ns;
+        if cost < usual * if tried == Roles::ANY { 1.0 } else { BETTER } {
+            self.choices[self.best.index()].due_ns = self.busy_ns + REST * took_ns;
             self.best = tried;
-            self.choices[tried as usize] = Choice { cost, ..Choice::default() };
+            self.choices[tried.index()] = Choice { cost, ..Choice::default() };
             return;
         }
-        let choice = &mut self.choices[tried as usize];
+        let choice = &mut self.choices[tried.index()];
         let loss = 1.0 - usual / cost.max(usual);
         choice.due_ns = self.busy_ns + took_ns * REST.max(LOSS * loss * f64::from(1 << choice.lost));
         choice.lost = (choice.lost + 1).min(CALM_MAX);
@@ -210,15 +219,15 @@ impl RoleTrial {
 
     /// Records the cost of the choice in use. If it has grown much, the others may have become better.
     fn measured(&mut self, cost: f64) {
-        let own = &mut self.choices[self.best as usize];
+        let own = &mut self.choices[self.best.index()];
         if own.cost > 0.0 && cost <= CHANGED * own.cost {
             own.cost = (own.cost + cost) / 2.0;
             return;
         }
         own.cost = cost;
-        for choice in CHOICES.into_iter().filter(|choice| *choice != self.best) {
-            self.choices[choice as usize] = Choice { due_ns: self.busy_ns, ..Choice::default() };
-        }
+        let (best, busy_ns) = (self.best.index(), self.busy_ns);
+        let others = self.choices.iter_mut().enumerate().filter(|(choice, _)| *choice != best);
+        others.for_each(|(_, choice)| *choice = Choice { due_ns: busy_ns, ..Choice::default() });
     }
 }
 
@@ -230,7 +239,7 @@ mod tests {
     fn counts(trial: &mut RoleTrial, now: &mut Instant, messages: u32, costs: [u64; 3]) -> [u32; 3] {
         let mut counts = [0; 3];
         for _ in 0..messages {
-            let choice = trial.roles() as usize;
+            let choice = trial.roles().index();
             counts[choice] += 1;
             trial.sent(*now);
             now.0 += costs[choice];
@@ -242,7 +251,7 @@ mod tests {
     #[test]
     fn cheapest_choice_takes_nearly_all_messages() {
         for (best, costs) in [(0, [100, 150, 300]), (1, [150, 100, 300]), (2, [150, 300, 100])] {
-            let (mut trial, mut now) = (RoleTrial::new(true), Instant(0));
+            let (mut trial, mut now) = (RoleTrial::new(3), Instant(0));
             counts(&mut trial, &mut now, 1_000, costs);
             let began = now;
             let counts = counts(&mut trial, &mut now, 100_000, costs);
@@ -252,48 +261,73 @@ mod tests {
         }
     }
 
+    /// Messages of each of five choices.
+    fn counts_of_five(trial: &mut RoleTrial, now: &mut Instant, costs: [u64; 5]) -> [u32; 5] {
+        let mut counts = [0; 5];
+        for _ in 0..20_000 {
+            let choice = trial.roles().index();
+            counts[choice] += 1;
+            trial.sent(*now);
+            now.0 += costs[choice];
+            trial.done(*now, 1.0, true, |_| 0.0);
+        }
+        counts
+    }
+
+    #[test]
+    fn all_without_one_accelerator_is_a_choice() {
+        for (best, costs) in
+            [(3, [120, 150, 300, 100, 180]), (4, [120, 150, 300, 180, 100]), (0, [100, 150, 300, 120, 120])]
+        {
+            let (mut trial, mut now) = (RoleTrial::new(5), Instant(0));
+            counts_of_five(&mut trial, &mut now, costs);
+            let counts = counts_of_five(&mut trial, &mut now, costs);
+            assert!(counts[best] > 19_200, "{counts:?}");
+        }
+    }
+
     #[test]
     fn change_of_costs_is_found() {
-        let (mut trial, mut now) = (RoleTrial::new(true), Instant(0));
+        let (mut trial, mut now) = (RoleTrial::new(3), Instant(0));
         counts(&mut trial, &mut now, 10_000, [100, 150, 300]);
         let after = counts(&mut trial, &mut now, 1_000, [300, 150, 600]);
         assert!(after[1] > 600, "{after:?}");
-        assert_eq!(trial.roles(), Roles::Cpu);
+        assert_eq!(trial.roles(), Roles::CPU);
     }
 
     #[test]
     fn choice_that_answers_nothing_ends_in_time() {
-        let (mut trial, mut now) = (RoleTrial::new(true), Instant(0));
+        let (mut trial, mut now) = (RoleTrial::new(3), Instant(0));
         while trial.tried.is_none() {
             counts(&mut trial, &mut now, 1, [100; 3]);
         }
         trial.sent(now);
         now.0 += 1_000_000;
         trial.lost(now, |_| 0.0);
-        assert_eq!(trial.roles(), Roles::Any);
+        assert_eq!(trial.roles(), Roles::ANY);
     }
 
     #[test]
     fn choice_that_cannot_be_cheaper_is_not_tried() {
-        let (mut trial, mut now) = (RoleTrial::new(true), Instant(0));
+        let (mut trial, mut now) = (RoleTrial::new(3), Instant(0));
         for _ in 0..10_000 {
             trial.sent(now);
             now.0 += 100;
-            trial.done(now, 1.0, true, |choice| if choice == Roles::Acc { 500.0 } else { 0.0 });
-            assert_ne!(trial.roles(), Roles::Acc);
+            trial.done(now, 1.0, true, |choice| if choice == Roles::ACC { 500.0 } else { 0.0 });
+            assert_ne!(trial.roles(), Roles::ACC);
         }
     }
 
     #[test]
     fn without_waiting_messages_all_roles_take_them() {
-        let (mut trial, mut now) = (RoleTrial::new(true), Instant(0));
+        let (mut trial, mut now) = (RoleTrial::new(3), Instant(0));
         counts(&mut trial, &mut now, 1_000, [200, 100, 300]);
-        assert_eq!(trial.best, Roles::Cpu);
+        assert_eq!(trial.best, Roles::CPU);
         for _ in 0..1_000 {
             trial.sent(now);
             now.0 += 100;
             trial.done(now, 1.0, false, |_| 0.0);
         }
-        assert_eq!(trial.roles(), Roles::Any);
+        assert_eq!(trial.roles(), Roles::ANY);
     }
 }

@@ -1,14 +1,14 @@
-//! Placed calls: the host's processor or its accelerator answers, whichever finishes sooner (LEO).
+//! Placed calls: the host's processor or one of its accelerators answers, whichever finishes sooner (LEO).
 //!
 //! ```text
 //! layer ─► selector of the application ─┬─ cpu ─► the services of the tonic server
-//!             ▲ duration, or failure    └─ acc ─► the services given to `PlaceOptions`
+//!             ▲ duration, or failure    └─ acc, acc1 … ─► the services given to `PlaceOptions`
 //! node ──► the same: a handler of the server's node, or the one given to `PlaceOptions`
 //! ```
 //!
 //! Both are ordinary services of the same generated type, or handlers of a delegated method. A device works on as many
-//! calls at once as it has slots; the others wait, and the selector takes this into account. If the accelerator fails
-//! before it has replied, the processor does the call.
+//! calls at once as it has slots; the others wait, and the selector takes this into account. If an accelerator fails
+//! before it has replied, another device does the call.
 
 mod accelerator;
 mod ordering_key;
@@ -21,7 +21,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pathcall_place::model::NodeRole;
+use pathcall_place::model::ACCELERATORS_MAX;
 pub use pathcall_place::select::Config;
 use pathcall_place::{Application, Paths};
 pub use pathcall_place::{DeviceRole, Hardware, ModelError, PathState, SelectionStrategy};
@@ -30,7 +30,7 @@ use pathcall_proto::manifest::Placed;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::service::{Routes, RoutesBuilder};
+use tonic::service::RoutesBuilder;
 use tower::Service;
 
 pub(super) use self::placed_methods::PlacedMethods;
@@ -52,11 +52,20 @@ pub struct PlaceOptions {
     config: Config,
     request_bytes_max: usize,
     acc_timeout: Duration,
+    /// By accelerator.
+    accelerators: [AcceleratorServices; ACCELERATORS_MAX],
+    /// Number that no accelerator has.
+    wrong_number: Option<usize>,
+    admin_socket: Option<PathBuf>,
+}
+
+/// Services and handlers of one accelerator.
+#[derive(Clone, Default)]
+struct AcceleratorServices {
     routes: RoutesBuilder,
-    accelerated: BTreeSet<&'static str>,
+    names: BTreeSet<&'static str>,
     /// Handlers of delegated methods by path.
     handlers: BTreeMap<&'static str, Handler>,
-    admin_socket: Option<PathBuf>,
 }
 
 /// Error of placed methods on a host.
@@ -86,6 +95,36 @@ pub enum PlaceError {
     NoHandler {
         /// Path of the method.
         path: &'static str,
+    },
+    /// The same for an accelerator after the first.
+    #[error("{path} has a dataflow over {role}, but {service} is missing there: add it with PlaceOptions::acc_at")]
+    NoServiceAt {
+        /// Path of the method.
+        path: &'static str,
+        /// Accelerator.
+        role: DeviceRole,
+        /// Name of its service.
+        service: String,
+    },
+    /// The same for the handler of a delegated method.
+    #[error(
+        "{path} has a dataflow over {role}, but its handler is missing there: add it with PlaceOptions::acc_handler_at"
+    )]
+    NoHandlerAt {
+        /// Path of the method.
+        path: &'static str,
+        /// Accelerator.
+        role: DeviceRole,
+    },
+    /// A service or handler is for an accelerator that the host lacks.
+    #[error("accelerator {number} has a service, but {file} has {accelerators} nodes with role acc, numbered from 0")]
+    NoAccelerator {
+        /// Number of the accelerator.
+        number: usize,
+        /// File of the hardware model.
+        file: String,
+        /// Number of the model's accelerators.
+        accelerators: usize,
     },
     /// The admin socket cannot be opened.
     #[error("cannot open admin socket {}: {reason}", .path.display())]
@@ -138,40 +177,73 @@ impl PlaceOptions {
             config: Config::default(),
             request_bytes_max: REQUEST_BYTES_MAX,
             acc_timeout: ACC_TIMEOUT,
-            routes: Routes::builder(),
-            accelerated: BTreeSet::new(),
-            handlers: BTreeMap::new(),
+            accelerators: Default::default(),
+            wrong_number: None,
             admin_socket: None,
         }
     }
 
-    /// Adds the accelerator's part of a service: a generated server whose methods use the device.
+    /// Adds the part of accelerator 0 of a service: a generated server whose methods use the device.
     ///
-    /// The call is made on the processor if the accelerator's method panics, does not reply within
+    /// The call is made on another device if the accelerator's method panics, does not reply within
     /// [`Self::acc_timeout`], or fails with UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN, DATA_LOSS or
     /// UNIMPLEMENTED. It must not have had an effect then. Any other status is an answer to the caller.
-    pub fn acc<S>(mut self, service: S) -> Self
+    pub fn acc<S>(self, service: S) -> Self
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
         S: NamedService + Clone + Send + Sync + 'static,
         S::Future: Send + 'static,
     {
-        self.routes.add_service(service);
-        self.accelerated.insert(S::NAME);
+        self.acc_at(0, service)
+    }
+
+    /// Adds the part of the accelerator with this number: the nodes of the hardware model with the role `acc`, from 0.
+    /// See [`Self::acc`].
+    pub fn acc_at<S>(mut self, number: usize, service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+        S: NamedService + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+    {
+        if let Some(services) = self.services(number) {
+            services.routes.add_service(service);
+            services.names.insert(S::NAME);
+        }
         self
     }
 
-    /// Adds the accelerator's handler of a delegated method. The processor's part is the handler in the server's
+    /// Adds accelerator 0's handler of a delegated method. The processor's part is the handler in the server's
     /// [`Handlers`](crate::delegate::Handlers). It runs if the accelerator's handler fails as in [`Self::acc`] before
     /// it has sent a reply or passed a request on.
-    pub fn acc_handler<M, H, F>(mut self, handler: H) -> Self
+    pub fn acc_handler<M, H, F>(self, handler: H) -> Self
     where
         M: Method,
         H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
-        self.handlers.insert(M::PATH, erase_handler::<M, H, F>(handler));
+        self.acc_handler_at::<M, H, F>(0, handler)
+    }
+
+    /// Adds the handler of a delegated method of the accelerator with this number. See [`Self::acc_handler`].
+    pub fn acc_handler_at<M, H, F>(mut self, number: usize, handler: H) -> Self
+    where
+        M: Method,
+        H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        if let Some(services) = self.services(number) {
+            services.handlers.insert(M::PATH, erase_handler::<M, H, F>(handler));
+        }
         self
+    }
+
+    /// Services of an accelerator of the host. [`Self::build`] reports a number that no accelerator has.
+    fn services(&mut self, number: usize) -> Option<&mut AcceleratorServices> {
+        if number > 0 && number >= self.hardware.accelerators() {
+            self.wrong_number = Some(number);
+            return None;
+        }
+        self.accelerators.get_mut(number)
     }
 
     /// Sets the selection strategy; the default is [`SelectionStrategy::Leo`].
@@ -208,9 +280,9 @@ impl PlaceOptions {
         self
     }
 
-    /// Number of calls that the host can work on at once: the slots of its processor and its accelerator.
+    /// Number of calls that the host can work on at once: the slots of its processor and its accelerators.
     pub(super) fn slots(&self) -> usize {
-        [DeviceRole::Cpu, DeviceRole::Acc].into_iter().map(|role| slots(&self.hardware, role)).sum()
+        DeviceRole::ALL.into_iter().map(|role| slots(&self.hardware, role)).sum()
     }
 
     /// Prepares all placed methods; those of one application share a selector. Delegated methods are included only if
@@ -227,8 +299,12 @@ impl PlaceOptions {
         for method in catalogue.all_placed().filter(here) {
             texts.entry((method.file, method.application)).or_default().push(method);
         }
-        let slots = [DeviceRole::Cpu, DeviceRole::Acc].map(|role| slots(&self.hardware, role));
-        let acc = (self.routes.clone().routes(), self.handlers.clone());
+        if let Some(number) = self.wrong_number {
+            let (file, accelerators) = (self.hardware.file.clone(), self.hardware.accelerators());
+            return Err(PlaceError::NoAccelerator { number, file, accelerators });
+        }
+        let slots = DeviceRole::ALL.map(|role| slots(&self.hardware, role));
+        let acc = self.accelerators.clone().map(|services| (services.routes.routes(), services.handlers));
         let mut places = PlacedMethods::new(acc, self.request_bytes_max, self.acc_timeout, slots);
         for ((file, text), methods) in texts {
             let wrong = |mistake| PlaceError::Model { path: methods[0].path, mistake };
@@ -250,38 +326,38 @@ impl PlaceOptions {
     /// Checks that each path of a method has a service or handler.
     fn answered(&self, paths: &Paths, method: &Placed, catalogue: &Catalogue) -> Result<(), PlaceError> {
         let (path, kind) = (method.path, paths.kind(method.request));
-        let mut ways = kind.into_iter().flat_map(|kind| paths.of_kind(kind));
-        if !ways.any(|way| way.role == DeviceRole::Acc) {
-            return Ok(());
-        }
         let service = super::builder::service_of(path).unwrap_or_default();
-        match catalogue.delegated(path).is_some() {
-            true if !self.handlers.contains_key(path) => Err(PlaceError::NoHandler { path }),
-            false if !self.accelerated.contains(service) => {
-                Err(PlaceError::NoService { path, service: service.to_owned() })
+        let is_delegated = catalogue.delegated(path).is_some();
+        for way in kind.into_iter().flat_map(|kind| paths.of_kind(kind)) {
+            let role = way.role;
+            let Some(services) = role.accelerator().map(|number| &self.accelerators[number]) else { continue };
+            let service = || service.to_owned();
+            match (is_delegated, role) {
+                (true, _) if services.handlers.contains_key(path) => {}
+                (false, _) if services.names.contains(&service()[..]) => {}
+                (true, DeviceRole::Acc) => return Err(PlaceError::NoHandler { path }),
+                (true, role) => return Err(PlaceError::NoHandlerAt { path, role }),
+                (false, DeviceRole::Acc) => return Err(PlaceError::NoService { path, service: service() }),
+                (false, role) => return Err(PlaceError::NoServiceAt { path, role, service: service() }),
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 
 /// Number of requests that a device of this host works on at once.
 fn slots(hardware: &Hardware, role: DeviceRole) -> usize {
-    let node = match role {
-        DeviceRole::Cpu => NodeRole::Cpu,
-        DeviceRole::Acc => NodeRole::Acc,
-    };
-    hardware.node(node).map_or(0, |node| hardware.nodes[node].slots as usize)
+    hardware.device(role).map_or(0, |node| hardware.nodes[node].slots as usize)
 }
 
 impl fmt::Debug for PlaceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hardware, strategy, accelerated, handlers, .. } = self;
+        let Self { hardware, strategy, accelerators, .. } = self;
+        let services = |services: &AcceleratorServices| (services.names.clone(), services.handlers.keys().count());
         f.debug_struct("PlaceOptions")
             .field("hardware", &hardware.name)
             .field("strategy", strategy)
-            .field("accelerated", accelerated)
-            .field("handlers", &handlers.keys())
+            .field("accelerators", &accelerators.iter().map(services).collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }

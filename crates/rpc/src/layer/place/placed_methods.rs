@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Full, Limited};
+use pathcall_place::model::ACCELERATORS_MAX;
 use pathcall_place::select::Config;
 use pathcall_place::{DeviceRole, KindId, Paths, SelectionStrategy};
 use pathcall_proto::manifest::Placed;
@@ -28,21 +29,22 @@ use crate::headers::ROLE;
 use crate::layer::Services;
 use crate::layer::{Admission, CallerCredentials};
 
+/// Services and handlers of an accelerator.
+type AcceleratorHandlers = (Routes, BTreeMap<&'static str, Handler>);
+
 /// All placed methods of a server.
 pub(in crate::layer) struct PlacedMethods {
     /// Methods by path.
     methods: HashMap<&'static str, Method>,
     applications: Vec<Arc<PlacedApplication>>,
-    /// Services of the accelerator.
-    acc: Routes,
-    /// Accelerator's handlers of delegated methods, by path.
-    handlers: BTreeMap<&'static str, Handler>,
+    /// Services of each accelerator, and its handlers of delegated methods by path.
+    accelerators: [AcceleratorHandlers; ACCELERATORS_MAX],
     request_bytes_max: usize,
-    /// Time for which a call waits for the accelerator.
+    /// Time for which a call waits for an accelerator.
     acc_timeout: Duration,
     ordering: OrderingKeyHasher,
     /// Slots of the host's devices, by [`DeviceRole`].
-    slots: [Semaphore; 2],
+    slots: [Semaphore; DeviceRole::ALL.len()],
     #[cfg(unix)]
     _admin_socket: Option<pathcall_place::admin_socket::AdminSocket>,
 }
@@ -57,16 +59,15 @@ struct Method {
 
 impl PlacedMethods {
     pub(super) fn new(
-        (acc, handlers): (Routes, BTreeMap<&'static str, Handler>),
+        accelerators: [AcceleratorHandlers; ACCELERATORS_MAX],
         request_bytes_max: usize,
         acc_timeout: Duration,
-        slots: [usize; 2],
+        slots: [usize; DeviceRole::ALL.len()],
     ) -> Self {
         Self {
             methods: HashMap::new(),
             applications: Vec::new(),
-            acc,
-            handlers,
+            accelerators,
             request_bytes_max,
             acc_timeout,
             ordering: OrderingKeyHasher::default(),
@@ -117,7 +118,7 @@ impl PlacedMethods {
         self.methods.contains_key(path)
     }
 
-    /// Answers a call of a method that [is placed](Self::has): by `cpu`, or by the accelerator.
+    /// Answers a call of a method that [is placed](Self::has): by `cpu`, or by an accelerator.
     pub(in crate::layer) async fn call<S: Services>(
         &self,
         cpu: S,
@@ -140,12 +141,12 @@ impl PlacedMethods {
         let mut failed = None;
         while let Some((role, begun)) = placed_call.next_role().await {
             let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
-            let mut response = match role {
-                DeviceRole::Cpu => {
+            let mut response = match self.accelerator(role) {
+                None => {
                     let _slot = self.slots[role as usize].acquire().await;
                     cpu.clone().oneshot(request).await?.map(Body::new)
                 }
-                DeviceRole::Acc => {
+                Some((services, _)) => {
                     // The accelerator's handlers have no checks of their own.
                     let credentials = CallerCredentials::of_parts(&parts);
                     if let Err(refused) = admission.admit(parts.uri.path(), credentials).await {
@@ -153,7 +154,7 @@ impl PlacedMethods {
                         return Ok(refused.into_http());
                     }
                     let limit = time_limit(self.acc_timeout, deadline.left());
-                    match accelerator::answer(limit, || false, self.acc_response(request)).await {
+                    match accelerator::answer(limit, || false, self.acc_response(role, services, request)).await {
                         Ok(response) => response,
                         Err(failure) => {
                             placed_call.failed(&failure);
@@ -170,10 +171,20 @@ impl PlacedMethods {
         Ok(failed.map_or_else(no_path_left, AcceleratorFailure::into_status).into_http())
     }
 
-    /// Response of the accelerator.
-    async fn acc_response(&self, request: http::Request<Body>) -> Result<http::Response<Body>, AcceleratorFailure> {
-        let _slot = self.slots[DeviceRole::Acc as usize].acquire().await;
-        let response = match self.acc.clone().oneshot(request).await {
+    /// Services and handlers of an accelerator; `None` for the processor.
+    fn accelerator(&self, role: DeviceRole) -> Option<&AcceleratorHandlers> {
+        self.accelerators.get(role.accelerator()?)
+    }
+
+    /// Response of an accelerator.
+    async fn acc_response(
+        &self,
+        role: DeviceRole,
+        services: &Routes,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, AcceleratorFailure> {
+        let _slot = self.slots[role as usize].acquire().await;
+        let response = match services.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
@@ -208,13 +219,15 @@ impl PlacedMethods {
         let mut failed = None;
         while let Some((role, begun)) = placed_call.next_role().await {
             call.label(|| format!("{path} ({role})"));
-            let handled = match role {
-                DeviceRole::Cpu => {
+            let handled = match self.accelerator(role) {
+                None => {
                     let _slot = self.slots[role as usize].acquire().await;
                     cpu(message.clone(), Arc::clone(&call)).await
                 }
-                DeviceRole::Acc => {
-                    let handled = self.acc_handled(path, message.clone(), &call);
+                Some((_, handlers)) => {
+                    // Checked when the layer was built.
+                    let handler = handlers.get(path).ok_or_else(no_path_left)?;
+                    let handled = self.acc_handled(role, handler, message.clone(), &call);
                     let limit = time_limit(self.acc_timeout, call.time_left());
                     match accelerator::answer(limit, || call.has_sent(), handled).await {
                         Ok(handled) => handled,
@@ -233,16 +246,15 @@ impl PlacedMethods {
         Err(failed.map_or_else(no_path_left, AcceleratorFailure::into_status))
     }
 
-    /// Result of the accelerator's handler of a delegated method.
+    /// Result of an accelerator's handler of a delegated method.
     async fn acc_handled(
         &self,
-        path: &str,
+        role: DeviceRole,
+        handler: &Handler,
         message: Bytes,
         call: &Arc<CallState>,
     ) -> Result<Result<(), Status>, AcceleratorFailure> {
-        let _slot = self.slots[DeviceRole::Acc as usize].acquire().await;
-        // Checked when the layer was built.
-        let handler = self.handlers.get(path).ok_or_else(|| AcceleratorFailure::Status(no_path_left()))?;
+        let _slot = self.slots[role as usize].acquire().await;
         match handler(message, Arc::clone(call)).await {
             Err(status) if is_device_failure(status.code()) => Err(AcceleratorFailure::Status(status)),
             handled => Ok(handled),
