@@ -65,11 +65,11 @@ fn expand(flow: &Dataflow, accelerators: [usize; 2]) -> impl Iterator<Item = Dat
         DeviceRole::ALL[1..].iter().copied().take(count)
     });
     let [requester, responder] = choices;
-    requester.flat_map(move |from| responder.clone().map(move |to| on(flow, from, to)))
+    requester.flat_map(move |from| responder.clone().map(move |to| with_accelerators(flow, from, to)))
 }
 
 /// Dataflow in which `acc` is these accelerators.
-fn on(flow: &Dataflow, requester: DeviceRole, responder: DeviceRole) -> Dataflow {
+fn with_accelerators(flow: &Dataflow, requester: DeviceRole, responder: DeviceRole) -> Dataflow {
     let end = |end: TripEnd, role| if end.is_any { TripEnd { role, is_any: false, ..end } } else { end };
     let trips = flow.trips.iter().map(|trip| Trip {
         requester: end(trip.requester, requester),

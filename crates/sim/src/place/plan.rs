@@ -107,11 +107,11 @@ pub fn generate(seed: u64) -> PlacePlan {
         plan.strategy = SelectionStrategy::Late;
     }
     if watched {
-        watched_plan(random, &paths, &mut plan)
+        watched_plan(random, &paths, &mut plan);
     } else {
         any_plan(random, &paths, &mut plan);
-        further_accelerators(&mut plan);
     }
+    further_accelerators(&mut plan);
     plan
 }
 
@@ -134,6 +134,8 @@ impl PlacePlan {
         };
         let faults = self.station_faults.iter();
         self.station_faults = faults.filter_map(|(station, fault)| Some((find(*station)?, *fault))).collect();
+        let check = self.reaction_check.take();
+        self.reaction_check = check.and_then(|check| Some(ReactionCheck { station: find(check.station)?, ..check }));
     }
 }
 
@@ -144,7 +146,12 @@ fn further_accelerators(plan: &mut PlacePlan) {
     if !random.percent(35) {
         return;
     }
-    plan.set_further((0..random.range(1..=2)).map(|_| random.pick(&[50, 100, 100, 300])).collect());
+    // A device that is watched is the best one.
+    let percents = if plan.reaction_check.is_some() { [150, 200, 250, 300] } else { [50, 100, 100, 300] };
+    plan.set_further((0..random.range(1..=2)).map(|_| random.pick(&percents)).collect());
+    if plan.reaction_check.is_some() {
+        return;
+    }
     let paths = plan.paths();
     let is_further = |resource: &Resource| resource.node.is_some_and(|role| role > DeviceRole::Acc);
     let stations: Vec<usize> = (0..paths.resources.len()).filter(|at| is_further(&paths.resources[*at])).collect();

@@ -252,8 +252,10 @@ fn least_cost(paths: &[PathEstimate], devices: &[usize], choice: Roles) -> f64 {
 /// Accelerators that trials leave out, one at a time: none unless there are several.
 fn single_accelerators(paths: &Paths) -> Vec<ResourceId> {
     let is_acc = |resource: &Resource| resource.node.is_some_and(DeviceRole::is_acc);
-    let all = paths.resources.iter().zip(0..).filter(|(resource, _)| is_acc(resource));
-    let all: Vec<_> = all.map(|(resource, at)| (resource.side, ResourceId(at))).collect();
+    let is_used = |at| paths.paths.iter().flat_map(|path| &path.hops).any(|hop| hop.resource == at);
+    let all =
+        paths.resources.iter().zip((0..).map(ResourceId)).filter(|(resource, at)| is_acc(resource) && is_used(*at));
+    let all: Vec<_> = all.map(|(resource, at)| (resource.side, at)).collect();
     let has_other = |(side, at): &(PathSide, ResourceId)| all.iter().any(|other| other.0 == *side && other.1 != *at);
     all.iter().filter(|one| has_other(one)).map(|(_, at)| *at).take(CHOICES_APART_MAX).collect()
 }
