@@ -48,7 +48,7 @@ const RARE: [(Mutant, u64); 33] = [
     (Mutant::CloneFailureFiltered, 106),
     (Mutant::DelegateGcTooSoon, 167),
     (Mutant::PlaceGivenUpPassed, 170),
-    (Mutant::PlaceFollowsBroken, 100_014),
+    (Mutant::PlaceFollowsBroken, 143),
     (Mutant::PlaceStallUnpolled, 2317),
     (Mutant::TogetherSlotsReset, 214),
 ];

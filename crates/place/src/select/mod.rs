@@ -23,6 +23,7 @@ mod order;
 mod path_state;
 mod predictor;
 mod pull;
+mod sharing;
 mod strategies;
 mod types;
 

@@ -240,8 +240,8 @@ impl PathInternals {
         ahead
     }
 
-    /// Records that the next message is a probe.
-    pub(super) fn probes(&mut self, now: Instant, config: &Config) {
+    /// Records that the next message is a probe. `turns`: number of paths that share the probes of an accelerator.
+    pub(super) fn probes(&mut self, now: Instant, turns: u64, config: &Config) {
         self.counts.probes += 1;
         self.moved = false;
         // A probe of a path that is only late costs as much as its delay; on a failing path the message is lost.
@@ -251,7 +251,14 @@ impl PathInternals {
             false => late_ns.clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max),
         };
         self.backoff_ns = self.backoff_ns.saturating_mul(2).min(most);
-        self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
+        self.probe_at = Instant(now.0.saturating_add(self.backoff_ns.saturating_mul(turns)));
+    }
+
+    /// Makes a left path due for a probe.
+    pub(super) fn probe_soon(&mut self, now: Instant) {
+        if self.left {
+            self.probe_at = self.probe_at.min(now);
+        }
     }
 
     /// Records that a message was answered.

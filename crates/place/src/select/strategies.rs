@@ -1,5 +1,7 @@
 //! Strategies: each assigns a cost to each path, and the least is selected.
 
+use std::ops::Range;
+
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::backlog::Backlog;
@@ -7,6 +9,7 @@ use super::common_queue::CommonQueue;
 use super::late::{LateBinding, QueueEnd};
 use super::path_state::{PathInternals, PathState, QueueAhead};
 use super::predictor::Predictor;
+use super::sharing::{SharedAccelerators, accelerators};
 use super::{Config, SelectionReason, SelectionStrategy};
 use crate::path::{KindId, Path, PathId, Paths};
 
@@ -24,22 +27,23 @@ pub(super) struct PathChooser {
     kinds: Vec<KindState>,
     /// Path indexes of each type, relative to its first, in the order of `T`.
     ranked: Vec<u16>,
-    /// Properties of each path: its type, its class if it keeps order, and its number of accelerators.
+    /// Properties of each path.
     marks: Vec<Mark>,
     /// Per class, the time before which sent messages may be lost, in nanoseconds.
     lossless_from: Vec<u64>,
     backlog: Backlog,
     predictor: Option<Predictor>,
     late: Option<LateBinding>,
-    /// Whether a request type may use several accelerators of a host.
-    has_several: bool,
+    shared: SharedAccelerators,
 }
 
 /// Fixed properties of a path.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     kind: KindId,
+    /// Its class, if it keeps order.
     class: Option<u16>,
+    /// Its number of accelerators.
     accelerators: u8,
 }
 
@@ -91,7 +95,7 @@ impl PathChooser {
                 _ => None,
             },
             late: late.then(|| LateBinding::new(paths, |path| accelerators(&paths.paths[path]))),
-            has_several: paths.kinds.iter().any(|kind| uses_several(paths, kind)),
+            shared: SharedAccelerators::new(paths),
         }
     }
 
@@ -112,9 +116,23 @@ impl PathChooser {
         chosen.unwrap_or_else(|| self.least_bad(first, count))
     }
 
+    /// Records that the next message probes a path. Paths over the same accelerator take turns, so that more paths cost no
+    /// more probes.
+    fn probes(&mut self, now: Instant, path: u16) {
+        let is_waiting = |at: &u16| self.shared.is_shared(path, *at) && self.lanes[usize::from(*at)].is_left_or_slow();
+        let turns = if self.shared.has_several() { self.of_kind(path).filter(is_waiting).count() } else { 1 };
+        self.lanes[usize::from(path)].probes(now, turns as u64, &self.config);
+    }
+
+    /// Paths of the same type.
+    fn of_kind(&self, path: u16) -> Range<u16> {
+        let KindState { first, count, .. } = self.kinds[usize::from(self.marks[usize::from(path)].kind.0)];
+        first..first + count
+    }
+
     /// Path of a last attempt: with several accelerators, they may all have failed the request.
     fn last_path(&self, first: u16, count: u16, attempts: u8) -> Option<PathId> {
-        if !self.has_several || attempts == 0 || attempts + 1 < self.config.attempts_max {
+        if !self.shared.has_several() || attempts == 0 || attempts.saturating_add(1) < self.config.attempts_max {
             return None;
         }
         let paths = (first..first + count).filter(|at| !self.lanes[usize::from(*at)].is_left());
@@ -154,12 +172,12 @@ impl PathChooser {
             if lane.needs_check(now) {
                 lane.usable(now, &self.config);
                 probes = !again && lane.probe_due(now, true);
-                if probes {
-                    lane.probes(now, &self.config);
-                }
             }
             if probes || !again && count > 1 && !lane.is_left() && late.probe_due(now, first + at) {
                 late.probes();
+                if probes {
+                    self.probes(now, first + at);
+                }
                 return Some((QueueEnd::First, PathId(first + at), SelectionReason::Probe));
             }
         }
@@ -209,7 +227,7 @@ impl PathChooser {
             if lane.needs_check(now) {
                 let usable = lane.usable(now, &self.config);
                 if !again && lane.probe_due(now, true) {
-                    lane.probes(now, &self.config);
+                    self.probes(now, path);
                     return Some((PathId(path), SelectionReason::Probe));
                 }
                 if !usable {
@@ -235,7 +253,7 @@ impl PathChooser {
         let planned = self.predictor.as_mut().map(|predictor| predictor.plan(now, kind));
         let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
         let marks = &self.marks[usize::from(first)..usize::from(first + count)];
-        let several = self.has_several;
+        let several = self.shared.has_several();
         let heals = matches!(self.strategy, SelectionStrategy::ShortestQueue | SelectionStrategy::Horizon { .. });
         let (mut best, mut least) = (NONE, u64::MAX);
         for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
@@ -246,7 +264,7 @@ impl PathChooser {
             let lane = &mut lanes[usize::from(at)];
             let usable = lane.usable(now, &self.config);
             if !again && lane.is_left_or_slow() && lane.probe_due(now, heals) {
-                lane.probes(now, &self.config);
+                self.probes(now, first + at);
                 return Some((PathId(first + at), SelectionReason::Probe));
             }
             if !usable {
@@ -315,7 +333,15 @@ impl PathChooser {
         total_ns: u64,
     ) {
         self.backlog.remove(usize::from(path.0));
-        self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
+        let lane = &mut self.lanes[usize::from(path.0)];
+        let was_left = lane.is_left();
+        lane.done(now, ahead, intra_ns, total_ns, &self.config);
+        if was_left && self.shared.has_several() && !lane.is_left() {
+            // Others over its accelerators may work again, too.
+            for at in self.of_kind(path.0).filter(|at| self.shared.is_shared(path.0, *at)) {
+                self.lanes[usize::from(at)].probe_soon(now);
+            }
+        }
         if let Some(late) = &mut self.late {
             late.done(now, path.0, (&ahead.late, waiting), intra_ns, total_ns);
         }
@@ -376,26 +402,11 @@ fn role_cost(unwanted: u8, lane: &PathInternals, several: bool) -> u64 {
     (u64::from(unwanted) << 56) | ns
 }
 
-/// Whether paths of a request type use different accelerators of one host.
-fn uses_several(paths: &Paths, kind: &crate::path::RequestKind) -> bool {
-    let first = usize::from(kind.first.0);
-    let own = &paths.paths[first..first + usize::from(kind.count)];
-    [|path: &Path| path.role, |path: &Path| path.requester_role].into_iter().any(|role| {
-        let mut roles = own.iter().map(role).filter(|role| role.is_acc());
-        roles.next().is_some_and(|first| roles.any(|other| other != first))
-    })
-}
-
 /// Priority list of a request type (LEO §III-B2).
 fn priority_list(paths: &Paths, kind: &crate::path::RequestKind) -> Vec<u16> {
     let mut ranked: Vec<u16> = (0..kind.count).collect();
     ranked.sort_by_key(|at| paths.path(PathId(kind.first.0 + at)).traverse_ns);
     ranked
-}
-
-/// Number of ends of a path that are on accelerators.
-fn accelerators(path: &Path) -> u8 {
-    [path.role, path.requester_role].into_iter().filter(|role| role.is_acc()).count() as u8
 }
 
 /// First path over the same resources in the same order.
