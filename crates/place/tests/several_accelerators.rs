@@ -1,7 +1,6 @@
 //! Hosts with several accelerators: files, paths over each of them, and selection when some fail or stand still.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use pathcall_place::model::HostLink;
 use pathcall_place::{
@@ -15,13 +14,11 @@ use proptest::prelude::*;
 pub fn host(accelerators: usize) -> Hardware {
     let (mut nodes, mut links) = (String::new(), String::new());
     for number in 0..accelerators {
-        write!(nodes, "  gpu{number}: {{ role: acc }}\n").expect("text");
         let latency = 300 + 100 * number;
-        write!(
-            links,
+        nodes += &format!("  gpu{number}: {{ role: acc }}\n");
+        links += &format!(
             "  - {{ between: [gpu{number}, nic], bandwidth: 10 GB/s, messages: 10 M/s, latency: {latency} ns }}\n"
-        )
-        .expect("text");
+        );
     }
     let text = format!(
         "hardware: host\nnodes:\n  cpu: {{ role: cpu }}\n{nodes}  nic: {{ role: nic }}\nlinks:\n{links}  - {{ between: \
@@ -286,7 +283,7 @@ fn failing_accelerator_is_left_and_the_other_one_is_used() {
 }
 
 #[test]
-fn standing_accelerator_is_left_and_the_other_one_is_used() {
+fn stalled_accelerator_is_left_and_the_other_one_is_used() {
     for strategy in [SelectionStrategy::Leo, SelectionStrategy::Late] {
         let mut bench = Bench::new(2, strategy);
         let (mut held, mut by, mut open) = (Vec::new(), [0; 3], Vec::new());

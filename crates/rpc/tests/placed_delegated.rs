@@ -1,6 +1,5 @@
 //! Tests of delegated calls that the processor or the accelerator of their host works on.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -62,19 +61,12 @@ fn handlers(processor: &Arc<AtomicU32>) -> Handlers {
 }
 
 /// Handler of an accelerator.
-fn accelerated(
-    name: &'static str,
-    device: Device,
-) -> impl Fn(Note, DelegatedCall<Note>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send>> + Send + Sync {
-    move |note: Note, call: DelegatedCall<Note>| {
-        Box::pin(async move {
-            if device == Device::Gone {
-                return Err(Status::unavailable("the device is gone"));
-            }
-            call.reply(Note { text: format!("{name} {}", note.text) }).await?;
-            if device == Device::GoesAtWork { Err(Status::unavailable("the device is gone")) } else { Ok(()) }
-        })
+async fn accelerated(by: &str, device: Device, note: Note, call: DelegatedCall<Note>) -> Result<(), Status> {
+    if device == Device::Gone {
+        return Err(Status::unavailable("the device is gone"));
     }
+    call.reply(Note { text: format!("{by} {}", note.text) }).await?;
+    if device == Device::GoesAtWork { Err(Status::unavailable("the device is gone")) } else { Ok(()) }
 }
 
 fn hardware() -> Hardware {
@@ -84,7 +76,11 @@ fn hardware() -> Hardware {
 impl Host {
     async fn start(strategy: SelectionStrategy, device: Device, processor: &Arc<AtomicU32>) -> Self {
         let placing = PlaceOptions::new(hardware()).strategy(strategy);
-        Self::start_with(placing.acc_handler::<DocsFetch, _, _>(accelerated("acc", device)), processor).await
+        Self::start_with(
+            placing.acc_handler::<DocsFetch, _, _>(move |note, call| accelerated("acc", device, note, call)),
+            processor,
+        )
+        .await
     }
 
     async fn start_with(placing: PlaceOptions, processor: &Arc<AtomicU32>) -> Self {
@@ -176,8 +172,9 @@ async fn other_accelerator_handles_requests_that_one_fails() {
     let two =
         || PlaceOptions::new(Hardware::parse("two.yaml", TWO).expect("a model")).strategy(SelectionStrategy::AllAcc);
     let processor = Arc::default();
-    let placing = two().acc_handler::<DocsFetch, _, _>(accelerated("acc", Device::Gone));
-    let placing = placing.acc_handler_at::<DocsFetch, _, _>(1, accelerated("acc1", Device::Works));
+    let placing = two().acc_handler::<DocsFetch, _, _>(|note, call| accelerated("acc", Device::Gone, note, call));
+    let placing =
+        placing.acc_handler_at::<DocsFetch, _, _>(1, |note, call| accelerated("acc1", Device::Works, note, call));
     let mut host = Host::start_with(placing, &processor).await;
     for name in ["a", "b", "c"] {
         let (texts, ended) = host.look_up(&[name]).await;
@@ -187,7 +184,7 @@ async fn other_accelerator_handles_requests_that_one_fails() {
     assert_eq!((host.done(DeviceRole::Acc1), processor.load(Ordering::Relaxed)), (3, 0));
 
     let serving = handlers(&Arc::default()).start().await.expect("starts");
-    let placing = two().acc_handler::<DocsFetch, _, _>(accelerated("acc", Device::Works));
+    let placing = two().acc_handler::<DocsFetch, _, _>(|note, call| accelerated("acc", Device::Works, note, call));
     let error =
         Layer::builder(&PLACED).handlers(serving).place(placing).build().await.expect_err("no handler").to_string();
     assert_eq!(
