@@ -9,7 +9,7 @@
 #include "generation.h"
 #include "lock.h"
 #include "map.h"
-#include "once.h"
+#include "repeat_filter.h"
 
 /* Whether the application has keyed rows. */
 static __always_inline int is_keyed(struct context *c)

@@ -5,7 +5,7 @@
 #include "admit.h"
 #include "count.h"
 #include "lanes.h"
-#include "once.h"
+#include "repeat_filter.h"
 #include "round.h"
 
 /* Forwards the sums of a round to the server; or, if the row clears itself, returns the result: to all members the

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Map stage: Stream.modify, Map.addTo and Map.get on keyed pairs, and the record of a slot (crates/program, map.rs and
- * once.rs). Runs under the application's lock. */
+ * repeat_filter.rs). Runs under the application's lock. */
 #pragma once
 
 #include "lanes.h"
-#include "once.h"
+#include "repeat_filter.h"
 
 /* Pair in a frame. */
 struct pair {

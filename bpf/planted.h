@@ -17,7 +17,7 @@ enum mistake {
 	/* generation.h */
 	WIPE_OLD_GENERATION,
 	VERSION_KEPT,
-	/* once.h */
+	/* repeat_filter.h */
 	ELEMENT_REPEATS,
 	ELEMENT_LATE_REPEATS,
 	REFUSED_APPLIED,

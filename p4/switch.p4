@@ -19,7 +19,7 @@
 #include "admit.p4"
 #include "way.p4"
 #include "generation.p4"
-#include "once.p4"
+#include "repeat_filter.p4"
 #include "round.p4"
 #include "count.p4"
 #include "ballot.p4"

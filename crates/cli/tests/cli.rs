@@ -224,7 +224,7 @@ fn program_report_shows_stages_arrays_and_pipeline() {
 #[test]
 fn program_report_shows_cost_of_kernel_program() {
     let text = String::from_utf8(output(&["program", "report", "--xdp"]).stdout).expect("text");
-    for stage in ["admit.h", "once.h", "round.h", "lanes.h", "egress.h"] {
+    for stage in ["admit.h", "repeat_filter.h", "round.h", "lanes.h", "egress.h"] {
         assert!(text.contains(&format!("\n{stage} ")), "{stage}: {text}");
     }
     let stdout = output(&["program", "report", "--xdp", "--json"]).stdout;

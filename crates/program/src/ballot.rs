@@ -17,9 +17,9 @@
 use pathcall_wire::pairs::{self, MAX_BALLOT_KEY};
 use pathcall_wire::{FrameKind, MapFlags, Mutant, mutant};
 
-use crate::once::RepeatStatus;
 use crate::registers::{Ballot, Registers};
-use crate::{Context, FrameDropReason, FrameVerdict, InstalledApplication, SwitchProgram, once};
+use crate::repeat_filter::RepeatStatus;
+use crate::{Context, FrameDropReason, FrameVerdict, InstalledApplication, SwitchProgram, repeat_filter};
 
 /// State of a ballot as a vote finds it, with the vote counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl SwitchProgram {
             return context.drop(FrameDropReason::Malformed);
         };
         let registers = &mut self.tables.registers;
-        let new = match once::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
+        let new = match repeat_filter::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
             RepeatStatus::New => true,
             RepeatStatus::Repeat(_) => false,
             RepeatStatus::Refused | RepeatStatus::Stale => {
@@ -74,7 +74,7 @@ impl SwitchProgram {
         let clears = map.flags & MapFlags::CLEAR != 0;
         let state = record_vote(application, registers, &mut context, &key, new);
         let first = first_route(state, clears);
-        let place = &mut registers.overflows.visit(&mut context.pass, once::place(&base), 1)[0];
+        let place = &mut registers.overflows.visit(&mut context.pass, repeat_filter::place(&base), 1)[0];
         if new {
             *place = VoteMark { round: state.round, was_forwarded: first != VoteRoute::Done }.word();
         }

@@ -5,7 +5,7 @@ use pathcall_wire::{ForwardTarget, FrameKind, KEYED_LANES, KEYED_WIDTH, MapFlags
 use pathcall_wire::{Mutant, mutant};
 
 use crate::lock::LockOutcome;
-use crate::once::RepeatStatus;
+use crate::repeat_filter::RepeatStatus;
 use crate::{
     Context, FrameAction, FrameDropReason, FrameVerdict, InstalledApplication, SwitchProgram, count, emit, generation,
     lock, map, once,
@@ -21,7 +21,7 @@ impl SwitchProgram {
         let registers = &mut self.tables.registers;
         let state = generation::of(application, registers, &mut context);
         let admissible = base.round == state.version;
-        let status = once::classify(self.profile, registers, &base, &mut context.pass, state.open, admissible);
+        let status = repeat_filter::classify(self.profile, registers, &base, &mut context.pass, state.open, admissible);
         let (new, applied_in) = match status {
             RepeatStatus::New => (true, state.open),
             RepeatStatus::Repeat(generation) => (false, generation),
@@ -37,7 +37,7 @@ impl SwitchProgram {
         };
         let counted = count::pairs(application, registers, &mut context, new);
         let outcome = map::pairs(application, registers, &mut context, new, state.bank());
-        let overflow = &mut registers.overflows.visit(&mut context.pass, once::place(&base), 1)[0];
+        let overflow = &mut registers.overflows.visit(&mut context.pass, repeat_filter::place(&base), 1)[0];
         if new {
             *overflow = outcome.overflow;
         }
@@ -82,7 +82,7 @@ impl SwitchProgram {
             return context.drop(FrameDropReason::Malformed);
         }
         let registers = &mut self.tables.registers;
-        let new = match once::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
+        let new = match repeat_filter::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
             RepeatStatus::New => true,
             RepeatStatus::Repeat(_) => false,
             RepeatStatus::Refused | RepeatStatus::Stale => {
@@ -145,7 +145,7 @@ impl SwitchProgram {
             }
             FrameKind::MapPlaces => {
                 let lanes = context.frame.bitmap_and_lanes_mut().1;
-                once::record(registers, &mut context.pass, map.index, first, lanes);
+                repeat_filter::record(registers, &mut context.pass, map.index, first, lanes);
                 map::masks(registers, &mut context.pass, map.index, first, &mut lanes[RECORD_PLACES * 8..]);
                 FrameKind::MapRecord
             }

@@ -26,16 +26,16 @@ mod lanes;
 pub mod layout;
 mod lock;
 mod map;
-mod once;
 pub mod registers;
+mod repeat_filter;
 mod round;
 pub mod tables;
 
 use admit::{Admission, AdmissionRefusal};
 pub use clone::{CloneSize, InstalledPool};
 pub use counters::{ApplicationCounters, Counters, PoolCounters};
-pub use once::RepeatFilterProfile;
-use once::RepeatStatus;
+pub use repeat_filter::RepeatFilterProfile;
+use repeat_filter::RepeatStatus;
 use std::num::NonZeroU16;
 
 use clone::CallContext;
@@ -232,7 +232,7 @@ impl SwitchProgram {
             return context.drop(FrameDropReason::Malformed);
         }
         let registers = &mut self.tables.registers;
-        let new = match once::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
+        let new = match repeat_filter::classify(self.profile, registers, &base, &mut context.pass, 0, true) {
             RepeatStatus::New => true,
             RepeatStatus::Repeat(_) => false,
             RepeatStatus::Refused | RepeatStatus::Stale => {

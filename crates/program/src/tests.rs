@@ -376,8 +376,8 @@ proptest! {
         for (back, repeat) in order {
             let seq = if repeat && sent > 0 { sent - back.min(sent - 1) } else { sent += 1; sent };
             let base = BaseRepr { seq, ..BaseRepr::new(FrameKind::MapData) };
-            let expected = once::classify(RepeatFilterProfile::FullSequence, &mut full, &base, &mut Pass::default(), 1, true);
-            let got = once::classify(RepeatFilterProfile::FlipBit, &mut flip, &base, &mut Pass::default(), 1, true);
+            let expected = repeat_filter::classify(RepeatFilterProfile::FullSequence, &mut full, &base, &mut Pass::default(), 1, true);
+            let got = repeat_filter::classify(RepeatFilterProfile::FlipBit, &mut flip, &base, &mut Pass::default(), 1, true);
             prop_assert_eq!(got, expected, "frame {}", seq);
         }
     }

@@ -39,7 +39,7 @@ mistakes! {
     WipeOldGeneration,
     /// Keeps the version of the mapping when a generation is closed.
     VersionKept,
-    "once.h":
+    "repeat_filter.h":
     /// Takes every frame for new.
     ElementRepeats,
     /// Takes a repeat that is a window late for new.

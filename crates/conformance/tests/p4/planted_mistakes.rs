@@ -84,10 +84,10 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("generation.p4", "versions.write(md.row_base, hdr.map.index);", ""),
     ("generation.p4", "md.work = WORK_ZERO;", ""),
     // The repeat filter.
-    ("once.p4", "hdr.base.seq < last", "false"),
-    ("once.p4", "hdr.base.round == md.version", "true"),
-    ("once.p4", "generations.read(md.applied_in, md.place);", "md.applied_in = generation;"),
-    ("once.p4", "hdr.base.seq & 255", "hdr.base.seq & 127"),
+    ("repeat_filter.p4", "hdr.base.seq < last", "false"),
+    ("repeat_filter.p4", "hdr.base.round == md.version", "true"),
+    ("repeat_filter.p4", "generations.read(md.applied_in, md.place);", "md.applied_in = generation;"),
+    ("repeat_filter.p4", "hdr.base.seq & 255", "hdr.base.seq & 127"),
     // Rounds.
     ("round.p4", "if (workers == 0) {", "if (true) {"),
     ("round.p4", "(workers & worker) != 0", "false"),

@@ -170,7 +170,7 @@ fn pipeline_violations_are_found() {
         ),
         ("load.p4", "shadows.read(second, ", "loads.read(second, ", "load.loads is accessed by more"),
         (
-            "once.p4",
+            "repeat_filter.p4",
             "generations.read(md.applied_in, md.place);",
             "generations.read(md.applied_in, md.place); seqs.read(last, md.place);",
             "once.seqs is accessed",

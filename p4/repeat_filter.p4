@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repeat-filter stage: a frame takes effect at most once (NetRPC 5.1; crates/program, once.rs).
+/* Repeat-filter stage: a frame takes effect at most once (NetRPC 5.1; crates/program, repeat_filter.rs).
  *
  * An entry keeps the last full sequence number, so that repeats of any age are recognised. With PC_FLIP_BIT it keeps
  * one bit, as in the paper: correct as long as no repeat is a window late. */

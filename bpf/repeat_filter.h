@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repeat-filter stage: a frame takes effect at most once (NetRPC §5.1; crates/program, once.rs). */
+/* Repeat-filter stage: a frame takes effect at most once (NetRPC §5.1; crates/program, repeat_filter.rs). */
 #pragma once
 
 #include "context.h"
