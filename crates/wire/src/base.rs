@@ -43,7 +43,8 @@ header! {
     /// Sequence number in the flow, from 1. It does not wrap within an incarnation.
     seq (set_seq): u32, 36;
     /// Round of a linear frame (from 1), generation of a keyed one. In answers to calls of a pool: number of the server's
-    /// report of its load, from 1, which wraps and is never 0.
+    /// report of its load, from 1, which wraps and is never 0. In requests to a pool: time in microseconds after which an
+    /// element that holds hedges may send the request to another server, too; 0: it may not.
     round (set_round): u32, 40;
 }
 

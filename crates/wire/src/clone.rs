@@ -29,7 +29,8 @@ header! {
     /// STATE, in replies: length of the server's queue; 0 if the server is idle. The base header's `round` numbers these
     /// reports.
     state (set_state): u16, 14;
-    /// CLO: 0 not cloned, [`ORIGINAL`] or [`CLONE`].
+    /// CLO: 0 not cloned, [`ORIGINAL`] or [`CLONE`]. Without [`CloneFlags::CLONE`], the clone is a hedge that the element
+    /// holds or has sent.
     clo (set_clo): u8, 16;
     /// IDX: filter table for the answers, drawn by the caller.
     idx (set_idx): u8, 17;
@@ -52,9 +53,9 @@ header! {
 
 /// Patience of a failed answer after which no other server shall be asked.
 pub const NO_ATTEMPT: u32 = u32::MAX;
-/// CLO of a request that was cloned, and of its answer.
+/// CLO of a request that was cloned or of which the element holds a copy, and of its answer.
 pub const ORIGINAL: u8 = 1;
-/// CLO of the clone, and of its answer.
+/// CLO of the clone or hedge, and of its answer.
 pub const CLONE: u8 = 2;
 /// Payload bytes of each part except the last: as many as fit a frame with a token.
 pub const PART: usize = crate::MAX_UNSIGNED - Base::LEN - CloneHeader::LEN;
@@ -68,7 +69,7 @@ pub const MAX_SERVERS: usize = 512;
 pub struct CloneFlags;
 
 impl CloneFlags {
-    /// The request may be cloned.
+    /// The request may be cloned. The element clears it when it holds a copy for later.
     pub const CLONE: u8 = 1 << 0;
     /// If the request is not cloned, it goes to the server with the shorter queue of the pair (RackSched, NetClone
     /// §3.7); without this flag, to the first server of the pair.

@@ -366,6 +366,24 @@ mutants! {
         CloneQueueUnbounded,
         /// The server never deletes incomplete requests.
         ClonePartialKept,
+        /// The element does not drop the held copy of a request when the call is answered.
+        CloneHedgeKept,
+        /// The element holds a copy of a repeat of a request whose copy it has dropped or sent.
+        CloneHeldTwice,
+        /// The element sends a held copy to the server that has the request.
+        CloneHedgeToFirst,
+        /// The element sends a held copy to the busiest of the other servers.
+        CloneHedgeToBusy,
+        /// The element sends a held copy at half of its time.
+        CloneHedgeEarly,
+        /// The element does not tell the caller that no copy was sent.
+        CloneHedgeHidden,
+        /// The caller sends a hedge although the element holds one.
+        CloneHedgedToo,
+        /// The caller lets the element send a hedge that it has not paid.
+        CloneHedgeUnpaid,
+        /// The server does not tell the caller that the element holds no copy of a request.
+        CloneUnheldHidden,
         /// The streams of slower servers go on after the first message.
         StreamLosersKept,
         /// The caller asks another server for a stream although a server wishes that it waits.

@@ -56,6 +56,9 @@ pub struct PoolTable {
     /// Elements that have the pool, at most one of each rack. A server or caller uses the one of its own rack.
     #[prost(message, repeated, tag = "7")]
     pub elements: ::prost::alloc::vec::Vec<RackElement>,
+    /// Whether the element holds hedges.
+    #[prost(bool, tag = "8")]
+    pub element_holds_hedges: bool,
 }
 /// Element of a rack.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -69,6 +72,9 @@ pub struct RackElement {
     /// UDP address of the element.
     #[prost(string, tag = "3")]
     pub data_address: ::prost::alloc::string::String,
+    /// Whether the element holds hedges.
+    #[prost(bool, tag = "4")]
+    pub holds_hedges: bool,
 }
 /// Server of a pool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -321,6 +327,9 @@ pub struct RegisterElementRequest {
     /// know the element adopts the id, unless it or its switch id is in use.
     #[prost(uint32, tag = "8")]
     pub element: u32,
+    /// Whether the element holds hedges: it can send a request to another server after a delay.
+    #[prost(bool, tag = "9")]
+    pub holds_hedges: bool,
 }
 /// Ids of a registered element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
